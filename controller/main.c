@@ -34,7 +34,7 @@ enum { PARENT_CHECK_MS = 500, HTTP_HOSTS_MAX = 8, HTTP_NAMES_BYTES = 1024 };
 
 struct program {
     uv_loop_t loop;
-    int argc; /* of the command line, without the program's name: a reload reads it again */
+    int argc; /* arguments without the program's name, which a reload reads again */
     char **argv;
     struct hd_config config;
     struct controller *controller;
@@ -178,7 +178,7 @@ static enum hd_status take_setting(void *user, int key, const char *value)
     case OPT_END_JOBS:
         p->options.end_jobs = "it was killed before it ended";
         break;
-    default: /* those that main looks at itself */
+    default: /* options that main reads itself */
         break;
     }
     return HD_OK;
@@ -307,7 +307,8 @@ static enum hd_status reload(struct program *p)
             hd_log(HD_LOG_INFO, "reload: the policy %s was read again and is in force",
                    fresh.options.policy_file);
     }
-    /* what waits for a restart is told again by each reload: p->config stays that of the start */
+    /* p->config stays the configuration of the start, so each reload reports again which of its
+     * changes wait for a restart */
     hd_rpc_tokens_done(&fresh.tokens);
     hd_text_free(&fresh.listen);
     hd_config_done(&fresh.config);

@@ -36,7 +36,7 @@ struct hd_head_norm_backward_args {
     void *dinp;        /* [R, H+2G, D]  dtype */
     const void *dout;  /* [R, H+2G, D]  dtype */
     const void *inp;   /* [R, H+2G, D]  dtype */
-    const float *rstd; /* as in head_norm_forward, like the weights */
+    const float *rstd; /* rstd and weights of head_norm_forward */
     const void *q_weight;
     const void *k_weight;
     int64_t R, H, G, D;
@@ -50,7 +50,7 @@ struct hd_head_norm_backward_weight_args {
     float *dq_weight, *dk_weight; /* [D], with layer [H, D] and [G, D] */
     const void *dout;             /* [R, H+2G, D]  dtype */
     const void *inp;              /* [R, H+2G, D]  dtype */
-    const float *rstd;            /* as in head_norm_forward */
+    const float *rstd;            /* rstd of head_norm_forward */
     void *scratch;
     int64_t R, H, G, D;
     bool accumulate, layer;
@@ -99,7 +99,7 @@ struct hd_qk_norm_backward_args {
     const void *dout;     /* [R, (H+2G)*D]  dtype  */
     const void *inp;      /* [R, (H+2G)*D]  dtype  */
     const float *rstd;    /* [R, 2]                */
-    const float *sums;    /* [R, 2], with dout, those of all ranks; NULL if ranks is 1 */
+    const float *sums;    /* [R, 2]; qk_norm_sums with dout, of all ranks; NULL if ranks is 1 */
     const void *q_weight; /* [H*D]  dtype, or NULL */
     const void *k_weight; /* [G*D]  dtype, or NULL */
     int64_t R, H, G, D, ranks;
@@ -248,14 +248,14 @@ struct hd_attention_backward_args {
     const int32_t *q_index, *kv_index;
     const int32_t *q_bound; /* or NULL */
     const float *slopes;    /* or NULL */
-    const int32_t *sample;  /* as in attention_forward; NULL: no dropout */
+    const int32_t *sample;  /* sample of attention_forward; NULL: no dropout */
     const struct hd_step_state *block;
     void *scratch;
     uint64_t dropout_key;
     int64_t B, q_len, kv_len, kv_stride, H, G, D, ldq, ldk, ldv, ldo, lddq, lddk, lddv, lddo;
     int64_t first_head;
     int64_t window, chunk;
-    int64_t pairs; /* as in attention_forward */
+    int64_t pairs; /* pairs of attention_forward */
     float scale, dropout, cap;
     bool causal, accumulate;
     enum hd_dtype dtype, grad_dtype;

@@ -29,7 +29,7 @@ struct fetch_view {
     struct bar bar;
     bool has_terminal;
     int64_t told_ms;            /* time of the last line without a terminal; 0: none */
-    struct sigaction before[2]; /* what SIGINT and SIGTERM did before the download */
+    struct sigaction before[2]; /* actions of SIGINT and SIGTERM before the download */
 };
 
 static void add_rest(const struct hd_hub_progress *p, struct hd_text *line)

@@ -75,7 +75,7 @@ int main(int argc, char **argv)
 {
     struct cli cli = {.format = CLI_TABLE};
     const struct cli_command *command;
-    char **words; /* those of the command, without the program's name and "help" */
+    char **words; /* words of the command, without the program's name and "help" */
     int count;
     bool help;
 

@@ -30,7 +30,7 @@ struct plot_options {
     enum plot_axis axis;
     bool log;      /* the vertical axes are logarithmic */
     double smooth; /* weight of the past in the moving average, 0 to below 1; 0: none */
-    int width;     /* of the SVG, pixels */
+    int width;     /* width of the SVG, pixels */
 };
 
 /* A training step. A step that is repeated after a restart replaces the recorded step and all steps
@@ -38,7 +38,7 @@ struct plot_options {
 struct plot_step {
     int64_t step;
     double tokens, ms;            /* tokens that this step trained on; its wall time, ms */
-    double values[PLOT_KEYS_MAX]; /* of the metrics of plot_options; NaN: absent */
+    double values[PLOT_KEYS_MAX]; /* values of plot_options.metrics; NaN: absent */
 };
 
 struct plot_validation {

@@ -49,7 +49,7 @@ static void add_style(struct hd_text *out)
 
 struct area {
     const struct plot_panel *panel;
-    double left, top, width, height; /* of the plotting area, pixels */
+    double left, top, width, height; /* position and size of the plotting area, pixels */
     int column_count;
 };
 

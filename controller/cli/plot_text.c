@@ -11,8 +11,8 @@
 #include "controller/cli/plot.h"
 
 enum {
-    ROWS = 14,         /* of characters in a panel */
-    LABEL_COLUMNS = 8, /* of the vertical axis */
+    ROWS = 14,         /* rows of characters in a panel */
+    LABEL_COLUMNS = 8, /* columns for the labels of the vertical axis */
     COLUMNS_MIN = 24,
     COLUMNS_MAX = 160,
 };

@@ -173,7 +173,7 @@ struct hd_observed {
     int32_t attempt;
     enum hd_attempt_state state;
     struct hd_end_record end;                 /* valid if state is ENDED */
-    const char *problem;                      /* what is wrong with an attempt that has not ended;
+    const char *problem;                      /* problem of an attempt that has not ended;
                                                * NULL or "": nothing */
     bool waits;                               /* true: the node lets the attempt neither start nor
                                                * end until `problem` is over */

@@ -487,8 +487,8 @@ bool core_gang_reserve(struct hd_core *core, const struct core_view *view, enum 
 enum core_gang_obstacle {
     CORE_GANG_OBSTACLE_NONE,
     CORE_GANG_OBSTACLE_JOBS_DIR, /* the node does not see the jobs directory */
-    CORE_GANG_OBSTACLE_ADDRESS,  /* it has no data address */
-    CORE_GANG_OBSTACLE_ENGINE,   /* it has no library that connects its GPUs to other nodes */
+    CORE_GANG_OBSTACLE_ADDRESS,  /* the node has no data address */
+    CORE_GANG_OBSTACLE_ENGINE,   /* the node has no library for GPUs across nodes */
     CORE_GANG_OBSTACLE_LOOPBACK, /* its data address is reached only from its own machine */
     CORE_GANG_OBSTACLE_NUMERICS, /* some nodes compute other bits */
 };

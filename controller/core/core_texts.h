@@ -220,7 +220,7 @@ struct core_need {
     enum hd_device_kind kinds[HD_DEVICE_KIND_COUNT];
     int32_t devices[HD_DEVICE_KIND_COUNT];
     size_t kind_count;
-    int64_t memory_min;  /* as in hd_job_needs */
+    int64_t memory_min;  /* hd_job_needs.memory_min */
     bool on_one_node;    /* true: all devices must be on one node */
     int32_t multiple_of; /* the devices on each node are a multiple of this number; 0: any */
 };
@@ -288,23 +288,23 @@ void core_add_node_problem(const struct core_node_alloc *alloc, struct hd_text *
 
 /* ---- node_reasons.c ---------------------------------------------------------------------------*/
 
-/* Why a node takes no new jobs. */
+/* Reasons why a node takes no new jobs. */
 enum core_absence {
-    CORE_ABSENCE_NONE, /* it takes new jobs */
+    CORE_ABSENCE_NONE, /* the node takes new jobs */
     CORE_ABSENCE_LOST,
     CORE_ABSENCE_DRAINED,
     /* The node may be drained, too: */
-    CORE_ABSENCE_NOT_COME, /* it has not connected since the controller's start */
+    CORE_ABSENCE_NOT_COME, /* the node has not connected since the controller's start */
     CORE_ABSENCE_UNREACHABLE,
-    CORE_ABSENCE_AWAY, /* its stream has ended */
+    CORE_ABSENCE_AWAY, /* the node's stream has ended */
     CORE_ABSENCE_CONNECTING,
     CORE_ABSENCE_REFUSES, /* node->refuses_attempts */
-    CORE_ABSENCE_STALE,   /* it stops a stale attempt */
+    CORE_ABSENCE_STALE,   /* the node stops a stale attempt */
 };
 /* is_empty: no ranks run on the node; silent_ms: time since its last message. */
 void core_add_absence(const struct core_node *node, enum core_absence absence, bool is_empty,
                       int64_t silent_ms, struct hd_text *text);
-/* Who does not see the jobs directory, so that the node may start no job. */
+/* The machine that does not see the jobs directory, because of which the node starts no job. */
 enum core_no_jobs_dir {
     CORE_NO_JOBS_DIR_NONE,
     CORE_NO_JOBS_DIR_ON_CONTROLLER,

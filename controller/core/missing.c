@@ -109,7 +109,7 @@ void core_checkpoint_is_back(struct hd_core *core, struct core_job *job,
         !core_same(seen->hash, listed->hash))
         return;
     core_set_text(core, &listed->path, seen->path); /* the jobs directory may have moved */
-    listed->shared |= seen->shared;                 /* or the file was copied into it */
+    listed->shared |= seen->shared; /* its file may have been copied into that directory */
     set_missing(core, job, listed, false);
     core_event_checkpoint_back(core, job, listed);
     if (job->rec.state == HD_JOB_STATE_QUEUED)

@@ -15,8 +15,8 @@ enum {
     SLACK_MS = 60 * 1000,     /* milliseconds added to a predicted end, for the start of the job and
                                * its last checkpoint */
     DRIFT_MIN_MS = 60 * 1000, /* milliseconds: predictions are stale if one is off by more than
-                               * this, */
-    DRIFT_DIVISOR = 10,       /* and also by more than this fraction (1/n) of the time left */
+                               * this, and by more than 1/DRIFT_DIVISOR of the time left */
+    DRIFT_DIVISOR = 10,       /* divisor of the time left, for DRIFT_MIN_MS */
     LATE_MS = 1000,           /* milliseconds by which a report that ranks run counts as late */
     LATE_DIVISOR = 5,         /* a pace measured since such a late report counts after this many
                                * times LATE_MS */

@@ -81,8 +81,8 @@ static bool would_start(struct hd_core *core, struct core_job *copy)
     return false;
 }
 
-/* Checks that core_has_placement and a full search agree on whether the job has a placement, now
- * and after some ends. */
+/* Checks invariant I16: core_has_placement and a full search agree on whether the job has a
+ * placement, now and after some of the predicted ends. */
 static enum hd_status check_placements(struct hd_core *core, const struct core_job *job)
 {
     struct core_view view = core_view_of(core, job);
@@ -125,8 +125,9 @@ static bool opens_after(struct hd_core *core, const struct core_view *view, size
     return opens;
 }
 
-/* Checks the smallest number of predicted ends after which the job has a placement, within each
- * tier, against single searches (I17). */
+/* Checks invariant I17 for each tier: core_assume_fewest_freed returns the smallest number of
+ * predicted ends after which the job has a placement. Searches again after that number of ends, and
+ * after one fewer. */
 static enum hd_status check_ends(struct hd_core *core, const struct core_job *job)
 {
     enum hd_device_kind kinds[HD_DEVICE_KIND_COUNT];

@@ -15,8 +15,8 @@
 #include "controller/core/core_schedule.h"
 
 enum {
-    SOON_MS = 30 * 60 * 1000,         /* milliseconds before its expected start from which a job
-                                       * keeps its turn */
+    SOON_MS = 30 * 60 * 1000,         /* milliseconds; rule 3 applies to a job whose expected
+                                       * start is at most this far away */
     SHORT_MS = 30 * 60 * 1000,        /* milliseconds; jobs of a shorter length count as this
                                        * long */
     UNKNOWN_MS = 24 * 60 * 60 * 1000, /* milliseconds; length assumed for a job whose length is

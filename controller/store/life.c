@@ -103,8 +103,8 @@ static bool is_content(const char *dir, const char *name)
 {
     (void)dir;
     return strcmp(name, ".") != 0 && strcmp(name, "..") != 0 && strcmp(name, "lost+found") != 0 &&
-           strcmp(name, "lock") != 0 && /* the lock file may be left by an earlier try */
-           !hd_text_starts(name, STORE_RESTORED_NAME); /* so may the copy, with its journal */
+           /* an earlier try may have left the lock file, and the copy with its journal */
+           strcmp(name, "lock") != 0 && !hd_text_starts(name, STORE_RESTORED_NAME);
 }
 
 bool store_is_empty(const char *dir)

@@ -295,7 +295,7 @@ struct hd_query {
     struct hd_credential_record *credentials;
     size_t credential_count;
     int64_t bytes;
-    bool more; /* there are more results than `limit` */
+    bool more; /* true: more results than `limit` match */
     struct hd_arena arena;
 };
 

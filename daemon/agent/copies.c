@@ -58,7 +58,7 @@ struct agent_copies {
     char dir[PATH_MAX]; /* STATE_DIR/copies */
     const char *cluster;
     struct hd_s3_settings
-        *settings; /* with keys of the environment; read again if there are none */
+        *settings; /* with the environment's keys; without a key they are read again */
     bool has_thread;
     pthread_t thread;
     volatile sig_atomic_t stop;  /* atomic */
@@ -455,7 +455,7 @@ static void *run_copies(void *user)
 {
     struct agent_copies *c = user;
 
-    (void)setpriority(PRIO_PROCESS, 0, LOW_PRIORITY); /* of this thread alone, on Linux */
+    (void)setpriority(PRIO_PROCESS, 0, LOW_PRIORITY); /* on Linux: of the calling thread alone */
     (void)pthread_mutex_lock(&c->mutex);
     while (!__atomic_load_n(&c->stop, __ATOMIC_RELAXED)) {
         bool any = false;

@@ -21,7 +21,7 @@ enum { DOCTOR_FINDINGS_MAX = 256 };
 struct doctor_finding {
     char area[16]; /* part of the node that the finding is about: "driver", "gpu 0", "memory" .. */
     enum doctor_level level;
-    char text[HD_ERR_MAX], hint[HD_ERR_MAX]; /* what was found, and how to fix it; hint "": none */
+    char text[HD_ERR_MAX], hint[HD_ERR_MAX]; /* the finding, and how to fix it; hint "": none */
 };
 
 struct doctor_findings {

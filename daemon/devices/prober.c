@@ -10,7 +10,8 @@
 #include "base/hash.h"
 #include "base/log.h"
 
-#define BUSY_FRACTION 0.2 /* of the processors' time used by others: more is unreliable */
+/* fraction of the processors' time that other processes use; above it a measurement is unreliable */
+#define BUSY_FRACTION 0.2
 
 static const char head[] = "heddle-probe 2\nhash ";
 

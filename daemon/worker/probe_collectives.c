@@ -193,7 +193,7 @@ enum hd_status probe_write(struct probe *p)
         if (fd >= 0 && !hd_file_write_all(fd, data, (size_t)bytes) && fsync(fd) == 0) {
             r.seconds = 1e9 * (double)bytes / (double)(hd_clock_now_ns() - begin_ns);
             probe_keep(p, &r);
-        } /* else it stays unknown; a plan works without it */
+        } /* after a failure the write speed stays unknown; a plan works without it */
         if (fd >= 0)
             (void)close(fd);
         (void)unlink(path);

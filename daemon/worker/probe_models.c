@@ -202,8 +202,7 @@ struct times {
      * unknown */
     const struct hd_calibration *alone;
     int64_t kernels_ns, collectives_ns, collectives;
-    /* of each step, per second of kernels: seconds of waits for the other rank; number of
-     * collectives */
+    /* per step and second of kernels: seconds of waits for the other rank; number of collectives */
     double alone_s, waits[STEPS_MAX], each[STEPS_MAX];
     int wait_count;
 };

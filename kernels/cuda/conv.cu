@@ -13,7 +13,7 @@ enum { CONV_THREADS = 128, CONV_ROWS = 16 /* rows of a thread */ };
 template <typename T>
 struct conv_channel {
     const T *inp, *weight;
-    const int32_t *bound; /* of the sequence's rows, or NULL */
+    const int32_t *bound; /* [rows of the sequence], or NULL */
     const T *state;       /* the last W - 1 inputs before the rows, or NULL: zeros */
     int64_t c, N, W;
 
@@ -28,7 +28,7 @@ struct conv_channel {
     {
         return to_float(t < 0 ? state[(W - 1 + t) * N + c] : inp[t * N + c]);
     }
-    __device__ float factor(int j) const /* of the row j before */
+    __device__ float factor(int j) const /* weight of the j-th row before the current one */
     {
         return to_float(weight[c * W + W - 1 - j]);
     }

@@ -39,16 +39,16 @@ enum {
 template <typename T>
 struct cuda_delta {
     struct hd_costs_delta_layout l;
-    float *scratch; /* the block's */
+    float *scratch; /* scratch of this block */
     float *vectors; /* shared, [DELTA_VECTORS, DELTA_ROWS] */
     int *document;  /* shared, [DELTA_ROWS]: number of the row's document in the chunk */
     const T *qkv;
     const float *gates;
-    const int32_t *bound; /* of the sequence's rows, or NULL */
+    const int32_t *bound; /* [rows of the sequence], or NULL */
     int64_t row;          /* first row of the sequence in qkv */
     int64_t head, key_head, G, H, Dk, Dv, ld;
     float eps;
-    int64_t first;  /* of the chunk in the sequence */
+    int64_t first;  /* first row of the chunk in the sequence */
     int count;      /* rows of the chunk */
     bool continues; /* document 0 began before the chunk */
 
@@ -251,7 +251,8 @@ static __device__ void delta_solve(float *x, int64_t width, const float *l, int 
     }
 }
 
-/* Computes km = K M and u = U, with the state m before the chunk. Synchronizes. */
+/* Computes the matrices K M and U of the chunk (ops_delta.h) into the scratch areas km and u. m: the
+ * state M before the chunk. Synchronizes. */
 template <typename T>
 static __device__ void delta_new_values(const struct cuda_delta<T> &d, const float *m)
 {

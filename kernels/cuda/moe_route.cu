@@ -175,7 +175,7 @@ static __device__ __forceinline__ void keep_groups(const struct hd_route_forward
                                                    float *v)
 {
     const int groups = (int)a.form.groups, size = (int)a.E / (groups > 1 ? groups : 1);
-    float value[2] = {-INFINITY, -INFINITY}; /* of groups lane and lane + 32 */
+    float value[2] = {-INFINITY, -INFINITY}; /* values of groups lane and lane + 32 */
     struct cuda_choice last = {INFINITY, -1};
     uint64_t kept = 0;
 
@@ -483,7 +483,7 @@ static __global__ void __launch_bounds__(ROUTE_THREADS)
         const float *probs = a.probs + r * a.E, *gate = a.gate + r * a.K;
         const float *dgate = a.dgate + r * a.K;
         const bool sigmoid = a.form.score == HD_ROUTE_SIGMOID;
-        const float inverse = sigmoid ? expf(-a.lse[r]) : 1; /* of the sum of the probs */
+        const float inverse = sigmoid ? expf(-a.lse[r]) : 1; /* 1 / sum of the probs */
         float mean = 0, gate_mean = 0, common;
 
         if (counts)
@@ -524,7 +524,7 @@ extern "C" enum hd_status hd_cuda_route_backward(struct hd_cuda_stream *s,
 static __global__ void __launch_bounds__(ROUTE_THREADS) route_bias(struct hd_route_bias_args a)
 {
     HD_SHARED(double, shared, BLOCK_WARPS);
-    double sum = 0; /* of integers, so exact in any order */
+    double sum = 0; /* sum of integers: exact in any order */
 
     for (int64_t e = threadIdx.x; e < a.E; e += ROUTE_THREADS)
         sum += a.load[e];

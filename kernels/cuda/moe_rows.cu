@@ -138,8 +138,9 @@ static __host__ __device__ __forceinline__ int64_t keep_rows(int64_t K)
     return at_most(KEEP_ROWS, KEEP_WORDS / (K + 2));
 }
 
-/* Applies the experts' capacities: block (x, q) walks run q for KEEP_THREADS experts, one per
- * thread, and keeps the first choices of each document: sets slot to 0, else to -1. */
+/* Applies the experts' capacities. Block (x, q) reads the choices of run q (ops_moe.h) in order, and
+ * each thread decides for one of KEEP_THREADS experts. Sets slot to 0 for the choices that are kept,
+ * the first ones of each document up to the capacity, and to -1 for the others. */
 static __global__ void __launch_bounds__(KEEP_THREADS) assign_keep(struct hd_assign_args a)
 {
     HD_SHARED_DYNAMIC(int, chosen);
@@ -148,7 +149,8 @@ static __global__ void __launch_bounds__(KEEP_THREADS) assign_keep(struct hd_ass
     int *capacity = chosen + rows * a.K, *starts = capacity + rows;
     int64_t kept = 0, seen = 0;
 
-    if (run_rows > 0) { /* counts of the first row's document in earlier pieces */
+    if (run_rows > 0) { /* choices of expert e by the first row's document in earlier
+                           pieces of the sequence */
         const struct hd_document_row d =
             hd_document_of(&a.at, a.R, a.begins, a.lengths, q * run_rows);
 
@@ -240,8 +242,8 @@ static __device__ __forceinline__ unsigned equal_lanes(bool takes_part, int e, i
 }
 
 /* Assigns slots to the kept choices of a run, one block per run. counted[w, e]: number of kept
- * choices of expert e in the part of the run of warp w; later the number of them before the next
- * one of warp w. */
+ * choices of expert e in the part of the run that warp w handles; later the number of kept choices
+ * of e that precede the next one of warp w. */
 static __global__ void __launch_bounds__(ASSIGN_THREADS)
     assign_run(struct hd_assign_args a, int bits)
 {
@@ -516,8 +518,8 @@ static __global__ void __launch_bounds__(REGROUP_THREADS)
     }
 }
 
-/* Moves REGROUP_STRETCH consecutive rows of the (rank, expert) order per warp: the warp searches
- * rank and expert of its first row and walks on from there. */
+/* Moves REGROUP_STRETCH consecutive rows of the (rank, expert) order per warp: the warp finds rank
+ * and expert of its first row by binary search, and advances both from row to row. */
 template <typename U>
 static __global__ void __launch_bounds__(ROWS_THREADS, ROWS_RESIDENT)
     regroup_rows(U *out, const U *inp, const int64_t *places, const int64_t *arrivals,

@@ -189,8 +189,9 @@ struct hd_comm_engine {
      * ranks. */
     const struct hd_comm_flight *(*flight_of)(const struct hd_comm *comm, int rank);
     enum hd_status (*failure)(struct hd_comm *comm);
-    bool (*has_failed)(const struct hd_comm *comm);                             /* for any thread */
-    void (*abort)(struct hd_comm *comm, enum hd_status st, const char *reason); /* for any thread */
+    /* has_failed and abort may be called from any thread */
+    bool (*has_failed)(const struct hd_comm *comm);
+    void (*abort)(struct hd_comm *comm, enum hd_status st, const char *reason);
     void (*close)(struct hd_comm *comm, bool clean); /* closes the endpoint and frees engine_state,
                                                         but not comm */
 };

@@ -42,7 +42,7 @@ struct nccl_communicator {
                            (hd_comm_open_channel); 0: any group of these members */
     int size;
     int32_t *members;                             /* [size]; ranks of the members */
-    struct hd_nccl_buffer *buffers[NCCL_BUFFERS]; /* by enum nccl_buffer; NULL: none */
+    struct hd_nccl_buffer *buffers[NCCL_BUFFERS]; /* [enum nccl_buffer]; NULL: none */
     _Atomic bool is_aborted;                      /* set once, by the thread that aborts the
                                                      communicator */
 };

@@ -63,7 +63,7 @@ struct hd_setting_value {
 
 struct hd_config {
     const struct hd_program_table *program;
-    struct hd_setting_value values[HD_SETTINGS_MAX]; /* by index in program->settings */
+    struct hd_setting_value values[HD_SETTINGS_MAX]; /* [index in program->settings] */
     const char *path;                                /* path of the file; NULL: none was read */
     const char *args[HD_CONFIG_ARGS_MAX]; /* words of the command line that are not flags */
     int arg_count;

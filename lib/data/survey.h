@@ -36,14 +36,14 @@ struct hd_survey_rules {
     int64_t vocab;                        /* size of the vocabulary: token ids must be below it */
     enum hd_chat_form form;               /* form that records must have */
     struct hd_row_rules rows;             /* how records are read */
-    /* notes bad records, and goes on until there are HD_BAD_ROWS_SHOWN; NULL: the first is an
-     * error */
+    /* list of the bad records found; after HD_BAD_ROWS_SHOWN of them the survey ends, unless
+     * data.bad_rows leaves bad records out. NULL: the first one is an error */
     struct hd_bad_rows *bad;
     int threads;
-    /* bytes of records and text that the survey may still check whole, text by encoding it; of
-     * further files only UTF-8, and the form of a sample of the records */
+    /* bytes of records and text that the survey may still check completely (text by encoding it);
+     * after that it checks only UTF-8, and the form of a sample of the records */
     int64_t encode_left;
-    /* bytes that the survey may still read; of further files only the beginning is checked */
+    /* bytes that the survey may still read; after that it checks only the beginning of each file */
     int64_t read_left;
 };
 

@@ -192,8 +192,8 @@ static enum hd_status encode(struct question *q, struct hd_id_list *ids, int64_t
     if (!st && *q->prompt)
         st = hd_language_encode_whole(language, q->prompt, bytes, &prompt);
     *ret_first = prompt.count ? (int64_t)prompt.count : 1;
-    if (!st && !prompt.count) /* also for white space alone, if the tokenizer adds no token before a
-                                 text */
+    if (!st && !prompt.count) /* a prompt of white space has no token if the tokenizer adds none
+                                 before a text */
         st = encode_alone(q, &whole, ids);
     else if (!st)
         st = hd_language_encode_whole(language, whole.data, whole.len_bytes, ids);

@@ -407,7 +407,7 @@ enum hd_status hd_hf_carry_files(const struct hd_hf_carry *options)
         if (is_left_out(&c, f) || !*dir)
             continue;
         if (has_pieces(&c) && strcmp(f->name, TOKENIZER) == 0)
-            continue; /* of two tokenizers in a folder, the one that the job used */
+            continue; /* the job used the folder's SentencePiece model */
         st = strcmp(f->name, has_pieces(&c) ? PIECES : TOKENIZER) == 0 ? put_tokenizer(&c, f->name)
                                                                        : put_file(&c, dir, f->name);
     }

@@ -14,17 +14,17 @@
 
 enum { QUOTE_MAX = HD_HF_QUOTE_MAX };
 
-/* Classes that have a key of config.json. */
+/* Model classes whose config.json has a key. */
 enum scope {
-    EVERY,    /* all */
-    LEARNED,  /* with learned positions */
-    ROTARY,   /* with rotary positions */
-    RMS,      /* with RMSNorm */
-    LISTED,   /* those whose row of families.def lists the key in `reads` */
-    WINDOWED, /* with a sliding window */
-    SWITCHED, /* with use_sliding_window */
-    TYPED,    /* whose layers have types: with use_sliding_window, or HD_WINDOW_TYPES */
-    EXPERTS   /* with experts */
+    EVERY,    /* all classes */
+    LEARNED,  /* classes with learned positions */
+    ROTARY,   /* classes with rotary positions */
+    RMS,      /* classes with RMSNorm */
+    LISTED,   /* classes whose row of families.def lists the key in `reads` */
+    WINDOWED, /* classes with a sliding window */
+    SWITCHED, /* classes with use_sliding_window */
+    TYPED,    /* classes whose layers have types: SWITCHED, or HD_WINDOW_TYPES */
+    EXPERTS   /* classes with experts */
 };
 
 enum rule {

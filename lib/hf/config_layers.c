@@ -48,7 +48,8 @@ static enum hd_status pick_by_types(const struct hd_hf_reading *r, bool *ret_pic
     return st;
 }
 
-/* Picks the layers that have a window by the rule of the class, without layer_types. */
+/* Picks the layers that have a sliding window if config.json has no layer_types: by the rule of its
+ * model class. */
 static void pick_by_class(const struct hd_hf_reading *r, bool *ret_picked)
 {
     const int64_t from = r->full_layers < 0 ? SWITCH_FULL_LAYERS : r->full_layers;
@@ -114,8 +115,8 @@ static enum hd_status take_window(struct hd_hf_reading *r)
     return st || !r->job->window ? st : put_window_layers(r, picked);
 }
 
-/* Takes the chunks of Llama 4, once the layers with rotary positions are known: these have them, if
- * there is no layer_types. */
+/* Reads attention_chunk_size of Llama 4. Call it after the layers with rotary positions were read:
+ * without layer_types, these layers attend in chunks. */
 static enum hd_status take_chunks(struct hd_hf_reading *r)
 {
     const int64_t chunk = r->chunk < 0 ? r->family->absent.chunk : r->chunk;
@@ -225,12 +226,13 @@ static enum hd_status other_thetas(const struct hd_json *value)
                              "window one, which may be another if angles are not scaled");
 }
 
-/* Takes layer_rope_theta, once the layers with a window and the scaling of angles are known. */
+/* Reads layer_rope_theta. Call it after the layers with a window, and the scaling of angles, were
+ * read. */
 enum hd_status hd_hf_take_layer_thetas(struct hd_hf_reading *r)
 {
     const struct hd_json *list = r->layer_thetas;
     struct hd_job *job = r->job;
-    double of_kind[2] = {0}; /* theta of the layers without and with a window; 0: none rotates */
+    double of_kind[2] = {0}; /* theta of the layers without, with a window; 0: no rotation */
     bool picked[LAYERS_MAX];
     enum hd_status st = list ? check_length(r, list) : HD_OK;
     int64_t layer = 0;

@@ -19,7 +19,7 @@ struct hd_export_tensor { /* one tensor of the export, and its parts in the chec
      * entry */
     int64_t expert;
     int64_t stacked; /* experts of the tensor, its dimension 0; 0: it has no such dimension */
-    bool transposed, by_heads; /* as those of its rows of the table of names */
+    bool transposed, by_heads; /* flags of its rows in the table of names */
     bool one_row;              /* true: the vector is written as a matrix of one row */
     bool fp32;      /* true: written in fp32 in every export: a router's select bias, which 16 bits
                      would round by more than its differences */

@@ -133,7 +133,7 @@ static inline int64_t hd_hf_row_by_heads(const struct hd_job *job, int place, in
 int64_t hd_hf_part_rows(const struct hd_job *job, const char *name, int64_t rows);
 
 #define HD_HF_HEAD_NAME  "lm_head.weight"
-#define HD_HF_NEOX_HEAD  "embed_out.weight" /* the same tensor in files of gpt_neox */
+#define HD_HF_NEOX_HEAD  "embed_out.weight" /* name of lm_head.weight in files of gpt_neox */
 #define HD_HF_SCORE_NAME "score.weight"     /* a reward model's tensor in place of lm_head */
 
 /* ---- models of text and images whose text model is one of ours (wrapper.c) ---- */
@@ -151,7 +151,7 @@ const struct hd_hf_wrapper *hd_hf_find_wrapper(const struct hd_json *root);
 
 /* Beginnings of the names of a folder's tensors. */
 struct hd_hf_prefixes {
-    const char *base, *top; /* of tensors of transformers' base model; of those outside it */
+    const char *base, *top; /* prefixes of tensors inside, outside transformers' base model */
     bool wrapped;           /* true: the folder also has tensors of a vision tower */
 };
 

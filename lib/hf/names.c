@@ -46,7 +46,7 @@ bool hd_hf_per_expert(const struct hd_hf_row *row)
 
 struct found_name {
     const struct hd_weight **weights; /* their tensors: [1], or [E] with one tensor per expert */
-    /* as `weights`: [1] or [E]; quant is NONE for a plain tensor */
+    /* [1] or [E], like `weights`; quant is NONE for a plain tensor */
     struct hd_hf_quantized *quantized;
     bool per_expert, transposed;
     const struct hd_job
@@ -73,7 +73,7 @@ struct search {
     const struct hd_job *job;
     const struct hd_hf_row *rows;
     size_t row_count;
-    struct hd_hf_prefixes prefixes; /* of the tensors' names in this directory */
+    struct hd_hf_prefixes prefixes; /* prefixes of the tensors' names in this directory */
     bool adapter;                   /* the weights are PEFT's factors, not a model */
     struct hd_text missing, unexpected;
     size_t missing_count, unexpected_count;

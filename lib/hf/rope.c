@@ -26,7 +26,7 @@
 #include "hf/config_internal.h"
 
 #define ORIGINAL     "original_max_position_embeddings"
-#define QUERY_FACTOR "llama_4_scaling_beta" /* of Ministral 3 */
+#define QUERY_FACTOR "llama_4_scaling_beta" /* key of Ministral 3 */
 
 enum { ORIGINAL_MAX = 1 << 24, YARN_CONTEXT = 4096 };
 

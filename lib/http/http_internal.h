@@ -92,7 +92,8 @@ struct hd_http_request {
     bool admitted;    /* the caller was authorised before the body was read */
     bool reads_body;
     struct hd_text body;
-    bool by_handler, by_loop; /* who still owns the request: the listener's thread; the loop */
+    bool by_handler, by_loop; /* owners of the request that remain: the listener's thread; the
+                                 loop */
     bool suspended, ended, completed;
     bool left; /* stream: the loop has ended it */
     char token[HD_RPC_TOKEN_MAX + 1];

@@ -27,7 +27,7 @@ enum { README_BYTES_MAX = 4 << 20, CONFIGS_SHOWN = 8 };
 struct hub_set {
     const struct hd_hub_request *request;
     struct hd_arena *arena;
-    struct hd_hub_name name;     /* with the commit as its revision */
+    struct hd_hub_name name;     /* its revision is the commit */
     struct hd_hub_result listed; /* all files */
     const char **wanted;         /* paths; in the arena */
     size_t wanted_count;

@@ -57,7 +57,7 @@ static enum hd_status begin_hash(struct download *d)
     if (!st && !is_large) {
         const int n = snprintf(head, sizeof head, "blob %lld", (long long)d->file->size_bytes);
 
-        hd_pki_digest_add(d->digest, head, (size_t)n + 1); /* with the NUL */
+        hd_pki_digest_add(d->digest, head, (size_t)n + 1); /* the digest includes the NUL */
     }
     return st;
 }

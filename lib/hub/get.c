@@ -297,7 +297,7 @@ static enum hd_status look_up_tree(struct hub_fetch *g, struct hub_client *clien
     return st;
 }
 
-/* Asks the hub for commit and files. tries: of the first request. */
+/* Asks the hub for commit and files. tries: number of tries of the first request. */
 static enum hd_status look_up(struct hub_fetch *g, int tries)
 {
     struct hub_client *client = NULL;

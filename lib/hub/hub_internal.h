@@ -22,7 +22,7 @@ enum {
     HUB_API_BYTES_MAX = 64 << 20, /* bytes of one answer of the API */
     HUB_URL_MAX = 8192,
     HUB_REDIRECTS_MAX = 10,
-    HUB_TRIES = 5,            /* tries without a byte of progress */
+    HUB_TRIES = 5, /* consecutive tries without a byte of progress after which a download fails */
     HUB_PAUSE_MAX_MS = 8000,  /* longest pause between tries, without a Retry-After */
     HUB_WAIT_MAX_MS = 300000, /* longest Retry-After that is waited for */
     HUB_THREADS = 8           /* files at a time */

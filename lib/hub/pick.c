@@ -48,7 +48,7 @@ static bool matches(const char *pattern, const char *path, bool by_folder)
 
     if (n && pattern[n - 1] == '/')
         return strncmp(pattern, path, n) == 0;
-    if (!strpbrk(pattern, "*?[\\")) /* of tens of thousands of names, few are patterns */
+    if (!strpbrk(pattern, "*?[\\")) /* no pattern: spares fnmatch, which is slow */
         return strcmp(pattern, path) == 0;
     return strcmp(pattern, path) == 0 ||
            fnmatch(pattern, path, by_folder ? FNM_PATHNAME | FNM_PERIOD : 0) == 0;

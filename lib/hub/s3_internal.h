@@ -143,9 +143,8 @@ enum hd_status s3_list_add(struct s3_list *list, const char *key, const char *et
 
 struct s3_want { /* an object that is wanted */
     const struct s3_object *object;
-    const struct s3_object
-        *index;      /* of a .bin file: its .idx, which is linked beside it; or NULL */
-    const char *rel; /* path below the folder that the request names */
+    const struct s3_object *index; /* .idx of a .bin file, which is linked beside it; NULL: none */
+    const char *rel;               /* path below the folder that the request names */
     char id[S3_ID_MAX];
     char path[PATH_MAX]; /* its file in the cache */
 };

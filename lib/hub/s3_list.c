@@ -86,7 +86,7 @@ static enum hd_status add_page(struct s3_list *list, const struct hd_text *page,
         strip_quotes(&etag);
         if (encoded)
             decode_url(key.data);
-        /* what is copied or removed is only what was asked for */
+        /* copy and removal must not touch objects outside of the prefix */
         if (!hd_text_starts(key.data, prefix))
             st =
                 hd_err(HD_CORRUPT, "the store lists an object that does not begin with %s", prefix);

@@ -30,7 +30,7 @@ struct s3_transfer {
     const volatile sig_atomic_t *stop;
     struct hd_text part, lock;
     struct hd_pki_digest *md5,
-        *sha256; /* of the bytes in ID.incomplete; md5 NULL: not allowed here */
+        *sha256; /* digests of the bytes in ID.incomplete; md5 NULL: this machine forbids MD5 */
     int fd;
     int64_t have;
     bool begun;                         /* the answer under way has given bytes */
@@ -99,7 +99,7 @@ static enum hd_status begin_hashes(struct s3_transfer *d)
 {
     free_hashes(d);
     if (hd_pki_digest_new(HD_PKI_MD5, &d->md5))
-        d->md5 = NULL; /* the policy of this machine */
+        d->md5 = NULL; /* this machine's security policy forbids MD5 */
     return hd_pki_digest_new(HD_PKI_SHA256, &d->sha256);
 }
 

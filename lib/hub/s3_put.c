@@ -42,14 +42,14 @@ struct s3_upload {
     /* the file under way */
     int fd;
     int64_t size_bytes, part_bytes;
-    char *key, *id; /* of the object, of the upload in parts */
+    char *key, *id; /* key of the object; id of the upload in parts */
     char (*etags)[160];
     int part_count;
 
     /* shared by the threads that send parts */
     int next; /* atomic */
     volatile sig_atomic_t end;
-    pthread_mutex_t mutex; /* of `error` */
+    pthread_mutex_t mutex; /* guards `error` */
     struct hd_error error; /* first failure */
 };
 
@@ -390,7 +390,7 @@ static enum hd_status put_parts(struct s3_upload *u)
             st = join_parts(u);
         if (st) {
             hd_err_save(st, &error);
-            (void)abort_upload(u, u->key, u->id); /* else the next copy does */
+            (void)abort_upload(u, u->key, u->id); /* if this fails, the next copy does it */
             st = hd_err_restore(&error);
         }
     }

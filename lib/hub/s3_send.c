@@ -112,7 +112,7 @@ static void make_target(const struct hd_s3 *s3, const struct s3_call *call, cons
 
         hd_text_add(base, "%.*s", (int)host, endpoint);
         if (base->data && hd_text_ends(base->data, scheme == 8 ? ":443" : ":80"))
-            base->data[base->len_bytes -= scheme == 8 ? 4 : 3] = '\0'; /* as in the Host header */
+            base->data[base->len_bytes -= scheme == 8 ? 4 : 3] = '\0'; /* no default port in Host */
         hd_text_add(path, "%s", endpoint + host);
     } else if (is_path_style) {
         hd_text_add(base, "https://s3.%s.amazonaws.com%s", region,

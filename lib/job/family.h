@@ -146,8 +146,9 @@ struct hd_family {
     double rope_fraction;      /* model.rope_fraction; 0 means 1 */
     double local_theta;        /* model.rope_local_theta; 0: none */
     double attention_cap, logit_cap;
-    double glu_limit;                           /* model.glu_limit; 0: the activation has none */
-    int64_t new_experts, new_experts_per_token; /* of a new model; 0: the key is required */
+    double glu_limit; /* model.glu_limit; 0: the activation has none */
+    /* defaults for a new model; 0: the key is required */
+    int64_t new_experts, new_experts_per_token;
 
     const char *models; /* models that people use, for docs/models.md */
 

@@ -22,8 +22,8 @@ enum {
     HD_LINK_WORD_MAX = 96,    /* bytes of an operation or a hash, with NUL */
     HD_LINK_TEXT_MAX = 1024,  /* bytes of a message, with NUL */
     HD_LINK_VALUE_MAX = 4096, /* bytes of one rank's value in a rendezvous */
-    HD_LINK_RANKS_MAX = 4096, /* most ranks of an attempt */
-    HD_LINK_LOADS_MAX = 4096, /* most experts of a transformer block that a job may have */
+    HD_LINK_RANKS_MAX = 4096, /* maximum number of ranks of an attempt */
+    HD_LINK_LOADS_MAX = 4096, /* maximum number of experts of a transformer block */
 };
 
 /* Phases of a rank. Their names are API: they do not change. */

@@ -57,7 +57,7 @@ struct hd_mesh_sizes {
 };
 
 struct hd_mesh {
-    struct hd_mesh_sizes sizes; /* with the defaults filled in: all >= 1 */
+    struct hd_mesh_sizes sizes; /* sizes, defaults filled in: all >= 1 */
     int32_t world;              /* number of ranks: pp*dp*cp*tp */
 };
 

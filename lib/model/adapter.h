@@ -59,9 +59,9 @@ enum hd_target {
     HD_TARGET_V,
     HD_TARGET_OUT,
     HD_TARGET_Q_A,  /* latent attention: from the input to the latent of queries */
-    HD_TARGET_Q_B,  /* from the latent of queries to heads */
-    HD_TARGET_KV_A, /* from the input to the latent of keys and values */
-    HD_TARGET_KV_B, /* from the latent of keys and values to heads */
+    HD_TARGET_Q_B,  /* latent attention: from the latent of queries to heads */
+    HD_TARGET_KV_A, /* latent attention: from the input to the latent of keys and values */
+    HD_TARGET_KV_B, /* latent attention: from that latent to heads */
     HD_TARGET_GATE,
     HD_TARGET_UP,
     HD_TARGET_DOWN,

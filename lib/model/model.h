@@ -181,7 +181,7 @@ struct hd_bottleneck {
 };
 struct hd_block {
     struct hd_norm norm1, norm2; /* before attention and feed-forward layer; weight -1: none */
-    struct hd_norm norm1_out, norm2_out;     /* of their outputs; weight -1: none */
+    struct hd_norm norm1_out, norm2_out;     /* norms of their outputs; weight -1: none */
     struct hd_bottleneck adapter1, adapter2; /* bottleneck adapters behind attention and behind the
                                                 feed-forward layer */
     struct hd_attention attention;           /* in blocks without a gated delta layer */

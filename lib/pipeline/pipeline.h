@@ -159,9 +159,9 @@ enum hd_instruction_kind {
  *   OUT_GRAD  gradient of OUT: B and W read it
  *   IN_GRAD   gradient of IN: B writes it
  *
- * The first chunk has no IN and IN_GRAD, the last no OUT and OUT_GRAD. Forward: E uses IN and OUT,
- * and saved slot 0. A transfer has one slot, under the use that the chunk has for it: SEND under
- * OUT or IN_GRAD, RECEIVE under IN or OUT_GRAD. */
+ * The first chunk has no IN and IN_GRAD, the last no OUT and OUT_GRAD. E, which only runs forward,
+ * uses IN, OUT and saved slot 0. A transfer has one slot: a SEND that of OUT or IN_GRAD, a RECEIVE
+ * that of IN or OUT_GRAD. */
 enum hd_slot_use {
     HD_SLOT_SAVED,
     HD_SLOT_DEFERRED,

@@ -164,9 +164,9 @@ static int32_t slot_of(const struct build *b, int which, int64_t value)
 
 /* ---- where values are received ---- */
 
-/* Fills receive_turn: for every value that is sent to another stage, the turn in which that stage
- * receives it. Each stage's sends are visited backwards, so that no value is received later than
- * the next one on its channel. */
+/* Fills receive_turn with the turn (see above) in which a stage receives each value from another
+ * stage. Goes through the sends of a stage from the last to the first, and receives no value later
+ * than the one that is sent after it on the same channel. */
 static enum hd_status find_receive_turns(struct build *b)
 {
     const struct hd_pipeline *p = &b->schedule->pipeline;

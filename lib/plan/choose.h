@@ -58,7 +58,7 @@ struct hd_plan_request {
     int64_t delta_heads; /* key heads of the gated delta layers, which tp splits; 0: none */
     int64_t vocab;       /* tokens of the vocabulary; 0: unknown and not checked */
     /* channels of a token (model.hidden); 0: unknown. Used to choose each rank's device
-     * (plan/rank_map.h), and if nf4 */
+     * (plan/rank_map.h), and, if nf4 is set, to check that shards are whole nf4 blocks */
     int64_t hidden;
     int64_t head_width; /* 0: hidden / heads */
     /* latent attention (model.mla): ranks of the latents of queries and of keys and values, and

@@ -36,8 +36,8 @@ struct hd_program_time {
     double run;                   /* seconds from the start of the program to its results */
     double compute;               /* seconds of `run` in which kernels run */
     double waits[HD_GROUP_COUNT]; /* seconds of `run` spent waiting for collectives, by group */
-    double reduce;                /* all reductions of gradients, on their own stream */
-    double reduce_after;          /* from the results to the end of the last reduction */
+    double reduce;       /* seconds of all reductions of gradients, which have their own stream */
+    double reduce_after; /* seconds from the results to the end of the last reduction */
 };
 
 enum hd_layer_profile_call {

@@ -33,10 +33,10 @@ struct hd_node_links {
     int32_t devices;
     int32_t shared_count;
     struct hd_shared_link shared[HD_SHARED_LINKS_MAX];
-    /* by device: bit set of the devices to which it has wires of its own, so that it shares no link
-     * with others */
+    /* [device] bit set of the devices to which this one has wires of its own, which no other pair
+     * shares */
     uint64_t direct[HD_NODE_LINKS_MAX];
-    /* by pair of devices; the index is hd_node_links_pair */
+    /* [hd_node_links_pair(a, b)] rate and latency of a pair of devices */
     double bytes_per_s[HD_NODE_LINKS_MAX * (HD_NODE_LINKS_MAX - 1) / 2];
     double latency_s[HD_NODE_LINKS_MAX * (HD_NODE_LINKS_MAX - 1) / 2];
 };

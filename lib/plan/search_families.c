@@ -34,8 +34,7 @@ static void try_recomputes(struct layout_search *s, struct candidate *c)
     }
     for (c->recompute = 0; c->recompute < SEGMENTS; c->recompute++) {
         c->segment = c->recompute == FULL;
-        try_family(s,
-                   c); /* of FULL only the shortest segments; search_segments.c adds the others */
+        try_family(s, c); /* FULL: only the shortest segments; search_segments.c adds the others */
     }
 }
 

@@ -22,19 +22,19 @@ enum { NO_RECOMPUTE, SELECTIVE, FULL, SEGMENTS, PINNED_RECOMPUTE };
 enum { NO_SCHEDULE, ONE_F_ONE_B, INTERLEAVED, ZB_H1, ZB_V, GPIPE, PINNED_SCHEDULE };
 enum { NO_OFFLOAD, OFFLOAD_OPTIMIZER, OFFLOADS, PINNED_OFFLOAD = OFFLOADS };
 
-/* How far a candidate is decided, and what its bound contains. */
+/* How far a candidate is decided, and what its bound of the step time contains. */
 enum decided {
     DECIDED_FAMILY,
-    DECIDED_BLOCKS, /* the layer profiles of its blocks are computed */
+    DECIDED_BLOCKS, /* the layer profiles of the candidate's blocks are computed */
     /* the candidate represents all layouts with its schedule whose pipeline stages do not have even
      * work */
     DECIDED_PARTITIONS,
-    DECIDED_SCHEDULE, /* it has a schedule; its bound of time is that of DECIDED_BLOCKS */
-    DECIDED_WALKED,   /* its bound is the time of all stages' programs, without ZeRO */
-    /* costed, with full recompute: the candidate represents all layouts with its variant whose
-     * segments have several blocks */
+    DECIDED_SCHEDULE, /* the candidate has a schedule; its bound is still that of DECIDED_BLOCKS */
+    DECIDED_WALKED,   /* the candidate's bound is the time of all stages' programs, without ZeRO */
+    /* the candidate has full recompute and its cost is known; it represents all layouts that differ
+     * from it only in segments of several blocks */
     DECIDED_SEGMENTS,
-    DECIDED_VARIANT, /* it has a ZeRO stage, too */
+    DECIDED_VARIANT, /* the candidate also has a ZeRO stage */
     DECIDED_COSTED
 };
 

@@ -89,7 +89,8 @@ bool search_segments_may_fit_family(struct layout_search *s, const struct candid
     return true;
 }
 
-/* Records as rejected, among segments of all lengths, those that need least memory. */
+/* Finds the length of segments that needs least memory, and adds that layout, which does not fit, to
+ * s->lowest. */
 static void note_least_segments(struct layout_search *s, const struct candidate *of,
                                 const struct ordered *ordered,
                                 const struct hd_layer_profiles *profiles,
@@ -173,7 +174,7 @@ void search_expand_segments(struct layout_search *s, const struct candidate *of)
         known[count] = borders_of(ordered, k);
         while (known[same] != known[count])
             same++;
-        if (same < count) /* as a shorter one */
+        if (same < count) /* a shorter segment gave equal borders */
             continue;
         count++;
         if (k == 1) /* `of` itself */

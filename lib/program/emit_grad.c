@@ -21,7 +21,7 @@ void hd_emit_add_grad(struct hd_emit *e, const struct hd_tensor *t, struct hd_op
         return;
     }
     sum = hd_emit_temp(e, "grad", t->dtype, t->dim[0], t->dim[1]);
-    if (slot->call == HD_CALL_B) /* of two contributions, one of which F makes, B adds them */
+    if (slot->call == HD_CALL_B) /* a sum of one contribution from F and one from B is added in B */
         e->call = HD_CALL_B;
     (void)hd_emit_add(e, HD_ARGS(add, .N = t->dim[0] * t->dim[1], .dtype = t->dtype),
                       HD_OPERANDS(add, .out = sum, .a = slot->sum, .b = grad));

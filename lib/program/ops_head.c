@@ -18,8 +18,8 @@
 #include "program/emit.h"
 
 enum {
-    HEAD_BYTES = 64 << 20,    /* bytes of logits at once if the traits give no number of rows */
-    HEAD_BYTES_MAX = 1 << 30, /* bytes of logits at once if the traits give a number of rows */
+    HEAD_BYTES = 64 << 20,    /* largest chunk of logits, bytes, if traits.head_rows is 0 */
+    HEAD_BYTES_MAX = 1 << 30, /* largest chunk of logits, bytes, if traits.head_rows is set */
     HEAD_ROWS_MIN = 64,
     HEAD_COLUMNS = 32
 };
@@ -81,7 +81,8 @@ static struct hd_operand rows_of(const struct head_state *h, struct hd_operand v
     return vector.store ? hd_emit_at(vector, h->first_row, dtype) : vector;
 }
 
-/* Returns the record of a loss of further tokens; absent: the loss is the model's own. */
+/* Returns the record of the loss of one multi-token prediction head; an absent operand for the loss
+ * of the next token. */
 static struct hd_operand record_of(struct hd_emit *e, const struct hd_op *op)
 {
     const int further = op->set.head.further;

@@ -319,11 +319,11 @@ struct hd_op_settings {
     int64_t prefix;     /* attention op: number of learned keys and values; 0: none */
     int64_t chunk;      /* attention op: see hd_attention_settings */
     double eps, cap;
-    double scale; /* of a scale or attention op, of an experts op's adapters, of an embedding op's
-                     token rows, of an add op's second input; in the last two 0 means 1 */
+    double scale; /* factor of a scale or attention op, of an experts op's adapters, of an embedding
+                     op's token rows, of an add op's second input; in the last two 0 means 1 */
     struct hd_head_settings head;
     enum hd_activation act; /* glu, activation and experts ops */
-    double alpha, limit;    /* with HD_ACT_OSS: its numbers (hd_glu_forward_args) */
+    double alpha, limit;    /* constants of HD_ACT_OSS (hd_glu_forward_args) */
     bool causal, alibi, scaled_alibi;
     bool layer;     /* head_norm op: LayerNorm, with a weight for each head */
     bool has_sinks; /* attention op: its last parameter is the sinks */
@@ -550,8 +550,8 @@ struct hd_expert_params {
     double scale;                                     /* the adapter's factor s */
     enum hd_activation act;                           /* activation of the experts' gates */
     double alpha, limit;                              /* with HD_ACT_OSS: as in op_glu */
-    struct hd_dropout dropout; /* dropout before A of gate and up; before A of down it has site
-                                  `down_site` */
+    struct hd_dropout dropout; /* dropout of the adapter's input, for gate and up; down uses its
+                                  rate with site `down_site` */
     int64_t down_site;
 };
 struct hd_tensor *op_experts(struct hd_rec *rec, struct hd_tensor *x,

@@ -143,17 +143,17 @@ struct hd_param_spec {
     bool decay;      /* true: weight decay applies to the parameter */
     double lr_scale; /* factor on the learning rate; 0 means 1 */
     bool frozen;     /* true: the parameter gets no gradient and no update */
-    bool state;      /* true: the parameter is a router's select bias, which gets no gradient; U
-                        changes it (ops_moe.h, route_bias) */
-    int router;      /* state: index of the router */
-    double rate;     /* state: step of its change; 0: U does not change it */
-    bool fused;      /* true: the parameter follows the unit's previous one in memory without a gap,
+    bool state; /* true: the parameter is a router's select bias, which gets no gradient; the update
+                        program changes it (ops_moe.h, route_bias) */
+    int router; /* if `state`: index of the router that has the select bias */
+    double rate;    /* if `state`: amount by which an update changes the select bias; 0: none */
+    bool fused;     /* true: the parameter follows the unit's previous one in memory without a gap,
                         because one GEMM uses both */
-    bool tied;       /* true: the unit of the head uses the parameter too */
-    bool head;       /* true: the parameter is the head's own weight */
-    bool keep_fp32;  /* true: kernels read the parameter in fp32, whatever the compute encoding */
-    bool table;      /* true: the parameter is a table whose rows are looked up by index */
-    bool adapter;    /* true: the parameter belongs to an adapter and is not in the base model's
+    bool tied;      /* true: the unit of the head uses the parameter too */
+    bool head;      /* true: the parameter is the head's own weight */
+    bool keep_fp32; /* true: kernels read the parameter in fp32, whatever the compute encoding */
+    bool table;     /* true: the parameter is a table whose rows are looked up by index */
+    bool adapter;   /* true: the parameter belongs to an adapter and is not in the base model's
                         files */
     bool newly_initialized; /* true: the files of a base model may lack the parameter, which is then
                                initialised from the seed */

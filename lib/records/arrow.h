@@ -24,7 +24,7 @@ enum arrow_kind {
     ARROW_INT,
     ARROW_REAL,
     ARROW_BOOL,
-    ARROW_STRING, /* also bytes; offsets of `width` bits */
+    ARROW_STRING, /* text or bytes; offsets of `width` bits */
     ARROW_VIEW,   /* strings of 16 bytes, which hold short ones */
     ARROW_LIST,   /* offsets of `width` bits */
     ARROW_FIXED_LIST,

@@ -101,7 +101,7 @@ extern const struct records_reader records_json, records_csv, records_parquet, r
 
 enum { RECORDS_COLUMNS_MAX = 16 };
 
-/* Which columns of the records have what, parsed from the text of data.columns. */
+/* Members of a record by the columns that hold them, parsed from data.columns. */
 struct records_columns {
     struct {
         const char *name, *column; /* a name of data.columns, and the column that has it */

@@ -20,7 +20,7 @@
 
 enum {
     SLOTS_PER_METHOD = 16, /* calls of one method that gRPC can accept before the loop runs */
-    SLOTS_UNKNOWN = 4,     /* the same for calls of unknown methods, which would hang without */
+    SLOTS_UNKNOWN = 4,     /* calls of unknown methods, which would hang without a slot */
     CERT_BYTES_MAX = 16 * 1024,
     /* tolerance for deadlines, ms: a client's timer ends earlier than the server's, by the network
      * delay */

@@ -13,7 +13,7 @@ struct hd_unauth_address {
     struct hd_unauth_address *before, *after;
     unsigned char bytes[16];
     size_t count, unauthenticated, inside;
-    int level; /* doublings of the address's interval, as of level_ms */
+    int level; /* how often the address's interval was doubled, at time level_ms */
     int64_t level_ms;
     int64_t next_ms; /* time when the next connection of this address could enter at an even pace */
 };

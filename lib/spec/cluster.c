@@ -444,7 +444,7 @@ enum hd_status hd_spec_parse_cluster(const char *name, const void *bytes, size_t
     r.root = root;
     if (!st)
         st = read_groups(&r, ret_clusters, ret_count);
-    if (!st) /* also if the caller needs no tree: this call detects a node that is in two groups */
+    if (!st) /* needed even if the caller wants no tree: it detects a node that is in two groups */
         st = read_tree(&r, ret_clusters, *ret_count, ret_tree ? ret_tree : &tree);
     hd_arena_done(&r.arena);
     return st;

@@ -49,7 +49,7 @@ enum hd_status hd_added_insert(struct hd_arena *arena, struct hd_added_set *set,
         }
         node = next;
     }
-    if (set->nodes[node].token < 0) /* of added tokens with equal text the first one counts */
+    if (set->nodes[node].token < 0) /* the first of several tokens with equal text counts */
         set->nodes[node].token = token;
     return HD_OK;
 }

@@ -165,7 +165,8 @@ static void strip_token(const struct decoding *d, const char *token, size_t n)
     const size_t one = strlen(content);
     size_t from = 0, to = n;
 
-    /* a token from the middle of the text does not have the ends of the text */
+    /* characters are stripped from the ends of a token; a list that Fuse joined is one token, whose
+     * ends in a piece from the middle of a text are not the ends of the text */
     if (!(d->is_next && d->is_whole)) {
         for (int64_t i = 0;
              i < d->step->start && n - from >= one && memcmp(token + from, content, one) == 0; i++)
@@ -178,7 +179,7 @@ static void strip_token(const struct decoding *d, const char *token, size_t n)
     hd_text_add_bytes(&d->out->text, token + from, to - from);
 }
 
-/* Metaspace: replaces its character by a space, or by nothing at the beginning of the text. */
+/* Metaspace: replaces the step's character by a space, or by nothing at the beginning of the text. */
 static void write_spaces(const struct decoding *d, const char *token, size_t n, bool is_first)
 {
     const char *content = d->step->content;
@@ -194,8 +195,8 @@ static void write_spaces(const struct decoding *d, const char *token, size_t n, 
     }
 }
 
-/* ByteLevel: appends the bytes for which the letters of a token stand; appends a token with another
- * character unchanged. */
+/* ByteLevel: appends the bytes that the letters of a token encode; appends a token unchanged if it
+ * contains a character that encodes no byte. */
 static void add_letters(struct hd_text *out, const char *token, size_t n)
 {
     const unsigned char *p = (const unsigned char *)token;

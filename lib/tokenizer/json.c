@@ -133,7 +133,7 @@ static void put_merge(struct hd_bpe *bpe, struct hd_merge merge)
 
     while (bpe->merges[i].key && bpe->merges[i].key != merge.key)
         i = (i + 1) & bpe->merge_mask;
-    bpe->merges[i] = merge; /* of merges of the same two tokens the last one counts */
+    bpe->merges[i] = merge; /* the last of several merges of the same two tokens counts */
 }
 
 static enum hd_status read_merge(struct tokenizer_reading *r, const struct hd_json *m, int32_t rank)

@@ -18,7 +18,8 @@ enum {
     HD_SP_FILE_BYTES_MAX = 64 << 20,
     HD_SP_PIECES_MAX = 1 << 22,
     HD_SP_PIECE_BYTES_MAX = 4096,
-    HD_SP_WORD_BYTES_MAX = 1 << 27, /* of one text; encoding takes up to 80 times its bytes */
+    /* bytes of one text; encoding needs up to 80 times as much memory */
+    HD_SP_WORD_BYTES_MAX = 1 << 27,
 };
 
 enum hd_sp_type {

@@ -27,7 +27,7 @@ struct sp_symbol {
 struct sp_pair { /* candidate to be joined */
     float score;
     int32_t left, right; /* indices of symbols */
-    uint32_t len_bytes;  /* of both, when it was queued */
+    uint32_t len_bytes;  /* bytes of both symbols when the pair was queued */
     int32_t id;
 };
 
@@ -35,7 +35,7 @@ struct sp_end { /* best segmentation that ends at a byte */
     float score;
     int32_t from; /* byte at which its last piece begins; -1: none yet */
     int32_t id;   /* last piece */
-    int32_t to;   /* of a byte on the best path: end of the piece that begins there */
+    int32_t to;   /* if the byte is on the best path: end of the piece that begins at it */
 };
 
 struct hd_sp_words {
@@ -46,7 +46,7 @@ struct hd_sp_words {
     struct sp_end *ends;
     size_t capacity, heap_count; /* bytes of the longest word so far; pairs in the heap */
     uint32_t *divided;           /* by id of an unused piece: bytes of its left part */
-    /* where ids are written */
+    /* destination of the ids */
     struct hd_id_list *list;
     int32_t *lens;
     size_t len_count;

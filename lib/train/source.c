@@ -22,7 +22,7 @@ enum place {
 struct folder {
     const char *dir;
     struct hd_weights *weights;
-    struct hd_hf_map *map; /* which tensors of the folder are which parameters */
+    struct hd_hf_map *map; /* tensors of the folder by parameter */
 };
 
 struct hd_source {

@@ -24,7 +24,7 @@ enum {
     /* number of newest judged steps (or groups of short steps) that are remembered */
     HD_STRAGGLER_STEPS = 30,
     HD_STRAGGLER_LATE_MIN = 20,
-    HD_STRAGGLER_OVER = 10, /* a straggler that was late in fewer of these steps is one no more */
+    HD_STRAGGLER_OVER = 10, /* steps; a straggler that was late in fewer of them is no longer one */
     HD_STRAGGLER_NOISE_MAX = 2,
     /* ms; shorter steps are judged together, in groups of this duration */
     HD_STRAGGLER_SPAN_MS = 500,
