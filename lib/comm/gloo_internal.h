@@ -211,8 +211,8 @@ struct gloo_header *gloo_header_keep(struct gloo_peer *peer, const struct gloo_h
 
 /* ---- gloo_flow.c ---- */
 
-/* Returns a free ticket over this rank's data memory, which gloo_data_give puts back. NULL: no
- * memory. */
+/* Returns a free gloo_data, which gives access to this rank's data memory; gloo_data_give puts it
+ * back. NULL: no memory. */
 struct gloo_data *gloo_data_take(struct hd_comm *comm);
 void gloo_data_give(struct hd_comm *comm, struct gloo_data *data);
 void gloo_data_free(struct gloo_state *gloo);

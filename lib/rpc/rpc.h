@@ -233,9 +233,9 @@ void hd_rpc_call_set_mark(struct hd_rpc_call *call);
 bool hd_rpc_call_mark(const struct hd_rpc_call *call);
 /* ms until the deadline; INT64_MAX: no deadline */
 int64_t hd_rpc_call_time_left_ms(const struct hd_rpc_call *call);
-/* number of messages in the send queue */
+/* Returns the number of messages in the send queue. */
 size_t hd_rpc_call_queued(const struct hd_rpc_call *call);
-/* the call is neither ended nor finished */
+/* Returns whether the call is neither ended nor finished. */
 bool hd_rpc_call_alive(const struct hd_rpc_call *call);
 
 /* ---- TLS ---- */

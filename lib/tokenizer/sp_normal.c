@@ -106,8 +106,9 @@ static void add_space(const struct sp_writer *w, struct hd_origin origin)
         hd_rewrite_add(w->out, " ", 1, origin);
 }
 
-/* Writes a replacement, with the mark for each space, unless it begins with spaces that follow
- * others: those are removed if `after_space`. Returns whether the text now ends with a space. */
+/* Writes the replacement of some characters, each space as the space mark. after_space: the text
+ * ends with a space, so leading spaces of the replacement are left out. Returns whether the text
+ * then ends with a space. */
 static bool write_replaced(const struct sp_writer *w, const struct replaced *r, size_t at,
                            bool after_space)
 {

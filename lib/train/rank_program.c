@@ -254,9 +254,8 @@ int64_t hd_rank_program_transfer(const struct hd_rank_program *l, const struct h
                                  enum hd_dtype *ret_dtype)
 {
     const int k = hd_pipeline_index(&l->pipeline, in->chunk);
-    const enum hd_stage_io first =
-        /* hidden rows forward; the next line: their gradients backward */
-        in->kind == HD_DO_SEND ? HD_STAGE_OUTPUT : HD_STAGE_INPUT;
+    /* buffer for the hidden rows of F (`first`), for the gradients of B (`back`) */
+    const enum hd_stage_io first = in->kind == HD_DO_SEND ? HD_STAGE_OUTPUT : HD_STAGE_INPUT;
     const enum hd_stage_io back =
         in->kind == HD_DO_SEND ? HD_STAGE_INPUT_GRAD : HD_STAGE_OUTPUT_GRAD;
     const struct hd_store *s =
