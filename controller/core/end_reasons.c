@@ -67,7 +67,7 @@ const char *core_end_message(enum core_known_end end)
 
 void core_add_end_with_controller(const struct core_node *node, struct hd_text *text)
 {
-    hd_text_add(text, "node %s ended with its controller", node->rec.name);
+    hd_text_add(text, "the controller of node %s has ended, and the node with it", node->rec.name);
 }
 
 void core_add_silence(const struct core_node *node, int64_t silent_ms, struct hd_text *text)
@@ -162,7 +162,7 @@ static void add_out_of_time(const struct hd_core *core, const struct core_job *j
         hd_text_add(text, "all its steps are lost; ");
     else if (last_step > saved) /* the ranks may have run further than they reported */
         hd_text_add(text, "the steps after that are lost; ");
-    hd_text_add(text, "heddle resume %" PRIu64 " gives it the same time once more%s", job->rec.job,
+    hd_text_add(text, "heddle resume %" PRIu64 " lets it run for another %s%s", job->rec.job, limit,
                 newest ? "" : ", from its first step");
 }
 

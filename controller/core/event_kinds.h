@@ -92,7 +92,7 @@
     X(JOB_UNKNOWN, "job_unknown", CLUSTER, "a node runs a job that this database does not know; it is ended") \
     X(JOBS_NEAR_LIMIT, "jobs_near_limit", CLUSTER, "the number of jobs is near the limit of the controller") \
     X(CLOCK_SET, "clock_set", CLUSTER, "the clock of the controller's machine jumped") \
-    X(CONTROLLER_AWAY, "controller_away", CLUSTER, "the controller was stopped for a while; nodes have longer to be heard")
+    X(CONTROLLER_AWAY, "controller_away", CLUSTER, "the controller was stopped for a while; nodes get more time before they count as lost")
 /* clang-format on */
 
 enum hd_event_kind {

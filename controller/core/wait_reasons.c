@@ -299,13 +299,13 @@ void core_add_stop(const struct hd_core *core, enum core_stop_reason reason, uin
     case CORE_STOP_NO_LONGER_NEEDED:
         hd_text_add(text,
                     "writes a checkpoint and gives its devices back: job %" PRIu64
-                    " asked for them, and needs them no more",
+                    " asked for them, and no longer needs them",
                     for_job);
         break;
     case CORE_STOP_FOR_HELD_JOB:
         hd_text_add(text,
                     "writes a checkpoint and gives its devices back: job %" PRIu64
-                    " asked for them, and is held now",
+                    " asked for them, and is now held",
                     for_job);
         break;
     case CORE_STOP_MOVES:

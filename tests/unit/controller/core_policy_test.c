@@ -541,7 +541,7 @@ static void a_time_limit_hides_no_hang(void **state)
     (void)snprintf(
         expected, sizeof expected,
         "(hang: rank 0 on n1, device 0: silent); it has no checkpoint; all its steps are "
-        "lost; heddle resume %llu gives it the same time once more, from its first step",
+        "lost; heddle resume %llu lets it run for another 8.0s, from its first step",
         (unsigned long long)job);
     assert_non_null(strstr(sim_job(sim, job)->reason, expected));
     assert_non_null(strstr(sim_job(sim, job)->reason,
