@@ -16,17 +16,6 @@ enum hd_status control_check_owner(const struct controller *c, const struct hd_r
     return hd_err(HD_DENIED, "job %" PRIu64 " belongs to %s; you are %s", job, owner, caller);
 }
 
-void control_see(const struct controller *c, const struct hd_rpc_call *call,
-                 enum hd_visibility needed, struct hd_query *query)
-{
-    const enum hd_visibility visibility = guard_visibility(c, call);
-
-    if (visibility >= needed)
-        return;
-    query->only_of = control_caller(call);
-    query->hidden = visibility == HD_VISIBILITY_OWN;
-}
-
 enum hd_status control_check_after(const struct controller *c, const struct hd_rpc_call *call,
                                    const struct hd_job *job, bool is_stored)
 {

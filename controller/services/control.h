@@ -6,7 +6,7 @@
  *   prepare.c    job specs that come with a call
  *   access.c     checks of the caller's rights and of the disk
  *   limits.c     limits of the caller that need a query of the store
- *   request.c    caller and page size of a request; calls nothing of this folder
+ *   request.c    caller of a call, what it may see, page size; calls nothing of this folder
  */
 #ifndef HD_CONTROLLER_SERVICES_CONTROL_H
 #define HD_CONTROLLER_SERVICES_CONTROL_H
@@ -21,6 +21,11 @@ const char *control_caller(const struct hd_rpc_call *call);
 /* Returns the number of items in one page of a list: `limit` of the request, cut to 1..PAGE_MAX;
  * PAGE_DEFAULT if `limit` is 0. */
 int32_t control_page_size(int32_t limit);
+/* Restricts a query about one job to the caller's own jobs if the caller's visibility (identity.h)
+ * is lower than `needed`. The query then fails for a job of another user: with HD_NOT_FOUND if the
+ * caller sees only its own jobs, with HD_DENIED if the caller may know that the job exists. */
+void control_see(const struct controller *c, const struct hd_rpc_call *call,
+                 enum hd_visibility needed, struct hd_query *query);
 
 /* ---- access.c ---------------------------------------------------------------------------------*/
 
@@ -29,11 +34,6 @@ int32_t control_page_size(int32_t limit);
  * the caller sees the job, but may not change it. */
 enum hd_status control_check_owner(const struct controller *c, const struct hd_rpc_call *call,
                                    const char *owner, uint64_t job);
-/* Restricts a query about one job to the caller's own jobs if the caller's visibility (identity.h)
- * is lower than `needed`. The query then fails for a job of another user: with HD_NOT_FOUND if the
- * caller sees only its own jobs, with HD_DENIED if the caller may know that the job exists. */
-void control_see(const struct controller *c, const struct hd_rpc_call *call,
-                 enum hd_visibility needed, struct hd_query *query);
 /* Checks that the caller sees each job in the `after` key of a spec. Returns HD_NOT_FOUND if one of
  * them is hidden from the caller; the message is the one for a job that does not exist, so it does
  * not reveal the hidden job. is_stored: the spec was accepted earlier, when the caller saw more;

@@ -15,8 +15,7 @@ enum {
     /* messages of a dead heddled process may still arrive this long after its end, ms */
     TWIN_IN_FLIGHT_MS = 1000,
     TWIN_SILENT_MS = 2 * HEARTBEAT_MS + 1000, /* a live heddled is never silent this long, ms */
-    SHOWN_MS = 60 * 1000, /* a refused daemon that has not retried for this long is not shown, ms */
-    REPORTED_AGAIN_MS = 3600 * 1000 /* pause between two events about one copy, ms */
+    REPORTED_AGAIN_MS = 3600 * 1000           /* pause between two events about one copy, ms */
 };
 
 struct node_stream *copies_find_twin(const struct node_stream *s, const Heddle__V1__Hello *hello)
@@ -92,16 +91,4 @@ void copies_check(struct controller *c)
     for (struct node_stream *s = c->streams; s; s = s->next)
         if (s->held)
             check_held(s);
-}
-
-void copies_describe(const struct controller *c, const char *uuid, struct hd_text *ret_text)
-{
-    const struct node_stream *s = fleet_find_node(c, uuid);
-    const int64_t now_ms = hd_clock_now_ms();
-
-    if (s && s->copy.refused_ms && now_ms - s->copy.refused_ms < SHOWN_MS)
-        hd_text_add(ret_text,
-                    "%sanother heddled, from %s, has a copy of this node's --state-dir and is "
-                    "refused",
-                    ret_text->len_bytes ? "; " : "", s->copy.from);
 }

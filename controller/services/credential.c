@@ -490,9 +490,6 @@ static enum hd_status sign(struct controller *c, const char *request, struct hd_
     return st;
 }
 
-static const struct hd_credential_record *newest_of_node(const struct controller *c,
-                                                         const char *node, int64_t now_ms);
-
 /* Checks an invitation against the name of the joining node. One for a single name lets that node
  * join again. One for a pattern of names is known to many machines, so it does not let a node with
  * a valid certificate be replaced. */
@@ -501,7 +498,7 @@ static enum hd_status check_join(const struct controller *c, const char *invited
 {
     if (!hd_pki_is_invited(invited, node))
         return hd_err(HD_DENIED, "the invitation is for node %s, not for %s", invited, node);
-    if (hd_pki_is_node_pattern(invited) && newest_of_node(c, node, now_ms))
+    if (hd_pki_is_node_pattern(invited) && credential_newest_of_node(c, node, now_ms))
         return hd_err(HD_EXISTS,
                       "node %s has a certificate already, which the invitation for %s does not "
                       "replace; if its machine was installed anew: heddle node revoke %s",
@@ -558,38 +555,6 @@ static void join_node(struct hd_rpc_call *call, const ProtobufCMessage *request)
     finish(c, call, reply, response ? &response->base : NULL, st);
 }
 
-static bool is_from_future(const struct hd_credential_record *cert, int64_t now_ms)
-{
-    return cert->made_ms > now_ms + HD_PKI_EARLY_MS;
-}
-
-/* Returns whether `cert` is the better certificate to renew. One made while the clock was ahead is
- * not valid yet, so it loses, however late it expires. */
-static bool is_better(const struct hd_credential_record *cert,
-                      const struct hd_credential_record *than, int64_t now_ms)
-{
-    if (is_from_future(cert, now_ms) != is_from_future(than, now_ms))
-        return is_from_future(than, now_ms);
-    return cert->expires_ms > than->expires_ms;
-}
-
-/* Returns the node's valid certificate that expires last; NULL: none. It may be newer than the one
- * of the node's connection, which keeps the certificate that it was opened with. */
-static const struct hd_credential_record *newest_of_node(const struct controller *c,
-                                                         const char *node, int64_t now_ms)
-{
-    const struct hd_credential_record *newest = NULL;
-
-    for (size_t i = 0; i < hd_credentials_count(c->credentials); i++) {
-        const struct hd_credential_record *each = hd_credentials_at(c->credentials, i);
-
-        if (each->kind == HD_CREDENTIAL_KIND_NODE && each->expires_ms > now_ms &&
-            strcmp(each->name, node) == 0 && (!newest || is_better(each, newest, now_ms)))
-            newest = each;
-    }
-    return newest;
-}
-
 /* Returns whether the node's newest certificate is not valid yet, because it was made while the
  * clock was ahead. Such a node may renew at once. */
 static bool last_is_from_future(const struct controller *c, const char *node, int64_t now_ms)
@@ -603,7 +568,7 @@ static bool last_is_from_future(const struct controller *c, const char *node, in
             (!last || each->id > last->id))
             last = each;
     }
-    return last && is_from_future(last, now_ms);
+    return last && credential_is_from_future(last, now_ms);
 }
 
 /* Returns HD_LIMIT if it is too early to renew. A node renews after two thirds of its certificate's
@@ -620,7 +585,7 @@ static enum hd_status check_renewal(const struct controller *c, uint64_t shown_i
     char when[HD_CLOCK_TEXT_MAX];
     int64_t from_ms = newest->made_ms + life_ms / 12;
 
-    if (shown && !is_from_future(shown, now_ms) && shown->made_ms + early_ms > from_ms)
+    if (shown && !credential_is_from_future(shown, now_ms) && shown->made_ms + early_ms > from_ms)
         from_ms = shown->made_ms + early_ms;
     if (now_ms >= from_ms || last_is_from_future(c, newest->name, now_ms))
         return HD_OK;
@@ -635,7 +600,7 @@ static void renew_node(struct hd_rpc_call *call, const ProtobufCMessage *request
     const int64_t now_ms = hd_clock_wall_ms();
     const struct hd_credential_record *old =
         hd_rpc_call_principal(call)->credential
-            ? newest_of_node(c, hd_rpc_call_principal(call)->token_name, now_ms)
+            ? credential_newest_of_node(c, hd_rpc_call_principal(call)->token_name, now_ms)
             : NULL;
     struct hd_credential_record made = {.kind = HD_CREDENTIAL_KIND_NODE,
                                         .role = "",
@@ -720,27 +685,6 @@ static void sign_person(struct hd_rpc_call *call, const ProtobufCMessage *reques
 }
 
 /* ---- time -------------------------------------------------------------------------------------*/
-
-const struct hd_credential_record *credential_of_cert(const struct controller *c,
-                                                      const unsigned char *hash)
-{
-    const int64_t now_ms = hd_clock_wall_ms();
-    const struct hd_credential_record *found = hd_credentials_find(c->credentials, hash, 0);
-
-    if (found && found->expires_ms <= now_ms &&
-        (found->kind != HD_CREDENTIAL_KIND_NODE || !newest_of_node(c, found->name, now_ms)))
-        found = NULL;
-    return found;
-}
-
-bool credential_is_valid(const struct controller *c, const struct hd_rpc_principal *caller)
-{
-    const int64_t now_ms = hd_clock_wall_ms();
-
-    if (!caller->credential || hd_credentials_find_id(c->credentials, caller->credential, now_ms))
-        return true;
-    return caller->party == HD_RPC_PARTY_NODE && newest_of_node(c, caller->token_name, now_ms);
-}
 
 /* Installs the controller's renewed certificate in the gRPC and the HTTP listener. */
 static enum hd_status show_certificate(struct controller *c)

@@ -1,6 +1,7 @@
 /* fleet: the streams of daemons; what the files of the gRPC service Fleet share.
  *
  *   fleet.c           one Connect stream and one Logs stream per daemon, and its Hello
+ *   fleet_streams.c   finds a stream, and writes messages to it; calls nothing of this folder
  *   fleet_send.c      messages to a daemon: desired sets, removal, probe requests
  *   fleet_receive.c   messages from a daemon: observed sets, reports
  *   fence.c           stops a second controller of the same cluster

@@ -196,25 +196,6 @@ enum hd_status guard_identify(void *user, const struct hd_rpc_shown *shown,
 
 /* ---- authorize --------------------------------------------------------------------------------*/
 
-enum hd_role guard_role(const struct hd_rpc_call *call)
-{
-    return (enum hd_role)hd_rpc_call_principal(call)->role;
-}
-
-enum hd_visibility guard_visibility(const struct controller *c, const struct hd_rpc_call *call)
-{
-    return hd_policy_visibility(c->policy, hd_rpc_call_principal(call)->name, guard_role(call));
-}
-
-struct veil guard_veil(const struct controller *c, const struct hd_rpc_call *call)
-{
-    return (struct veil){.core = c->core,
-                         .jobs_dir = c->jobs_dir,
-                         .reader = guard_visibility(c, call) == HD_VISIBILITY_OWN
-                                       ? hd_rpc_call_principal(call)->name
-                                       : NULL};
-}
-
 /* Refuses a call for nodes from a caller that is none. A node receives the jobs of all users and
  * its reports are trusted, so a user's credential must not act as a node; likewise a credential
  * stored on a node must not submit jobs (check_role). */

@@ -49,11 +49,16 @@ void guard_tick(struct controller *c, bool all_of_them);
  * changed, e.g. "job 7"; NULL: the object that the request names. */
 void guard_audit(struct controller *c, struct hd_rpc_call *call, const char *object);
 
+/* ---- request.c ---- */
+
 enum hd_role guard_role(const struct hd_rpc_call *call);
 enum hd_visibility guard_visibility(const struct controller *c, const struct hd_rpc_call *call);
 /* Returns the filter that hides other users' jobs in replies to the caller (veil.h); valid as long
  * as the call. */
 struct veil guard_veil(const struct controller *c, const struct hd_rpc_call *call);
+
+/* ---- guard.c ---- */
+
 /* Returns HD_LIMIT if the caller already has as many jobs as its limits allow, else HD_OK. */
 enum hd_status guard_check_jobs(const struct controller *c, const struct hd_rpc_call *call);
 /* Allocates the data of the hooks of the gRPC server: credentials, policy, usage. Call before the

@@ -175,8 +175,7 @@ void fence_open(struct controller *c); /* requires an open store */
 /* Adds the next progress value to a non-empty transaction, at most every 10 s. */
 void fence_count(struct controller *c, struct transaction *transaction);
 
-/* ---- credential.c, audit.c, limits.c, retention.c
- * ----------------------------------------------- */
+/* ---- credential.c, credential_find.c, audit.c, limits.c, retention.c --------------------------*/
 
 enum hd_status credential_register(struct controller *c);
 void credential_tick(struct controller *c);
@@ -184,6 +183,12 @@ void retention_tick(struct controller *c); /* deletes old history (retention.c) 
 /* Ends the certificates and invitations of a removed node, in a transaction. Its stream stays open
  * so that fleet_send_removed can notify the daemon. */
 void credential_end_node(struct controller *c, const char *node, const char *by);
+/* Returns the node's valid certificate that expires last; NULL: none. It may be newer than the one
+ * of the node's connection, which keeps the certificate that it was opened with. */
+const struct hd_credential_record *credential_newest_of_node(const struct controller *c,
+                                                             const char *node, int64_t now_ms);
+/* Returns whether a certificate was made while the clock was ahead, and is not valid yet. */
+bool credential_is_from_future(const struct hd_credential_record *cert, int64_t now_ms);
 /* Returns the credential of a certificate; NULL: none. An expired certificate of a node still
  * counts if the node has a newer valid one, because the connection may be older than the renewal.
  */
