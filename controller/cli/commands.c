@@ -468,6 +468,21 @@ static const char keys_help[] =
     "Example:\n"
     "  heddle keys train.lr\n";
 
+static const char translate_help[] =
+    "Usage: heddle translate FILE|- [--out JOB.yaml]\n"
+    "\n"
+    "Writes a job file from a file of axolotl, TRL, torchtune, LLaMA-Factory, from\n"
+    "TrainingArguments of transformers as JSON, or from arguments of Megatron-LM or a\n"
+    "script with them, and says of each of their settings what it is here. What\n"
+    "Heddle does not have is a comment in the job file. Nothing of theirs is run.\n"
+    "\n"
+    "  --out JOB.yaml   write the job file there, with a chat template beside it if\n"
+    "                   the data needs one; else to standard output, with the table\n"
+    "                   as comments. A file that is there is not replaced\n"
+    "\n"
+    "Example:\n"
+    "  heddle translate qlora.yml --out job.yaml && heddle validate job.yaml\n";
+
 static const char topo_help[] =
     "Usage: heddle topo [NODE] [-o FORMAT]\n"
     "\n"
@@ -673,6 +688,8 @@ const struct cli_command cli_commands[] = {
     {NULL, "validate", "check a job file", validate_help, cli_validate, false},
     {NULL, "plan", "say what memory and work a job will take", plan_help, cli_plan, false},
     {NULL, "keys", "list what a job file may say", keys_help, cli_keys, false},
+    {NULL, "translate", "write a job file from a file of another tool", translate_help,
+     cli_translate, false},
     {"See how jobs fare", "jobs", "list jobs", jobs_help, cli_jobs, false},
     {NULL, "show", "show a job with its attempts", show_help, cli_show, false},
     {NULL, "watch", "follow a job's progress to its end", watch_help, cli_watch, false},

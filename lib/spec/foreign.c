@@ -1,6 +1,7 @@
 /* foreign: names that other programs use for our keys: config.json of transformers and its
- * TrainingArguments, nanoGPT, Megatron-LM, DeepSpeed, Lightning. Used for the hint at an unknown
- * key. */
+ * TrainingArguments, nanoGPT, Megatron-LM, DeepSpeed, Lightning. Used for the hint at an unknown key of a
+ * job file; a name that is not here is looked up in the rows of translate_rows.c, which know the whole
+ * files of six tools. */
 #include <ctype.h>
 #include <string.h>
 
@@ -261,10 +262,14 @@ static const struct {
 
 const char *spec_find_instead(const char *name)
 {
+    const char *instead, *note;
+    bool is_key;
+
     for (size_t i = 0; i < sizeof without / sizeof without[0]; i++)
         if (*name && hd_words_have(without[i].names, name))
             return without[i].instead;
-    return NULL;
+    instead = spec_find_translated(name, &is_key, &note);
+    return instead && !is_key ? instead : NULL;
 }
 
 static int depth_of(const char *path)
@@ -301,6 +306,8 @@ const char *spec_find_foreign(const char *name, const char **ret_note)
 {
     char plain[NAME_MAX_BYTES];
     const size_t len = strlen(name);
+    const char *found;
+    bool is_key;
 
     *ret_note = NULL;
     if (!len || len >= sizeof plain)
@@ -312,7 +319,10 @@ const char *spec_find_foreign(const char *name, const char **ret_note)
             *ret_note = keys[i].note;
             return keys[i].path;
         }
-    return find_elsewhere(plain);
+    found = find_elsewhere(plain);
+    if (!found)
+        found = spec_find_translated(plain, &is_key, ret_note);
+    return found && hd_job_find_key(found) ? found : NULL;
 }
 
 bool hd_spec_suggest(const char *name, struct hd_text *out)

@@ -629,12 +629,30 @@ int64_t hd_spec_epoch_steps(double epochs, int64_t windows, int64_t global_batch
     return steps < 1 ? 1 : steps > 0x1p40 ? HD_SPEC_STEPS_UNKNOWN : (int64_t)steps;
 }
 
+/* Passes on, beside other mistakes, that the job's family or the model in its folder does not train
+ * here: who learns that last has mended the rest for nothing. */
+static enum hd_status check_model_too(struct spec_reader *r)
+{
+    struct hd_job *job = r->draft.job;
+    enum hd_status st = HD_OK;
+
+    if (*spec_given(&r->draft, "model.family"))
+        st = spec_check_family(job);
+    else if (*spec_given(&r->draft, "model.from") && !strstr(job->from_dir, "://"))
+        st = spec_read_from(&r->draft, r->folder);
+    return st ? spec_pass(mistakes_of(r), st) : HD_OK;
+}
+
 static enum hd_status read_spec(struct spec_reader *r, const struct hd_spec_source *source)
 {
     struct hd_job *job = r->draft.job;
     enum hd_status st;
 
-    st = spec_yaml_parse(r->name, NULL, source->bytes, source->size_bytes, &r->arena, &r->root);
+    st = spec_refuse_arguments(r);
+    if (!st)
+        st = spec_yaml_parse(r->name, NULL, source->bytes, source->size_bytes, &r->arena, &r->root);
+    if (!st)
+        st = spec_refuse_foreign(r);
     if (st)
         return st;
     st = spec_rename_keys(r);
@@ -651,6 +669,8 @@ static enum hd_status read_spec(struct spec_reader *r, const struct hd_spec_sour
         return at_node(r, r->here, st);
     if (r->mistakes.count) {
         st = spec_check_given(&r->draft, mistakes_of(r));
+        if (!st)
+            st = check_model_too(r);
         return st ? st : tell_mistakes(r);
     }
     st = take_epochs(r, source);

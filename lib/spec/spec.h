@@ -186,6 +186,23 @@ enum hd_status hd_spec_parse_cluster(const char *name, const void *bytes, size_t
                                      struct hd_arena *arena, struct hd_cluster *ret_clusters,
                                      int *ret_count, struct hd_node_tree *ret_tree);
 
+/* Another tool's file as a job file (translate.c). The texts belong to the caller, who frees them. */
+struct hd_spec_translation {
+    const char *tool;          /* "axolotl" */
+    struct hd_text job;        /* the job file */
+    struct hd_text table;      /* "their key, ours, note" for each setting, aligned */
+    const char *template_file; /* chat template that belongs beside the job file; NULL: none */
+    const char *template_text;
+    size_t settings, unknown; /* settings in the table; those of them that are not known */
+};
+
+/* Translates a file of axolotl, TRL, torchtune, LLaMA-Factory, TrainingArguments or Megatron-LM.
+ * name: for messages and as name of the job. HD_NOT_FOUND: it is of none of these. HD_INVALID: it is
+ * no YAML. */
+enum hd_status hd_spec_translate(const char *name, const char *folder, const void *bytes,
+                                 size_t size_bytes, struct hd_arena *arena,
+                                 struct hd_spec_translation *ret);
+
 /* Appends the keys of a job file as a JSON Schema of draft 7 (json_schema.c), with a line break. */
 void hd_spec_add_schema(struct hd_text *out);
 

@@ -22,6 +22,7 @@
  *     document.c        the keys as a table
  *     json_schema.c     the keys as a JSON Schema
  *     foreign.c         names of other programs for our keys
+ *     translate*.c      files of other tools as job files (translate_internal.h)
  */
 #ifndef HD_SPEC_SPEC_INTERNAL_H
 #define HD_SPEC_SPEC_INTERNAL_H
@@ -76,6 +77,14 @@ const char *spec_find_foreign(const char *name, const char **ret_note);
 /* Returns what takes the place of a setting that other programs have and a job file does not need,
  * such as output_dir; NULL: none is known. */
 const char *spec_find_instead(const char *name);
+
+/* Refuse the file of another tool, with a table of all its settings as further mistakes: the tree of a
+ * YAML file; arguments or a script of Megatron-LM, before it is parsed. */
+enum hd_status spec_refuse_foreign(struct spec_reader *r);
+enum hd_status spec_refuse_arguments(struct spec_reader *r);
+/* Returns the key, or the words, that take the place of a setting of some tool (translate_rows.c), by
+ * its name without groups; NULL: no tool has it. *ret_is_key: the text is our key. */
+const char *spec_find_translated(const char *name, bool *ret_is_key, const char **ret_note);
 
 /* Makes the error "PATH: 70 is not possible; give a whole number from 1 to 16". */
 enum hd_status spec_err_range(const char *path, const struct hd_key *key, double value);

@@ -94,6 +94,14 @@ check_status a_file_that_is_too_large 2 heddle submit "$work/bad.yaml"
 check_status a_file_that_is_not_there 2 heddle submit "$work/nowhere.yaml"
 check_status a_bad_override 2 heddle submit "$good" --set train.steps=no
 
+theirs=$HEDDLE_SOURCE_DIR/tests/unit/spec/foreign/axolotl_qlora.yml
+check_status another_tools_file_is_named 2 heddle submit "$theirs"
+check_equal and_its_settings_are_told "sequence_len model.context" \
+    "$(sed -nE 's/^(sequence_len) +(model.context) .*/\1 \2/p' "$work/check.err")"
+check_status it_is_translated 0 heddle translate "$theirs" --out "$work/theirs.yaml"
+check_equal with_its_template "  template: alpaca.jinja alpaca.jinja" "$(cd "$work" && grep -oE '^  template: [a-z.]+' theirs.yaml) $(cd "$work" && echo alpaca.*)"
+check_status no_file_is_replaced 2 heddle translate "$theirs" --out "$work/theirs.yaml"
+
 check_equal nothing_was_submitted '' "$(heddle jobs -o jsonl)"
 check_status validate_starts_nothing 0 heddle validate "$good" --controller "$HEDDLE_CONTROLLER"
 check_equal validate_says_what_it_would_wait_for 1 "$(grep -c 'it would wait' "$work/check.out")"

@@ -46,6 +46,20 @@ static void all_wrong_keys_and_values_are_told_at_once(void **state)
     free(text);
 }
 
+/* Who mends the keys first learns of the family last. */
+static void a_family_that_does_not_train_is_told_beside_unknown_keys(void **state)
+{
+    char *text = messages_of("name: x\n"
+                             "model: {family: bert, n_layer: 2}\n"
+                             "lora_r: 8\n",
+                             HD_INVALID);
+
+    assert_non_null(strstr(text, "job.yaml:2: model.n_layer: "));
+    assert_non_null(strstr(text, "\njob.yaml:2: model.family: "));
+    assert_non_null(strstr(text, "\njob.yaml:3: lora_r: "));
+    free(text);
+}
+
 /* 65 channels have no 4 heads, and 3 ranks share no 4 heads: two groups of rules, two messages. */
 static void rules_are_told_at_once_when_each_value_is_possible(void **state)
 {

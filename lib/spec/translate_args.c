@@ -1,0 +1,216 @@
+/* translate_args: arguments of Megatron-LM, in a file of arguments or in a script that starts it: each
+ * --NAME VALUE.. becomes a setting NAME. Variables that the script sets by NAME=VALUE are replaced;
+ * nothing is run. */
+#include <ctype.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "translate_internal.h"
+
+enum {
+    ARGUMENTS_MIN = 3,     /* arguments of a file that has any */
+    WORD_BYTES_MAX = 1024, /* of one word */
+    VARIABLES_MAX = 128
+};
+
+/* Arguments that a file of Megatron-LM has some of. */
+static const char *const marks[] = {"--num-layers",          "--hidden-size",
+                                    "--num-attention-heads", "--train-iters",
+                                    "--train-samples",       "--tensor-model-parallel-size",
+                                    "--micro-batch-size",    "--global-batch-size",
+                                    "--lr-decay-style",      "--seq-length"};
+
+bool spec_has_arguments(const char *bytes, size_t size_bytes)
+{
+    int found = 0;
+
+    for (size_t i = 0; i < sizeof marks / sizeof marks[0]; i++)
+        found += memmem(bytes, size_bytes, marks[i], strlen(marks[i])) != NULL;
+    return found >= ARGUMENTS_MIN;
+}
+
+struct script {
+    const char *at, *end;
+    struct hd_arena *arena;
+    struct {
+        const char *name, *value;
+    } variables[VARIABLES_MAX];
+    size_t variable_count;
+};
+
+static const char *variable_of(const struct script *s, const char *name, size_t len)
+{
+    for (size_t i = s->variable_count; i-- > 0;)
+        if (strlen(s->variables[i].name) == len && strncmp(s->variables[i].name, name, len) == 0)
+            return s->variables[i].value;
+    return NULL;
+}
+
+/* Replaces $NAME and ${NAME} and ${NAME:-VALUE}; what the script does not set stays as it is. */
+static const char *expand_word(struct script *s, const char *word)
+{
+    struct hd_text out = {0};
+    const char *copy;
+
+    while (*word) {
+        const bool braces = word[0] == '$' && word[1] == '{';
+        const char *name = word + 1 + braces;
+        const size_t len = word[0] == '$' ? strspn(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                                                         "abcdefghijklmnopqrstuvwxyz0123456789_")
+                                          : 0;
+        const char *close = braces ? strchr(name, '}') : name + len;
+        const char *value = len ? variable_of(s, name, len) : NULL;
+
+        if (!value && len && braces && close && name[len] == ':' && name[len + 1] == '-')
+            value = hd_arena_printf(s->arena, "%.*s", (int)(close - name - (long)len - 2),
+                                    name + len + 2);
+        if (!value || !close) {
+            hd_text_add(&out, "%c", *word++);
+            continue;
+        }
+        hd_text_add(&out, "%s", value);
+        word = close + braces;
+    }
+    copy = hd_arena_strdup(s->arena, out.data ? out.data : "");
+    hd_text_free(&out);
+    return copy ? copy : "";
+}
+
+/* Reads the next word: up to a blank, with quotes and the sign of a continued line taken away. NULL:
+ * the end. *ret_begins: the word is the first of its line. */
+static const char *next_word(struct script *s, bool *ret_begins)
+{
+    char word[WORD_BYTES_MAX];
+    size_t n = 0;
+    char quote = 0;
+
+    *ret_begins = false;
+    for (;;) {
+        while (s->at < s->end && (isspace((unsigned char)*s->at) || *s->at == '\\')) {
+            *ret_begins |= *s->at == '\n';
+            s->at++;
+        }
+        if (s->at == s->end || *s->at != '#')
+            break;
+        while (s->at < s->end && *s->at != '\n') /* a comment */
+            s->at++;
+    }
+    if (s->at == s->end)
+        return NULL;
+    for (; s->at < s->end && n < sizeof word - 1; s->at++) {
+        if (!quote && (isspace((unsigned char)*s->at) || *s->at == '(' || *s->at == ')'))
+            break;
+        if (quote ? *s->at == quote : *s->at == '"' || *s->at == '\'')
+            quote = quote ? 0 : *s->at;
+        else if (*s->at != '\0')
+            word[n++] = *s->at;
+        if (quote && isspace((unsigned char)*s->at))
+            break; /* a list of arguments in quotes: its words count one by one */
+    }
+    if (s->at < s->end && (*s->at == '(' || *s->at == ')' || isspace((unsigned char)*s->at)))
+        s->at++;
+    while (n && isspace((unsigned char)word[n - 1]))
+        n--;
+    word[n] = '\0';
+    return hd_arena_strdup(s->arena, word);
+}
+
+/* Remembers NAME=VALUE of a script. */
+static bool take_variable(struct script *s, const char *word)
+{
+    const char *equals = strchr(word, '=');
+
+    if (!equals || equals == word || word[0] == '-' ||
+        strspn(word, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_") !=
+            (size_t)(equals - word))
+        return false;
+    if (!equals[1])
+        return true; /* an array begins */
+    if (s->variable_count < VARIABLES_MAX) {
+        s->variables[s->variable_count].name =
+            hd_arena_printf(s->arena, "%.*s", (int)(equals - word), word);
+        s->variables[s->variable_count].value = expand_word(s, equals + 1);
+        s->variable_count += s->variables[s->variable_count].name != NULL;
+    }
+    return true;
+}
+
+/* Begins a setting of the name --some-name. */
+static struct yaml_node *begin_setting(struct script *s, struct yaml_node *root, const char *word)
+{
+    const size_t len = strcspn(word, "=");
+    char *name = hd_arena_printf(s->arena, "%.*s", (int)len, word);
+    struct yaml_node *node, *had;
+
+    if (!name)
+        return NULL;
+    for (char *at = name; *at; at++)
+        *at = *at == '-' ? '_' : *at;
+    had = hd_yaml_find(root, name);
+    if (had)
+        had->key = ""; /* the last one counts */
+    node = hd_yaml_new(s->arena, YAML_KIND_SCALAR, name, 1, NULL);
+    if (!node)
+        return NULL;
+    node->plain = true;
+    node->text = word[len] ? expand_word(s, word + len + 1) : "true";
+    hd_yaml_append(root, node);
+    return node;
+}
+
+/* Adds a value to a setting: the first replaces "true", a second makes a list of them. */
+static void add_setting_value(struct script *s, struct yaml_node *node, const char *value,
+                              int count)
+{
+    struct yaml_node *item;
+
+    if (count == 0) {
+        node->text = value;
+        return;
+    }
+    if (count == 1) {
+        item = hd_yaml_new(s->arena, YAML_KIND_SCALAR, NULL, 1, NULL);
+        if (!item)
+            return;
+        item->text = node->text;
+        node->kind = YAML_KIND_LIST;
+        hd_yaml_append(node, item);
+    }
+    item = hd_yaml_new(s->arena, YAML_KIND_SCALAR, NULL, 1, NULL);
+    if (!item)
+        return;
+    item->text = value;
+    hd_yaml_append(node, item);
+}
+
+enum hd_status translate_read_arguments(const char *bytes, size_t size_bytes,
+                                        struct hd_arena *arena, struct yaml_node **ret_root)
+{
+    struct yaml_node *root = hd_yaml_new(arena, YAML_KIND_MAP, NULL, 1, NULL), *setting = NULL;
+    struct script s = {.at = bytes, .end = bytes + size_bytes, .arena = arena};
+    int values = 0;
+    bool begins;
+
+    for (const char *word; root && (word = next_word(&s, &begins)) != NULL;) {
+        if (hd_text_starts(word, "--") && isalpha((unsigned char)word[2])) {
+            setting = begin_setting(&s, root, word + 2);
+            values = 0;
+            continue;
+        }
+        if (take_variable(&s, word) || !setting || !*word)
+            continue;
+        word = expand_word(&s, word);
+        /* what follows the values of an argument is the script again: a command, an array's end */
+        if (strchr("|;&", *word) || hd_text_ends(word, ".py") || strstr(word, "[@]") ||
+            strchr(word, '$')) {
+            setting = strchr(word, '$') && !strstr(word, "[@]") ? setting : NULL;
+            if (setting && setting->kind == YAML_KIND_SCALAR && values == 0)
+                setting->text = ""; /* the value is known to who runs the script */
+            continue;
+        }
+        add_setting_value(&s, setting, word, values++);
+    }
+    *ret_root = root;
+    return root && !hd_arena_failed(arena) ? HD_OK
+                                           : hd_err(HD_NO_MEMORY, "no memory for arguments");
+}

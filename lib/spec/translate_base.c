@@ -1,0 +1,132 @@
+/* translate_base: what the files of the translation have in common: the keys and lines that it makes,
+ * and the values of their settings. */
+#include <ctype.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "translate_internal.h"
+
+enum {
+    FILL_DEPTH_MAX = 4,  /* ${..} in the value of ${..} */
+    PATH_BYTES_MAX = 160 /* of a dotted setting in ${..} */
+};
+
+void translate_tell(struct translated_file *t, const char *theirs, const char *ours,
+                    const char *note)
+{
+    if (t->line_count < TRANSLATE_LINES_MAX)
+        t->lines[t->line_count++] = (struct translated){theirs, ours, note ? note : ""};
+}
+
+void translate_drop(struct translated_file *t, const char *path)
+{
+    for (size_t i = 0; i < t->key_count; i++)
+        if (strcmp(t->keys[i].path, path) == 0) {
+            t->keys[i] = t->keys[--t->key_count];
+            return;
+        }
+}
+
+void translate_put(struct translated_file *t, const char *path, const char *text, const char *note)
+{
+    translate_drop(t, path);
+    if (text && t->key_count < TRANSLATE_KEYS_MAX)
+        t->keys[t->key_count++] = (struct translated_key){path, text, note};
+}
+
+const char *translate_get(const struct translated_file *t, const char *path)
+{
+    for (size_t i = 0; i < t->key_count; i++)
+        if (strcmp(t->keys[i].path, path) == 0)
+            return t->keys[i].text;
+    return NULL;
+}
+
+void translate_lack(struct translated_file *t, const char *theirs, const char *note)
+{
+    if (t->lack_count < TRANSLATE_LINES_MAX)
+        t->lacks[t->lack_count++] = hd_arena_printf(t->arena, "%s: %s", theirs, note);
+}
+
+/* Returns the text with each ${a.b} replaced by the value that the file has there. */
+static const char *fill_in(struct translated_file *t, const char *text, int depth)
+{
+    const char *begin = strstr(text, "${"), *end = begin ? strchr(begin, '}') : NULL;
+    const struct yaml_node *node = t->root;
+    char path[PATH_BYTES_MAX], *rest, *name;
+
+    if (!end || depth == FILL_DEPTH_MAX || (size_t)(end - begin) >= sizeof path)
+        return text;
+    (void)snprintf(path, sizeof path, "%.*s", (int)(end - begin) - 2, begin + 2);
+    for (name = strtok_r(path, ".", &rest); name && node; name = strtok_r(NULL, ".", &rest))
+        node = hd_yaml_find(node, name);
+    if (!node || node->kind != YAML_KIND_SCALAR)
+        return text;
+    text = hd_arena_printf(t->arena, "%.*s%s%s", (int)(begin - text), text, node->text, end + 1);
+    return text ? fill_in(t, text, depth + 1) : "";
+}
+
+const char *translate_text(struct translated_file *t, const struct yaml_node *node)
+{
+    return node->kind == YAML_KIND_SCALAR && node->text ? fill_in(t, node->text, 0) : "";
+}
+
+bool translate_is_null(struct translated_file *t, const struct yaml_node *node)
+{
+    const char *text = translate_text(t, node);
+
+    if (node->kind != YAML_KIND_SCALAR)
+        return !node->first;
+    return !*text || strcmp(text, "null") == 0 || strcmp(text, "~") == 0 ||
+           strcmp(text, "None") == 0;
+}
+
+bool translate_is_true(struct translated_file *t, const struct yaml_node *node)
+{
+    const char *text = translate_text(t, node);
+
+    return strcasecmp(text, "true") == 0 || strcasecmp(text, "yes") == 0 ||
+           strcasecmp(text, "on") == 0 || strcmp(text, "1") == 0;
+}
+
+bool translate_is_false(struct translated_file *t, const struct yaml_node *node)
+{
+    const char *text = translate_text(t, node);
+
+    return strcasecmp(text, "false") == 0 || strcasecmp(text, "no") == 0 ||
+           strcasecmp(text, "off") == 0 || strcasecmp(text, "none") == 0 || strcmp(text, "0") == 0;
+}
+
+double translate_number(struct translated_file *t, const struct yaml_node *node, double otherwise)
+{
+    char digits[64], *out = digits, *end;
+    const char *text = translate_text(t, node);
+    double value;
+
+    for (; *text && out < digits + sizeof digits - 1; text++)
+        if (*text != '_' && *text != ',') /* 1_000 */
+            *out++ = *text;
+    *out = '\0';
+    value = strtod(digits, &end);
+    return *digits && !*end && isfinite(value) ? value : otherwise;
+}
+
+const char *translate_quote(struct translated_file *t, const char *text)
+{
+    const bool is_plain = *text && !strpbrk(text, ":#{}[],&*!|>'\"%@`") &&
+                          !isspace((unsigned char)*text) && *text != '-' && *text != '?';
+    struct hd_text out = {0};
+    const char *copy;
+
+    if (is_plain || hd_text_starts(text, "hf://"))
+        return text;
+    hd_text_add(&out, "'");
+    for (; *text; text++)
+        hd_text_add(&out, *text == '\'' ? "''" : "%c", *text);
+    hd_text_add(&out, "'");
+    copy = hd_arena_strdup(t->arena, out.data ? out.data : "''");
+    hd_text_free(&out);
+    return copy ? copy : "''";
+}
