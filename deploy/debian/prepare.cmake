@@ -27,7 +27,10 @@ foreach(pair client:heddle controller:heddle-controller node:heddle-node plugin:
     if(EXISTS ${root}/usr/share/heddle/${component}.yaml)
         file(MAKE_DIRECTORY ${root}/etc/heddle)
         file(RENAME ${root}/usr/share/heddle/${component}.yaml ${root}/etc/heddle/${component}.yaml)
-        file(REMOVE_RECURSE ${root}/usr/share/heddle)
+        file(GLOB others ${root}/usr/share/heddle/*) # recipes, the schema, rules for Prometheus
+        if(NOT others)
+            file(REMOVE_RECURSE ${root}/usr/share/heddle)
+        endif()
     endif()
     if(EXISTS ${root}/usr/share/zsh/site-functions)
         file(RENAME ${root}/usr/share/zsh/site-functions ${root}/usr/share/zsh/vendor-completions)
