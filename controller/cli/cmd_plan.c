@@ -424,7 +424,7 @@ static int plan(struct cli *cli, struct plan_flags *f, struct plan_asked *a)
         a->threads_given = a->threads ? a->threads : a->spec->threads;
     if (code == CLI_CONTINUE)
         code = plan_flags_check_out(f, cli->args[0], a->spec);
-    if (missing.len_bytes)
+    if (code == CLI_CONTINUE && missing.len_bytes)
         cli_note("heddle: plan: without the data: %s", missing.failed ? "?" : missing.data);
     if (code == CLI_CONTINUE && !missing.len_bytes && !epoch)
         code = data_check_epoch(a->spec, &a->arena, &epoch, &problem);

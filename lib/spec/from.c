@@ -242,16 +242,22 @@ static enum hd_status find_tokenizer(struct spec_draft *draft, const char *folde
         strcmp(job->tokenizer, "none") == 0)
         return st;
     st = spec_make_absolute(job->tokenizer, "data.tokenizer", folder);
-    if (!st && stat(job->tokenizer, &info) < 0)
+    if (!st && stat(job->tokenizer, &info) < 0) {
         st = hd_err(HD_INVALID,
                     "data.tokenizer: there is no %s; write bytes, none, or the path of a "
                     "tokenizer.json or tokenizer.model",
                     job->tokenizer);
-    else if (!st && !S_ISREG(info.st_mode)) /* a pipe cannot be read twice */
+        if (draft->missing_data && job->vocab) { /* a plan needs the number of its ids alone */
+            if (!draft->missing_data->len_bytes)
+                hd_text_add(draft->missing_data, "%s", hd_err_message());
+            st = HD_OK;
+        }
+    } else if (!st && !S_ISREG(info.st_mode)) { /* a pipe cannot be read twice */
         st = hd_err(HD_INVALID,
                     "data.tokenizer: %s is %s; write bytes, none, or the path of a tokenizer.json "
                     "or tokenizer.model",
                     job->tokenizer, S_ISDIR(info.st_mode) ? "a folder" : "no regular file");
+    }
     return st;
 }
 

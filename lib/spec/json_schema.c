@@ -24,6 +24,7 @@ static const struct {
     {"data.columns", "string object"},
     {"data.roles", "string object"},
     {"after", "array string integer"},
+    {"checkpoint.best", "boolean string number"},
     {"train.trainable", "array string object"},
     {"train.adapter.targets", "array string"},
     {"train.adapter.trainable", "array string"},

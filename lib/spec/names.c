@@ -79,7 +79,8 @@ static enum hd_status add_found(struct found_paths *found, const struct hd_job_f
                                       : hd_err(HD_NO_MEMORY, "no memory for names of files");
 }
 
-/* Replaces the names in a list by what they mean. */
+/* Replaces the names in a list by what they mean. With hd_spec_source.missing_data, names that are not
+ * in the cache stay. */
 static enum hd_status locate_files(struct spec_reader *r, bool is_train)
 {
     struct hd_job *job = r->draft.job;
@@ -99,7 +100,12 @@ static enum hd_status locate_files(struct spec_reader *r, bool is_train)
         spec_list_key(job, is_train, i, key);
         if (is_name(file->path))
             st = locate(r, key, file->path, true, &found);
-        else
+        if (st == HD_NOT_FOUND && r->source->missing_data) {
+            if (!r->source->missing_data->len_bytes)
+                hd_text_add(r->source->missing_data, "%s", hd_err_message());
+            st = HD_OK;
+        }
+        if (!st && !found.len_bytes)
             hd_text_add(&found, "%s", file->path);
         if (!st && found.failed)
             st = hd_err(HD_NO_MEMORY, "no memory for names of files");

@@ -673,6 +673,10 @@ static enum hd_status read_spec(struct spec_reader *r, const struct hd_spec_sour
             st = check_model_too(r);
         return st ? st : tell_mistakes(r);
     }
+    if (source->only_keys) {
+        st = spec_check_given(&r->draft, mistakes_of(r));
+        return st ? at_key_of_message(r, st) : HD_OK;
+    }
     st = take_epochs(r, source);
     if (!st)
         st = spec_locate_names(r);
@@ -690,7 +694,9 @@ static enum hd_status read_spec(struct spec_reader *r, const struct hd_spec_sour
         st = spec_check_draft(job, mistakes_of(r));
     if (!st && r->mistakes.count)
         return tell_mistakes(r);
-    if (!st) {
+    if (!st && source->missing_data && source->missing_data->len_bytes) {
+        st = spec_leave_files(&r->draft, r->folder); /* names that the cache does not have */
+    } else if (!st) {
         st = spec_find_files(&r->draft, r->folder);
         if (st && st != HD_NO_MEMORY && source->missing_data) {
             hd_text_add(source->missing_data, "%s", hd_err_message());
@@ -714,10 +720,11 @@ enum hd_status hd_spec_read_yaml(const struct hd_spec_source *source, struct hd_
                                  struct hd_job *ret_job)
 {
     struct hd_spec_source renamed = *source;
-    struct spec_reader r = {.name = source->name,
-                            .folder = source->folder,
-                            .source = &renamed,
-                            .draft = {.job = ret_job, .arena = arena}};
+    struct spec_reader r = {
+        .name = source->name,
+        .folder = source->folder,
+        .source = &renamed,
+        .draft = {.job = ret_job, .arena = arena, .missing_data = source->missing_data}};
     enum hd_status st;
 
     *ret_job = (struct hd_job){.only_planned = source->only_planned,

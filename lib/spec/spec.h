@@ -69,9 +69,12 @@ struct hd_spec_source {
     const char *problem;
     bool only_planned;   /* value of struct hd_job.only_planned: the job will not run */
     bool layout_follows; /* value of struct hd_job.layout_follows: a plan will replace the layout */
-    /* If not NULL (a plan for another machine), data files that cannot be opened are no error, and
-     * the message about them is appended to this text. */
+    /* If not NULL (a plan for another machine), data files that cannot be opened, names of data that
+     * `locate` does not find, and a tokenizer that does not exist beside a model.vocab are no error,
+     * and the message about one of them is appended to this text. */
     struct hd_text *missing_data;
+    /* true: only keys and their values are checked, each by itself; ret_job is not complete */
+    bool only_keys;
     /* If not NULL, reading goes on behind a mistake where that makes sense: the error is the first
      * one in the file, and one line is appended here for each further one, in the order of lines,
      * at most HD_SPEC_MISTAKES_MAX - 1, then one that says how many more there are. Keys and their
@@ -110,6 +113,12 @@ enum hd_status hd_spec_read_yaml(const struct hd_spec_source *source, struct hd_
  * HD_NOT_FOUND or HD_IO: the file cannot be read; HD_INVALID: also if it is a folder. */
 enum hd_status hd_spec_read_file(const char *path, const struct hd_spec_source *options,
                                  struct hd_arena *arena, struct hd_job *ret_job);
+
+/* Appends the text of a job file with its overrides written into it (edit.c); all else stays as it
+ * is, comments too. Of `source` name, bytes and overrides are used. HD_INVALID: a key or value is
+ * wrong, or the file is written in a way that cannot be changed; the message names the override. */
+enum hd_status hd_spec_write_overrides(const struct hd_spec_source *source,
+                                       struct hd_text *ret_text);
 
 /* Converts a client's message to a complete spec. Members for which zero or empty is no valid value
  * (kv_heads, ffn_hidden, vocab, rope_theta, tokenizer, order, decay, beta2, devices ...) get the

@@ -8,6 +8,7 @@
  *     order.c           parallel.schedule: {file: PATH}
  *     renamed.c         keys under their old names
  *     override.c        --set: replaces values of the file
+ *     edit.c            the same in the text of the file
  *     defaults.c        defaults of absent keys, and of keys that depend on other keys
  *     vocab.c           model.vocab by the tokenizer
  *     check.c           the rules, of a model's keys in check_model.c
@@ -45,6 +46,7 @@ struct spec_draft {
     struct hd_arena *arena; /* memory of the job's lists */
     /* by index in hd_job_keys: true: the job file or model.from has set the key */
     bool given[SPEC_KEYS_MAX];
+    struct hd_text *missing_data; /* hd_spec_source.missing_data */
 };
 
 /* Returns a pointer to the draft's `given` flag of the key with this path, which must exist. */

@@ -127,6 +127,11 @@ static enum hd_status begin_node(struct yaml_parse *p, const yaml_event_t *e, co
     if (!node)
         return no_memory(p);
     *ret_node = node;
+    node->begin = e->start_mark.index;
+    node->end = e->end_mark.index;
+    node->flow =
+        (kind == YAML_KIND_LIST && e->data.sequence_start.style == YAML_FLOW_SEQUENCE_STYLE) ||
+        (kind == YAML_KIND_MAP && e->data.mapping_start.style == YAML_FLOW_MAPPING_STYLE);
     if (kind != YAML_KIND_SCALAR)
         return HD_OK;
     node->plain = e->data.scalar.style == YAML_PLAIN_SCALAR_STYLE;
@@ -138,6 +143,16 @@ static enum hd_status read_key(struct yaml_parse *p, const yaml_event_t *e, cons
     if (e->type != YAML_SCALAR_EVENT || has_anchor_or_tag(e))
         return fail(p, e->start_mark.line, "a key must be a plain word");
     return copy_scalar(p, e, ret_key);
+}
+
+/* Sets where a list or map ends, by the event of its end. libyaml ends one without brackets only in
+ * front of what follows, behind comments and empty lines. */
+static void end_node(const yaml_event_t *e, struct yaml_node *node)
+{
+    if (node->flow)
+        node->end = e->end_mark.index;
+    else if (node->last)
+        node->end = node->last->end;
 }
 
 static bool ends_collection(const yaml_event_t *e)
@@ -160,7 +175,7 @@ static enum hd_status read_tree(struct yaml_parse *p, struct yaml_node **ret_roo
         if (st)
             return st;
         if (ends_collection(&e)) {
-            depth--;
+            end_node(&e, stack[--depth]);
         } else if (depth && stack[depth - 1]->kind == YAML_KIND_MAP && !key) {
             st = read_key(p, &e, &key);
             key_line = p->origin ? 0 : (int)e.start_mark.line + 1;

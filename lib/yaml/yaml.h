@@ -26,11 +26,15 @@ enum yaml_kind { YAML_KIND_SCALAR, YAML_KIND_LIST, YAML_KIND_MAP };
 struct yaml_node {
     enum yaml_kind kind;
     bool plain;         /* a scalar without quotes */
+    bool flow;          /* a list or map in brackets */
     bool short_form;    /* a scalar written in place of its map */
     int line;           /* line in the file, from 1; 0: the node is from an override */
     const char *origin; /* the override, as the user typed it; NULL: the node is from the file */
     const char *key;    /* key of the node in its map */
     const char *text;   /* text of a scalar, without NUL inside */
+    /* characters of the document in front of the value, and up to its end; the end of a list or map
+     * without brackets is that of its last value */
+    size_t begin, end;
     struct yaml_node *first, *last, *next;
 };
 
