@@ -483,6 +483,27 @@ static const char translate_help[] =
     "Example:\n"
     "  heddle translate qlora.yml --out job.yaml && heddle validate job.yaml\n";
 
+static const char recipe_help[] =
+    "Usage: heddle recipe ls [-o FORMAT]\n"
+    "       heddle recipe show NAME [-o FORMAT]\n"
+    "       heddle recipe copy NAME DIR [--set KEY=VALUE]...\n"
+    "\n"
+    "Whole jobs to begin with: pretraining, full tunes, LoRA, QLoRA, preferences,\n"
+    "reward models. Each has a job file that says why its values are as they are,\n"
+    "machines for heddle plan, 20 rows in the form of its data, and a README with\n"
+    "commands, licences, memory and time.\n"
+    "\n"
+    "ls lists them. show prints README and job file. copy makes a folder of your own,\n"
+    "with a schema for editors; nothing that is in DIR is replaced.\n"
+    "\n"
+    "  --set KEY=VALUE    written into the copied job file, such as train.steps=100\n"
+    "\n"
+    "They are in share/heddle/recipes beside this program, or HEDDLE_RECIPES names\n"
+    "the folder.\n"
+    "\n"
+    "Example:\n"
+    "  heddle recipe copy lora-qwen2.5-0.5b my-tune --set train.steps=300\n";
+
 static const char topo_help[] =
     "Usage: heddle topo [NODE] [-o FORMAT]\n"
     "\n"
@@ -690,6 +711,8 @@ const struct cli_command cli_commands[] = {
     {NULL, "keys", "list what a job file may say", keys_help, cli_keys, false},
     {NULL, "translate", "write a job file from a file of another tool", translate_help,
      cli_translate, false},
+    {NULL, "recipe", "list, show and copy whole jobs to begin with", recipe_help, cli_recipe,
+     false},
     {"See how jobs fare", "jobs", "list jobs", jobs_help, cli_jobs, false},
     {NULL, "show", "show a job with its attempts", show_help, cli_show, false},
     {NULL, "watch", "follow a job's progress to its end", watch_help, cli_watch, false},

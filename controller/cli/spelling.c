@@ -41,6 +41,8 @@ static const struct alias {
     {"checkpoint", "list", "checkpoint", "ls"},
     {"checkpoint", "du", "du", NULL},
     {"token", "list", "token", "ls"},
+    {"recipe", "list", "recipe", "ls"},
+    {"recipe", "cp", "recipe", "copy"},
 };
 
 /* Words of other tools, separated by blanks, and what to write here. */
@@ -96,9 +98,9 @@ static const struct habit {
     {"estimate memory estimate-memory dry-run dryrun autotune search layout",
      "heddle plan FILE says what memory and work a job will take"},
     {"check lint", "heddle validate FILE checks a job file"},
-    {"schema options params parameters reference cp", "heddle keys lists what a job file may say"},
-    {"recipe recipes examples template", "heddle keys lists what a job file may say, and "
-                                         "docs/job-file.md has whole files"},
+    {"schema options params parameters reference", "heddle keys lists what a job file may say"},
+    {"recipes examples example template templates cookbook cp copy",
+     "heddle recipe ls lists whole jobs to begin with; heddle recipe copy NAME DIR copies one"},
     {"nvidia-smi gpustat htop dashboard ui web gpus gpu devices",
      "heddle top shows the cluster at a glance; heddle-controller --http ADDR has a dashboard"},
     {"login auth user users",

@@ -16,7 +16,7 @@ my $faults = 0;
 sub fault { print @_, "\n"; $faults++; }
 sub slurp { open my $f, '<', $_[0] or die "docs: $_[0]: $!\n"; local $/; return scalar <$f>; }
 
-my @files = (glob('*.md'), glob('*/*.md'), glob('docs/*/*.md'), glob('kernels/*/*.md'));
+my @files = (glob('*.md'), glob('*/*.md'), glob('docs/*/*.md'), glob('kernels/*/*.md'), glob('recipes/*/*.md'));
 @files = grep { !m{^(tests|build)} } @files;
 my %text = map { $_ => slurp($_) } @files;
 

@@ -7,7 +7,7 @@ here=$HEDDLE_SOURCE_DIR/tests/e2e/docs
 perl "$here/docs.pl" "$HEDDLE_SOURCE_DIR" "$HEDDLE_BIN" >"$TMPDIR/found" 2>&1
 verdict documents_can_be_followed "$TMPDIR/found"
 
-mkdir -p "$TMPDIR/tree/docs" "$TMPDIR/tree/lib" "$TMPDIR/tree/controller" "$TMPDIR/tree/daemon"
+mkdir -p "$TMPDIR/tree/recipes" "$TMPDIR/tree/docs" "$TMPDIR/tree/lib" "$TMPDIR/tree/controller" "$TMPDIR/tree/daemon"
 cp "$HEDDLE_SOURCE_DIR/README.md" "$TMPDIR/tree"
 for name in CHANGELOG SECURITY CONTRIBUTING ARCHITECTURE; do echo "# $name" >"$TMPDIR/tree/$name.md"; done
 for name in $(grep -oE 'docs/[A-Za-z/-]+(\.md|\.svg)|docs/PERFORMANCE.md|lib/model/forward.c' "$HEDDLE_SOURCE_DIR/README.md" | sort -u); do

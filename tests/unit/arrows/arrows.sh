@@ -141,7 +141,7 @@ verdict documents_name_files_that_exist "$TMPDIR/found"
 
 # What may stand at the top; build/ and dotfiles are not the project's.
 ls "$HEDDLE_SOURCE_DIR" | grep -vxE 'build|ARCHITECTURE.md|CHANGELOG.md|CMakeLists.txt|CMakePresets.json|CONTRIBUTING.md|LICENSE|README.md|SECURITY.md' |
-    grep -vxE 'controller|daemon|deploy|docs|kernels|lib|proto|tests' >"$TMPDIR/found"
+    grep -vxE 'controller|daemon|deploy|docs|kernels|lib|proto|recipes|tests' >"$TMPDIR/found"
 verdict the_top_level_holds_what_is_listed "$TMPDIR/found"
 
 # The check itself: each wrong line below is found, the right ones are not.

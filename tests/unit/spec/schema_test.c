@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/file.h"
 #include "base/json.h"
 #include "fixture.h"
 #include "yaml/yaml.h"
@@ -178,6 +179,62 @@ static void job_files_of_the_documents_are_right(void **state)
     assert_true(blocks >= 4);
     free(line);
     hd_text_free(&block);
+    globfree(&files);
+}
+
+/* Fails if a value of the job file is the default of its key. */
+static void assert_says_no_default(const char *file, const struct yaml_node *node, const char *path)
+{
+    for (const struct yaml_node *c = node->kind == YAML_KIND_MAP ? node->first : NULL; c;
+         c = c->next) {
+        struct hd_text fallback = {0};
+        char child[256];
+        const struct hd_key *key;
+
+        (void)snprintf(child, sizeof child, "%s%s%s", path, *path ? "." : "", c->key);
+        key = hd_job_find_key(child);
+        assert_says_no_default(file, c, child);
+        if (!key || key->hidden || c->kind != YAML_KIND_SCALAR)
+            continue;
+        hd_spec_document_default(key, &fallback);
+        if (strcmp(c->text, fallback.data ? fallback.data : "") == 0)
+            fail_msg("%s:%d: %s: %s is the default; leave it out", file, c->line, child, c->text);
+        hd_text_free(&fallback);
+    }
+}
+
+/* Recipes (recipes/) are what people begin with: each value in them is there for a reason. */
+static void job_files_of_the_recipes_are_right_and_say_no_default(void **state)
+{
+    const char *source = getenv("HEDDLE_SOURCE_DIR");
+    char pattern[4096];
+    glob_t files;
+
+    (void)snprintf(pattern, sizeof pattern, "%s/recipes/*/job.yaml", source ? source : ".");
+    assert_int_equal(glob(pattern, 0, NULL, &files), 0);
+    assert_true(files.gl_pathc >= 16);
+    for (size_t i = 0; i < files.gl_pathc; i++) {
+        const char *file = files.gl_pathv[i];
+        struct hd_text text = {0};
+        struct hd_arena tree;
+        struct yaml_node *root;
+
+        assert_int_equal(hd_file_read(file, HD_SPEC_FILE_BYTES_MAX, &text), HD_OK);
+        if (!hd_text_starts(text.data, "# yaml-language-server: $schema=job.schema.json\n"))
+            fail_msg("%s: the first line names no schema", file);
+        if (!text_is_valid(text.data, text.len_bytes))
+            fail_msg("%s does not follow the schema", file);
+        hd_arena_init(&tree, 0);
+        assert_int_equal(hd_yaml_parse(&(struct hd_yaml_source){.name = file,
+                                                                .kind = "job file",
+                                                                .bytes = text.data,
+                                                                .size_bytes = text.len_bytes},
+                                       &tree, &root),
+                         HD_OK);
+        assert_says_no_default(file, root, "");
+        hd_arena_done(&tree);
+        hd_text_free(&text);
+    }
     globfree(&files);
 }
 

@@ -1,0 +1,279 @@
+/* recipe: lists, shows and copies whole jobs to begin with. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/file.h"
+#include "controller/cli/recipes.h"
+#include "controller/cli/show.h"
+#include "controller/cli/table.h"
+#include "spec/spec.h"
+
+static const struct table_column columns[] = {
+    {"NAME", false}, {"HARDWARE", false}, {"MODEL", false}, {"WHAT", false}};
+
+#define SCHEMA_FILE "job.schema.json" /* the name in the first line of each job.yaml */
+
+static void add_members(struct hd_json_writer *writer, const struct recipe *r)
+{
+    hd_json_add_string(writer, "name", r->name);
+    hd_json_add_string(writer, "what", r->what);
+    hd_json_add_string(writer, "hardware", r->hardware);
+    hd_json_add_string(writer, "model", r->model);
+    hd_json_add_string(writer, "folder", r->folder);
+}
+
+/* ---- ls ---- */
+
+static int print_list(const struct cli *cli, const struct recipes *recipes)
+{
+    struct hd_text out = {0};
+    struct show_list list;
+    struct table table;
+
+    table_init(&table, columns, sizeof columns / sizeof columns[0]);
+    if (cli->format >= CLI_JSON)
+        show_list_begin(&list, &out, cli->format, "RecipeList", "recipe");
+    for (size_t i = 0; i < recipes->count; i++) {
+        const struct recipe *r = &recipes->items[i];
+
+        if (cli->format >= CLI_JSON) {
+            show_item_begin(&list);
+            add_members(&list.writer, r);
+            show_item_end(&list);
+            continue;
+        }
+        table_begin_row(&table);
+        table_add(&table, NULL, "%s", r->name);
+        table_add(&table, NULL, "%s", r->hardware);
+        table_add(&table, NULL, "%s", r->model);
+        table_add(&table, NULL, "%s", r->what);
+    }
+    if (cli->format >= CLI_JSON)
+        show_list_end(&list);
+    else
+        table_render(&table, cli->colour, cli->format == CLI_WIDE ? 0 : table_terminal_columns(),
+                     &out);
+    (void)cli_out(&out);
+    table_done(&table);
+    hd_text_free(&out);
+    return cli_out_end(CLI_OK);
+}
+
+/* ---- show ---- */
+
+/* Appends a text line by line, each cleaned for a terminal. */
+static void add_clean_text(struct hd_text *out, char *text)
+{
+    for (char *line = text, *end; line && *line; line = end) {
+        end = line + strcspn(line, "\n");
+        if (*end)
+            *end++ = '\0';
+        cli_add_clean(out, line);
+        hd_text_add(out, "\n");
+    }
+}
+
+static int print_recipe(const struct cli *cli, const struct recipe *r)
+{
+    struct hd_text readme = {0}, job = {0}, out = {0};
+    struct show_list list;
+    enum hd_status st = recipe_read_file(r, "job.yaml", &job);
+    int code;
+
+    if (!st && recipe_read_file(r, "README.md", &readme))
+        hd_text_clear(&readme);
+    if (!st && cli->format >= CLI_JSON) {
+        show_list_begin(&list, &out, cli->format, "RecipeList", "recipe");
+        show_item_begin(&list);
+        add_members(&list.writer, r);
+        hd_json_begin(&list.writer, "files", '[');
+        for (size_t i = 0; i < r->file_count; i++)
+            hd_json_add_string(&list.writer, NULL, r->files[i]);
+        hd_json_end(&list.writer, ']');
+        hd_json_add_string(&list.writer, "readme", readme.data ? readme.data : "");
+        hd_json_add_string(&list.writer, "job", job.data ? job.data : "");
+        show_item_end(&list);
+        show_list_end(&list);
+    } else if (!st) {
+        add_clean_text(&out, readme.data);
+        hd_text_add(&out, "\n---- job.yaml ----\n\n");
+        add_clean_text(&out, job.data);
+    }
+    (void)cli_out(&out);
+    code = st ? cli_fail(st) : cli_out_end(CLI_OK);
+    hd_text_free(&out);
+    hd_text_free(&readme);
+    hd_text_free(&job);
+    return code;
+}
+
+/* ---- copy ---- */
+
+struct recipe_copy {
+    const struct recipe *recipe;
+    const char *to; /* the folder to make */
+    const struct cli_list *overrides;
+};
+
+static void path_in(const struct recipe_copy *copy, const char *file, char ret_path[4096])
+{
+    (void)snprintf(ret_path, 4096, "%s/%s", copy->to, file);
+}
+
+/* Fails if the folder has a file of this name already. */
+static enum hd_status check_free(const struct recipe_copy *copy, const char *file)
+{
+    char path[4096];
+    struct stat info;
+
+    path_in(copy, file, path);
+    if (lstat(path, &info) < 0)
+        return errno == ENOENT ? HD_OK
+                               : hd_err(HD_IO, "%s: %s; give the name of a folder to make", path,
+                                        strerror(errno));
+    return hd_err(HD_CONFLICT,
+                  "%s exists, and a copy replaces nothing; remove it or give another folder", path);
+}
+
+static enum hd_status write_copied(const struct recipe_copy *copy, const char *file,
+                                   const struct hd_text *text)
+{
+    char path[4096], *slash;
+    enum hd_status st;
+
+    if (text->failed)
+        return hd_err(HD_NO_MEMORY, "no memory to copy %s", file);
+    path_in(copy, file, path);
+    slash = strrchr(path, '/');
+    *slash = '\0';
+    st = hd_file_make_dirs(path, 0777);
+    *slash = '/';
+    return st ? st
+              : hd_file_write_atomic(path, text->data ? text->data : "", text->len_bytes, 0666);
+}
+
+/* Makes the text of the copied job file. */
+static enum hd_status change_job(const struct recipe_copy *copy, struct hd_text *ret_text)
+{
+    struct hd_text job = {0};
+    enum hd_status st = recipe_read_file(copy->recipe, "job.yaml", &job);
+    const struct hd_spec_source source = {.name = "job.yaml",
+                                          .folder = "/",
+                                          .bytes = job.data ? job.data : "",
+                                          .size_bytes = job.len_bytes,
+                                          .overrides = copy->overrides->items,
+                                          .override_count = copy->overrides->count};
+
+    if (!st && copy->overrides->count)
+        st = hd_spec_write_overrides(&source, ret_text);
+    else if (!st)
+        hd_text_add_bytes(ret_text, source.bytes, source.size_bytes);
+    hd_text_free(&job);
+    return st;
+}
+
+/* Copies everything but the job file, which comes last: a folder that has it is whole. */
+static enum hd_status copy_files(const struct recipe_copy *copy)
+{
+    const struct recipe *r = copy->recipe;
+    struct hd_text schema = {0};
+    enum hd_status st;
+
+    hd_spec_add_schema(&schema);
+    st = write_copied(copy, SCHEMA_FILE, &schema);
+    hd_text_free(&schema);
+    for (size_t i = 0; i < r->file_count && !st; i++) {
+        struct hd_text text = {0};
+
+        if (strcmp(r->files[i], "job.yaml") == 0)
+            continue;
+        st = recipe_read_file(r, r->files[i], &text);
+        if (!st)
+            st = write_copied(copy, r->files[i], &text);
+        hd_text_free(&text);
+    }
+    return st;
+}
+
+static void tell_copy(const struct recipe_copy *copy)
+{
+    struct hd_text line = {0};
+    const char *first =
+        *copy->recipe->first_command ? copy->recipe->first_command : "heddle validate job.yaml";
+
+    hd_text_add(&line, "  next: ");
+    if (strcmp(copy->to, ".") != 0) {
+        hd_text_add(&line, "cd ");
+        cli_add_quoted(&line, copy->to);
+        hd_text_add(&line, " && ");
+    }
+    cli_add_clean(&line, first);
+    cli_note_text(&line);
+}
+
+static int copy_recipe(const struct recipe *r, const char *to, const struct cli_list *overrides)
+{
+    const struct recipe_copy copy = {.recipe = r, .to = to, .overrides = overrides};
+    struct hd_text job = {0}, line = {0};
+    enum hd_status st = change_job(&copy, &job);
+
+    for (size_t i = 0; i < r->file_count && !st; i++)
+        st = check_free(&copy, r->files[i]);
+    if (!st)
+        st = check_free(&copy, SCHEMA_FILE);
+    if (!st)
+        st = copy_files(&copy);
+    if (!st)
+        st = write_copied(&copy, "job.yaml", &job);
+    hd_text_free(&job);
+    if (st)
+        return st == HD_INVALID ? cli_usage("recipe copy: %s", hd_err_message()) : cli_fail(st);
+    hd_text_add(&line, "%s: the recipe %s; README.md there has its commands\n", to, r->name);
+    (void)cli_out(&line);
+    hd_text_free(&line);
+    tell_copy(&copy);
+    return cli_out_end(CLI_OK);
+}
+
+int cli_recipe(struct cli *cli, int argc, char **argv)
+{
+    struct cli_list overrides = {.count = 0};
+    const struct cli_flag flags[] = {{"set", 0, CLI_FLAG_LIST, &overrides, 0, 0}};
+    int code = cli_parse(cli, argc, argv, flags, sizeof flags / sizeof flags[0], 1, 3);
+    const char *verb = code == CLI_CONTINUE ? cli->args[0] : "";
+    const bool is_list = strcmp(verb, "ls") == 0, is_copy = strcmp(verb, "copy") == 0;
+    const struct recipe *recipe = NULL;
+    struct recipes recipes;
+    struct hd_arena arena;
+    enum hd_status st;
+
+    if (code != CLI_CONTINUE)
+        return code;
+    if (!is_list && !is_copy && strcmp(verb, "show") != 0)
+        return cli_usage("recipe: '%s' is not a command of heddle recipe; they are ls, show and "
+                         "copy",
+                         verb);
+    if (!is_copy && overrides.count)
+        return cli_usage("recipe %s: --set is for recipe copy", verb);
+    if (cli->arg_count != (is_list ? 1 : is_copy ? 3 : 2))
+        return cli_usage("recipe %s: give %s", verb,
+                         is_list   ? "nothing more; show NAME shows one"
+                         : is_copy ? "the name of a recipe and the folder to make"
+                                   : "the name of one recipe");
+    hd_arena_init(&arena, 0);
+    st = recipes_read(&arena, &recipes);
+    if (!st && !is_list)
+        st = recipes_find(&recipes, cli->args[1], &recipe);
+    if (st)
+        code = cli_fail(st);
+    else if (is_list)
+        code = print_list(cli, &recipes);
+    else if (is_copy)
+        code = copy_recipe(recipe, cli->args[2], &overrides);
+    else
+        code = print_recipe(cli, recipe);
+    hd_arena_done(&arena);
+    return code;
+}
