@@ -217,7 +217,9 @@ static int copy_recipe(const struct recipe *r, const char *to, const struct cli_
 {
     const struct recipe_copy copy = {.recipe = r, .to = to, .overrides = overrides};
     struct hd_text job = {0}, line = {0};
-    enum hd_status st = change_job(&copy, &job);
+    enum hd_status st = strlen(to) < 3072
+                            ? change_job(&copy, &job)
+                            : hd_err(HD_INVALID, "the name of the folder has more than 3071 bytes");
 
     for (size_t i = 0; i < r->file_count && !st; i++)
         st = check_free(&copy, r->files[i]);
@@ -265,7 +267,7 @@ int cli_recipe(struct cli *cli, int argc, char **argv)
     hd_arena_init(&arena, 0);
     st = recipes_read(&arena, &recipes);
     if (!st && !is_list)
-        st = recipes_find(&recipes, cli->args[1], &recipe);
+        st = recipes_find(&recipes, cli->args[1], &arena, &recipe);
     if (st)
         code = cli_fail(st);
     else if (is_list)

@@ -59,7 +59,9 @@ static enum hd_status find_recipes(char ret_path[4096])
     self[n] = '\0';
     slash = strrchr(self, '/');
     *slash = '\0';
-    (void)snprintf(ret_path, 4096, "%s/../share/heddle/recipes", self);
+    slash = strrchr(self, '/');
+    (void)snprintf(ret_path, 4096, "%.*s/share/heddle/recipes", slash ? (int)(slash - self) : 0,
+                   self);
     if (has_recipes(ret_path))
         return HD_OK;
     while ((slash = strrchr(self, '/'))) { /* PREFIX/build/dev/bin of a source tree */
@@ -96,7 +98,7 @@ static enum hd_status list_recipe_files(struct hd_arena *arena, struct recipe *r
         const char *file = hd_arena_printf(arena, "%s%s%s", below, *below ? "/" : "", e->d_name);
         struct stat info;
 
-        if (e->d_name[0] == '.')
+        if (e->d_name[0] == '.' || strcmp(e->d_name, "expect.json") == 0) /* for the tests alone */
             continue;
         if (!file) {
             st = hd_err(HD_NO_MEMORY, "no memory for the files of a recipe");
@@ -108,7 +110,8 @@ static enum hd_status list_recipe_files(struct hd_arena *arena, struct recipe *r
         if (S_ISDIR(info.st_mode) && depth < DEPTH_MAX)
             st = list_recipe_files(arena, recipe, file, depth + 1);
         else if (S_ISREG(info.st_mode) && recipe->file_count == RECIPE_FILES_MAX)
-            st = hd_err(HD_LIMIT, "%s has more than %d files", recipe->folder, RECIPE_FILES_MAX);
+            st = hd_err(HD_LIMIT, "%s has more than %d files, too many for a recipe",
+                        recipe->folder, RECIPE_FILES_MAX);
         else if (S_ISREG(info.st_mode))
             recipe->files[recipe->file_count++] = file;
     }
@@ -174,15 +177,12 @@ static enum hd_status read_recipe(struct hd_arena *arena, const char *folder, co
     struct recipe *r = ret_recipe;
     struct hd_text readme = {0};
     const char *text, *body;
-    enum hd_status st;
 
     *r = (struct recipe){.name = hd_arena_strdup(arena, name),
                          .folder = hd_arena_printf(arena, "%s/%s", folder, name)};
     if (!r->name || !r->folder)
         return hd_err(HD_NO_MEMORY, "no memory for a recipe");
-    st = list_recipe_files(arena, r, "", 0);
-    qsort(r->files, r->file_count, sizeof r->files[0], by_text);
-    if (!st && recipe_read_file(r, "README.md", &readme))
+    if (recipe_read_file(r, "README.md", &readme))
         hd_text_clear(&readme); /* a recipe of one's own need not have one */
     text = readme.data ? readme.data : "";
     body = *text == '#' ? text + strcspn(text, "\n") : text;
@@ -191,9 +191,9 @@ static enum hd_status read_recipe(struct hd_arena *arena, const char *folder, co
     r->hardware = cell(arena, text, "hardware");
     r->first_command = first_command(arena, text);
     hd_text_free(&readme);
-    if (!st && (!r->what || !r->model || !r->hardware || !r->first_command))
-        st = hd_err(HD_NO_MEMORY, "no memory for a recipe");
-    return st;
+    return r->what && r->model && r->hardware && r->first_command
+               ? HD_OK
+               : hd_err(HD_NO_MEMORY, "no memory for a recipe");
 }
 
 static int by_name(const void *a, const void *b)
@@ -229,16 +229,22 @@ enum hd_status recipes_read(struct hd_arena *arena, struct recipes *ret_recipes)
     return st;
 }
 
-enum hd_status recipes_find(const struct recipes *recipes, const char *name,
+enum hd_status recipes_find(const struct recipes *recipes, const char *name, struct hd_arena *arena,
                             const struct recipe **ret_recipe)
 {
     const char *names[RECIPES_MAX], *nearest;
 
     for (size_t i = 0; i < recipes->count; i++) {
-        *ret_recipe = &recipes->items[i];
-        names[i] = recipes->items[i].name;
-        if (strcmp(names[i], name) == 0)
-            return HD_OK;
+        struct recipe *r = &recipes->items[i];
+
+        names[i] = r->name;
+        if (strcmp(names[i], name) == 0) {
+            enum hd_status st = list_recipe_files(arena, r, "", 0);
+
+            qsort(r->files, r->file_count, sizeof r->files[0], by_text);
+            *ret_recipe = r;
+            return st;
+        }
     }
     nearest = hd_text_nearest(name, names, recipes->count);
     return hd_err(HD_NOT_FOUND, "there is no recipe %s%s%s; heddle recipe ls lists all", name,

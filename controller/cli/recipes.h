@@ -26,7 +26,7 @@ struct recipe {
     const char *folder;                  /* absolute path, or below HEDDLE_RECIPES as it is given */
     const char *what, *model, *hardware; /* "": the README does not say */
     const char *first_command;           /* "": the README has none */
-    /* files by their paths below the folder, in bytewise order */
+    /* files by their paths below the folder, in bytewise order; none before recipes_find */
     const char *files[RECIPE_FILES_MAX];
     size_t file_count;
 };
@@ -42,8 +42,9 @@ struct recipes {
  * HD_NOT_FOUND: there is none. HD_INVALID: HEDDLE_RECIPES names no folder of recipes. */
 enum hd_status recipes_read(struct hd_arena *arena, struct recipes *ret_recipes);
 
-/* Finds a recipe by its name. HD_NOT_FOUND, with the nearest name: there is none. */
-enum hd_status recipes_find(const struct recipes *recipes, const char *name,
+/* Finds a recipe by its name, and lists its files. HD_NOT_FOUND, with the nearest name: there is
+ * none. */
+enum hd_status recipes_find(const struct recipes *recipes, const char *name, struct hd_arena *arena,
                             const struct recipe **ret_recipe);
 
 /* Appends a file of a recipe. */

@@ -116,6 +116,21 @@ static void insert_entry(struct edit *e, const struct yaml_node *map, const char
     hd_text_free(&entry);
 }
 
+/* Appends to `text`, which replaces the bytes from `begin` to `end`, the blanks that keep a comment
+ * behind them in its column, at least two. Returns the end of the blanks that are there; `end` if no
+ * comment follows, or the value has several lines. */
+static size_t keep_column(const struct edit *e, size_t begin, size_t end, struct hd_text *text)
+{
+    const char *rest = e->text.data + end;
+    const size_t blanks = strspn(rest, " "), column = end - begin + blanks;
+
+    if (blanks < 2 || rest[blanks] != '#' || memchr(e->text.data + begin, '\n', end - begin))
+        return end;
+    hd_text_add(text, "%*s", column > text->len_bytes + 2 ? (int)(column - text->len_bytes) : 2,
+                "");
+    return end + blanks;
+}
+
 static void replace_value(struct edit *e, const struct yaml_node *old,
                           const struct yaml_node *value)
 {
@@ -128,6 +143,7 @@ static void replace_value(struct edit *e, const struct yaml_node *old,
         end--;
     hd_text_add(&text, "%s", begin == end ? " " : ""); /* "lr:" has no value */
     add_flow_value(value, &text);
+    end = keep_column(e, begin, end, &text);
     splice(e, begin, end, &text);
     hd_text_free(&text);
 }

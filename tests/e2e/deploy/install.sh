@@ -55,7 +55,7 @@ done
 # each program finds the others where it lies, and the plug-in in ../lib
 bin=$root$prefix/bin
 check_equal recipes_are_found_beside_the_program "$(ls "$HEDDLE_SOURCE_DIR/recipes" | wc -l) 0" \
-    "$(HEDDLE_RECIPES='' "$bin/heddle" recipe ls -o jsonl | grep -c "\"folder\":\"$bin/../share/heddle/recipes/") $?"
+    "$(HEDDLE_RECIPES='' "$bin/heddle" recipe ls -o jsonl | grep -c "\"folder\":\"$root$prefix/share/heddle/recipes/") $?"
 check a_worker_is_found_there "$bin/heddle" validate "$(job_file tiny)"
 unset HEDDLE_CUDA_PLUGIN
 "$bin/heddle-worker" gpus >"$work/gpus" 2>&1
