@@ -578,7 +578,7 @@ static enum hd_status check_checkpoint(const struct hd_job *job)
          hd_text_ends(job->checkpoint_copy_to, "/") || strpbrk(job->checkpoint_copy_to, "*?[")))
         return hd_err(HD_INVALID,
                       "checkpoint.copy_to: %.300s is no folder of an object store; write "
-                      "s3://BUCKET/PREFIX, with a prefix of this job's own",
+                      "s3://BUCKET/PREFIX, with a prefix of this job's own and no / at its end",
                       job->checkpoint_copy_to);
     return HD_OK;
 }

@@ -70,4 +70,5 @@ for my $title (sort keys %rows) {
 }
 put($readme_file, $readme) if $write;
 fault("README.md has no row | $_ |") for grep { $readme !~ /^\| $_ \| .+ \|$/m } qw(model hardware data);
+print "if the plan is right: tests/e2e/recipes/recipes.sh --write\n" if $faults;
 exit($faults ? 1 : 0);

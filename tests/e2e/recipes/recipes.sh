@@ -43,6 +43,19 @@ for name in $names; do
 done
 [ -z "$write" ] || finish
 
+# ---- the command ----
+
+check_equal each_is_listed "$(xargs <<<"$names")" "$(heddle recipe ls -o jsonl | sed -E 's/.*"name":"([^"]*)".*/\1/' | xargs)"
+check_equal with_what_hardware_and_model 0 "$(heddle recipe ls -o jsonl | grep -cE '"(what|hardware|model)":""')"
+before=$(cksum "$work"/pretrain-tiny/*.*)
+check_status a_copy_replaces_nothing 6 heddle recipe copy pretrain-tiny "$work/pretrain-tiny" --set train.steps=7
+check_equal and_leaves_what_is_there "$before" "$(cksum "$work"/pretrain-tiny/*.*)"
+check a_copy_takes_values heddle recipe copy pretrain-tiny "$work/changed" --set train.steps=7
+check_equal which_are_in_its_file "  steps: 7 " "$(grep -o '^  steps: 7 ' "$work/changed/job.yaml")"
+check_equal and_says_what_to_type_next 1 "$(grep -c '^  next: cd .*/changed && cp -r sample/corpus' "$work/check.err")"
+check_status a_wrong_key_makes_no_copy 2 heddle recipe copy pretrain-tiny "$work/wrong" --set train.stepz=7
+check_equal of_which_nothing_is_left "" "$(ls -d "$work/wrong" 2>/dev/null)"
+
 # ---- trained, small ----
 
 # small_sets NAME: --set for a model of two layers, three steps

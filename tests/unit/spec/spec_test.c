@@ -37,7 +37,8 @@ static const struct mistake mistakes[] = {
      "job.yaml:2: validation: unknown key; did you mean validate?"},
     {15, "parallel: {xyzzy: 1}",
      "job.yaml:15: parallel.xyzzy: unknown key; parallel has tp, pp, "
-     "dp, cp, ep, expert_rows, zero, zero_shard, schedule, virtual_stages, layers_per_stage, micro_batch, "
+     "dp, cp, ep, expert_rows, zero, zero_shard, schedule, virtual_stages, layers_per_stage, "
+     "micro_batch, "
      "offload, recompute, sequence, cp_exchange"},
     {1, "name: tiny\n\"\\e[31m\": 1",
      "job.yaml:2: ?[31m: unknown key; a job file has name, model, "
@@ -89,7 +90,8 @@ static const struct mistake mistakes[] = {
     {15, "restart:", "job.yaml:15: restart: has no value; give its keys or remove the line"},
     {15, "parallel: automatic",
      "job.yaml:15: parallel: expected its keys, not a plain value; it has tp, pp, dp, cp, ep, "
-     "expert_rows, zero, zero_shard, schedule, virtual_stages, layers_per_stage, micro_batch, offload, "
+     "expert_rows, zero, zero_shard, schedule, virtual_stages, layers_per_stage, micro_batch, "
+     "offload, "
      "recompute, sequence, cp_exchange"},
     {13, "  global_batch: 8\n  loss_scale: {floor: 2}",
      "job.yaml:14: train.loss_scale.floor: only fp16 has a loss scale, and train.precision is "
@@ -379,7 +381,7 @@ static const struct mistake mistakes[] = {
      "job.yaml:14: train.profile.steps: from 1 to 101 is more than 100 steps; give fewer"},
     {15, "checkpoint: {copy_to: /mnt/copies}",
      "job.yaml:15: checkpoint.copy_to: /mnt/copies is no folder of an object store; write "
-     "s3://BUCKET/PREFIX, with a prefix of this job's own"},
+     "s3://BUCKET/PREFIX, with a prefix of this job's own and no / at its end"},
 };
 
 /* Keys of other programs, and ours in their place. */
