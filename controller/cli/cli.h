@@ -270,6 +270,7 @@ int cli_submit(struct cli *cli, int argc, char **argv);
 int cli_validate(struct cli *cli, int argc, char **argv);
 int cli_plan(struct cli *cli, int argc, char **argv);
 int cli_keys(struct cli *cli, int argc, char **argv);
+int cli_track(struct cli *cli, int argc, char **argv);
 int cli_translate(struct cli *cli, int argc, char **argv);
 int cli_recipe(struct cli *cli, int argc, char **argv);
 int cli_jobs(struct cli *cli, int argc, char **argv);

@@ -468,6 +468,24 @@ static const char keys_help[] =
     "Example:\n"
     "  heddle keys train.lr\n";
 
+static const char track_help[] =
+    "Usage: heddle track RUN|- [--mlflow URL] [--experiment NAME] [--patience S]\n"
+    "\n"
+    "Sends the metrics of a run of heddle local to a tracking server of MLflow, and\n"
+    "follows the run to its end; of a job of the controller:\n"
+    "  heddle watch JOB -o jsonl | heddle track -\n"
+    "No step waits for the server: one that is away is told once, and what is not\n"
+    "sent is kept. Run again, it goes on in the same run of MLflow.\n"
+    "\n"
+    "  --mlflow URL        else MLFLOW_TRACKING_URI; secrets: MLFLOW_TRACKING_TOKEN,\n"
+    "                      or _USERNAME and _PASSWORD\n"
+    "  --experiment NAME   else MLFLOW_EXPERIMENT_NAME, or heddle\n"
+    "  --patience S        seconds to wait for a server that is away at the run's end;\n"
+    "                      else 600\n"
+    "\n"
+    "Example:\n"
+    "  heddle track heddle-runs/latest --mlflow http://127.0.0.1:5000\n";
+
 static const char translate_help[] =
     "Usage: heddle translate FILE|- [--out JOB.yaml]\n"
     "\n"
@@ -717,6 +735,7 @@ const struct cli_command cli_commands[] = {
     {NULL, "show", "show a job with its attempts", show_help, cli_show, false},
     {NULL, "watch", "follow a job's progress to its end", watch_help, cli_watch, false},
     {NULL, "plot", "draw the curves of jobs and runs", plot_help, cli_plot, false},
+    {NULL, "track", "send a run's metrics to MLflow", track_help, cli_track, false},
     {NULL, "wait", "wait for a job's end", wait_help, cli_wait, false},
     {NULL, "logs", "print what a rank wrote", logs_help, cli_logs, true},
     {NULL, "events", "print the events of a job", events_help, cli_events, false},

@@ -10,6 +10,7 @@
  *     download.c   one file: lock, continue, check, name
  *     get.c        all files of a request
  *     dataset.c    which files of a data set are its training data
+ *     mlflow.c     a tracking server of MLflow (mlflow.h)
  *     s3_*.c       object stores (s3.h, s3_internal.h)
  */
 #ifndef HD_HUB_HUB_INTERNAL_H

@@ -233,7 +233,9 @@ static const struct {
 } without[] = {
     {"report_to logger tensorboard wandb_mode wandb_entity log_with metric_logger wandb mlflow "
      "trackio",
-     "every job writes TensorBoard files, metrics for Prometheus and a history; no key is needed"},
+     "every job writes TensorBoard files, metrics for Prometheus and a history; `heddle track` "
+     "sends "
+     "it to MLflow, docs/tracking.md has Weights & Biases"},
     {"output_dir save_dir out_dir checkpoint_dir log_dir logging_dir dir",
      "the folder of a job is chosen by the controller (--jobs-dir), that of heddle local by "
      "--state-dir and --dir"},
