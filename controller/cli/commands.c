@@ -480,7 +480,7 @@ static const char track_help[] =
     "  --mlflow URL        else MLFLOW_TRACKING_URI; secrets: MLFLOW_TRACKING_TOKEN,\n"
     "                      or _USERNAME and _PASSWORD\n"
     "  --experiment NAME   else MLFLOW_EXPERIMENT_NAME, or heddle\n"
-    "  --patience S        seconds to wait for a server that is away at the run's end;\n"
+    "  --patience S        seconds to wait for a server that is away at the end;\n"
     "                      else 600\n"
     "\n"
     "Example:\n"
