@@ -8,7 +8,7 @@
  *                                  each block, as two dimensions
  *
  * In a LoRA folder the targets are the modules of its tensors, since target_modules may be a
- * regular expression. A setting that would change what the adapter computes, and that a job cannot
+ * regular expression, and the parameters of target_parameters (adapter_stacks.c). A setting that would change what the adapter computes, and that a job cannot
  * have, is an error that names it.
  */
 #include <stdio.h>
@@ -66,6 +66,44 @@ static enum hd_status check_beginning(const struct hd_json *value)
         "path_initial_model_for_weight_conversion");
 }
 
+static bool is_listed(const char *list, const char *word, size_t length);
+
+/* Adds a target of `length` bytes to the job's, unless it has it. */
+static enum hd_status add_target(struct hd_job *job, const char *name, size_t length)
+{
+    const size_t used = strlen(job->adapter_targets), left = sizeof job->adapter_targets - used;
+
+    if (is_listed(job->adapter_targets, name, length))
+        return HD_OK;
+    return (size_t)snprintf(job->adapter_targets + used, left, "%s%.*s", used ? "," : "",
+                            (int)length, name) < left
+               ? HD_OK
+               : hd_err(HD_LIMIT, "its modules are more than a job can name");
+}
+
+/* Adds the parameters of target_parameters, without their blocks' names, as targets. A word without a
+ * point is the last part of a name. */
+static enum hd_status take_parameters(const struct hd_json *value, struct hd_job *job)
+{
+    enum hd_status st = value->kind == HD_JSON_ARRAY ? HD_OK : hd_err(HD_INVALID, "is not a list");
+    char name[HD_WEIGHTS_NAME_MAX];
+
+    for (const struct hd_json *v = st ? NULL : value->first; !st && v; v = v->next) {
+        const char *word = v->kind == HD_JSON_STRING ? v->text : "", *in_block = word;
+
+        for (const char *p = strstr(word, "layers."); p; p = strstr(p, "layers.")) {
+            p += strlen("layers.");
+            p += strspn(p, "0123456789");
+            in_block = *p == '.' ? p + 1 : in_block;
+        }
+        (void)snprintf(name, sizeof name, "%s%s", strchr(in_block, '.') ? "" : "experts.",
+                       in_block);
+        st = *in_block ? add_target(job, name, strlen(name))
+                       : hd_err(HD_INVALID, "has a value that is no name");
+    }
+    return st ? hd_err_prefix(st, "%s", value->key) : HD_OK;
+}
+
 static enum hd_status read_lora_key(const struct hd_json *value, struct hd_job *job)
 {
     enum hd_status st;
@@ -90,6 +128,8 @@ static enum hd_status read_lora_key(const struct hd_json *value, struct hd_job *
     }
     if (strcmp(value->key, "init_lora_weights") == 0)
         return check_beginning(value);
+    if (strcmp(value->key, "target_parameters") == 0 && !is_nothing(value))
+        return take_parameters(value, job);
     if (hd_words_have(harmless, value->key) || is_nothing(value))
         return HD_OK;
     return hd_err(HD_UNSUPPORTED,
@@ -170,6 +210,7 @@ enum hd_status hd_hf_parse_adapter_config(const char *text, size_t text_bytes,
     hd_arena_init(&arena, 0);
     st = hd_json_parse_repeated(&arena, text, text_bytes, &limits, &root);
     ret_job->adapter_rslora = ret_job->adapter_dora = false;
+    ret_job->adapter_targets[0] = '\0';
     if (!st)
         st = parse(root, ret_job);
     hd_arena_done(&arena);
@@ -223,35 +264,41 @@ static size_t plain_name(const char *module, size_t length, char ret_name[HD_WEI
                             number + digits + 1);
 }
 
-/* Sets the job's adapter targets to the modules that have a factor A, each once. */
+/* Adds the modules that have a factor A, each once, to the job's targets, which are the parameters of
+ * target_parameters. */
 static enum hd_status list_targets(const struct hd_weights *weights, struct hd_job *job)
 {
+    const bool parameters = *job->adapter_targets;
     char name[HD_WEIGHTS_NAME_MAX];
-    size_t used = 0;
+    enum hd_status st = HD_OK;
 
-    job->adapter_targets[0] = '\0';
-    for (size_t i = 0; i < hd_weights_count(weights); i++) {
+    for (size_t i = 0; !st && i < hd_weights_count(weights); i++) {
         const struct hd_weight *w = hd_weights_at(weights, i);
         const char *module;
         size_t length;
+        bool stack;
 
         if (!hd_hf_find_module(w->name, &module, &length))
             continue;
-        if (w->dim_count != 2 || w->shape[0] != job->adapter_rank)
+        stack = hd_hf_is_stack(module, length);
+        if (stack && !parameters)
+            return hd_err(HD_INVALID,
+                          "%s is a factor of a parameter, and " CONFIG_FILE
+                          " has no target_parameters that would name it",
+                          w->name);
+        if (w->dim_count != 2 ||
+            (stack ? w->shape[0] % job->adapter_rank != 0 : w->shape[0] != job->adapter_rank))
             return hd_err(HD_INVALID,
                           "%s has %lld rows, and r of " CONFIG_FILE
                           " is %lld: the two files are not of one adapter",
                           w->name, w->dim_count ? (long long)w->shape[0] : 0,
                           (long long)job->adapter_rank);
-        length = plain_name(module, length, name);
-        if (is_listed(job->adapter_targets, name, length))
-            continue;
-        used += (size_t)snprintf(job->adapter_targets + used, sizeof job->adapter_targets - used,
-                                 "%s%s", used ? "," : "", name);
-        if (used >= sizeof job->adapter_targets)
-            return hd_err(HD_LIMIT, "its modules are more than a job can name");
+        if (!stack)
+            st = add_target(job, name, plain_name(module, length, name));
     }
-    return used ? HD_OK : hd_err(HD_INVALID, "no tensor is named MODULE" A_END);
+    if (st)
+        return st;
+    return *job->adapter_targets ? HD_OK : hd_err(HD_INVALID, "no tensor is named MODULE" A_END);
 }
 
 enum hd_status hd_hf_open_adapter(const char *dir, struct hd_weights **ret_weights)
@@ -413,10 +460,11 @@ void hd_hf_prefix_rows(const struct hd_job *job, struct hd_hf_row ret_rows[2])
                                              .parts = 2 * (int)job->layers};
 }
 
-enum hd_status hd_hf_adapter_rows(const char *family, struct hd_arena *arena,
+enum hd_status hd_hf_adapter_rows(const char *family, bool nested, struct hd_arena *arena,
                                   const struct hd_hf_row **ret_rows, size_t *ret_count,
                                   const char **ret_prefix)
 {
+    const struct hd_hf_stacks *stacks = hd_hf_stacks_of(family);
     const struct hd_hf_row *rows = NULL;
     struct hd_hf_row *made;
     const char *prefix = "";
@@ -425,7 +473,11 @@ enum hd_status hd_hf_adapter_rows(const char *family, struct hd_arena *arena,
 
     if (st)
         return st;
-    made = hd_arena_array(arena, ROWS_OF_ONE * row_count, sizeof *made);
+    made = hd_arena_array(arena, ROWS_OF_ONE * row_count + HD_HF_STACK_FACTORS, sizeof *made);
+    if (made && stacks) {
+        hd_hf_stack_rows(stacks, nested, arena, made);
+        count = HD_HF_STACK_FACTORS;
+    }
     /* all A, then all B, then all magnitudes, so that parts of one tensor stay adjacent */
     for (size_t i = 0; made && i < ROWS_OF_ONE * row_count; i++) {
         struct hd_hf_row of_one[ROWS_OF_ONE];

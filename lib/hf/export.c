@@ -356,6 +356,7 @@ static enum hd_status write_tensor(struct hd_exporter *x, int fd, struct hd_ckpt
 {
     enum hd_status st = t->copied   ? HD_OK
                         : t->prefix ? hd_export_assemble_prefix(x, t)
+                        : t->stack  ? hd_export_assemble_factors(x, t)
                                     : assemble(x, t);
 
     if (st)

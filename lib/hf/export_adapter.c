@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "base/json.h"
+#include "base/words.h"
 #include "hf/config_internal.h"
 #include "hf/export_internal.h"
 
@@ -166,6 +167,87 @@ static void begin_factor(struct hd_exporter *x, const struct hd_hf_row *row, int
     t->by_heads = row->by_heads && strcmp(factor, "lora_A.weight") != 0;
 }
 
+/* ---- factors of experts that are one parameter (adapter_stacks.c) ---- */
+
+/* Adds one factor of a block's experts to the export: as a tensor, or as a further part of the last
+ * one. */
+static enum hd_status add_stacked(struct hd_exporter *x, const struct hd_hf_row *row,
+                                  const char *ours, const struct hd_ckpt_entry *entry,
+                                  int64_t layer)
+{
+    struct hd_export_tensor *t = &x->tensors[x->count - (row->place > 0)];
+    char theirs[HD_CKPT_NAME_MAX];
+    int64_t sizes[3];
+
+    if (!entry || entry->dim_count != 3 || entry->shape[0] != x->job.experts ||
+        entry->dtype != HD_F32)
+        return hd_err(HD_CORRUPT, "%s: the adapter of the experts has no %s of their number",
+                      x->options->checkpoint_dir, ours);
+    if (row->place == 0) {
+        x->count++;
+        hd_hf_format_name(row->theirs, layer, 0, theirs);
+        (void)snprintf(t->name, sizeof t->name, HD_HF_PEFT_PREFIX "%s%s", x->prefixes.base, theirs);
+        t->stack = row->stack;
+        t->turned = row->transposed;
+        t->alternate = row->alternate;
+        t->expert = -1;
+        t->dim_count = 2;
+    }
+    memcpy(sizes, entry->shape, sizeof sizes);
+    sizes[1] *= row->parts;
+    t->parts[t->part_count++] = entry;
+    hd_hf_stack_shape(t->stack, t->turned, sizes, t->shape);
+    t->elements = t->shape[0] * t->shape[1];
+    return HD_OK;
+}
+
+/* Adds the factors of the experts of a block, those of gate_up_proj and those of down_proj. */
+static enum hd_status add_stacks(struct hd_exporter *x, const struct hd_hf_stacks *stacks,
+                                 int64_t layer)
+{
+    const struct hd_ckpt_entry *found[HD_HF_STACK_FACTORS];
+    char ours[HD_HF_STACK_FACTORS][HD_CKPT_NAME_MAX];
+    struct hd_hf_row rows[HD_HF_STACK_FACTORS];
+    enum hd_status st = HD_OK;
+
+    hd_hf_stack_rows(stacks, false, &x->arena, rows);
+    for (int i = 0; i < HD_HF_STACK_FACTORS; i++) {
+        hd_hf_format_name(rows[i].ours, layer, 0, ours[i]);
+        found[i] = hd_ckpt_find_tensor(x->ckpt, ours[i]);
+    }
+    if (found[0] && found[3])
+        hd_hf_stack_rows(stacks, true, &x->arena, rows);
+    if (hd_arena_failed(&x->arena))
+        return hd_export_no_memory();
+    for (int i = 0; !st && i < HD_HF_STACK_FACTORS; i++)
+        if (found[i < 3 ? 0 : 3])
+            st = add_stacked(x, &rows[i], ours[i], found[i], layer);
+    return st;
+}
+
+enum hd_status hd_export_assemble_factors(struct hd_exporter *x, const struct hd_export_tensor *t)
+{
+    const int64_t E = x->job.experts;
+    enum hd_status st = HD_OK;
+    int64_t before = 0;
+
+    for (int p = 0; !st && p < t->part_count; p++) {
+        const int64_t n = t->parts[p]->shape[1], m = t->parts[p]->shape[2];
+
+        st = hd_ckpt_read(x->ckpt, t->parts[p], x->part);
+        for (int64_t r = 0; !st && r < E * n; r++) {
+            const int64_t row = t->alternate ? r % n * t->part_count + p : before + r % n;
+            const struct hd_hf_stack_place at =
+                hd_hf_find_in_stack(t->stack, t->turned, E, t->shape, r / n, row, 0);
+
+            for (int64_t c = 0; c < m; c++)
+                x->whole[at.first + c * at.step] = x->part[r * m + c];
+        }
+        before += n;
+    }
+    return st;
+}
+
 static bool is_weight(const char *name)
 {
     const size_t length = strlen(name);
@@ -180,7 +262,8 @@ static enum hd_status add_factors(struct hd_exporter *x, const struct hd_hf_row 
     const struct hd_ckpt_entry *a, *b, *m = NULL;
 
     hd_hf_format_name(row->ours, layer, 0, ours);
-    if (!is_weight(ours) || !strchr(row->ours, '#'))
+    if (!is_weight(ours) || !strchr(row->ours, '#') ||
+        (strstr(ours, ".moe.") && hd_hf_stacks_of(x->job.family)))
         return HD_OK;
     b = find_factor(x, ours, "lora_b");
     if (!b)
@@ -316,11 +399,11 @@ static bool also_is_score(const struct hd_job *job)
 }
 
 /* Returns whether PEFT (0.21, with transformers 5) drops the factors of this tensor, with a general
- * warning alone: of a feed-forward layer in a model with experts that is none of them. (Shared
- * experts have no factors.) */
+ * warning alone: of a feed-forward layer in a model with experts that is none of them, if it renames
+ * the modules of experts. (Shared experts have no factors.) */
 static bool peft_drops(const struct hd_exporter *x, const struct hd_hf_row *row)
 {
-    return x->job.experts && strstr(row->ours, ".mlp.");
+    return x->job.experts && strstr(row->ours, ".mlp.") && !hd_hf_stacks_of(x->job.family);
 }
 
 static void note_dropped(struct hd_exporter *x)
@@ -332,10 +415,20 @@ static void note_dropped(struct hd_exporter *x)
                     "model, without --adapter. train.adapter.from reads all factors");
 }
 
+/* Returns whether the export has factors of experts that are one parameter. */
+static bool has_stacks(const struct hd_exporter *x)
+{
+    for (size_t i = 0; i < x->count; i++)
+        if (x->tensors[i].stack)
+            return true;
+    return false;
+}
+
 enum hd_status hd_export_list_adapter(struct hd_exporter *x, const struct hd_hf_row *rows,
                                       size_t row_count)
 {
     const bool is_prefix = strcmp(x->job.adapter, "prefix") == 0;
+    const struct hd_hf_stacks *stacks = hd_hf_stacks_of(x->job.family);
     enum hd_status st = HD_OK;
     bool dropped = false;
 
@@ -359,58 +452,108 @@ enum hd_status hd_export_list_adapter(struct hd_exporter *x, const struct hd_hf_
             st = add_factors(x, &rows[i], layer);
             dropped |= x->count > before && peft_drops(x, &rows[i]);
         }
+    for (int64_t layer = 0; !st && stacks && layer < x->job.layers; layer++)
+        st = add_stacks(x, stacks, layer);
+    if (!st && has_stacks(x) && x->job.adapter_dropout > 0 && x->options->notes)
+        hd_text_add(x->options->notes,
+                    "PEFT has no dropout for factors of experts that are one parameter, so "
+                    "adapter_config.json has lora_dropout: 0");
     if (!st && dropped)
         note_dropped(x);
     return st || !hd_job_is_reward(&x->job) ? st : add_score(x);
+}
+
+/* Returns whether a module has a factor A. */
+static bool has_modules(const struct hd_exporter *x)
+{
+    const char *module;
+    size_t length;
+
+    for (size_t i = 0; i < x->count; i++)
+        if (!x->tensors[i].stack && hd_hf_find_module(x->tensors[i].name, &module, &length))
+            return true;
+    return false;
+}
+
+static void add_escaped(struct hd_text *expression, const char *name)
+{
+    for (const char *p = name; *p; p++)
+        hd_text_add(expression, "%s%c", *p == '.' ? "\\" : "", *p);
 }
 
 /* Adds a module to the text of an expression, in which its points are escaped. */
 static void add_alternative(struct hd_text *expression, const char *module)
 {
     hd_text_add(expression, "%s", expression->len_bytes ? "|" : "");
-    for (const char *p = module; *p; p++)
-        hd_text_add(expression, "%s%c", *p == '.' ? "\\" : "", *p);
+    add_escaped(expression, module);
 }
 
 /* Adds target_modules: each module that has a factor A, once, by its name within a block. Blocks of
  * several kinds have different modules. For a wrapped base they are an expression, because names
  * within a block also match those of its vision tower. */
-static void add_targets(const struct hd_exporter *x, struct hd_json_writer *w)
+static void add_modules(const struct hd_exporter *x, struct hd_json_writer *w)
 {
     char(*modules)[HD_WEIGHTS_NAME_MAX] = calloc(x->count + 1, sizeof *modules);
     struct hd_text expression = {0}, all = {0};
     size_t count = 0, length;
+    const bool expression_of_them = x->prefixes.wrapped && has_modules(x);
     const char *module;
 
-    if (!x->prefixes.wrapped)
+    if (!expression_of_them) /* PEFT takes modules of its own choice if there is no list at all */
         hd_json_begin(w, "target_modules", '[');
     for (size_t i = 0; modules && i < x->count; i++) {
         size_t k = 0;
 
-        if (!hd_hf_find_module(x->tensors[i].name, &module, &length))
+        if (x->tensors[i].stack || !hd_hf_find_module(x->tensors[i].name, &module, &length))
             continue;
         (void)snprintf(modules[count], sizeof modules[count], "%.*s", (int)length, module);
         while (strcmp(modules[k], modules[count]) != 0)
             k++;
         if (k < count)
             continue;
-        if (x->prefixes.wrapped)
+        if (expression_of_them)
             add_alternative(&expression, modules[count]);
         else
             hd_json_add_string(w, NULL, modules[count]);
         count++;
     }
-    if (!x->prefixes.wrapped)
+    if (!expression_of_them) {
         hd_json_end(w, ']');
-    else
-        hd_text_add(&all, "model\\.language_model\\.layers\\.\\d+\\.(%s)",
-                    expression.data ? expression.data : "");
+    } else {
+        add_escaped(&all, x->prefixes.base);
+        hd_text_add(&all, "layers\\.\\d+\\.(%s)", expression.data ? expression.data : "");
+    }
     if (all.data)
         hd_json_add_string(w, "target_modules", all.data);
     w->out->failed |= !modules || all.failed || expression.failed;
     hd_text_free(&expression);
     hd_text_free(&all);
     free(modules);
+}
+
+/* Adds target_parameters: the parameters that have factors, by their names within a block. */
+static void add_parameters(const struct hd_exporter *x, struct hd_json_writer *w)
+{
+    static const char *const signs[2] = {"moe.gate_up.lora_a", "moe.down.lora_a"};
+    static const char *const parameters[2] = {"gate_up_proj", "down_proj"};
+    const struct hd_hf_stacks *stacks = hd_hf_stacks_of(x->job.family);
+    char name[HD_CKPT_NAME_MAX];
+
+    if (!has_stacks(x))
+        return;
+    hd_json_begin(w, "target_parameters", '[');
+    for (int p = 0; p < 2; p++) {
+        bool found = false;
+
+        for (int64_t layer = 0; !found && layer < x->job.layers; layer++) {
+            (void)snprintf(name, sizeof name, "blocks.%lld.%s", (long long)layer, signs[p]);
+            found = hd_ckpt_find_tensor(x->ckpt, name) != NULL;
+        }
+        (void)snprintf(name, sizeof name, "%s.%s", stacks->experts, parameters[p]);
+        if (found)
+            hd_json_add_string(w, NULL, name);
+    }
+    hd_json_end(w, ']');
 }
 
 /* Returns whether the family's linears are transformers' Conv1D, whose weights are [in, out]. */
@@ -429,10 +572,11 @@ static void add_lora(const struct hd_exporter *x, struct hd_json_writer *w)
     hd_json_add_real(w, "lora_alpha", job->adapter_alpha);
     hd_json_add_bool(w, "use_rslora", job->adapter_rslora);
     hd_json_add_bool(w, "use_dora", job->adapter_dora);
-    hd_json_add_real(w, "lora_dropout", job->adapter_dropout);
+    hd_json_add_real(w, "lora_dropout", has_stacks(x) ? 0 : job->adapter_dropout);
     hd_json_add_string(w, "bias", "none");
     hd_json_add_bool(w, "fan_in_fan_out", is_conv1d(job));
-    add_targets(x, w);
+    add_modules(x, w);
+    add_parameters(x, w);
 }
 
 /* Adds the keys of a prefix adapter to adapter_config.json. token_dim and num_attention_heads are
@@ -476,8 +620,8 @@ enum hd_status hd_export_adapter_config(const struct hd_exporter *x, struct hd_t
 }
 
 /* Merges adapter_config.json: the old file's keys with the changed values, then new keys.
- * target_modules of the old file stays: it may be an expression for the same modules, which the
- * tensors have. revision becomes null: it belongs to the base that the old file names, while the
+ * target_modules and target_parameters of the old file stay: they may be other words for the same
+ * names, which the tensors have. revision becomes null: it belongs to the base that the old file names, while the
  * run's base is a folder. */
 enum hd_status hd_export_merge_adapter(const struct hd_text *before, const struct hd_text *now,
                                        struct hd_text *ret_text)
@@ -498,7 +642,8 @@ enum hd_status hd_export_merge_adapter(const struct hd_text *before, const struc
 
         if (strcmp(v->key, "revision") == 0)
             hd_json_add_null(&w, v->key);
-        else if (!other || strcmp(v->key, "target_modules") == 0 || hd_hf_same_value(v, other))
+        else if (!other || hd_words_have("target_modules target_parameters", v->key) ||
+                 hd_hf_same_value(v, other))
             hd_json_add_value(&w, v->key, v);
         else
             hd_json_add_value(&w, v->key, other);

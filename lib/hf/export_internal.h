@@ -29,6 +29,10 @@ struct hd_export_tensor { /* one tensor of the export, and its parts in the chec
     /* true: the tensor is a prefix adapter: keys and values of all blocks, joined along columns; it
      * has no parts */
     bool prefix;
+    /* form of a factor of all experts (adapter_stacks.c), of which the parts are joined along their
+     * rows; turned: their matrices are transposed */
+    enum hd_hf_stack stack;
+    bool turned;
     /* rows of learned positions of the base model that follow those of the parts; 0: none */
     int64_t rest;
     int64_t shape[2], elements;
@@ -103,6 +107,8 @@ enum hd_status hd_export_list_adapter(struct hd_exporter *x, const struct hd_hf_
 /* Fills x->whole with the tensor of a prefix adapter. Uses x->part as a buffer for the keys or
  * values of one block. */
 enum hd_status hd_export_assemble_prefix(struct hd_exporter *x, const struct hd_export_tensor *t);
+/* Fills x->whole with factors of all experts. */
+enum hd_status hd_export_assemble_factors(struct hd_exporter *x, const struct hd_export_tensor *t);
 /* Appends the adapter_config.json of the run's adapter to ret_text. */
 enum hd_status hd_export_adapter_config(const struct hd_exporter *x, struct hd_text *ret_text);
 /* Merges two texts of adapter_config.json: `before`, of the adapter from which the run started,

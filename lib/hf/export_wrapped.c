@@ -178,7 +178,7 @@ enum hd_status hd_export_open_wrapped(struct hd_exporter *x, const char *prefix,
     if (st || !facts.wrapper || x->options->text_only)
         return st;
     if (x->options->adapter) {
-        x->prefixes = (struct hd_hf_prefixes){HD_HF_WRAPPED_MODULES, "", true};
+        x->prefixes = (struct hd_hf_prefixes){facts.wrapper->modules, "", true};
         return HD_OK;
     }
     if (facts.quantized || hd_job_is_reward(&x->job))

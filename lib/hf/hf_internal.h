@@ -2,6 +2,7 @@
  *
  *     weights         safetensors files of any origin
  *     adapter         adapter folders in PEFT's form
+ *     adapter_stacks  their factors of experts that are one parameter
  *     name_tables     tables of names
  *     names           finds our parameters in their tensors
  *     quantized       quantized matrices among them
@@ -65,6 +66,12 @@ struct hd_hf_row {
     bool by_heads;
     /* model.parallel_residual of models in which the tensor has this name; NULL: any */
     const char *branches;
+    /* form of a factor of all experts, [E, n, m], as a matrix (adapter_stacks.c) */
+    enum hd_hf_stack {
+        HD_HF_NO_STACK,
+        HD_HF_STACK_ROWS,   /* [E n, m]: the experts' rows one expert after another */
+        HD_HF_STACK_COLUMNS /* [n, m E]: column j of expert e is j E + e */
+    } stack;
 };
 
 /* The names of a family's tensors: the prefix of a model with a head, the rows in the form that an
@@ -96,10 +103,45 @@ enum hd_status hd_hf_rows(const char *family, const struct hd_hf_row **ret_rows,
                           const char **ret_prefix);
 
 /* Makes the table of names of adapters' factors from the table of a model family; results live in
- * the arena. */
-enum hd_status hd_hf_adapter_rows(const char *family, struct hd_arena *arena,
+ * the arena. nested: as in hd_hf_stack_rows. */
+enum hd_status hd_hf_adapter_rows(const char *family, bool nested, struct hd_arena *arena,
                                   const struct hd_hf_row **ret_rows, size_t *ret_count,
                                   const char **ret_prefix);
+
+/* How PEFT holds the adapters of a family's experts whose matrices are one parameter (a ParamWrapper
+ * of target_parameters). */
+struct hd_hf_stacks {
+    const char *experts; /* the module of the parameters gate_up_proj and down_proj, in a block */
+    bool turned;    /* PEFT takes our [.., out, in] for [in, out]: its A is our B, transposed, and
+                            its B our A */
+    bool alternate; /* rows of gate and up alternate */
+};
+/* Returns NULL if the family's experts are modules, each with factors of its own, or if it has no
+ * experts. */
+const struct hd_hf_stacks *hd_hf_stacks_of(const char *family);
+
+/* Sets ret_rows to the rows of the table of names for the factors of stacks: A of gate and up, their
+ * Bs, A and B of down. nested: the adapter has factors of both parameters. */
+enum { HD_HF_STACK_FACTORS = 5 };
+void hd_hf_stack_rows(const struct hd_hf_stacks *stacks, bool nested, struct hd_arena *arena,
+                      struct hd_hf_row ret_rows[HD_HF_STACK_FACTORS]);
+
+/* Returns whether a module of PEFT's tensor names is that of a stack. */
+bool hd_hf_is_stack(const char *module, size_t length);
+
+/* Sets ret_shape to the shape of a stack's tensor for factors [experts, n, m]; turned: their matrices
+ * are the transposes. */
+void hd_hf_stack_shape(enum hd_hf_stack stack, bool turned, const int64_t ours[3],
+                       int64_t ret_shape[2]);
+
+/* Returns the index of element (i, j) of an expert's matrix in a stack's tensor with this shape, and
+ * that of the same element of the next column, as the distance to it. */
+struct hd_hf_stack_place {
+    int64_t first, step;
+};
+struct hd_hf_stack_place hd_hf_find_in_stack(enum hd_hf_stack stack, bool turned, int64_t experts,
+                                             const int64_t shape[2], int64_t expert, int64_t i,
+                                             int64_t j);
 
 /* Finds MODULE in a tensor name "base_model.model.PREFIX.LAYER.MODULE.lora_A.weight"; false:
  * another form. */
@@ -144,6 +186,8 @@ struct hd_hf_wrapper {
     const char *texts;   /* model types of its text_config, the first of which is the default */
     const char *ignores; /* its keys that have no effect on the text model */
     bool tied;           /* tie_word_embeddings of the class, which a file may leave out */
+    const char
+        *modules; /* beginning of the names of its text model's modules, as PEFT names them */
 };
 
 /* Returns the wrapper that a config.json names; NULL: none. */

@@ -56,8 +56,10 @@ struct found_name {
     /* rows of a group in their tensor, and those of our part among them, from `first` on; 0: there
      * are no groups */
     int64_t group_rows, part_rows;
-    int64_t step;         /* rows from one of our part to the next */
-    int64_t first_column; /* first column of our part in a joined tensor */
+    int64_t step;           /* rows from one of our part to the next */
+    int64_t first_column;   /* first column of our part in a joined tensor */
+    enum hd_hf_stack stack; /* form of a factor of all experts */
+    int64_t experts;        /* of such a factor */
 };
 
 struct hd_hf_map {
@@ -114,6 +116,40 @@ static bool joins_columns(const struct hd_hf_row *row, const struct hd_ckpt_entr
     return row->alternate && want->dim_count == 2;
 }
 
+static enum hd_status wrong_shape(const struct hd_weight *w, const int64_t *expected, int dims)
+{
+    char is[96], should[96];
+
+    format_shape(w->shape, w->dim_count, is);
+    format_shape(expected, dims, should);
+    return hd_err(HD_INVALID, "%s: tensor %s has the shape %s, the model needs %s", w->file,
+                  w->name, is, should);
+}
+
+static enum hd_status check_dtype(const struct hd_weight *w)
+{
+    if (w->dtype != HD_F32 && w->dtype != HD_F16 && w->dtype != HD_BF16 && w->dtype != HD_F64)
+        return hd_err(HD_UNSUPPORTED,
+                      "%s: tensor %s is neither F32, F16, BF16 nor F64; convert the model to one "
+                      "of these",
+                      w->file, w->name);
+    return HD_OK;
+}
+
+/* Checks shape and dtype of a tensor with factors of all experts. */
+static enum hd_status check_stack(const struct search *s, const struct hd_hf_row *row,
+                                  const struct hd_ckpt_entry *want, const struct hd_weight *w)
+{
+    const int64_t ours[3] = {want->shape[0], rows_before(s, row, row->parts, want->shape[1]),
+                             want->shape[2]};
+    int64_t expected[2];
+
+    hd_hf_stack_shape(row->stack, row->transposed, ours, expected);
+    if (w->dim_count != 2 || w->shape[0] != expected[0] || w->shape[1] != expected[1])
+        return wrong_shape(w, expected, 2);
+    return check_dtype(w);
+}
+
 /* Checks shape and dtype of a tensor of the Hugging Face model. Its table of positions may be longer
  * than the job's context: the job then uses the first rows. */
 static enum hd_status check_tensor_shape(const struct search *s, const struct hd_hf_row *row,
@@ -123,7 +159,6 @@ static enum hd_status check_tensor_shape(const struct search *s, const struct hd
     const bool positions = strcmp(row->ours, "embedding.positions") == 0;
     int64_t expected[HD_CKPT_DIMS_MAX] = {0};
     const bool one_row = row->one_row && w->dim_count == 2 && w->shape[0] == 1;
-    char is[96], should[96];
     const int left_out = hd_hf_per_expert(row), dims = want->dim_count - left_out;
     const bool flat = row->middle && w->dim_count == 3 && w->shape[1] == 1;
     const bool columns = row->columns || joins_columns(row, want);
@@ -141,18 +176,9 @@ static enum hd_status check_tensor_shape(const struct search *s, const struct hd
     for (int d = 0; same && d < dims; d++)
         same = w->shape[d + one_row + (flat && d)] == expected[d] ||
                (positions && d == 0 && w->shape[d] > expected[d]);
-    if (!same) {
-        format_shape(w->shape, w->dim_count, is);
-        format_shape(expected, dims, should);
-        return hd_err(HD_INVALID, "%s: tensor %s has the shape %s, the model needs %s", w->file,
-                      w->name, is, should);
-    }
-    if (w->dtype != HD_F32 && w->dtype != HD_F16 && w->dtype != HD_BF16 && w->dtype != HD_F64)
-        return hd_err(HD_UNSUPPORTED,
-                      "%s: tensor %s is neither F32, F16, BF16 nor F64; convert the model to one "
-                      "of these",
-                      w->file, w->name);
-    return HD_OK;
+    if (!same)
+        return wrong_shape(w, expected, dims);
+    return check_dtype(w);
 }
 
 /* Returns whether the tensor is a quantized matrix: it consists of bytes. Stacks of experts are
@@ -187,6 +213,8 @@ static enum hd_status find_tensor(struct search *s, struct hd_hf_map *map,
         return HD_OK;
     }
     map->used[*ret_weight - hd_weights_at(s->weights, 0)] = true;
+    if (row->stack)
+        return check_stack(s, row, want, *ret_weight);
     if (hd_hf_is_fp8(*ret_weight) && want->dim_count > 1 && !row->transposed)
         return hd_hf_find_fp8(s->weights, *ret_weight,
                               rows_before(s, row, row->parts, want->shape[want->dim_count - 2]),
@@ -219,8 +247,12 @@ static enum hd_status find_one(struct search *s, struct hd_hf_map *map, size_t i
                       want->name, s->job->family);
     if (hd_hf_per_expert(row) && want->dim_count < 2)
         return hd_err(HD_INVALID, "%s: has no dimension of experts", want->name);
+    if (row->stack && want->dim_count != 3)
+        return hd_err(HD_INVALID, "%s: is no factor of experts", want->name);
     f->per_expert = hd_hf_per_expert(row);
     f->transposed = row->transposed;
+    f->stack = row->stack;
+    f->experts = want->shape[0];
     f->by_heads = row->by_heads ? s->job : NULL;
     f->place = row->place;
     f->step = row->alternate ? row->parts : 1;
@@ -369,6 +401,15 @@ static void choose_form(struct search *s)
     }
 }
 
+/* Returns whether PEFT has wrapped a module of experts twice (adapter_stacks.c). */
+static bool is_nested(const struct hd_weights *weights)
+{
+    for (size_t i = 0; i < hd_weights_count(weights); i++)
+        if (strstr(hd_weights_at(weights, i)->name, "experts.base_layer."))
+            return true;
+    return false;
+}
+
 /* Chooses the table of names and the beginnings of names. */
 static enum hd_status choose_names(struct search *s, struct hd_hf_map *map,
                                    struct hd_hf_row prefix_rows[2])
@@ -383,9 +424,9 @@ static enum hd_status choose_names(struct search *s, struct hd_hf_map *map,
         s->prefixes = (struct hd_hf_prefixes){"", "", false};
         return HD_OK;
     }
-    st = s->adapter
-             ? hd_hf_adapter_rows(s->job->family, &map->arena, &s->rows, &s->row_count, &prefix)
-             : hd_hf_rows(s->job->family, &s->rows, &s->row_count, &prefix);
+    st = s->adapter ? hd_hf_adapter_rows(s->job->family, is_nested(s->weights), &map->arena,
+                                         &s->rows, &s->row_count, &prefix)
+                    : hd_hf_rows(s->job->family, &s->rows, &s->row_count, &prefix);
     if (st)
         return st;
     if (!s->adapter) {
@@ -539,6 +580,16 @@ static void read_vector(const struct found_name *f, const struct hd_weight *w, i
     }
 }
 
+/* Reads `count` values of a row of one expert's factor, `row` in the tensor of its parts. */
+static void read_of_stack(const struct found_name *f, const struct hd_weight *w, int64_t expert,
+                          int64_t row, int64_t column, int64_t count, float *ret_values)
+{
+    const struct hd_hf_stack_place at =
+        hd_hf_find_in_stack(f->stack, f->transposed, f->experts, w->shape, expert, row, column);
+
+    hd_hf_convert(w, at.first, at.step, count, ret_values);
+}
+
 /* Reads `count` values of one row of one expert. */
 static void read_run(const struct found_name *f, int dim_count, int64_t expert, int64_t row,
                      int64_t column, int64_t count, float *ret_values)
@@ -550,7 +601,9 @@ static void read_run(const struct found_name *f, int dim_count, int64_t expert, 
     const int64_t stacked =
         w->dim_count > 2 ? expert * w->shape[1] : 0; /* rows before the expert's */
 
-    if (quantized->fp8_blocks)
+    if (f->stack)
+        read_of_stack(f, w, expert, theirs, column, count, ret_values);
+    else if (quantized->fp8_blocks)
         hd_hf_decode_fp8(quantized, theirs, column, count, ret_values);
     else if (quantized->quant || quantized->mxfp4)
         hd_hf_decode(quantized, stacked + theirs, column, count, ret_values);

@@ -12,21 +12,21 @@ static const struct hd_hf_wrapper wrappers[] = {
     {"gemma3", "Gemma3ForConditionalGeneration", "gemma3_text",
      "vision_config mm_tokens_per_image image_token_index boi_token_index eoi_token_index "
      "image_token_id boi_token_id eoi_token_id",
-     true},
+     true, HD_HF_WRAPPED_MODULES},
     {"qwen3_5", "Qwen3_5ForConditionalGeneration", "qwen3_5_text",
-     "vision_config image_token_id video_token_id vision_start_token_id vision_end_token_id",
-     false},
+     "vision_config image_token_id video_token_id vision_start_token_id vision_end_token_id", false,
+     HD_HF_WRAPPED_MODULES},
     {"qwen3_5_moe", "Qwen3_5MoeForConditionalGeneration", "qwen3_5_moe_text",
-     "vision_config image_token_id video_token_id vision_start_token_id vision_end_token_id",
-     false},
+     "vision_config image_token_id video_token_id vision_start_token_id vision_end_token_id", false,
+     HD_HF_WRAPPED_MODULES},
     {"llama4", "Llama4ForConditionalGeneration", "llama4_text",
      "vision_config boi_token_index eoi_token_index image_token_index boi_token_id eoi_token_id "
      "image_token_id",
-     false},
+     false, "language_model.model."},
     {"mistral3", "Mistral3ForConditionalGeneration", "mistral ministral3",
      "vision_config image_token_index image_token_id projector_hidden_act vision_feature_layer "
      "multimodal_projector_bias spatial_merge_size",
-     true},
+     true, HD_HF_WRAPPED_MODULES},
 };
 
 /* Beginnings of names in a wrapped model: those that published folders have and that transformers

@@ -12,102 +12,115 @@ enum { WORD_MAX = 64 };
 struct module {
     const char *name;
     int target[3], count; /* a module of several targets is one matrix, with one factor A */
-    bool experts;         /* true: each expert of a block has such a module */
+    enum {
+        LINEAR,      /* a linear of each block */
+        EACH_EXPERT, /* a linear of each expert of a block */
+        STACK        /* no module, but one parameter with the matrices of all experts */
+    } kind;
 };
 
-#define ATTENTION                                                                                 \
-    {"self_attn.q_proj", {HD_TARGET_Q}, 1, false}, {"self_attn.k_proj", {HD_TARGET_K}, 1, false}, \
-        {"self_attn.v_proj", {HD_TARGET_V}, 1, false},                                            \
-    {                                                                                             \
-        "self_attn.o_proj", {HD_TARGET_OUT}, 1, false                                             \
+#define ATTENTION                                       \
+    {"self_attn.q_proj", {HD_TARGET_Q}, 1, LINEAR},     \
+        {"self_attn.k_proj", {HD_TARGET_K}, 1, LINEAR}, \
+        {"self_attn.v_proj", {HD_TARGET_V}, 1, LINEAR}, \
+    {                                                   \
+        "self_attn.o_proj", {HD_TARGET_OUT}, 1, LINEAR  \
     }
-#define MLP                                                                                   \
-    {"mlp.gate_proj", {HD_TARGET_GATE}, 1, false}, {"mlp.up_proj", {HD_TARGET_UP}, 1, false}, \
-    {                                                                                         \
-        "mlp.down_proj", {HD_TARGET_DOWN}, 1, false                                           \
+#define MLP                                                                                     \
+    {"mlp.gate_proj", {HD_TARGET_GATE}, 1, LINEAR}, {"mlp.up_proj", {HD_TARGET_UP}, 1, LINEAR}, \
+    {                                                                                           \
+        "mlp.down_proj", {HD_TARGET_DOWN}, 1, LINEAR                                            \
     }
-#define FUSED_MLP                                                   \
-    {"mlp.gate_up_proj", {HD_TARGET_GATE, HD_TARGET_UP}, 2, false}, \
-    {                                                               \
-        "mlp.down_proj", {HD_TARGET_DOWN}, 1, false                 \
+#define FUSED_MLP                                                    \
+    {"mlp.gate_up_proj", {HD_TARGET_GATE, HD_TARGET_UP}, 2, LINEAR}, \
+    {                                                                \
+        "mlp.down_proj", {HD_TARGET_DOWN}, 1, LINEAR                 \
     }
 
 static const struct module gpt2_modules[] = {
-    {"attn.c_attn", {HD_TARGET_Q, HD_TARGET_K, HD_TARGET_V}, 3, false},
-    {"attn.c_proj", {HD_TARGET_OUT}, 1, false},
-    {"mlp.c_fc", {HD_TARGET_UP}, 1, false},
-    {"mlp.c_proj", {HD_TARGET_DOWN}, 1, false}};
+    {"attn.c_attn", {HD_TARGET_Q, HD_TARGET_K, HD_TARGET_V}, 3, LINEAR},
+    {"attn.c_proj", {HD_TARGET_OUT}, 1, LINEAR},
+    {"mlp.c_fc", {HD_TARGET_UP}, 1, LINEAR},
+    {"mlp.c_proj", {HD_TARGET_DOWN}, 1, LINEAR}};
 static const struct module llama_modules[] = {ATTENTION, MLP};
 /* Routers and shared experts have no adapters. Dense blocks beside experts, which Mixtral does not
  * have, use llama's names. */
 static const struct module mixtral_modules[] = {
     ATTENTION,
-    {"block_sparse_moe.experts.w1", {HD_TARGET_GATE}, 1, true},
-    {"block_sparse_moe.experts.w3", {HD_TARGET_UP}, 1, true},
-    {"block_sparse_moe.experts.w2", {HD_TARGET_DOWN}, 1, true},
+    {"block_sparse_moe.experts.w1", {HD_TARGET_GATE}, 1, EACH_EXPERT},
+    {"block_sparse_moe.experts.w3", {HD_TARGET_UP}, 1, EACH_EXPERT},
+    {"block_sparse_moe.experts.w2", {HD_TARGET_DOWN}, 1, EACH_EXPERT},
     MLP};
 static const struct module qwen_moe_modules[] = {
     ATTENTION,
-    {"mlp.experts.gate_proj", {HD_TARGET_GATE}, 1, true},
-    {"mlp.experts.up_proj", {HD_TARGET_UP}, 1, true},
-    {"mlp.experts.down_proj", {HD_TARGET_DOWN}, 1, true},
+    {"mlp.experts.gate_proj", {HD_TARGET_GATE}, 1, EACH_EXPERT},
+    {"mlp.experts.up_proj", {HD_TARGET_UP}, 1, EACH_EXPERT},
+    {"mlp.experts.down_proj", {HD_TARGET_DOWN}, 1, EACH_EXPERT},
     MLP};
-/* The experts are stacks, which are no modules of PEFT. */
-static const struct module granite_moe_modules[] = {ATTENTION, MLP};
+#define STACKS(experts)                                                  \
+    {experts ".gate_up_proj", {HD_TARGET_GATE, HD_TARGET_UP}, 2, STACK}, \
+    {                                                                    \
+        experts ".down_proj", {HD_TARGET_DOWN}, 1, STACK                 \
+    }
+static const struct module granite_moe_modules[] = {ATTENTION, MLP,
+                                                    STACKS("block_sparse_moe.experts")};
+static const struct module gpt_oss_modules[] = {ATTENTION, STACKS("mlp.experts")};
 static const struct module phi3_modules[] = {
-    {"self_attn.qkv_proj", {HD_TARGET_Q, HD_TARGET_K, HD_TARGET_V}, 3, false},
-    {"self_attn.o_proj", {HD_TARGET_OUT}, 1, false},
+    {"self_attn.qkv_proj", {HD_TARGET_Q, HD_TARGET_K, HD_TARGET_V}, 3, LINEAR},
+    {"self_attn.o_proj", {HD_TARGET_OUT}, 1, LINEAR},
     FUSED_MLP};
 static const struct module glm_modules[] = {ATTENTION, FUSED_MLP};
 static const struct module deepseek_modules[] = {
-    {"self_attn.q_proj", {HD_TARGET_Q}, 1, false},
-    {"self_attn.q_a_proj", {HD_TARGET_Q_A}, 1, false},
-    {"self_attn.q_b_proj", {HD_TARGET_Q_B}, 1, false},
-    {"self_attn.kv_a_proj_with_mqa", {HD_TARGET_KV_A}, 1, false},
-    {"self_attn.kv_b_proj", {HD_TARGET_KV_B}, 1, false},
-    {"self_attn.o_proj", {HD_TARGET_OUT}, 1, false},
-    {"mlp.experts.gate_proj", {HD_TARGET_GATE}, 1, true},
-    {"mlp.experts.up_proj", {HD_TARGET_UP}, 1, true},
-    {"mlp.experts.down_proj", {HD_TARGET_DOWN}, 1, true},
+    {"self_attn.q_proj", {HD_TARGET_Q}, 1, LINEAR},
+    {"self_attn.q_a_proj", {HD_TARGET_Q_A}, 1, LINEAR},
+    {"self_attn.q_b_proj", {HD_TARGET_Q_B}, 1, LINEAR},
+    {"self_attn.kv_a_proj_with_mqa", {HD_TARGET_KV_A}, 1, LINEAR},
+    {"self_attn.kv_b_proj", {HD_TARGET_KV_B}, 1, LINEAR},
+    {"self_attn.o_proj", {HD_TARGET_OUT}, 1, LINEAR},
+    {"mlp.experts.gate_proj", {HD_TARGET_GATE}, 1, EACH_EXPERT},
+    {"mlp.experts.up_proj", {HD_TARGET_UP}, 1, EACH_EXPERT},
+    {"mlp.experts.down_proj", {HD_TARGET_DOWN}, 1, EACH_EXPERT},
     MLP};
 /* Without q_proj, whose rows are those of two of our parameters, q and the gate of the output, and
  * without the projections of gated delta layers. */
-#define WITHOUT_Q                                                                                 \
-    {"self_attn.k_proj", {HD_TARGET_K}, 1, false}, {"self_attn.v_proj", {HD_TARGET_V}, 1, false}, \
-    {                                                                                             \
-        "self_attn.o_proj", {HD_TARGET_OUT}, 1, false                                             \
+#define WITHOUT_Q                                       \
+    {"self_attn.k_proj", {HD_TARGET_K}, 1, LINEAR},     \
+        {"self_attn.v_proj", {HD_TARGET_V}, 1, LINEAR}, \
+    {                                                   \
+        "self_attn.o_proj", {HD_TARGET_OUT}, 1, LINEAR  \
     }
 static const struct module qwen_next_modules[] = {
     WITHOUT_Q,
-    {"mlp.experts.gate_proj", {HD_TARGET_GATE}, 1, true},
-    {"mlp.experts.up_proj", {HD_TARGET_UP}, 1, true},
-    {"mlp.experts.down_proj", {HD_TARGET_DOWN}, 1, true},
+    {"mlp.experts.gate_proj", {HD_TARGET_GATE}, 1, EACH_EXPERT},
+    {"mlp.experts.up_proj", {HD_TARGET_UP}, 1, EACH_EXPERT},
+    {"mlp.experts.down_proj", {HD_TARGET_DOWN}, 1, EACH_EXPERT},
     MLP};
-static const struct module qwen3_5_modules[] = {WITHOUT_Q, MLP};
-static const struct module starcoder2_modules[] = {
-    ATTENTION, {"mlp.c_fc", {HD_TARGET_UP}, 1, false}, {"mlp.c_proj", {HD_TARGET_DOWN}, 1, false}};
+static const struct module qwen3_5_modules[] = {WITHOUT_Q, MLP, STACKS("mlp.experts")};
+static const struct module starcoder2_modules[] = {ATTENTION,
+                                                   {"mlp.c_fc", {HD_TARGET_UP}, 1, LINEAR},
+                                                   {"mlp.c_proj", {HD_TARGET_DOWN}, 1, LINEAR}};
 
 static const struct module granite_hybrid_modules[] = {
     ATTENTION,
-    {"shared_mlp.input_linear", {HD_TARGET_GATE, HD_TARGET_UP}, 2, false},
-    {"shared_mlp.output_linear", {HD_TARGET_DOWN}, 1, false}};
+    {"shared_mlp.input_linear", {HD_TARGET_GATE, HD_TARGET_UP}, 2, LINEAR},
+    {"shared_mlp.output_linear", {HD_TARGET_DOWN}, 1, LINEAR}};
 static const struct module gpt_neox_modules[] = {
-    {"attention.query_key_value", {HD_TARGET_Q, HD_TARGET_K, HD_TARGET_V}, 3, false},
-    {"attention.dense", {HD_TARGET_OUT}, 1, false},
-    {"mlp.dense_h_to_4h", {HD_TARGET_UP}, 1, false},
-    {"mlp.dense_4h_to_h", {HD_TARGET_DOWN}, 1, false}};
+    {"attention.query_key_value", {HD_TARGET_Q, HD_TARGET_K, HD_TARGET_V}, 3, LINEAR},
+    {"attention.dense", {HD_TARGET_OUT}, 1, LINEAR},
+    {"mlp.dense_h_to_4h", {HD_TARGET_UP}, 1, LINEAR},
+    {"mlp.dense_4h_to_h", {HD_TARGET_DOWN}, 1, LINEAR}};
 
 static const struct module falcon_modules[] = {
-    {"self_attention.query_key_value", {HD_TARGET_Q, HD_TARGET_K, HD_TARGET_V}, 3, false},
-    {"self_attention.dense", {HD_TARGET_OUT}, 1, false},
-    {"mlp.dense_h_to_4h", {HD_TARGET_UP}, 1, false},
-    {"mlp.dense_4h_to_h", {HD_TARGET_DOWN}, 1, false}};
-/* The experts are stacks, which are no modules of PEFT. */
+    {"self_attention.query_key_value", {HD_TARGET_Q, HD_TARGET_K, HD_TARGET_V}, 3, LINEAR},
+    {"self_attention.dense", {HD_TARGET_OUT}, 1, LINEAR},
+    {"mlp.dense_h_to_4h", {HD_TARGET_UP}, 1, LINEAR},
+    {"mlp.dense_4h_to_h", {HD_TARGET_DOWN}, 1, LINEAR}};
 static const struct module llama4_modules[] = {
     ATTENTION,
-    {"feed_forward.gate_proj", {HD_TARGET_GATE}, 1, false},
-    {"feed_forward.up_proj", {HD_TARGET_UP}, 1, false},
-    {"feed_forward.down_proj", {HD_TARGET_DOWN}, 1, false}};
+    {"feed_forward.gate_proj", {HD_TARGET_GATE}, 1, LINEAR},
+    {"feed_forward.up_proj", {HD_TARGET_UP}, 1, LINEAR},
+    {"feed_forward.down_proj", {HD_TARGET_DOWN}, 1, LINEAR},
+    STACKS("feed_forward.experts")};
 
 /* Modules by table of names (job/family.h). */
 struct modules {
@@ -142,7 +155,7 @@ static const struct modules modules[HD_NAMES_COUNT] = {
     [HD_NAMES_STABLELM] = MODULES(llama_modules),
     [HD_NAMES_FALCON] = MODULES(falcon_modules),
     [HD_NAMES_LLAMA4] = MODULES(llama4_modules),
-    [HD_NAMES_GPT_OSS] = MODULES(granite_moe_modules),
+    [HD_NAMES_GPT_OSS] = MODULES(gpt_oss_modules),
 };
 
 static struct modules modules_of(const struct hd_job *job)
@@ -159,7 +172,7 @@ static bool has_module(const struct hd_job *job, const struct module *m)
     const int64_t dense =
         job->experts ? hd_layers_left(job->experts_layers, job->layers) : job->layers;
 
-    if (m->experts)
+    if (m->kind != LINEAR)
         return dense < job->layers;
     if (job->mla_kv_rank && m->target[0] == HD_TARGET_Q)
         return job->mla_q_rank == 0;
@@ -171,11 +184,14 @@ static bool has_module(const struct hd_job *job, const struct module *m)
 }
 
 /* Returns whether the word names the module as PEFT matches names: it is the module's whole name,
- * or its part behind a point. */
+ * or its part behind a point. A stack's part has a point itself, because a linear module beside the
+ * experts may have the name of its last part. */
 static bool matches(const struct module *m, const char *word)
 {
     const size_t all = strlen(m->name), end = strlen(word);
 
+    if (m->kind == STACK && !strchr(word, '.'))
+        return false;
     return end <= all && strcmp(m->name + all - end, word) == 0 &&
            (end == all || m->name[all - end - 1] == '.');
 }
@@ -203,14 +219,17 @@ static enum hd_status take(const struct hd_job *job, const char *word, struct hd
 
     for (size_t i = 0; i < m.count; i++) {
         const struct module *one = &m.list[i];
-        bool *target = one->experts ? adapter->expert_target : adapter->target;
+        bool *target = one->kind != LINEAR ? adapter->expert_target : adapter->target;
 
-        if (!has_module(job, one) || (!all && !matches(one, word)))
+        if (!has_module(job, one) || (all ? one->kind == STACK : !matches(one, word)))
             continue;
         found = true;
         for (int k = 0; k < one->count; k++)
             target[one->target[k]] = true;
-        adapter->one_a[one->target[0]] = one->count > 1;
+        if (one->kind != LINEAR)
+            adapter->expert_one_a |= one->count > 1;
+        else
+            adapter->one_a[one->target[0]] = one->count > 1;
     }
     return found ? HD_OK : refuse(job, word);
 }

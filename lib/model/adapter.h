@@ -24,6 +24,10 @@
  * blocks.3.attention.qkv.lora_a or blocks.3.mlp.gate_up.lora_a. Factors of experts are [E, r, in]
  * and [E, out, r].
  *
+ * In some families all experts' matrices are one parameter, a *stack*, which is no linear module.
+ * all-linear leaves stacks out, as PEFT does; they are named with a point ("experts.down_proj"). The
+ * stack of gate and up has one A for each expert: blocks.3.moe.gate_up.lora_a.
+ *
  * bottleneck (Houlsby et al. 2019): two layers of `width` inner channels behind attention and two
  * behind the feed-forward layer or the experts, on the output h [R, C] that is about to be added to
  * the residual stream, after its dropout:
@@ -85,7 +89,8 @@ struct hd_adapter {
     /* by first target of a matrix: true: its targets have one common factor A (Q: q, k and v; GATE:
      * gate and up) */
     bool one_a[HD_TARGET_COUNT];
-    bool dora; /* true: DoRA, the rows of a target's result have magnitudes */
+    bool expert_one_a; /* true: gate and up of an expert have one common factor A */
+    bool dora;         /* true: DoRA, the rows of a target's result have magnitudes */
     /* member of HD_ADAPTER_BOTTLENECK: inner channels */
     int64_t width;
     /* member of HD_ADAPTER_PREFIX: number of learned keys and values */

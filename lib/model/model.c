@@ -348,13 +348,14 @@ static int declare_prefix(struct declare *d, const char *what)
 }
 
 /* Declares the factors of one product of all experts. As for a linear: if tp splits the product by
- * rows, A is whole on every tp rank and its gradient is partial; if by columns, B. */
+ * rows, A is whole on every tp rank and its gradient is partial; if by columns, B. With one A of gate
+ * and up, up has none of its own. */
 static void declare_expert_lora(struct declare *d, enum hd_target target,
                                 struct hd_expert_params *p)
 {
     const struct hd_model_config *c = d->config;
     const int which = (int)target - HD_TARGET_GATE;
-    const bool down = target == HD_TARGET_DOWN;
+    const bool down = target == HD_TARGET_DOWN, one = c->adapter.expert_one_a && !down;
     const int64_t E = c->router.E, r = c->adapter.rank, in = down ? c->F : c->C;
     struct shard a = down ? of_experts(2, ffn_grain(c, c->F)) : of_experts(-1, 0);
     struct shard b = of_experts(down ? -1 : 1, 0);
@@ -367,9 +368,11 @@ static void declare_expert_lora(struct declare *d, enum hd_target target,
     a.partial = !down;
     b.partial = down;
     b.lr_scale = c->adapter.b_lr;
-    (void)snprintf(what, sizeof what, "%s.lora_a", hd_target_name(target, true));
-    p->a[which] = tensor(d, what, (const int64_t[3]){E, r, in}, a, HD_INIT_UNIFORM,
-                         1 / sqrt((double)in), false);
+    (void)snprintf(what, sizeof what, "%s.lora_a",
+                   one ? "moe.gate_up" : hd_target_name(target, true));
+    if (!one || target == HD_TARGET_GATE)
+        p->a[which] = tensor(d, what, (const int64_t[3]){E, r, in}, a, HD_INIT_UNIFORM,
+                             1 / sqrt((double)in), false);
     (void)snprintf(what, sizeof what, "%s.lora_b", hd_target_name(target, true));
     p->b[which] =
         tensor(d, what, (const int64_t[3]){E, down ? c->C : c->F, r}, b, HD_INIT_ZEROS, 0, false);

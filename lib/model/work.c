@@ -59,10 +59,11 @@ static int list_lora(const struct hd_model_config *c, const struct hd_layer *lay
                            F, F, C};
 
     for (int t = 0; t < HD_TARGET_COUNT; t++) {
+        const bool experts = layer->experts && t >= HD_TARGET_GATE;
         const bool shares =
             (c->adapter.one_a[HD_TARGET_Q] && (t == HD_TARGET_K || t == HD_TARGET_V)) ||
-            (c->adapter.one_a[HD_TARGET_GATE] && t == HD_TARGET_UP);
-        const bool experts = layer->experts && t >= HD_TARGET_GATE;
+            (t == HD_TARGET_UP &&
+             (experts ? c->adapter.expert_one_a : c->adapter.one_a[HD_TARGET_GATE]));
         /* a token goes to K experts, so K times the weights of one expert multiply it */
         const double times = experts ? (double)c->router.K : 1;
 

@@ -35,7 +35,8 @@ struct experts {
     struct hd_operand dhidden, dresult, dlogits, dnoise_logits;
 };
 
-/* Parameters of the op by index; A of product p is PARAM_A + 2 p, B the next one; -1: it has none. */
+/* Parameters of the op by index; A of product p is PARAM_A + 2 p, B the next one; -1: it has none.
+ * A of up alone -1: it is that of gate. */
 enum {
     PARAM_ROUTER,
     PARAM_NOISE,

@@ -4,12 +4,18 @@
 
 static bool is_adapted(const struct experts *x, int which)
 {
-    return x->op->param[PARAM_A + 2 * which] >= 0;
+    return x->op->param[PARAM_A + 2 * which + 1] >= 0;
+}
+
+/* Returns the product whose A the adapter of product `which` has: up may have that of gate. */
+static int a_of(const struct experts *x, int which)
+{
+    return x->op->param[PARAM_A + 2 * which] >= 0 ? which : HD_EXPERT_GATE;
 }
 
 static int64_t rank_of(const struct experts *x, int which)
 {
-    return x->e->registry->params[x->op->param[PARAM_A + 2 * which]].local[1];
+    return x->e->registry->params[x->op->param[PARAM_A + 2 * a_of(x, which)]].local[1];
 }
 
 /* Emits c[T, N] (+)= a[T, K] times each expert's weights. */
@@ -29,6 +35,11 @@ static void product(struct experts *x, struct hd_operand c, int64_t ldc, struct 
                        .accumulate = accumulate, .ab_dtype = x->dtype, .c_dtype = x->dtype,
                        .b_codes = codes),
                HD_OPERANDS(grouped_gemm, .c = c, .a = a, .b = w, .counts = x->expert_counts)));
+}
+
+static struct hd_operand second_half(const struct experts *x, struct hd_operand o)
+{
+    return hd_emit_at(o, x->F, x->dtype);
 }
 
 /* Emits the multiplication of the result of a product with A or B by the adapter's scale s. */
@@ -55,7 +66,7 @@ static struct hd_operand drop(struct experts *x, int which, struct hd_operand in
 {
     const bool down = which == HD_EXPERT_DOWN;
     const struct hd_param *gate = &x->e->registry->params[x->op->param[PARAM_GATE]];
-    const struct hd_param *a = &x->e->registry->params[x->op->param[PARAM_A + 2 * which]];
+    const struct hd_param *a = &x->e->registry->params[x->op->param[PARAM_A + 2 * a_of(x, which)]];
     struct hd_dropout d = x->op->set.dropout;
     struct hd_operand out;
 
@@ -84,7 +95,8 @@ static struct hd_operand drop_entered(struct experts *x)
 }
 
 /* Emits c[T, N] += s B (A a), the adapter's term of product `which`, if that product has an
- * adapter; a is the input after dropout. */
+ * adapter; a is the input after dropout. Gate comes before up, which takes s A a from it if they have
+ * one A. */
 static void adapt(struct experts *x, int which, struct hd_operand c, int64_t ldc,
                   struct hd_operand a, int64_t N, int64_t K)
 {
@@ -95,10 +107,20 @@ static void adapt(struct experts *x, int which, struct hd_operand c, int64_t ldc
     if (!is_adapted(x, which))
         return;
     r = rank_of(x, which);
-    inner = rows(x, "inner", x->T_received, r);
-    product(x, inner, r, a, K, param, r, K, true, false);
-    x->inner[which] = scaled(x, inner, r);
+    if (a_of(x, which) == which) {
+        inner = rows(x, "inner", x->T_received, r);
+        product(x, inner, r, a, K, param, r, K, true, false);
+        x->inner[which] = scaled(x, inner, r);
+    } else {
+        x->inner[which] = x->inner[HD_EXPERT_GATE];
+    }
     product(x, c, ldc, x->inner[which], r, param + 1, N, r, true, true);
+}
+
+/* Returns whether the adapters of gate and up have one A. */
+static bool have_one_a(const struct experts *x)
+{
+    return is_adapted(x, HD_EXPERT_UP) && a_of(x, HD_EXPERT_UP) == HD_EXPERT_GATE;
 }
 
 /* Emits the gradient of the adapter's inner rows, s B^T dy, from dy [T, N]. */
@@ -113,6 +135,9 @@ static void adapter_gradient(struct experts *x, int which, struct hd_operand dy,
     r = rank_of(x, which);
     inner = rows(x, "dinner", x->T_received, r);
     product(x, inner, r, dy, ldd, PARAM_A + 2 * which + 1, r, N, false, false);
+    if (which == HD_EXPERT_GATE && have_one_a(x)) /* the inner rows of up are the same ones */
+        product(x, inner, r, second_half(x, dy), ldd, PARAM_A + 2 * HD_EXPERT_UP + 1, r, N, false,
+                true);
     x->dinner[which] = scaled(x, inner, r);
 }
 
@@ -124,7 +149,7 @@ static void adapter_input_gradient(struct experts *x, int first, int last, struc
     int adapted = 0, which = first;
 
     for (int p = first; p <= last; p++) {
-        if (!is_adapted(x, p))
+        if (!is_adapted(x, p) || a_of(x, p) != p)
             continue;
         if (hd_experts_drops(x) && !adapted)
             sum = rows(x, "ddropped", x->T_received, K);
@@ -138,11 +163,6 @@ static void adapter_input_gradient(struct experts *x, int first, int last, struc
     sum = drop(x, which, sum, K);
     (void)hd_emit_add(x->e, HD_ARGS(add, .N = x->T_received * K, .dtype = x->dtype),
                       HD_OPERANDS(add, .out = dx, .a = dx, .b = sum));
-}
-
-static struct hd_operand second_half(const struct experts *x, struct hd_operand o)
-{
-    return hd_emit_at(o, x->F, x->dtype);
 }
 
 static struct hd_operand activate(struct experts *x)
@@ -218,7 +238,8 @@ void hd_experts_compute_backward(struct experts *x)
                                 HD_OPERANDS(glu_backward, .dinp = x->dhidden, .dout = dactivated,
                                             .inp = x->hidden, .counts = x->expert_counts)));
     adapter_gradient(x, HD_EXPERT_GATE, x->dhidden, 2 * x->F, x->F);
-    adapter_gradient(x, HD_EXPERT_UP, second_half(x, x->dhidden), 2 * x->F, x->F);
+    if (!have_one_a(x))
+        adapter_gradient(x, HD_EXPERT_UP, second_half(x, x->dhidden), 2 * x->F, x->F);
 }
 
 struct hd_operand hd_experts_entered_gradient(struct experts *x)
@@ -299,7 +320,8 @@ static void adapter_weight_gradients(struct experts *x, int which, struct hd_ope
     if (!is_adapted(x, which))
         return;
     expert_weight_gradient(x, a + 1, dy, ldd, M, x->inner[which], rank_of(x, which));
-    expert_weight_gradient(x, a, x->dinner[which], rank_of(x, which), rank_of(x, which), in, N);
+    if (a_of(x, which) == which)
+        expert_weight_gradient(x, a, x->dinner[which], rank_of(x, which), rank_of(x, which), in, N);
 }
 
 void hd_experts_compute_weights(struct experts *x)

@@ -545,11 +545,12 @@ enum { HD_EXPERT_GATE, HD_EXPERT_UP, HD_EXPERT_DOWN, HD_EXPERT_PRODUCTS };
 struct hd_expert_params {
     int router, noise, router_bias, select_bias, gate, up, down;
     int gate_bias, up_bias, down_bias;
-    int a[HD_EXPERT_PRODUCTS], b[HD_EXPERT_PRODUCTS]; /* parameters A and B of each product's
-                                                         adapter; -1: the product has no adapter */
-    double scale;                                     /* the adapter's factor s */
-    enum hd_activation act;                           /* activation of the experts' gates */
-    double alpha, limit;                              /* with HD_ACT_OSS: as in op_glu */
+    /* parameters A and B of each product's adapter; -1: the product has no adapter; A of up alone -1:
+     * it is that of gate */
+    int a[HD_EXPERT_PRODUCTS], b[HD_EXPERT_PRODUCTS];
+    double scale;              /* the adapter's factor s */
+    enum hd_activation act;    /* activation of the experts' gates */
+    double alpha, limit;       /* with HD_ACT_OSS: as in op_glu */
     struct hd_dropout dropout; /* dropout of the adapter's input, for gate and up; down uses its
                                   rate with site `down_site` */
     int64_t down_site;

@@ -627,7 +627,7 @@ struct hd_tensor *op_activation(struct hd_rec *rec, struct hd_tensor *x, enum hd
 struct hd_tensor *op_experts(struct hd_rec *rec, struct hd_tensor *x,
                              const struct hd_expert_params *p, const struct hd_router *router)
 {
-    const bool adapted = p->a[0] >= 0 || p->a[1] >= 0 || p->a[2] >= 0;
+    const bool adapted = p->b[0] >= 0 || p->b[1] >= 0 || p->b[2] >= 0;
     const struct hd_dropout dropout =
         adapted ? effective(rec, &p->dropout) : (struct hd_dropout){0};
     const bool noisy = router->noisy && rec->shape.mode == HD_RECORD_TRAIN;

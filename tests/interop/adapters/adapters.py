@@ -66,6 +66,11 @@ THEIRS = {
 
 if transformers.__version__ < "5":  # an expert is a module of its own
     THEIRS["mixtral-experts"] = dict(r=2, lora_alpha=6, target_modules=["v_proj", "w1", "w2", "w3"])
+else:  # models of families.py whose experts are one parameter
+    THEIRS["gpt_oss"] = dict(r=3, lora_alpha=5, target_modules=["q_proj"],
+                             target_parameters=["experts.gate_up_proj", "mlp.experts.down_proj"])
+    THEIRS["llama4_moe"] = dict(r=2, lora_alpha=5, target_modules=["feed_forward.down_proj"],
+                                target_parameters=["feed_forward.experts.gate_up_proj", "feed_forward.experts.down_proj"])
 
 
 DORAS = {

@@ -115,6 +115,9 @@ static void set_adapter(struct hd_job *job, struct hd_rank_program_options *opti
         (void)snprintf(job->adapter_targets, sizeof job->adapter_targets,
                        job->mla_kv_rank ? "q_a_proj,q_b_proj,kv_a_proj_with_mqa,kv_b_proj,o_proj"
                                         : "q_proj,k_proj,v_proj,o_proj");
+    if (number == LORA && strcmp(job->family, "gpt_oss") == 0) /* all-linear leaves stacks out */
+        (void)snprintf(job->adapter_targets, sizeof job->adapter_targets,
+                       "all-linear,experts.gate_up_proj,experts.down_proj");
 }
 
 /* Leaves out keys that the job file refuses beside an objective (lib/spec/objective.c): losses of

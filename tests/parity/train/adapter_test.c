@@ -521,14 +521,16 @@ static void magnitudes_begin_as_norms(void **state)
 }
 
 /* Goal: MFU counts the products of bottlenecks, whose weights train, and not the gradients of
- * frozen ones. Method: by hand. Weights of a block: q, out 32 x 32, k, v 16 x 32, MLP 3 x 48 x 32,
+ * frozen ones; one A of gate and up once. Method: by hand. Weights of a block: q, out 32 x 32, k, v 16 x 32, MLP 3 x 48 x 32,
  * together 7680; D and U twice, 4 x 6 x 32 = 768; (16 + 1) / 2 visible tokens; the head is frozen.
  */
 static void the_work_of_adapters_is_counted(void **state)
 {
     const struct adapted a = {"llama", "fp32", .type = "bottleneck", .dp = 1};
     const struct adapted prefix = {"llama", "fp32", .type = "prefix", .dp = 1};
+    const struct adapted stack = {"gpt_oss", "fp32", "experts.gate_up_proj", .dp = 1};
     struct hd_model_config config;
+    double flops[2];
     struct harness h;
     struct hd_job job;
 
@@ -537,6 +539,14 @@ static void the_work_of_adapters_is_counted(void **state)
     assert_int_equal(hd_model_config_from_job(&job, &config), HD_OK);
     assert_true(hd_model_flops_per_token(&config) ==
                 2 * (4 * (7680 + 768) + 2 * 768 + 12 * 4 * 8 * 8.5) + 4 * 32 * 256);
+    job = job_of(&h, &stack);
+    for (int i = 0; i < 2; i++, job.adapter_rank *= 2) {
+        assert_int_equal(hd_model_config_from_job(&job, &config), HD_OK);
+        flops[i] = hd_model_flops_per_token(&config);
+    }
+    /* four more rows of A and columns of B in each block's chosen experts */
+    assert_true(flops[1] - flops[0] == 2 * 6 * 4 * (double)job.experts_per_token *
+                                           (double)(job.hidden + 2 * job.ffn_hidden));
     job = job_of(&h, &prefix); /* each token sees 7 keys more */
     assert_int_equal(hd_model_config_from_job(&job, &config), HD_OK);
     assert_true(hd_model_flops_per_token(&config) ==
@@ -596,6 +606,11 @@ static void wrong_texts_are_refused_by_name(void **state)
          NULL},
         {"mixtral", "gate_proj", "all",
          "mixtral has no module 'gate_proj'; its modules are self_attn.q_proj", NULL},
+        /* a stack is named with a point: a dense layer may have a down_proj, too */
+        {"gpt_oss", "down_proj", "all",
+         "gpt_oss has no module 'down_proj'; its modules are self_attn.q_proj, self_attn.k_proj, "
+         "self_attn.v_proj, self_attn.o_proj, mlp.experts.gate_up_proj, mlp.experts.down_proj",
+         NULL},
         {"llama", "q_proj", "all", "train.adapter.trainable: 'lm_head' names no parameter",
          "lm_head"},
         {"gpt2", "alibi", "all", "a prefix has no position", NULL},

@@ -202,8 +202,8 @@ static void count_params(const struct hd_param *p, int64_t first, void *context)
 
 /* Goal: the matrices of a row are coded, some have an adapter, and the loss is near that of plain
  * weights. Method: a block has at least four matrices; codes of 4 bits move a loss that begins at
- * ln 256 by less than 3%. Stacked experts and gated delta layers take no adapter: one block of
- * attention is left, with two factors for each of three. */
+ * ln 256 by less than 3%. all-linear leaves out stacks of experts, and gated delta layers take no
+ * adapter: one block of attention is left, with two factors for each of three. */
 static void a_row_tunes_an_adapter_beside_codes(void **state)
 {
     for (size_t f = 0; f < hd_family_count; f++) {

@@ -209,6 +209,17 @@ static void choose_all(struct hd_job *job)
     job->balance = job->z_loss = 0;
 }
 
+/* Factors of gate and up with one A, and of down. */
+static void adapt_stacks(struct hd_job *job)
+{
+    choose_all(job);
+    memcpy(job->adapter, "lora", 5);
+    job->adapter_rank = 3;
+    job->adapter_alpha = 5;
+    (void)snprintf(job->adapter_targets, sizeof job->adapter_targets,
+                   "experts.gate_up_proj,experts.down_proj");
+}
+
 /* Values as wide as keys; scores with a factor of scaled angles. */
 static void without_query_latent(struct hd_job *job)
 {
@@ -320,6 +331,7 @@ static void families_agree_with_differences(void **state)
     changed_case("llama4_text", 2, false, 0, gate_inputs);
     changed_case("qwen3_5_text", 2, false, 0, with_wide_keys);
     changed_case("gpt_oss", 2, false, 0, choose_all);
+    changed_case("gpt_oss", 2, false, 0, adapt_stacks);
 }
 
 /* Parameters: embedding 1, two blocks of 9 (2 norms, q k v out, gate up down), head norm 1, head 1.

@@ -377,4 +377,45 @@ static void an_export_of_another_type_has_the_tensors_of_that_type(void **state)
     go_out_and_come_back(*state, 0.5, "granitemoe", PARAMS - 3 + 2);
 }
 
+/* Two experts: A [3, 4] below one another, of B [5, 3] the columns in turn; the other way round
+ * their transposes, A in turn and B below one another. Last element of the second expert, by hand. */
+static void factors_of_stacks_lie_as_peft_reshapes_them(void **state)
+{
+    static const struct {
+        enum hd_hf_stack stack;
+        bool turned;
+        int64_t ours[3], shape[2], first, step;
+    } cases[] = {{HD_HF_STACK_ROWS, false, {2, 3, 4}, {6, 4}, 5 * 4 + 3, 1},
+                 {HD_HF_STACK_COLUMNS, false, {2, 5, 3}, {5, 6}, 4 * 6 + 5, 2},
+                 {HD_HF_STACK_COLUMNS, true, {2, 3, 4}, {4, 6}, 3 * 6 + 5, 6},
+                 {HD_HF_STACK_ROWS, true, {2, 5, 3}, {6, 5}, 5 * 5 + 4, 5}};
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const int64_t *ours = cases[i].ours;
+        struct hd_hf_stack_place at;
+        int64_t shape[2];
+
+        hd_hf_stack_shape(cases[i].stack, cases[i].turned, ours, shape);
+        assert_memory_equal(shape, cases[i].shape, sizeof shape);
+        at = hd_hf_find_in_stack(cases[i].stack, cases[i].turned, 2, shape, 1, ours[1] - 1,
+                                 ours[2] - 1);
+        assert_int_equal(at.first, cases[i].first);
+        assert_int_equal(at.step, cases[i].step);
+    }
+}
+
+/* A name may begin with the block, or be its last part alone, which PEFT also matches. */
+static void target_parameters_are_targets(void **state)
+{
+    static const char text[] =
+        "{\"peft_type\":\"LORA\",\"r\":4,\"lora_alpha\":8,\"target_parameters\":"
+        "[\"model.layers.11.mlp.experts.gate_up_proj\",\"mlp.experts.gate_up_proj\",\"down_proj\"]"
+        "}";
+    struct hd_job *job = calloc(1, sizeof *job);
+
+    must(hd_hf_parse_adapter_config(text, sizeof text - 1, job));
+    assert_string_equal(job->adapter_targets, "mlp.experts.gate_up_proj,experts.down_proj");
+    free(job);
+}
+
 RUN_EACH_CASE_WITH(set_up, tear_down)
