@@ -679,8 +679,24 @@ struct hd_answer_sums_args {
 /* Loss and margin of each pair of answers. s and n are the two numbers of `sums` of an answer,
  * added over all ranks that have rows of the answer:
  *
- *   DPO (Rafailov et al. 2023, equation 7): s is the log-ratio to the reference,
- *     margin = beta (s_chosen - s_rejected),   loss = -log sigmoid(margin).
+ *   DPO and the losses below it: s is the log-ratio to the reference, summed over an answer's tokens, and
+ *   a = s / n its mean. x = beta (s_chosen - s_rejected), e = smoothing:
+ *     DPO (Rafailov et al. 2023, equation 7; e > 0: cDPO, Mitchell 2023)
+ *                   loss = -(1 - e) log sigmoid(x) - e log sigmoid(-x)
+ *     ROBUST (Ray Chowdhury et al. 2024, equation 12)
+ *                   loss = (-(1 - e) log sigmoid(x) + e log sigmoid(-x)) / (1 - 2 e)
+ *     HINGE (Zhao et al. 2023)           loss = max(0, 1 - x)
+ *     APO_ZERO (D'Oosterlinck et al. 2024)  loss = 1 - sigmoid(beta s_chosen) + sigmoid(beta s_rejected)
+ *     APO_DOWN (the same)                loss = sigmoid(beta s_chosen) + 1 - sigmoid(x)
+ *     IPO (Azar et al. 2024, equation 17; of means)  loss = (a_chosen - a_rejected - 1 / (2 beta))^2
+ *     SIGMOID_NORM (Lambert et al. 2024, equation 6)
+ *                   the loss of DPO with x = beta (a_chosen - a_rejected)
+ *     margin = x, of means where the loss is.
+ *   SIMPO (Meng et al. 2024, equation 6), without a reference: a = s / n, the mean log-probability,
+ *     margin = beta (a_chosen - a_rejected), the loss of DPO with x = margin - gamma.
+ *   CPO (Xu et al. 2024, equation 6), without a reference: s the log-probability of an answer, the loss of
+ *     DPO; its term of likelihood is `sft`.
+ *   To each of these, sft times -a_chosen is added; beside a reference that is relative to it, too.
  *   ORPO (Hong et al. 2024, equations 6 and 7): a = s / n, the mean log-probability of a token,
  *     odds = log(exp(a) / (1 - exp(a))) of the chosen minus that of the rejected answer,
  *     loss = -a_chosen - beta log sigmoid(odds),   margin = beta (a_chosen - a_rejected).
@@ -689,7 +705,7 @@ struct hd_answer_sums_args {
  *     margin = s_chosen - s_rejected,   loss = -log sigmoid(margin) + center (s_chosen +
  *     s_rejected)^2, whose last term draws rewards to 0 (Eisenstein et al. 2023).
  *
- * The reward of an answer by DPO is beta s, by ORPO beta a.
+ * The reward of an answer is beta s, or beta a where the loss is of means; by REWARD it is s.
  *
  * weight[r] = -d loss / d logp[r], the factor of the row's gradient of -logp; with REWARD, of
  * -value. `counts`: this rank adds the losses to loss_sum, the pairs to target_count, and the sums
@@ -698,9 +714,29 @@ struct hd_answer_sums_args {
 enum hd_preference {
     HD_PREFERENCE_NONE,
     HD_PREFERENCE_DPO,
+    HD_PREFERENCE_ROBUST,
+    HD_PREFERENCE_HINGE,
+    HD_PREFERENCE_IPO,
+    HD_PREFERENCE_SIGMOID_NORM,
+    HD_PREFERENCE_APO_ZERO,
+    HD_PREFERENCE_APO_DOWN,
+    HD_PREFERENCE_SIMPO,
+    HD_PREFERENCE_CPO,
     HD_PREFERENCE_ORPO,
     HD_PREFERENCE_REWARD
 };
+
+/* Returns whether the loss is relative to a reference model. */
+static inline bool hd_preference_has_reference(enum hd_preference p)
+{
+    return p >= HD_PREFERENCE_DPO && p <= HD_PREFERENCE_APO_DOWN;
+}
+
+/* Numbers in the formulas above. */
+struct hd_preference_factors {
+    float beta, center, gamma, smoothing, sft;
+};
+
 struct hd_preference_args {
     float *weight; /* [R], or NULL */
     struct hd_step_state *block;
@@ -708,7 +744,7 @@ struct hd_preference_args {
     const int32_t *answer; /* [R] */
     int64_t R, S, A;
     enum hd_preference objective;
-    float beta, center;
+    struct hd_preference_factors factors;
     bool counts;
 };
 

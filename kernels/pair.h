@@ -40,12 +40,90 @@ HD_PAIR_FUNCTION double hd_pair_sigmoid(double x)
     return (x > 0 ? 1 : e) / (1 + e);
 }
 
-HD_PAIR_FUNCTION struct hd_pair hd_pair_dpo(double beta, double chosen, double rejected)
+/* Returns the loss of DPO, or of ROBUST, of the margin x, and *ret_pull = -d loss / d x. */
+HD_PAIR_FUNCTION double hd_pair_logistic(bool robust, double smoothing, double x, double *ret_pull)
 {
-    const double margin = beta * (chosen - rejected), pull = beta * hd_pair_sigmoid(-margin);
-    const struct hd_pair p = {
-        true, hd_pair_softplus(-margin), margin, beta * (chosen + rejected) / 2, pull, -pull};
+    const double e = smoothing, sign = robust ? -1 : 1, scale = robust ? 1 / (1 - 2 * e) : 1;
 
+    if (e == 0) {
+        *ret_pull = hd_pair_sigmoid(-x);
+        return hd_pair_softplus(-x);
+    }
+    *ret_pull = scale * ((1 - e) * hd_pair_sigmoid(-x) - sign * e * hd_pair_sigmoid(x));
+    return scale * ((1 - e) * hd_pair_softplus(-x) + sign * e * hd_pair_softplus(x));
+}
+
+/* Returns d sigmoid(x) / d x. */
+HD_PAIR_FUNCTION double hd_pair_sigmoid_slope(double x)
+{
+    return hd_pair_sigmoid(x) * hd_pair_sigmoid(-x);
+}
+
+/* Sets loss and gradients of `p`, whose margin is set, for a loss that is a function of the margin. chosen,
+ * rejected: values of the answers whose difference times beta is the margin; slope: d value / d s of each. */
+HD_PAIR_FUNCTION void hd_pair_of_margin(enum hd_preference objective,
+                                        const struct hd_preference_factors *f, struct hd_pair *p,
+                                        const double *slope)
+{
+    double x = p->margin, pull;
+
+    if (objective == HD_PREFERENCE_HINGE) {
+        p->loss = x < 1 ? 1 - x : 0;
+        pull = x < 1;
+    } else if (objective == HD_PREFERENCE_IPO) { /* in units of beta: x - 1/2 */
+        const double beta = (double)f->beta, off = x / beta - 1 / (2 * beta);
+
+        p->loss = off * off;
+        pull = -2 * off / beta;
+    } else {
+        if (objective == HD_PREFERENCE_SIMPO)
+            x -= (double)f->gamma;
+        p->loss =
+            hd_pair_logistic(objective == HD_PREFERENCE_ROBUST, (double)f->smoothing, x, &pull);
+    }
+    p->chosen = (double)f->beta * pull * slope[0];
+    p->rejected = -(double)f->beta * pull * slope[1];
+}
+
+/* Sets loss and gradients of `p` by APO, of the values chosen and rejected. */
+HD_PAIR_FUNCTION void hd_pair_anchored(bool zero, double beta, double chosen, double rejected,
+                                       struct hd_pair *p)
+{
+    const double c = beta * chosen, r = beta * rejected;
+
+    if (zero) {
+        p->loss = hd_pair_sigmoid(-c) + hd_pair_sigmoid(r);
+        p->chosen = beta * hd_pair_sigmoid_slope(c);
+        p->rejected = -beta * hd_pair_sigmoid_slope(r);
+        return;
+    }
+    p->loss = hd_pair_sigmoid(c) + hd_pair_sigmoid(-p->margin);
+    p->chosen = beta * (hd_pair_sigmoid_slope(p->margin) - hd_pair_sigmoid_slope(c));
+    p->rejected = -beta * hd_pair_sigmoid_slope(p->margin);
+}
+
+/* Returns loss and gradient of DPO and its kin, SimPO and CPO. sums: as for hd_pair_of. */
+HD_PAIR_FUNCTION struct hd_pair hd_pair_ratio(enum hd_preference objective,
+                                              const struct hd_preference_factors *f,
+                                              const double *sums)
+{
+    const bool of_means = objective == HD_PREFERENCE_IPO ||
+                          objective == HD_PREFERENCE_SIGMOID_NORM ||
+                          objective == HD_PREFERENCE_SIMPO;
+    const double slope[2] = {of_means ? 1 / sums[1] : 1, of_means ? 1 / sums[3] : 1};
+    const double beta = (double)f->beta, sft = (double)f->sft;
+    const double chosen = of_means ? sums[0] / sums[1] : sums[0];
+    const double rejected = of_means ? sums[2] / sums[3] : sums[2];
+    struct hd_pair p = {true, 0, beta * (chosen - rejected), beta * (chosen + rejected) / 2, 0, 0};
+
+    if (objective == HD_PREFERENCE_APO_ZERO || objective == HD_PREFERENCE_APO_DOWN)
+        hd_pair_anchored(objective == HD_PREFERENCE_APO_ZERO, beta, chosen, rejected, &p);
+    else
+        hd_pair_of_margin(objective, f, &p, slope);
+    if (sft > 0) {
+        p.loss -= sft * sums[0] / sums[1];
+        p.chosen += sft / sums[1];
+    }
     return p;
 }
 
@@ -91,18 +169,20 @@ HD_PAIR_FUNCTION struct hd_pair hd_pair_orpo(double beta, double chosen, double 
 
 /* Returns loss and gradient of a pair of answers. sums: {sum of values, number of targets} of the
  * chosen answer, then of the rejected one. */
-HD_PAIR_FUNCTION struct hd_pair hd_pair_of(enum hd_preference objective, double beta, double center,
+HD_PAIR_FUNCTION struct hd_pair hd_pair_of(enum hd_preference objective,
+                                           const struct hd_preference_factors *factors,
                                            const double *sums)
 {
     const struct hd_pair none = {false, 0, 0, 0, 0, 0};
 
     if (!(sums[1] > 0) || !(sums[3] > 0))
         return none;
-    if (objective == HD_PREFERENCE_DPO)
-        return hd_pair_dpo(beta, sums[0], sums[2]);
     if (objective == HD_PREFERENCE_REWARD)
-        return hd_pair_reward(center, sums[0], sums[2]);
-    return hd_pair_orpo(beta, sums[0] / sums[1], sums[1], sums[2] / sums[3], sums[3]);
+        return hd_pair_reward((double)factors->center, sums[0], sums[2]);
+    if (objective == HD_PREFERENCE_ORPO)
+        return hd_pair_orpo((double)factors->beta, sums[0] / sums[1], sums[1], sums[2] / sums[3],
+                            sums[3]);
+    return hd_pair_ratio(objective, factors, sums);
 }
 
 #endif

@@ -21,8 +21,7 @@ enum hd_status KERNEL(answer_sums)(struct hd_backend *cpu, const struct hd_answe
 
 static struct hd_pair pair_at(const struct hd_preference_args *a, int64_t sample, int64_t answer)
 {
-    return hd_pair_of(a->objective, (double)a->beta, (double)a->center,
-                      a->sums + 2 * (sample * a->A + answer / 2 * 2));
+    return hd_pair_of(a->objective, &a->factors, a->sums + 2 * (sample * a->A + answer / 2 * 2));
 }
 
 static void add_pairs(const struct hd_preference_args *a)

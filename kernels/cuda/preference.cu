@@ -73,8 +73,7 @@ static __global__ void __launch_bounds__(PREFERENCE_THREADS) weigh_rows(struct h
         a.weight[r] = 0;
         return;
     }
-    p = hd_pair_of(a.objective, (double)a.beta, (double)a.center,
-                   a.sums + 2 * (r / a.S * a.A + a.answer[r] / 2 * 2));
+    p = hd_pair_of(a.objective, &a.factors, a.sums + 2 * (r / a.S * a.A + a.answer[r] / 2 * 2));
     a.weight[r] = (float)(a.answer[r] % 2 ? p.rejected : p.chosen);
 }
 
@@ -86,7 +85,7 @@ static __global__ void __launch_bounds__(PAIR_THREADS) add_pairs(struct hd_prefe
 
     for (int64_t i = threadIdx.x; i < all; i += PAIR_THREADS) {
         const double *sums = a.sums + 2 * (i / pairs * a.A + i % pairs * 2);
-        const struct hd_pair p = hd_pair_of(a.objective, (double)a.beta, (double)a.center, sums);
+        const struct hd_pair p = hd_pair_of(a.objective, &a.factors, sums);
 
         if (!p.present)
             continue;

@@ -264,8 +264,7 @@ struct hd_operand hd_emit_pair_losses(struct hd_emit *e, const struct hd_op *op,
     (void)hd_emit_preference(
         e,
         HD_ARGS(preference, .R = R, .S = S, .A = A, .objective = op->set.preference,
-                .beta = (float)op->set.beta, .center = (float)op->set.center,
-                .counts = e->registry->coord.cp == 0),
+                .factors = op->set.factors, .counts = e->registry->coord.cp == 0),
         HD_OPERANDS(preference, .weight = weight, .block = hd_emit_global(e, HD_GLOBAL_STEP_STATE),
                     .sums = sums, .answer = rows->answer));
     return weight;

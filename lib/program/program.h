@@ -340,7 +340,7 @@ struct hd_op_settings {
     bool rebuilt;          /* linear op: see op_rebuilt_linear */
     int64_t down_site;     /* experts op: dropout site before the adapter of the down matrices */
     enum hd_preference preference;
-    double beta, center;
+    struct hd_preference_factors factors;
     int64_t column[HD_LOW_RANK_MAX], inner[HD_LOW_RANK_MAX]; /* low_rank and magnitude ops: index is
                                                                 the target */
 };
@@ -378,8 +378,8 @@ struct hd_rec_shape {
                                ring */
     bool ends_backward;     /* true if no earlier unit trains: the gradient of the chunk's input is
                                not computed */
-    enum hd_preference preference; /* loss of the head on pairs of answers (ops.h) */
-    double beta, center;           /* factors in the formula of that loss (ops.h) */
+    enum hd_preference preference;        /* loss of the head on pairs of answers (ops.h) */
+    struct hd_preference_factors factors; /* numbers in the formula of that loss (ops.h) */
 };
 
 /* Returns the largest number of answers in a sample of `context` rows: an answer takes two rows or

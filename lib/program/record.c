@@ -752,12 +752,12 @@ void op_head_loss(struct hd_rec *rec, struct hd_tensor *x, int weight, struct hd
 void op_head_pairs(struct hd_rec *rec, struct hd_tensor *x, int weight,
                    struct hd_head_settings settings)
 {
-    const bool referred = rec->shape.preference == HD_PREFERENCE_DPO;
+    const bool referred = hd_preference_has_reference(rec->shape.preference);
     struct hd_op op = {
         .kind = HD_OP_head_pairs,
         .in = {x, hd_rec_batch(rec, HD_BATCH_TARGETS), hd_rec_batch(rec, HD_BATCH_ANSWERS)},
         .in_count = 3,
-        .set = {.preference = rec->shape.preference, .beta = rec->shape.beta}};
+        .set = {.preference = rec->shape.preference, .factors = rec->shape.factors}};
 
     if (referred)
         op.in[op.in_count++] = hd_rec_batch(rec, HD_BATCH_REFERENCE);
@@ -766,12 +766,13 @@ void op_head_pairs(struct hd_rec *rec, struct hd_tensor *x, int weight,
 
 void op_head_reward(struct hd_rec *rec, struct hd_tensor *x, int weight)
 {
-    head(rec,
-         &(struct hd_op){.kind = HD_OP_head_reward,
-                         .in = {x, hd_rec_batch(rec, HD_BATCH_ANSWERS)},
-                         .in_count = 2,
-                         .set = {.preference = HD_PREFERENCE_REWARD, .center = rec->shape.center}},
-         x, weight, (struct hd_head_settings){0});
+    head(
+        rec,
+        &(struct hd_op){.kind = HD_OP_head_reward,
+                        .in = {x, hd_rec_batch(rec, HD_BATCH_ANSWERS)},
+                        .in_count = 2,
+                        .set = {.preference = HD_PREFERENCE_REWARD, .factors = rec->shape.factors}},
+        x, weight, (struct hd_head_settings){0});
 }
 
 void op_logits(struct hd_rec *rec, struct hd_tensor *x, int weight,

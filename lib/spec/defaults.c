@@ -278,6 +278,10 @@ void spec_fill_absent(struct spec_draft *draft)
         job->lr_warmup_steps = default_warmup(job);
     if (absent(draft, "train.lr.min"))
         job->lr_min = job->lr_peak / 10;
+    if (absent(draft, "train.preference.gamma"))
+        job->preference_gamma = strcmp(job->objective, "simpo") == 0 ? 0.5 : 0;
+    if (absent(draft, "train.preference.sft"))
+        job->preference_sft = strcmp(job->objective, "cpo") == 0 ? 1 : 0;
     if (absent(draft, "validate.batches") &&
         (job->val_count || job->val_split > 0 ||
          /* also without data if the job asks for validation: the check then reports that data is

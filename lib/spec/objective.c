@@ -1,5 +1,5 @@
 /* objective: refuses, before a step runs, settings that do not work with losses on pairs of answers
- * (train.objective: dpo, orpo, reward). */
+ * (train.objective: dpo, simpo, cpo, orpo, reward). */
 #include <string.h>
 
 #include "spec_internal.h"
@@ -75,21 +75,65 @@ static bool is_default(const struct hd_job *job, const char *path)
     return hd_job_members_equal(key, job, &defaults);
 }
 
-enum hd_status spec_check_objective(const struct hd_job *job)
-{
-    enum hd_status st = HD_OK;
+/* Keys of train.preference and the losses that have them. */
+static const struct {
+    const char *key;
+    const char *objectives; /* separated by blanks */
+    const char *losses;     /* with dpo: of train.preference.loss; NULL: any */
+    const char *without;    /* what is to be said without such a loss */
+} factors[] = {
+    {"train.preference.center", "reward", NULL,
+     "only a reward model has rewards to center; add train.objective: reward, or remove it"},
+    {"train.preference.loss", "dpo", NULL,
+     "it names a loss of dpo; add train.objective: dpo, or remove it"},
+    {"train.preference.gamma", "simpo", NULL,
+     "it is the margin of simpo; add train.objective: simpo, or remove it"},
+    {"train.preference.smoothing", "dpo simpo cpo", "sigmoid robust",
+     "dpo has it with train.preference.loss: sigmoid or robust, and simpo and cpo have it; use one "
+     "of "
+     "these, or remove it"},
+    {"train.preference.sft", "dpo simpo cpo", NULL,
+     "the loss of the chosen answer is added to those of dpo, simpo and cpo; use one of them, or "
+     "remove it"},
+};
 
-    if (!hd_job_is_reward(job) && !is_default(job, "train.preference.center"))
-        return hd_err(HD_INVALID, "train.preference.center: only a reward model has rewards to "
-                                  "center; add train.objective: reward, or remove it");
+/* Returns whether the text `words`, separated by blanks, has `word`. */
+static bool has_word(const char *words, const char *word)
+{
+    const size_t n = strlen(word);
+
+    for (const char *at = words; (at = strstr(at, word)); at += n)
+        if ((at == words || at[-1] == ' ') && (!at[n] || at[n] == ' '))
+            return true;
+    return false;
+}
+
+/* Refuses keys of train.preference that the loss does not have. */
+static enum hd_status check_factors(const struct hd_job *job)
+{
+    for (size_t i = 0; i < sizeof factors / sizeof factors[0]; i++) {
+        const bool has = has_word(factors[i].objectives, job->objective) &&
+                         (!factors[i].losses || strcmp(job->objective, "dpo") != 0 ||
+                          has_word(factors[i].losses, job->preference_loss));
+
+        if (!has && !is_default(job, factors[i].key))
+            return hd_err(HD_INVALID, "%s: %s", factors[i].key, factors[i].without);
+    }
     if ((!hd_job_has_pairs(job) || hd_job_is_reward(job)) &&
         !is_default(job, "train.preference.beta"))
         return hd_err(HD_INVALID,
                       "train.preference.beta: %s; add train.objective: dpo, or remove it",
                       hd_job_is_reward(job) ? "the loss of a reward model has no such factor"
                                             : "there are no pairs");
-    if (!hd_job_has_pairs(job))
-        return HD_OK;
+    return HD_OK;
+}
+
+enum hd_status spec_check_objective(const struct hd_job *job)
+{
+    enum hd_status st = check_factors(job);
+
+    if (st || !hd_job_has_pairs(job))
+        return st;
     st = check_objective_data(job);
     if (!st)
         st = check_routers(job);

@@ -42,11 +42,29 @@ enum hd_quant hd_rank_program_quant(const struct hd_job *job)
 
 enum hd_preference hd_rank_program_preference(const struct hd_job *job)
 {
+    static const struct {
+        const char *objective, *loss; /* loss: train.preference.loss, NULL: any */
+        enum hd_preference preference;
+    } losses[] = {{"dpo", "sigmoid", HD_PREFERENCE_DPO},
+                  {"dpo", "robust", HD_PREFERENCE_ROBUST},
+                  {"dpo", "hinge", HD_PREFERENCE_HINGE},
+                  {"dpo", "ipo", HD_PREFERENCE_IPO},
+                  {"dpo", "sigmoid_norm", HD_PREFERENCE_SIGMOID_NORM},
+                  {"dpo", "apo_zero", HD_PREFERENCE_APO_ZERO},
+                  {"dpo", "apo_down", HD_PREFERENCE_APO_DOWN},
+                  {"simpo", NULL, HD_PREFERENCE_SIMPO},
+                  {"cpo", NULL, HD_PREFERENCE_CPO},
+                  {"orpo", NULL, HD_PREFERENCE_ORPO}};
+
     if (!hd_job_has_pairs(job))
         return HD_PREFERENCE_NONE;
     if (hd_job_is_reward(job))
         return HD_PREFERENCE_REWARD;
-    return strcmp(job->objective, "dpo") == 0 ? HD_PREFERENCE_DPO : HD_PREFERENCE_ORPO;
+    for (size_t i = 0; i < sizeof losses / sizeof losses[0]; i++)
+        if (strcmp(losses[i].objective, job->objective) == 0 &&
+            (!losses[i].loss || strcmp(losses[i].loss, job->preference_loss) == 0))
+            return losses[i].preference;
+    return HD_PREFERENCE_NONE; /* not reached: spec accepts no other words */
 }
 
 bool hd_rank_program_is_fp8(const struct hd_job *job)
@@ -131,8 +149,11 @@ static enum hd_status compile(const struct hd_job *job, const struct hd_registry
                                        .gather_keys = strcmp(job->cp_exchange, "all_gather") == 0,
                                        .ends_backward = ends_backward,
                                        .preference = hd_rank_program_preference(job),
-                                       .beta = job->preference_beta,
-                                       .center = job->preference_center};
+                                       .factors = {.beta = (float)job->preference_beta,
+                                                   .center = (float)job->preference_center,
+                                                   .gamma = (float)job->preference_gamma,
+                                                   .smoothing = (float)job->preference_smoothing,
+                                                   .sft = (float)job->preference_sft}};
     struct hd_rec *rec = hd_rec_new(registry, &shape, arena);
 
     if (!rec)

@@ -207,7 +207,7 @@ static void use(struct hd_trainer *t)
 
 bool hd_trainer_needs_reference(const struct hd_trainer *t)
 {
-    return hd_rank_program_preference(&t->rank_program.job) == HD_PREFERENCE_DPO;
+    return hd_preference_has_reference(hd_rank_program_preference(&t->rank_program.job));
 }
 
 /* Maps the reference file that rank 0 has mapped, identified by `identity`. On another node that

@@ -69,6 +69,9 @@ check_equal with_pairs_in_its_steps 2 "$(grep -c '"type":"step".*"pairs":8,' "$w
 
 # A reward model: it learns, rates pairs, goes out as a class for sequence classification and comes back in.
 refused a_beta_of_a_reward_model "train.preference.beta: the loss of a reward model has no such factor" --set train.objective=reward --set train.preference.beta=1
+refused a_loss_of_simpo "train.preference.loss: it names a loss of dpo" --set train.objective=simpo --set train.preference.loss=ipo
+refused a_margin_of_dpo "train.preference.gamma: it is the margin of simpo" --set train.preference.gamma=0.5
+refused wrong_pairs_of_ipo "train.preference.smoothing: dpo has it with" --set train.preference.loss=ipo --set train.preference.smoothing=0.1
 refused rewards_of_dpo_to_center "train.preference.center: only a reward model" --set train.preference.center=0.01
 sed 's/{/{"margin": 1, /' "$dir/pairs.jsonl" >"$dir/margins.jsonl"
 refused margins_of_rewards "margins.jsonl:1: the line has a margin" --set train.objective=reward --set 'data.train=[margins.jsonl]'

@@ -168,6 +168,7 @@ struct hd_job harness_job(const struct harness *h, const char *family, int dp)
     word(j.data_loss, "answers");
     word(j.too_long, "error");
     word(j.objective, "next_token");
+    word(j.preference_loss, "sigmoid");
     j.preference_beta = 0.1;
     word(j.lr_decay, "cosine");
     word(j.precision, "fp32");

@@ -123,7 +123,7 @@ enum { PAIRS = 3 };
  * once more in double. */
 static void formula_case(const char *objective)
 {
-    const bool dpo = strcmp(objective, "dpo") == 0;
+    const bool dpo = strcmp(objective, "dpo") == 0, simpo = strcmp(objective, "simpo") == 0;
     const double beta = 0.3f;
     struct answer a[PAIRS][2];
     double loss = 0, margin = 0, correct = 0, targets = 0;
@@ -145,11 +145,15 @@ static void formula_case(const char *objective)
         margin += z / PAIRS;
         correct += (z > 0) / (double)PAIRS;
         targets += c->targets + r->targets;
-        loss +=
-            (dpo ? log1p(exp(-z)) : -mean + beta * log1p(exp(odds(other) - odds(mean)))) / PAIRS;
+        loss += (dpo     ? log1p(exp(-z))
+                 : simpo ? log1p(exp(0.5 - z)) - 0.25 * mean
+                         : -mean + beta * log1p(exp(odds(other) - odds(mean)))) /
+                PAIRS;
     }
     write_pairs(&h, 0, PAIRS, PAIRS_BOTH, &file);
     job = pair_job(&h, objective, &file);
+    job.preference_gamma = 0.5;
+    job.preference_sft = simpo ? 0.25 : 0;
     job.global_batch = job.micro_batch = 2; /* windows: 5 + 4 + 7 + 6, and 10 + 8 */
     if (harness_threads(&job, 1, &s, step_stirred))
         fail_msg("%s", hd_err_message());
@@ -166,6 +170,7 @@ static void a_step_of_pairs_is_the_formula(void **state)
 {
     formula_case("dpo");
     formula_case("orpo");
+    formula_case("simpo");
 }
 
 /* ---- the first loss ---- */
@@ -181,26 +186,40 @@ static enum hd_status take_step(struct harness_rank *r)
     return st;
 }
 
-/* Before the first update every log-ratio is 0, to the last bit: -log sigmoid(0) = ln 2. */
-static void the_first_loss_is_ln_2(void **state)
+/* Before the first update every log-ratio is 0, to the last bit: of each loss that has a reference its value at
+ * 0; of sigmoid -log sigmoid(0) = ln 2. */
+static void the_first_loss_is_that_of_no_difference(void **state)
 {
+    static const struct {
+        const char *loss;
+        double first; /* 1 / (2 beta)^2 of ipo, with beta 0.3 as a float */
+    } losses[] = {{"sigmoid", 0},
+                  {"robust", 0},
+                  {"sigmoid_norm", 0},
+                  {"hinge", 1},
+                  {"apo_zero", 1},
+                  {"apo_down", 1},
+                  {"ipo", 1 / (4 * (double)0.3f * (double)0.3f)}};
     static const char *const precisions[] = {"fp32", "bf16"};
     struct hd_step_result s;
     struct hd_job_file file;
     struct harness h;
     struct hd_job job;
 
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 7; i++) {
+        const double first = losses[i].first > 0 ? losses[i].first : log(2);
+
         harness_setup(&h, 64);
         write_pairs(&h, 0, 16, PAIRS_BOTH, &file);
         job = pair_job(&h, "dpo", &file);
+        (void)snprintf(job.preference_loss, sizeof job.preference_loss, "%s", losses[i].loss);
         (void)snprintf(job.precision, sizeof job.precision, "%s", precisions[i % 2]);
-        (void)snprintf(job.adapter, sizeof job.adapter, "%s", i / 2 ? "lora" : "none");
+        (void)snprintf(job.adapter, sizeof job.adapter, "%s", i & 2 ? "lora" : "none");
         if (harness_threads(&job, 1, &s, take_step))
             fail_msg("%s", hd_err_message());
-        if (fabs(s.loss - log(2)) > 1e-15 || s.pairs.margin != 0)
-            fail_msg("%s: the first loss is %.17g, margin %g", job.precision, s.loss,
-                     s.pairs.margin);
+        if (fabs(s.loss - first) > 1e-14 || s.pairs.margin != 0)
+            fail_msg("%s, %s: the first loss is %.17g, margin %g", job.preference_loss,
+                     job.precision, s.loss, s.pairs.margin);
         harness_teardown(&h);
     }
 }
@@ -313,16 +332,18 @@ static enum hd_status check_gradients(struct harness_rank *r)
 
 static void gradients_agree_with_differences(void **state)
 {
-    static const char *const objectives[] = {"dpo", "orpo", "reward"};
+    static const char *const objectives[] = {"dpo", "orpo", "reward", "simpo"};
     struct hd_job_file file;
     struct harness h;
     struct hd_job job;
 
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 4; i++) {
         harness_setup(&h, 64);
         write_pairs(&h, 0, PAIRS, PAIRS_BOTH, &file);
         job = pair_job(&h, objectives[i], &file);
         job.preference_center = i == 2 ? 0.1 : 0;
+        job.preference_gamma = 0.5;
+        job.preference_sft = 0.25;
         job.global_batch = job.micro_batch = 2;
         job.lr_peak = job.lr_min = job.weight_decay = 0;
         if (harness_threads(&job, 1, NULL, check_gradients))

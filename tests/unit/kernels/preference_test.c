@@ -10,6 +10,9 @@
 static const struct golden {
     enum hd_preference objective;
     double beta; /* REWARD: center */
+    struct {
+        double smoothing, gamma, sft;
+    } more;
     double sums[4], loss, margin, reward, pull[2];
 } golden[] = {
 #include "preference.inc"
@@ -45,8 +48,11 @@ static void check_pair(struct device *device, const struct golden *g)
                                    .S = S,
                                    .A = A,
                                    .objective = g->objective,
-                                   .beta = (float)g->beta,
-                                   .center = (float)g->beta};
+                                   .factors = {.beta = (float)g->beta,
+                                               .center = (float)g->beta,
+                                               .gamma = (float)g->more.gamma,
+                                               .smoothing = (float)g->more.smoothing,
+                                               .sft = (float)g->more.sft}};
     /* beta is a float: the losses of the table move by as much, relative to a margin */
     const double near = 1e-7 * (1 + fabs(g->margin) + fabs(g->loss) + fabs(g->reward));
 
