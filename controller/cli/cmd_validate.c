@@ -219,6 +219,14 @@ static void print_valid(const struct validated *v)
         print_summary(v, &out);
     (void)cli_out(&out);
     hd_text_free(&out);
+    if (v->spec->lr_peak > 0.1)
+        cli_note(
+            "heddle: note: train.lr %g is far above usual rates, 1e-5 to 1e-2: a run may diverge",
+            v->spec->lr_peak);
+    if (strcmp(v->spec->precision, "fp8") == 0 && strcmp(v->spec->device, "cpu") == 0)
+        cli_note(
+            "heddle: note: train.precision fp8 saves no time on a CPU: it shows what fp8 does to a "
+            "model");
     if (v->spec->profile_first > v->spec->steps)
         cli_note(
             "heddle: note: train.profile.steps begins at step %lld, and the job has %lld steps: "

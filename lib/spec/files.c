@@ -197,6 +197,23 @@ static enum hd_status add_folder(struct list *list, const char *key, const char 
     return st;
 }
 
+/* Returns what to add to the message about a path that does not exist, by its characters. */
+static const char *explain_pattern(const char *text)
+{
+    if (!text)
+        return "";
+    if (strstr(text, "\xe2\x80\x9c") || strstr(text, "\xe2\x80\x9d") ||
+        strstr(text, "\xe2\x80\x98") || strstr(text, "\xe2\x80\x99"))
+        return "; it has curly quotes: write straight ones, or none";
+    if (*text == '~')
+        return "; ~ is not replaced: write the path of the home folder";
+    if (strchr(text, '$'))
+        return "; variables are not replaced: write the path, or --set data.train=[\"$NAME/..\"]";
+    if (strstr(text, "**"))
+        return "; ** is not known: write */ for each folder in between";
+    return "";
+}
+
 /* Adds one file by its absolute path. found: a pattern found the file, so a folder or an .idx file
  * is skipped. */
 static enum hd_status add_path(struct list *list, const char *key, const char *path, bool found)
@@ -218,8 +235,9 @@ static enum hd_status add_path(struct list *list, const char *key, const char *p
     if (stat(path, &info) < 0)
         return hd_err(HD_INVALID,
                       "%s: cannot find %s: %s; check the path, which is relative to the job "
-                      "file's folder%s",
-                      key, path, strerror(errno), spec_explain_name(list->written, true, hint));
+                      "file's folder%s%s",
+                      key, path, strerror(errno), spec_explain_name(list->written, true, hint),
+                      explain_pattern(list->written));
     if (S_ISDIR(info.st_mode))
         return add_folder(list, key, path, found);
     if (!S_ISREG(info.st_mode))
@@ -260,8 +278,8 @@ static enum hd_status add_pattern(struct list *list, const char *key, const char
     for (size_t i = 0; i < paths.gl_pathc && !st; i++)
         st = add_path(list, key, paths.gl_pathv[i], true);
     if (!st && list->count == before)
-        st = hd_err(HD_INVALID, "%s: %s matches no file; it is searched as %s", key,
-                    spec_quote(as_written, quoted), pattern);
+        st = hd_err(HD_INVALID, "%s: %s matches no file; it is searched as %s%s", key,
+                    spec_quote(as_written, quoted), pattern, explain_pattern(as_written));
     globfree(&paths);
     return st;
 }

@@ -149,7 +149,7 @@ static const struct {
      "clip_grad_norm",
      NULL},
     {"train.adapter", "lora peft peft_config adapter_config finetuning_type", NULL},
-    {"train.adapter.rank", "lora_r lora_rank adapter_rank", NULL},
+    {"train.adapter.rank", "r lora_r lora_rank adapter_rank", NULL},
     {"train.adapter.alpha", "lora_alpha adapter_alpha", NULL},
     {"train.adapter.dropout", "lora_dropout adapter_dropout", NULL},
     {"train.adapter.targets",
@@ -187,11 +187,11 @@ static const struct {
 
     {"parallel.tp",
      "tensor_parallel_degree tensor_parallel_size tensor_model_parallel_size tp_size "
-     "tensor_parallel model_parallel_size",
+     "tensor_parallel model_parallel_size tensor",
      NULL},
     {"parallel.pp",
      "pipeline_parallel_degree pipeline_parallel_size pipeline_model_parallel_size pp_size "
-     "pipeline_parallel",
+     "pipeline_parallel pipeline",
      NULL},
     {"parallel.dp", "data_parallel_size dp_size data_parallel data_parallel_replicate_degree",
      NULL},
@@ -218,7 +218,7 @@ static const struct {
      "num_processes gpus_per_node",
      NULL},
     {"resources.device_type", "gpu_type accelerator device_type", NULL},
-    {"resources.threads", "num_threads omp_num_threads cpus_per_task", NULL},
+    {"resources.threads", "num_threads omp_num_threads cpus_per_task cpus cores", NULL},
 
     {"checkpoint.every",
      "save_freq saves_per_epoch save_strategy save_steps save_interval save_every "
@@ -262,20 +262,81 @@ static const struct {
      "heddle resume JOB and heddle local --resume go on from the newest checkpoint"},
     {"push_to_hub hub_model_id hub_strategy",
      "heddle checkpoint export writes a model for the hub"},
+    {"memory mem mem_per_cpu mem_per_gpu memory_per_device",
+     "a job asks for no memory: it takes what heddle plan says, and waits for devices that have "
+     "it"},
     {"trust_remote_code", "no code of a model is ever run"},
     {"_component_", "values are written as words: family: llama, not a class"},
     {"adapter", "write train.adapter: {type: lora, rank: 16}"},
     {"template_name chat_template_name", "data.template: chatml, or from the tokenizer's files"},
 };
 
-const char *spec_find_instead(const char *name)
-{
-    const char *instead, *note;
-    bool is_key;
+/* Names that mean different keys in different groups. */
+static const struct {
+    const char *group, *names, *path;
+} in_groups[] = {
+    {"validate", "steps interval freq frequency period every_steps", "validate.every"},
+    {"checkpoint", "steps interval freq frequency period every_steps", "checkpoint.every"},
+    {"parallel", "data", "parallel.dp"},
+    {"parallel", "context", "parallel.cp"},
+    {"parallel", "expert experts", "parallel.ep"},
+    {"data", "path files dataset", "data.train"},
+    {"checkpoint", "limit max count", "checkpoint.keep"},
+};
 
+const char *spec_find_in_group(const char *group, const char *name)
+{
+    for (size_t i = 0; i < sizeof in_groups / sizeof in_groups[0]; i++)
+        if (strcmp(in_groups[i].group, group) == 0 && hd_words_have(in_groups[i].names, name))
+            return in_groups[i].path;
+    return NULL;
+}
+
+/* Words that other tools use for values of keys. */
+static const struct {
+    const char *path, *theirs, *ours;
+} values[] = {
+    {"resources.device_type", "gpu gpus nvidia GPU", "cuda"},
+    {"train.precision", "float32 float 32 32-true fp32-true", "fp32"},
+    {"train.precision", "bfloat16 bf16-mixed bf16-true", "bf16"},
+    {"train.precision", "float16 half 16 16-mixed fp16-mixed", "fp16"},
+    {"train.precision", "tf32", "fp32, with train.tf32: true"},
+    {"train.precision", "e4m3 hybrid float8", "fp8"},
+    {"train.lr.decay", "cosine_with_warmup cosine_annealing", "cosine"},
+    {"train.lr.decay", "constant_with_warmup none", "constant"},
+    {"train.lr.decay", "warmup_stable_decay WSD", "wsd"},
+    {"model.quantization", "4bit int4 4 nf4_double", "nf4"},
+    {"model.quantization", "8bit 8 llm_int8", "int8"},
+    {"train.objective", "sft causal_lm clm pretrain pt", "next_token"},
+    {"train.objective", "rm reward_model", "reward"},
+    {"train.adapter.type", "qlora", "lora, with model.quantization: nf4"},
+    {"train.adapter.type", "full", "none"},
+    {"train.moments", "int8 8 bnb", "8bit"},
+};
+
+const char *spec_find_value(const char *path, const char *word)
+{
+    for (size_t i = 0; i < sizeof values / sizeof values[0]; i++)
+        if (strcmp(values[i].path, path) == 0 && hd_words_have(values[i].theirs, word))
+            return values[i].ours;
+    return NULL;
+}
+
+static const char *find_without(const char *name)
+{
     for (size_t i = 0; i < sizeof without / sizeof without[0]; i++)
         if (*name && hd_words_have(without[i].names, name))
             return without[i].instead;
+    return NULL;
+}
+
+const char *spec_find_instead(const char *name)
+{
+    const char *instead = find_without(name), *note;
+    bool is_key = false;
+
+    if (instead)
+        return instead;
     instead = spec_find_translated(name, &is_key, &note);
     return instead && !is_key ? instead : NULL;
 }
@@ -328,7 +389,7 @@ const char *spec_find_foreign(const char *name, const char **ret_note)
             return keys[i].path;
         }
     found = find_elsewhere(plain);
-    if (!found)
+    if (!found && !find_without(plain))
         found = spec_find_translated(plain, &is_key, ret_note);
     return found && hd_job_find_key(found) ? found : NULL;
 }

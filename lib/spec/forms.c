@@ -27,7 +27,16 @@ static enum hd_status read_count(struct spec_reader *r, const struct yaml_node *
                                  int64_t *ret_count)
 {
     static const struct hd_key any = {.kind = HD_KEY_INT, .min = -0x1p63, .max = 0x1p63};
-    enum hd_status st = spec_read_int(r, &any, node, ret_count);
+    const bool is_word = node->kind == YAML_KIND_SCALAR && node->text && *node->text &&
+                         !node->text[strspn(node->text, "abcdefghijklmnopqrstuvwxyz")];
+    enum hd_status st =
+        is_word && strcmp(node->text, "null") != 0
+            ? hd_err(
+                  HD_INVALID,
+                  "%s: %.20s is no number of devices; write one, or {min: 1, max: 8} for as many "
+                  "as are free",
+                  r->path, node->text)
+            : spec_read_int(r, &any, node, ret_count);
 
     return st ? st
               : hd_plan_check_devices(r->path, device_of(r), r->draft.job->only_planned,

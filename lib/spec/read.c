@@ -14,10 +14,6 @@
 
 enum { TREE_BYTES_MAX = 64 << 20 }; /* bytes of a file's tree; no file of 256 KiB needs as many */
 
-/* Largest number of 13 digits, as many as a message shows of a double; a larger number is quoted as
- * it was written. */
-static const long long EXACT_MAX = 9999999999999;
-
 /* ---- positions in error messages ---- */
 
 /* Returns the index of the override that sets the key named by the last error message, or a group
@@ -204,158 +200,11 @@ void spec_path_pop(struct spec_reader *r, size_t len)
 
 /* ---- single values ---- */
 
-static const char *kind_text(const struct yaml_node *node)
-{
-    switch (node->kind) {
-    case YAML_KIND_LIST:
-        return "a list";
-    case YAML_KIND_MAP:
-        return "a group of keys";
-    case YAML_KIND_SCALAR:
-        break;
-    }
-    return node->plain ? "a plain value" : "a text in quotes";
-}
-
-static bool is_null(const struct yaml_node *node)
-{
-    return node->kind == YAML_KIND_SCALAR && node->plain &&
-           (!*node->text || strcmp(node->text, "~") == 0 || strcmp(node->text, "null") == 0);
-}
-
-enum hd_status spec_need_scalar(struct spec_reader *r, const struct yaml_node *node,
-                                const char *what)
-{
-    if (is_null(node))
-        return hd_err(HD_INVALID, "%s: has no value; give %s or remove the line", r->path, what);
-    if (node->kind != YAML_KIND_SCALAR)
-        return hd_err(HD_INVALID, "%s: expected %s, not %s", r->path, what, kind_text(node));
-    return HD_OK;
-}
-
-static enum hd_status need_number(struct spec_reader *r, const struct yaml_node *node,
-                                  const char *what)
-{
-    enum hd_status st = spec_need_scalar(r, node, what);
-
-    if (!st && !node->plain)
-        st = hd_err(HD_INVALID, "%s: expected %s, not a text; remove the quotes", r->path, what);
-    return st;
-}
-
-enum hd_status spec_unknown_word(const char *path, const char *text, const char *const *names,
-                                 size_t count)
-{
-    const char *nearest = hd_text_nearest(text, names, count);
-    char quoted[SPEC_QUOTE_MAX];
-    char list[256] = "";
-    size_t len = 0;
-
-    for (size_t i = 0; i < count && len < sizeof list; i++)
-        len += (size_t)snprintf(list + len, sizeof list - len, "%s%s", i ? ", " : "", names[i]);
-    if (nearest)
-        return hd_err(HD_INVALID, "%s: %s is not one of %s; did you mean %s?", path,
-                      spec_quote(text, quoted), list, nearest);
-    return hd_err(HD_INVALID, "%s: %s is not one of %s; use one of them", path,
-                  spec_quote(text, quoted), list);
-}
-
-struct word_list {
-    const struct hd_key *key;
-    char texts[16][HD_JOB_WORD_MAX];
-    const char *names[16];
-    size_t count;
-};
-
-static bool add_word(void *context, const char *word, double value)
-{
-    struct word_list *list = context;
-
-    (void)value;
-    (void)snprintf(list->texts[list->count], HD_JOB_WORD_MAX, "%s",
-                   hd_job_word_in_file(list->key, word));
-    list->names[list->count] = list->texts[list->count];
-    return ++list->count == 16;
-}
-
-/* Makes the error message for a wrong value of a key that allows only words. */
-static enum hd_status refuse_word(struct spec_reader *r, const struct hd_key *key,
-                                  const struct yaml_node *node)
-{
-    struct word_list list = {.key = key};
-    enum hd_status st = spec_need_scalar(r, node, "a word");
-
-    if (st)
-        return st;
-    (void)hd_job_each_word(key, add_word, &list);
-    return spec_unknown_word(r->path, node->text, list.names, list.count);
-}
-
-enum hd_status spec_read_int(struct spec_reader *r, const struct hd_key *key,
-                             const struct yaml_node *node, int64_t *ret_value)
-{
-    char quoted[SPEC_QUOTE_MAX];
-    enum hd_status st;
-    bool is_outside;
-    long long value;
-    double number;
-    char *end;
-
-    if (node->kind == YAML_KIND_SCALAR && hd_job_word_value(key, node->text, &number)) {
-        *ret_value = (int64_t)number;
-        return HD_OK;
-    }
-    if (key->min > key->max) /* the key allows only words */
-        return refuse_word(r, key, node);
-    st = need_number(r, node, "a whole number");
-    if (st)
-        return st;
-    errno = 0;
-    value = strtoll(node->text, &end, 10);
-    if (*end || end == node->text || *node->text == '+')
-        return key->words
-                   ? spec_err_number(r->path, key, spec_quote(node->text, quoted))
-                   : hd_err(HD_INVALID, "%s: %s is not a whole number; write %s", r->path,
-                            spec_quote(node->text, quoted),
-                            key->min < 0 ? "digits only, such as 10, and - in front below zero"
-                                         : "digits only, such as 1000");
-    is_outside = errno || (double)value < key->min || (double)value > key->max;
-    if (is_outside && (errno || value > EXACT_MAX || value < -EXACT_MAX))
-        return spec_err_number(r->path, key, node->text);
-    if (is_outside)
-        return spec_err_range(r->path, key, strtod(node->text, NULL));
-    *ret_value = value;
-    return HD_OK;
-}
-
-enum hd_status spec_read_real(struct spec_reader *r, const struct hd_key *key,
-                              const struct yaml_node *node, double *ret_value)
-{
-    char quoted[SPEC_QUOTE_MAX];
-    enum hd_status st;
-    double value;
-    char *end;
-
-    if (node->kind == YAML_KIND_SCALAR && hd_job_word_value(key, node->text, ret_value))
-        return HD_OK;
-    st = need_number(r, node, "a number");
-    if (st)
-        return st;
-    value = strtod(node->text, &end);
-    if (*end || end == node->text || node->text[strspn(node->text, "0123456789+-.eE")])
-        return hd_err(HD_INVALID, "%s: %s is not a number; write it like 0.001 or 1e-3", r->path,
-                      spec_quote(node->text, quoted));
-    if (!(value >= key->min && value <= key->max)) /* this form of the condition also refuses NaN */
-        return spec_err_range(r->path, key, value);
-    *ret_value = value;
-    return HD_OK;
-}
-
 static enum hd_status read_bool(struct spec_reader *r, const struct yaml_node *node,
                                 bool *ret_value)
 {
     char quoted[SPEC_QUOTE_MAX];
-    enum hd_status st = need_number(r, node, "true or false");
+    enum hd_status st = spec_need_number(r, node, "true or false");
 
     if (st)
         return st;
@@ -369,7 +218,7 @@ static enum hd_status read_bool(struct spec_reader *r, const struct yaml_node *n
 /* Reads checkpoint.best: true, false, or the name of a validation set, which check.c looks up. */
 static enum hd_status read_best(struct spec_reader *r, const struct yaml_node *node)
 {
-    const bool is_word = node->kind == YAML_KIND_SCALAR && !is_null(node);
+    const bool is_word = node->kind == YAML_KIND_SCALAR && !spec_is_null(node);
     struct hd_job *job = r->draft.job;
     char quoted[SPEC_QUOTE_MAX];
 
@@ -408,9 +257,9 @@ static enum hd_status read_word(struct spec_reader *r, const struct hd_key *key,
         (void)strcpy(ret_word, key->none_word);
         return HD_OK;
     }
-    if (node->kind != YAML_KIND_SCALAR || is_null(node) ||
+    if (node->kind != YAML_KIND_SCALAR || spec_is_null(node) ||
         !hd_job_word_value(key, node->text, &number))
-        return refuse_word(r, key, node);
+        return spec_refuse_word(r, key, node);
     memcpy(ret_word, node->text, strlen(node->text) + 1);
     return HD_OK;
 }
@@ -470,11 +319,13 @@ static const char *as_written_in(const char *group, const char *path)
 static enum hd_status unknown_key(const char *group, const char *name)
 {
     const char *nearest, *where = *group ? group : "a job file", *dot = *group ? "." : "";
-    const char *note, *foreign = spec_find_foreign(name, &note);
+    const char *note = NULL, *foreign = spec_find_in_group(group, name);
     char list[256] = "", quoted[SPEC_QUOTE_MAX];
     struct spec_children children;
     size_t len = 0;
 
+    if (!foreign)
+        foreign = spec_find_foreign(name, &note);
     spec_list_children(group, &children);
     for (size_t i = 0; i < children.count && len < sizeof list; i++)
         len += (size_t)snprintf(list + len, sizeof list - len, "%s%s", i ? ", " : "",
@@ -504,7 +355,7 @@ static enum hd_status read_short_group(struct spec_reader *r, const struct yaml_
 
     if (spec_is_auto_group(r->path, node))
         return HD_OK;
-    if (node->kind == YAML_KIND_SCALAR && !is_null(node)) {
+    if (node->kind == YAML_KIND_SCALAR && !spec_is_null(node)) {
         map = spec_yaml_expand(&r->arena, r->path, node);
         if (!map)
             return hd_err(HD_NO_MEMORY, "no memory for the job file");
@@ -551,8 +402,8 @@ static enum hd_status not_a_group(const char *path, const struct yaml_node *node
     for (i = 0; i < children.count && len + 40 < sizeof list; i++)
         len += (size_t)snprintf(list + len, sizeof list - len, "%s%s", i ? ", " : "",
                                 children.names[i]);
-    return hd_err(HD_INVALID, "%s: expected its keys, not %s; it has %s%s", path, kind_text(node),
-                  list, i < children.count ? " ..." : "");
+    return hd_err(HD_INVALID, "%s: expected its keys, not %s; it has %s%s", path,
+                  spec_kind_text(node), list, i < children.count ? " ..." : "");
 }
 
 /* Has a key, whose value is a mistake, count as not given. */
@@ -573,8 +424,8 @@ static enum hd_status read_group(struct spec_reader *r, const struct yaml_node *
     if (node->kind != YAML_KIND_MAP) {
         if (!*r->path)
             return hd_err(HD_INVALID, "expected keys such as name: and model:, not %s",
-                          kind_text(node));
-        if (is_null(node))
+                          spec_kind_text(node));
+        if (spec_is_null(node))
             return hd_err(HD_INVALID, "%s: has no value; give its keys or remove the line",
                           r->path);
         return not_a_group(r->path, node);

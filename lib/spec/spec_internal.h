@@ -4,6 +4,7 @@
  *     cluster.c         cluster files -> struct hd_cluster
  *     schema.c          the keys of job/keys.def as groups of a job file
  *     read.c            tree -> struct hd_job
+ *     values.c          numbers and words
  *     forms.c           values of kind HD_KEY_FORM: lists of files, devices, intervals
  *     order.c           parallel.schedule: {file: PATH}
  *     renamed.c         keys under their old names
@@ -76,6 +77,10 @@ bool spec_is_auto_group(const char *group, const struct yaml_node *node);
  * that another program uses for that key, or the last part of exactly one path. NULL: no such key.
  * *ret_note: a sentence to add to the error message; NULL: none. */
 const char *spec_find_foreign(const char *name, const char **ret_note);
+/* Returns the key that a name means in this group alone; NULL: none. */
+const char *spec_find_in_group(const char *group, const char *name);
+/* Returns the word of a key that another tool's word for its value means; NULL: none. */
+const char *spec_find_value(const char *path, const char *word);
 /* Returns what takes the place of a setting that other programs have and a job file does not need,
  * such as output_dir; NULL: none is known. */
 const char *spec_find_instead(const char *name);
@@ -201,6 +206,15 @@ enum hd_status spec_read_real(struct spec_reader *r, const struct hd_key *key,
                               const struct yaml_node *node, double *ret_value);
 enum hd_status spec_need_scalar(struct spec_reader *r, const struct yaml_node *node,
                                 const char *what);
+/* Returns the kind of a node for messages: "a list". */
+const char *spec_kind_text(const struct yaml_node *node);
+/* Returns whether a node is an empty value, ~ or null. */
+bool spec_is_null(const struct yaml_node *node);
+enum hd_status spec_need_number(struct spec_reader *r, const struct yaml_node *node,
+                                const char *what);
+/* Makes the error message for a wrong value of a key that allows only words. */
+enum hd_status spec_refuse_word(struct spec_reader *r, const struct hd_key *key,
+                                const struct yaml_node *node);
 /* Makes the error "PATH: X is not one of a, b, c; did you mean b?" for a word that the key does not
  * have. */
 enum hd_status spec_unknown_word(const char *path, const char *text, const char *const *names,

@@ -539,24 +539,13 @@ const struct spec_row *spec_find_row(unsigned tools, const char *name)
     return NULL;
 }
 
-/* Returns whether the last part of one of the names is `name`. */
-static bool has_last_part(const char *names, const char *name)
-{
-    const size_t len = strlen(name);
-
-    for (const char *at = strstr(names, name); at; at = strstr(at + 1, name))
-        if ((at == names || at[-1] == ' ' || at[-1] == '.') && (!at[len] || at[len] == ' '))
-            return true;
-    return false;
-}
-
 const char *spec_find_translated(const char *name, bool *ret_is_key, const char **ret_note)
 {
     *ret_note = NULL;
     for (size_t i = 0; *name && i < spec_row_count; i++) {
         const struct spec_row *row = &spec_rows[i];
 
-        if (!has_last_part(row->names, name))
+        if (!hd_words_have(row->names, name))
             continue;
         *ret_is_key = row->path != NULL && hd_job_find_key(row->path);
         return *ret_is_key ? row->path : row->note;

@@ -40,6 +40,11 @@ static enum hd_status fail_syntax(const struct yaml_parse *p)
         line = p->yaml.mark.line;
     if (strcmp(problem ? problem : "", "found character that cannot start any token") == 0)
         problem = "a line may not be indented by tabs, and no value may begin with @, ` or %";
+    if (strstr(context ? context : "", "an alias") || strstr(context ? context : "", "an anchor"))
+        problem = "a value that begins with * or & must be in quotes";
+    if (strcmp(problem ? problem : "", "mapping values are not allowed in this context") == 0)
+        problem =
+            "a second ': ' in a line; put the value in quotes, or the key on a line of its own";
     n = snprintf(what, sizeof what, "not YAML: %s%s%s", problem ? problem : "cannot be understood",
                  context ? ", " : "", context ? context : "");
     if (context && n > 0 && (size_t)n < sizeof what && p->yaml.context_mark.line != line)

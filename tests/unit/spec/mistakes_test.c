@@ -60,6 +60,63 @@ static void a_family_that_does_not_train_is_told_beside_unknown_keys(void **stat
     free(text);
 }
 
+/* Habits of other tools, in values and in groups, each with what its message must say. */
+static void a_habit_of_another_tool_has_its_remedy(void **state)
+{
+    static const struct {
+        const char *line, *said;
+    } rows[] = {
+        {"resources: {device_type: gpu}", "did you mean cuda?"},
+        {"resources: {devices: auto}", "or {min: 1, max: 8}"},
+        {"resources: {memory: 4}", "asks for no memory"},
+        {"resources: {cpus: 4}", "did you mean threads?"},
+        {"parallel: {tensor: 2}", "did you mean tp?"},
+        {"parallel: {data: 2}", "did you mean dp?"},
+        {"validate: {steps: 5}", "did you mean every?"},
+        {"validate: {interval: 5}", "did you mean every?"},
+        {"checkpoint: {interval: 5}", "did you mean every?"},
+        {"checkpoint: {dir: /x}", "--jobs-dir"},
+        {"data: {path: a.txt}", "did you mean train?"},
+        {"train: {precision: float16}", "did you mean fp16?"},
+        {"train: {precision: tf32}", "train.tf32: true"},
+        {"train: {lr: 10%}", "write 0.1"},
+        {"train: {steps: 1e3}", "write 1000"},
+        {"train: {steps: 2k}", "write 2000"},
+        {"r: 8", "train.adapter.rank"},
+        {"data: {train: *.txt}", "must be in quotes"},
+        {"name: a: b", "in quotes"},
+    };
+
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        char *text = messages_of(rows[i].line, HD_INVALID);
+
+        if (!strstr(text, rows[i].said))
+            fail_msg("%s: %s", rows[i].line, text);
+        free(text);
+    }
+}
+
+/* Paths that a shell, but not Heddle, would replace. */
+static void a_path_that_is_not_replaced_says_so(void **state)
+{
+    static const char *const rows[][2] = {{"~/corpus/*.txt", "~ is not replaced"},
+                                          {"$HOME/a.txt", "variables are not replaced"},
+                                          {"corpus/**/a.txt", "** is not known"},
+                                          {"\xe2\x80\x9c"
+                                           "a.txt\xe2\x80\x9d",
+                                           "curly quotes"}};
+
+    for (size_t i = 0; i < 4; i++) {
+        char override[128];
+        struct hd_job *job;
+
+        (void)snprintf(override, sizeof override, "data.train=['%s']", rows[i][0]);
+        assert_int_equal(read_bytes(good, good_bytes, override, &job), HD_INVALID);
+        if (!strstr(hd_err_message(), rows[i][1]))
+            fail_msg("%s", hd_err_message());
+    }
+}
+
 /* 65 channels have no 4 heads, and 3 ranks share no 4 heads: two groups of rules, two messages. */
 static void rules_are_told_at_once_when_each_value_is_possible(void **state)
 {
