@@ -61,26 +61,45 @@ static enum hd_status no_keys(const struct hd_s3_settings *s)
                         "~/.aws/credentials; for public data set HEDDLE_S3_ANONYMOUS=1");
 }
 
-/* Copies the keys and the region that are to sign; renews keys that expire. */
-static enum hd_status take_keys(struct hd_s3 *s3, struct hd_s3_keys *ret_keys, char region[64])
+/* Gets keys, from the settings or from the service that gives keys for a time. */
+static enum hd_status get_keys(struct hd_s3 *s3)
 {
     const struct hd_s3_settings *s = s3->settings;
+    struct hd_s3_keys keys;
+    char from[sizeof s3->keys_from];
+    enum hd_status st;
+
+    if (*s->keys.id) {
+        s3->keys = s->keys;
+        (void)snprintf(s3->keys_from, sizeof s3->keys_from, "%s", s->keys_from);
+        return HD_OK;
+    }
+    if (*s->keys_problem)
+        return no_keys(s);
+    st = s3_fetch_keys(s, s3->region, s3->stop, &keys, from, sizeof from);
+    if (st)
+        return st == HD_NOT_FOUND ? no_keys(s) : st;
+    s3->keys = keys;
+    memcpy(s3->keys_from, from, sizeof from);
+    return HD_OK;
+}
+
+/* Copies the keys and the region that are to sign. Renews keys RENEW_MS before they expire; if their service
+ * gives none, the old ones sign until then. */
+static enum hd_status take_keys(struct hd_s3 *s3, struct hd_s3_keys *ret_keys, char region[64])
+{
     enum hd_status st = HD_OK;
 
     (void)pthread_mutex_lock(&s3->mutex);
-    if (!s->anonymous && (!s3->has_keys || (s3->keys.expires_ms &&
-                                            hd_clock_wall_ms() + RENEW_MS > s3->keys.expires_ms))) {
-        if (*s->keys.id) {
-            s3->keys = s->keys;
-            (void)snprintf(s3->keys_from, sizeof s3->keys_from, "%s", s->keys_from);
-        } else if (*s->keys_problem) {
-            st = no_keys(s);
-        } else {
-            st = s3_fetch_keys(s, s3->region, s3->stop, &s3->keys, s3->keys_from,
-                               sizeof s3->keys_from);
-            if (st == HD_NOT_FOUND)
-                st = no_keys(s);
-        }
+    if (!s3->settings->anonymous) {
+        const int64_t left_ms = !s3->has_keys         ? 0
+                                : s3->keys.expires_ms ? s3->keys.expires_ms - hd_clock_wall_ms()
+                                                      : INT64_MAX;
+
+        if (left_ms < RENEW_MS)
+            st = get_keys(s3);
+        if (st && left_ms > 0)
+            st = HD_OK;
         s3->has_keys = !st;
     }
     *ret_keys = s3->keys;
@@ -230,7 +249,12 @@ static void copy_part(const char *page, const char *tag, char *ret_text, size_t 
 static enum hd_status explain_refusal(struct hd_s3 *s3, const struct s3_call *call,
                                       const char *code, const char *message)
 {
-    const char *from = s3->settings->anonymous ? "" : s3->keys_from;
+    char from[sizeof s3->keys_from] = "";
+
+    (void)pthread_mutex_lock(&s3->mutex); /* another thread may renew the keys */
+    if (!s3->settings->anonymous)
+        memcpy(from, s3->keys_from, sizeof from);
+    (void)pthread_mutex_unlock(&s3->mutex);
 
     if (strcmp(code, "SignatureDoesNotMatch") == 0)
         return hd_err(HD_DENIED,
@@ -278,9 +302,15 @@ enum hd_status s3_explain(struct hd_s3 *s3, const struct s3_call *call,
         return hd_err(HD_CONFLICT,
                       "s3://%s/%s was changed while it was read; the same command reads it again",
                       call->bucket, call->key);
-    if (answer->status == 301 || answer->status == 307)
+    if (answer->status == 301 || answer->status == 307) {
+        char region[sizeof s3->region];
+
+        (void)pthread_mutex_lock(&s3->mutex);
+        memcpy(region, s3->region, sizeof region);
+        (void)pthread_mutex_unlock(&s3->mutex);
         return hd_err(HD_INVALID, "the bucket %s is in another region%s%s than %s; set AWS_REGION",
-                      call->bucket, *answer->region ? ", " : "", answer->region, s3->region);
+                      call->bucket, *answer->region ? ", " : "", answer->region, region);
+    }
     return hd_err(
         (answer->status >= 500 && answer->status != 501) || answer->status == 429 ? HD_UNAVAILABLE
                                                                                   : HD_INVALID,

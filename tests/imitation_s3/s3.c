@@ -709,7 +709,7 @@ static void answer_one(struct imitation_s3 *s3, int fd, struct store_request *r)
 
     if (take(&s3->slow)) {
         fail(fd, 503, "SlowDown", "");
-    } else if (take(&s3->broken)) {
+    } else if (take(&s3->broken) || (s3->answers && s3->requests > s3->answers)) {
         fail(fd, 500, "InternalError", "");
     } else if (take(&s3->skewed)) {
         fail(fd, 403, "RequestTimeTooSkewed", "<ServerTime>2001-02-03T04:05:06Z</ServerTime>");

@@ -54,6 +54,7 @@ struct imitation_s3 {
     int lost_parts;      /* a part is acknowledged and not kept */
     int skewed;          /* 403 RequestTimeTooSkewed */
     int expired;         /* 403 ExpiredToken */
+    int answers;         /* not a number of times: requests before each gets 500; 0: no end */
     int pace_ms;         /* pause in front of each 64 KiB that is sent or received */
 
     /* Counters, atomic. */

@@ -387,23 +387,53 @@ static void keys_are_found_in_the_order_of_amazons_command(void **state)
     clear_environment();
 }
 
-/* Goal: keys of a container come from its service, here objects of a store without keys. */
-static void keys_of_a_container_come_from_its_service(void **state)
+/* Starts a service of keys that expire at `expiration`, an object of a store without keys, and has `f` use it. */
+static struct imitation_s3 *start_key_service(struct fixture *f, const char *expiration)
 {
-    struct fixture *f = *state;
-    static const char keys[] = "{\"AccessKeyId\":\"" ID "\",\"SecretAccessKey\":\"" SECRET
-                               "\",\"Token\":\"session\",\"Expiration\":\"2099-01-01T00:00:00Z\"}";
     struct imitation_s3 *service = calloc(1, sizeof *service);
+    char keys[256];
 
     assert_non_null(service);
+    (void)snprintf(keys, sizeof keys,
+                   "{\"AccessKeyId\":\"" ID "\",\"SecretAccessKey\":\"" SECRET
+                   "\",\"Token\":\"session\",\"Expiration\":\"%s\"}",
+                   expiration);
     imitation_s3_put(service, "bucket", "keys", keys, strlen(keys));
     imitation_s3_start(service);
     f->s3.session = "session";
     memset(&f->settings.keys, 0, sizeof f->settings.keys);
     (void)snprintf(f->settings.container_url, sizeof f->settings.container_url,
                    "http://127.0.0.1:%d/bucket/keys", service->port);
+    return service;
+}
+
+static void keys_of_a_container_come_from_its_service(void **state)
+{
+    struct fixture *f = *state;
+    struct imitation_s3 *service = start_key_service(f, "2099-01-01T00:00:00Z");
+
     must(get(f, "s3://bucket/data/"));
     assert_int_equal(request_count(f) > 0 && service->requests == 1, 1); /* kept for all requests */
+    imitation_s3_stop(service);
+    free(service);
+}
+
+/* Goal: while keys are valid, a service that cannot renew them stops nothing. They expire in a minute, so every
+ * request renews them, and the service ends behind the first. */
+static void keys_sign_until_they_expire_if_their_service_is_away(void **state)
+{
+    struct fixture *f = *state;
+    const time_t soon = time(NULL) + 60;
+    struct imitation_s3 *service;
+    struct tm utc;
+    char text[32];
+
+    assert_non_null(gmtime_r(&soon, &utc));
+    assert_true(strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &utc) > 0);
+    service = start_key_service(f, text);
+    service->answers = 1;
+    must(get(f, "s3://bucket/data/"));
+    assert_true(service->requests > 1);
     imitation_s3_stop(service);
     free(service);
 }
