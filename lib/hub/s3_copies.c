@@ -7,6 +7,7 @@
 #include "s3_internal.h"
 
 #define OWNER_OBJECT "heddle-copies"
+enum { CLAIMS_MAX = 3 };
 
 /* A store and a connection to it. */
 struct s3_link {
@@ -28,44 +29,86 @@ static void link_close(struct s3_link *l)
     hd_s3_free(l->s3);
 }
 
+/* Writes the owner's object if there is none; a store without such conditions (501) writes it in any case.
+ * *ret_written: false: another has written one meanwhile. */
+static enum hd_status write_owner(struct s3_link *l, const char *bucket, const char *key,
+                                  const char *owner, bool *ret_written)
+{
+    unsigned char bytes[HD_PKI_HASH_BYTES];
+    char hash[HD_PKI_HASH_TEXT_MAX];
+    struct hub_answer answer = {.status = 0};
+    struct s3_call call = {.method = "PUT",
+                           .bucket = bucket,
+                           .key = key,
+                           .is_first = true,
+                           .has_body = true,
+                           .body = owner,
+                           .body_bytes = (int64_t)strlen(owner),
+                           .payload_hash = hash};
+    enum hd_status st;
+
+    hd_pki_hash(owner, strlen(owner), bytes);
+    hd_pki_format_hash(bytes, hash);
+    st = s3_send(l->s3, l->client, &call, &answer);
+    *ret_written = !st;
+    if (st && answer.status == 501) {
+        call.is_first = false;
+        st = s3_send(l->s3, l->client, &call, &answer);
+        *ret_written = !st;
+    } else if (st && (answer.status == 412 || answer.status == 409)) {
+        st = HD_OK;
+    }
+    return st;
+}
+
+/* Compares the owner's object of a folder of copies with `owner`. HD_CONFLICT: it is of another one. */
+static enum hd_status compare_owner(const struct hd_s3_name *name, const struct hd_text *is,
+                                    const char *owner)
+{
+    char clean[160];
+
+    if (is->len_bytes == strlen(owner) && memcmp(is->data, owner, is->len_bytes) == 0)
+        return HD_OK;
+    hub_copy_clean(is->data ? is->data : "", clean, sizeof clean);
+    return hd_err(
+        HD_CONFLICT,
+        "s3://%s/%s has copies of another job (%s, not %s); give each job a prefix of its "
+        "own in checkpoint.copy_to",
+        name->bucket, name->key, clean, owner);
+}
+
 enum hd_status hd_s3_claim(const struct hd_s3_settings *settings, const struct hd_s3_name *name,
                            const char *owner, const volatile sig_atomic_t *stop)
 {
     struct s3_link l = {NULL, NULL};
-    unsigned char bytes[HD_PKI_HASH_BYTES];
-    char key[HD_S3_KEY_MAX + 32], hash[HD_PKI_HASH_TEXT_MAX];
-    struct hd_text is = {0};
-    struct hub_answer answer;
-    struct s3_call call = {.bucket = name->bucket, .key = key, .reply = &is, .may_lack = true};
+    char key[HD_S3_KEY_MAX + 32];
+    bool is_known = false;
     enum hd_status st = link_open(&l, settings, stop);
 
     (void)snprintf(key, sizeof key, "%s%s" OWNER_OBJECT, name->key, *name->key ? "/" : "");
-    if (!st)
-        st = s3_send(l.s3, l.client, &call, &answer);
-    if (st == HD_NOT_FOUND && !(answer.status == 404 && strstr(hd_err_message(), "no bucket"))) {
-        hd_pki_hash(owner, strlen(owner), bytes);
-        hd_pki_format_hash(bytes, hash);
-        call = (struct s3_call){.method = "PUT",
-                                .bucket = name->bucket,
-                                .key = key,
-                                .has_body = true,
-                                .body = owner,
-                                .body_bytes = (int64_t)strlen(owner),
-                                .payload_hash = hash};
-        st = s3_send(l.s3, l.client, &call, &answer);
-    } else if (!st &&
-               (is.len_bytes != strlen(owner) || memcmp(is.data, owner, is.len_bytes) != 0)) {
-        char clean[160];
+    for (int i = 0; !st && !is_known && i < CLAIMS_MAX; i++) {
+        struct hd_text is = {0};
+        struct hub_answer answer = {.status = 0};
+        const struct s3_call read = {
+            .bucket = name->bucket, .key = key, .reply = &is, .may_lack = true};
 
-        hub_copy_clean(is.data ? is.data : "", clean, sizeof clean);
-        st = hd_err(
-            HD_CONFLICT,
-            "s3://%s/%s has copies of another job (%s, not %s); give each job a prefix of its "
-            "own in checkpoint.copy_to",
-            name->bucket, name->key, clean, owner);
+        st = s3_send(l.s3, l.client, &read, &answer);
+        if (st == HD_NOT_FOUND &&
+            !(answer.status == 404 && strstr(hd_err_message(), "no bucket"))) {
+            st = write_owner(&l, name->bucket, key, owner, &is_known);
+        } else if (!st) {
+            st = compare_owner(name, &is, owner);
+            is_known = true;
+        }
+        hd_text_free(&is);
     }
+    if (!st && !is_known)
+        st = hd_err(HD_UNAVAILABLE,
+                    "s3://%s/%s: the store says of the object " OWNER_OBJECT
+                    " both that it exists and "
+                    "that it does not; try again",
+                    name->bucket, name->key);
     link_close(&l);
-    hd_text_free(&is);
     return st;
 }
 

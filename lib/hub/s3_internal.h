@@ -83,6 +83,7 @@ struct s3_call {
     struct s3_pair query[S3_QUERY_MAX]; /* sorted by name */
     size_t query_count;
     const char *etag;    /* If-Match; NULL: none */
+    bool is_first;       /* If-None-Match: *, so that no object is replaced: status 412, or 409 */
     const char *origin;  /* x-amz-meta-heddle-manifest; NULL: none */
     bool wants_checksum; /* the answer is to have the store's checksum of the object */
     int64_t from;

@@ -208,6 +208,8 @@ static enum hd_status send_signed(struct hd_s3 *s3, struct hub_client *client,
     }
     if (call->etag)
         hd_text_add(&lines[k++], "If-Match: \"%s\"", call->etag);
+    if (call->is_first)
+        hd_text_add(&lines[k++], "If-None-Match: *");
     hd_text_add(&url, "%s%s%s%s", base.data ? base.data : "", path.data ? path.data : "",
                 query.len_bytes ? "?" : "", query.data ? query.data : "");
     if (base.failed || path.failed || query.failed || url.failed || signature.failed)

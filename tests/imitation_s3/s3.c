@@ -669,8 +669,13 @@ static void answer_upload(struct imitation_s3 *s3, int fd, struct store_request 
 static void put_object(struct imitation_s3 *s3, int fd, struct store_request *r)
 {
     struct s3_stored *o;
-    char headers[128];
+    char headers[128], condition[8];
 
+    if (header(r->head, "If-None-Match", condition, sizeof condition) &&
+        find(s3, r->bucket, r->key)) {
+        fail(fd, 412, "PreconditionFailed", "");
+        return;
+    }
     o = store(s3, r->bucket, r->key, r->body ? r->body : strdup(""), r->body_bytes);
     r->body = NULL;
     if (!header(r->head, "x-amz-meta-heddle-manifest", o->origin, sizeof o->origin))
@@ -731,7 +736,7 @@ static void answer_one(struct imitation_s3 *s3, int fd, struct store_request *r)
         put_object(s3, fd, r);
     } else if (strcmp(r->method, "DELETE") == 0) {
         delete_object(s3, fd, r);
-    } else if (!(o = find(s3, r->bucket, r->key))) {
+    } else if (!(o = find(s3, r->bucket, r->key)) || take(&s3->hidden)) {
         if (strcmp(r->method, "HEAD") == 0)
             answer(fd, 404, "", "");
         else

@@ -45,6 +45,7 @@ struct imitation_s3 {
     /* Misbehaviour, each this many times. */
     int slow;            /* 503 SlowDown of any request */
     int broken;          /* 500 of any request */
+    int hidden;          /* 404 of a GET of an object that is there */
     int cuts;            /* the connection ends after half of an object's bytes */
     int cut_uploads;     /* the connection ends after half of a body that is received */
     int wrong_bytes;     /* a byte of an object is another one */

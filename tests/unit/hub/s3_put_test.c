@@ -247,6 +247,9 @@ static void copies_are_listed_removed_and_owned(void **state)
     must(hd_s3_claim(&f->settings, &runs, "cluster a job 1", NULL));
     must(hd_s3_claim(&f->settings, &runs, "cluster a job 1", NULL));
     assert_int_equal(hd_s3_claim(&f->settings, &runs, "cluster b job 1", NULL), HD_CONFLICT);
+    f->s3.hidden = 1; /* another job claims between the question and the claim */
+    assert_int_equal(hd_s3_claim(&f->settings, &runs, "cluster b job 1", NULL), HD_CONFLICT);
+    must(hd_s3_claim(&f->settings, &runs, "cluster a job 1", NULL));
     hd_arena_done(&arena);
 }
 
