@@ -12,14 +12,15 @@
 #include "hf/hf.h"
 #include "spec/spec.h"
 
-/* Clears the stored weights path if it came with model.from and an override changes model.from: the
- * new folder then supplies the weights. */
+/* Clears the stored weights path if it came with model.from or train.continue_from and an override
+ * changes that key: the new folder then supplies the weights. */
 static void follow_model(const struct cli_list *overrides, struct hd_job *stored)
 {
     for (size_t i = 0; i < overrides->count; i++)
-        if ((hd_text_starts(overrides->items[i], "model.from=") ||
-             hd_text_starts(overrides->items[i], "model=")) &&
-            strcmp(stored->init_from, stored->from_dir) == 0)
+        if (((hd_text_starts(overrides->items[i], "model.from=") ||
+              hd_text_starts(overrides->items[i], "model=")) &&
+             strcmp(stored->init_from, stored->from_dir) == 0) ||
+            hd_text_starts(overrides->items[i], "train.continue_from="))
             stored->init_from[0] = '\0';
 }
 

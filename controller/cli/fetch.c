@@ -342,7 +342,10 @@ void fetch_describe(const struct hd_job *job, struct hd_text *out)
     struct hd_text before = {0};
 
     describe_path("model.from", job->from_dir, &before, out);
-    describe_path("train.init_from", job->init_from, &before, out);
+    if (*job->continue_from) /* the checkpoint that was found in the folder of a run */
+        hd_text_add(out, "train.continue_from: goes on from %s\n", job->continue_from);
+    else
+        describe_path("train.init_from", job->init_from, &before, out);
     describe_path("train.adapter.from", job->adapter_from, &before, out);
     for (int64_t i = 0; i < job->train_count; i++)
         describe_path("data.train", job->train[i].path, &before, out);

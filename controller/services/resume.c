@@ -64,7 +64,9 @@ static bool same_files(const struct hd_job_file *a, int64_t a_count, const struc
 /* Refuses a job whose initial weights have changed; the message names the key with their folder. */
 static enum hd_status refuse_weights(const struct hd_job *now)
 {
-    const char *key = strcmp(now->init_from, now->from_dir) == 0 ? "model.from" : "train.init_from";
+    const char *key = *now->continue_from                          ? "train.continue_from"
+                      : strcmp(now->init_from, now->from_dir) == 0 ? "model.from"
+                                                                   : "train.init_from";
 
     return hd_err(
         HD_INVALID,
@@ -128,6 +130,8 @@ static enum hd_status compare(const struct hd_job *before, const struct hd_job *
             return refuse_weights(now);
         return refuse_change(strcmp(key->path, "data.val.sets") == 0 ? "data.val" : key->path);
     }
+    if (!*before->continue_from != !*now->continue_from)
+        return refuse_change("train.continue_from");
     if (!same_stages(before, now))
         return refuse_change("data.stages");
     if (!same_files(before->train, before->train_count, now->train, now->train_count) ||

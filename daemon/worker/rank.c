@@ -368,6 +368,26 @@ static enum hd_status prepare_reference(struct rank *r, bool *ret_initial)
     return HD_OK;
 }
 
+/* Goes on from the checkpoint of another run (train.continue_from). */
+static enum hd_status go_on(struct rank *r)
+{
+    struct hd_text said = {0}, note = {0}, text = {0};
+    const enum hd_status st = hd_trainer_continue(r->trainer, &said, &note);
+
+    if (!st)
+        hd_text_add(&text, "goes on from step %lld (%s), %s",
+                    (long long)hd_trainer_steps_done(r->trainer), r->job.continue_from,
+                    said.data ? said.data : "");
+    if (!st && text.data && !text.failed)
+        rank_say(r, HD_LINK_LEVEL_INFO, text.data);
+    if (!st && note.len_bytes)
+        rank_say(r, HD_LINK_LEVEL_WARN, note.data);
+    hd_text_free(&said);
+    hd_text_free(&note);
+    hd_text_free(&text);
+    return st;
+}
+
 static enum hd_status load_weights(struct rank *r)
 {
     struct hd_text note = {0};
@@ -377,6 +397,8 @@ static enum hd_status load_weights(struct rank *r)
 
     if (st)
         return st;
+    if (!r->job.base_checkpoint[0] && r->job.continue_from[0])
+        return go_on(r);
     if (!r->job.base_checkpoint[0]) {
         st = initial ? HD_OK : hd_trainer_init(r->trainer);
         if (!st && r->job.init_from[0]) {

@@ -227,6 +227,11 @@ enum hd_status hd_ckpt_list(const char *attempt_dir, struct hd_ckpt_place **ret_
                             size_t *ret_count);
 void hd_ckpt_places_free(struct hd_ckpt_place *places, size_t count);
 
+/* Finds the newest complete checkpoint at `dir`, which is a checkpoint, or the folder of an attempt,
+ * of a job, or of a run of `heddle local`: the highest step of the last attempt that has one. Sets
+ * *ret_path, which the caller frees. HD_NOT_FOUND: there is none. */
+enum hd_status hd_ckpt_find_newest(const char *dir, char **ret_path);
+
 /* Removes the directory of an unfinished checkpoint; HD_OK also if there is none. HD_EXISTS: the
  * directory has a manifest and is not removed. A rank that is still writing to the directory fails,
  * so its checkpoint never becomes complete with files missing. */

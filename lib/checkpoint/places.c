@@ -168,6 +168,68 @@ enum hd_status hd_ckpt_list(const char *attempt_dir, struct hd_ckpt_place **ret_
     return HD_OK;
 }
 
+/* Sets *ret_path to the checkpoint of an attempt with the highest step; NULL: it has none. */
+static enum hd_status find_highest(const char *attempt_dir, char **ret_path)
+{
+    struct hd_ckpt_place *places = NULL;
+    size_t count = 0;
+    enum hd_status st = hd_ckpt_list(attempt_dir, &places, &count);
+
+    *ret_path = NULL;
+    if (!st && count) {
+        *ret_path = places[count - 1].path;
+        places[count - 1].path = NULL;
+    }
+    hd_ckpt_places_free(places, count);
+    return st;
+}
+
+/* Sets *ret_path to the newest checkpoint of a job's folder; NULL: it has none. */
+static enum hd_status find_of_job(const char *job_dir, char **ret_path)
+{
+    struct hd_ckpt_place *attempts = NULL;
+    size_t count = 0;
+    enum hd_status st = list_numbered(job_dir, ATTEMPT_PREFIX, &attempts, &count);
+
+    *ret_path = NULL;
+    if (count)
+        qsort(attempts, count, sizeof *attempts, compare_steps);
+    for (size_t i = count; !st && !*ret_path && i > 0; i--)
+        st = find_highest(attempts[i - 1].path, ret_path);
+    if (!st)
+        hd_ckpt_places_free(attempts, count);
+    return st;
+}
+
+enum hd_status hd_ckpt_find_newest(const char *dir, char **ret_path)
+{
+    char *of_run = NULL;
+    bool complete = false;
+    enum hd_status st = look_for_manifest(dir, &complete);
+
+    *ret_path = NULL;
+    if (!st && complete) {
+        *ret_path = strdup(dir);
+        return *ret_path ? HD_OK : hd_err(HD_NO_MEMORY, "no memory for a path");
+    }
+    if (!st)
+        st = find_highest(dir, ret_path);
+    if (!st && !*ret_path)
+        st = find_of_job(dir, ret_path);
+    if (!st && !*ret_path)
+        st = join_path(dir, "1", &of_run); /* the folder of a run of `heddle local` */
+    if (of_run)
+        st = find_of_job(of_run, ret_path);
+    free(of_run);
+    if (!st && !*ret_path)
+        st =
+            hd_err(HD_NOT_FOUND,
+                   "%s is no checkpoint (step-N) and has none; give a checkpoint, or the folder of "
+                   "a run or attempt that has written one",
+                   dir);
+    return st;
+}
+
 enum { MANIFEST_BYTES_MAX = 64 << 20 };
 
 static int64_t folder_bytes(const char *path)

@@ -13,8 +13,8 @@ static enum hd_status read_rate(const char *text, struct hd_data_stage *stage)
 
     if (strcmp(text, "-") == 0)
         return HD_OK;
-    if (sscanf(text, "%31s %lld %15s %lld %31s", peak, &warmup, stage->lr_decay, &decay_steps,
-               min) != 5)
+    if (sscanf(text, "%31s %lld %15s %lld %31s %15s", peak, &warmup, stage->lr_decay, &decay_steps,
+               min, stage->lr_decay_shape) < 5)
         return hd_err(HD_INVALID, "data.stages: '%s' is no learning rate", text);
     stage->has_lr = true;
     stage->lr_warmup_steps = warmup;
@@ -76,6 +76,8 @@ enum hd_status hd_data_stages_write(const struct hd_data_stage *stages, int64_t 
                         s->lr_min);
         else
             hd_text_add(&text, "-");
+        if (s->has_lr && *s->lr_decay_shape && strcmp(s->lr_decay_shape, "linear") != 0)
+            hd_text_add(&text, " %s", s->lr_decay_shape);
     }
     if (count > HD_JOB_STAGES_MAX || text.failed || text.len_bytes >= sizeof job->data_stages)
         st = hd_err(HD_LIMIT, "data.stages: more than %d stages; join some", HD_JOB_STAGES_MAX);

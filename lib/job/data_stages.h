@@ -3,7 +3,8 @@
  *
  * The job has the list of stages as text, "1000 -;1500 3e-4 0 linear 0 0;0 -": for each stage its
  * last step (0, only in the last stage: the last step of the run), then "-" if it goes on with
- * train.lr, or the peak, warm-up, decay, decay steps and minimum of its learning rate. The weights
+ * train.lr, or the peak, warm-up, decay, decay steps and minimum of its learning rate, and the shape of
+ * a decay that is not linear. The weights
  * of its sources are in hd_job.weights.
  *
  * Used by: spec, optim, train, worker, controller.   Uses: job.   Threads: any; no state.
@@ -20,7 +21,8 @@ struct hd_data_stage {
     int64_t lr_warmup_steps; /* steps from the first of the stage */
     /* steps of the decay; 0: to the end of the stage, with wsd a tenth of the stage */
     int64_t lr_decay_steps;
-    char lr_decay[16]; /* a word of train.lr.decay */
+    char lr_decay[16];       /* a word of train.lr.decay */
+    char lr_decay_shape[16]; /* a word of train.lr.decay_shape; "": linear */
 };
 
 /* Reads the stages of a job; ret_count 0: it has none. HD_INVALID: the text is no list of stages. */

@@ -189,13 +189,18 @@ static struct hd_norm declare_norm(struct declare *d, bool wanted, const char *w
     return n;
 }
 
-/* standard deviation of GPT-2's initial weights; for projections into the residual stream it is
- * divided by sqrt(2 L), because 2 L of them are added (Radford et al. 2019, section 2.3). */
-static const double init_std = 0.02;
-
-static double residual_std(const struct hd_model_config *c)
+/* Returns the standard deviation of initial weights; without model.init.std that of GPT-2. */
+static double init_std(const struct declare *d)
 {
-    return init_std / sqrt(2.0 * (double)c->L);
+    return d->config->init_std > 0 ? d->config->init_std : 0.02;
+}
+
+/* Returns the standard deviation of projections into the residual stream: unless model.init.residual
+ * is plain, it is divided by sqrt(2 L), because 2 L of them are added (Radford et al. 2019, section
+ * 2.3). */
+static double residual_std(const struct declare *d)
+{
+    return d->config->init_plain ? init_std(d) : init_std(d) / sqrt(2.0 * (double)d->config->L);
 }
 
 /* The adapters of a linear of `fused_count` weights from `weight` on, the first of which is
@@ -344,7 +349,8 @@ static int declare_prefix(struct declare *d, const char *what)
 
     shard.copies = d->registry->mesh.sizes.kv_replica;
     shard.adapter = true;
-    return param(d, what, c->adapter.tokens, c->G * c->D, shard, HD_INIT_NORMAL, init_std, false);
+    return param(d, what, c->adapter.tokens, c->G * c->D, shard, HD_INIT_NORMAL, init_std(d),
+                 false);
 }
 
 /* Declares the factors of one product of all experts. As for a linear: if tp splits the product by
@@ -469,7 +475,7 @@ static struct hd_attention no_attention(void)
  * and op_reduce_from_tp; as only its own heads use the result, its gradient is partial. */
 static int latent_product(struct declare *d, const char *what, int64_t rows)
 {
-    return product(d, what, rows, d->config->C, on_parts(), init_std);
+    return product(d, what, rows, d->config->C, on_parts(), init_std(d));
 }
 
 static int latent_norm(struct declare *d, const char *what, int64_t channels)
@@ -488,14 +494,14 @@ static struct hd_attention declare_latents(struct declare *d)
     if (l->q_rank) {
         a.q_a = latent_product(d, "attention.q_a.weight", l->q_rank);
         a.q_a_norm = latent_norm(d, "attention.q_a_norm.weight", l->q_rank);
-        a.q_b = product(d, "attention.q_b.weight", Q, l->q_rank, split_rows(), init_std);
+        a.q_b = product(d, "attention.q_b.weight", Q, l->q_rank, split_rows(), init_std(d));
     } else {
-        a.qkv = product(d, "attention.q.weight", Q, c->C, split_rows(), init_std);
+        a.qkv = product(d, "attention.q.weight", Q, c->C, split_rows(), init_std(d));
     }
     a.kv_a = latent_product(d, "attention.kv_a.weight", l->kv_rank + l->rope);
     a.kv_a_norm = latent_norm(d, "attention.kv_a_norm.weight", l->kv_rank);
-    a.kv_b = product(d, "attention.kv_b.weight", KV, l->kv_rank, split_rows(), init_std);
-    a.out = product(d, "attention.out.weight", c->C, V, split_columns(l->value), residual_std(c));
+    a.kv_b = product(d, "attention.kv_b.weight", KV, l->kv_rank, split_rows(), init_std(d));
+    a.out = product(d, "attention.out.weight", c->C, V, split_columns(l->value), residual_std(d));
     return a;
 }
 
@@ -535,19 +541,19 @@ static struct hd_attention declare_attention(struct declare *d)
 
     if (c->latents.kv_rank)
         return declare_latents(d);
-    a.qkv = product(d, "attention.q.weight", Q, c->C, split_rows(), init_std);
-    (void)fused(d, "attention.k.weight", K, c->C, split_kv_heads(d), init_std);
-    (void)fused(d, "attention.v.weight", K, c->C, split_kv_heads(d), init_std);
+    a.qkv = product(d, "attention.q.weight", Q, c->C, split_rows(), init_std(d));
+    (void)fused(d, "attention.k.weight", K, c->C, split_kv_heads(d), init_std(d));
+    (void)fused(d, "attention.v.weight", K, c->C, split_kv_heads(d), init_std(d));
     if (c->family->output_gate)
-        a.gate = product(d, "attention.gate.weight", Q, c->C, split_rows(), init_std);
-    a.out = product(d, "attention.out.weight", c->C, Q, split_columns(c->D), residual_std(c));
+        a.gate = product(d, "attention.gate.weight", Q, c->C, split_rows(), init_std(d));
+    a.out = product(d, "attention.out.weight", c->C, Q, split_columns(c->D), residual_std(d));
     a.qkv_bias = bias(d, c->qkv_bias, "attention.q.bias", Q, split_rows(), false);
     (void)bias(d, c->qkv_bias, "attention.k.bias", K, split_kv_heads(d), true);
     (void)bias(d, c->qkv_bias, "attention.v.bias", K, split_kv_heads(d), true);
     a.out_bias = bias(d, c->out_bias, "attention.out.bias", c->C, on_rows(d), false);
     if (c->family->sinks)
         a.sinks =
-            param(d, "attention.sinks", c->H, 0, split_rows(), HD_INIT_NORMAL, init_std, false);
+            param(d, "attention.sinks", c->H, 0, split_rows(), HD_INIT_NORMAL, init_std(d), false);
     declare_qk_norm(d, &a);
     return a;
 }
@@ -563,19 +569,19 @@ static struct hd_delta declare_delta(struct declare *d)
     struct hd_delta b = {0};
 
     decay.keep_fp32 = true;
-    b.qkv = product(d, "delta.q.weight", K, c->C, split_rows(), init_std);
-    (void)fused(d, "delta.k.weight", K, c->C, split_rows(), init_std);
-    (void)fused(d, "delta.v.weight", V, c->C, split_rows(), init_std);
-    b.gate = product(d, "delta.z.weight", V, c->C, split_rows(), init_std);
-    b.ba = matrix(d, "delta.b.weight", s->value_heads, c->C, split_rows(), init_std, false);
-    (void)matrix(d, "delta.a.weight", s->value_heads, c->C, split_rows(), init_std, true);
-    b.conv = matrix(d, "delta.conv_q.weight", K, s->conv_width, split_rows(), init_std, false);
-    (void)matrix(d, "delta.conv_k.weight", K, s->conv_width, split_rows(), init_std, true);
-    (void)matrix(d, "delta.conv_v.weight", V, s->conv_width, split_rows(), init_std, true);
+    b.qkv = product(d, "delta.q.weight", K, c->C, split_rows(), init_std(d));
+    (void)fused(d, "delta.k.weight", K, c->C, split_rows(), init_std(d));
+    (void)fused(d, "delta.v.weight", V, c->C, split_rows(), init_std(d));
+    b.gate = product(d, "delta.z.weight", V, c->C, split_rows(), init_std(d));
+    b.ba = matrix(d, "delta.b.weight", s->value_heads, c->C, split_rows(), init_std(d), false);
+    (void)matrix(d, "delta.a.weight", s->value_heads, c->C, split_rows(), init_std(d), true);
+    b.conv = matrix(d, "delta.conv_q.weight", K, s->conv_width, split_rows(), init_std(d), false);
+    (void)matrix(d, "delta.conv_k.weight", K, s->conv_width, split_rows(), init_std(d), true);
+    (void)matrix(d, "delta.conv_v.weight", V, s->conv_width, split_rows(), init_std(d), true);
     b.A_log = param(d, "delta.A_log", s->value_heads, 0, decay, HD_INIT_LOG_UNIFORM, 16, false);
     (void)param(d, "delta.dt_bias", s->value_heads, 0, decay, HD_INIT_ONES, 0, true);
     b.norm = param(d, "delta.norm.weight", s->value_width, 0, on_parts(), HD_INIT_ONES, 0, false);
-    b.out = product(d, "delta.out.weight", c->C, V, split_columns(s->value_width), residual_std(c));
+    b.out = product(d, "delta.out.weight", c->C, V, split_columns(s->value_width), residual_std(d));
     return b;
 }
 
@@ -596,12 +602,12 @@ static struct hd_mlp declare_mlp(struct declare *d, int64_t F)
     struct hd_mlp m = {0};
 
     if (c->family->gated) {
-        m.up = product(d, "gate.weight", F, c->C, split_rows(), init_std);
-        (void)fused(d, "up.weight", F, c->C, split_rows(), init_std);
+        m.up = product(d, "gate.weight", F, c->C, split_rows(), init_std(d));
+        (void)fused(d, "up.weight", F, c->C, split_rows(), init_std(d));
     } else {
-        m.up = product(d, "up.weight", F, c->C, split_rows(), init_std);
+        m.up = product(d, "up.weight", F, c->C, split_rows(), init_std(d));
     }
-    m.down = product(d, "down.weight", c->C, F, split_columns(ffn_grain(c, F)), residual_std(c));
+    m.down = product(d, "down.weight", c->C, F, split_columns(ffn_grain(c, F)), residual_std(d));
     if (c->family->gated) {
         m.up_bias = bias(d, c->mlp_bias, "gate.bias", F, split_rows(), false);
         (void)bias(d, c->mlp_bias, "up.bias", F, split_rows(), true);
@@ -641,7 +647,7 @@ static void declare_router_biases(struct declare *d, int64_t layer, struct hd_ex
     p->router_bias = p->select_bias = -1;
     if (c->family->router_bias)
         p->router_bias =
-            param(d, "router.bias", c->router.E, 0, logits, HD_INIT_NORMAL, init_std, false);
+            param(d, "router.bias", c->router.E, 0, logits, HD_INIT_NORMAL, init_std(d), false);
     if (c->family->select_bias)
         p->select_bias = param(d, "select_bias", c->router.E, 0, scores, HD_INIT_ZEROS, 0, false);
 }
@@ -654,15 +660,15 @@ static struct hd_expert_params declare_experts(struct declare *d, int64_t layer)
     struct shard router = on_parts();
 
     router.keep_fp32 = true; /* rounding must not change the router's choice */
-    p.router = matrix(d, "router.weight", E, c->C, router, init_std, false);
+    p.router = matrix(d, "router.weight", E, c->C, router, init_std(d), false);
     if (c->router.noisy) /* initialised to zeros: the noise starts at softplus(0) (Shazeer et al.
                             2017, app. A) */
         p.noise = param(d, "router_noise.weight", E, c->C, router, HD_INIT_ZEROS, 0, false);
     declare_router_biases(d, layer, &p);
-    p.gate = tensor(d, "gate.weight", in, of_experts(1, 0), HD_INIT_NORMAL, init_std, false);
-    p.up = tensor(d, "up.weight", in, of_experts(1, 0), HD_INIT_NORMAL, init_std, false);
+    p.gate = tensor(d, "gate.weight", in, of_experts(1, 0), HD_INIT_NORMAL, init_std(d), false);
+    p.up = tensor(d, "up.weight", in, of_experts(1, 0), HD_INIT_NORMAL, init_std(d), false);
     p.down = tensor(d, "down.weight", out, of_experts(2, ffn_grain(c, c->F)), HD_INIT_NORMAL,
-                    residual_std(c), false);
+                    residual_std(d), false);
     declare_expert_biases(d, &p);
     return p;
 }
@@ -681,7 +687,8 @@ static void declare_feed_forward(struct declare *d, int64_t number, struct hd_la
     }
     b->experts = declare_experts(&inner, number);
     if (c->F_shared && c->family->shared_gated)
-        b->shared_gate = matrix(&inner, "shared_gate.weight", 1, c->C, on_rows(d), init_std, false);
+        b->shared_gate =
+            matrix(&inner, "shared_gate.weight", 1, c->C, on_rows(d), init_std(d), false);
     if (c->F_shared) {
         inner = inside(&inner, "shared");
         b->mlp = declare_mlp(&inner, c->F_shared);
@@ -697,11 +704,11 @@ static void declare_embedding(struct declare *d, struct hd_model *m)
     table.table = positions.table = true;
     (void)snprintf(d->prefix, sizeof d->prefix, "embedding");
     m->unit_embedding = hd_registry_unit(d->registry, "embedding", "embedding");
-    m->embedding = matrix(d, "weight", c->V, c->C, table, init_std, false);
+    m->embedding = matrix(d, "weight", c->V, c->C, table, init_std(d), false);
     m->positions = -1;
     if (c->positions == HD_POSITIONS_LEARNED)
         m->positions = matrix(d, "positions", c->adapter.tokens + c->context, c->C, positions,
-                              init_std, false);
+                              init_std(d), false);
 }
 
 /* Names of the kinds of blocks, by hd_model_layer_kind; units of one kind are recorded once. */
@@ -758,7 +765,8 @@ static void declare_further(struct declare *d, struct hd_model *m)
         (void)snprintf(d->prefix, sizeof d->prefix, "mtp.%lld", (long long)i);
         f->embedding_norm = declare_norm(d, true, "embedding_norm");
         f->hidden_norm = declare_norm(d, true, "hidden_norm");
-        f->projection = matrix(d, "projection.weight", c->C, 2 * c->C, on_rows(d), init_std, false);
+        f->projection =
+            matrix(d, "projection.weight", c->C, 2 * c->C, on_rows(d), init_std(d), false);
         declare_layer(d, c->L + i, &f->block);
         f->head_norm = declare_norm(d, true, "head_norm");
     }
@@ -771,7 +779,7 @@ static int declare_score(struct declare *d)
     struct shard shard = on_rows(d);
 
     shard.head = shard.newly_initialized = true;
-    return matrix(d, "score.weight", 1, d->config->C, shard, init_std, false);
+    return matrix(d, "score.weight", 1, d->config->C, shard, init_std(d), false);
 }
 
 static void declare_head(struct declare *d, struct hd_model *m)
@@ -786,7 +794,8 @@ static void declare_head(struct declare *d, struct hd_model *m)
     if (c->reward)
         m->head = declare_score(d);
     else
-        m->head = c->tied ? m->embedding : matrix(d, "weight", c->V, c->C, shard, init_std, false);
+        m->head =
+            c->tied ? m->embedding : matrix(d, "weight", c->V, c->C, shard, init_std(d), false);
     declare_further(d, m);
 }
 

@@ -64,6 +64,9 @@ struct hd_model_config {
     double norm_eps;
     enum hd_norm_place place;            /* places of the norms in a block */
     struct hd_query_factor query_factor; /* factor of the queries by position; beta 0: none */
+    double init_std;                     /* standard deviation of initial weights; 0: 0.02 */
+    bool init_plain;                     /* true: that of projections into the residual stream is
+                                            not divided by sqrt(2 L) */
     bool tied;                           /* true: the head uses the embedding's weight */
     bool reward;                         /* true: the model is a reward model, whose head is one
                                           vector instead of a row per token of the vocabulary */

@@ -7,26 +7,45 @@
 
 static enum hd_status find_decay(const char *word, enum hd_lr_decay *ret_decay)
 {
-    static const char *const names[] = {"constant", "cosine", "linear", "wsd"};
+    static const char *const names[] = {"constant", "cosine", "linear", "wsd", "inverse_sqrt"};
 
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         if (strcmp(names[i], word) == 0) {
             *ret_decay = (enum hd_lr_decay)i;
             return HD_OK;
         }
+    return hd_err(
+        HD_INVALID,
+        "train.lr.decay: '%s' is unknown; use cosine, linear, wsd, constant or inverse_sqrt", word);
+}
+
+/* Sets the schedule's shape by its word; "" is linear. */
+static enum hd_status find_shape(const char *word, struct hd_lr_schedule *schedule)
+{
+    static const char *const names[] = {"linear", "cosine", "sqrt", "exponential"};
+
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (strcmp(names[i], *word ? word : names[0]) == 0) {
+            schedule->shape = (enum hd_lr_shape)i;
+            return HD_OK;
+        }
     return hd_err(HD_INVALID,
-                  "train.lr.decay: '%s' is unknown; use cosine, linear, wsd or constant", word);
+                  "train.lr.decay_shape: '%s' is unknown; use linear, cosine, sqrt or exponential",
+                  word);
 }
 
 enum hd_status hd_lr_schedule_from_job(const struct hd_job *job,
                                        struct hd_lr_schedule *ret_schedule)
 {
+    enum hd_status st;
+
     *ret_schedule = (struct hd_lr_schedule){.peak = job->lr_peak,
                                             .min = job->lr_min,
                                             .warmup_steps = job->lr_warmup_steps,
                                             .decay_steps = job->lr_decay_steps,
-                                            .total_steps = job->steps};
-    return find_decay(job->lr_decay, &ret_schedule->decay);
+                                            .total_steps = job->steps - job->lr_after};
+    st = find_decay(job->lr_decay, &ret_schedule->decay);
+    return st ? st : find_shape(job->lr_decay_shape, ret_schedule);
 }
 
 enum hd_status hd_lr_schedule_from_stage(const struct hd_data_stage *stage, int64_t steps,
@@ -39,6 +58,8 @@ enum hd_status hd_lr_schedule_from_stage(const struct hd_data_stage *stage, int6
                                .total_steps = steps};
     enum hd_status st = find_decay(stage->lr_decay, &s.decay);
 
+    if (!st)
+        st = find_shape(stage->lr_decay_shape, &s);
     if (!s.decay_steps && s.decay == HD_LR_WSD) /* as a job's: a tenth, or all after the warm-up */
         s.decay_steps =
             steps / 10 && steps / 10 < steps - s.warmup_steps ? steps / 10 : steps - s.warmup_steps;
@@ -60,17 +81,48 @@ static double decay_fraction(const struct hd_lr_schedule *s, int64_t step)
     return step - first >= length ? 1 : (double)(step - first) / (double)length;
 }
 
+/* Returns the part of peak - min that is left at x of the decay of WSD, in [0, 1]. */
+static double left_at(enum hd_lr_shape shape, double x)
+{
+    switch (shape) {
+    case HD_LR_SHAPE_COSINE:
+        return 0.5 * (1 + cos(3.14159265358979323846 * x));
+    case HD_LR_SHAPE_SQRT:
+        return 1 - sqrt(x);
+    case HD_LR_SHAPE_EXP:
+        return 2 * pow(0.5, x) - 1;
+    case HD_LR_SHAPE_LINEAR:
+        break;
+    }
+    return 1 - x;
+}
+
+static double inverse_sqrt(const struct hd_lr_schedule *s, int64_t step)
+{
+    const double warmup = s->warmup_steps > 1 ? (double)s->warmup_steps : 1;
+    const double rate = s->peak * sqrt(warmup / (double)step);
+
+    return rate > s->min ? rate : s->min;
+}
+
 double hd_lr_at(const struct hd_lr_schedule *s, int64_t step)
 {
+    if (step < 1) /* before the schedule */
+        return 0;
     if (step <= s->warmup_steps)
         return s->peak * (double)step / (double)s->warmup_steps;
     switch (s->decay) {
     case HD_LR_COSINE:
         return s->min + (s->peak - s->min) * 0.5 *
                             (1 + cos(3.14159265358979323846 * decay_fraction(s, step)));
-    case HD_LR_LINEAR:
     case HD_LR_WSD:
+        if (s->shape != HD_LR_SHAPE_LINEAR)
+            return s->min + (s->peak - s->min) * left_at(s->shape, decay_fraction(s, step));
+        /* fall through */
+    case HD_LR_LINEAR:
         return s->peak + (s->min - s->peak) * decay_fraction(s, step);
+    case HD_LR_INVERSE_SQRT:
+        return inverse_sqrt(s, step);
     case HD_LR_CONSTANT:
         break;
     }

@@ -23,10 +23,14 @@
 #include "job/job.h"
 #include "program/program.h"
 
-enum hd_lr_decay { HD_LR_CONSTANT, HD_LR_COSINE, HD_LR_LINEAR, HD_LR_WSD };
+enum hd_lr_decay { HD_LR_CONSTANT, HD_LR_COSINE, HD_LR_LINEAR, HD_LR_WSD, HD_LR_INVERSE_SQRT };
+
+/* Shape of the decay of WSD. */
+enum hd_lr_shape { HD_LR_SHAPE_LINEAR, HD_LR_SHAPE_COSINE, HD_LR_SHAPE_SQRT, HD_LR_SHAPE_EXP };
 
 struct hd_lr_schedule {
     enum hd_lr_decay decay;
+    enum hd_lr_shape shape; /* WSD only */
     double peak, min;
     int64_t warmup_steps; /* the rate rises linearly from 0 to the peak */
     int64_t decay_steps;  /* number of steps in which the rate falls: after the warm-up (cosine,
@@ -49,7 +53,10 @@ enum hd_status hd_lr_schedule_from_stage(const struct hd_data_stage *stage, int6
  *   constant   peak
  *   cosine     min + (peak - min) (1 + cos(pi x)) / 2
  *   linear     peak + (min - peak) x
- *   WSD        peak, then linear to min over the last d steps (Hu et al. 2024) */
+ *   1/sqrt     max(min, peak sqrt(max(w, 1) / step))
+ *   WSD        peak, then min + (peak - min) f(x) over the last d steps (Hu et al. 2024), with x
+ *              from 0 to 1 there and f(x) by shape: 1 - x, (1 + cos(pi x)) / 2, 1 - sqrt(x), or
+ *              2 x 0.5^x - 1. The linear one is computed as linear is. */
 double hd_lr_at(const struct hd_lr_schedule *schedule, int64_t step);
 
 /* Compiles the programs S, U and P for all trainable buckets that this rank holds, and sets

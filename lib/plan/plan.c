@@ -245,7 +245,9 @@ enum hd_status hd_plan_check_weights(const struct hd_job *spec)
         if (st == HD_NOT_FOUND || st == HD_CORRUPT || st == HD_LIMIT)
             st = HD_INVALID;
         if (st)
-            st = hd_err_prefix(st, own ? "model.from" : "train.init_from");
+            st = hd_err_prefix(st, *spec->continue_from ? "train.continue_from"
+                                   : own                ? "model.from"
+                                                        : "train.init_from");
     }
     hd_source_close(source);
     hd_arena_done(&arena);

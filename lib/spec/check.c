@@ -252,23 +252,39 @@ static enum hd_status check_data(const struct hd_job *job)
 
 static enum hd_status check_lr(const struct hd_job *job)
 {
+    const int64_t steps = job->steps - job->lr_after;
 
+    if (job->lr_after && !*job->continue_from)
+        return hd_err(HD_INVALID,
+                      "train.lr.after: the schedule begins later only in a run that goes on from "
+                      "another; remove it, or give train.continue_from");
+    if (steps < 1)
+        return hd_err(HD_INVALID,
+                      "train.lr.after: %lld leaves no step of train.steps = %lld to the schedule; "
+                      "lower it",
+                      (long long)job->lr_after, (long long)job->steps);
     if (job->lr_min > job->lr_peak)
         return hd_err(HD_INVALID, "train.lr.min: %.6g is above train.lr.peak = %.6g; lower it",
                       job->lr_min, job->lr_peak);
-    if (job->lr_warmup_steps > job->steps)
+    if (job->lr_warmup_steps > steps)
         return hd_err(HD_INVALID,
-                      "train.lr.warmup: %lld steps are more than train.steps = %lld; lower it",
-                      (long long)job->lr_warmup_steps, (long long)job->steps);
-    if (strcmp(job->lr_decay, "constant") == 0 && job->lr_decay_steps)
+                      "train.lr.warmup: %lld steps are more than train.steps%s = %lld; lower it",
+                      (long long)job->lr_warmup_steps, job->lr_after ? " - train.lr.after" : "",
+                      (long long)steps);
+    if (!spec_rate_has_decay_steps(job->lr_decay) && job->lr_decay_steps)
+        return hd_err(HD_INVALID, "train.lr.decay_steps: %s; remove the line",
+                      spec_rate_without_end(job->lr_decay));
+    if (strcmp(job->lr_decay, "wsd") != 0 && *job->lr_decay_shape &&
+        strcmp(job->lr_decay_shape, "linear") != 0)
         return hd_err(HD_INVALID,
-                      "train.lr.decay_steps: a constant rate has no decay; remove the line");
-    if (job->lr_decay_steps > job->steps - job->lr_warmup_steps)
+                      "train.lr.decay_shape: only the decay of wsd has a shape, and train.lr.decay "
+                      "is %s; remove the line, or set train.lr.decay: wsd",
+                      job->lr_decay);
+    if (job->lr_decay_steps > steps - job->lr_warmup_steps)
         return hd_err(HD_INVALID,
                       "train.lr.decay_steps: %lld steps do not fit after the warm-up; at most %lld "
                       "are left of train.steps",
-                      (long long)job->lr_decay_steps,
-                      (long long)(job->steps - job->lr_warmup_steps));
+                      (long long)job->lr_decay_steps, (long long)(steps - job->lr_warmup_steps));
     return HD_OK;
 }
 
@@ -415,6 +431,23 @@ static enum hd_status check_adapter(const struct hd_job *job)
     return HD_OK;
 }
 
+/* Refuses keys of new weights in a job that begins with others. */
+static enum hd_status check_init(const struct hd_job *job)
+{
+    struct hd_job defaults = {0};
+
+    if (!has_base(job))
+        return HD_OK;
+    for (size_t i = 0; i < hd_job_key_count; i++)
+        if (hd_text_starts(hd_job_keys[i].path, "model.init.") &&
+            differs(&hd_job_keys[i], job, &defaults))
+            return hd_err(HD_INVALID,
+                          "%s: no weight is new, they come from %s; remove it, or set "
+                          "train.init_from: none",
+                          hd_job_keys[i].path, job->init_from);
+    return HD_OK;
+}
+
 /* Refuses train.precision: fp8 with quantized weights, whose products are computed in bf16. */
 static enum hd_status check_weights(const struct hd_job *job)
 {
@@ -426,6 +459,31 @@ static enum hd_status check_weights(const struct hd_job *job)
                   job->model_weights);
 }
 
+/* Checks what train.continue_from cannot be used with. */
+static enum hd_status check_continued(const struct hd_job *job)
+{
+    if (!*job->continue_from)
+        return HD_OK;
+    if (job->continue_from[0] != '/')
+        return hd_err(HD_INVALID, "train.continue_from: is not an absolute path");
+    if (strcmp(job->init_from, job->continue_from) != 0)
+        return hd_err(HD_INVALID, "train.init_from: the weights come from train.continue_from; "
+                                  "remove one of the two");
+    if (*job->adapter_from)
+        return hd_err(HD_INVALID, "train.adapter.from: the adapter comes from train.continue_from; "
+                                  "remove one of the two");
+    if (job->epochs > 0)
+        return hd_err(HD_INVALID,
+                      "train.epochs: a run that goes on counts its steps from the first of the run "
+                      "before; give train.steps, or begin with train.init_from");
+    if (strcmp(job->objective, "dpo") == 0)
+        return hd_err(HD_INVALID,
+                      "train.continue_from: the reference of dpo is the weights that a run begins "
+                      "with, and this one has begun; resume that job, or begin with "
+                      "train.init_from");
+    return HD_OK;
+}
+
 static enum hd_status check_train(const struct hd_job *job)
 {
     enum hd_status st = check_profile(job);
@@ -434,13 +492,18 @@ static enum hd_status check_train(const struct hd_job *job)
         return st;
     if (*job->init_from && job->init_from[0] != '/' && strcmp(job->init_from, SPEC_INIT_NONE) != 0)
         return hd_err(HD_INVALID, "train.init_from: is not an absolute path");
-    st = check_reduce(job);
+    if (!st)
+        st = check_continued(job);
+    if (!st)
+        st = check_reduce(job);
     if (!st)
         st = check_loss_scale(job);
     if (!st)
         st = check_fp8(job);
     if (!st)
         st = check_adapter(job);
+    if (!st)
+        st = check_init(job);
     if (!st)
         st = check_weights(job);
     if (!st)

@@ -101,25 +101,45 @@ static enum hd_status join_sources(struct spec_reader *r, struct stage_list *lis
 
 /* ---- the learning rate ---- */
 
-static enum hd_status read_decay(struct spec_reader *r, const struct yaml_node *node,
-                                 struct hd_data_stage *stage)
+/* Reads a word that the key `path` of a job may have. words: the same ones, for messages. */
+static enum hd_status read_one_of(struct spec_reader *r, const struct yaml_node *node,
+                                  const char *path, const char *const *words, size_t count,
+                                  char ret_word[16])
 {
-    static const char *const words[] = {"cosine", "linear", "wsd", "constant"};
     enum hd_status st = spec_need_scalar(r, node, "a word");
     double unused;
 
     if (st)
         return st;
-    if (!hd_job_word_value(hd_job_find_key("train.lr.decay"), node->text, &unused))
-        return spec_unknown_word(r->path, node->text, words, sizeof words / sizeof words[0]);
-    (void)snprintf(stage->lr_decay, sizeof stage->lr_decay, "%s", node->text);
+    if (!hd_job_word_value(hd_job_find_key(path), node->text, &unused))
+        return spec_unknown_word(r->path, node->text, words, count);
+    (void)snprintf(ret_word, 16, "%s", node->text);
     return HD_OK;
+}
+
+static enum hd_status read_decay(struct spec_reader *r, const struct yaml_node *node,
+                                 struct hd_data_stage *stage)
+{
+    static const char *const words[] = {"cosine", "linear", "wsd", "constant", "inverse_sqrt"};
+
+    return read_one_of(r, node, "train.lr.decay", words, sizeof words / sizeof words[0],
+                       stage->lr_decay);
+}
+
+static enum hd_status read_shape(struct spec_reader *r, const struct yaml_node *node,
+                                 struct hd_data_stage *stage)
+{
+    static const char *const words[] = {"linear", "cosine", "sqrt", "exponential"};
+
+    return read_one_of(r, node, "train.lr.decay_shape", words, sizeof words / sizeof words[0],
+                       stage->lr_decay_shape);
 }
 
 static enum hd_status read_schedule_key(struct spec_reader *r, const struct yaml_node *node,
                                         struct hd_data_stage *stage)
 {
-    static const char *const names[] = {"peak", "warmup", "decay", "decay_steps", "min"};
+    static const char *const names[] = {"peak",        "warmup",      "decay",
+                                        "decay_shape", "decay_steps", "min"};
     const struct hd_key *peak = hd_job_find_key("train.lr.peak"),
                         *steps = hd_job_find_key("train.lr.warmup"),
                         *min = hd_job_find_key("train.lr.min");
@@ -130,6 +150,8 @@ static enum hd_status read_schedule_key(struct spec_reader *r, const struct yaml
         return spec_read_int(r, steps, node, &stage->lr_warmup_steps);
     if (strcmp(node->key, "decay") == 0)
         return read_decay(r, node, stage);
+    if (strcmp(node->key, "decay_shape") == 0)
+        return read_shape(r, node, stage);
     if (strcmp(node->key, "decay_steps") == 0)
         return spec_read_int(r, steps, node, &stage->lr_decay_steps);
     if (strcmp(node->key, "min") == 0)

@@ -150,12 +150,14 @@ static void fill_documents(struct hd_job *job)
 
 static void fill_lr(struct hd_job *job)
 {
-    const int64_t steps = job->steps;
+    const int64_t steps = job->steps - job->lr_after;
     const int64_t after_warmup = steps > job->lr_warmup_steps ? steps - job->lr_warmup_steps : 0;
 
     if (!*job->lr_decay)
         set_word(job->lr_decay, "cosine");
-    if (job->lr_decay_steps || strcmp(job->lr_decay, "constant") == 0)
+    if (!*job->lr_decay_shape)
+        set_word(job->lr_decay_shape, "linear");
+    if (job->lr_decay_steps || !spec_rate_has_decay_steps(job->lr_decay))
         return;
     job->lr_decay_steps = after_warmup; /* the decay ends with the last step */
     if (strcmp(job->lr_decay, "wsd") == 0 && steps / 10 < after_warmup)
@@ -172,6 +174,10 @@ void spec_fill_zero(struct hd_job *job)
     fill_model(job);
     fill_lr(job);
     spec_fill_order(job);
+    if (job->init_std == 0)
+        job->init_std = 0.02;
+    if (!*job->init_residual)
+        set_word(job->init_residual, "scaled");
     if (job->beta2 == 0)
         job->beta2 = 0.95;
     if (job->adam_eps == 0)
@@ -193,8 +199,9 @@ static bool absent(struct spec_draft *draft, const char *path)
  * the learning rate's decay. */
 static int64_t default_warmup(const struct hd_job *job)
 {
-    const int64_t steps = job->steps / 20 < 2000 ? job->steps / 20 : 2000;
-    const int64_t left = job->steps - job->lr_decay_steps;
+    const int64_t all = job->steps - job->lr_after;
+    const int64_t steps = all / 20 < 2000 ? all / 20 : 2000;
+    const int64_t left = all - job->lr_decay_steps;
 
     return left < 0 ? 0 : left < steps ? left : steps;
 }

@@ -336,10 +336,19 @@ static enum hd_status take_weights(struct spec_draft *draft, const char *key, co
 enum hd_status spec_read_from(struct spec_draft *draft, const char *folder)
 {
     struct hd_job *job = draft->job;
-    const char *key = *job->init_from ? "train.init_from" : "model.from";
+    const char *key = *job->continue_from ? "train.continue_from"
+                      : *job->init_from   ? "train.init_from"
+                                          : "model.from";
     char written[HD_JOB_PATH_MAX];
-    enum hd_status st = *job->adapter_from ? take_adapter(draft, folder) : HD_OK;
+    enum hd_status st = HD_OK;
 
+    if (*job->continue_from) {
+        st = spec_make_absolute(job->continue_from, "train.continue_from", folder);
+        if (!st)
+            st = spec_take_continued(job);
+    }
+    if (!st && *job->adapter_from)
+        st = take_adapter(draft, folder);
     if (!st && *job->from_dir) { /* after the adapter is read, since the context depends on it */
         memcpy(written, job->from_dir, sizeof written);
         st = spec_make_absolute(job->from_dir, "model.from", folder);

@@ -72,6 +72,8 @@ static void add_rate(struct hd_json_writer *w, const struct hd_data_stage *stage
     hd_json_add_string(w, "decay", stage->lr_decay);
     if (stage->lr_decay_steps)
         hd_json_add_int64(w, "decay_steps", stage->lr_decay_steps);
+    if (*stage->lr_decay_shape && strcmp(stage->lr_decay_shape, "linear") != 0)
+        hd_json_add_string(w, "decay_shape", stage->lr_decay_shape);
     hd_json_add_real(w, "min", stage->lr_min);
     hd_json_end(w, '}');
 }

@@ -132,6 +132,8 @@ enum hd_status spec_locate_names(struct spec_reader *r)
     if (!st)
         st = locate_folder(r, "train.init_from", job->init_from);
     if (!st)
+        st = locate_folder(r, "train.continue_from", job->continue_from);
+    if (!st)
         st = locate_folder(r, "train.adapter.from", job->adapter_from);
     if (!st)
         st = locate_files(r, true);

@@ -543,6 +543,8 @@ static enum hd_status read_spec(struct spec_reader *r, const struct hd_spec_sour
     st = spec_fill_data_stages(job);
     if (!st)
         st = spec_check_draft(job, mistakes_of(r));
+    if (!st && !r->mistakes.count)
+        st = spec_check_continued(job);
     if (!st && r->mistakes.count)
         return tell_mistakes(r);
     if (!st && source->missing_data && source->missing_data->len_bytes) {

@@ -16,6 +16,7 @@
  *     files.c           paths and patterns
  *     names.c           names of the hub, hf://
  *     from.c            reads model.from and train.init_from
+ *     continued.c       reads train.continue_from
  *     conversations.c   data.format and data.template
  *     objective.c       settings that train.objective refuses
  *     message.c         struct hd_job <-> JobSpec
@@ -28,6 +29,8 @@
  */
 #ifndef HD_SPEC_SPEC_INTERNAL_H
 #define HD_SPEC_SPEC_INTERNAL_H
+
+#include <string.h>
 
 #include <stdbool.h>
 
@@ -331,6 +334,24 @@ enum hd_status spec_locate_names(struct spec_reader *r);
 /* Returns what to add to the message about a path that does not exist: that a name ORG/NAME of the
  * hub is written with hf://; "" for a text that is no such name. */
 const char *spec_explain_name(const char *text, bool is_data, char ret_text[SPEC_PATH_TEXT_MAX]);
+
+/* Sets train.continue_from, an absolute path, to the newest checkpoint of the folder that it names,
+ * and train.init_from to the same. */
+enum hd_status spec_take_continued(struct hd_job *job);
+/* Checks a complete job against the checkpoint that it goes on from. */
+enum hd_status spec_check_continued(const struct hd_job *job);
+
+/* Returns whether a decay (a word of train.lr.decay) takes a number of steps. */
+static inline bool spec_rate_has_decay_steps(const char *decay)
+{
+    return strcmp(decay, "constant") != 0 && strcmp(decay, "inverse_sqrt") != 0;
+}
+/* Returns the reason why another one does not. */
+static inline const char *spec_rate_without_end(const char *decay)
+{
+    return strcmp(decay, "constant") == 0 ? "a constant rate has no decay"
+                                          : "the decay of inverse_sqrt has no end";
+}
 
 #define SPEC_INIT_NONE "none" /* train.init_from: random weights even if model.from is given */
 

@@ -88,10 +88,15 @@ static enum hd_status check_rate(const struct hd_data_stage *s, int64_t index, i
             "data.stages[%lld].lr.warmup: %lld steps are more than the %lld of the stage; "
             "lower it",
             (long long)index, (long long)s->lr_warmup_steps, (long long)steps);
-    if (strcmp(s->lr_decay, "constant") == 0 && s->lr_decay_steps)
+    if (!spec_rate_has_decay_steps(s->lr_decay) && s->lr_decay_steps)
+        return hd_err(HD_INVALID, "data.stages[%lld].lr.decay_steps: %s; remove it",
+                      (long long)index, spec_rate_without_end(s->lr_decay));
+    if (strcmp(s->lr_decay, "wsd") != 0 && *s->lr_decay_shape &&
+        strcmp(s->lr_decay_shape, "linear") != 0)
         return hd_err(HD_INVALID,
-                      "data.stages[%lld].lr.decay_steps: a constant rate has no decay; remove it",
-                      (long long)index);
+                      "data.stages[%lld].lr.decay_shape: only the decay of wsd has a shape, and "
+                      "decay is %s; remove it, or set decay: wsd",
+                      (long long)index, s->lr_decay);
     if (s->lr_decay_steps > left)
         return hd_err(HD_INVALID,
                       "data.stages[%lld].lr.decay_steps: %lld steps do not fit after the warm-up; "

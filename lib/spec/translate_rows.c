@@ -38,10 +38,11 @@
         tools, names, path, HOW_CALL, NULL, note, call \
     }
 
-#define DECAYS                                                                               \
-    "cosine=cosine linear=linear constant=constant constant_with_warmup=constant "           \
-    "cosine_with_min_lr=cosine warmup_stable_decay=wsd WSD=wsd cosine_with_restarts=cosine " \
-    "inverse_sqrt=cosine polynomial=linear rex=linear one_cycle=cosine"
+#define DECAYS                                                                                 \
+    "cosine=cosine linear=linear constant=constant constant_with_warmup=constant "             \
+    "cosine_with_min_lr=cosine warmup_stable_decay=wsd WSD=wsd cosine_with_restarts=cosine "   \
+    "inverse_sqrt=inverse_sqrt inverse-square-root=inverse_sqrt polynomial=linear rex=linear " \
+    "one_cycle=cosine"
 
 const struct spec_row spec_rows[] = {
     /* ---- the model ---- */
@@ -114,7 +115,7 @@ const struct spec_row spec_rows[] = {
          "disable_bias_linear add_qkv_bias qk_layernorm apply_layernorm_1p "
          "use_rotary_position_embeddings squared_relu no_bias_gelu_fusion openai_gelu",
          "model.family says it"),
-    LACK(TOOL_MEGATRON, "init_method_std", "new weights have a standard deviation of 0.02"),
+    COPY(TOOL_MEGATRON, "init_method_std", "model.init.std", NULL),
     COPY(TOOL_MEGATRON, "num_experts", "model.experts", NULL),
     COPY(TOOL_MEGATRON, "moe_router_topk", "model.experts_per_token", NULL),
     COPY(TOOL_MEGATRON, "moe_aux_loss_coeff", "model.router.balance", NULL),
@@ -232,7 +233,8 @@ const struct spec_row spec_rows[] = {
     WORDS(TOOLS_HF, "lr_scheduler_type", "train.lr.decay", DECAYS, NULL),
     WORDS(TOOL_MEGATRON, "lr_decay_style", "train.lr.decay", DECAYS, NULL),
     COPY(TOOL_MEGATRON, "lr_decay_iters lr_wsd_decay_iters", "train.lr.decay_steps", NULL),
-    DROP(TOOL_MEGATRON, "lr_wsd_decay_style", "the decay of wsd is linear"),
+    WORDS(TOOL_MEGATRON, "lr_wsd_decay_style", "train.lr.decay_shape",
+          "linear=linear cosine=cosine minus_sqrt=sqrt exponential=exponential", NULL),
     COPY(TOOL_MEGATRON, "min_lr", "train.lr.min", NULL),
     CALL(TOOL_AXOLOTL, "cosine_min_lr_ratio", "train.lr.min", CALL_MIN_RATIO, NULL),
     LACK(TOOL_AXOLOTL, "cosine_constant_lr_ratio lr_groups embedding_lr embedding_lr_scale",

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "train/continued.h"
 #include "train/encoded.h"
 #include "train/norms.h"
 #include "train/offload.h"
@@ -288,13 +289,13 @@ static enum hd_status check_source(const struct hd_registry *r, const struct hd_
     return HD_OK;
 }
 
-/* Reads weights from the checkpoint and its base, and moments from the checkpoint. A parameter that
+/* Reads weights from the checkpoint and its base (NULL: where the checkpoint's job had it), and
+ * moments from the checkpoint. A parameter that
  * was frozen then and trains now has no moments in the checkpoint: they begin at 0. */
-static enum hd_status read_state(struct hd_trainer *t, struct hd_ckpt *ckpt,
+static enum hd_status read_state(struct hd_trainer *t, struct hd_ckpt *ckpt, const char *base,
                                  const struct hd_job *then)
 {
-    const struct hd_source_dirs dirs = {.dir = hd_ckpt_dir(ckpt),
-                                        .base = t->rank_program.job.init_from};
+    const struct hd_source_dirs dirs = {.dir = hd_ckpt_dir(ckpt), .base = base};
     struct hd_source *source = NULL;
     const struct hd_registry *r = &t->rank_program.registry;
     char text[HD_JOB_PATH_MAX];
@@ -437,11 +438,41 @@ static enum hd_status read_counters(struct hd_trainer *t, const struct hd_ckpt *
     return HD_OK;
 }
 
+/* Reads the whole state from an open checkpoint. base: as in read_state. `arena` gets the job of the
+ * run that wrote it, *ret_then. */
+static enum hd_status read_all(struct hd_trainer *t, struct hd_ckpt *ckpt, const char *base,
+                               struct hd_arena *arena, struct hd_job **ret_then,
+                               struct hd_text *ret_note)
+{
+    struct hd_job *then = NULL;
+    enum hd_status st = verify_on_first_rank(t, hd_ckpt_dir(ckpt));
+
+    if (!st)
+        st = read_counters(t, ckpt);
+    t->tokens_seen = hd_ckpt_get_manifest(ckpt)->tokens_seen;
+    t->val_step = t->lowest_step = -1;
+    t->lowest_val_loss = hd_ckpt_get_manifest(ckpt)->has_lowest_val_loss
+                             ? hd_ckpt_get_manifest(ckpt)->lowest_val_loss
+                             : NAN;
+    if (!st)
+        st = read_job_then(ckpt, arena, &then);
+    if (!st)
+        st = read_state(t, ckpt, base, then);
+    if (!st)
+        st = read_buffers(t, ckpt);
+    if (!st)
+        st = refresh_copies(t);
+    if (!st)
+        compare_facts(t, ckpt, then, ret_note);
+    *ret_then = then;
+    return st;
+}
+
 enum hd_status hd_trainer_load(struct hd_trainer *t, const char *dir, const char *expected_hash,
                                struct hd_text *ret_note)
 {
     struct hd_ckpt *ckpt = NULL;
-    struct hd_job *then = NULL;
+    struct hd_job *then;
     struct hd_arena arena;
     char hash[17];
     enum hd_status st = hd_ckpt_open(dir, &ckpt);
@@ -454,24 +485,7 @@ enum hd_status hd_trainer_load(struct hd_trainer *t, const char *dir, const char
         st = hd_err(HD_CORRUPT, "%s: the manifest's hash is %s, but the attempt expects %s", dir,
                     hash, expected_hash);
     if (!st)
-        st = verify_on_first_rank(t, dir);
-    if (!st)
-        st = read_counters(t, ckpt);
-    t->tokens_seen = hd_ckpt_get_manifest(ckpt)->tokens_seen;
-    t->val_step = t->lowest_step = -1;
-    t->lowest_val_loss = hd_ckpt_get_manifest(ckpt)->has_lowest_val_loss
-                             ? hd_ckpt_get_manifest(ckpt)->lowest_val_loss
-                             : NAN;
-    if (!st)
-        st = read_job_then(ckpt, &arena, &then);
-    if (!st)
-        st = read_state(t, ckpt, then);
-    if (!st)
-        st = read_buffers(t, ckpt);
-    if (!st)
-        st = refresh_copies(t);
-    if (!st)
-        compare_facts(t, ckpt, then, ret_note);
+        st = read_all(t, ckpt, t->rank_program.job.init_from, &arena, &then, ret_note);
     hd_arena_done(&arena);
     hd_ckpt_close(ckpt);
     return st;
@@ -486,6 +500,34 @@ enum hd_status hd_trainer_go_back(struct hd_trainer *t, const char *dir, const c
         return st;
     t->data_skipped = next_batch - t->steps_done;
     return HD_OK;
+}
+
+/* ---- going on from another run ---- */
+
+enum hd_status hd_trainer_continue(struct hd_trainer *t, struct hd_text *ret_said,
+                                   struct hd_text *ret_note)
+{
+    const struct hd_job *job = &t->rank_program.job;
+    struct hd_ckpt *ckpt = NULL;
+    struct hd_job *then = NULL;
+    struct hd_arena arena;
+    enum hd_status st = hd_source_check_identity(job->continue_from, job->init_identity);
+
+    hd_arena_init(&arena, 0);
+    if (!st)
+        st = hd_ckpt_open(job->continue_from, &ckpt);
+    if (!st)
+        st = read_all(t, ckpt, NULL, &arena, &then, ret_note);
+    if (!st && t->steps_done >= job->steps)
+        st = hd_err(HD_INVALID, "%s has taken %lld steps; train.steps is %lld", job->continue_from,
+                    (long long)t->steps_done, (long long)job->steps);
+    if (!st && hd_continued_skip(then, job, t->steps_done, &t->data_skipped, ret_said))
+        hd_guard_init(job, &t->guard);
+    t->lowest_val_loss = NAN; /* the best checkpoint is one of this job */
+    hd_arena_done(&arena);
+    hd_ckpt_close(ckpt);
+    /* a damaged input is the job's fault: a restart would find the same damage */
+    return st ? hd_err_prefix(st == HD_CORRUPT ? HD_INVALID : st, "train.continue_from") : HD_OK;
 }
 
 /* ---- initial weights ---- */

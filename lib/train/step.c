@@ -105,7 +105,7 @@ static double rate_at(const struct hd_trainer *t, int64_t step)
     const int64_t k = d->stage_count ? hd_data_stage_at(d->stages, d->stage_count, step) : 0;
 
     if (!d->stage_count || !d->stages[k].has_lr)
-        return hd_lr_at(&t->schedule, step);
+        return hd_lr_at(&t->schedule, step - t->rank_program.job.lr_after);
     return hd_lr_at(&t->stage_schedules[k], step - hd_data_stage_begin(d->stages, k));
 }
 

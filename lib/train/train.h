@@ -97,6 +97,14 @@ struct hd_runner *hd_trainer_runner(struct hd_trainer *trainer); /* runner, for 
  * changed since submission; moments are zero. */
 enum hd_status hd_trainer_init(struct hd_trainer *trainer);
 
+/* Sets the state of the run from whose checkpoint the job goes on (train.continue_from): weights,
+ * moments and counters, as hd_trainer_load. If the data are the ones of that run, the job reads on
+ * behind what it has read; other data are read from their first sample, and the guard forgets.
+ * ret_said gets a sentence about that, ret_note what hd_trainer_load notes. HD_INVALID: the
+ * checkpoint is damaged, or is not the one of the submission. */
+enum hd_status hd_trainer_continue(struct hd_trainer *trainer, struct hd_text *ret_said,
+                                   struct hd_text *ret_note);
+
 /* Watch over the computation of the log-probabilities of DPO's reference model (train.objective:
  * dpo; reference.c). The reference model has the weights with which the run begins. */
 struct hd_reference_watch {
@@ -202,7 +210,8 @@ int64_t hd_trainer_steps_done(const struct hd_trainer *trainer);
 /* Returns the number, from 1, of the stage of the data that the next step begins; 0: it begins none,
  * or the job has no stages. */
 int64_t hd_trainer_begins_stage(const struct hd_trainer *trainer);
-/* Returns the number of batches skipped by hd_trainer_go_back since the run began. */
+/* Returns the number of batches skipped by hd_trainer_go_back since the run began, plus the offset
+ * of hd_trainer_continue, which may be below 0. */
 int64_t hd_trainer_data_skipped(const struct hd_trainer *trainer);
 struct hd_guard *hd_trainer_guard(struct hd_trainer *trainer); /* guard, for tests */
 /* Loads an earlier checkpoint of this run, as hd_trainer_load, and skips the data since then: the

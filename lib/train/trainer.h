@@ -75,7 +75,8 @@ struct hd_trainer {
     int64_t tokens_seen; /* tokens in all steps done, without padding */
     struct hd_loss_scale scale;
     struct hd_guard guard;
-    /* batches skipped by hd_trainer_go_back: step n trains on batch n + data_skipped */
+    /* batches skipped by hd_trainer_go_back: step n trains on batch n + data_skipped; below 0: the
+     * run goes on from another (hd_trainer_continue) with other data */
     int64_t data_skipped;
 
     /* Timing of the last step, which this rank sends with the next one, and the reports that all

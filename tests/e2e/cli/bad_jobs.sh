@@ -87,6 +87,15 @@ change 's/^(train: .*)}$/\1, init_from: step}/'
 check a_checkpoint_is_made heddle local "$good" --set train.steps=1 --set model.hidden=32
 ln -s "$(find "$work/heddle-runs" -type d -name 'step-*')" "$work/step"
 same a_checkpoint_of_another_shape 4 "train.init_from: $work/step: weight embedding.weight has the shape [256, 32], the model needs [256, 64]"
+change 's/^(train: .*)}$/\1, continue_from: step}/'
+same nor_does_a_run_go_on_from_it 4 "train.continue_from: $work/step: weight embedding.weight has the shape [256, 32], the model needs [256, 64]"
+change 's/^(train: .*)}$/\1, continue_from: heddle-runs}/'
+same a_folder_without_checkpoints 4 "train.continue_from: $work/heddle-runs is no checkpoint (step-N) and has none; give a checkpoint, or the folder of a run or attempt that has written one"
+ln -s "$(find "$work/heddle-runs" -mindepth 1 -maxdepth 1 -type d)" "$work/run"
+change 's/steps: 30/steps: 1/; s/^(train: .*)}$/\1, continue_from: run}/'
+same steps_that_the_run_has_taken 4 "train.steps: the run of train.continue_from has taken 1, and its steps count; give more than that"
+change 's/^(train: .*)}$/\1, continue_from: step, init_from: run}/'
+same weights_from_two_places 4 "train.init_from: the weights come from train.continue_from; remove one of the two"
 check_equal nothing_else_was_started 1 "$(find "$work/heddle-runs" -mindepth 1 -maxdepth 1 -type d | wc -l)"
 
 head -c 300000 /dev/zero | tr '\0' ' ' >"$work/bad.yaml"

@@ -23,6 +23,11 @@ check which_a_terminal_shows_too heddle plot "$run"
 check_equal with_its_steps 1 "$(grep -c ': 30 steps, loss ' "$work/check.out")"
 check the_model_writes heddle generate "$run" --prompt 'The ' --max-tokens 8 --greedy
 
+# a new job goes on from the run's newest checkpoint: steps 31 and 32, of half the batch
+heddle local "$file" --set train.continue_from="$run" --set train.steps=32 --set train.global_batch=4 \
+    --state-dir "$work/on" -o jsonl >"$work/on.jsonl" 2>"$work/on.err"
+check_equal a_new_job_goes_on_from_it '0 31 32' "$? $(sed -n 's/^{"type":"step".*"step":\([0-9]*\),.*/\1/p' "$work/on.jsonl" | xargs)"
+
 # distances in place of positions, and a share dropped: it trains and writes, and no transformers model is like it.
 # That its output has no reader any more is no reason to stop
 heddle local "$file" --set model.positions=alibi --set train.dropout=0.1 --state-dir "$work/alibi" -o jsonl \

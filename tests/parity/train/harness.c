@@ -166,6 +166,7 @@ struct hd_job harness_job(const struct harness *h, const char *family, int dp)
     word(j.documents, "joined");
     word(j.data_format, "auto");
     word(j.data_loss, "answers");
+    word(j.bad_rows, "error");
     word(j.too_long, "error");
     word(j.objective, "next_token");
     word(j.preference_loss, "sigmoid");

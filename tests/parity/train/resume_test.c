@@ -46,7 +46,10 @@ static enum hd_status begin(struct hd_trainer *t, struct channel *w, int rank)
 
     if (!w->from)
         return hd_trainer_init(t);
-    st = hd_trainer_load(t, w->saved.path, w->expected ? w->expected : w->saved.hash, &note);
+    if (hd_trainer_rank_program(t)->job.continue_from[0])
+        st = hd_trainer_continue(t, &note, &note);
+    else
+        st = hd_trainer_load(t, w->saved.path, w->expected ? w->expected : w->saved.hash, &note);
     if (!st && rank == 0 && note.len_bytes)
         (void)snprintf(w->note, sizeof w->note, "%s", note.data);
     hd_text_free(&note);
@@ -193,7 +196,65 @@ static void a_resumed_run_is_the_undisturbed_run_bit_for_bit(void **state)
     resume_case("llama", "fp16", 2, 0, 0);
 }
 
-/* Saving is no part of the mathematics. */
+/* Makes the job go on from a checkpoint, as lib/spec does. */
+static void continue_from(struct hd_job *job, const struct hd_saved *saved)
+{
+    (void)snprintf(job->continue_from, sizeof job->continue_from, "%s", saved->path);
+    (void)snprintf(job->init_from, sizeof job->init_from, "%s", saved->path);
+    (void)snprintf(job->init_identity, sizeof job->init_identity, "%s", saved->hash);
+}
+
+/* Goal: a new job that goes on from a checkpoint is the undisturbed run, bit for bit, while data,
+ * batch and schedule are the same; a batch of other size reads on behind what was read; other data
+ * begin at their first sample. Method: 6 steps of 8 sequences read 48, with which the 13th batch of
+ * 4 begins, and so at step 7 the fourth of 16. The other data are the same file in its own order. */
+static void a_new_job_goes_on_from_a_checkpoint_bit_for_bit(void **state)
+{
+    struct channel straight = {.to = STEPS}, first = {.to = HALF, .save_at = HALF}, second, other;
+    struct harness h;
+    struct hd_job job, next;
+
+    harness_setup(&h, 20000);
+    job = resume_job(&h, "llama", "bf16");
+    run_way(job, 2, &straight);
+    run_way(job, 2, &first);
+    next = job;
+    continue_from(&next, &first.saved);
+    next.attempt = 2; /* a folder of its own for what it saves */
+    second = (struct channel){.from = HALF, .to = STEPS, .save_at = 9, .saved = first.saved};
+    run_way(next, 2, &second);
+    assert_string_equal(second.note, "reads on in its data behind 48 sequences");
+    assert_true(second.loaded_hash[0] == first.saved_hash);
+    assert_true(second.hash[0] == straight.hash[0]);
+    for (int s = HALF + 1; s <= STEPS; s++)
+        assert_true(second.loss[s] == straight.loss[s] && second.lr[s] == straight.lr[s]);
+
+    next.global_batch = 4;
+    next.lr_after = HALF; /* the warm-up of 2 steps begins anew */
+    other = (struct channel){.from = HALF, .to = STEPS, .saved = first.saved};
+    run_way(next, 2, &other);
+    assert_string_equal(other.note, "reads on in its data behind 48 sequences");
+    assert_true(other.loss[HALF + 1] != straight.loss[HALF + 1]); /* of half as many sequences */
+    assert_true(fabs(other.lr[HALF + 1] - 1.5e-3) < 1e-9);
+
+    next = job;
+    continue_from(&next, &first.saved);
+    (void)strcpy(next.order, "sequential");
+    other = (struct channel){.from = HALF, .to = STEPS, .saved = first.saved};
+    run_way(next, 2, &other);
+    assert_string_equal(other.note, "begins with other data at their first sequence");
+    job.steps = HALF;
+    continue_from(&job, &first.saved);
+    other = (struct channel){.from = HALF, .saved = first.saved};
+    try_way(job, 1, &other);
+    assert_int_equal(other.refused[0], HD_INVALID);
+    assert_non_null(strstr(other.story[0], "has taken 6 steps; train.steps is 6"));
+    (void)strcpy(job.init_identity, "0123456789abcdef");
+    try_way(job, 1, &other);
+    assert_int_equal(other.refused[0], HD_INVALID);
+    harness_teardown(&h);
+}
+
 /* Goal: a run in stages resumes exactly in any stage and at a border. Method: the corpus for six
  * steps, then a mixture with another text under a schedule of its own; resumed in the first stage,
  * at the border, and in the second. The first stage is a run without stages; the second falls from
@@ -236,6 +297,7 @@ static void a_run_in_stages_resumes_in_any_stage_and_at_their_border(void **stat
     harness_teardown(&h);
 }
 
+/* Saving is no part of the mathematics. */
 static void saving_changes_nothing(void **state)
 {
     struct harness h;

@@ -1,4 +1,5 @@
 /* The passes over whole models: what each promises, looked at from outside. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -387,6 +388,42 @@ static void a_share_starts_as_a_slice_of_the_whole(void **state)
                 assert_true(share[i] == whole[row * columns + column]);
             }
         }
+        hd_arena_done(&arena);
+    }
+}
+
+/* Returns the standard deviation of the initial values of a parameter. */
+static double std_of(const struct hd_registry *r, const char *name)
+{
+    for (int i = 0; i < r->param_count; i++)
+        if (strcmp(r->params[i].name, name) == 0)
+            return r->params[i].init_std;
+    fail_msg("no parameter %s", name);
+    return 0;
+}
+
+/* Projections into the residual stream: 0.02 / sqrt(2 L) by default, with L = 3; plain, as wide as
+ * all others. */
+static void new_weights_are_as_wide_as_the_job_says(void **state)
+{
+    struct wish w = llama();
+    struct hd_model_config c = config_of(&w);
+
+    for (int i = 0; i < 3; i++) {
+        const double std = i ? 0.006 : 0.02, residual = i == 2 ? std : std / sqrt(6);
+        struct hd_registry r;
+        struct hd_model model;
+        struct hd_arena arena;
+
+        c.init_std = i ? std : 0;
+        c.init_plain = i == 2;
+        hd_arena_init(&arena, 0);
+        hd_registry_init(&r, &arena, NULL, 0);
+        assert_int_equal(hd_model_declare(&c, &r, &arena, &model), HD_OK);
+        assert_true(std_of(&r, "embedding.weight") == std);
+        assert_true(std_of(&r, "blocks.1.attention.k.weight") == std);
+        assert_true(std_of(&r, "blocks.1.attention.out.weight") == residual);
+        assert_true(std_of(&r, "blocks.1.mlp.down.weight") == residual);
         hd_arena_done(&arena);
     }
 }

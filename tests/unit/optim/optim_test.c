@@ -59,6 +59,48 @@ static void linear_and_wsd_fall_where_they_say(void **state)
     near(hd_lr_at(&wsd, 100), 0.5);
 }
 
+/* At x = 1/4 of the decay from 1 to 0.2 over 40 steps: cos(pi/4) = sqrt(1/2); sqrt(1/4) = 1/2;
+ * 2 x 0.5^(1/4) - 1. Each shape begins at the peak and ends at the minimum, and stays there. */
+static void the_decay_of_wsd_has_four_shapes(void **state)
+{
+    const double left[] = {
+        [HD_LR_SHAPE_LINEAR] = 0.75,
+        [HD_LR_SHAPE_COSINE] = (1 + sqrt(0.5)) / 2,
+        [HD_LR_SHAPE_SQRT] = 0.5,
+        [HD_LR_SHAPE_EXP] = 2 * sqrt(sqrt(0.5)) - 1,
+    };
+    struct hd_lr_schedule s = {.decay = HD_LR_WSD,
+                               .peak = 1,
+                               .min = 0.2,
+                               .warmup_steps = 10,
+                               .decay_steps = 40,
+                               .total_steps = 100};
+
+    for (int shape = HD_LR_SHAPE_LINEAR; shape <= HD_LR_SHAPE_EXP; shape++) {
+        s.shape = (enum hd_lr_shape)shape;
+        near(hd_lr_at(&s, 5), 0.5);
+        near(hd_lr_at(&s, 60), 1);
+        near(hd_lr_at(&s, 70), 0.2 + 0.8 * left[shape]);
+        near(hd_lr_at(&s, 100), 0.2);
+        near(hd_lr_at(&s, 101), 0.2);
+    }
+}
+
+/* sqrt(4 / 16) = 1/2; without a warm-up the first step has the peak: sqrt(1 / 1). */
+static void the_inverse_square_root_falls_from_the_warm_up_on(void **state)
+{
+    struct hd_lr_schedule s = {
+        .decay = HD_LR_INVERSE_SQRT, .peak = 1, .min = 0.3, .warmup_steps = 4, .total_steps = 100};
+
+    near(hd_lr_at(&s, 2), 0.5);
+    near(hd_lr_at(&s, 4), 1);
+    near(hd_lr_at(&s, 16), 0.5);
+    near(hd_lr_at(&s, 64), 0.3); /* not sqrt(4 / 64) = 1/4 */
+    s.warmup_steps = 0;
+    near(hd_lr_at(&s, 1), 1);
+    near(hd_lr_at(&s, 4), 0.5);
+}
+
 /* decay_steps ends the fall of cosine and linear before the last step; then the minimum stays. */
 static void a_fall_takes_as_long_as_it_says(void **state)
 {
@@ -104,6 +146,15 @@ static void schedules_have_names(void **state)
     memcpy(job.lr_decay, "wsd", 4);
     assert_int_equal(hd_lr_schedule_from_job(&job, &s), HD_OK);
     assert_int_equal(s.decay, HD_LR_WSD);
+    assert_int_equal(s.shape, HD_LR_SHAPE_LINEAR); /* a job without the key */
+    memcpy(job.lr_decay_shape, "exponential", 12);
+    job.lr_after = 4;
+    assert_int_equal(hd_lr_schedule_from_job(&job, &s), HD_OK);
+    assert_int_equal(s.shape, HD_LR_SHAPE_EXP);
+    assert_int_equal(s.total_steps, 6); /* a schedule that begins after step 4 of 10 */
+    memcpy(job.lr_decay_shape, "cubic", 6);
+    assert_int_equal(hd_lr_schedule_from_job(&job, &s), HD_INVALID);
+    assert_non_null(strstr(hd_err_message(), "train.lr.decay_shape"));
     memcpy(job.lr_decay, "step", 5);
     assert_int_equal(hd_lr_schedule_from_job(&job, &s), HD_INVALID);
     assert_non_null(strstr(hd_err_message(), "train.lr.decay"));

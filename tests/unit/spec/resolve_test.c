@@ -164,13 +164,12 @@ static struct hd_job *submitted(const struct hd_job *spec)
 static void stages_of_the_data_reach_the_ranks(void **state)
 {
     const struct hd_spec_attempt attempt = {.job_id = 1, .number = 1, .dir = "/j"};
-    char *text =
-        with_line(9, "  stages:\n"
-                     "  - {until: 20, train: [{path: corpus/a*.txt, weight: 2}, {path: "
-                     "corpus/b.txt, weight: 0.5}]}\n"
-                     "  - {until: 60, train: long.txt, lr: 3e-4}\n"
-                     "  - {until: 100, train: corpus/a.txt, lr: {peak: 1e-4, decay: linear, "
-                     "warmup: 5, min: 0}}");
+    char *text = with_line(9, "  stages:\n"
+                              "  - {until: 20, train: [{path: corpus/a*.txt, weight: 2}, {path: "
+                              "corpus/b.txt, weight: 0.5}]}\n"
+                              "  - {until: 60, train: long.txt, lr: 3e-4}\n"
+                              "  - {until: 100, train: corpus/a.txt, lr: {peak: 1e-4, decay: wsd, "
+                              "decay_shape: sqrt, warmup: 5, min: 0}}");
     static const double weights[3][3] = {{2, 0, 1}, {0.5, 0, 0}, {0, 1, 0}};
     struct hd_data_stage stages[HD_JOB_STAGES_MAX];
     struct hd_job *spec = NULL;
@@ -189,6 +188,9 @@ static void stages_of_the_data_reach_the_ranks(void **state)
     assert_false(stages[0].has_lr);
     assert_true(stages[1].has_lr && stages[1].lr_peak == 3e-4 && stages[1].lr_min == 3e-4 / 10);
     assert_string_equal(stages[1].lr_decay, "cosine");
+    assert_string_equal(stages[1].lr_decay_shape, "");
+    assert_string_equal(stages[2].lr_decay, "wsd");
+    assert_string_equal(stages[2].lr_decay_shape, "sqrt");
     assert_int_equal(stages[2].until, 0);
     assert_int_equal(stages[2].lr_warmup_steps, 5);
     assert_true(stages[2].lr_min == 0);

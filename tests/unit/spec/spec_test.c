@@ -206,8 +206,8 @@ static const struct mistake mistakes[] = {
     {9,
      "  stages:\n  - {until: 50, train: long.txt}\n  - {train: corpus/a.txt, lr: {peak: 1, decay: "
      "exp}}",
-     "job.yaml:11: data.stages[1].lr.decay: 'exp' is not one of cosine, linear, wsd, constant; "
-     "use one of them"},
+     "job.yaml:11: data.stages[1].lr.decay: 'exp' is not one of cosine, linear, wsd, constant, "
+     "inverse_sqrt; use one of them"},
     {9, "  stages:\n  - {until: 50, train: long.txt}\n  - {train: [corpus/v*.txt]}",
      "job.yaml:11: data.stages[1].train: every file of it is in data.val; give other files"},
     {9, "  train: [short.txt]\n  end_of_text: 256",
@@ -248,6 +248,11 @@ static const struct mistake mistakes[] = {
      "train.steps = 100; lower it"},
     {14, "  lr: {peak: 1e-3, decay: constant, decay_steps: 3}",
      "job.yaml:14: train.lr.decay_steps: a constant rate has no decay; remove the line"},
+    {14, "  lr: {peak: 1e-3, decay: inverse_sqrt, decay_steps: 3}",
+     "job.yaml:14: train.lr.decay_steps: the decay of inverse_sqrt has no end; remove the line"},
+    {14, "  lr: {peak: 1e-3, decay_shape: sqrt}",
+     "job.yaml:14: train.lr.decay_shape: only the decay of wsd has a shape, and train.lr.decay is "
+     "cosine; remove the line, or set train.lr.decay: wsd"},
     {14, "  lr: {peak: 1e-3, warmup: 60, decay_steps: 41}",
      "job.yaml:14: train.lr.decay_steps: 41 steps do not fit after the warm-up; at most 40 are "
      "left of train.steps"},

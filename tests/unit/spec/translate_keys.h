@@ -152,7 +152,8 @@ static const struct {
     {MEGA, "save-interval", "2", "checkpoint.every", true},
     {MEGA, "eval-interval", "2", "validate.every", true},
     {MEGA, "eval-iters", "2", "validate.batches", true},
-    {MEGA, "init-method-std", "0.02", "not here", true},
+    {MEGA, "init-method-std", "0.02", "model.init.std", true},
+    {MEGA, "lr-wsd-decay-style", "minus_sqrt", "train.lr.decay_shape", true},
 };
 
 #endif

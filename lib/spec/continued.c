@@ -1,0 +1,93 @@
+/* continued: train.continue_from, a new job that goes on from a checkpoint of another.
+ *
+ * The checkpoint becomes train.init_from, too, so that all code that finds, checks and guards initial
+ * weights applies; train.continue_from says that moments and counters come with them
+ * (train/load.c). */
+#include <stdlib.h>
+#include <string.h>
+
+#include "checkpoint/checkpoint.h"
+#include "spec_internal.h"
+
+enum hd_status spec_take_continued(struct hd_job *job)
+{
+    char *found = NULL;
+    enum hd_status st = hd_ckpt_find_newest(job->continue_from, &found);
+
+    if (!st && strlen(found) >= sizeof job->continue_from)
+        st = hd_err(HD_LIMIT, "%s: the path is too long", found);
+    if (!st)
+        memcpy(job->continue_from, found, strlen(found) + 1);
+    free(found);
+    if (st)
+        return hd_err_prefix(st == HD_NOT_FOUND || st == HD_LIMIT ? HD_INVALID : st,
+                             "train.continue_from");
+    if (*job->init_from && strcmp(job->init_from, job->continue_from) != 0)
+        return hd_err(HD_INVALID, "train.init_from: the weights come from train.continue_from; "
+                                  "remove one of the two");
+    memcpy(job->init_from, job->continue_from, sizeof job->init_from);
+    return HD_OK;
+}
+
+/* Checks the job's steps against those that the run before has taken. */
+static enum hd_status check_steps(const struct hd_job *job, long long taken)
+{
+    if (job->steps != HD_SPEC_STEPS_UNKNOWN && job->steps <= taken)
+        return hd_err(HD_INVALID,
+                      "train.steps: the run of train.continue_from has taken %lld, and its steps "
+                      "count; give more than that",
+                      taken);
+    if (job->lr_after > taken)
+        return hd_err(HD_INVALID,
+                      "train.lr.after: %lld is above %lld, the steps that the run of "
+                      "train.continue_from has taken; give at most that",
+                      (long long)job->lr_after, taken);
+    return HD_OK;
+}
+
+/* Refuses moments of another optimizer than the job's. */
+static enum hd_status check_optimizer(const struct hd_job *job, const struct hd_job *then)
+{
+    for (size_t i = 0; i < hd_job_key_count; i++) {
+        const struct hd_key *key = &hd_job_keys[i];
+
+        if (strcmp(key->path, "train.optimizer.name") != 0 || hd_job_members_equal(key, job, then))
+            continue;
+        return hd_err(HD_INVALID,
+                      "train.continue_from: the checkpoint has moments of %s, and the job's "
+                      "optimizer is %s; keep that one, or begin with train.init_from: %s, which "
+                      "takes the weights alone",
+                      (const char *)hd_job_const_member(key, then),
+                      (const char *)hd_job_const_member(key, job), job->continue_from);
+    }
+    return HD_OK;
+}
+
+enum hd_status spec_check_continued(const struct hd_job *job)
+{
+    struct hd_ckpt *ckpt = NULL;
+    struct hd_arena arena;
+    struct hd_job *then;
+    const char *config;
+    enum hd_status st;
+
+    if (!*job->continue_from)
+        return HD_OK;
+    st = hd_ckpt_open(job->continue_from, &ckpt);
+    if (st)
+        return hd_err_prefix(HD_INVALID, "train.continue_from");
+    hd_arena_init(&arena, 0);
+    then = hd_arena_alloc(&arena, sizeof *then);
+    config = hd_ckpt_get_manifest(ckpt)->config;
+    st = then ? hd_job_read(config, strlen(config), &arena, then)
+              : hd_err(HD_NO_MEMORY, "no memory for a job");
+    if (st)
+        st = hd_err_prefix(st, "train.continue_from: the job stored in it");
+    if (!st)
+        st = check_steps(job, (long long)hd_ckpt_get_manifest(ckpt)->step);
+    if (!st)
+        st = check_optimizer(job, then);
+    hd_arena_done(&arena);
+    hd_ckpt_close(ckpt);
+    return st;
+}
