@@ -51,7 +51,7 @@ int cli_remove_checkpoint(struct cli *cli, const char *name, int64_t step, bool 
 
     if (step <= 0)
         return cli_usage("checkpoint rm: --step N is missing: which one");
-    code = cli_parse_job(name, &job);
+    code = cli_find_job(cli, name, &job);
     if (code == CLI_CONTINUE)
         code = cli_connect(cli);
     if (code == CLI_CONTINUE && !yes)

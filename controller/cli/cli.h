@@ -41,6 +41,7 @@ enum cli_exit {
     CLI_NOT_FOUND = 4,
     CLI_DENIED = 5,
     CLI_FAILED = 6,
+    CLI_NEVER_FITS = 7, /* exit code: the nodes that are known can never run the job (--must-fit) */
     CLI_INTERRUPTED = 130, /* exit code after Ctrl-C, or after the terminal hung up */
     CLI_TERMINATED = 143,  /* exit code after SIGTERM */
     CLI_CONTINUE = -1      /* no exit code yet: the command continues */
@@ -50,6 +51,7 @@ enum cli_format { CLI_TABLE, CLI_WIDE, CLI_JSON, CLI_JSONL };
 
 struct cli_command;
 struct cli_flag;
+struct run_control;
 
 struct cli {
     const struct cli_command *command;
@@ -67,6 +69,7 @@ struct cli {
     uv_timer_t notice; /* fires when the controller's first answer is slow to come */
     char address[512];
     char token[HD_RPC_TOKEN_MAX + 1]; /* token of the caller; "": none */
+    struct run_control *run;          /* run of heddle local that is asked; NULL: none */
     bool looping;
     /* set on Ctrl-C. With a pointer here, cli_call retries for WATCH_PATIENCE_MS, or until the flag
      * is set, when a controller that has answered before becomes unreachable. NULL: no such retries
@@ -145,8 +148,35 @@ enum { CLI_ARGS_ANY = INT_MAX }; /* max_args without a limit */
 int cli_parse(struct cli *cli, int argc, char **argv, const struct cli_flag *flags,
               size_t flag_count, int min_args, int max_args);
 
-/* Parses a job number, "7" -> 7. Returns CLI_CONTINUE, or CLI_USAGE after printing a message. */
-int cli_parse_job(const char *text, uint64_t *ret_job);
+/* ---- jobs by number and name (find_job.c) ---- */
+
+/* Finds the job that a word names, by number or name; connects to the controller if it is a name.
+ * Returns CLI_CONTINUE, or an exit code after printing a message. */
+int cli_find_job(struct cli *cli, const char *word, uint64_t *ret_job);
+/* Finds a job like cli_find_job, or the job of a run of heddle local, for commands that only read:
+ * connects to the run's controller. */
+int cli_find_job_or_run(struct cli *cli, const char *word, uint64_t *ret_job);
+
+struct hd_job;
+/* Replaces the names in `after` of a job that is to be submitted by numbers; connects if there are
+ * any. Returns CLI_CONTINUE, or an exit code after printing a message. */
+int cli_find_after(struct cli *cli, struct hd_job *job);
+
+/* Jobs that a pattern such as 'tiny-*' selects. */
+enum cli_pick { CLI_PICK_LIVE, CLI_PICK_ENDED, CLI_PICK_ALL };
+struct cli_jobs {
+    uint64_t *numbers;
+    size_t count;
+    bool shows;      /* set by the caller: lists on stderr what a pattern matches */
+    bool by_pattern; /* a word was a pattern */
+};
+/* Finds the jobs of the arguments from `first` on, each a job or a pattern of names, and connects.
+ * Nothing is found if one of them is wrong. Free `jobs` with cli_free_jobs in any case. */
+int cli_find_jobs(struct cli *cli, int first, enum cli_pick pick, struct cli_jobs *jobs);
+/* Asks before a command acts on what a pattern matched, unless `yes`. Returns CLI_CONTINUE to go
+ * on, or an exit code. */
+int cli_confirm_jobs(const struct cli *cli, const struct cli_jobs *jobs, bool yes);
+void cli_free_jobs(struct cli_jobs *jobs);
 
 /* ---- messages (out.c) ---- */
 
@@ -231,7 +261,7 @@ void cli_add_coloured(struct hd_text *out, const char *colour, const char *text)
 
 /* ---- the controller (connect.c) ---- */
 
-/* Finds and checks the controller's address, and prepares the connection to it. Returns
+/* Finds and checks the controller's address, and prepares the connection to it, once. Returns
  * CLI_CONTINUE, or an exit code after printing a message. */
 int cli_connect(struct cli *cli);
 /* Makes one unary call by the name of its method, "GetJob" (of Control) or "Identity/WhoAmI". The
@@ -241,8 +271,9 @@ int cli_connect(struct cli *cli);
 int cli_call(struct cli *cli, const char *method, const ProtobufCMessageDescriptor *response,
              const ProtobufCMessage *request, void *ret_response);
 /* Runs a command whose only argument is a job, up to the answer: parses, connects, calls.
- * request_job points to the member of `request` that receives the job's number. */
-int cli_call_about_job(struct cli *cli, int argc, char **argv, const char *method,
+ * or_run: it may be a run of heddle local. request_job points to the member of `request` that
+ * receives the job's number. */
+int cli_call_about_job(struct cli *cli, int argc, char **argv, bool or_run, const char *method,
                        const ProtobufCMessageDescriptor *response, const ProtobufCMessage *request,
                        uint64_t *request_job, void *ret_response);
 /* Makes a call like cli_call, but prints no message on failure. */

@@ -298,7 +298,7 @@ static int save_now(struct cli *cli, const char *job, int64_t timeout_s)
     Heddle__V1__CheckpointJobResponse *response = NULL;
     int64_t attempt_before = 0, step_before = 0, attempt, step;
     struct hd_text path = {0};
-    int code = cli_parse_job(job, &request.job);
+    int code = cli_find_job(cli, job, &request.job);
 
     if (code == CLI_CONTINUE)
         code = cli_connect(cli);

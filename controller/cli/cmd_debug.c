@@ -245,7 +245,7 @@ static enum hd_status bundle_job(struct bundle *b, const char *job)
         (void)snprintf(member, sizeof member, "job-%.20s/%s", job, commands[i].member);
         st = bundle_command(b, member, commands[i].words);
         /* `heddle show` has already printed the error */
-        if (!st && i == 0 && b->code == CLI_NOT_FOUND) {
+        if (!st && i == 0 && (b->code == CLI_NOT_FOUND || b->code == CLI_USAGE)) {
             b->no_job = true;
             break;
         }
@@ -303,7 +303,7 @@ static int make_bundle(struct cli *cli, const char *path)
     if (!st && b.no_job) {
         hd_text_free(&b.tar);
         hd_text_free(&b.failures);
-        return CLI_NOT_FOUND;
+        return b.code;
     }
     if (!st && b.failures.len_bytes)
         debug_add_member(&b.tar, "heddle-debug/failures.txt", b.failures.data, b.failures.len_bytes,
@@ -331,12 +331,12 @@ int cli_debug(struct cli *cli, int argc, char **argv)
     int code = cli_parse(cli, argc, argv, flags, 1, 1, 64);
     struct hd_text out = {0};
     struct show_list list;
-    uint64_t job;
 
     if (code == CLI_CONTINUE && strcmp(cli->args[0], "bundle") != 0)
         return cli_usage("debug: %s is not bundle", cli->args[0]);
-    for (int i = 1; code == CLI_CONTINUE && i < cli->arg_count; i++)
-        code = cli_parse_job(cli->args[i], &job);
+    for (int i = 1; code == CLI_CONTINUE && i < cli->arg_count; i++) /* the commands find it */
+        if (strchr(cli->args[i], '/'))
+            code = cli_usage("debug: %s is a folder; give a job's number or name", cli->args[i]);
     if (code != CLI_CONTINUE)
         return code;
     (void)snprintf(name, sizeof name, "heddle-debug-%lld.tar",

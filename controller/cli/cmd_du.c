@@ -54,7 +54,7 @@ static int add_given(struct cli *cli, struct usages *all)
     for (int i = 0; code == CLI_CONTINUE && i < cli->arg_count; i++) {
         Heddle__V1__GetJobResponse *response = NULL;
 
-        code = cli_parse_job(cli->args[i], &request.job);
+        code = cli_find_job(cli, cli->args[i], &request.job);
         if (code == CLI_CONTINUE)
             code = cli_call(cli, "GetJob", &heddle__v1__get_job_response__descriptor, &request.base,
                             &response);

@@ -187,7 +187,7 @@ int cli_events(struct cli *cli, int argc, char **argv)
 
     request.limit = PAGE;
     if (code == CLI_CONTINUE && cli->arg_count)
-        code = cli_parse_job(cli->args[0], &request.job);
+        code = cli_find_job_or_run(cli, cli->args[0], &request.job);
     if (code == CLI_CONTINUE)
         code = cli_connect(cli);
     if (code != CLI_CONTINUE)

@@ -166,12 +166,13 @@ int cli_jobs(struct cli *cli, int argc, char **argv)
     Heddle__V1__ListJobsRequest request = HEDDLE__V1__LIST_JOBS_REQUEST__INIT;
     Heddle__V1__JobState states[8];
     struct cli_list names = {.count = 0};
-    const char *owner = NULL;
+    const char *owner = NULL, *name = NULL;
     int64_t limit = 100;
     struct job_sink sink;
     const struct cli_flag flags[] = {
         {"state", 0, CLI_FLAG_LIST, &names, 0, 0},
         {"owner", 0, CLI_FLAG_TEXT, &owner, 0, 0},
+        {"name", 0, CLI_FLAG_TEXT, &name, 0, 0},
         {"limit", 'n', CLI_FLAG_INT, &limit, 1, 1000000},
     };
     int code = cli_parse(cli, argc, argv, flags, sizeof flags / sizeof flags[0], 0, 0);
@@ -182,6 +183,7 @@ int cli_jobs(struct cli *cli, int argc, char **argv)
     request.states = states;
     request.n_states = names.count;
     request.owner = owner ? (char *)owner : request.owner;
+    request.name = name ? (char *)name : request.name;
     if (code == CLI_CONTINUE)
         code = cli_connect(cli);
     if (code != CLI_CONTINUE)
@@ -194,17 +196,17 @@ int cli_jobs(struct cli *cli, int argc, char **argv)
 
 /* ---- cancel ---- */
 
-static int cancel_one(struct cli *cli, const char *name, bool now, struct job_sink *sink)
+static int cancel_one(struct cli *cli, uint64_t job, bool now, struct job_sink *sink)
 {
     Heddle__V1__CancelJobRequest request = HEDDLE__V1__CANCEL_JOB_REQUEST__INIT;
     Heddle__V1__CancelJobResponse *response = NULL;
     char word[CLI_WORD_MAX];
-    int code = cli_parse_job(name, &request.job);
+    int code;
 
+    request.job = job;
     request.now = now;
-    if (code == CLI_CONTINUE)
-        code = cli_call(cli, "CancelJob", &heddle__v1__cancel_job_response__descriptor,
-                        &request.base, &response);
+    code = cli_call(cli, "CancelJob", &heddle__v1__cancel_job_response__descriptor, &request.base,
+                    &response);
     if (code != CLI_CONTINUE)
         return code;
     if (sink->cli->format >= CLI_JSON)
@@ -218,20 +220,27 @@ static int cancel_one(struct cli *cli, const char *name, bool now, struct job_si
 
 int cli_cancel(struct cli *cli, int argc, char **argv)
 {
-    bool now = false;
-    const struct cli_flag flags[] = {{"now", 0, CLI_FLAG_BOOL, &now, 0, 0}};
+    bool now = false, yes = false;
+    const struct cli_flag flags[] = {{"now", 0, CLI_FLAG_BOOL, &now, 0, 0},
+                                     {"yes", 'y', CLI_FLAG_BOOL, &yes, 0, 0}};
     struct job_sink sink = {.cli = cli};
-    int code = cli_parse(cli, argc, argv, flags, 1, 1, CLI_ARGS_ANY);
+    struct cli_jobs jobs = {.shows = true};
+    int code = cli_parse(cli, argc, argv, flags, 2, 1, CLI_ARGS_ANY);
 
+    jobs.shows = !yes;
     if (code == CLI_CONTINUE)
-        code = cli_connect(cli);
-    if (code != CLI_CONTINUE)
+        code = cli_find_jobs(cli, 0, CLI_PICK_LIVE, &jobs);
+    if (code == CLI_CONTINUE)
+        code = cli_confirm_jobs(cli, &jobs, yes);
+    if (code != CLI_CONTINUE) {
+        cli_free_jobs(&jobs);
         return code;
+    }
     if (cli->format >= CLI_JSON)
         sink_begin(&sink, cli);
     /* a failure does not keep the remaining jobs from being cancelled */
-    for (int i = 0; i < cli->arg_count; i++) {
-        int one = cancel_one(cli, cli->args[i], now, &sink);
+    for (size_t i = 0; i < jobs.count; i++) {
+        int one = cancel_one(cli, jobs.numbers[i], now, &sink);
 
         code = one == CLI_CONTINUE ? code : one;
     }
@@ -239,5 +248,6 @@ int cli_cancel(struct cli *cli, int argc, char **argv)
         show_list_end(&sink.list);
     (void)cli_out(&sink.out);
     hd_text_free(&sink.out);
+    cli_free_jobs(&jobs);
     return code == CLI_CONTINUE ? cli_out_end(CLI_OK) : code;
 }

@@ -15,31 +15,25 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/file.h"
-#include "base/random.h"
 #include "controller/cli/data_check.h"
+#include "controller/cli/local_controller.h"
 #include "controller/cli/plot.h"
-#include "controller/cli/process.h"
-#include "controller/cli/runs.h"
+#include "controller/cli/run_control.h"
 #include "controller/cli/submit.h"
 #include "controller/cli/watch.h"
 #include "spec/spec.h"
 
 enum {
-    START_MS = 30000, /* time within which the controller must answer, ms */
     STOP_MS = 10000,
     COPIES_PAUSE_MS = 100, /* pause between looks whether copies of checkpoints are done */
-    TEMP_DIR_MAX = 40,     /* longest $TMPDIR used, bytes; a longer one is ignored */
     /* time for which the state "waiting" is not shown, ms: the daemon connects sooner */
     HOLD_MS = 3000,
-    PRIVATE_DIR_MAX = 64 /* leaves space for socket names: a socket path has at most 107 bytes */
 };
 
 struct local {
@@ -48,15 +42,14 @@ struct local {
     struct hd_arena arena;
     struct cli_list overrides;
     /* values of flags; NULL: not given */
-    const char *state_dir, *dir, *resume, *isolation;
+    const char *state_dir, *dir, *resume, *isolation, *http;
     int64_t keep;
     bool clean, yes;
 
-    char private_dir[PRIVATE_DIR_MAX];
     struct run_folder run;
-    char controller_log[RUN_PATH_MAX + 32], daemon_log[RUN_PATH_MAX + 32];
-    char address[PRIVATE_DIR_MAX + 32];
-    struct process controller, daemon;
+    struct local_controller controller;
+    char daemon_log[RUN_PATH_MAX + 32];
+    struct process daemon;
     uint64_t job;
     int32_t resumed_attempt; /* newest attempt of the job before the resume; used with `resume` */
     bool times;              /* --times */
@@ -85,82 +78,25 @@ static void catch_early_signals(void)
         (void)sigaction(SIGHUP, &action, NULL);
 }
 
-/* ---- folders ---- */
-
-/* Lock file in the private folder; its name marks folders made by this command. */
-#define LOCK_NAME "heddle-local.lock"
-
-/* Removes private folders of killed commands, recognized by a free lock. */
-static void remove_abandoned_dirs(const char *base)
-{
-    DIR *dir = opendir(base);
-    const struct dirent *entry;
-
-    while (dir && (entry = readdir(dir))) {
-        char path[PRIVATE_DIR_MAX], lock[PRIVATE_DIR_MAX + 32];
-        struct stat info;
-        int fd;
-
-        if (!hd_text_starts(entry->d_name, "heddle-") || strlen(entry->d_name) != 13)
-            continue;
-        (void)snprintf(path, sizeof path, "%.*s/%.13s", TEMP_DIR_MAX, base, entry->d_name);
-        (void)snprintf(lock, sizeof lock, "%s/" LOCK_NAME, path);
-        if (lstat(path, &info) < 0 || !S_ISDIR(info.st_mode) || info.st_uid != geteuid() ||
-            !hd_file_exists(lock) || hd_file_lock(lock, &fd))
-            continue;
-        (void)hd_file_remove_tree(path); /* best effort: the next run retries */
-        (void)close(fd);
-    }
-    if (dir)
-        (void)closedir(dir);
-}
-
-/* Makes the private folder and holds its lock until the process ends. Another `heddle local` that
- * removes abandoned folders may lock it first and remove it; then another folder is made. */
-static enum hd_status make_private_dir(struct local *l)
-{
-    const char *base = getenv("TMPDIR");
-    char lock[PRIVATE_DIR_MAX + 32];
-    enum hd_status st;
-    int fd;
-
-    if (!base || base[0] != '/' || strlen(base) > TEMP_DIR_MAX)
-        base = "/tmp";
-    remove_abandoned_dirs(base);
-    do {
-        (void)snprintf(l->private_dir, sizeof l->private_dir, "%.*s/heddle-XXXXXX", TEMP_DIR_MAX,
-                       base);
-        if (!mkdtemp(l->private_dir)) {
-            st = hd_err(HD_IO, "cannot make a folder in %s: %s", base, strerror(errno));
-            l->private_dir[0] = '\0';
-            return st;
-        }
-        (void)snprintf(lock, sizeof lock, "%s/" LOCK_NAME, l->private_dir);
-        st = hd_file_lock(lock, &fd);
-    } while (st == HD_CONFLICT);
-    (void)snprintf(l->address, sizeof l->address, "unix:%s/c.sock", l->private_dir);
-    return st;
-}
-
 /* ---- programs ---- */
 
 static enum hd_status start_controller(struct local *l)
 {
-    struct hd_text program = {0};
-    char state[RUN_PATH_MAX + 32];
-    enum hd_status st = process_find("heddle-controller", &program);
+    char state[RUN_PATH_MAX + 32], log[RUN_PATH_MAX + 32], link[RUN_PATH_MAX + 32];
+    const struct local_controller_options options = {
+        .state_dir = state, .jobs_dir = l->run.path, .log = log, .http = l->http};
+    enum hd_status st;
 
     (void)snprintf(state, sizeof state, "%s/state", l->run.path);
-    (void)snprintf(l->controller_log, sizeof l->controller_log, "%s/controller.log", l->run.path);
-    if (!st) {
-        char *const argv[] = {program.data, "--ephemeral",     "--end-jobs", "--state-dir",
-                              state,        "--listen",        l->address,   "--jobs-dir",
-                              l->run.path,  "--state-reserve", "0",          NULL};
-
-        l->controller = (struct process){.name = "heddle-controller", .log = l->controller_log};
-        st = process_start(&l->controller, argv);
-    }
-    hd_text_free(&program);
+    (void)snprintf(log, sizeof log, "%s/controller.log", l->run.path);
+    st = local_controller_start(&l->controller, &options);
+    if (!st)
+        st = local_controller_await(&l->controller, &early_signal);
+    (void)snprintf(link, sizeof link, "%s/" RUN_CONTROL_LINK, l->run.path);
+    (void)unlink(link); /* left by a killed command */
+    if (!st && symlink(l->controller.address + strlen("unix:"), link) < 0)
+        cli_note("heddle: cannot make the link %s: %s; other commands cannot ask the run", link,
+                 strerror(errno));
     return st;
 }
 
@@ -184,56 +120,37 @@ static void name_devices(const struct hd_job *spec, char *ret_text, size_t size)
 static enum hd_status start_daemon(struct local *l)
 {
     struct hd_text program = {0};
-    char state[PRIVATE_DIR_MAX + 32], choices[RUN_PATH_MAX + 32], devices[32];
+    char state[LOCAL_DIR_MAX + 32], choices[RUN_PATH_MAX + 32], devices[32];
     char *isolation = (char *)(uintptr_t)(l->isolation ? l->isolation : "try");
     enum hd_status st = process_find("heddled", &program);
 
-    (void)snprintf(state, sizeof state, "%s/node", l->private_dir);
+    (void)snprintf(state, sizeof state, "%s/node", l->controller.dir);
     /* choices of GPU algorithms, kept for --resume */
     (void)snprintf(choices, sizeof choices, "%s/choices", l->run.path);
     (void)snprintf(l->daemon_log, sizeof l->daemon_log, "%s/heddled.log", l->run.path);
     name_devices(l->spec, devices, sizeof devices);
     if (!st) {
-        char *const argv[] = {
-            program.data,    "--ephemeral", "--controller", l->address,  "--state-dir",
-            state,           "--node-name", "local",        "--devices", devices,
-            "--choices-dir", choices,       "--isolation",  isolation,   NULL};
+        char *const argv[] = {program.data,
+                              "--ephemeral",
+                              "--controller",
+                              l->controller.address,
+                              "--state-dir",
+                              state,
+                              "--node-name",
+                              "local",
+                              "--devices",
+                              devices,
+                              "--choices-dir",
+                              choices,
+                              "--isolation",
+                              isolation,
+                              NULL};
 
         l->daemon = (struct process){.name = "heddled", .log = l->daemon_log};
         st = process_start(&l->daemon, argv);
     }
     hd_text_free(&program);
     return st;
-}
-
-static bool answers(const char *socket_path)
-{
-    struct sockaddr_un address = {.sun_family = AF_UNIX};
-    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    bool yes;
-
-    (void)snprintf(address.sun_path, sizeof address.sun_path, "%s", socket_path);
-    yes = fd >= 0 && connect(fd, (struct sockaddr *)&address, sizeof address) == 0;
-    if (fd >= 0)
-        (void)close(fd);
-    return yes;
-}
-
-static enum hd_status await_controller(struct local *l)
-{
-    int64_t end_ms = hd_clock_now_ms() + START_MS;
-
-    while (!answers(l->address + strlen("unix:"))) {
-        if (process_has_ended(&l->controller))
-            return process_explain(&l->controller);
-        if (early_signal)
-            return hd_err(HD_ABORTED, "interrupted");
-        if (hd_clock_now_ms() > end_ms)
-            return hd_err(HD_TIMEOUT, "heddle-controller did not answer within %d s; see %s",
-                          START_MS / 1000, l->controller_log);
-        (void)usleep(10000);
-    }
-    return HD_OK;
 }
 
 /* Fails if the run's records and its job folder do not match. job NULL: the records have no job. */
@@ -287,23 +204,25 @@ static enum hd_status start_run(struct local *l)
             run_close(&l->run); /* nothing was started: the exit code is that of st */
     }
     if (!st)
-        st = make_private_dir(l);
+        st = local_controller_make_dir(&l->controller);
     if (!st)
         st = process_adopt_orphans();
-    if (!st)
-        st = start_controller(l);
-    return st ? st : await_controller(l);
+    return st ? st : start_controller(l);
 }
 
 /* Ends all processes and removes the private folder. */
 static void stop_cluster(struct local *l, bool kill_now)
 {
     int grace_ms = kill_now ? 0 : STOP_MS;
+    char link[RUN_PATH_MAX + 32];
 
+    (void)snprintf(link, sizeof link, "%s/" RUN_CONTROL_LINK, l->run.path);
+    if (l->run.lock >= 0)
+        (void)unlink(link);
     process_stop(&l->daemon, grace_ms); /* daemon first: its final reports go to the controller */
-    process_stop(&l->controller, grace_ms);
+    process_stop(&l->controller.process, grace_ms);
     process_stop_all(kill_now ? 0 : 1000);
-    if (l->private_dir[0] && hd_file_remove_tree(l->private_dir))
+    if (l->controller.dir[0] && hd_file_remove_tree(l->controller.dir))
         cli_note("heddle: %s", hd_err_message());
 }
 
@@ -363,8 +282,8 @@ static int on_local_tick(void *user)
 {
     struct local *l = user;
 
-    if (process_has_ended(&l->controller))
-        return cli_fail(process_explain(&l->controller));
+    if (process_has_ended(&l->controller.process))
+        return cli_fail(process_explain(&l->controller.process));
     if (process_has_ended(&l->daemon))
         return cli_fail(process_explain(&l->daemon));
     if (l->unstoppable.status)
@@ -421,8 +340,10 @@ static void print_end(struct local *l, int code, int64_t begin_ms)
 static int submit_local(struct local *l)
 {
     Heddle__V1__SubmitJobResponse *response = NULL;
-    const int code = cli_submit_spec(l->cli, l->spec, NULL, &response);
+    int code = cli_find_after(l->cli, l->spec);
 
+    if (code == CLI_CONTINUE)
+        code = cli_submit_spec(l->cli, l->spec, NULL, &response);
     if (code != CLI_CONTINUE)
         return code;
     l->job = response->job->job;
@@ -506,16 +427,16 @@ static int watch(struct local *l)
  * set to the first problem of such a job (daemon/agent/copies.h); false: there is none. */
 static bool find_copies(const struct local *l, bool problems, struct hd_text *ret_text)
 {
-    char path[PRIVATE_DIR_MAX + 300];
+    char path[LOCAL_DIR_MAX + 300];
     const struct dirent *entry;
     bool found = false;
     DIR *dir;
 
-    (void)snprintf(path, sizeof path, "%s/node/copies", l->private_dir);
+    (void)snprintf(path, sizeof path, "%s/node/copies", l->controller.dir);
     dir = opendir(path);
     while (dir && !found && (entry = readdir(dir)))
         found = entry->d_name[0] != '.' && (strchr(entry->d_name, '.') != NULL) == problems &&
-                snprintf(path, sizeof path, "%s/node/copies/%.200s", l->private_dir,
+                snprintf(path, sizeof path, "%s/node/copies/%.200s", l->controller.dir,
                          entry->d_name) < (int)sizeof path;
     if (dir)
         (void)closedir(dir);
@@ -557,7 +478,7 @@ static int run_job(struct local *l)
     enum hd_status st;
     int code;
 
-    l->cli->controller = l->address;
+    l->cli->controller = l->controller.address;
     code = cli_connect(l->cli);
     if (code == CLI_CONTINUE)
         code = l->resume ? resume(l) : submit_local(l);
@@ -565,6 +486,8 @@ static int run_job(struct local *l)
         return code;
     run_is_newest(&l->run, !l->resume);
     cli_note("heddle: job %s; its logs and checkpoints go to %s", l->spec->name, l->run.path);
+    if (l->http)
+        cli_note("heddle: dashboard at http://%s/", l->http);
     if (early_signal) {
         l->interrupted = early_signal;
         code = cli_exit_of_signal(l->interrupted);
@@ -624,7 +547,15 @@ static int check_local_flags(const struct local *l)
     if (l->isolation && strcmp(l->isolation, "try") != 0 && strcmp(l->isolation, "require") != 0 &&
         strcmp(l->isolation, "off") != 0)
         return cli_usage("local: --isolation: say require, try or off, not %s", l->isolation);
-    if (l->clean && (l->dir || l->overrides.count || l->times || l->log_every || l->isolation))
+    if (l->http && (hd_rpc_address_is_unix(l->http) || hd_rpc_check_address(l->http) ||
+                    !hd_rpc_address_is_loopback(l->http)))
+        return cli_usage(
+            "local: --http: %s is no HOST:PORT of this machine alone; without tokens "
+            "the dashboard is for 127.0.0.1 or localhost only, such as 127.0.0.1:9460; "
+            "from elsewhere: ssh -L 9460:127.0.0.1:9460 MACHINE",
+            l->http);
+    if (l->clean &&
+        (l->dir || l->http || l->overrides.count || l->times || l->log_every || l->isolation))
         return cli_usage("local: --clean takes a folder of runs or a job file, --state-dir, --keep "
                          "and --yes only");
     if (l->resume && l->dir)
@@ -655,6 +586,7 @@ int cli_local(struct cli *cli, int argc, char **argv)
             {"state-dir", 0, CLI_FLAG_TEXT, &l->state_dir, 0, 0},
             {"dir", 0, CLI_FLAG_TEXT, &l->dir, 0, 0},
             {"isolation", 0, CLI_FLAG_TEXT, &l->isolation, 0, 0},
+            {"http", 0, CLI_FLAG_TEXT, &l->http, 0, 0},
             {"resume", 0, CLI_FLAG_TEXT, &l->resume, 0, 0},
             {"clean", 0, CLI_FLAG_BOOL, &l->clean, 0, 0},
             {"keep", 0, CLI_FLAG_INT, &l->keep, 0, INT32_MAX},

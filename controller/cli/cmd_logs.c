@@ -138,6 +138,8 @@ static void note_once(struct logs *l, const char *note)
 {
     struct hd_text text = {0};
 
+    if (l->cli->run) /* says that its node is away, which goes without saying */
+        return;
     cli_add_clean(&text, note);
     if (!text.failed && strcmp(text.data, l->note) != 0) {
         (void)snprintf(l->note, sizeof l->note, "%s", text.data);
@@ -425,7 +427,7 @@ static int read_logs(struct logs *l)
             down_since_ms = hd_clock_now_ms();
         if (!l->follow || !l->reached ||
             (st != HD_UNAVAILABLE && st != HD_ABORTED && st != HD_TIMEOUT) ||
-            hd_clock_now_ms() - down_since_ms > WATCH_PATIENCE_MS)
+            hd_clock_now_ms() - down_since_ms > watch_patience_ms(l->cli))
             return cli_fail(st);
         pause_logs(l, POLL_MS); /* then retry from the next byte */
     }
@@ -556,7 +558,7 @@ int cli_logs(struct cli *cli, int argc, char **argv)
     int code = cli_parse(cli, argc, argv, flags, sizeof flags / sizeof flags[0], 1, 1);
 
     if (code == CLI_CONTINUE)
-        code = cli_parse_job(cli->args[0], &l.job);
+        code = cli_find_job_or_run(cli, cli->args[0], &l.job);
     if (code == CLI_CONTINUE && since && hd_clock_read_span(since, 1000, year_ms, &since_ms))
         code = cli_usage("logs: --since: %s", hd_err_message());
     if (code == CLI_CONTINUE)

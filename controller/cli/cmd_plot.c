@@ -66,9 +66,9 @@ static int read_options(const char *keys, const char *x, const char *smooth, int
     return keys ? read_keys(keys, options) : CLI_CONTINUE;
 }
 
-/* Reads the run that an argument names: digits name a job unless there is such a folder. */
+/* Reads the run that an argument names: a folder of that path comes before a job. */
 static int read_run(struct cli *cli, const char *name, const struct plot_options *options,
-                    bool *connected, struct plot_run *ret_run)
+                    struct plot_run *ret_run)
 {
     struct stat info;
     enum hd_status st;
@@ -83,16 +83,9 @@ static int read_run(struct cli *cli, const char *name, const struct plot_options
         st = plot_read_folder(name, options, ret_run);
         return st ? cli_fail(st) : CLI_CONTINUE;
     }
-    if (name[strspn(name, "0123456789")])
-        return cli_fail(
-            hd_err(HD_NOT_FOUND,
-                   "%s is neither a job number nor a folder of a run; heddle jobs lists "
-                   "jobs",
-                   name));
-    code = cli_parse_job(name, &job);
-    if (code == CLI_CONTINUE && !*connected)
+    code = cli_find_job(cli, name, &job);
+    if (code == CLI_CONTINUE)
         code = cli_connect(cli);
-    *connected = true;
     return code == CLI_CONTINUE ? plot_read_job(cli, job, options, ret_run) : code;
 }
 
@@ -146,12 +139,11 @@ static enum hd_status draw_runs(const char *out, const struct plot_run *runs, si
 static int plot_all(struct cli *cli, const char *out, const struct plot_options *options)
 {
     struct plot_run *runs = calloc(PLOT_RUNS_MAX, sizeof *runs);
-    bool connected = false;
     enum hd_status st = HD_OK;
     int code = runs ? CLI_CONTINUE : cli_fail(hd_err(HD_NO_MEMORY, "no memory for a plot"));
 
     for (int i = 0; i < cli->arg_count && code == CLI_CONTINUE; i++) {
-        code = read_run(cli, cli->args[i], options, &connected, &runs[i]);
+        code = read_run(cli, cli->args[i], options, &runs[i]);
         if (code == CLI_CONTINUE && !runs[i].step_count)
             code = cli_fail(hd_err(HD_NOT_FOUND, "%s has no steps to draw; wait for its first step",
                                    cli->args[i]));

@@ -193,7 +193,7 @@ int cli_queue(struct cli *cli, int argc, char **argv)
 
 /* ---- hold and release -------------------------------------------------------------------------*/
 
-static int hold_one(struct cli *cli, const char *name, bool hold, struct show_list *list,
+static int hold_one(struct cli *cli, uint64_t number, bool hold, struct show_list *list,
                     struct hd_text *out)
 {
     const Heddle__V1__JobStatus *job;
@@ -201,13 +201,13 @@ static int hold_one(struct cli *cli, const char *name, bool hold, struct show_li
     Heddle__V1__ReleaseJobRequest released = HEDDLE__V1__RELEASE_JOB_REQUEST__INIT;
     Heddle__V1__HoldJobResponse *of_hold = NULL;
     Heddle__V1__ReleaseJobResponse *of_release = NULL;
-    int code = cli_parse_job(name, &held.job);
+    int code;
 
-    released.job = held.job;
-    if (code == CLI_CONTINUE && hold)
+    released.job = held.job = number;
+    if (hold)
         code = cli_call(cli, "HoldJob", &heddle__v1__hold_job_response__descriptor, &held.base,
                         &of_hold);
-    else if (code == CLI_CONTINUE)
+    else
         code = cli_call(cli, "ReleaseJob", &heddle__v1__release_job_response__descriptor,
                         &released.base, &of_release);
     if (code != CLI_CONTINUE)
@@ -223,18 +223,26 @@ static int hold_one(struct cli *cli, const char *name, bool hold, struct show_li
 
 static int hold_all(struct cli *cli, int argc, char **argv, bool hold)
 {
+    bool yes = false;
+    const struct cli_flag flags[] = {{"yes", 'y', CLI_FLAG_BOOL, &yes, 0, 0}};
+    struct cli_jobs jobs = {.count = 0};
     struct hd_text out = {0};
     struct show_list list;
-    int code = cli_parse(cli, argc, argv, NULL, 0, 1, CLI_ARGS_ANY);
+    int code = cli_parse(cli, argc, argv, flags, 1, 1, CLI_ARGS_ANY);
 
+    jobs.shows = !yes;
     if (code == CLI_CONTINUE)
-        code = cli_connect(cli);
-    if (code != CLI_CONTINUE)
+        code = cli_find_jobs(cli, 0, CLI_PICK_LIVE, &jobs);
+    if (code == CLI_CONTINUE)
+        code = cli_confirm_jobs(cli, &jobs, yes);
+    if (code != CLI_CONTINUE) {
+        cli_free_jobs(&jobs);
         return code;
+    }
     if (cli->format >= CLI_JSON)
         show_list_begin(&list, &out, cli->format, "JobList", "job");
-    for (int i = 0; i < cli->arg_count; i++) { /* a failure does not stop the remaining jobs */
-        int one = hold_one(cli, cli->args[i], hold, &list, &out);
+    for (size_t i = 0; i < jobs.count; i++) { /* a failure does not stop the remaining jobs */
+        int one = hold_one(cli, jobs.numbers[i], hold, &list, &out);
 
         code = one == CLI_CONTINUE ? code : one;
     }
@@ -242,6 +250,7 @@ static int hold_all(struct cli *cli, int argc, char **argv, bool hold)
         show_list_end(&list);
     (void)cli_out(&out);
     hd_text_free(&out);
+    cli_free_jobs(&jobs);
     return code == CLI_CONTINUE ? cli_out_end(CLI_OK) : code;
 }
 
@@ -295,7 +304,7 @@ int cli_explain(struct cli *cli, int argc, char **argv)
 {
     Heddle__V1__ExplainJobRequest request = HEDDLE__V1__EXPLAIN_JOB_REQUEST__INIT;
     Heddle__V1__ExplainJobResponse *response = NULL;
-    int code = cli_call_about_job(cli, argc, argv, "ExplainJob",
+    int code = cli_call_about_job(cli, argc, argv, true, "ExplainJob",
                                   &heddle__v1__explain_job_response__descriptor, &request.base,
                                   &request.job, &response);
 

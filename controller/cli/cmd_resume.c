@@ -147,12 +147,13 @@ static int prepare(struct cli *cli, const struct cli_list *overrides, struct hd_
     if (!st)
         st = overrides->count ? cli_change_spec(response->job, overrides, arena, job)
                               : check_base(response->job, arena);
-    if (!st && overrides->count) {
+    code = !st && overrides->count ? cli_find_after(cli, job) : CLI_CONTINUE;
+    if (!st && overrides->count && code == CLI_CONTINUE) {
         request->spec = hd_spec_to_message(job, arena);
         st = request->spec ? HD_OK : hd_err(HD_NO_MEMORY, "no memory for a job");
     }
     hd_rpc_message_free(&response->base);
-    return st ? cli_fail(st) : CLI_CONTINUE;
+    return st ? cli_fail(st) : code;
 }
 
 int cli_resume(struct cli *cli, int argc, char **argv)
@@ -166,7 +167,7 @@ int cli_resume(struct cli *cli, int argc, char **argv)
 
     hd_arena_init(&arena, 0);
     if (code == CLI_CONTINUE)
-        code = cli_parse_job(cli->args[0], &request.job);
+        code = cli_find_job(cli, cli->args[0], &request.job);
     if (code == CLI_CONTINUE)
         code = cli_connect(cli);
     if (code == CLI_CONTINUE)
@@ -190,7 +191,7 @@ int cli_requeue(struct cli *cli, int argc, char **argv)
 {
     Heddle__V1__RequeueJobRequest request = HEDDLE__V1__REQUEUE_JOB_REQUEST__INIT;
     Heddle__V1__RequeueJobResponse *response = NULL;
-    int code = cli_call_about_job(cli, argc, argv, "RequeueJob",
+    int code = cli_call_about_job(cli, argc, argv, false, "RequeueJob",
                                   &heddle__v1__requeue_job_response__descriptor, &request.base,
                                   &request.job, &response);
 

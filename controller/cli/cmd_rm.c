@@ -143,26 +143,19 @@ static int confirm_jobs(int count)
 
 int cli_rm(struct cli *cli, int argc, char **argv)
 {
-    uint64_t *jobs = NULL;
+    struct cli_jobs jobs = {.count = 0};
     bool yes = false;
     const struct cli_flag flags[] = {{"yes", 'y', CLI_FLAG_BOOL, &yes, 0, 0}};
     int code = cli_parse(cli, argc, argv, flags, 1, 1, CLI_ARGS_ANY);
 
-    if (code == CLI_CONTINUE) {
-        jobs = calloc((size_t)cli->arg_count, sizeof *jobs);
-        if (!jobs)
-            code = cli_fail(hd_err(HD_NO_MEMORY, "no memory for a list of jobs"));
-    }
-    for (int i = 0; code == CLI_CONTINUE && i < cli->arg_count; i++)
-        code = cli_parse_job(cli->args[i], &jobs[i]);
     if (code == CLI_CONTINUE)
-        code = cli_connect(cli);
+        code = cli_find_jobs(cli, 0, CLI_PICK_ENDED, &jobs);
     if (code == CLI_CONTINUE && !yes)
-        code = show_what_goes(cli, jobs, cli->arg_count);
+        code = show_what_goes(cli, jobs.numbers, (int)jobs.count);
     if (code == CLI_CONTINUE && !yes)
-        code = confirm_jobs(cli->arg_count);
+        code = confirm_jobs((int)jobs.count);
     if (code == CLI_CONTINUE)
-        code = remove_all(cli, jobs, cli->arg_count);
-    free(jobs);
+        code = remove_all(cli, jobs.numbers, (int)jobs.count);
+    cli_free_jobs(&jobs);
     return code == CLI_CONTINUE ? cli_out_end(CLI_OK) : code;
 }

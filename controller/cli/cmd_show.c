@@ -233,9 +233,9 @@ int cli_show(struct cli *cli, int argc, char **argv)
     Heddle__V1__GetJobResponse *response = NULL;
     struct hd_text out = {0};
     struct show_list list;
-    int code =
-        cli_call_about_job(cli, argc, argv, "GetJob", &heddle__v1__get_job_response__descriptor,
-                           &request.base, &request.job, &response);
+    int code = cli_call_about_job(cli, argc, argv, true, "GetJob",
+                                  &heddle__v1__get_job_response__descriptor, &request.base,
+                                  &request.job, &response);
 
     if (code != CLI_CONTINUE)
         return code;

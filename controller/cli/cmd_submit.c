@@ -1,11 +1,19 @@
-/* submit: gives a job to the controller. */
+/* submit: gives a job to the controller, or the members of an array (array.h).
+ *
+ * All members are read and checked here, then by the controller, before the first is submitted.
+ * Their request ids are ID-1, ID-2 ..: after a lost answer or Ctrl-C the same command with
+ * --request-id ID submits the rest, and no member twice. A refusal in the middle cancels the members
+ * before it. */
 #include "controller/cli/submit.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/random.h"
+#include "controller/cli/array.h"
 #include "controller/cli/data_check.h"
 #include "controller/cli/plan_file.h"
 #include "controller/cli/show.h"
@@ -19,6 +27,8 @@ enum {
     SUBMIT_PAUSE_MS = 300,
     /* time after which no further try starts, ms; one try may last 20 s */
     SUBMIT_PATIENCE_MS = 30000,
+    REQUEST_ID_BYTES_MAX = 64, /* longest request id that the controller takes */
+    ID_NUMBER_MAX = 5,         /* bytes of a member's number in a request id, "-1000" */
 };
 
 /* Makes a random request id. The controller stores it with the job, so that a repeated request
@@ -86,137 +96,405 @@ int cli_submit_spec(struct cli *cli, const struct hd_job *job, const char *reque
     return submit_spec(cli, job, request_id, id, &uncertain, ret_response);
 }
 
-static void print_submitted(struct cli *cli, const Heddle__V1__JobStatus *job, bool quiet)
-{
-    struct hd_text out = {0};
+struct submission {
+    struct cli *cli;
+    bool watch, quiet, times, dry, must_fit;
+    const char *request_id, *plan; /* NULL: not given */
+    struct array array;
+    struct hd_job **jobs;        /* [array.count] */
+    uint64_t *numbers;           /* jobs made so far, [array.count] */
+    size_t done;                 /* number of jobs made so far */
+    char id[CLI_REQUEST_ID_MAX]; /* request id that was made here; "": request_id was given */
+    char never_fits[HD_ERR_MAX]; /* last warning of this kind, printed once */
+    struct hd_text out;
+    struct show_list list;
+};
 
-    if (!quiet) {
-        show_one_job(cli, job, true);
-        return;
-    }
-    hd_text_add(&out, "%llu\n", (unsigned long long)job->job);
-    (void)cli_out(&out);
-    hd_text_free(&out);
+/* ---- before anything is submitted ---- */
+
+/* Names the member that the last message is about. */
+static void note_member(const struct submission *s, size_t i)
+{
+    if (!s->array.is_one)
+        cli_note("heddle: this is member %zu of %zu, %s; none was submitted", i + 1, s->array.count,
+                 s->jobs[i] ? s->jobs[i]->name : s->array.members[i].suffix + 1);
 }
 
-static int submit_and_watch(struct cli *cli, const struct hd_job *job, const char *request_id,
-                            bool watch, bool quiet, bool times)
+/* Reads and checks the jobs of all members. */
+static int read_members(struct submission *s, struct hd_arena *arena)
 {
-    Heddle__V1__SubmitJobResponse *response = NULL;
-    struct watch_options options = {.quiet = quiet, .times = times};
-    char id[CLI_REQUEST_ID_MAX];
-    bool uncertain;
-    int code = submit_spec(cli, job, request_id, id, &uncertain, &response);
+    const char *path = s->cli->args[0], *tokenizer = NULL;
+    const struct hd_json *epoch;
+    int code = CLI_CONTINUE;
 
-    if (code != CLI_CONTINUE && uncertain && !request_id) {
-        cli_note("heddle: the controller may have accepted the job before its answer was lost;");
-        cli_note("  to try again without making a second job: heddle submit --request-id %s", id);
+    if (s->array.count > 1 && strcmp(path, "-") == 0)
+        return cli_usage("submit: standard input cannot be read for each member; give a file");
+    for (size_t i = 0; i < s->array.count && code == CLI_CONTINUE; i++) {
+        const struct cli_list *set = s->array.members[i].set;
+
+        if (s->plan)
+            code = plan_file_read_job(path, s->plan, set, arena, &s->jobs[i]);
+        else
+            code = s->dry ? cli_read_spec_and_epoch(path, set, arena, &s->jobs[i], &epoch)
+                          : cli_read_spec(path, set, arena, &s->jobs[i]);
+        /* before the connection starts threads; members mostly share a tokenizer */
+        if (code == CLI_CONTINUE && (!tokenizer || strcmp(tokenizer, s->jobs[i]->tokenizer) != 0))
+            code = data_check_tokenizer(s->jobs[i]);
+        if (code == CLI_CONTINUE)
+            tokenizer = s->jobs[i]->tokenizer;
+        else
+            note_member(s, i);
     }
-    if (code != CLI_CONTINUE)
-        return code;
-    cli_warn(response->warning);
-    options.job = response->job->job;
-    if (!watch || (cli->format <= CLI_WIDE && !quiet))
-        print_submitted(cli, response->job, quiet);
-    if (!watch && !quiet && cli->format <= CLI_WIDE)
-        cli_note("  next: heddle watch %llu | heddle logs -f %llu | heddle cancel %llu",
-                 (unsigned long long)options.job, (unsigned long long)options.job,
-                 (unsigned long long)options.job);
-    hd_rpc_message_free(&response->base);
-    if (!watch) {
-        code = cli_out_end(CLI_OK);
-        if (code != CLI_OK)
-            cli_note("heddle: the job was submitted nevertheless; it is job %llu",
-                     (unsigned long long)options.job);
-        return code;
-    }
-    code = cli_watch_job(cli, &options);
-    if (cli_is_interrupted(code))
-        cli_note("heddle: the watching has ended; job %llu goes on if it has not ended; heddle "
-                 "watch %llu | heddle cancel "
-                 "%llu",
-                 (unsigned long long)options.job, (unsigned long long)options.job,
-                 (unsigned long long)options.job);
-    cli_print_next_commands(cli, options.job, code);
-    return code;
+    return code == CLI_CONTINUE ? array_name(&s->array, s->jobs) : code;
 }
 
-/* Has the controller check the job without submitting it. */
-static int dry_run(struct cli *cli, const struct hd_job *job, bool quiet)
+static void show_verdict(struct submission *s, const struct hd_job *job,
+                         const Heddle__V1__ValidateJobResponse *verdict)
+{
+    struct hd_json_writer *writer = &s->list.writer;
+
+    if (s->cli->format >= CLI_JSON) {
+        show_item_begin(&s->list);
+        hd_json_add_string(writer, "name", job->name);
+        hd_json_add_bool(writer, "accepted", true);
+        hd_json_add_bool(writer, "fits_now", verdict->fits_now);
+        hd_json_add_string(writer, "reason", verdict->reason);
+        if (*verdict->never_fits)
+            hd_json_add_string(writer, "never_fits", verdict->never_fits);
+        show_item_end(&s->list);
+    } else if (!s->quiet) {
+        hd_text_add(&s->out, "%s would be taken, and would %s", job->name,
+                    verdict->fits_now ? "start now" : "wait: ");
+        if (!verdict->fits_now)
+            cli_add_people(&s->out, verdict->reason);
+        hd_text_add(&s->out, "; nothing was submitted\n");
+    }
+}
+
+/* Has the controller check a job. Refuses it if it can never run and --must-fit is given. */
+static int ask_for_verdict(struct submission *s, const struct hd_job *job)
 {
     Heddle__V1__ValidateJobRequest request = HEDDLE__V1__VALIDATE_JOB_REQUEST__INIT;
     Heddle__V1__ValidateJobResponse *verdict = NULL;
-    struct hd_text out = {0};
-    struct show_list list;
     struct hd_arena arena;
     int code;
 
     hd_arena_init(&arena, 0);
     request.spec = hd_spec_to_message(job, &arena);
     code = request.spec
-               ? cli_call(cli, "ValidateJob", &heddle__v1__validate_job_response__descriptor,
+               ? cli_call(s->cli, "ValidateJob", &heddle__v1__validate_job_response__descriptor,
                           &request.base, &verdict)
                : cli_fail(hd_err(HD_NO_MEMORY, "no memory for a job"));
     hd_arena_done(&arena);
     if (code != CLI_CONTINUE)
         return code;
-    if (cli->format >= CLI_JSON) {
-        show_list_begin(&list, &out, cli->format, "VerdictList", "verdict");
-        show_item_begin(&list);
-        hd_json_add_string(&list.writer, "name", job->name);
-        hd_json_add_bool(&list.writer, "accepted", true);
-        hd_json_add_bool(&list.writer, "fits_now", verdict->fits_now);
-        hd_json_add_string(&list.writer, "reason", verdict->reason);
-        show_item_end(&list);
-        show_list_end(&list);
-    } else if (!quiet) {
-        hd_text_add(&out, "%s would be taken, and would %s", job->name,
-                    verdict->fits_now ? "start now" : "wait: ");
-        if (!verdict->fits_now)
-            cli_add_people(&out, verdict->reason);
-        hd_text_add(&out, "; nothing was submitted\n");
+    if (s->must_fit && *verdict->never_fits) {
+        (void)cli_usage("submit: %s can never run on this cluster: %s; nothing was submitted",
+                        job->name, verdict->never_fits);
+        code = CLI_NEVER_FITS;
+    } else if (s->dry) {
+        show_verdict(s, job, verdict);
     }
-    (void)cli_out(&out);
-    hd_text_free(&out);
     hd_rpc_message_free(&verdict->base);
-    return cli_out_end(CLI_OK);
+    return code;
+}
+
+/* Has the controller check all members, where that is needed. */
+static int validate_members(struct submission *s)
+{
+    int code = CLI_CONTINUE;
+
+    if (s->dry && s->cli->format >= CLI_JSON)
+        show_list_begin(&s->list, &s->out, s->cli->format, "VerdictList", "verdict");
+    for (size_t i = 0; i < s->array.count && code == CLI_CONTINUE; i++) {
+        code = cli_find_after(s->cli, s->jobs[i]);
+        if (code == CLI_CONTINUE && (s->dry || s->must_fit || s->array.count > 1))
+            code = ask_for_verdict(s, s->jobs[i]);
+        if (code != CLI_CONTINUE)
+            note_member(s, i);
+    }
+    if (s->dry && s->cli->format >= CLI_JSON && code == CLI_CONTINUE)
+        show_list_end(&s->list);
+    return code;
+}
+
+/* ---- submitting ---- */
+
+/* signal that ended the submission of an array between two members; 0: none */
+static volatile sig_atomic_t stopped_by;
+
+static void on_stop(int number)
+{
+    stopped_by = number;
+}
+
+/* Warns, once for members that need the same, that the cluster can never run the job. */
+static void warn_never_fits(struct submission *s, const char *never_fits)
+{
+    struct hd_text line = {0};
+    const bool coloured = cli_has_colour(STDERR_FILENO);
+
+    if (!*never_fits || strncmp(never_fits, s->never_fits, sizeof s->never_fits - 1) == 0)
+        return;
+    (void)snprintf(s->never_fits, sizeof s->never_fits, "%s", never_fits);
+    cli_add_coloured(&line, coloured ? "33" : NULL, "heddle: it can never run on this cluster:");
+    hd_text_add(&line, " ");
+    cli_add_clean(&line, never_fits);
+    hd_text_add(&line, ". It waits until nodes join; submit --must-fit refuses such a job\n");
+    if (!line.failed)
+        (void)fputs(line.data, stderr);
+    hd_text_free(&line);
+}
+
+static void show_submitted(struct submission *s, const Heddle__V1__SubmitJobResponse *response)
+{
+    if (s->quiet)
+        hd_text_add(&s->out, "%llu\n", (unsigned long long)response->job->job);
+    else if (s->cli->format >= CLI_JSON)
+        show_job_item(&s->list, response->job);
+    else
+        show_job_line(&s->out, response->job, true);
+}
+
+/* Prints the numbers of the members that were submitted: "12-15, 17". */
+static void note_done(const struct submission *s, const char *what)
+{
+    struct hd_text line = {0};
+
+    hd_text_add(&line, "heddle: %zu of %zu members %s: ", s->done, s->array.count, what);
+    for (size_t i = 0, last; i < s->done; i = last + 1) {
+        for (last = i; last + 1 < s->done && s->numbers[last + 1] == s->numbers[last] + 1;)
+            last++;
+        hd_text_add(&line, "%s%llu", i ? ", " : "", (unsigned long long)s->numbers[i]);
+        if (last > i)
+            hd_text_add(&line, "-%llu", (unsigned long long)s->numbers[last]);
+    }
+    cli_note_text(&line);
+}
+
+/* Cancels the members before one that was refused. */
+static void take_back(struct submission *s)
+{
+    size_t cancelled = 0;
+
+    for (size_t i = 0; i < s->done; i++) {
+        Heddle__V1__CancelJobRequest request = HEDDLE__V1__CANCEL_JOB_REQUEST__INIT;
+        Heddle__V1__CancelJobResponse *response = NULL;
+
+        request.job = s->numbers[i];
+        request.now = true;
+        if (cli_try_call(s->cli, "CancelJob", &heddle__v1__cancel_job_response__descriptor,
+                         &request.base, &response))
+            cli_note("heddle: job %llu was not cancelled: %s", (unsigned long long)request.job,
+                     hd_err_message());
+        else
+            cancelled++;
+        if (response)
+            hd_rpc_message_free(&response->base);
+    }
+    note_done(s, cancelled == s->done ? "had been submitted, and are cancelled"
+                                      : "had been submitted");
+}
+
+/* Says after a failure or a signal what was submitted, and how to go on. */
+static void explain_partial(struct submission *s, bool uncertain)
+{
+    const char *id = s->request_id ? s->request_id : s->id;
+
+    if (s->array.is_one) {
+        if (uncertain && !s->request_id) {
+            cli_note(
+                "heddle: the controller may have accepted the job before its answer was lost;");
+            cli_note("  to try again without making a second job: heddle submit --request-id %s",
+                     id);
+        }
+        return;
+    }
+    if (!uncertain && !stopped_by && !s->request_id && s->done) {
+        take_back(s);
+    } else if (!s->done && !uncertain) {
+        cli_note("heddle: none was submitted");
+    } else {
+        note_done(s, "are submitted");
+        cli_note("  to submit the rest, and none twice: the same command with --request-id %s", id);
+    }
+}
+
+/* Submits one member. *ret_response is set on success. */
+static int submit_member(struct submission *s, size_t i, bool *ret_uncertain,
+                         Heddle__V1__SubmitJobResponse **ret_response)
+{
+    char id[REQUEST_ID_BYTES_MAX + 1], made[CLI_REQUEST_ID_MAX];
+
+    if (s->array.is_one)
+        return submit_spec(s->cli, s->jobs[0], s->request_id, s->id, ret_uncertain, ret_response);
+    (void)snprintf(id, sizeof id, "%s-%zu", s->request_id ? s->request_id : s->id, i + 1);
+    return submit_spec(s->cli, s->jobs[i], id, made, ret_uncertain, ret_response);
+}
+
+/* Submits all members. Returns CLI_CONTINUE, or an exit code after saying what was submitted. */
+static int submit_members(struct submission *s)
+{
+    const struct sigaction stop = {.sa_handler = on_stop};
+    int code = CLI_CONTINUE;
+
+    if (!s->array.is_one && !s->request_id && make_request_id(s->id))
+        return cli_fail(HD_IO);
+    if (!s->array.is_one) {
+        (void)sigaction(SIGINT, &stop, NULL);
+        (void)sigaction(SIGTERM, &stop, NULL);
+    }
+    while (s->done < s->array.count && code == CLI_CONTINUE) {
+        Heddle__V1__SubmitJobResponse *response = NULL;
+        bool uncertain = false;
+
+        code = stopped_by ? cli_exit_of_signal(stopped_by)
+                          : submit_member(s, s->done, &uncertain, &response);
+        if (code != CLI_CONTINUE) {
+            explain_partial(s, uncertain);
+            break;
+        }
+        if (!s->done) /* once for all members */
+            cli_warn(response->warning);
+        warn_never_fits(s, response->never_fits);
+        s->numbers[s->done++] = response->job->job;
+        if (!s->watch || (s->cli->format <= CLI_WIDE && !s->quiet))
+            show_submitted(s, response);
+        hd_rpc_message_free(&response->base);
+    }
+    return code;
+}
+
+static void note_next(const struct submission *s)
+{
+    const unsigned long long job = s->numbers[0];
+    struct hd_text line = {0}, pattern = {0};
+
+    if (s->array.is_one) {
+        cli_note("  next: heddle watch %llu | heddle logs -f %llu | heddle cancel %llu", job, job,
+                 job);
+        return;
+    }
+    hd_text_add(&pattern, "%.*s-*",
+                (int)(strlen(s->jobs[0]->name) - strlen(s->array.members[0].suffix)),
+                s->jobs[0]->name);
+    hd_text_add(&line, "  next: heddle jobs --name ");
+    cli_add_quoted(&line, pattern.failed ? "" : pattern.data);
+    hd_text_add(&line, " | heddle cancel ");
+    cli_add_quoted(&line, pattern.failed ? "" : pattern.data);
+    cli_note_text(&line);
+    hd_text_free(&pattern);
+}
+
+static int watch_submitted(struct submission *s)
+{
+    struct watch_options options = {.job = s->numbers[0], .quiet = s->quiet, .times = s->times};
+    const unsigned long long job = options.job;
+    const int code = cli_watch_job(s->cli, &options);
+
+    if (cli_is_interrupted(code))
+        cli_note("heddle: the watching has ended; job %llu goes on if it has not ended; heddle "
+                 "watch %llu | heddle cancel %llu",
+                 job, job, job);
+    cli_print_next_commands(s->cli, options.job, code);
+    return code;
+}
+
+static int submit_all(struct submission *s)
+{
+    const bool as_json = s->cli->format >= CLI_JSON && !s->quiet && !s->watch;
+    int code;
+
+    if (as_json)
+        show_list_begin(&s->list, &s->out, s->cli->format, "JobList", "job");
+    code = submit_members(s);
+    if (as_json)
+        show_list_end(&s->list);
+    if (code != CLI_CONTINUE && !s->done)
+        return code;
+    (void)cli_out(&s->out);
+    if (code != CLI_CONTINUE)
+        return cli_out_end(code);
+    if (s->watch)
+        return watch_submitted(s);
+    if (!s->quiet && s->cli->format <= CLI_WIDE)
+        note_next(s);
+    code = cli_out_end(CLI_OK);
+    if (code != CLI_OK && s->array.is_one)
+        cli_note("heddle: the job was submitted nevertheless; it is job %llu",
+                 (unsigned long long)s->numbers[0]);
+    else if (code != CLI_OK)
+        note_done(s, "were submitted nevertheless");
+    return code;
+}
+
+static int check_submit_flags(const struct submission *s, bool is_array)
+{
+    if (s->dry && (s->watch || s->request_id))
+        return cli_usage("submit: --dry-run submits nothing: leave out %s",
+                         s->watch ? "--watch" : "--request-id");
+    if (is_array && (s->watch || s->plan))
+        return cli_usage("submit: --array and --sweep make several jobs: leave out %s",
+                         s->watch ? "--watch, and follow one with heddle watch"
+                                  : "--plan, which is of one job");
+    if (is_array && s->request_id && strlen(s->request_id) + ID_NUMBER_MAX > REQUEST_ID_BYTES_MAX)
+        return cli_usage("submit: --request-id: at most %d characters with --array or --sweep, "
+                         "whose members have it with their number",
+                         REQUEST_ID_BYTES_MAX - ID_NUMBER_MAX);
+    return CLI_CONTINUE;
+}
+
+static int run_submission(struct submission *s, const char *range, const struct cli_list *sweeps,
+                          const struct cli_list *set)
+{
+    struct hd_arena arena;
+    int code;
+
+    hd_arena_init(&arena, 0);
+    code = array_expand(range, sweeps, set, &arena, &s->array);
+    if (code == CLI_CONTINUE) {
+        s->jobs = hd_arena_array(&arena, s->array.count, sizeof(struct hd_job *));
+        s->numbers = hd_arena_array(&arena, s->array.count, sizeof *s->numbers);
+        if (!s->jobs || !s->numbers)
+            code = cli_fail(hd_err(HD_NO_MEMORY, "no memory for a list of jobs"));
+    }
+    if (code == CLI_CONTINUE)
+        code = read_members(s, &arena);
+    if (code == CLI_CONTINUE)
+        code = cli_connect(s->cli);
+    if (code == CLI_CONTINUE)
+        code = validate_members(s);
+    if (code == CLI_CONTINUE && s->dry) {
+        (void)cli_out(&s->out);
+        code = cli_out_end(CLI_OK);
+    } else if (code == CLI_CONTINUE) {
+        code = submit_all(s);
+    }
+    hd_text_free(&s->out);
+    hd_arena_done(&arena);
+    return code;
 }
 
 int cli_submit(struct cli *cli, int argc, char **argv)
 {
-    bool watch = false, quiet = false, times = false, dry = false;
-    const char *request_id = NULL, *plan = NULL;
-    struct cli_list overrides = {.count = 0};
-    const struct hd_json *epoch = NULL;
-    struct hd_job *job = NULL;
-    struct hd_arena arena;
+    struct submission s = {.cli = cli};
+    const char *range = NULL;
+    struct cli_list set = {.count = 0}, sweeps = {.count = 0};
     const struct cli_flag flags[] = {
-        {"watch", 'w', CLI_FLAG_BOOL, &watch, 0, 0},
-        {"set", 0, CLI_FLAG_LIST, &overrides, 0, 0},
-        {"quiet", 'q', CLI_FLAG_BOOL, &quiet, 0, 0},
-        {"times", 0, CLI_FLAG_BOOL, &times, 0, 0},
-        {"request-id", 0, CLI_FLAG_TEXT, &request_id, 0, 0},
-        {"plan", 0, CLI_FLAG_TEXT, &plan, 0, 0},
-        {"dry-run", 0, CLI_FLAG_BOOL, &dry, 0, 0},
+        {"watch", 'w', CLI_FLAG_BOOL, &s.watch, 0, 0},
+        {"set", 0, CLI_FLAG_LIST, &set, 0, 0},
+        {"array", 0, CLI_FLAG_TEXT, &range, 0, 0},
+        {"sweep", 0, CLI_FLAG_LIST, &sweeps, 0, 0},
+        {"must-fit", 0, CLI_FLAG_BOOL, &s.must_fit, 0, 0},
+        {"quiet", 'q', CLI_FLAG_BOOL, &s.quiet, 0, 0},
+        {"times", 0, CLI_FLAG_BOOL, &s.times, 0, 0},
+        {"request-id", 0, CLI_FLAG_TEXT, &s.request_id, 0, 0},
+        {"plan", 0, CLI_FLAG_TEXT, &s.plan, 0, 0},
+        {"dry-run", 0, CLI_FLAG_BOOL, &s.dry, 0, 0},
     };
     int code = cli_parse(cli, argc, argv, flags, sizeof flags / sizeof flags[0], 1, 1);
 
-    if (code == CLI_CONTINUE && dry && (watch || request_id))
-        code = cli_usage("submit: --dry-run submits nothing: leave out %s",
-                         watch ? "--watch" : "--request-id");
-    hd_arena_init(&arena, 0);
-    if (code == CLI_CONTINUE && plan)
-        code = plan_file_read_job(cli->args[0], plan, &overrides, &arena, &job);
-    else if (code == CLI_CONTINUE)
-        code = dry ? cli_read_spec_and_epoch(cli->args[0], &overrides, &arena, &job, &epoch)
-                   : cli_read_spec(cli->args[0], &overrides, &arena, &job);
-    if (code == CLI_CONTINUE) /* before the connection starts threads */
-        code = data_check_tokenizer(job);
     if (code == CLI_CONTINUE)
-        code = cli_connect(cli);
-    if (code == CLI_CONTINUE)
-        code = dry ? dry_run(cli, job, quiet)
-                   : submit_and_watch(cli, job, request_id, watch, quiet, times);
-    hd_arena_done(&arena);
-    return code;
+        code = check_submit_flags(&s, range || sweeps.count);
+    return code == CLI_CONTINUE ? run_submission(&s, range, &sweeps, &set) : code;
 }

@@ -255,6 +255,8 @@ int cli_validate(struct cli *cli, int argc, char **argv)
     if (problem.len_bytes)
         cli_print_problem(cli->args[0], &overrides, false, &problem);
     if (code == CLI_CONTINUE && cli->controller) /* checking the file alone needs no controller */
+        code = cli_find_after(cli, spec);
+    if (code == CLI_CONTINUE && cli->controller)
         code = ask_to_validate(cli, spec, &v.arena, &verdict);
     v.verdict = verdict;
     if (code == CLI_CONTINUE) {

@@ -28,6 +28,7 @@ static const char local_help[] =
     "  --keep N           --clean keeps the newest N; else 1\n"
     "  --yes              --clean does not ask\n"
     "  --isolation WORD   of the ranks, as of heddled: try, require or off\n"
+    "  --http HOST:PORT   a dashboard there while it runs, such as 127.0.0.1:9460\n"
     "  --log-every N, --times, -o jsonl    as of heddle watch\n"
     "\n"
     "Example:\n"
@@ -35,24 +36,26 @@ static const char local_help[] =
 
 static const char submit_help[] =
     "Usage: heddle submit FILE|- [--watch] [--set KEY=VALUE]... [--plan FILE] [-q]\n"
-    "                     [--times] [--request-id ID] [--dry-run]\n"
+    "                     [--must-fit] [--times] [--request-id ID] [--dry-run]\n"
+    "       heddle submit FILE --array N|A-B [--set KEY=VALUE]... [...]\n"
+    "       heddle submit FILE --sweep KEY=V1,V2,... [--sweep ...]... [...]\n"
     "\n"
-    "Checks a job file and gives the job to the controller. Prints the job's number.\n"
+    "Checks a job file and gives the job, or all members of an array, to the\n"
+    "controller. Prints the numbers of the jobs.\n"
     "\n"
-    "  --dry-run          only ask the controller whether it would take the job, and\n"
-    "                     whether the job would start now; nothing is submitted\n"
     "  -w, --watch        then follow the job as heddle watch does\n"
     "  --set KEY=VALUE    in place of what the file says, such as train.steps=100\n"
-    "  --plan FILE        run the layout that plan --out FILE chose; refused if\n"
-    "                     the job, or Heddle, has changed since\n"
-    "  -q, --quiet        print the number only\n"
-    "  --times            as of heddle watch\n"
-    "  --request-id ID    16 to 64 letters, digits, - and _. If the controller has a\n"
-    "                     job of this ID, no second one is made; another job file\n"
-    "                     under the same ID is refused.\n"
+    "  --array N|A-B      jobs NAME-1 to NAME-N; --set train.seed=%a: their numbers\n"
+    "  --sweep KEY=V1,V2  jobs NAME-KEYV1 .. with these values, of all --sweep\n"
+    "  --must-fit         refuse what the cluster can never run (exit code 7)\n"
+    "  --dry-run          only ask whether the job would be taken, and start now\n"
+    "  --plan FILE        run the layout of plan --out FILE, if the job is still that\n"
+    "  -q, --quiet        print the numbers only. --times: as of heddle watch\n"
+    "  --request-id ID    16 to 64 letters, digits, - and _: of one ID one job is\n"
+    "                     made, however often it is submitted\n"
     "\n"
     "Example:\n"
-    "  heddle submit job.yaml --watch --set resources.devices=4\n";
+    "  heddle submit job.yaml --sweep train.lr.peak=1e-3,3e-4 --sweep train.seed=1,2\n";
 
 static const char validate_help[] =
     "Usage: heddle validate FILE|- [--set KEY=VALUE]... [--controller ADDR]\n"
@@ -94,13 +97,15 @@ static const char plan_help[] =
     "  heddle plan job.yaml --cluster cluster.yaml --pin tp=8 --explain\n";
 
 static const char jobs_help[] =
-    "Usage: heddle jobs [--state STATE]... [--owner NAME] [-n COUNT] [-o FORMAT]\n"
+    "Usage: heddle jobs [--state STATE]... [--owner NAME] [--name PATTERN] [-n COUNT]\n"
+    "                   [-o FORMAT]\n"
     "\n"
     "Lists jobs, newest first. REASON says what a queued job waits for, or what\n"
     "is wrong with a running one.\n"
     "\n"
     "  --state STATE      queued, running, stopping, succeeded, failed or cancelled\n"
     "  --owner NAME       only jobs of this owner, as in the column OWNER\n"
+    "  --name PATTERN     only jobs of this name; * is any text, ? one character\n"
     "  -n, --limit COUNT  at most COUNT jobs; else 100\n"
     "  -o wide            more columns, nothing cut\n"
     "\n"
@@ -108,16 +113,18 @@ static const char jobs_help[] =
     "  heddle jobs --state running -o wide\n";
 
 static const char show_help[] =
-    "Usage: heddle show JOB [-o FORMAT]\n"
+    "Usage: heddle show JOB|RUN [-o FORMAT]\n"
     "\n"
     "Shows one job: its state, its last step, and its attempts with where they ran\n"
-    "and how they ended. With -o json also the whole job file.\n"
+    "and how they ended. With -o json also the whole job file. JOB is a number, or a\n"
+    "name: that of one job alone, or of one alone that has not ended. RUN is the\n"
+    "folder of a run of heddle local, under way or not.\n"
     "\n"
     "Example:\n"
     "  heddle show 7\n";
 
 static const char watch_help[] =
-    "Usage: heddle watch JOB [--log-every N] [--times] [-o FORMAT]\n"
+    "Usage: heddle watch JOB|RUN [--log-every N] [--times] [-o FORMAT]\n"
     "\n"
     "Follows a job to its end. Exit code 0 when it succeeded, 1 when it failed or\n"
     "was cancelled. Ctrl-C (130) and SIGTERM (143) end the watching, not the job.\n"
@@ -155,7 +162,7 @@ static const char plot_help[] =
     "  heddle plot 7 8 --keys loss,grad_norm --out runs.svg\n";
 
 static const char wait_help[] =
-    "Usage: heddle wait JOB\n"
+    "Usage: heddle wait JOB|RUN\n"
     "\n"
     "Waits for a job's end without showing its progress. Exit code 0 when it\n"
     "succeeded, 1 when it failed or was cancelled.\n"
@@ -164,7 +171,7 @@ static const char wait_help[] =
     "  heddle wait 7 && heddle generate 7 --prompt 'Once upon'\n";
 
 static const char logs_help[] =
-    "Usage: heddle logs JOB [-f] [--rank R|A-B|all] [--attempt K] [--tail N]\n"
+    "Usage: heddle logs JOB|RUN [-f] [--rank R|A-B|all] [--attempt K] [--tail N]\n"
     "                   [--since TIME]\n"
     "\n"
     "Prints what ranks wrote to their logs; of several ranks, each line begins with\n"
@@ -182,7 +189,7 @@ static const char logs_help[] =
     "  heddle logs 7 -f --rank 1\n";
 
 static const char events_help[] =
-    "Usage: heddle events [JOB] [-f] [-o FORMAT]\n"
+    "Usage: heddle events [JOB|RUN] [-f] [-o FORMAT]\n"
     "\n"
     "Prints all events of a job, oldest first: who requested it, where and when its\n"
     "attempts started, how each rank ended. Without JOB: events of nodes.\n"
@@ -193,16 +200,19 @@ static const char events_help[] =
     "  heddle events 7\n";
 
 static const char cancel_help[] =
-    "Usage: heddle cancel JOB... [--now]\n"
+    "Usage: heddle cancel JOB|PATTERN... [--now] [--yes]\n"
     "\n"
     "Stops jobs. The ranks write a checkpoint first. The command returns when the\n"
     "controller has stored the decision; heddle wait JOB returns when the ranks have\n"
-    "ended.\n"
+    "ended. A PATTERN such as 'sweep-*' stops all jobs of such names that have not\n"
+    "ended; it lists them, and asks.\n"
     "\n"
     "  --now              kill the ranks, without a checkpoint\n"
+    "  -y, --yes          do not ask\n"
     "\n"
     "Example:\n"
-    "  heddle cancel 7\n";
+    "  heddle cancel 7\n"
+    "  heddle cancel 'sweep-*'\n";
 
 static const char resume_help[] =
     "Usage: heddle resume JOB [--set KEY=VALUE]... [-o FORMAT]\n"
@@ -230,7 +240,7 @@ static const char requeue_help[] =
     "  heddle requeue 7\n";
 
 static const char explain_help[] =
-    "Usage: heddle explain JOB [-o FORMAT]\n"
+    "Usage: heddle explain JOB|RUN [-o FORMAT]\n"
     "\n"
     "Says why a job waits: the first reason, everything else that keeps it waiting,\n"
     "and when it is expected to start, where that can be computed. Of a running job\n"
@@ -240,21 +250,26 @@ static const char explain_help[] =
     "  heddle explain 7\n";
 
 static const char hold_help[] =
-    "Usage: heddle hold JOB... [-o FORMAT]\n"
+    "Usage: heddle hold JOB|PATTERN... [--yes] [-o FORMAT]\n"
     "\n"
     "Keeps waiting jobs from being started until heddle release. A job that runs\n"
     "goes on to its end; it is held when it would wait again, after a failure or\n"
     "when it gave way to another job.\n"
     "\n"
+    "  -y, --yes          do not ask before a PATTERN such as 'sweep-*' holds jobs\n"
+    "\n"
     "Example:\n"
     "  heddle hold 7 8\n";
 
-static const char release_help[] = "Usage: heddle release JOB... [-o FORMAT]\n"
-                                   "\n"
-                                   "Lets jobs that heddle hold holds start again.\n"
-                                   "\n"
-                                   "Example:\n"
-                                   "  heddle release 7 8\n";
+static const char release_help[] =
+    "Usage: heddle release JOB|PATTERN... [--yes] [-o FORMAT]\n"
+    "\n"
+    "Lets jobs that heddle hold holds start again.\n"
+    "\n"
+    "  -y, --yes          do not ask before a PATTERN such as 'sweep-*' releases jobs\n"
+    "\n"
+    "Example:\n"
+    "  heddle release 7 8\n";
 
 static const char queue_help[] =
     "Usage: heddle queue ls [-o FORMAT]\n"
@@ -280,11 +295,12 @@ static const char queue_help[] =
     "  heddle queue set night --closed\n";
 
 static const char rm_help[] =
-    "Usage: heddle rm JOB... [--yes] [-o FORMAT]\n"
+    "Usage: heddle rm JOB|PATTERN... [--yes] [-o FORMAT]\n"
     "\n"
     "Removes jobs that have ended, for good: from all lists, and their folders in the\n"
     "jobs directory with all checkpoints, which the nodes that ran them delete. Says\n"
-    "what will go, and asks. A job whose files a job that has not ended names, as in\n"
+    "what will go, and asks. A PATTERN such as 'sweep-*' means all jobs of such names\n"
+    "that have ended. A job whose files a job that has not ended names, as in\n"
     "train.init_from, is not removed.\n"
     "\n"
     "  -y, --yes          do not ask\n"
@@ -796,6 +812,8 @@ void cli_overview(struct hd_text *out)
     hd_text_add(
         out, "\n"
              "A noun and a verb work, too: heddle job list, job show JOB, node drain NODE ...\n"
+             "JOB is a job's number, or the name of one job alone. RUN is the folder of a run\n"
+             "of heddle local.\n"
              "\n"
              "Flags of every command:\n"
              "  --controller ADDR  unix:PATH or HOST:PORT; else HEDDLE_CONTROLLER, else that of\n"
@@ -810,7 +828,8 @@ void cli_overview(struct hd_text *out)
              "\n"
              "Exit codes: 0 success, 1 the job failed or was cancelled, 2 usage or bad input,\n"
              "3 controller not reachable, 4 not found, 5 not permitted, 6 the command itself\n"
-             "failed, 130 Ctrl-C, 143 SIGTERM.\n"
+             "failed, 7 the cluster can never run it (submit --must-fit), 130 Ctrl-C,\n"
+             "143 SIGTERM.\n"
              "\n"
              "Example:\n"
              "  heddle local job.yaml\n");

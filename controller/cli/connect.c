@@ -154,8 +154,11 @@ void cli_wait_end(struct cli *cli)
 int cli_connect(struct cli *cli)
 {
     const struct hd_process_needs needs = hd_process_needs_of_grpc(48, 0);
-    enum hd_status st = find_in_contexts(cli);
+    enum hd_status st;
 
+    if (cli->client)
+        return CLI_CONTINUE;
+    st = find_in_contexts(cli);
     if (!st)
         st = hd_process_prepare(&needs);
     if (!st && uv_loop_init(&cli->loop))
@@ -412,7 +415,7 @@ int cli_call(struct cli *cli, const char *method, const ProtobufCMessageDescript
     bool reported = false;
 
     while (is_away(st) && cli->interrupted && cli->has_answered &&
-           hd_clock_now_ms() - since_ms < WATCH_PATIENCE_MS) {
+           hd_clock_now_ms() - since_ms < watch_patience_ms(cli)) {
         if (!reported)
             cli_note("heddle: the controller does not answer (%s); trying again", hd_err_message());
         reported = true;
@@ -425,14 +428,15 @@ int cli_call(struct cli *cli, const char *method, const ProtobufCMessageDescript
     return st ? cli_fail(st) : CLI_CONTINUE;
 }
 
-int cli_call_about_job(struct cli *cli, int argc, char **argv, const char *method,
+int cli_call_about_job(struct cli *cli, int argc, char **argv, bool or_run, const char *method,
                        const ProtobufCMessageDescriptor *response, const ProtobufCMessage *request,
                        uint64_t *request_job, void *ret_response)
 {
     int code = cli_parse(cli, argc, argv, NULL, 0, 1, 1);
 
     if (code == CLI_CONTINUE)
-        code = cli_parse_job(cli->args[0], request_job);
+        code = or_run ? cli_find_job_or_run(cli, cli->args[0], request_job)
+                      : cli_find_job(cli, cli->args[0], request_job);
     if (code == CLI_CONTINUE)
         code = cli_connect(cli);
     return code == CLI_CONTINUE ? cli_call(cli, method, response, request, ret_response) : code;

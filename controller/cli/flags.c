@@ -220,13 +220,3 @@ int cli_parse(struct cli *cli, int argc, char **argv, const struct cli_flag *fla
         code = wrong_count(cli, min_args);
     return code;
 }
-
-int cli_parse_job(const char *text, uint64_t *ret_job)
-{
-    int64_t job;
-
-    if (hd_text_to_int64(text, 1, INT64_MAX, &job))
-        return cli_usage("%s is not a job number; heddle jobs lists them", text);
-    *ret_job = (uint64_t)job;
-    return CLI_CONTINUE;
-}

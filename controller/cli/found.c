@@ -230,7 +230,7 @@ static int ask_for_checkpoints(struct cli *cli, const char *name, struct found *
     Heddle__V1__ListCheckpointsRequest request = HEDDLE__V1__LIST_CHECKPOINTS_REQUEST__INIT;
     Heddle__V1__ListCheckpointsResponse *response = NULL;
     enum hd_status st = HD_OK;
-    int code = cli_parse_job(name, &request.job);
+    int code = cli_find_job(cli, name, &request.job);
 
     if (code == CLI_CONTINUE)
         code = cli_connect(cli);
@@ -267,7 +267,7 @@ int found_open(struct cli *cli, const char *name, bool damaged_too, struct found
 
     *f = (struct found){.damaged_too = damaged_too};
     hd_arena_init(&f->arena, 0);
-    if (name[strspn(name, "0123456789")] == '\0' && *name && !is_dir(name))
+    if (*name && !strchr(name, '/') && !hd_file_exists(name))
         return ask_for_checkpoints(cli, name, f);
     st = need_dir(name);
     if (!st)

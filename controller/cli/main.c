@@ -10,6 +10,7 @@
 #include "base/file.h"
 #include "base/process.h"
 #include "controller/cli/cli.h"
+#include "controller/cli/run_control.h"
 #include "version/version.h"
 
 static int print_overview(FILE *to)
@@ -63,6 +64,7 @@ static bool is_help(const char *word)
  * down, so that leaks are found. */
 static int end(struct cli *cli, int code)
 {
+    run_control_end(cli);
 #ifndef HEDDLE_SANITIZED
     if (fflush(NULL) == 0)
         _exit(code);

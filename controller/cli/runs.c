@@ -435,6 +435,19 @@ static enum hd_status find_run(const char *target, const char *state_dir,
     return st;
 }
 
+enum hd_status run_find(const char *target, char ret_path[RUN_PATH_MAX])
+{
+    struct marker marker;
+    const enum hd_status st = find_run(target, NULL, ret_path, &marker);
+
+    return st == HD_INVALID
+               ? hd_err(st,
+                        "%s is no run of heddle local; give the folder of a run, such as "
+                        "heddle-runs/" RUN_LATEST ", or its job file",
+                        target)
+               : st;
+}
+
 /* Refuses a run folder that was moved: the controller's records hold checkpoint paths with the
  * original folder. */
 static enum hd_status check_moved(const char *path, const struct marker *marker)

@@ -33,6 +33,8 @@ struct run_folder {
  * it or, if it contains '/', its path; NULL: NAME-TIME. */
 enum hd_status run_make(const char *job_path, const char *state_dir, const char *dir,
                         const char *name, struct run_folder *ret_run);
+/* Finds the folder of a run, which `target` names as for run_open; does not lock it. */
+enum hd_status run_find(const char *target, char ret_path[RUN_PATH_MAX]);
 /* Finds a run and locks it. `target` is its folder, the job's folder in it, or a job file, which
  * means that file's newest run. Waits for processes of the run that are still ending. */
 enum hd_status run_open(const char *target, const char *state_dir, struct run_folder *ret_run);

@@ -449,7 +449,7 @@ static void lost(struct watched_job *w, enum hd_status status, const char *messa
     }
     w->retry_at_ms = now_ms + RETRY_MS;
     w->bar_changed = true;
-    if (comes_back && w->ever_connected && now_ms - w->down_since_ms < WATCH_PATIENCE_MS)
+    if (comes_back && w->ever_connected && now_ms - w->down_since_ms < watch_patience_ms(w->cli))
         return;
     bar_clear(&w->bar);
     stop(w, cli_fail(hd_err(status ? status : HD_UNAVAILABLE, "%s", message)));

@@ -15,7 +15,16 @@
 
 #include "controller/cli/cli.h"
 
-enum { WATCH_PATIENCE_MS = 120000 };
+enum {
+    WATCH_PATIENCE_MS = 120000,
+    WATCH_RUN_PATIENCE_MS = 3000 /* a run's own controller does not come back */
+};
+
+/* Returns for how long a command that follows a job waits for a controller that went away, ms. */
+static inline int64_t watch_patience_ms(const struct cli *cli)
+{
+    return cli->run ? WATCH_RUN_PATIENCE_MS : WATCH_PATIENCE_MS;
+}
 
 struct watch_options {
     uint64_t job;

@@ -530,14 +530,22 @@ size_t hd_core_blockers(const struct hd_core *core, uint64_t job,
  * (`asked`), as in a step, and nothing else. HD_UNSUPPORTED or HD_INVALID: the job could not start
  * on any cluster. */
 struct hd_core_readiness {
-    bool later;            /* the layout is being computed: call again after HD_CORE_PLANNED */
-    bool fits_now;         /* true: the job would start at once */
+    bool later;    /* the layout is being computed: call again after HD_CORE_PLANNED */
+    bool fits_now; /* true: the job would start at once */
+    /* why no nodes that are known can ever run the job, however idle; "": they can. The caller
+     * frees the text. */
+    struct hd_text never_fits;
     struct hd_text reason; /* why the job would wait; or the chosen layout, if there was a choice.
                             * The caller frees the text. */
 };
 enum hd_status hd_core_explain_needs(struct hd_core *core, const struct hd_job_needs *needs,
                                      const void *spec, size_t spec_bytes, struct hd_now now,
                                      struct hd_core_out *out, struct hd_core_readiness *ret);
+
+/* Appends why the nodes that are known can never run a queued job: it needs more devices than all
+ * of them have together, drained and unreachable ones included, lost ones not. Appends nothing if
+ * they can, if no node is known, or if the job is not queued. */
+void hd_core_add_never_fits(const struct hd_core *core, uint64_t job, struct hd_text *text);
 
 /* The attempt that holds one device (struct hd_device_hold); job 0: the device is free. */
 struct core_attempt;

@@ -229,6 +229,9 @@ void core_add_need(const struct core_need *need, struct hd_text *text);
 void core_add_infeasible(const struct hd_job_needs *needs, const char *why, struct hd_text *text);
 void core_add_no_node(struct hd_text *text); /* the cluster has no node */
 void core_add_no_device(enum hd_device_kind kind, struct hd_text *text);
+/* all, biggest: devices of all nodes together, and of the node that has most, of each kind of `need`. */
+void core_add_capacity(const struct core_need *need, const int64_t all[HD_DEVICE_KIND_COUNT],
+                       const int32_t biggest[HD_DEVICE_KIND_COUNT], struct hd_text *text);
 /* The devices of one usable node that a job may use. */
 struct core_node_offer {
     int32_t all, free; /* devices that work; free: those that no attempt holds */

@@ -49,8 +49,8 @@ static size_t kinds_to_show(const struct hd_core *core, const struct hd_job_need
     return count;
 }
 
-static void add_need(const struct hd_core *core, const struct hd_job_needs *needs,
-                     const struct hd_checkpoint_record *base, struct hd_text *text)
+static struct core_need need_of(const struct hd_core *core, const struct hd_job_needs *needs,
+                                const struct hd_checkpoint_record *base)
 {
     struct core_need need = {.memory_min = needs->memory_min};
 
@@ -61,7 +61,50 @@ static void add_need(const struct hd_core *core, const struct hd_job_needs *need
         need.on_one_node = need.devices[need.kind_count - 1] > 1;
     else if (hd_plan_unit(&needs->wish) > 1)
         need.multiple_of = (int32_t)needs->wish.sizes.tp;
+    return need;
+}
+
+static void add_need(const struct hd_core *core, const struct hd_job_needs *needs,
+                     const struct hd_checkpoint_record *base, struct hd_text *text)
+{
+    const struct core_need need = need_of(core, needs, base);
+
     core_add_need(&need, text);
+}
+
+/* Appends why the nodes that are known can never run the job; nothing if they can. */
+static void add_never_fits(const struct hd_core *core, const struct hd_job_needs *needs,
+                           struct hd_text *text)
+{
+    const struct core_need need = need_of(core, needs, NULL);
+    int64_t all[HD_DEVICE_KIND_COUNT] = {0};
+    int32_t biggest[HD_DEVICE_KIND_COUNT] = {0};
+
+    for (size_t i = 0; i < core->node_count; i++) {
+        const struct hd_node_record *node = &core->nodes[i]->rec;
+
+        for (size_t k = 0; k < need.kind_count; k++) {
+            int32_t count = 0;
+
+            for (int32_t d = 0; d < node->device_count; d++)
+                count += node->devices[d].kind == need.kinds[k] &&
+                         core_device_suits(needs, core->nodes[i], d);
+            if (node->retired || node->state == HD_NODE_STATE_LOST)
+                count = 0;
+            if (need.multiple_of)
+                count -= count % need.multiple_of;
+            all[k] += count;
+            biggest[k] = count > biggest[k] ? count : biggest[k];
+        }
+    }
+    for (size_t k = 0; k < need.kind_count; k++)
+        if (need.devices[k] && need.devices[k] <= all[k])
+            return;
+    core_add_need(&need, text);
+    if (hd_core_node_count(core))
+        core_add_capacity(&need, all, biggest, text);
+    else
+        core_add_no_node(text);
 }
 
 /* Appends a node's state to a reason, such as "n1 has 1 of 2 free", "n2 is draining: disk", "n3 has
@@ -499,7 +542,17 @@ enum hd_status hd_core_explain_needs(struct hd_core *core, const struct hd_job_n
     ret->later = !st && layout == CORE_LAYOUT_LATER;
     ret->fits_now = !st && layout == CORE_LAYOUT_FITS;
     if (!st && layout == CORE_LAYOUT_INFEASIBLE)
+        add_never_fits(core, &more, &ret->never_fits);
+    if (!st && layout == CORE_LAYOUT_INFEASIBLE)
         add_wait(core, &more, &infeasible, now, &ret->reason);
     hd_text_free(&infeasible);
     return core->no_memory ? hd_err(HD_NO_MEMORY, "no memory for a plan") : st;
+}
+
+void hd_core_add_never_fits(const struct hd_core *core, uint64_t number, struct hd_text *text)
+{
+    const struct core_job *job = core_find_job(core, number);
+
+    if (job && job->rec.state == HD_JOB_STATE_QUEUED && hd_core_node_count(core))
+        add_never_fits(core, &job->needs, text);
 }

@@ -139,6 +139,19 @@ void core_add_no_device(enum hd_device_kind kind, struct hd_text *text)
         hd_text_add(text, " (heddled --doctor on a node with GPUs says why)");
 }
 
+void core_add_capacity(const struct core_need *need, const int64_t all[HD_DEVICE_KIND_COUNT],
+                       const int32_t biggest[HD_DEVICE_KIND_COUNT], struct hd_text *text)
+{
+    hd_text_add(text, "; the cluster has ");
+    for (size_t k = 0; k < need->kind_count; k++) {
+        hd_text_add(text, "%s%lld %s device%s%s", k ? ", and " : "", (long long)all[k],
+                    hd_device_kind_name((int)need->kinds[k]), all[k] == 1 ? "" : "s",
+                    need->memory_min || need->multiple_of ? " of that sort in all" : " in all");
+        if (biggest[k] && biggest[k] != all[k])
+            hd_text_add(text, ", at most %d on one node", biggest[k]);
+    }
+}
+
 void core_add_offer(const struct core_node *node, const struct core_node_offer *offer,
                     struct hd_text *text)
 {

@@ -43,13 +43,16 @@ void answer_submitted(const struct controller *c, struct hd_rpc_call *call,
                       Heddle__V1__JobStatus *status, bool repeated)
 {
     Heddle__V1__SubmitJobResponse response = HEDDLE__V1__SUBMIT_JOB_RESPONSE__INIT;
-    struct hd_text warning = {0};
+    struct hd_text warning = {0}, never_fits = {0};
 
     response.job = status;
     response.repeated = repeated;
+    hd_core_add_never_fits(c->core, status->job, &never_fits);
+    response.never_fits = convert_text(never_fits.data);
     response.warning = answer_warning(c, &warning);
     (void)hd_rpc_call_reply(call, &response.base);
     hd_text_free(&warning);
+    hd_text_free(&never_fits);
 }
 
 static void answer_got(const struct job_answer *answer, Heddle__V1__JobStatus *status)

@@ -540,7 +540,7 @@ struct hd_job_needs convert_needs(const struct hd_job *job)
                                  .priority = (int32_t)job->priority};
     int count = 0;
 
-    /* cannot fail: hd_spec_check has checked both texts */
+    /* cannot fail: control_prepare has checked both texts */
     (void)hd_after_read(job->after, needs.after, &count);
     (void)hd_time_limit_read(job->time_limit, &needs.time_limit_ms);
     needs.after_count = count;

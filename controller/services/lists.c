@@ -10,6 +10,8 @@
 /* set of job states that matches no job */
 #define NO_STATE (1u << 31)
 
+enum { NAME_STARS_MAX = 2 };
+
 static uint64_t number_of(int64_t value)
 {
     return value > 0 ? (uint64_t)value : 0;
@@ -74,6 +76,23 @@ static void answer_jobs(struct hd_query *query, enum hd_status st)
     finish_list(query, answer);
 }
 
+/* Checks a pattern of names. The number of '*' is limited because the time to compare grows with a
+ * name's length to that power. */
+static enum hd_status check_name_pattern(const char *pattern)
+{
+    size_t stars = 0;
+
+    for (const char *at = pattern; *at; at++)
+        stars += *at == '*';
+    if (strlen(pattern) < HD_JOB_WORD_MAX + NAME_STARS_MAX && stars <= NAME_STARS_MAX &&
+        !strpbrk(pattern, "[]"))
+        return HD_OK;
+    return hd_err(HD_INVALID,
+                  "name: a name of a job has at most %d letters, digits, '.', '_' and '-'; a "
+                  "pattern has at most %d '*'",
+                  HD_JOB_WORD_MAX - 1, NAME_STARS_MAX);
+}
+
 void control_list_jobs(struct hd_rpc_call *call, const ProtobufCMessage *message)
 {
     const Heddle__V1__ListJobsRequest *m = (const void *)message;
@@ -87,10 +106,15 @@ void control_list_jobs(struct hd_rpc_call *call, const ProtobufCMessage *message
             call, hd_err(HD_INVALID, "page: \"%s\" is not a next_page of ListJobs", m->page));
         return;
     }
+    if (check_name_pattern(m->name)) {
+        hd_rpc_call_fail(call, HD_INVALID);
+        return;
+    }
     query = hd_query_new(HD_QUERY_JOBS);
     if (query) {
         query->before_job = number_of(before);
         query->owner = own && !*m->owner ? control_caller(call) : m->owner;
+        query->name = *m->name ? m->name : NULL;
         query->limit = control_page_size(m->limit);
         if (own && strcmp(query->owner, control_caller(call)) != 0)
             query->states = NO_STATE; /* the reader sees no jobs of other users */

@@ -34,7 +34,9 @@ enum hd_status control_prepare(const Heddle__V1__JobSpec *given, struct prepared
 {
     /* not cleared, because it is large and hd_spec_from_message clears the job */
     struct prepared *prepared = malloc(sizeof *prepared);
+    uint64_t after[HD_JOB_AFTER_MAX];
     enum hd_status st = HD_OK;
+    int count;
 
     *ret_prepared = NULL;
     if (!prepared)
@@ -48,6 +50,9 @@ enum hd_status control_prepare(const Heddle__V1__JobSpec *given, struct prepared
         st = hd_spec_from_message(given, &prepared->arena, &prepared->job);
     if (!st)
         st = hd_spec_check(&prepared->job);
+    if (!st && hd_after_read(prepared->job.after, after, &count))
+        st = hd_err(HD_INVALID, "after: %s is a name of a job; name it by its number",
+                    prepared->job.after);
     if (!st)
         st = pack(prepared);
     if (st)

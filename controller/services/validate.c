@@ -36,6 +36,7 @@ static bool try_to_validate(struct controller *c, struct hd_rpc_call *call,
     veil_text(&veil, &ready.reason);
     response.fits_now = ready.fits_now;
     response.reason = convert_text(ready.reason.data);
+    response.never_fits = convert_text(ready.never_fits.data);
     if (st == HD_UNSUPPORTED)
         st = hd_err(HD_INVALID, "%s", hd_err_message());
     if (st)
@@ -43,6 +44,7 @@ static bool try_to_validate(struct controller *c, struct hd_rpc_call *call,
     else if (!ready.later)
         (void)hd_rpc_call_reply(call, &response.base);
     hd_text_free(&ready.reason);
+    hd_text_free(&ready.never_fits);
     return st || !ready.later;
 }
 

@@ -1,5 +1,6 @@
 /* read: answers queries from the database. */
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -48,6 +49,29 @@ static enum hd_status add_numbers(struct store_db *db, sqlite3_stmt *s, uint64_t
         numbers[(*count)++] = (uint64_t)store_row_long(s, 0);
     }
     return st;
+}
+
+/* Finds jobs by name, newest first. */
+static enum hd_status find_jobs_by_name(struct store_db *db, const struct hd_query *query,
+                                        uint64_t *numbers, size_t *ret_count)
+{
+    const int64_t before = query->before_job ? (int64_t)query->before_job : INT64_MAX;
+    char states[128] = "";
+
+    for (int state = HD_JOB_STATE_QUEUED; state <= HD_JOB_STATE_CANCELLED; state++) {
+        const size_t len = strlen(states);
+
+        if (query->states & (1u << state))
+            (void)snprintf(states + len, sizeof states - len, "%s%s,", len ? "" : ",",
+                           hd_job_state_name(state));
+    }
+    if (query->states && !*states)
+        return HD_OK; /* a set that matches no job */
+    return add_numbers(db,
+                       store_db_bind(db, STORE_FIND_JOBS_BY_NAME, "ittti", before, query->name,
+                                     query->owner ? query->owner : "", states,
+                                     (int64_t)query->limit + 1),
+                       numbers, ret_count);
 }
 
 /* Finds the numbers of the jobs that a query lists, newest first; one more than the limit if there
@@ -125,7 +149,8 @@ static enum hd_status query_jobs(struct store_db *db, struct hd_query *query)
     query->jobs = hd_arena_array(&query->arena, (size_t)query->limit + 1, sizeof *query->jobs);
     if (!numbers || !query->jobs)
         return store_row_no_memory();
-    st = find_jobs(db, query, numbers, &count);
+    st = query->name ? find_jobs_by_name(db, query, numbers, &count)
+                     : find_jobs(db, query, numbers, &count);
     query->more = count > (size_t)query->limit;
     for (size_t i = 0; !st && i < count - query->more; i++) {
         st = read_job(db, &query->arena, numbers[i], false, &query->jobs[i]);

@@ -478,6 +478,8 @@ void hd_store_query(struct hd_job_store *store, struct hd_query *query)
         return; /* on_fatal follows and ends the program */
     if (query->owner)
         query->owner = hd_arena_strdup(&query->arena, query->owner);
+    if (query->name)
+        query->name = hd_arena_strdup(&query->arena, query->name);
     if (query->text)
         query->text = hd_arena_strdup(&query->arena, query->text);
     if (query->only_of)

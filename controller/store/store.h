@@ -219,7 +219,7 @@ enum hd_status hd_store_load(struct hd_job_store *store, const struct hd_store_l
 
 enum hd_query_kind {
     HD_QUERY_JOB,         /* job -> jobs[0] with spec, attempts; HD_NOT_FOUND */
-    HD_QUERY_JOBS,        /* states, owner, before_job, limit -> jobs, newest first */
+    HD_QUERY_JOBS,        /* states, owner, name, before_job, limit -> jobs, newest first */
     HD_QUERY_HISTORY,     /* job, after, limit -> entries of all kinds, in order */
     HD_QUERY_EVENTS,      /* job (0: cluster), after, limit -> entries: events, in order */
     HD_QUERY_LAST_EVENTS, /* job (0: cluster), limit -> entries: the newest events, in order */
@@ -271,7 +271,9 @@ struct hd_query {
     uint32_t states;     /* with HD_QUERY_JOBS: only jobs in these states, bit n for state n; 0:
                           * all */
     const char *owner;   /* only jobs of this owner; copied by the store; NULL: all */
-    const char *text;    /* with HD_QUERY_USERS: text to find in specs; copied by the store */
+    const char *name; /* with HD_QUERY_JOBS: only jobs whose name matches this pattern of SQLite's
+                          * GLOB; copied by the store; NULL: all */
+    const char *text; /* with HD_QUERY_USERS: text to find in specs; copied by the store */
     /* Only this owner's job is found, by kinds that take `job`: another owner's job yields
      * HD_NOT_FOUND, like a job that does not exist, unless `hidden` is false. Copied; NULL: every
      * job is found. */

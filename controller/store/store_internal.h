@@ -127,6 +127,10 @@
       "SELECT job FROM jobs WHERE state=? AND job<? AND removal=0 ORDER BY job DESC LIMIT ?")      \
     X(FIND_JOBS_BY_OWNER, "SELECT job FROM jobs WHERE owner=? AND state=? AND job<? AND removal=0" \
                           " ORDER BY job DESC LIMIT ?")                                            \
+    /* Scans jobs until its limit: names have no index. ?4: ",queued,running,"; "": all states */  \
+    X(FIND_JOBS_BY_NAME, "SELECT job FROM jobs WHERE job<?1 AND removal=0 AND name GLOB ?2"        \
+                         " AND (?3='' OR owner=?3) AND (?4='' OR instr(?4,','||state||','))"       \
+                         " ORDER BY job DESC LIMIT ?5")                                            \
     /* Scans all specs: for rare queries only. */                                                  \
     X(FIND_USERS, /* live jobs first: ?3 may cut the list */                                       \
       "SELECT " STORE_JOB_COLUMNS " FROM jobs WHERE job<>?1 AND removal=0 AND instr(spec, ?2)"     \

@@ -326,6 +326,9 @@ enum hd_status hd_stages_write(const int64_t *layers, int64_t count,
  * neither. */
 enum { HD_JOB_AFTER_MAX = 8 };
 enum hd_status hd_after_read(const char *text, uint64_t ret_jobs[HD_JOB_AFTER_MAX], int *ret_count);
+/* Returns whether the text is "none", or numbers or names of jobs with commas: "12,base". Clients
+ * replace names by numbers before they submit a job. */
+bool hd_after_is_possible(const char *text);
 
 /* Reads the text of `time_limit`: "none", or a duration (hd_clock_read_span) of one second to ten
  * years. HD_INVALID: neither. ret_limit_ms 0: none. */

@@ -30,6 +30,30 @@ enum hd_status hd_after_read(const char *text, uint64_t ret_jobs[HD_JOB_AFTER_MA
     return *at ? hd_err(HD_INVALID, "'%s' is no list of jobs", text) : HD_OK;
 }
 
+bool hd_after_is_possible(const char *text)
+{
+    uint64_t number[HD_JOB_AFTER_MAX];
+    char item[HD_JOB_WORD_MAX];
+    int count = 0, one;
+
+    for (const char *at = text; count < HD_JOB_AFTER_MAX; count++) {
+        const size_t length = strcspn(at, ",");
+
+        if (length >= sizeof item)
+            return false;
+        memcpy(item, at, length);
+        item[length] = '\0';
+        if (item[strspn(item, "0123456789")] ? !hd_queue_name_is_possible(item) /* a job's rule */
+                                             : hd_after_read(item, number, &one) != HD_OK)
+            return false;
+        at += length;
+        if (!*at)
+            return true;
+        at++;
+    }
+    return false;
+}
+
 enum hd_status hd_time_limit_read(const char *text, int64_t *ret_limit_ms)
 {
     *ret_limit_ms = 0;

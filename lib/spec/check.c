@@ -515,18 +515,16 @@ static enum hd_status check_train(const struct hd_job *job)
 
 static enum hd_status check_waiting(const struct hd_job *job)
 {
-    uint64_t after[HD_JOB_AFTER_MAX];
     char quoted[SPEC_QUOTE_MAX];
     int64_t limit_ms;
-    int count;
 
     if (!hd_queue_name_is_possible(job->queue))
         return hd_err(HD_INVALID, "queue: %s is no name of a queue; " HD_QUEUE_NAME_RULE,
                       spec_quote(job->queue, quoted));
-    if (hd_after_read(job->after, after, &count))
+    if (!hd_after_is_possible(job->after))
         return hd_err(HD_INVALID,
-                      "after: %s does not name jobs; write a number such as 12, or up to %d, such "
-                      "as [12, 13]",
+                      "after: %s does not name jobs; write the number or name of one, such as 12, "
+                      "or up to %d, such as [12, 13]",
                       spec_quote(job->after, quoted), HD_JOB_AFTER_MAX);
     if (hd_time_limit_read(job->time_limit, &limit_ms))
         return hd_err(HD_INVALID,

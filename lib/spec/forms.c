@@ -287,36 +287,44 @@ enum hd_status spec_read_words(struct spec_reader *r, const struct yaml_node *no
     return read_items(r, node, member);
 }
 
-/* Reads `after` and stores it as text such as "12,13". */
+/* Reads `after` and stores it as text such as "12,base". */
 enum hd_status spec_read_after(struct spec_reader *r, const struct yaml_node *node)
 {
     static const struct hd_key number = {.kind = HD_KEY_INT, .min = 1, .max = 1e15};
     const size_t len = strlen(r->path);
     enum hd_status st = HD_OK;
+    char quoted[SPEC_QUOTE_MAX];
     struct hd_text text = {0};
     size_t count = 0;
+    bool is_name;
     int64_t job;
 
     for (const struct yaml_node *c = node->first; c && !st; c = c->next, count++) {
         (void)snprintf(r->path + len, sizeof r->path - len, "[%zu]", count);
         r->here = c;
-        st = spec_read_int(r, &number, c, &job);
+        is_name = c->kind == YAML_KIND_SCALAR && *c->text && !strchr("0123456789+-.", *c->text);
+        if (is_name && !hd_queue_name_is_possible(c->text)) /* the rule for a job's name, too */
+            st = hd_err(HD_INVALID, "%s: %s is no number and no name of a job", r->path,
+                        spec_quote(c->text, quoted));
+        else if (!is_name)
+            st = spec_read_int(r, &number, c, &job);
         spec_path_pop(r, len);
         if (!st && count == HD_JOB_AFTER_MAX)
             st = hd_err(HD_INVALID, "%s: more than %d jobs; name only the last ones", r->path,
                         HD_JOB_AFTER_MAX);
         for (const struct yaml_node *b = node->first; !st && b != c; b = b->next)
             if (strcmp(b->text, c->text) == 0)
-                st = hd_err(HD_INVALID, "%s: names job %lld twice; remove one", r->path,
-                            (long long)job);
-        if (!st)
+                st = hd_err(HD_INVALID, "%s: names job %s twice; remove one", r->path, c->text);
+        if (!st && is_name)
+            hd_text_add(&text, "%s%s", count ? "," : "", c->text);
+        else if (!st)
             hd_text_add(&text, "%s%lld", count ? "," : "", (long long)job);
     }
     if (!st && text.failed)
         st = no_memory_for_job_file();
     if (!st && (!count || text.len_bytes >= HD_JOB_WORD_MAX))
-        st = hd_err(HD_INVALID, "%s: expected numbers of jobs, such as [12, 13]%s", r->path,
-                    count ? "; these are too long together" : "");
+        st = hd_err(HD_INVALID, "%s: expected numbers or names of jobs, such as [12, 13]%s",
+                    r->path, count ? "; these are too long together" : "");
     if (!st)
         memcpy(r->draft.job->after, text.data, text.len_bytes + 1);
     hd_text_free(&text);

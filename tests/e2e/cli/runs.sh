@@ -63,10 +63,16 @@ check_equal its_history_is_one "$(seq 80 | tr '\n' ' ')" \
 check_equal and_latest_is_it stopped "$(readlink heddle-runs/latest)"
 
 begin killed
+check_equal a_run_is_asked_while_it_is_under_way running "$(state_of heddle-runs/killed)"
 check_status what_is_in_use_does_not_go_on 6 heddle local --resume heddle-runs/killed
 check_equal and_is_not_cleaned_away 1 "$(heddle local --clean --keep 0 -o jsonl 2>/dev/null | grep -c '/killed","what":"in use"')"
 kill -KILL $(below $runner) $runner
 wait $runner 2>/dev/null
+check_equal what_was_killed_is_told failed "$(state_of heddle-runs/killed/1)"
+check_equal with_the_logs_of_its_ranks 1 "$(heddle logs heddle-runs/killed | grep -c 'step 10: loss')"
+check_equal and_its_events 1 "$(heddle events heddle-runs/killed -o jsonl | grep -c '"kind":"starting"')"
+check_status watching_it_tells_its_end 1 heddle watch heddle-runs/killed
+check_equal and_how_it_goes_on "  heddle local --resume heddle-runs/killed" "$(tail -n 1 "$work/check.err")"
 check a_run_that_was_killed_goes_on_by_its_job_file heddle local --resume "$file"
 check_equal with_the_same_weights "$(tensors straight 80)" "$(tensors killed 80)"
 check_equal from_a_checkpoint_that_it_had_written 1 "$(grep -c 'resumed from step [1-9]' "$work/check.err")"

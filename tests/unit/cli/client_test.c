@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "heddle/v1/control.pb-c.h"
 #include "tests/program/test.h"
 #include "tests/unit/cli/fake_controller.h"
 
@@ -23,7 +24,7 @@ static void what_the_controller_says_decides_the_exit_code(void **state)
     assert_int_equal(heddle("show 6", 0).code, 6);
     assert_int_equal(heddle("watch 4", 0).code, 4);
     assert_int_equal(heddle("show 7", 0).code, 0);
-    assert_int_equal(heddle("show seven", 0).code, 2);
+    assert_int_equal(heddle("show seven", 0).code, 4);
     assert_int_equal(heddle("show 7 --controller unix:/nonexistent/c.sock", 0).code, 3);
 }
 
@@ -303,6 +304,110 @@ static void a_start_in_the_past_is_not_shown(void **state)
     assert_non_null(strstr(run.out, "start     expected at any moment\n"));
     run = heddle("jobs -o wide -n 1", 0);
     assert_non_null(strstr(run.out, "  now"));
+}
+
+enum {
+    RUNNING = HEDDLE__V1__JOB_STATE__JOB_STATE_RUNNING,
+    FAILED = HEDDLE__V1__JOB_STATE__JOB_STATE_FAILED
+};
+
+/* Goal: a name is as good as a number where it can mean one job only. */
+static void a_name_means_the_only_job_that_can_be_meant(void **state)
+{
+    struct run run;
+
+    assert_int_equal(heddle("explain tiny", 0).code, 0); /* the fake's only job */
+    run = heddle("show tin", 0);
+    assert_int_equal(run.code, 4);
+    assert_non_null(
+        strstr(run.err, "there is no job, and no run of heddle local, of the name tin"));
+    fake.listed[0] = (struct fake_job){9, "tiny", FAILED};
+    fake.listed[1] = (struct fake_job){8, "tiny", RUNNING};
+    fake.listed[2] = (struct fake_job){7, "tiny-2", RUNNING};
+    run = heddle("wait tiny", 0); /* two have the name, and one has not ended */
+    assert_non_null(strstr(run.out, "job 8 "));
+    fake.listed[1].state = FAILED;
+    run = heddle("wait tiny", 0);
+    assert_int_equal(run.code, 2);
+    assert_non_null(strstr(run.err, "2 jobs have the name tiny; give the number of one:\n"
+                                    "  9  tiny  failed, submitted 1h30m ago\n"
+                                    "  8  tiny  failed, submitted 1h30m ago\n"));
+}
+
+/* Goal: a pattern acts only on what was shown and agreed to. */
+static void a_pattern_means_all_jobs_of_such_names_and_is_asked_about(void **state)
+{
+    struct run run;
+
+    fake.listed[0] = (struct fake_job){9, "s-2", RUNNING};
+    fake.listed[1] = (struct fake_job){8, "other", RUNNING};
+    fake.listed[2] = (struct fake_job){7, "s-1", RUNNING};
+    fake.listed[3] = (struct fake_job){6, "s-0", FAILED};
+    run = heddle("cancel s-*", 0); /* there is no terminal to ask on */
+    assert_int_equal(run.code, 2);
+    assert_int_equal(fake.cancels, 0);
+    assert_non_null(strstr(run.err, "  9  s-2  running, submitted 1h30m ago\n  7  s-1 "));
+    assert_null(strstr(run.err, "s-0"));
+    run = heddle("cancel s-* s-1 --yes", 0); /* 7 counts once */
+    assert_int_equal(run.code, 0);
+    assert_int_equal(fake.cancels, 2);
+    assert_int_equal(heddle("cancel x* --yes", 0).code, 4);
+    run = heddle("show s-*", 0);
+    assert_int_equal(run.code, 2);
+    assert_non_null(strstr(run.err, "names any number of jobs, and one is needed"));
+}
+
+/* Goal: an array is all or nothing, and a repetition adds only what is missing. */
+static void members_of_an_array_are_all_submitted_or_none(void **state)
+{
+    char path[128], words[256];
+    struct run run;
+
+    put_job_file(path);
+    fake.submits = 1; /* the first answer is not lost */
+    (void)snprintf(words, sizeof words, "submit %s --sweep train.lr.peak=1e-3,x", path);
+    run = heddle(words, 0);
+    assert_int_equal(run.code, 2);
+    assert_non_null(strstr(run.err, "--sweep train.lr.peak=x: "));
+    assert_int_equal(fake.validations + fake.submits, 0 + 1);
+
+    (void)snprintf(words, sizeof words,
+                   "submit %s -q --array 3-5 --set train.seed=%%a --request-id abcdefgh01234567",
+                   path);
+    run = heddle(words, 0);
+    assert_int_equal(run.code, 0);
+    assert_string_equal(run.out, "7\n7\n7\n");
+    assert_int_equal(fake.validations, 3);
+    assert_string_equal(fake.last_id, "abcdefgh01234567-3");
+
+    fake.submits = 1;
+    fake.refuse_at = 4; /* the third member */
+    (void)snprintf(words, sizeof words, "submit %s --sweep train.seed=1,2,3", path);
+    run = heddle(words, 0);
+    assert_int_equal(run.code, 6);
+    assert_int_equal(fake.cancels, 2);
+    assert_non_null(strstr(run.err, "2 of 3 members had been submitted, and are cancelled: 8-9\n"));
+}
+
+/* Goal: a queue that waits for ever is told at once. */
+static void what_can_never_run_is_told_or_refused(void **state)
+{
+    char path[128], words[192];
+    struct run run;
+
+    put_job_file(path);
+    fake.submits = 1;
+    fake.never_fits = true;
+    (void)snprintf(words, sizeof words, "submit %s --must-fit", path);
+    run = heddle(words, 0);
+    assert_int_equal(run.code, 7);
+    assert_int_equal(fake.submits, 1);
+    assert_non_null(strstr(run.err, "the cluster has 4 cpu devices in all"));
+    (void)snprintf(words, sizeof words, "submit %s --sweep train.seed=1,2", path);
+    run = heddle(words, 0);
+    assert_int_equal(run.code, 0);
+    assert_non_null(strstr(run.err, "can never run")); /* once for both */
+    assert_null(strstr(strstr(run.err, "can never run") + 1, "can never run"));
 }
 
 static void the_deadline_of_a_drain_is_shown(void **state)

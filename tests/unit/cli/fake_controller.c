@@ -48,11 +48,36 @@ static void on_submit(struct hd_rpc_call *call, const ProtobufCMessage *message)
         hd_rpc_call_fail(call, hd_err(HD_UNAVAILABLE, "going down"));
         return;
     }
+    if (fake.submits == fake.refuse_at) {
+        hd_rpc_call_fail(call, hd_err(HD_LIMIT, "too many jobs"));
+        return;
+    }
     fill_job(&job, HEDDLE__V1__JOB_STATE__JOB_STATE_QUEUED);
     job.reason = (char *)"no node";
     response.job = &job;
+    if (fake.refuse_at) /* jobs 8, 9 .. */
+        job.job = 6 + (uint64_t)fake.submits;
+    if (fake.never_fits)
+        response.never_fits = (char *)"needs 9 cpu devices; the cluster has 4 cpu devices in all";
     if (fake.warns)
         response.warning = (char *)warning;
+    (void)hd_rpc_call_reply(call, &response.base);
+}
+
+/* The jobs of a test, whatever is asked for, as a controller does that has no filter of names. */
+static void list_given(struct hd_rpc_call *call)
+{
+    Heddle__V1__ListJobsResponse response = HEDDLE__V1__LIST_JOBS_RESPONSE__INIT;
+    Heddle__V1__JobStatus jobs[4], *list[4];
+
+    for (size_t i = 0; i < 4 && fake.listed[i].job; i++) {
+        fill_job(&jobs[i], (Heddle__V1__JobState)fake.listed[i].state);
+        jobs[i].job = fake.listed[i].job;
+        jobs[i].name = (char *)(uintptr_t)fake.listed[i].name;
+        jobs[i].submitted_unix_ms = hd_clock_wall_ms() - 90 * 60 * 1000;
+        list[response.n_jobs++] = &jobs[i];
+    }
+    response.jobs = list;
     (void)hd_rpc_call_reply(call, &response.base);
 }
 
@@ -63,6 +88,10 @@ static void on_list(struct hd_rpc_call *call, const ProtobufCMessage *message)
     Heddle__V1__ListJobsResponse response = HEDDLE__V1__LIST_JOBS_RESPONSE__INIT;
     Heddle__V1__JobStatus job, *jobs[] = {&job};
 
+    if (fake.listed[0].job) {
+        list_given(call);
+        return;
+    }
     fill_job(&job, HEDDLE__V1__JOB_STATE__JOB_STATE_QUEUED);
     job.submitted_unix_ms = hd_clock_wall_ms() + fake.ahead_ms - 90 * 60 * 1000;
     job.expected_start_unix_ms = hd_clock_wall_ms() + fake.ahead_ms - 5000;
@@ -72,6 +101,16 @@ static void on_list(struct hd_rpc_call *call, const ProtobufCMessage *message)
     response.n_jobs = 1;
     response.next_page = (char *)(*request->page ? "" : "7");
     response.warning = (char *)(fake.warns ? warning : "");
+    (void)hd_rpc_call_reply(call, &response.base);
+}
+
+static void on_validate(struct hd_rpc_call *call, const ProtobufCMessage *message)
+{
+    Heddle__V1__ValidateJobResponse response = HEDDLE__V1__VALIDATE_JOB_RESPONSE__INIT;
+
+    fake.validations++;
+    if (fake.never_fits)
+        response.never_fits = (char *)"needs 9 cpu devices; the cluster has 4 cpu devices in all";
     (void)hd_rpc_call_reply(call, &response.base);
 }
 
@@ -390,6 +429,9 @@ static int start(bool far)
     add_method("/heddle.v1.Control/SubmitJob", HD_RPC_UNARY,
                &heddle__v1__submit_job_request__descriptor,
                &heddle__v1__submit_job_response__descriptor, on_submit);
+    add_method("/heddle.v1.Control/ValidateJob", HD_RPC_UNARY,
+               &heddle__v1__validate_job_request__descriptor,
+               &heddle__v1__validate_job_response__descriptor, on_validate);
     add_method("/heddle.v1.Control/ListJobs", HD_RPC_UNARY,
                &heddle__v1__list_jobs_request__descriptor,
                &heddle__v1__list_jobs_response__descriptor, on_list);

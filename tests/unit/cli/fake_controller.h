@@ -36,12 +36,21 @@ struct fake {
     /* touched by the loop's thread only while a program runs, by the test only while none does */
     int submits, watches, reads, cancels, gets, topologies;
     char first_id[80], last_id[80];
-    uint64_t after[8];   /* of each WatchJob */
-    bool new_only[8];    /* likewise */
-    int64_t offset[8];   /* of each ReadLog */
-    int32_t attempt[8];  /* likewise */
-    bool hold;           /* WatchJob sends its first messages and stays open */
-    bool warns;          /* that the limit is near */
+    uint64_t after[8];  /* of each WatchJob */
+    bool new_only[8];   /* likewise */
+    int64_t offset[8];  /* of each ReadLog */
+    int32_t attempt[8]; /* likewise */
+    bool hold;          /* WatchJob sends its first messages and stays open */
+    bool warns;         /* that the limit is near */
+    bool never_fits;    /* it has too few devices for any job */
+    int refuse_at;      /* number of the SubmitJob, from 1 on, that a limit refuses; 0: none */
+    int validations;    /* number of ValidateJob calls, touched like `submits` */
+    /* jobs that ListJobs sends, newest first; none: job 7, on two pages */
+    struct fake_job {
+        uint64_t job;
+        const char *name;
+        int state; /* Heddle__V1__JobState */
+    } listed[4];
     int64_t deadline_ms; /* of the drain of its node, by the wall clock */
     int64_t ahead_ms;    /* its clock, before the program's; 0: it does not tell the time */
 };

@@ -345,6 +345,27 @@ static void a_held_job_outlives_the_answers(void **state)
     sim_free(sim);
 }
 
+/* Goal: a job that the nodes could never run is known from one that only waits. */
+static void what_needs_more_than_all_nodes_have_never_fits(void **state)
+{
+    struct sim *sim = sim_with(3, WHOLE, 2 * WHOLE); /* 3 nodes of 2 devices, one of large ones */
+    struct hd_job_needs needs = range(6, 6);
+    struct hd_text text = {0};
+    uint64_t fits, job;
+
+    needs.wish.global_batch = 7 * 6;
+    fits = sim_submitted(sim, &needs);
+    needs.devices_min = needs.devices_max = 7;
+    job = sim_submitted(sim, &needs);
+    hd_core_add_never_fits(sim->core, fits, &text);
+    assert_int_equal(text.len_bytes, 0);
+    hd_core_add_never_fits(sim->core, job, &text);
+    assert_string_equal(text.data, "needs 7 cpu devices; the cluster has 6 cpu devices in all, at "
+                                   "most 2 on one node");
+    hd_text_free(&text);
+    sim_free(sim);
+}
+
 static void choose_in_a_hurry(const struct hd_core_asked *asked, struct hd_core_answer *answer)
 {
     choose_stages(asked, answer);

@@ -96,6 +96,21 @@ static void lists_are_filtered_by_state_and_owner(void **state)
     for (size_t i = 0; i < 3; i++)
         assert_int_equal(query->jobs[i].record.job, 9 - 2 * i);
     hd_query_free(query);
+
+    query = hd_query_new(HD_QUERY_JOBS);
+    query->name = "?o*"; /* all are named job */
+    query->owner = "bob";
+    query->states = 1u << HD_JOB_STATE_RUNNING;
+    query->before_job = 20;
+    query->limit = 2;
+    assert_int_equal(needs(&bench, query).query->job_count, 2); /* 18, 12; 6 is left */
+    assert_int_equal(query->jobs[1].record.job, 12);
+    assert_true(query->more);
+    hd_query_free(query);
+    query = hd_query_new(HD_QUERY_JOBS);
+    query->name = "jo";
+    assert_int_equal(needs(&bench, query).query->job_count, 0);
+    hd_query_free(query);
     finish(&bench);
 }
 

@@ -50,9 +50,11 @@ static const struct mistake mistakes[] = {
     {1, "name: tiny\nqueue: ../x",
      "job.yaml:2: queue: '../x' is no name of a queue; use 1 to 63 letters, digits, '.', '_' or "
      "'-', not beginning with '.' or '-'"},
-    {1, "name: tiny\nafter: job-7",
-     "job.yaml:2: after: 'job-7' does not name jobs; write a number such as 12, or up to 8, such "
-     "as [12, 13]"},
+    {1, "name: tiny\nafter: job 7",
+     "job.yaml:2: after: 'job 7' does not name jobs; write the number or name of one, such as 12, "
+     "or up to 8, such as [12, 13]"},
+    {1, "name: tiny\nafter: [7, 'job 7']",
+     "job.yaml:2: after[1]: 'job 7' is no number and no name of a job"},
     {1, "name: tiny\nafter: [7, 0]",
      "job.yaml:2: after[1]: 0 is not possible; give a whole number from 1 to 1e+15"},
     {1, "name: tiny\nafter: [2, 7, 2]", "job.yaml:2: after: names job 2 twice; remove one"},
