@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int no_memory(void)
+static int no_memory_for_members(void)
 {
     return cli_fail(hd_err(HD_NO_MEMORY, "no memory for the members of an array"));
 }
@@ -84,7 +84,7 @@ static int expand_range(const char *text, const struct cli_list *set, struct hd_
             m->set->items[m->set->count++] = put_number(arena, set->items[k], first + (int64_t)i);
     }
     if (!array->members || hd_arena_failed(arena))
-        return no_memory();
+        return no_memory_for_members();
     if (array->count > 1 && !has_number(set))
         cli_note("heddle: the members of --array %s differ in their names alone; --set "
                  "train.seed=%%a gives each a seed of its own",
@@ -102,7 +102,7 @@ struct sweep {
 };
 
 /* Returns the length of the value at `text`: up to a comma outside brackets and quotes. */
-static size_t value_length(const char *text)
+static size_t sweep_value_length(const char *text)
 {
     char quote = '\0';
     int depth = 0;
@@ -129,7 +129,7 @@ static int read_sweep(const char *text, struct hd_arena *arena, struct sweep *sw
 
     sweep->values = hd_arena_array(arena, ARRAY_MEMBERS_MAX, sizeof *sweep->values);
     if (!key || !sweep->values)
-        return no_memory();
+        return no_memory_for_members();
     if (!equals || equals == text)
         return cli_usage("submit: --sweep %s is no KEY=VALUE,VALUE..., such as "
                          "train.lr.peak=1e-3,3e-4",
@@ -140,7 +140,7 @@ static int read_sweep(const char *text, struct hd_arena *arena, struct sweep *sw
     if (strcmp(key, "name") == 0)
         return cli_usage("submit: --sweep name: members get names of their own");
     for (;;) {
-        const size_t n = value_length(at);
+        const size_t n = sweep_value_length(at);
 
         if (!n)
             return cli_usage("submit: --sweep %s: a value is empty", text);
@@ -151,7 +151,7 @@ static int read_sweep(const char *text, struct hd_arena *arena, struct sweep *sw
             break;
         at += n + 1;
     }
-    return hd_arena_failed(arena) ? no_memory() : CLI_CONTINUE;
+    return hd_arena_failed(arena) ? no_memory_for_members() : CLI_CONTINUE;
 }
 
 static int read_sweeps(const struct cli_list *texts, const struct cli_list *set,
@@ -242,7 +242,7 @@ static int expand_sweeps(const struct cli_list *texts, const struct cli_list *se
         numbered |= has_suffix(array, i, m->suffix);
     }
     if (!array->members || hd_arena_failed(arena))
-        return no_memory();
+        return no_memory_for_members();
     array->is_sweep = true;
     if (numbered)
         number_members(array);
@@ -265,9 +265,9 @@ int array_expand(const char *text, const struct cli_list *sweeps, const struct c
     ret_array->is_one = true;
     ret_array->members = hd_arena_array(arena, 1, sizeof *ret_array->members);
     if (!ret_array->members)
-        return no_memory();
+        return no_memory_for_members();
     ret_array->members[0].set = copy_list(arena, set);
-    return ret_array->members[0].set ? CLI_CONTINUE : no_memory();
+    return ret_array->members[0].set ? CLI_CONTINUE : no_memory_for_members();
 }
 
 int array_name(const struct array *array, struct hd_job *const *jobs)

@@ -157,6 +157,12 @@ int cli_find_job(struct cli *cli, const char *word, uint64_t *ret_job);
  * connects to the run's controller. */
 int cli_find_job_or_run(struct cli *cli, const char *word, uint64_t *ret_job);
 
+/* Runs a command whose only argument is a job, up to the answer: parses, connects, calls.
+ * or_run: it may be a run of heddle local. request_job points to the member of `request` that
+ * receives the job's number. */
+int cli_call_about_job(struct cli *cli, int argc, char **argv, bool or_run, const char *method,
+                       const ProtobufCMessageDescriptor *response, const ProtobufCMessage *request,
+                       uint64_t *request_job, void *ret_response);
 struct hd_job;
 /* Replaces the names in `after` of a job that is to be submitted by numbers; connects if there are
  * any. Returns CLI_CONTINUE, or an exit code after printing a message. */
@@ -164,7 +170,7 @@ int cli_find_after(struct cli *cli, struct hd_job *job);
 
 /* Jobs that a pattern such as 'tiny-*' selects. */
 enum cli_pick { CLI_PICK_LIVE, CLI_PICK_ENDED, CLI_PICK_ALL };
-struct cli_jobs {
+struct cli_picked {
     uint64_t *numbers;
     size_t count;
     bool shows;      /* set by the caller: lists on stderr what a pattern matches */
@@ -172,11 +178,11 @@ struct cli_jobs {
 };
 /* Finds the jobs of the arguments from `first` on, each a job or a pattern of names, and connects.
  * Nothing is found if one of them is wrong. Free `jobs` with cli_free_jobs in any case. */
-int cli_find_jobs(struct cli *cli, int first, enum cli_pick pick, struct cli_jobs *jobs);
+int cli_find_jobs(struct cli *cli, int first, enum cli_pick pick, struct cli_picked *jobs);
 /* Asks before a command acts on what a pattern matched, unless `yes`. Returns CLI_CONTINUE to go
  * on, or an exit code. */
-int cli_confirm_jobs(const struct cli *cli, const struct cli_jobs *jobs, bool yes);
-void cli_free_jobs(struct cli_jobs *jobs);
+int cli_confirm_jobs(const struct cli *cli, const struct cli_picked *jobs, bool yes);
+void cli_free_jobs(struct cli_picked *jobs);
 
 /* ---- messages (out.c) ---- */
 
@@ -270,12 +276,6 @@ int cli_connect(struct cli *cli);
  * unreachable. */
 int cli_call(struct cli *cli, const char *method, const ProtobufCMessageDescriptor *response,
              const ProtobufCMessage *request, void *ret_response);
-/* Runs a command whose only argument is a job, up to the answer: parses, connects, calls.
- * or_run: it may be a run of heddle local. request_job points to the member of `request` that
- * receives the job's number. */
-int cli_call_about_job(struct cli *cli, int argc, char **argv, bool or_run, const char *method,
-                       const ProtobufCMessageDescriptor *response, const ProtobufCMessage *request,
-                       uint64_t *request_job, void *ret_response);
 /* Makes a call like cli_call, but prints no message on failure. */
 enum hd_status cli_try_call(struct cli *cli, const char *method,
                             const ProtobufCMessageDescriptor *response,
@@ -323,6 +323,7 @@ int cli_undrain(struct cli *cli, int argc, char **argv);
 int cli_node(struct cli *cli, int argc, char **argv);
 int cli_watch(struct cli *cli, int argc, char **argv);
 int cli_plot(struct cli *cli, int argc, char **argv);
+int cli_chat(struct cli *cli, int argc, char **argv);
 int cli_wait(struct cli *cli, int argc, char **argv);
 int cli_logs(struct cli *cli, int argc, char **argv);
 int cli_local(struct cli *cli, int argc, char **argv);

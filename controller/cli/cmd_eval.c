@@ -3,7 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "controller/cli/fetch.h"
 #include "controller/cli/found.h"
 #include "controller/cli/process.h"
 
@@ -86,8 +85,7 @@ static int check_eval_flags(const struct eval *e, const struct cli *cli)
 int cli_eval(struct cli *cli, int argc, char **argv)
 {
     struct eval e = {.val = NULL};
-    const char *step_text = NULL;
-    int64_t step = FOUND_NEWEST;
+    const char *step_text = NULL, *model;
     struct found f;
     const struct cli_flag flags[] = {
         {"data", 0, CLI_FLAG_LIST, &e.data, 0, 0},
@@ -106,32 +104,15 @@ int cli_eval(struct cli *cli, int argc, char **argv)
         {"base", 0, CLI_FLAG_TEXT, &e.base, 0, 0},
         {"adapter", 0, CLI_FLAG_TEXT, &e.adapter, 0, 0},
     };
-    char model[PATH_MAX];
     int code = cli_parse(cli, argc, argv, flags, sizeof flags / sizeof flags[0], 1, 1 << 20);
 
     if (code == CLI_CONTINUE)
         code = check_eval_flags(&e, cli);
-    if (code == CLI_CONTINUE)
-        code = found_parse_step("eval", step_text, &step);
-    if (code == CLI_CONTINUE)
-        code = fetch_argument(cli, model);
     if (code != CLI_CONTINUE)
         return code;
-    if (found_is_model(cli->args[0])) {
-        if (step_text)
-            return cli_usage("eval: --step: %s is a model folder, which has no steps",
-                             cli->args[0]);
-        return cli_fail(exec_eval(&e, cli, cli->args[0]));
-    }
-    code = found_open(cli, cli->args[0], false, &f);
-    if (code == CLI_CONTINUE) {
-        const enum hd_status st = found_keep(&f, cli->args[0], step);
-
-        code = st ? cli_fail(st) : CLI_CONTINUE;
-    }
-    cli_disconnect(cli);
+    code = found_model(cli, step_text, &f, &model);
     if (code == CLI_CONTINUE)
-        code = cli_fail(exec_eval(&e, cli, f.items[0].path));
+        code = cli_fail(exec_eval(&e, cli, model));
     found_done(&f);
     return code;
 }

@@ -1,5 +1,4 @@
 /* generate: generates text with a trained model; heddle-worker does the work. */
-#include "controller/cli/fetch.h"
 #include "controller/cli/found.h"
 #include "controller/cli/process.h"
 
@@ -75,8 +74,7 @@ static int check_numbers(const struct generate *g)
 int cli_generate(struct cli *cli, int argc, char **argv)
 {
     struct generate g = {.prompt = NULL};
-    const char *step_text = NULL;
-    int64_t step = FOUND_NEWEST;
+    const char *step_text = NULL, *model;
     struct found f;
     const struct cli_flag flags[] = {
         {"prompt", 0, CLI_FLAG_WORDS, &g.prompt, 0, 0},
@@ -99,7 +97,6 @@ int cli_generate(struct cli *cli, int argc, char **argv)
         {"pp", 0, CLI_FLAG_TEXT, &g.pp, 0, 0},
         {"step", 0, CLI_FLAG_TEXT, &step_text, 0, 0},
     };
-    char model[PATH_MAX];
     int code = cli_parse(cli, argc, argv, flags, sizeof flags / sizeof flags[0], 1, 1);
 
     if (code == CLI_CONTINUE && !g.prompt)
@@ -107,27 +104,11 @@ int cli_generate(struct cli *cli, int argc, char **argv)
             "generate: --prompt is missing; give the text to continue, such as --prompt 'Once'");
     if (code == CLI_CONTINUE)
         code = check_numbers(&g);
-    if (code == CLI_CONTINUE)
-        code = found_parse_step("generate", step_text, &step);
-    if (code == CLI_CONTINUE)
-        code = fetch_argument(cli, model);
     if (code != CLI_CONTINUE)
         return code;
-    if (found_is_model(cli->args[0])) {
-        if (step_text)
-            return cli_usage("generate: --step: %s is a model folder, which has no steps",
-                             cli->args[0]);
-        return cli_fail(exec_generate(&g, cli->args[0]));
-    }
-    code = found_open(cli, cli->args[0], false, &f);
-    if (code == CLI_CONTINUE) {
-        const enum hd_status st = found_keep(&f, cli->args[0], step);
-
-        code = st ? cli_fail(st) : CLI_CONTINUE;
-    }
-    cli_disconnect(cli);
+    code = found_model(cli, step_text, &f, &model);
     if (code == CLI_CONTINUE)
-        code = cli_fail(exec_generate(&g, f.items[0].path));
+        code = cli_fail(exec_generate(&g, model));
     found_done(&f);
     return code;
 }

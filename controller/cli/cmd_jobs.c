@@ -224,7 +224,7 @@ int cli_cancel(struct cli *cli, int argc, char **argv)
     const struct cli_flag flags[] = {{"now", 0, CLI_FLAG_BOOL, &now, 0, 0},
                                      {"yes", 'y', CLI_FLAG_BOOL, &yes, 0, 0}};
     struct job_sink sink = {.cli = cli};
-    struct cli_jobs jobs = {.shows = true};
+    struct cli_picked jobs = {.shows = true};
     int code = cli_parse(cli, argc, argv, flags, 2, 1, CLI_ARGS_ANY);
 
     jobs.shows = !yes;

@@ -319,12 +319,17 @@ static void print_end(struct local *l, int code, int64_t begin_ms)
     hd_clock_format_span(hd_clock_now_ms() - begin_ms, span);
     if (code == CLI_OK) {
         const bool writes = strcmp(l->spec->tokenizer, "none") != 0 && !hd_job_is_reward(l->spec);
+        const bool chats = writes && hd_spec_has_conversations(l->spec);
 
         (void)snprintf(more, sizeof more, " --set train.steps=%lld", (long long)l->spec->steps * 2);
         cli_note("heddle: took %s; to train on%s:", span,
-                 writes ? ", or to see text from the model" : "");
+                 chats    ? ", or to talk to the model"
+                 : writes ? ", or to see text from the model"
+                          : "");
         note_command(l, "heddle local --resume", more);
-        if (writes)
+        if (chats)
+            note_command(l, "heddle chat", "");
+        else if (writes)
             note_command(l, "heddle generate", " --prompt 'Once upon'");
         return;
     }

@@ -225,7 +225,7 @@ static int hold_all(struct cli *cli, int argc, char **argv, bool hold)
 {
     bool yes = false;
     const struct cli_flag flags[] = {{"yes", 'y', CLI_FLAG_BOOL, &yes, 0, 0}};
-    struct cli_jobs jobs = {.count = 0};
+    struct cli_picked jobs = {.count = 0};
     struct hd_text out = {0};
     struct show_list list;
     int code = cli_parse(cli, argc, argv, flags, 1, 1, CLI_ARGS_ANY);

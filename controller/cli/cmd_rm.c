@@ -143,7 +143,7 @@ static int confirm_jobs(int count)
 
 int cli_rm(struct cli *cli, int argc, char **argv)
 {
-    struct cli_jobs jobs = {.count = 0};
+    struct cli_picked jobs = {.count = 0};
     bool yes = false;
     const struct cli_flag flags[] = {{"yes", 'y', CLI_FLAG_BOOL, &yes, 0, 0}};
     int code = cli_parse(cli, argc, argv, flags, 1, 1, CLI_ARGS_ANY);

@@ -1,5 +1,4 @@
 /* serve: serves a trained model over HTTP, by heddle-serve. */
-#include "controller/cli/fetch.h"
 #include "controller/cli/found.h"
 #include "controller/cli/process.h"
 
@@ -36,39 +35,21 @@ static enum hd_status exec_serve(const char *const values[FLAG_COUNT], const cha
 
 int cli_serve(struct cli *cli, int argc, char **argv)
 {
-    const char *values[FLAG_COUNT] = {NULL}, *step_text = NULL;
+    const char *values[FLAG_COUNT] = {NULL}, *step_text = NULL, *model;
     struct cli_flag flags[FLAG_COUNT + 1] = {
         {"step", 0, CLI_FLAG_TEXT, &step_text, 0, 0},
     };
-    int64_t step = FOUND_NEWEST;
     struct found f;
-    char model[PATH_MAX];
     int code;
 
     for (int i = 0; i < FLAG_COUNT; i++)
         flags[1 + i] = (struct cli_flag){names[i], 0, CLI_FLAG_TEXT, &values[i], 0, 0};
     code = cli_parse(cli, argc, argv, flags, FLAG_COUNT + 1, 1, 1);
-    if (code == CLI_CONTINUE)
-        code = found_parse_step("serve", step_text, &step);
-    if (code == CLI_CONTINUE)
-        code = fetch_argument(cli, model);
     if (code != CLI_CONTINUE)
         return code;
-    if (found_is_model(cli->args[0])) {
-        if (step_text)
-            return cli_usage("serve: --step: %s is a model folder, which has no steps",
-                             cli->args[0]);
-        return cli_fail(exec_serve(values, cli->args[0]));
-    }
-    code = found_open(cli, cli->args[0], false, &f);
-    if (code == CLI_CONTINUE) {
-        const enum hd_status st = found_keep(&f, cli->args[0], step);
-
-        code = st ? cli_fail(st) : CLI_CONTINUE;
-    }
-    cli_disconnect(cli);
+    code = found_model(cli, step_text, &f, &model);
     if (code == CLI_CONTINUE)
-        code = cli_fail(exec_serve(values, f.items[0].path));
+        code = cli_fail(exec_serve(values, model));
     found_done(&f);
     return code;
 }

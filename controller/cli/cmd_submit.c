@@ -96,7 +96,7 @@ int cli_submit_spec(struct cli *cli, const struct hd_job *job, const char *reque
     return submit_spec(cli, job, request_id, id, &uncertain, ret_response);
 }
 
-struct submission {
+struct submit_command {
     struct cli *cli;
     bool watch, quiet, times, dry, must_fit;
     const char *request_id, *plan; /* NULL: not given */
@@ -113,7 +113,7 @@ struct submission {
 /* ---- before anything is submitted ---- */
 
 /* Names the member that the last message is about. */
-static void note_member(const struct submission *s, size_t i)
+static void note_member(const struct submit_command *s, size_t i)
 {
     if (!s->array.is_one)
         cli_note("heddle: this is member %zu of %zu, %s; none was submitted", i + 1, s->array.count,
@@ -121,7 +121,7 @@ static void note_member(const struct submission *s, size_t i)
 }
 
 /* Reads and checks the jobs of all members. */
-static int read_members(struct submission *s, struct hd_arena *arena)
+static int read_members(struct submit_command *s, struct hd_arena *arena)
 {
     const char *path = s->cli->args[0], *tokenizer = NULL;
     const struct hd_json *epoch;
@@ -148,7 +148,7 @@ static int read_members(struct submission *s, struct hd_arena *arena)
     return code == CLI_CONTINUE ? array_name(&s->array, s->jobs) : code;
 }
 
-static void show_verdict(struct submission *s, const struct hd_job *job,
+static void show_verdict(struct submit_command *s, const struct hd_job *job,
                          const Heddle__V1__ValidateJobResponse *verdict)
 {
     struct hd_json_writer *writer = &s->list.writer;
@@ -172,7 +172,7 @@ static void show_verdict(struct submission *s, const struct hd_job *job,
 }
 
 /* Has the controller check a job. Refuses it if it can never run and --must-fit is given. */
-static int ask_for_verdict(struct submission *s, const struct hd_job *job)
+static int ask_for_verdict(struct submit_command *s, const struct hd_job *job)
 {
     Heddle__V1__ValidateJobRequest request = HEDDLE__V1__VALIDATE_JOB_REQUEST__INIT;
     Heddle__V1__ValidateJobResponse *verdict = NULL;
@@ -200,7 +200,7 @@ static int ask_for_verdict(struct submission *s, const struct hd_job *job)
 }
 
 /* Has the controller check all members, where that is needed. */
-static int validate_members(struct submission *s)
+static int validate_members(struct submit_command *s)
 {
     int code = CLI_CONTINUE;
 
@@ -229,7 +229,7 @@ static void on_stop(int number)
 }
 
 /* Warns, once for members that need the same, that the cluster can never run the job. */
-static void warn_never_fits(struct submission *s, const char *never_fits)
+static void warn_never_fits(struct submit_command *s, const char *never_fits)
 {
     struct hd_text line = {0};
     const bool coloured = cli_has_colour(STDERR_FILENO);
@@ -246,7 +246,7 @@ static void warn_never_fits(struct submission *s, const char *never_fits)
     hd_text_free(&line);
 }
 
-static void show_submitted(struct submission *s, const Heddle__V1__SubmitJobResponse *response)
+static void show_submitted(struct submit_command *s, const Heddle__V1__SubmitJobResponse *response)
 {
     if (s->quiet)
         hd_text_add(&s->out, "%llu\n", (unsigned long long)response->job->job);
@@ -257,7 +257,7 @@ static void show_submitted(struct submission *s, const Heddle__V1__SubmitJobResp
 }
 
 /* Prints the numbers of the members that were submitted: "12-15, 17". */
-static void note_done(const struct submission *s, const char *what)
+static void note_done(const struct submit_command *s, const char *what)
 {
     struct hd_text line = {0};
 
@@ -273,7 +273,7 @@ static void note_done(const struct submission *s, const char *what)
 }
 
 /* Cancels the members before one that was refused. */
-static void take_back(struct submission *s)
+static void take_back(struct submit_command *s)
 {
     size_t cancelled = 0;
 
@@ -297,7 +297,7 @@ static void take_back(struct submission *s)
 }
 
 /* Says after a failure or a signal what was submitted, and how to go on. */
-static void explain_partial(struct submission *s, bool uncertain)
+static void explain_partial(struct submit_command *s, bool uncertain)
 {
     const char *id = s->request_id ? s->request_id : s->id;
 
@@ -321,7 +321,7 @@ static void explain_partial(struct submission *s, bool uncertain)
 }
 
 /* Submits one member. *ret_response is set on success. */
-static int submit_member(struct submission *s, size_t i, bool *ret_uncertain,
+static int submit_member(struct submit_command *s, size_t i, bool *ret_uncertain,
                          Heddle__V1__SubmitJobResponse **ret_response)
 {
     char id[REQUEST_ID_BYTES_MAX + 1], made[CLI_REQUEST_ID_MAX];
@@ -333,7 +333,7 @@ static int submit_member(struct submission *s, size_t i, bool *ret_uncertain,
 }
 
 /* Submits all members. Returns CLI_CONTINUE, or an exit code after saying what was submitted. */
-static int submit_members(struct submission *s)
+static int submit_members(struct submit_command *s)
 {
     const struct sigaction stop = {.sa_handler = on_stop};
     int code = CLI_CONTINUE;
@@ -365,7 +365,7 @@ static int submit_members(struct submission *s)
     return code;
 }
 
-static void note_next(const struct submission *s)
+static void note_next(const struct submit_command *s)
 {
     const unsigned long long job = s->numbers[0];
     struct hd_text line = {0}, pattern = {0};
@@ -386,7 +386,7 @@ static void note_next(const struct submission *s)
     hd_text_free(&pattern);
 }
 
-static int watch_submitted(struct submission *s)
+static int watch_submitted(struct submit_command *s)
 {
     struct watch_options options = {.job = s->numbers[0], .quiet = s->quiet, .times = s->times};
     const unsigned long long job = options.job;
@@ -400,7 +400,7 @@ static int watch_submitted(struct submission *s)
     return code;
 }
 
-static int submit_all(struct submission *s)
+static int submit_all(struct submit_command *s)
 {
     const bool as_json = s->cli->format >= CLI_JSON && !s->quiet && !s->watch;
     int code;
@@ -428,7 +428,7 @@ static int submit_all(struct submission *s)
     return code;
 }
 
-static int check_submit_flags(const struct submission *s, bool is_array)
+static int check_submit_flags(const struct submit_command *s, bool is_array)
 {
     if (s->dry && (s->watch || s->request_id))
         return cli_usage("submit: --dry-run submits nothing: leave out %s",
@@ -444,8 +444,8 @@ static int check_submit_flags(const struct submission *s, bool is_array)
     return CLI_CONTINUE;
 }
 
-static int run_submission(struct submission *s, const char *range, const struct cli_list *sweeps,
-                          const struct cli_list *set)
+static int run_submission(struct submit_command *s, const char *range,
+                          const struct cli_list *sweeps, const struct cli_list *set)
 {
     struct hd_arena arena;
     int code;
@@ -477,7 +477,7 @@ static int run_submission(struct submission *s, const char *range, const struct 
 
 int cli_submit(struct cli *cli, int argc, char **argv)
 {
-    struct submission s = {.cli = cli};
+    struct submit_command s = {.cli = cli};
     const char *range = NULL;
     struct cli_list set = {.count = 0}, sweeps = {.count = 0};
     const struct cli_flag flags[] = {

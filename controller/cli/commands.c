@@ -1,5 +1,6 @@
 /* commands: the table of commands and their help texts. */
 #include "controller/cli/cli.h"
+#include "controller/cli/commands_help.h"
 #include "controller/cli/identity.h"
 
 /* Definition of mfu for help texts. A help text has at most 24 lines of 80 columns (cli_test).
@@ -97,8 +98,8 @@ static const char plan_help[] =
     "  heddle plan job.yaml --cluster cluster.yaml --pin tp=8 --explain\n";
 
 static const char jobs_help[] =
-    "Usage: heddle jobs [--state STATE]... [--owner NAME] [--name PATTERN] [-n COUNT]\n"
-    "                   [-o FORMAT]\n"
+    "Usage: heddle jobs [--state STATE]... [--owner NAME] [--name PATTERN]\n"
+    "                   [-n COUNT] [-o FORMAT]\n"
     "\n"
     "Lists jobs, newest first. REASON says what a queued job waits for, or what\n"
     "is wrong with a running one.\n"
@@ -315,160 +316,6 @@ static const char nodes_help[] =
     "\n"
     "Example:\n"
     "  heddle nodes -o wide\n";
-
-static const char generate_help[] =
-    "Usage: heddle generate JOB|DIR --prompt TEXT [--step N|best] [--adapter DIR] ...\n"
-    "                       [--temperature T] [--top-k K] [--top-p P] | [--greedy]\n"
-    "                       [--chat [--system T] [--template FILE] [--date D]]\n"
-    "\n"
-    "Continues a text with a trained model: the newest checkpoint of a job or in a\n"
-    "folder (a checkpoint, a job's folder, a run of heddle local), or a model folder\n"
-    "of transformers, or hf://ORG/NAME; to a text's end, or in a chat an answer.\n"
-    "\n"
-    "  --chat             answers by the model's chat template, or FILE; --system T\n"
-    "                     is told first; --date D: else the job's, else today\n"
-    "  --max-tokens N     at most N tokens; else 256\n"
-    "  --temperature T    below 1: likely tokens are chosen more often; else 0.8\n"
-    "  --top-k K, --top-p P  among the K most likely, or those that add up to P\n"
-    "  --greedy           always the most likely token\n"
-    "  --seed S           the same seed gives the same text; else 1\n"
-    "  --step N|best      of this step, or of the lowest validation loss; else newest\n"
-    "  --adapter DIR      beside a model folder: a folder of PEFT, or a checkpoint\n"
-    "  --base DIR         where the base of a checkpoint is now, if not where it was\n"
-    "  --precision P      fp32, bf16 or fp16; else the job's, of a model folder fp32\n"
-    "  --weights W        of a model folder: nf4, int8 or fp8 for matrices of blocks\n"
-    "  --device D, --tp N, --pp M  cpu or cuda; N x M ranks share it, each has a GPU\n"
-    "\n"
-    "Example:\n"
-    "  heddle generate 7 --prompt 'Once upon' --temperature 0.8 --top-k 40\n";
-
-static const char serve_help[] =
-    "Usage: heddle serve JOB|DIR [--listen ADDR] [--sequences N] [--context N] ...\n"
-    "\n"
-    "Serves a trained model, found as by heddle generate, by HTTP with OpenAI's API:\n"
-    "/v1/completions, /v1/chat/completions and /v1/models. SIGTERM lets it finish.\n"
-    "\n"
-    "  --listen ADDR      HOST:PORT or unix:PATH; else 127.0.0.1:8000\n"
-    "  --cert FILE, --key FILE, --tokens FILE  TLS, and lines NAME TOKEN: who may\n"
-    "                     ask; needed beyond this machine. SIGHUP reads them again\n"
-    "  --http-host NAMES  further host names that it answers to, with commas\n"
-    "  --name NAME        of the model in requests; else its job's, or its folder's\n"
-    "  --sequences N      at a time; else 8. Others wait\n"
-    "  --context N        tokens of a sequence; else the model's, of a model folder\n"
-    "                     at most 4096\n"
-    "  --precision P, --weights W, --device D, --tp N, --pp N, --step N|best,\n"
-    "  --adapter DIR, --base DIR  as of heddle generate\n"
-    "  --template FILE    of the chat; else the model's. --date D: else today\n"
-    "  --threads N        of the CPU; else one for each core\n"
-    "  --queue N          choices that wait or run; else 256. More are refused\n"
-    "  --body-max KIB     of a request; else 4096\n"
-    "  --timeout SECONDS  of a request; else 600\n"
-    "  --grace SECONDS    for requests under way at the end; else 30\n"
-    "\n"
-    "Example:\n"
-    "  heddle serve Qwen2.5-0.5B --precision bf16 --listen 127.0.0.1:8000\n";
-
-static const char eval_help[] =
-    "Usage: heddle eval JOB|DIR [--data FILE... | --val SET] [--windows N] ...\n"
-    "       heddle eval JOB|DIR --choices FILE... [--limit N] [--weights W] ...\n"
-    "\n"
-    "Loss (nats per token) and perplexity per token and byte of a model, without\n"
-    "training: of the newest checkpoint of a job or folder, or of a model folder.\n"
-    "Windows are those of validation. Or how it answers multiple choice.\n"
-    "\n"
-    "  --data FILE...     text or records (.txt, .jsonl ..) or tokens (.npy, .bin);\n"
-    "                     else the validation data of the job, as much as it uses\n"
-    "  --val SET          one validation set; else that of checkpoint.best\n"
-    "  --windows N        the first N windows; else all\n"
-    "  --choices FILE...  lines {\"prompt\": P, \"choices\": [..], \"answer\": I}: acc by\n"
-    "                     each choice's log-likelihood, acc_norm by it per character\n"
-    "  --limit N          the first N questions\n"
-    "  --step N|best      of this step, or of the lowest validation loss; else newest\n"
-    "  --context N        tokens of a window, or of a question at most; else the\n"
-    "                     model's context, of a model folder at most 2048, or 4096\n"
-    "  --precision P      fp32, bf16 or fp16; else the job's, of a model folder fp32\n"
-    "  --threads N        else one for each core\n"
-    "  --adapter DIR, --base DIR  as of heddle generate\n"
-    "  --weights W, --device D, --tp N, --pp M  likewise, with --choices\n"
-    "\n"
-    "Example:\n"
-    "  heddle eval 7 --step best --data wikitext/test.txt\n";
-
-static const char checkpoint_help[] =
-    "Usage: heddle checkpoint ls JOB|DIR [-o FORMAT]\n"
-    "       heddle checkpoint verify JOB|DIR [--step N|best] [-o FORMAT]\n"
-    "       heddle checkpoint export JOB|DIR --out DIR [--step N|best] [--dtype D]\n"
-    "                    [--max-shard-size MB] [--base DIR] [--force]\n"
-    "                    [--adapter] [--text-only]\n"
-    "       heddle checkpoint save JOB [--timeout SECONDS] [-o FORMAT]\n"
-    "       heddle checkpoint rm JOB --step N [--yes] [-o FORMAT]\n"
-    "\n"
-    "ls lists the complete checkpoints and their copies. verify reads all bytes, also\n"
-    "of an exported folder, and names what is damaged (exit code 6) or not read (5).\n"
-    "export makes a folder for transformers, save asks a job for one, rm removes one.\n"
-    "\n"
-    "  --step N|best        of this step, or with the lowest validation loss; else\n"
-    "                       all (ls, verify), or the newest (export)\n"
-    "  --out DIR, --force   the folder to make; replace a model folder that it is\n"
-    "  --dtype D            of the weights: fp32, as trained, or bf16; else fp32\n"
-    "  --max-shard-size MB  of one file, in 10^6 bytes; else 5000\n"
-    "  --adapter            the adapter alone, in the form that PEFT loads\n"
-    "  --base DIR           where the base of the checkpoint is now\n"
-    "  --text-only          without the vision tower of its base\n"
-    "  --timeout S, --yes   seconds of save (300); rm does not ask\n"
-    "\n"
-    "Example:\n"
-    "  heddle checkpoint export 7 --out my-model --dtype bf16\n";
-
-static const char data_help[] =
-    "Usage: heddle data show FILE [--samples N] [--first K] [--set KEY=VALUE]...\n"
-    "       heddle data tokenize IN... --out OUT --tokenizer T [--threads N]\n"
-    "           [--format npy|bin|megatron] [--key NAME | --columns C] [--form F]\n"
-    "           [--end-of-text ID | --no-append-eot] [--date D] [--template FILE]\n"
-    "           [--loss answers|last|all] [--roles R] [--bad-rows B] [-o json]\n"
-    "       heddle data train-tokenizer IN...|FILE --out DIR --vocab N\n"
-    "           [--special T]... [--eos T] [--bos T] [--pad T] [--threads N]\n"
-    "           [--pattern cl100k|gpt2] [--min-count N] [--columns C] [--force]\n"
-    "\n"
-    "show: samples of a job as its ranks read them. tokenize: a token file of text\n"
-    "or conversations. train-tokenizer: a byte-level BPE of text, or of a job's.\n"
-    "\n"
-    "  --out OUT, --format F  .npy, .bin (llm.c) or .idx (Megatron), or by F\n"
-    "  --tokenizer T          a tokenizer.json or .model; bytes: every byte\n"
-    "  --columns C, --key K   as data.columns: prompt=NAME,answer=NAME; K: text=K\n"
-    "  --end-of-text ID, --no-append-eot  after each document; else the eos_token\n"
-    "  --form F, --template T, --loss L, --date D, --roles R, --bad-rows B  as keys\n"
-    "  --vocab N, --special T  ids in all; one of the first (else <|endoftext|>)\n"
-    "  --eos T, --bos T, --pad T  special tokens that end, begin and fill texts\n"
-    "  --min-count N, --force  a rarer pair is no token (2); replaces one in DIR\n"
-    "\n"
-    "Example:\n"
-    "  heddle data tokenize corpus/*.jsonl --out corpus.npy --tokenizer bytes\n"
-    "  heddle data train-tokenizer corpus/*.jsonl --out tok --vocab 32000\n";
-
-static const char fetch_help[] =
-    "Usage: heddle fetch NAME [--dataset] [--revision R] [--include P]...\n"
-    "                    [--exclude P]... [--out DIR] [--offline] [-o FORMAT]\n"
-    "\n"
-    "Downloads a model of the Hugging Face hub, ORG/NAME, or a data set, into the\n"
-    "cache that Python tools share, and prints its folder; or objects of a store,\n"
-    "s3://BUCKET/KEY: a model's folder, or with --dataset files. What was interrupted\n"
-    "goes on. Sizes and hashes are checked. No pickles and code of the hub.\n"
-    "\n"
-    "  --dataset          a data set; or name it hf://datasets/ORG/NAME\n"
-    "  --revision R       a branch, a tag or a commit; else main\n"
-    "  --include P        only files that match, such as 'data/train-*'; else what\n"
-    "                     Heddle reads of a model, of a data set all\n"
-    "  --exclude P        not files that match\n"
-    "  --out DIR          copy the files to DIR, too\n"
-    "  --offline          only look into the cache\n"
-    "\n"
-    "A token for private and gated ones: HF_TOKEN, or the file of hf auth login. The\n"
-    "cache: HF_HUB_CACHE or HF_HOME. Job files may say model.from: hf://ORG/NAME.\n"
-    "For s3://: AWS_PROFILE or AWS_ACCESS_KEY_ID .., AWS_ENDPOINT_URL, AWS_REGION.\n"
-    "\n"
-    "Example:\n"
-    "  heddle fetch Qwen/Qwen2.5-0.5B\n";
 
 static const char keys_help[] =
     "Usage: heddle keys [KEY | GROUP] [--markdown | --schema] [-o FORMAT]\n"
@@ -766,15 +613,16 @@ const struct cli_command cli_commands[] = {
     {NULL, "release", "let a held job start", release_help, cli_release, false},
     {NULL, "rm", "remove jobs that have ended", rm_help, cli_rm, false},
     {NULL, "queue", "list, set and remove the queues of jobs", queue_help, cli_queue, false},
-    {"Use models and data", "generate", "continue a text with a trained model", generate_help,
+    {"Use models and data", "generate", "continue a text with a trained model", cli_generate_help,
      cli_generate, true},
-    {NULL, "serve", "answer requests with a trained model", serve_help, cli_serve, true},
-    {NULL, "eval", "examine a trained model on data or questions", eval_help, cli_eval, false},
-    {NULL, "checkpoint", "list, verify, export, save and remove checkpoints", checkpoint_help,
+    {NULL, "chat", "have a conversation with a trained model", cli_chat_help, cli_chat, true},
+    {NULL, "serve", "answer requests with a trained model", cli_serve_help, cli_serve, true},
+    {NULL, "eval", "examine a trained model on data or questions", cli_eval_help, cli_eval, false},
+    {NULL, "checkpoint", "list, verify, export, save and remove checkpoints", cli_checkpoint_help,
      cli_checkpoint, false},
-    {NULL, "data", "make token files and tokenizers, show the samples of a job", data_help,
+    {NULL, "data", "make token files and tokenizers, show the samples of a job", cli_data_help,
      cli_data, false},
-    {NULL, "fetch", "download a model or data of the hub or of an object store", fetch_help,
+    {NULL, "fetch", "download a model or data of the hub or of an object store", cli_fetch_help,
      cli_fetch, false},
     {"Operate nodes", "nodes", "list the nodes of the cluster", nodes_help, cli_nodes, false},
     {NULL, "show-node", "show a node with its devices", show_node_help, cli_show_node, false},

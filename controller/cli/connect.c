@@ -427,17 +427,3 @@ int cli_call(struct cli *cli, const char *method, const ProtobufCMessageDescript
     cli->has_answered |= !st;
     return st ? cli_fail(st) : CLI_CONTINUE;
 }
-
-int cli_call_about_job(struct cli *cli, int argc, char **argv, bool or_run, const char *method,
-                       const ProtobufCMessageDescriptor *response, const ProtobufCMessage *request,
-                       uint64_t *request_job, void *ret_response)
-{
-    int code = cli_parse(cli, argc, argv, NULL, 0, 1, 1);
-
-    if (code == CLI_CONTINUE)
-        code = or_run ? cli_find_job_or_run(cli, cli->args[0], request_job)
-                      : cli_find_job(cli, cli->args[0], request_job);
-    if (code == CLI_CONTINUE)
-        code = cli_connect(cli);
-    return code == CLI_CONTINUE ? cli_call(cli, method, response, request, ret_response) : code;
-}

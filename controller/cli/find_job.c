@@ -20,7 +20,7 @@ enum {
     RUN_JOB = 1,    /* number of the only job of a run of heddle local */
 };
 
-/* What is known of a job that matches a name. */
+/* A job that matches a name. */
 struct match {
     uint64_t job;
     Heddle__V1__JobState state;
@@ -33,7 +33,7 @@ struct matches {
     size_t count, capacity;
 };
 
-static enum hd_status no_memory(void)
+static enum hd_status no_memory_for_jobs(void)
 {
     return hd_err(HD_NO_MEMORY, "no memory for a list of jobs");
 }
@@ -69,7 +69,7 @@ static enum hd_status add_match(struct matches *m, const Heddle__V1__JobStatus *
         m->capacity = m->capacity ? 2 * m->capacity : 16;
         items = realloc(m->items, m->capacity * sizeof *items);
         if (!items)
-            return no_memory();
+            return no_memory_for_jobs();
         m->items = items;
     }
     m->items[m->count] = (struct match){
@@ -189,6 +189,20 @@ int cli_find_job_or_run(struct cli *cli, const char *word, uint64_t *ret_job)
     return code;
 }
 
+int cli_call_about_job(struct cli *cli, int argc, char **argv, bool or_run, const char *method,
+                       const ProtobufCMessageDescriptor *response, const ProtobufCMessage *request,
+                       uint64_t *request_job, void *ret_response)
+{
+    int code = cli_parse(cli, argc, argv, NULL, 0, 1, 1);
+
+    if (code == CLI_CONTINUE)
+        code = or_run ? cli_find_job_or_run(cli, cli->args[0], request_job)
+                      : cli_find_job(cli, cli->args[0], request_job);
+    if (code == CLI_CONTINUE)
+        code = cli_connect(cli);
+    return code == CLI_CONTINUE ? cli_call(cli, method, response, request, ret_response) : code;
+}
+
 int cli_find_after(struct cli *cli, struct hd_job *job)
 {
     uint64_t numbers[HD_JOB_AFTER_MAX];
@@ -232,7 +246,7 @@ static void keep_wanted(struct matches *m, enum cli_pick pick)
     m->count = kept;
 }
 
-static enum hd_status add_number(struct cli_jobs *jobs, uint64_t job)
+static enum hd_status add_number(struct cli_picked *jobs, uint64_t job)
 {
     uint64_t *numbers;
 
@@ -241,7 +255,7 @@ static enum hd_status add_number(struct cli_jobs *jobs, uint64_t job)
             return HD_OK; /* two patterns match it */
     numbers = realloc(jobs->numbers, (jobs->count + 1) * sizeof *numbers);
     if (!numbers)
-        return no_memory();
+        return no_memory_for_jobs();
     jobs->numbers = numbers;
     jobs->numbers[jobs->count++] = job;
     return HD_OK;
@@ -249,7 +263,7 @@ static enum hd_status add_number(struct cli_jobs *jobs, uint64_t job)
 
 /* Adds the jobs that match a pattern, and prints them. */
 static int add_pattern(struct cli *cli, const char *pattern, enum cli_pick pick,
-                       struct cli_jobs *jobs)
+                       struct cli_picked *jobs)
 {
     struct matches m = {.count = 0};
     enum hd_status st = HD_OK;
@@ -273,7 +287,7 @@ static int add_pattern(struct cli *cli, const char *pattern, enum cli_pick pick,
     return st ? cli_fail(st) : code;
 }
 
-int cli_find_jobs(struct cli *cli, int first, enum cli_pick pick, struct cli_jobs *jobs)
+int cli_find_jobs(struct cli *cli, int first, enum cli_pick pick, struct cli_picked *jobs)
 {
     uint64_t job = 0;
     int code = CLI_CONTINUE;
@@ -290,7 +304,7 @@ int cli_find_jobs(struct cli *cli, int first, enum cli_pick pick, struct cli_job
     return code == CLI_CONTINUE ? cli_connect(cli) : code;
 }
 
-int cli_confirm_jobs(const struct cli *cli, const struct cli_jobs *jobs, bool yes)
+int cli_confirm_jobs(const struct cli *cli, const struct cli_picked *jobs, bool yes)
 {
     char question[96];
 
@@ -310,7 +324,7 @@ int cli_confirm_jobs(const struct cli *cli, const struct cli_jobs *jobs, bool ye
     }
 }
 
-void cli_free_jobs(struct cli_jobs *jobs)
+void cli_free_jobs(struct cli_picked *jobs)
 {
     free(jobs->numbers);
 }

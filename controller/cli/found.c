@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 
 #include "base/file.h"
+#include "controller/cli/fetch.h"
 #include "hf/hf.h"
 
 enum { ATTEMPTS_MAX = 100000 };
@@ -261,12 +262,10 @@ static enum hd_status need_dir(const char *name)
     return HD_OK;
 }
 
-int found_open(struct cli *cli, const char *name, bool damaged_too, struct found *f)
+static int find_checkpoints(struct cli *cli, const char *name, struct found *f)
 {
     enum hd_status st;
 
-    *f = (struct found){.damaged_too = damaged_too};
-    hd_arena_init(&f->arena, 0);
     if (*name && !strchr(name, '/') && !hd_file_exists(name))
         return ask_for_checkpoints(cli, name, f);
     st = need_dir(name);
@@ -275,4 +274,40 @@ int found_open(struct cli *cli, const char *name, bool damaged_too, struct found
     if (!st)
         mark_best(f);
     return st ? cli_fail(st) : CLI_CONTINUE;
+}
+
+int found_open(struct cli *cli, const char *name, bool damaged_too, struct found *f)
+{
+    *f = (struct found){.damaged_too = damaged_too};
+    hd_arena_init(&f->arena, 0);
+    return find_checkpoints(cli, name, f);
+}
+
+int found_model(struct cli *cli, const char *step_text, struct found *f, const char **ret_path)
+{
+    int64_t step = FOUND_NEWEST;
+    enum hd_status st;
+    int code;
+
+    *f = (struct found){.count = 0};
+    hd_arena_init(&f->arena, 0);
+    code = found_parse_step(cli->command->name, step_text, &step);
+    if (code == CLI_CONTINUE)
+        code = fetch_argument(cli, f->model);
+    if (code != CLI_CONTINUE)
+        return code;
+    *ret_path = cli->args[0];
+    if (found_is_model(cli->args[0]))
+        return step_text ? cli_usage("%s: --step: %s is a model folder, which has no steps",
+                                     cli->command->name, cli->args[0])
+                         : CLI_CONTINUE;
+    code = find_checkpoints(cli, cli->args[0], f);
+    if (code == CLI_CONTINUE) {
+        st = found_keep(f, cli->args[0], step);
+        code = st ? cli_fail(st) : CLI_CONTINUE;
+    }
+    cli_disconnect(cli);
+    if (code == CLI_CONTINUE)
+        *ret_path = f->items[0].path;
+    return code;
 }

@@ -17,6 +17,7 @@ struct found {
     Heddle__V1__CheckpointInfo *items; /* checkpoints found, oldest first */
     size_t count, capacity;
     bool damaged_too;
+    char model[PATH_MAX]; /* folder of a model that was downloaded */
 };
 
 /* Finds the checkpoints of a job or a folder. `name` is a job's number or name unless it has a
@@ -34,6 +35,12 @@ int found_parse_step(const char *verb, const char *text, int64_t *ret_step);
 /* Keeps only the requested checkpoint; if several attempts saved the step, the newest attempt's.
  * HD_NOT_FOUND: no such checkpoint; `name` (JOB or DIR) is for the message. */
 enum hd_status found_keep(struct found *f, const char *name, int64_t step);
+
+/* Finds the model that the first argument of a command names: a model folder, hf://ORG/NAME, or the
+ * checkpoint of a job or a folder (step_text: value of --step; NULL: not given). Ends the connection
+ * to the controller. *ret_path lives as long as `f`. Returns CLI_CONTINUE, or the exit code after
+ * printing a message; call found_done in both cases. */
+int found_model(struct cli *cli, const char *step_text, struct found *f, const char **ret_path);
 
 /* Returns whether the folder is a transformers model and no checkpoint of Heddle. */
 bool found_is_model(const char *dir);

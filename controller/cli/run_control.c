@@ -63,7 +63,7 @@ static enum hd_status read_link(const char *run, struct run_control *control)
 
 /* ---- a run that has ended ---- */
 
-static enum hd_status copy_bytes(int from, int to, const char *name)
+static enum hd_status copy_record_bytes(int from, int to, const char *name)
 {
     char *buffer = malloc(COPY_BYTES);
     enum hd_status st = buffer ? HD_OK : hd_err(HD_NO_MEMORY, "no memory to copy %s", name);
@@ -96,7 +96,7 @@ static enum hd_status copy_record(const char *run, const char *dir, const char *
         return hd_file_cannot_open("the run's records", from_path, errno);
     to = open(to_path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
     st = to < 0 ? hd_err(HD_IO, "cannot create %s: %s", to_path, strerror(errno))
-                : copy_bytes(from, to, from_path);
+                : copy_record_bytes(from, to, from_path);
     (void)close(from);
     if (to >= 0 && close(to) < 0 && !st)
         st = hd_err(HD_IO, "cannot write %s: %s", to_path, strerror(errno));

@@ -80,7 +80,7 @@ static const struct habit {
      "heddle plot JOB|RUN draws curves, with --out loss.svg as a picture"},
     {"tail attach follow progress monitor",
      "heddle watch JOB follows a job's progress; heddle logs -f JOB follows its log"},
-    {"chat", "heddle generate RUN --chat --prompt TEXT answers as in a chat"},
+    {"talk converse ask repl assistant", "heddle chat RUN|JOB has a conversation with a model"},
     {"infer inference predict sample complete completions prompt",
      "heddle generate RUN|JOB --prompt TEXT continues a text"},
     {"server api vllm openai deploy", "heddle serve RUN|JOB answers requests with a trained model"},

@@ -81,11 +81,19 @@ refused another_form_than_was_said "chat.jsonl:1:" --set data.format=alpaca
 
 # ---- training, and an answer that ends ----
 check a_model_learns_them heddle local "$dir/job.yaml" --dir run --state-dir "$work/runs" --set train.epochs=60 -o jsonl
+cp "$work/check.err" "$work/run.err"
 check_equal each_step_says_what_counts 120 "$(grep -c '"type":"step".*"targets":108,' "$work/check.out")"
 for question in ab fd; do
     check "it_answers_$question" heddle generate "$work/runs/run" --chat --prompt "$question?" --greedy --max-tokens 64
     check_equal "it_answers_${question}_and_stops" "${question:0:1}${question:0:1}${question:1:1}${question:1:1}" "$(cat "$work/check.out")"
 done
+# a conversation, and another one; the first is saved in the form that it was trained on
+printf 'ab?\n/save %s\n/reset\nfd?\n/nope\n' "$work/said.jsonl" >"$work/questions"
+check_status a_conversation_of_lines 2 heddle chat "$work/runs/run" --temperature 0 --max-tokens 64 <"$work/questions"
+check_equal is_answered_line_by_line "aabb ffdd " "$(tr '\n' ' ' <"$work/check.out")"
+check_equal until_a_command_that_there_is_not 1 "$(grep -c 'there is no /nope' "$work/check.err")"
+check_equal and_is_kept '{"messages":[{"role":"user","content":"ab?"},{"role":"assistant","content":"aabb"}]}' "$(cat "$work/said.jsonl")"
+check_equal whose_hint_is_at_the_end_of_the_run 1 "$(grep -c "heddle chat $work/runs/run" "$work/run.err")"
 check an_export heddle checkpoint export "$work/runs/run" --out "$work/model"
 check_equal carries_what_a_chat_needs "chat_template.jinja config.json generation_config.json heddle-hashes.json model.safetensors tokenizer.json tokenizer_config.json" \
     "$(cd "$work/model" && echo *)"

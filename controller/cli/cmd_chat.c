@@ -1,0 +1,471 @@
+/* chat: a conversation with a trained model, on a terminal or line by line from a pipe.
+ *
+ * The answers are those of a heddle-serve (chat_server.h). The conversation is kept here and sent whole
+ * with each message; the server reads only what is new in it.
+ *
+ *     /reset           forgets the conversation, but not the system message
+ *     /system [TEXT]   sets the system message, or shows it
+ *     /save FILE       writes the conversation as a line of training data
+ *     /quit, Ctrl-D    ends        Ctrl-C   stops an answer
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/json.h"
+#include "controller/cli/chat_server.h"
+#include "controller/cli/found.h"
+
+/* Flags that heddle-serve takes under the same names; it checks them. */
+static const char *const served[] = {"base",    "adapter", "precision", "weights",
+                                     "device",  "context", "template",  "date",
+                                     "threads", "tp",      "pp"};
+enum { SERVED_COUNT = sizeof served / sizeof served[0], MESSAGE_BYTES_MAX = 1 << 20 };
+
+struct chat_message {
+    const char *role; /* "user" or "assistant" */
+    char *text;
+};
+
+struct chat {
+    struct cli *cli;
+    struct chat_server server;
+    char *system; /* system message; NULL: none */
+    struct chat_message *messages;
+    size_t count, capacity;
+    struct hd_text answer; /* the answer that arrives */
+    double temperature;
+    const char *top_p, *top_k, *max_tokens, *seed; /* NULL: not given */
+    bool is_terminal;                              /* of input and output */
+};
+
+/* set by Ctrl-C: at the prompt it clears the line, in an answer it stops it */
+static volatile sig_atomic_t interrupted;
+
+static void on_interrupt(int number)
+{
+    (void)number;
+    interrupted = 1;
+}
+
+/* ---- the conversation ---- */
+
+static enum hd_status no_memory_for_chat(void)
+{
+    return hd_err(HD_NO_MEMORY, "no memory for the conversation");
+}
+
+static enum hd_status add_message(struct chat *c, const char *role, const char *text)
+{
+    struct chat_message *messages;
+
+    if (c->count == c->capacity) {
+        c->capacity = c->capacity ? 2 * c->capacity : 16;
+        messages = realloc(c->messages, c->capacity * sizeof *messages);
+        if (!messages)
+            return no_memory_for_chat();
+        c->messages = messages;
+    }
+    c->messages[c->count] = (struct chat_message){.role = role, .text = strdup(text)};
+    return c->messages[c->count].text ? (c->count++, HD_OK) : no_memory_for_chat();
+}
+
+static void drop_last(struct chat *c)
+{
+    free(c->messages[--c->count].text);
+}
+
+static void write_messages(const struct chat *c, struct hd_json_writer *w)
+{
+    hd_json_begin(w, "messages", '[');
+    if (c->system) {
+        hd_json_begin(w, NULL, '{');
+        hd_json_add_string(w, "role", "system");
+        hd_json_add_string(w, "content", c->system);
+        hd_json_end(w, '}');
+    }
+    for (size_t i = 0; i < c->count; i++) {
+        hd_json_begin(w, NULL, '{');
+        hd_json_add_string(w, "role", c->messages[i].role);
+        hd_json_add_string(w, "content", c->messages[i].text);
+        hd_json_end(w, '}');
+    }
+    hd_json_end(w, ']');
+}
+
+/* Writes the request for the next answer. */
+static void write_request(const struct chat *c, struct hd_text *out)
+{
+    struct hd_json_writer w = {.out = out};
+
+    hd_json_begin(&w, NULL, '{');
+    write_messages(c, &w);
+    hd_json_add_bool(&w, "stream", true);
+    hd_json_add_real(&w, "temperature", c->temperature);
+    if (c->top_p)
+        hd_json_add_real(&w, "top_p", strtod(c->top_p, NULL));
+    if (c->top_k)
+        hd_json_add_int64(&w, "top_k", strtoll(c->top_k, NULL, 10));
+    if (c->max_tokens)
+        hd_json_add_int64(&w, "max_tokens", strtoll(c->max_tokens, NULL, 10));
+    if (c->seed)
+        hd_json_add_int64(&w, "seed", strtoll(c->seed, NULL, 10));
+    hd_json_end(&w, '}');
+}
+
+/* ---- an answer ---- */
+
+/* Prints a piece of an answer; on a terminal unsafe characters become '?'. */
+static void on_piece(void *user, const char *text)
+{
+    struct chat *c = user;
+    struct hd_text out = {0};
+    bool harmless;
+
+    hd_text_add(&c->answer, "%s", text);
+    for (size_t left = strlen(text), n; left; text += n, left -= n) {
+        n = hd_text_character(text, left, &harmless);
+        harmless |= !c->is_terminal || *text == '\n' || *text == '\t';
+        hd_text_add_bytes(&out, harmless ? text : "?", harmless ? n : 1);
+    }
+    (void)cli_out(&out);
+    hd_text_free(&out);
+}
+
+/* Sends the user's message and prints the answer. A message that has no answer is dropped from the
+ * conversation, one whose answer was stopped stays with what there is of it. */
+static enum hd_status answer_to(struct chat *c, const char *text)
+{
+    struct chat_request request = {.on_text = on_piece, .user = c, .interrupted = &interrupted};
+    struct hd_text body = {0}, end = {0};
+    char reason[32];
+    enum hd_status st = add_message(c, "user", text);
+
+    if (st)
+        return st;
+    interrupted = 0;
+    hd_text_clear(&c->answer);
+    write_request(c, &body);
+    request.body = body.data;
+    st = body.failed ? no_memory_for_chat() : chat_server_ask(&c->server, &request, reason);
+    hd_text_free(&body);
+    if (c->answer.len_bytes || !st) {
+        hd_text_add(&end, "\n%s", c->is_terminal ? "\n" : "");
+        (void)cli_out(&end);
+        hd_text_free(&end);
+    }
+    if (!st && c->answer.len_bytes)
+        st = c->answer.failed ? no_memory_for_chat() : add_message(c, "assistant", c->answer.data);
+    else
+        drop_last(c);
+    if (!st && interrupted)
+        cli_note("(stopped)");
+    else if (!st && strcmp(reason, "length") == 0)
+        cli_note("(cut: %s)", c->max_tokens ? "--max-tokens was reached"
+                                            : "the context is full; /reset begins anew");
+    else if (!st && !c->answer.len_bytes)
+        cli_note("(the answer is empty)");
+    interrupted = 0;
+    return st;
+}
+
+/* ---- commands ---- */
+
+static void reset(struct chat *c)
+{
+    while (c->count)
+        drop_last(c);
+    cli_note("(a new conversation%s)", c->system ? ", with the same system message" : "");
+}
+
+static enum hd_status set_system(struct chat *c, const char *text)
+{
+    char *copy;
+
+    if (!*text) {
+        cli_note(c->system ? "system: %s" : "there is no system message%s",
+                 c->system ? c->system : "; /system TEXT sets one");
+        return HD_OK;
+    }
+    copy = strdup(text);
+    if (!copy)
+        return no_memory_for_chat();
+    free(c->system);
+    c->system = copy;
+    cli_note("(from now on; /reset begins anew)");
+    return HD_OK;
+}
+
+/* Writes {"messages": [..]} to a new file: one line of data for training. */
+static enum hd_status save(const struct chat *c, const char *path)
+{
+    struct hd_text text = {0};
+    struct hd_json_writer w = {.out = &text};
+    enum hd_status st;
+    int fd;
+
+    if (!*path)
+        return hd_err(HD_INVALID, "/save FILE: the name is missing");
+    if (!c->count)
+        return hd_err(HD_INVALID, "/save: there is no conversation yet");
+    fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (fd < 0)
+        return hd_err(HD_INVALID, "/save: cannot create %s: %s%s", path, strerror(errno),
+                      errno == EEXIST ? "; give another name" : "");
+    hd_json_begin(&w, NULL, '{');
+    write_messages(c, &w);
+    hd_json_end(&w, '}');
+    hd_text_add(&text, "\n");
+    st = text.failed ? no_memory_for_chat() : hd_file_write_all(fd, text.data, text.len_bytes);
+    if (close(fd) < 0 && !st)
+        st = hd_err(HD_IO, "%s", strerror(errno));
+    hd_text_free(&text);
+    if (st)
+        return hd_err_prefix(st, "/save: %s", path);
+    cli_note("(%zu messages in %s)", c->count + (c->system != NULL), path);
+    return HD_OK;
+}
+
+static void help(void)
+{
+    cli_note("/reset           begin a new conversation");
+    cli_note("/system [TEXT]   set the system message, or show it");
+    cli_note("/save FILE       write the conversation as a line of training data");
+    cli_note("/quit            end; Ctrl-D, too. Ctrl-C stops an answer");
+    cli_note("A line that ends in \\ goes on in the next one; // begins a text with a slash.");
+}
+
+/* Takes a line that begins with a slash. *ret_end: the conversation ends. */
+static enum hd_status take_command(struct chat *c, char *line, bool *ret_end)
+{
+    char *word = line + 1, *rest = word + strcspn(word, " \t");
+
+    if (*rest)
+        *rest++ = '\0';
+    rest += strspn(rest, " \t");
+    if (strcmp(word, "quit") == 0 || strcmp(word, "exit") == 0 || strcmp(word, "bye") == 0)
+        *ret_end = true;
+    else if (strcmp(word, "reset") == 0 || strcmp(word, "clear") == 0 || strcmp(word, "new") == 0)
+        reset(c);
+    else if (strcmp(word, "system") == 0)
+        return set_system(c, rest);
+    else if (strcmp(word, "save") == 0)
+        return save(c, rest);
+    else if (strcmp(word, "help") == 0 || strcmp(word, "?") == 0)
+        help();
+    else
+        return hd_err(HD_INVALID,
+                      "there is no /%s; /help lists what there is, and // begins a text "
+                      "with a slash",
+                      word);
+    return HD_OK;
+}
+
+/* ---- lines ---- */
+
+static void prompt(const struct chat *c, const char *text)
+{
+    if (c->is_terminal)
+        (void)fputs(text, stderr);
+    (void)fflush(stderr);
+}
+
+/* Reads a message: a line, with those that follow while each ends in a backslash. Returns false at the
+ * end of input. An interrupt gives an empty message. */
+static bool read_message(const struct chat *c, struct hd_text *message)
+{
+    char *line = NULL;
+    size_t size = 0;
+    ssize_t n;
+    bool more = true;
+
+    hd_text_clear(message);
+    prompt(c, "> ");
+    while (more && (errno = 0, n = getline(&line, &size, stdin)) > 0) {
+        while (n > 0 && (line[n - 1] == '\n' || line[n - 1] == '\r'))
+            line[--n] = '\0';
+        more = n > 0 && line[n - 1] == '\\';
+        hd_text_add_bytes(message, line, (size_t)(n - more));
+        if (more) {
+            hd_text_add(message, "\n");
+            prompt(c, "  ");
+        }
+    }
+    free(line);
+    if (more && errno == EINTR) {
+        clearerr(stdin);
+        interrupted = 0;
+        hd_text_clear(message);
+        prompt(c, "\n(Ctrl-D or /quit ends)\n");
+        return true;
+    }
+    return !more || message->len_bytes;
+}
+
+/* Takes one message of the user. */
+static enum hd_status take_message(struct chat *c, struct hd_text *message, bool *ret_end)
+{
+    char *text = message->data;
+
+    if (message->failed)
+        return no_memory_for_chat();
+    if (message->len_bytes > MESSAGE_BYTES_MAX)
+        return hd_err(HD_INVALID, "the message is longer than 1 MiB");
+    if (strlen(text) != message->len_bytes || !hd_text_is_utf8(text, message->len_bytes))
+        return hd_err(HD_INVALID, "the message is not UTF-8");
+    if (text[strspn(text, " \t")] == '\0')
+        return HD_OK;
+    if (text[0] == '/' && text[1] != '/')
+        return take_command(c, text, ret_end);
+    return answer_to(c, text + (text[0] == '/'));
+}
+
+static int converse(struct chat *c)
+{
+    const struct sigaction action = {.sa_handler = on_interrupt}; /* without SA_RESTART */
+    struct hd_text message = {0};
+    enum hd_status st = HD_OK;
+    bool end = false;
+    int code = CLI_OK;
+
+    if (c->is_terminal)
+        (void)sigaction(SIGINT, &action, NULL);
+    while (!end && read_message(c, &message)) {
+        st = message.len_bytes ? take_message(c, &message, &end) : HD_OK;
+        /* on a terminal a failure concerns one message, unless the server is gone */
+        if (st)
+            code = cli_fail(st);
+        if (st && (!c->is_terminal || st == HD_UNAVAILABLE || st == HD_IO))
+            break;
+        code = st && !c->is_terminal ? code : CLI_OK;
+        if (cli_out_end(CLI_OK) != CLI_OK)
+            break;
+    }
+    if (!end && c->is_terminal)
+        prompt(c, "\n");
+    hd_text_free(&message);
+    return cli_out_end(code);
+}
+
+/* ---- all ---- */
+
+static int check_chat_numbers(const struct chat *c, const char *temperature,
+                              double *ret_temperature)
+{
+    int64_t i;
+    double d;
+
+    if (temperature && hd_text_to_double(temperature, 0, 100, ret_temperature))
+        return cli_usage("chat: --temperature: %s", hd_err_message());
+    if (c->top_p && hd_text_to_double(c->top_p, 0, 1, &d))
+        return cli_usage("chat: --top-p: %s", hd_err_message());
+    if (c->top_k && hd_text_to_int64(c->top_k, 0, 1 << 24, &i))
+        return cli_usage("chat: --top-k: %s", hd_err_message());
+    if (c->max_tokens && hd_text_to_int64(c->max_tokens, 1, 1 << 24, &i))
+        return cli_usage("chat: --max-tokens: %s", hd_err_message());
+    if (c->seed && hd_text_to_int64(c->seed, 0, INT64_MAX, &i))
+        return cli_usage("chat: --seed: %s", hd_err_message());
+    return CLI_CONTINUE;
+}
+
+/* Starts heddle-serve with the model of the first argument. */
+static int start_server(struct chat *c, const char *const values[SERVED_COUNT], const char *step)
+{
+    const char *argv[4 + 2 * SERVED_COUNT] = {"--checkpoint", NULL, "--sequences", "1"};
+    struct hd_text flags[SERVED_COUNT] = {{0}};
+    const char *model = NULL;
+    struct found f;
+    size_t n = 4;
+    enum hd_status st;
+    int code = found_model(c->cli, step, &f, &model);
+
+    argv[1] = model;
+    for (size_t i = 0; i < SERVED_COUNT; i++) {
+        if (!values[i])
+            continue;
+        hd_text_add(&flags[i], "--%s", served[i]);
+        argv[n++] = flags[i].data ? flags[i].data : "";
+        argv[n++] = values[i];
+    }
+    if (code == CLI_CONTINUE) {
+        if (c->is_terminal)
+            cli_note("heddle: loading %s", model);
+        st = chat_server_start(&c->server, argv, n);
+        code = st ? cli_fail(st) : CLI_CONTINUE;
+    }
+    for (size_t i = 0; i < SERVED_COUNT; i++)
+        hd_text_free(&flags[i]);
+    found_done(&f);
+    return code;
+}
+
+static int use_server(struct chat *c, const char *const values[SERVED_COUNT], const char *step,
+                      const char *address)
+{
+    enum hd_status st;
+
+    if (c->cli->arg_count)
+        return cli_usage("chat: --server %s has its model; leave %s out", address, c->cli->args[0]);
+    if (step)
+        return cli_usage("chat: --server %s has its model; leave --step out", address);
+    for (size_t i = 0; i < SERVED_COUNT; i++)
+        if (values[i])
+            return cli_usage("chat: --server %s has its model; leave --%s out", address, served[i]);
+    st = chat_server_use(&c->server, address, c->cli->token_file);
+    return st ? cli_fail(st) : CLI_CONTINUE;
+}
+
+static int run_chat(struct chat *c, const char *const values[SERVED_COUNT], const char *step,
+                    const char *server)
+{
+    int code = server ? use_server(c, values, step, server) : start_server(c, values, step);
+
+    if (code == CLI_CONTINUE && c->is_terminal)
+        cli_note("heddle: write a message; /help lists commands, Ctrl-D ends");
+    if (code == CLI_CONTINUE)
+        code = converse(c);
+    chat_server_stop(&c->server);
+    while (c->count)
+        drop_last(c);
+    free(c->messages);
+    free(c->system);
+    hd_text_free(&c->answer);
+    return code;
+}
+
+int cli_chat(struct cli *cli, int argc, char **argv)
+{
+    struct chat c = {.cli = cli, .temperature = 0.8};
+    const char *values[SERVED_COUNT] = {NULL}, *step = NULL, *server = NULL, *system = NULL;
+    const char *temperature = NULL;
+    struct cli_flag flags[SERVED_COUNT + 8] = {
+        {"system", 0, CLI_FLAG_WORDS, &system, 0, 0},
+        {"temperature", 0, CLI_FLAG_TEXT, &temperature, 0, 0},
+        {"top-p", 0, CLI_FLAG_TEXT, &c.top_p, 0, 0},
+        {"top-k", 0, CLI_FLAG_TEXT, &c.top_k, 0, 0},
+        {"max-tokens", 0, CLI_FLAG_TEXT, &c.max_tokens, 0, 0},
+        {"seed", 0, CLI_FLAG_TEXT, &c.seed, 0, 0},
+        {"step", 0, CLI_FLAG_TEXT, &step, 0, 0},
+        {"server", 0, CLI_FLAG_TEXT, &server, 0, 0},
+    };
+    int code;
+
+    for (size_t i = 0; i < SERVED_COUNT; i++)
+        flags[8 + i] = (struct cli_flag){served[i], 0, CLI_FLAG_TEXT, &values[i], 0, 0};
+    code = cli_parse(cli, argc, argv, flags, SERVED_COUNT + 8, 0, 1);
+    if (code == CLI_CONTINUE && !server && !cli->arg_count)
+        code = cli_usage("chat: what to chat with is missing: a job, a run, a model's folder, "
+                         "hf://ORG/NAME, or --server ADDR");
+    if (code == CLI_CONTINUE)
+        code = check_chat_numbers(&c, temperature, &c.temperature);
+    if (code != CLI_CONTINUE)
+        return code;
+    c.is_terminal = isatty(STDIN_FILENO) && isatty(STDOUT_FILENO);
+    c.system = system && *system ? strdup(system) : NULL;
+    return run_chat(&c, values, step, server);
+}
