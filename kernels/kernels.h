@@ -21,7 +21,7 @@
 #include "kernels/ops_moe.h"
 
 enum {
-    HD_KERNEL_ABI = 17 /* to be raised when the meaning of an argument struct or of a function of
+    HD_KERNEL_ABI = 18 /* to be raised when the meaning of an argument struct or of a function of
                           the table changes */
 };
 
@@ -192,7 +192,7 @@ struct hd_traits {
     int capability;       /* compute capability, major * 10 + minor: 80, 90, 100 */
     int64_t memory_bytes; /* bytes: total memory of the device */
     /* Bytes of device memory that are used on top of all reservations: per process (CUDA context,
-     * kernels, libraries) and per NCCL communicator. Assumed values (HD_GPU_PROCESS_BYTES,
+     * kernels, libraries) and per NCCL communicator without its connections. Assumed values (HD_GPU_PROCESS_BYTES,
      * HD_GPU_COMMUNICATOR_BYTES) unless process_measured. */
     int64_t process_bytes, communicator_bytes;
     bool process_measured; /* true: process_bytes is measured; communicator_bytes is always
@@ -213,13 +213,13 @@ static inline bool hd_traits_is_cuda(const struct hd_traits *traits)
 
 /* Assumed sizes of the device memory that a plan cannot count exactly; not measured with Heddle.
  * Published reports give half a GiB per context; the process gets another half GiB for kernels that
- * are loaded late and for stacks. A communicator has buffers of NCCL_BUFFSIZE (4 MiB) and two
- * smaller ones per channel and peer, with some tens of channels and peers. */
+ * are loaded late and for stacks. A communicator has tables per channel and peer; the buffers of its
+ * connections are counted by lib/comm/nccl.h. */
 enum {
     HD_GPU_PROCESS_BYTES = 1 << 30,
     HD_GPU_LATE_BYTES = 512 << 20, /* bytes for kernels that are loaded at their first launch;
                                       included in HD_GPU_PROCESS_BYTES */
-    HD_GPU_COMMUNICATOR_BYTES = 512 << 20
+    HD_GPU_COMMUNICATOR_BYTES = 64 << 20
 };
 
 /* Sets *ret_traits to the traits that follow from three properties of a GPU; the backend that opens

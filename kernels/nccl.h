@@ -59,8 +59,9 @@ struct hd_nccl_table {
                                       struct hd_nccl_buffer **ret_buffer);
     void (*deregister)(struct hd_nccl_comm *comm, struct hd_nccl_buffer *buffer);
     /* All ranks of the parent must call split, in one order. Ranks with equal colors form one new
-     * communicator, ordered by key; with color -1 a rank joins none and *ret_comm is NULL. */
-    enum hd_status (*split)(struct hd_nccl_comm *parent, int color, int key,
+     * communicator, ordered by key; with color -1 a rank joins none and *ret_comm is NULL. Its
+     * kernels have at most blocks_max blocks, which is equal on all its ranks. */
+    enum hd_status (*split)(struct hd_nccl_comm *parent, int color, int key, int blocks_max,
                             struct hd_nccl_comm **ret_comm);
     /* Returns the failure of the communicator if it has failed, with NCCL's message; else HD_OK,
      * and sets *ret_busy to true if a call on the communicator is in progress. */

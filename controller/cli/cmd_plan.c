@@ -402,6 +402,7 @@ static int plan(struct cli *cli, struct plan_flags *f, struct plan_asked *a)
                                "one of them")
                    : plan_flags_read(f, a);
 
+    a->explain = f->explain;
     elsewhere = f->cluster || a->kind;
     searched = elsewhere || f->calibration || f->live;
     away = searched || f->devices;

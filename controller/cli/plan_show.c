@@ -60,6 +60,23 @@ static void show_communication(struct hd_json_writer *w, const struct plan_asked
     hd_json_end(w, ']');
 }
 
+static void add_communicators(struct hd_json_writer *w, const struct hd_gpu_overhead *overhead)
+{
+    hd_json_begin(w, "communicator_list", '[');
+    for (int i = 0; i < overhead->communicators; i++) {
+        const struct hd_gpu_communicator *c = &overhead->list[i];
+
+        hd_json_begin(w, NULL, '{');
+        hd_json_add_string(w, "name", c->name);
+        hd_json_add_int64(w, "ranks", c->members);
+        hd_json_add_int64(w, "blocks", c->blocks);
+        hd_json_add_int64(w, "channels", c->channels);
+        hd_json_add_int64(w, "bytes", c->bytes);
+        hd_json_end(w, '}');
+    }
+    hd_json_end(w, ']');
+}
+
 static void show_rank(struct hd_json_writer *w, int rank, const struct plan_asked *a)
 {
     const struct hd_plan_class *r = hd_plan_rank(&a->plan, rank);
@@ -111,6 +128,7 @@ static void show_rank(struct hd_json_writer *w, int rank, const struct plan_aske
         hd_json_add_bool(w, "process_measured", a->traits.process_measured);
         hd_json_add_int64(w, "communicators", r->overhead.communicators);
         hd_json_add_int64(w, "communicators_bytes", r->overhead.communicators_bytes);
+        add_communicators(w, &r->overhead);
         hd_json_add_int64(w, "memory_bytes", a->traits.memory_bytes);
         hd_json_add_bool(w, "fits", hd_plan_fits(r, &a->traits));
         hd_json_end(w, '}');
@@ -438,6 +456,28 @@ static void print_cpu_fit(const struct plan_asked *a, struct hd_text *out)
                 most, given);
 }
 
+/* Prints what each communicator of a rank takes, and the most multiprocessors that it holds. */
+static void print_communicators(const struct hd_plan_class *r, const struct hd_traits *traits,
+                                struct hd_text *out)
+{
+    char bytes[32];
+    int blocks = 0;
+
+    for (int i = 0; i < r->overhead.communicators; i++) {
+        const struct hd_gpu_communicator *c = &r->overhead.list[i];
+
+        hd_text_format_bytes(c->bytes, bytes);
+        hd_text_add(out, "  NCCL %-18s %4d ranks, at most %2d blocks, %d channels a peer: %s\n",
+                    c->name, c->members, c->blocks, c->channels, bytes);
+        blocks += c->blocks;
+    }
+    hd_text_format_bytes(r->overhead.buffers_bytes, bytes);
+    hd_text_add(out,
+                "  buffers of ordered sums: %s; NCCL holds at most %d of the %d multiprocessors\n",
+                bytes, blocks < traits->multiprocessors ? blocks : traits->multiprocessors,
+                traits->multiprocessors);
+}
+
 /* Prints the largest rank's memory beside the GPU's. */
 static void print_fit(const struct plan_asked *a, struct hd_text *out)
 {
@@ -460,6 +500,8 @@ static void print_fit(const struct plan_asked *a, struct hd_text *out)
     hd_text_add(out, a->traits.process_measured
                          ? "the process's part was measured here; of communicators it is assumed\n"
                          : "what is added to the plan is assumed, not measured\n");
+    if (a->explain && r->overhead.communicators)
+        print_communicators(r, &a->traits, out);
     hd_text_format_bytes(r->memory.host_bytes, all);
     hd_text_add(out, "of the host's memory: %s for each rank (%s)\n", all,
                 strcmp(a->job.offload, "optimizer") == 0

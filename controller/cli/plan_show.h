@@ -29,6 +29,7 @@ struct plan_asked {
     struct hd_traits traits; /* traits of the device */
     struct hd_rates rates;   /* measured rates of a CPU device; half_flops 0: unknown */
     int64_t memory_bytes;    /* bytes that a rank may take on the device; 0: unknown */
+    bool explain;            /* --explain was given: NCCL's communicators are listed */
     bool memory_is_given;    /* memory_bytes was given by --device-memory */
     struct hd_text choice;   /* settings that were chosen to make the job fit, and why; "": none */
     struct hd_arena arena;   /* owns spec and plan */

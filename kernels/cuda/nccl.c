@@ -141,6 +141,7 @@ static enum hd_status init(const struct hd_nccl_id *id, int world, int rank,
     ncclUniqueId own;
 
     config.blocking = 0;
+    config.minCTAs = config.maxCTAs = 1; /* it moves nothing; children have their own limits */
     memcpy(&own, id->bytes, sizeof own);
     return check_begun(
         nccl.ncclCommInitRankConfig((ncclComm_t *)ret_comm, world, own, rank, &config), NULL,
@@ -149,12 +150,14 @@ static enum hd_status init(const struct hd_nccl_id *id, int world, int rank,
 
 /* Splits an NCCL communicator. The child is blocking, so its groups of calls cost no thread. It
  * shares no resources with the parent, so the parent may be destroyed. */
-static enum hd_status split(struct hd_nccl_comm *parent, int color, int key,
+static enum hd_status split(struct hd_nccl_comm *parent, int color, int key, int blocks_max,
                             struct hd_nccl_comm **ret_comm)
 {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
 
     config.blocking = 1;
+    config.minCTAs = 1;
+    config.maxCTAs = blocks_max;
     return check_begun(nccl.ncclCommSplit(of(parent), color < 0 ? NCCL_SPLIT_NOCOLOR : color, key,
                                           (ncclComm_t *)ret_comm, &config),
                        of(parent), "cannot split a communicator");

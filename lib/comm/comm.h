@@ -322,6 +322,24 @@ enum hd_status hd_comm_recv(struct hd_comm_group *group, struct hd_comm_stream *
                             const struct hd_comm_recv_args *args);
 enum hd_status hd_comm_barrier(struct hd_comm_group *group, struct hd_comm_stream *stream);
 
+/* Kinds of operations that a group will run, as flags: they decide which connections it needs. */
+enum hd_comm_use {
+    HD_COMM_USE_GATHER = 1 << 0,   /* all_gather, broadcast and barrier */
+    HD_COMM_USE_SUM = 1 << 1,      /* all_reduce and reduce_scatter */
+    HD_COMM_USE_EXCHANGE = 1 << 2, /* all_to_all and all_to_all_v */
+    HD_COMM_USE_SHIFT = 1 << 3,
+    HD_COMM_USE_SEND = 1 << 4,   /* this rank sends, on a channel */
+    HD_COMM_USE_RECEIVE = 1 << 5 /* this rank receives, on a channel */
+};
+/* Returns the flags of a kind of collective; 0 for sends and receives, which have a direction. */
+unsigned hd_comm_use_of(enum hd_comm_kind kind);
+
+/* Makes the connections that the group needs for `uses` (flags of hd_comm_use), so that no later
+ * operation of these kinds makes one. A collective: every member calls it, with flags that agree
+ * (the ends of a channel: one sends, one receives). On engines other than nccl it is a barrier. */
+enum hd_status hd_comm_connect(struct hd_comm_group *group, struct hd_comm_stream *stream,
+                               unsigned uses);
+
 /* hd_comm_begin opens a group call and hd_comm_end closes it: the sends and receives launched on
  * the stream between the two calls are one launch, which starts at hd_comm_end and whose operations
  * progress together, in any order. No other operation may be launched on the stream in between. */

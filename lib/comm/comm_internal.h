@@ -42,6 +42,8 @@ struct hd_comm_op {
     enum hd_comm_reduce reduce;
     bool keep_fp32; /* reduce_scatter of bf16: recv is fp32 */
     int peer;       /* group index of a broadcast's root or of the peer; -1: none */
+    unsigned
+        uses; /* barrier that connects (hd_comm_connect): flags of hd_comm_use; 0: it does not */
 
     const int32_t *send_counts; /* all_to_all_v only */
     int32_t *recv_counts, *overflow;

@@ -397,6 +397,36 @@ enum hd_status hd_comm_barrier(struct hd_comm_group *group, struct hd_comm_strea
     return st ? st : put_into_ring(stream, &op);
 }
 
+enum hd_status hd_comm_connect(struct hd_comm_group *group, struct hd_comm_stream *stream,
+                               unsigned uses)
+{
+    const struct hd_comm_op op = {
+        .kind = HD_COMM_BARRIER, .group = group, .peer = -1, .uses = uses};
+    const enum hd_status st = admit(group, stream, &op);
+
+    return st ? st : put_into_ring(stream, &op);
+}
+
+unsigned hd_comm_use_of(enum hd_comm_kind kind)
+{
+    switch (kind) {
+    case HD_COMM_ALL_GATHER:
+    case HD_COMM_BROADCAST:
+    case HD_COMM_BARRIER:
+        return HD_COMM_USE_GATHER;
+    case HD_COMM_ALL_REDUCE:
+    case HD_COMM_REDUCE_SCATTER:
+        return HD_COMM_USE_SUM;
+    case HD_COMM_ALL_TO_ALL:
+    case HD_COMM_ALL_TO_ALL_V:
+        return HD_COMM_USE_EXCHANGE;
+    case HD_COMM_SHIFT:
+        return HD_COMM_USE_SHIFT;
+    default:
+        return 0;
+    }
+}
+
 enum hd_status hd_comm_begin(struct hd_comm_stream *stream)
 {
     if (stream->in_group_call)

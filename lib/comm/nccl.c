@@ -284,6 +284,7 @@ enum hd_status hd_comm_open_nccl(struct hd_comm *host, const struct hd_comm_devi
     const struct hd_device_table *calls = device->table->device;
     struct nccl_state *nccl;
     struct hd_comm *comm = NULL;
+    struct hd_traits traits;
     void *memory;
     enum hd_status st = new_endpoint(host, options->deadline_ms, &comm);
 
@@ -291,6 +292,8 @@ enum hd_status hd_comm_open_nccl(struct hd_comm *host, const struct hd_comm_devi
         return st;
     nccl = nccl_of(comm);
     comm->native_sums = options->native;
+    device->table->describe(&(struct hd_backend_options){.threads = 1}, &traits);
+    nccl->multiprocessors = traits.multiprocessors;
     st = calls && calls->nccl
              ? calls->nccl(&nccl->calls)
              : hd_err(HD_UNSUPPORTED,

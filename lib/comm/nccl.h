@@ -70,8 +70,52 @@ enum {
 
 /* Returns the bytes of device memory that an endpoint of `world` ranks allocates beside its
  * registered memory: per stream a staging buffer for each piece in flight, and a scratch buffer.
- * NCCL also allocates hd_traits.communicator_bytes per communicator: one for the world, one for
- * each of hd_mesh_divisions, and one for each channel (hd_comm_open_channel). */
+ * NCCL's own memory, of each communicator, is hd_comm_nccl_communicator_bytes. */
 int64_t hd_comm_nccl_bytes(int world);
+
+/* ---- what NCCL takes ----
+ *
+ * A block of a NCCL kernel has 640 threads of 96 registers, so it takes a multiprocessor for itself
+ * as long as it waits. Each communicator gets a limit on the blocks of its kernels
+ * (ncclConfig_t.maxCTAs): receives of a pipeline, which are posted one program ahead and wait all
+ * that time, must never keep a gather or a sum from starting.
+ *
+ * NCCL has a channel per block, and a connection per channel and peer, which is made when it is
+ * first needed: by the rings of gathers, and by sends and receives, of which an ordered sum makes
+ * one with each other member. So the limits bound the memory, too. Sends and receives have at most
+ * HD_NCCL_P2P_CHANNELS channels a peer (NCCL_MAX_P2P_NCHANNELS, set by
+ * hd_comm_nccl_set_environment). Sizes are those of NCCL 2.22 to 2.28 with default buffers: the
+ * receiving end has buffers of three protocols (4, 4.7 and 0.5 MiB) in pages of 2 MiB, the sending
+ * end a page. */
+enum {
+    HD_NCCL_P2P_CHANNELS = 8,
+    HD_NCCL_SEND_BYTES = 2 << 20,     /* bytes of the sending end of a connection */
+    HD_NCCL_RECEIVE_BYTES = 10 << 20, /* bytes of the receiving end of a connection */
+    HD_NCCL_TREES = 4,                /* peers of a rank in NCCL's trees, at most (native sums) */
+    HD_NCCL_NODE_RANKS = 8,           /* ranks of one node, at most, whose memory a rank reaches */
+    HD_NCCL_NETWORK_BYTES = 64 << 20  /* bytes of the buffers that sends and receives of one
+                                        communicator share for all peers on other nodes */
+};
+
+/* Returns the most blocks of a kernel of a communicator, a power of two: of transfers between
+ * pipeline stages (a channel), or of gathers and sums. multiprocessors: of the device, equal on all
+ * ranks. */
+int hd_comm_nccl_blocks(bool transfers, int multiprocessors);
+
+/* Returns the most channels of its sends and receives with one peer. */
+int hd_comm_nccl_channels(int blocks);
+
+/* A communicator, as far as its memory depends on it. */
+struct hd_comm_nccl_shape {
+    unsigned uses; /* flags of hd_comm_use */
+    int size;      /* number of members */
+    int stride;    /* distance in ranks of neighbouring members */
+    int blocks;    /* hd_comm_nccl_blocks */
+    bool native;   /* true: NCCL computes the sums */
+};
+
+/* Returns the bytes of the connections that hd_comm_connect makes with these uses. Peers on one
+ * node have connections of their own: at most HD_NCCL_NODE_RANKS consecutive ranks are on a node. */
+int64_t hd_comm_nccl_connection_bytes(const struct hd_comm_nccl_shape *shape);
 
 #endif

@@ -1,6 +1,7 @@
 /* nccl_internal: shared by the files of the engine nccl.
  *
  *   nccl.c         open and close, failures
+ *   nccl_limits.c  limits of blocks and channels, and the memory of connections
  *   nccl_make.c    creates communicators
  *   nccl_memory.c  memory that NCCL moves, and its registrations
  *   nccl_move.c    enqueues the NCCL calls and kernels of an operation
@@ -90,6 +91,7 @@ struct nccl_state {
         bool registers; /* true: NCCL allocated this memory, so it is registered with every
                            communicator */
     } memory[NCCL_BUFFERS];
+    int multiprocessors;  /* of the device */
     int64_t piece_bytes;  /* bytes of a piece of an ordered sum on the streams gather and reduce,
                              from the options */
     size_t scratch_bytes; /* nccl_scratch_bytes */

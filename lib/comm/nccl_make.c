@@ -141,6 +141,7 @@ static enum hd_status split_off(struct hd_comm *comm, const int32_t *members, in
         return st;
     nccl_may_block(nccl);
     st = nccl->calls->split(nccl->maker.comm, size > 1 ? (int)members[0] : -1, index,
+                            hd_comm_nccl_blocks(direction != 0, nccl->multiprocessors),
                             &communicator->comm);
     nccl_unlock_calls(nccl);
     st = st ? nccl_end_call(comm, st, "ncclCommSplit")

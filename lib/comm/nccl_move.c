@@ -464,6 +464,61 @@ static enum hd_status call(struct hd_comm_op *op, struct hd_nccl_comm *comm)
     return nccl_end_call(group->comm, st, hd_comm_op_name(op));
 }
 
+/* ---- connecting ---- */
+
+/* Enqueues transfers of one byte with the members with which sends and receives of these uses need
+ * connections: NCCL makes all channels of a connection at its first transfer, whatever its size. */
+static enum hd_status connect_pairs(struct hd_comm_op *op, struct hd_nccl_comm *comm, unsigned uses)
+{
+    const struct hd_comm_group *group = op->group;
+    const int next = (group->index + 1) % group->size;
+    const int previous = (group->index + group->size - 1) % group->size;
+    struct nccl_part *parts = nccl_of(group->comm)->parts;
+    char *scratch = nccl_scratch(op);
+
+    for (int m = 0; m < group->size; m++) {
+        const bool other = m != group->index;
+        const bool all = uses & (HD_COMM_USE_EXCHANGE | HD_COMM_USE_SUM);
+        const bool shifts = uses & HD_COMM_USE_SHIFT;
+        const bool sends = all || (shifts && m == next) || uses & HD_COMM_USE_SEND;
+        const bool receives = all || (shifts && m == previous) || uses & HD_COMM_USE_RECEIVE;
+
+        parts[m] = (struct nccl_part){scratch + group->index, scratch + m, other && sends,
+                                      other && receives};
+    }
+    return exchange(op, comm, hd_comm_device_stream(op), parts);
+}
+
+/* Makes NCCL connect its rings and trees by sums of its own, in the scratch buffer. */
+static enum hd_status connect_native(struct hd_comm_op *op, struct hd_nccl_comm *comm)
+{
+    struct nccl_state *nccl = nccl_of(op->group->comm);
+    struct hd_stream *stream = hd_comm_device_stream(op);
+    char *scratch = nccl_scratch(op);
+    enum hd_status st = nccl_lock_calls(nccl);
+
+    if (st)
+        return st;
+    nccl_may_block(nccl);
+    st = nccl->calls->all_reduce(comm, stream, scratch, scratch, 1, HD_F32, false);
+    nccl_unlock_calls(nccl);
+    return nccl_end_call(op->group->comm, st, hd_comm_op_name(op));
+}
+
+/* Enqueues the operations that make all connections for op->uses (hd_comm_connect). The ends of a
+ * channel only send and receive, so they need no ring. */
+static enum hd_status connect_uses(struct hd_comm_op *op, struct hd_nccl_comm *comm)
+{
+    const bool native = op->group->comm->native_sums && op->uses & HD_COMM_USE_SUM;
+    const unsigned uses = native ? op->uses & ~(unsigned)HD_COMM_USE_SUM : op->uses;
+    const bool is_channel = uses & (HD_COMM_USE_SEND | HD_COMM_USE_RECEIVE);
+    enum hd_status st = native ? connect_native(op, comm) : HD_OK;
+
+    if (!st && uses & ~(unsigned)HD_COMM_USE_GATHER)
+        st = connect_pairs(op, comm, uses);
+    return st || is_channel ? st : call(op, comm);
+}
+
 /* Executes an operation of a group of one, which needs no NCCL. */
 static enum hd_status alone(struct hd_comm_op *op)
 {
@@ -522,7 +577,7 @@ static enum hd_status enqueue_nccl(struct hd_comm_op *op)
         return all_to_all(op, comm);
     if (hd_comm_reduces(op->kind) && !op->group->comm->native_sums)
         return ordered_sum(op, comm);
-    return call(op, comm);
+    return op->uses ? connect_uses(op, comm) : call(op, comm);
 }
 
 /* Returns the sticky failure if there is one; otherwise makes this thread's message the failure. */

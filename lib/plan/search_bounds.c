@@ -510,12 +510,18 @@ static void segment_bytes(const struct layout_search *s, const struct candidate 
 /* Returns a lower bound of a process's GPU memory beside its reservations.
  * hd_rank_program_gpu_overhead counts the mesh's groups, at least one per axis, and the channels
  * between stages, at least one in each direction; if a part of the model trains, perhaps only one,
- * since no gradient is sent to a stage where nothing trains. */
+ * since no gradient is sent to a stage where nothing trains. Connections are bounded by those of
+ * the world, which gathers. */
 static double overhead_bytes(const struct layout_search *s, const struct hd_layout_sizes *z)
 {
     const struct hd_traits *traits = &s->asked->cluster->traits;
     const int64_t axes[] = {z->tp, z->cp, z->dp, z->pp};
     const int64_t world = z->tp * z->cp * z->dp * z->pp;
+    const struct hd_comm_nccl_shape all = {.uses = HD_COMM_USE_GATHER,
+                                           .size = (int)world,
+                                           .stride = 1,
+                                           .blocks =
+                                               hd_comm_nccl_blocks(false, traits->multiprocessors)};
     int communicators = 1;
 
     if (!hd_traits_is_cuda(traits) || world == 1)
@@ -525,7 +531,7 @@ static double overhead_bytes(const struct layout_search *s, const struct hd_layo
     if (z->pp > 1)
         communicators += s->tuned ? 1 : 2;
     return (double)traits->process_bytes + communicators * (double)traits->communicator_bytes +
-           (double)hd_comm_nccl_bytes((int)world);
+           (double)hd_comm_nccl_connection_bytes(&all) + (double)hd_comm_nccl_bytes((int)world);
 }
 
 static struct hd_search_rejected rejected(const struct layout_search *s, const struct candidate *c,

@@ -21,9 +21,9 @@ static enum hd_status connect_ranks(struct hd_inference_rank *m, const struct de
     enum hd_status st = HD_OK;
 
     if (l->from)
-        st = hd_comm_barrier(l->from, stream);
+        st = hd_comm_connect(l->from, stream, HD_COMM_USE_RECEIVE);
     if (!st && l->to)
-        st = hd_comm_barrier(l->to, stream);
+        st = hd_comm_connect(l->to, stream, HD_COMM_USE_SEND);
     return st ? st : hd_comm_wait(stream, hd_comm_record(stream));
 }
 

@@ -146,6 +146,7 @@ enum hd_status hd_execute_bind(struct hd_trainer *t, const struct hd_step_plan *
  * receiving stage: an order that is equal on all ranks. A rank has at most eight. */
 struct channel {
     int backward, from, to;
+    bool sends;
     struct hd_comm_group *group;
 };
 
@@ -158,7 +159,7 @@ static int by_channel(const void *a, const void *b)
     return x->from != y->from ? x->from - y->from : x->to - y->to;
 }
 
-enum hd_status hd_execute_connect(struct hd_trainer *t, const struct hd_bound_instructions *list,
+enum hd_status hd_execute_connect(struct hd_trainer *t, const struct hd_step_plan *plan,
                                   struct hd_comm_stream *stream)
 {
     const int mine = t->rank_program.coord.pp;
@@ -166,20 +167,25 @@ enum hd_status hd_execute_connect(struct hd_trainer *t, const struct hd_bound_in
     size_t count = 0;
     enum hd_status st = HD_OK;
 
-    for (int32_t i = 0; i < list->plan->count; i++) {
-        const struct hd_instruction *in = &list->plan->list[i];
+    for (int32_t i = 0; i < plan->count && !st; i++) {
+        const struct hd_instruction *in = &plan->list[i];
         const bool sends = in->kind == HD_DO_SEND;
-        bool known = !sends && in->kind != HD_DO_RECEIVE;
+        struct hd_comm_group *group;
+        bool known = false;
 
-        for (size_t k = 0; k < count && !known; k++)
-            known = channels[k].group == list->transfers[i].group;
-        if (!known)
+        if (!sends && in->kind != HD_DO_RECEIVE)
+            continue;
+        st = open_peer_channel(t, in, &group);
+        for (size_t k = 0; k < count && !known && !st; k++)
+            known = channels[k].group == group;
+        if (!known && !st)
             channels[count++] = (struct channel){in->call == HD_CALL_B, sends ? mine : in->peer,
-                                                 sends ? in->peer : mine, list->transfers[i].group};
+                                                 sends ? in->peer : mine, sends, group};
     }
     qsort(channels, count, sizeof *channels, by_channel);
     for (size_t k = 0; k < count && !st; k++)
-        st = hd_comm_barrier(channels[k].group, stream);
+        st = hd_comm_connect(channels[k].group, stream,
+                             channels[k].sends ? HD_COMM_USE_SEND : HD_COMM_USE_RECEIVE);
     return st;
 }
 

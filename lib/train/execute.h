@@ -25,10 +25,9 @@ struct hd_bound_instructions {
 enum hd_status hd_execute_bind(struct hd_trainer *trainer, const struct hd_step_plan *plan,
                                struct hd_bound_instructions *ret_list);
 
-/* Enqueues a barrier on the group of each of the instruction stream's transfers, in an order that
- * is equal on all ranks; the first operation of a group must be a collective. */
-enum hd_status hd_execute_connect(struct hd_trainer *trainer,
-                                  const struct hd_bound_instructions *list,
+/* Opens and connects the channel of each of the instruction stream's transfers, in an order that is
+ * equal on all ranks; the first operation of a channel must be a collective. */
+enum hd_status hd_execute_connect(struct hd_trainer *trainer, const struct hd_step_plan *plan,
                                   struct hd_comm_stream *stream);
 
 /* Runs the instruction stream. `feed` writes the batch fields of a chunk for a micro-batch.

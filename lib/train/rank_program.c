@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "base/math.h"
-#include "comm/nccl.h"
 #include "optim/optim.h"
 #include "train/partition.h"
 #include "train/save_plan.h"
@@ -361,41 +360,6 @@ int64_t hd_memory_on_device(const struct hd_memory *memory, const struct hd_trai
 {
     return whole_pages(memory->private_bytes, traits->page_bytes) +
            whole_pages(memory->registered_bytes, traits->page_bytes);
-}
-
-/* Counts the channels of the instruction stream. A channel is a pair of stages in one direction,
- * for hidden rows or for gradients. A stage has few neighbours, so SEEN_MAX is enough. */
-static int count_channels(const struct hd_rank_program *l)
-{
-    enum { SEEN_MAX = 16 };
-    const struct hd_instruction *seen[SEEN_MAX];
-    int count = 0;
-
-    for (int32_t i = 0; i < l->plan.count && count < SEEN_MAX; i++) {
-        const struct hd_instruction *in = &l->plan.list[i];
-        bool known = in->kind != HD_DO_SEND && in->kind != HD_DO_RECEIVE;
-
-        for (int k = 0; k < count && !known; k++)
-            known =
-                seen[k]->kind == in->kind && seen[k]->call == in->call && seen[k]->peer == in->peer;
-        if (!known)
-            seen[count++] = in;
-    }
-    return count;
-}
-
-struct hd_gpu_overhead hd_rank_program_gpu_overhead(const struct hd_rank_program *l,
-                                                    const struct hd_traits *traits)
-{
-    enum hd_group_name names[HD_GROUP_COUNT];
-    struct hd_gpu_overhead b = {.process_bytes = traits->process_bytes};
-
-    if (l->mesh.world == 1)
-        return b;
-    b.communicators = 1 + hd_mesh_divisions(&l->mesh, names) + count_channels(l);
-    b.communicators_bytes = b.communicators * traits->communicator_bytes +
-                            whole_pages(hd_comm_nccl_bytes(l->mesh.world), traits->page_bytes);
-    return b;
 }
 
 static void add_state(const struct hd_registry *r, struct hd_memory *m)

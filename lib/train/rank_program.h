@@ -76,15 +76,35 @@ struct hd_memory {
  * rounded up to whole pages. */
 int64_t hd_memory_on_device(const struct hd_memory *memory, const struct hd_traits *traits);
 
+/* Most channels of one rank, and most communicators: the world's, the groups' and the channels'. */
+enum {
+    HD_GPU_CHANNELS_MAX = 16,
+    HD_GPU_COMMUNICATORS_MAX = 1 + HD_GROUP_COUNT + HD_GPU_CHANNELS_MAX
+};
+
 /* GPU memory that a rank's process uses besides its reservations, from the device's traits, which
  * assume or have measured it. */
 struct hd_gpu_overhead {
     int64_t process_bytes; /* CUDA context, kernels and libraries */
     int communicators;     /* number of NCCL communicators; 0 with one rank */
-    /* bytes of the NCCL communicators and of the nccl engine's own buffer */
+    /* bytes of the NCCL communicators and of the nccl engine's own buffers */
     int64_t communicators_bytes;
+    int64_t buffers_bytes; /* the latter's part of communicators_bytes */
+    /* [communicators]; the first is the world's, then those of the mesh's groups, then channels */
+    struct hd_gpu_communicator {
+        char name[24]; /* group, such as "dp_cp", or channel, such as "grad to stage 2" */
+        int members;   /* number of ranks */
+        int blocks;    /* most blocks of its kernels (hd_comm_nccl_blocks) */
+        int channels;  /* most channels of its sends and receives with a peer */
+        int64_t bytes; /* hd_traits.communicator_bytes and its connections */
+    } list[HD_GPU_COMMUNICATORS_MAX];
 };
 struct hd_rank_program;
+/* Returns what the programs of steps and validations do on the rank's group of this name, as flags
+ * of hd_comm_use; 0: nothing. The world's group always gathers (exchange.h). */
+unsigned hd_rank_program_group_uses(const struct hd_rank_program *rank_program,
+                                    enum hd_group_name group);
+
 struct hd_gpu_overhead hd_rank_program_gpu_overhead(const struct hd_rank_program *rank_program,
                                                     const struct hd_traits *traits);
 

@@ -64,13 +64,39 @@ static int64_t later_overhead(const struct hd_trainer *t, int64_t in_use_bytes)
     return all - in_use_bytes > least ? all - in_use_bytes : least;
 }
 
+/* Makes all connections that steps and validations use, which must not be made in a step: on shm
+ * the first collective of a group maps its peers' memory; NCCL takes device memory for each. */
+static enum hd_status connect_peers(struct hd_trainer *t)
+{
+    const struct hd_rank_program *l = &t->rank_program;
+    struct hd_comm_stream *stream = hd_comm_get_stream(t->comm, HD_COMM_STREAM_REDUCE);
+    enum hd_status st = HD_OK;
+
+    for (int g = 0; !st && g < HD_GROUP_COUNT; g++) {
+        const enum hd_group_name name = (enum hd_group_name)g;
+        const unsigned uses = hd_rank_program_group_uses(l, name);
+        struct hd_comm_group *group;
+
+        if (!uses)
+            continue;
+        st = hd_comm_mesh_group(t->comm, &l->mesh, name, &group);
+        if (!st)
+            st = hd_comm_connect(group, stream, uses);
+    }
+    if (!st)
+        st = hd_execute_connect(t, &l->plan, stream);
+    if (!st)
+        st = hd_execute_connect(t, &l->eval_plan, stream);
+    return st ? st : hd_comm_wait(stream, hd_comm_record(stream));
+}
+
 /* Checks that the plan fits the device, before anything is reserved, so that the error message has
- * the sizes of the whole plan. */
+ * the sizes of the whole plan. The ranks are connected: NCCL's memory is in use already. */
 static enum hd_status check_device(struct hd_trainer *t)
 {
     const struct hd_memory *m = &t->rank_program.memory;
     const int64_t needed_bytes = hd_memory_on_device(m, &t->traits);
-    char needed[32], total[32], left[32], taken[32], largest[96], later[32];
+    char needed[32], total[32], left[32], taken[32], largest[96], later[32], assumed[32];
     struct hd_device_memory device;
     int64_t later_bytes;
     enum hd_status st = t->table->device->memory(t->backend, &device);
@@ -82,6 +108,7 @@ static enum hd_status check_device(struct hd_trainer *t)
         return HD_OK;
     hd_text_format_bytes(needed_bytes, needed);
     hd_text_format_bytes(later_bytes, later);
+    hd_text_format_bytes(later_overhead(t, 0), assumed);
     hd_text_format_bytes(device.total_bytes, total);
     hd_text_format_bytes(device.free_bytes, left);
     hd_text_format_bytes(device.total_bytes - device.free_bytes, taken);
@@ -97,10 +124,11 @@ static enum hd_status check_device(struct hd_trainer *t)
     return hd_err(
         HD_UNAVAILABLE,
         "rank %d needs %s of device memory (%s) and %s for kernels and libraries that are loaded "
-        "later (assumed), and of the device's %s only %s are free: %s are in use, by other "
-        "processes if it is more than this one's context takes (nvidia-smi lists them); end them "
-        "or wait, or lower parallel.micro_batch",
-        t->rank_program.rank, needed, largest, later, total, left, taken);
+        "later (assumed), and of the device's %s only %s are free: %s are in use, of which %s were "
+        "assumed for this process and its connections of NCCL. Other processes (nvidia-smi lists "
+        "them) have the rest: end them or wait; or NCCL takes more than was assumed: lower "
+        "parallel.micro_batch",
+        t->rank_program.rank, needed, largest, later, total, left, taken, assumed);
 }
 
 /* Reserves the private memory and, on a device, the host memory; without a device they are the same
@@ -138,6 +166,8 @@ static enum hd_status reserve(struct hd_trainer *t, const struct hd_trainer_opti
     if (!st)
         st = check_reservation("registered", registered_bytes, m->registered_bytes);
     if (!st && t->table->device)
+        st = connect_peers(t);
+    if (!st && t->table->device)
         st = check_device(t);
     r->resident_before_bytes = hd_memory_resident_bytes();
     if (!st)
@@ -152,52 +182,6 @@ static enum hd_status reserve(struct hd_trainer *t, const struct hd_trainer_opti
     r->private_base = t->private_base;
     r->registered_base = t->registered_base;
     return HD_OK;
-}
-
-static bool chunk_uses(const struct hd_chunk *chunk, enum hd_group_name group)
-{
-    for (int c = 0; c < HD_CALL_COUNT; c++)
-        for (int i = 0; i < chunk->program[c].count; i++) {
-            const struct hd_node *node = chunk->program[c].nodes[i];
-
-            if (node->is_comm && node->group == group)
-                return true;
-        }
-    return false;
-}
-
-static bool uses_group(const struct hd_rank_program *l, enum hd_group_name group)
-{
-    bool uses = chunk_uses(l->update, group);
-
-    for (int k = 0; k < l->chunk_count && !uses; k++)
-        uses = chunk_uses(l->train[k], group) || chunk_uses(l->eval[k], group);
-    return uses;
-}
-
-/* Runs a barrier on every group in use: the first collective of a group maps its peers' memory,
- * which must not happen in a step. */
-static enum hd_status connect_peers(struct hd_trainer *t)
-{
-    const struct hd_rank_program *l = &t->rank_program;
-    struct hd_comm_stream *stream = hd_comm_get_stream(t->comm, HD_COMM_STREAM_REDUCE);
-    enum hd_status st = HD_OK;
-
-    for (int g = 0; !st && g < HD_GROUP_COUNT; g++) {
-        const enum hd_group_name name = (enum hd_group_name)g;
-        struct hd_comm_group *group;
-
-        if (name != HD_GROUP_WORLD && !uses_group(l, name))
-            continue;
-        st = hd_comm_mesh_group(t->comm, &l->mesh, name, &group);
-        if (!st)
-            st = hd_comm_barrier(group, stream);
-    }
-    if (!st)
-        st = hd_execute_connect(t, t->step, stream);
-    if (!st)
-        st = hd_execute_connect(t, t->round, stream);
-    return st ? st : hd_comm_wait(stream, hd_comm_record(stream));
 }
 
 /* ---- binding ---- */
@@ -364,7 +348,7 @@ static enum hd_status set_up_trainer(struct hd_trainer *t, const struct hd_job *
         hd_profile_attach(t->profile, t->host_base + t->rank_program.profile);
     if (!st)
         st = bind_all(t);
-    if (!st)
+    if (!st && !t->table->device) /* peers map the reserved memory */
         st = connect_peers(t);
     if (!st)
         st = make_copies(t);

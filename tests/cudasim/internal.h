@@ -148,6 +148,9 @@ enum hd_sim_memory {
 /* Kind of memory at address; *ret_room: bytes from there to the end of its allocation. */
 enum hd_sim_memory hd_sim_memory_of(const void *address, size_t *ret_room);
 size_t hd_sim_memory_leaks(void);
+/* Counts `bytes` of a device as used, or as free again (negative), without allocating them; returns
+ * false if the device has less left. */
+bool hd_sim_charge(int device, int64_t bytes);
 size_t hd_sim_stream_leaks(void);
 
 int hd_sim_device(void); /* current device of this OS thread */

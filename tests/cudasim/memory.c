@@ -514,6 +514,18 @@ cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total)
     return cudaSuccess;
 }
 
+bool hd_sim_charge(int device, int64_t bytes)
+{
+    bool fits;
+
+    pthread_mutex_lock(&lock);
+    fits = bytes <= 0 || (size_t)bytes <= atomic_load(&total_bytes) - used_bytes[device];
+    if (fits)
+        used_bytes[device] += (size_t)bytes;
+    pthread_mutex_unlock(&lock);
+    return fits;
+}
+
 size_t hd_cudasim_allocated(void)
 {
     size_t sum = 0;

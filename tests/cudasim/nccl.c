@@ -55,6 +55,78 @@ struct kept *hd_nccl_keep(ncclComm_t comm)
     return kept;
 }
 
+/* ---- memory and blocks ---- */
+
+enum { CHANNELS_MAX = 32, TREE_PEERS = 4 };
+
+static int blocks_of(const ncclConfig_t *config)
+{
+    return config->maxCTAs > 0 && config->maxCTAs < CHANNELS_MAX ? config->maxCTAs : CHANNELS_MAX;
+}
+
+/* Sends and receives have a power of two of channels, at most as many as the communicator has. */
+static int pair_channels(const struct ncclComm *comm)
+{
+    const char *wish = getenv("NCCL_MAX_P2P_NCHANNELS");
+    const int most = wish ? atoi(wish) : CHANNELS_MAX;
+    int channels = 1;
+
+    while (channels < (comm->blocks < most ? comm->blocks : most))
+        channels *= 2;
+    return channels;
+}
+
+int hd_nccl_blocks(const struct ncclComm *comm, bool pairs)
+{
+    return pairs ? pair_channels(comm) : comm->blocks;
+}
+
+/* Call it under the lock. */
+static bool charge(ncclComm_t comm, int64_t bytes)
+{
+    if (!comm->charged_bytes) {
+        comm->device = hd_sim_device();
+        bytes += hd_nccl.charges.base_bytes;
+    }
+    if (!hd_sim_charge(comm->device, bytes))
+        return false;
+    comm->charged_bytes += bytes;
+    return true;
+}
+
+bool hd_nccl_connect_peer(ncclComm_t comm, bool sends, int peer)
+{
+    bool **known = sends ? &comm->sends_to : &comm->receives_from, done = true;
+
+    pthread_mutex_lock(&hd_nccl.lock);
+    if (!*known)
+        *known = calloc((size_t)comm->joined->size, sizeof **known);
+    if (!*known)
+        abort();
+    if (hd_nccl.charges.send_bytes && !(*known)[peer])
+        done = charge(comm, pair_channels(comm) * (sends ? hd_nccl.charges.send_bytes
+                                                         : hd_nccl.charges.receive_bytes));
+    (*known)[peer] = done;
+    pthread_mutex_unlock(&hd_nccl.lock);
+    return done;
+}
+
+bool hd_nccl_connect_ring(ncclComm_t comm, bool with_trees)
+{
+    const struct hd_nccl_charges *c = &hd_nccl.charges;
+    int peers;
+    bool done = true;
+
+    pthread_mutex_lock(&hd_nccl.lock);
+    peers = !comm->has_ring + (with_trees && !comm->has_trees ? TREE_PEERS : 0);
+    if (c->send_bytes && peers)
+        done = charge(comm, peers * comm->blocks * (c->send_bytes + c->receive_bytes));
+    comm->has_ring |= done;
+    comm->has_trees |= done && with_trees;
+    pthread_mutex_unlock(&hd_nccl.lock);
+    return done;
+}
+
 static ncclComm_t add_rank(struct joined *joined, int rank, int world_rank)
 {
     ncclComm_t comm = calloc(1, sizeof *comm);
@@ -183,6 +255,7 @@ static void make_children(struct joined *parent, const struct split *split)
                     (split->key[p] < split->key[o] || (split->key[p] == split->key[o] && p < o));
             *split->place[o] = add_rank(child, before, parent->world_rank[o]);
             (*split->place[o])->blocking = split->blocking[o];
+            (*split->place[o])->blocks = split->blocks[o];
         }
     }
     for (int r = 0; r < parent->size; r++)
@@ -195,6 +268,7 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *newc
                            ncclConfig_t *config)
 {
     const bool blocking = config ? config->blocking : comm->blocking;
+    const int blocks = config ? blocks_of(config) : comm->blocks;
     struct split *split;
 
     if (comm->blocking) /* it would have to wait here for all ranks of the parent */
@@ -203,6 +277,7 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *newc
         pthread_mutex_lock(&hd_nccl.lock);
         *newcomm = NULL;
         comm->child_blocking = blocking;
+        comm->child_blocks = blocks;
         comm->place = newcomm;
         comm->color = color;
         comm->splitting = 1;
@@ -217,6 +292,7 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *newc
     split->key[comm->rank] = key;
     split->place[comm->rank] = newcomm;
     split->blocking[comm->rank] = blocking;
+    split->blocks[comm->rank] = blocks;
     comm->splitting++;
     if (++split->arrived == comm->joined->size)
         make_children(comm->joined, split);
@@ -235,6 +311,7 @@ static void look_at_split(ncclComm_t comm)
     if (child) {
         *comm->place = add_wired(child, comm->joined->world_rank[0]);
         (*comm->place)->blocking = comm->child_blocking;
+        (*comm->place)->blocks = comm->child_blocks;
     }
     comm->splitting = 0;
     hd_nccl.splits_done++;
@@ -281,6 +358,10 @@ static void forget(ncclComm_t comm, bool clean)
     struct joined *joined = comm->joined, **at = &hd_nccl.all;
 
     hd_sim_nccl_forget(comm, clean);
+    if (comm->charged_bytes)
+        (void)hd_sim_charge(comm->device, -comm->charged_bytes);
+    free(comm->sends_to);
+    free(comm->receives_from);
     while (comm->posts) {
         struct post *post = comm->posts;
 
@@ -395,6 +476,20 @@ void hd_nccl_stand_in_wait_on_host(bool wanted)
 {
     pthread_mutex_lock(&hd_nccl.lock);
     hd_nccl.waits_on_host = wanted;
+    pthread_mutex_unlock(&hd_nccl.lock);
+}
+
+void hd_nccl_stand_in_charge(struct hd_nccl_charges charges)
+{
+    pthread_mutex_lock(&hd_nccl.lock);
+    hd_nccl.charges = charges;
+    pthread_mutex_unlock(&hd_nccl.lock);
+}
+
+void hd_nccl_stand_in_multiprocessors(int count)
+{
+    pthread_mutex_lock(&hd_nccl.lock);
+    hd_nccl.multiprocessors = count;
     pthread_mutex_unlock(&hd_nccl.lock);
 }
 

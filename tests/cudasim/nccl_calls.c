@@ -180,6 +180,14 @@ static void keep_part(ncclComm_t comm, struct hd_sim_part *part)
     *at = kept;
 }
 
+/* Multiprocessors that the kernel of a group of calls holds; 0: they are not limited. */
+static int blocks_for(const struct grouped *first)
+{
+    const int blocks = hd_nccl_blocks(first->comm, first->post->call->kind == PAIR);
+
+    return blocks < hd_nccl.multiprocessors ? blocks : hd_nccl.multiprocessors;
+}
+
 /* Enqueues, as one unit, the parts of all calls of the group, from `first` on, on its stream. */
 static void put_on_stream(const struct grouped *first)
 {
@@ -202,7 +210,8 @@ static void put_on_stream(const struct grouped *first)
         if (g->comm->wire)
             hd_sim_part_place(p->part, &p->place);
     }
-    hd_sim_parts_enqueue(first->post->stream, parts, count);
+    hd_sim_parts_enqueue(first->post->stream, parts, count, hd_nccl_world_rank(first->comm),
+                         blocks_for(first));
     free(parts);
 }
 
@@ -406,6 +415,8 @@ static ncclResult_t post_one(ncclComm_t comm, bool sends, const void *buf, size_
 {
     if (peer < 0 || peer >= comm->joined->size || (comm->wire && peer == comm->rank))
         return ncclInvalidArgument;
+    if (!hd_nccl_connect_peer(comm, sends, peer))
+        return ncclUnhandledCudaError;
     (void)ncclGroupStart();
     (void)post(comm, new_call(comm, PAIR, stream), sends, buf, bytes, peer);
     return ncclGroupEnd();
@@ -466,6 +477,8 @@ ncclResult_t ncclAllGather(const void *send, void *recv, size_t count, ncclDataT
     struct call *call = new_call(comm, GATHER, stream);
     char *out = recv;
 
+    if (!hd_nccl_connect_ring(comm, false))
+        return ncclUnhandledCudaError;
     (void)ncclGroupStart();
     for (int m = 0; m < comm->joined->size; m++) {
         if (m == comm->rank)
@@ -483,6 +496,8 @@ ncclResult_t ncclBroadcast(const void *send, void *recv, size_t count, ncclDataT
     const size_t bytes = count * size_of(type);
     struct call *call = new_call(comm, BROADCAST, stream);
 
+    if (!hd_nccl_connect_ring(comm, false))
+        return ncclUnhandledCudaError;
     (void)ncclGroupStart();
     for (int m = 0; m < comm->joined->size && comm->rank == root; m++)
         if (m != root)
@@ -519,7 +534,7 @@ static ncclResult_t reduce(const char *send, void *recv, size_t count, ncclDataT
     struct call *call = new_call(comm, scatter ? SCATTER : REDUCE, stream);
     char *all_in = take_room(comm, call, (size_t)size * bytes + 1);
 
-    if (!all_in)
+    if (!all_in || !hd_nccl_connect_ring(comm, !scatter))
         return ncclUnhandledCudaError;
     call->combines = true;
     call->combine = (struct hd_combine_args){.outs = 1,

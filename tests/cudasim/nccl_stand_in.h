@@ -12,6 +12,7 @@
 #define HD_CUDASIM_NCCL_STAND_IN_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 enum hd_nccl_defect {
     HD_NCCL_WELL,
@@ -33,6 +34,20 @@ void hd_nccl_stand_in_wait_on_host(bool wanted);
  */
 void hd_nccl_stand_in_between_processes(void);
 
+/* From now on NCCL takes device memory for each connection and channel, when it makes it: for the
+ * sending and for the receiving end, and `base_bytes` for each communicator that has a connection.
+ * Communicators have a channel per block (maxCTAs; 32 if it is not set), sends and receives at most
+ * NCCL_MAX_P2P_NCHANNELS. An abort or destruction gives all back. {0}: it takes none (default). */
+struct hd_nccl_charges {
+    int64_t send_bytes, receive_bytes, base_bytes;
+};
+void hd_nccl_stand_in_charge(struct hd_nccl_charges charges);
+
+/* From now on each rank's device has `count` multiprocessors, and a kernel of NCCL holds one for
+ * each of its blocks from when it starts until it has ended: it starts when so many are free. 0: any
+ * number of kernels run (default). */
+void hd_nccl_stand_in_multiprocessors(int count);
+
 /* Counters of all ranks of this process, since the process began: */
 int hd_nccl_stand_in_splits(void); /* splits that all ranks of the parent have called */
 int hd_nccl_stand_in_aborts(void); /* aborted communicators */
@@ -42,6 +57,7 @@ int hd_nccl_stand_in_groups(
 int hd_nccl_stand_in_turns(void); /* such groups on another stream than their communicator's last */
 int hd_nccl_stand_in_registered(void); /* registrations of memory */
 int hd_nccl_stand_in_threads(void);    /* groups of calls on non-blocking communicators */
+int hd_nccl_stand_in_held(int rank);   /* multiprocessors that kernels of NCCL hold now */
 int hd_nccl_stand_in_open(void); /* communicators that are neither destroyed nor aborted now */
 
 #endif

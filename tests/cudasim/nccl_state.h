@@ -62,6 +62,7 @@ struct kept { /* freed with the communicator */
 struct split {
     int arrived, color[RANKS_MAX], key[RANKS_MAX];
     bool blocking[RANKS_MAX];
+    int blocks[RANKS_MAX];
     ncclComm_t *place[RANKS_MAX];
 };
 
@@ -81,12 +82,19 @@ struct ncclComm {
     ncclComm_t *place;         /* of the child, while a split over wires is in progress */
     int color;
     bool blocking, child_blocking; /* child_blocking: of the split over wires */
+    int child_blocks;
     int rank, looks, splits;
     int splitting; /* splits in progress */
     struct post *posts;
     struct kept *kept;
     struct part_kept *parts;
     bool finalizing;
+    int blocks; /* of its kernels, at most */
+    /* its connections, and the memory that they take (hd_nccl_stand_in_charge) */
+    bool has_ring, has_trees;
+    bool *sends_to, *receives_from; /* [size]; NULL: none yet */
+    int device;
+    int64_t charged_bytes;
     cudaStream_t last_stream; /* of its last group of calls; NULL: none yet */
     ncclResult_t error;
 };
@@ -97,6 +105,8 @@ struct hd_nccl {
     struct joined *all;
     enum hd_nccl_defect defects[RANKS_MAX];
     int aborts_of[RANKS_MAX]; /* by rank of the world */
+    struct hd_nccl_charges charges;
+    int multiprocessors; /* of each rank's device; 0: no limit */
     bool waits_on_host, between_processes, had_defects;
     int ids;
     int splits_done, aborts, open_comms, sums, groups, turns, threads; /* nccl_stand_in.h */
@@ -110,6 +120,15 @@ enum hd_nccl_defect hd_nccl_defect_of(const struct ncclComm *comm);
 
 /* True while a call on it, or its connecting, is in progress. */
 bool hd_nccl_is_coming_through(const struct ncclComm *comm);
+
+/* Takes the memory of the connections that a call makes, if it is the first one that needs them:
+ * with a peer (sends and receives), or of a ring or trees. False: the device has not so much. Not
+ * under the lock. */
+bool hd_nccl_connect_peer(ncclComm_t comm, bool sends, int peer);
+bool hd_nccl_connect_ring(ncclComm_t comm, bool with_trees);
+
+/* Blocks of a kernel of the communicator. */
+int hd_nccl_blocks(const struct ncclComm *comm, bool pairs);
 
 /* A new entry of what is freed with the communicator. */
 struct kept *hd_nccl_keep(ncclComm_t comm);

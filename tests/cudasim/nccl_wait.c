@@ -1,4 +1,5 @@
 #include "nccl_wait.h"
+#include "nccl_state.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +15,7 @@ struct hd_sim_part {
     struct hd_sim_part *peer; /* NULL: not matched yet, or finished with it */
     struct hd_sim_record *gate;
     bool arrived, ended, left;
+    struct kernel *kernel; /* has a reference; NULL: it needs no multiprocessors */
     /* if the peer is another process */
     struct hd_wire_place place; /* wire NULL: it is not */
     struct hd_wire_message *message;
@@ -21,6 +23,101 @@ struct hd_sim_part {
 };
 
 static struct hd_sim_part *expected; /* receives from other processes */
+
+/* A kernel that holds multiprocessors. */
+struct kernel {
+    int references, rank, blocks, running; /* running: parts that have not ended */
+    bool waits, holds;
+    struct hd_sim_record *gate; /* opens when it holds them */
+    struct kernel *next;        /* in `waiting`, which has a reference */
+};
+
+static int held[RANKS_MAX];    /* multiprocessors, by rank */
+static struct kernel *waiting; /* oldest first */
+
+int hd_nccl_stand_in_held(int rank)
+{
+    int count;
+
+    hd_sim_streams_lock();
+    count = held[rank];
+    hd_sim_streams_unlock();
+    return count;
+}
+
+static void release_kernel(struct kernel *kernel)
+{
+    if (--kernel->references)
+        return;
+    hd_sim_gate_release(kernel->gate);
+    free(kernel);
+}
+
+/* Starts the waiting kernels of a rank, in order, as far as multiprocessors are free. */
+static void start_kernels(int rank)
+{
+    struct kernel **at = &waiting;
+
+    while (*at) {
+        struct kernel *kernel = *at;
+
+        if (kernel->rank != rank) {
+            at = &kernel->next;
+            continue;
+        }
+        if (held[rank] && held[rank] + kernel->blocks > hd_nccl.multiprocessors)
+            return;
+        held[rank] += kernel->blocks;
+        kernel->waits = false;
+        kernel->holds = true;
+        hd_sim_gate_set(kernel->gate, true);
+        *at = kernel->next;
+        release_kernel(kernel);
+    }
+}
+
+/* The stream has reached the kernel. */
+static void ask_for_blocks(void *context)
+{
+    struct kernel *kernel = context, **tail = &waiting;
+
+    if (!kernel->running) /* abandoned */
+        return;
+    while (*tail)
+        tail = &(*tail)->next;
+    kernel->waits = true;
+    kernel->references++;
+    *tail = kernel;
+    start_kernels(kernel->rank);
+}
+
+static void end_ask(void *context)
+{
+    release_kernel(context);
+}
+
+/* A part of the kernel has ended, or is abandoned. */
+static void end_block(struct hd_sim_part *part)
+{
+    struct kernel *kernel = part->kernel;
+
+    if (!kernel)
+        return;
+    part->kernel = NULL;
+    if (--kernel->running == 0) {
+        if (kernel->holds)
+            held[kernel->rank] -= kernel->blocks;
+        for (struct kernel **at = &waiting; *at; at = &(*at)->next)
+            if (*at == kernel) {
+                *at = kernel->next;
+                release_kernel(kernel);
+                break;
+            }
+        hd_sim_gate_set(kernel->gate, true);
+        start_kernels(kernel->rank);
+    }
+    release_kernel(kernel);
+}
 
 /* The operation that marks parts as reached by their stream. */
 struct arrival {
@@ -162,6 +259,7 @@ static void run_part(void *context)
     struct hd_sim_part *part = context;
 
     part->ended = true;
+    end_block(part);
     if (part->sends || part->left)
         return;
     if (part->message) {
@@ -185,9 +283,31 @@ static void enqueue_part(cudaStream_t stream, struct hd_sim_part *part)
         abort();
 }
 
-void hd_sim_parts_enqueue(cudaStream_t stream, struct hd_sim_part *const *parts, int count)
+/* Enqueues the request for multiprocessors; returns the kernel, whose gate opens when it has them. */
+static struct kernel *enqueue_ask(cudaStream_t stream, struct hd_sim_part *const *parts, int count,
+                                  int rank, int blocks)
+{
+    struct kernel *kernel = malloc(sizeof *kernel);
+
+    if (!kernel)
+        abort();
+    *kernel = (struct kernel){.references = 1 + count,
+                              .rank = rank,
+                              .blocks = blocks,
+                              .running = count,
+                              .gate = hd_sim_gate_new()};
+    for (int i = 0; i < count; i++)
+        parts[i]->kernel = kernel;
+    if (!kernel->gate || hd_sim_enqueue_behind(stream, NULL, ask_for_blocks, end_ask, kernel))
+        abort();
+    return kernel;
+}
+
+void hd_sim_parts_enqueue(cudaStream_t stream, struct hd_sim_part *const *parts, int count,
+                          int rank, int blocks)
 {
     struct arrival *arrival = malloc(sizeof *arrival + (size_t)count * sizeof(void *));
+    struct hd_sim_record *gate = NULL;
 
     if (!arrival)
         abort();
@@ -197,7 +317,9 @@ void hd_sim_parts_enqueue(cudaStream_t stream, struct hd_sim_part *const *parts,
         arrival->parts[i] = parts[i];
         parts[i]->references++;
     }
-    if (hd_sim_enqueue_behind(stream, NULL, arrive, end_arrival, arrival))
+    if (blocks)
+        gate = enqueue_ask(stream, parts, count, rank, blocks)->gate;
+    if (hd_sim_enqueue_behind(stream, gate, arrive, end_arrival, arrival))
         abort();
     for (int i = 0; i < count; i++) /* receives first: they wait only for the sender's arrival */
         if (!parts[i]->sends)
@@ -235,6 +357,7 @@ void hd_sim_part_leave(struct hd_sim_part *part)
 {
     hd_sim_streams_lock();
     part->left = true;
+    end_block(part);
     expect_no_more(part);
     hd_sim_gate_set(part->gate, true);
     if (part->sends && part->peer)

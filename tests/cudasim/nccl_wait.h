@@ -36,8 +36,11 @@ void hd_sim_part_place(struct hd_sim_part *part, const struct hd_wire_place *pla
 /* Under the lock of the streams: messages of other processes have arrived. */
 void hd_sim_parts_look(void);
 
-/* Enqueues parts on a lazy stream, as one unit. */
-void hd_sim_parts_enqueue(cudaStream_t stream, struct hd_sim_part *const *parts, int count);
+/* Enqueues parts on a lazy stream, as one unit: a kernel, which starts when its stream has reached
+ * it and the device of `rank` has `blocks` multiprocessors free, and holds them until all its parts
+ * have ended. blocks 0: it needs none. */
+void hd_sim_parts_enqueue(cudaStream_t stream, struct hd_sim_part *const *parts, int count,
+                          int rank, int blocks);
 
 /* Matches a send with a receive of equal size. */
 void hd_sim_parts_meet(struct hd_sim_part *send, struct hd_sim_part *recv);

@@ -8,6 +8,7 @@
 #include "comm/nccl.h"
 #include "device.h"
 #include "ranks.h"
+#include "tests/cudasim/cudasim.h"
 #include "tests/cudasim/nccl_stand_in.h"
 #include "tests/program/test.h"
 
@@ -524,6 +525,121 @@ static void the_record_goes_on_where_the_meeting_on_the_host_ended(void **state)
     const struct ranks ranks = {.world = 3, .body = meet_in_two_groups, .parent = read_the_record};
 
     ranks_free(ranks_run(&ranks, false));
+}
+
+/* ---- memory and multiprocessors ---- */
+
+enum { MULTIPROCESSORS = 24, SEND_BYTES = 1 << 16, RECEIVE_BYTES = 3 << 16, BASE_BYTES = 5 << 16 };
+
+/* Ranks 0 and 3 post a receive, whose kernel starts, before they gather with 2 and 1. Those send
+ * after the gather, as a stage sends what it computed from gathered weights. If the receives held
+ * all multiprocessors, no gather could start, and nothing would ever be sent. */
+static void gather_behind_receives(struct rank *self)
+{
+    const bool receives = self->rank == 0 || self->rank == 3;
+    const int32_t low = self->rank % 2, pair[] = {low, low + 2};
+    const int32_t from = self->rank < 2 ? 1 : 2, to = self->rank < 2 ? 0 : 3;
+    struct hd_comm_stream *gather = hd_comm_get_stream(self->comm, HD_COMM_STREAM_GATHER);
+    struct hd_comm_stream *transfer = hd_comm_get_stream(
+        self->comm, receives ? HD_COMM_STREAM_RECEIVE_NEXT : HD_COMM_STREAM_SEND_NEXT);
+    int32_t *x = (int32_t *)self->base;
+    struct hd_comm_group *channel, *both;
+
+    CHECK_OK(self, hd_comm_open_channel(self->comm, "pp", from, to, &channel));
+    CHECK_OK(self,
+             hd_comm_connect(channel, gather, receives ? HD_COMM_USE_RECEIVE : HD_COMM_USE_SEND));
+    CHECK_OK(self, hd_comm_open_group(self->comm, "both", pair, 2, &both));
+    CHECK_OK(self, hd_comm_connect(both, gather, HD_COMM_USE_GATHER));
+    CHECK_OK(self, hd_comm_wait_all(self->comm));
+    x[self->rank / 2] = self->rank;
+    x[2] = 7 + self->rank;
+    if (receives) {
+        CHECK_OK(self,
+                 hd_comm_recv(channel, transfer,
+                              &(struct hd_comm_recv_args){x + 2, 1, HD_I32, self->rank ? 0 : 1}));
+        while (!hd_nccl_stand_in_held(self->rank) && !hd_comm_failure(self->comm) &&
+               !hd_comm_done(transfer, hd_comm_record(transfer))) /* runs the streams */
+            (void)usleep(1000);
+    }
+    CHECK_OK(self, hd_comm_all_gather(
+                       both, gather,
+                       &(struct hd_comm_all_gather_args){x + self->rank / 2, x, 1, HD_I32}));
+    if (!receives) {
+        CHECK_OK(self, hd_comm_after(transfer, gather, hd_comm_record(gather)));
+        CHECK_OK(self, hd_comm_send(
+                           channel, transfer,
+                           &(struct hd_comm_send_args){x + 2, 1, HD_I32, self->rank == 1 ? 0 : 1}));
+    }
+    CHECK_OK(self, hd_comm_wait_all(self->comm));
+    CHECK(self, x[0] == low && x[1] == low + 2);
+    CHECK(self, x[2] == 7 + (receives ? (self->rank ? 2 : 1) : self->rank));
+}
+
+static void receives_leave_multiprocessors_for_gathers(void **state)
+{
+    const struct ranks ranks = {.world = 4, .deadline_ms = 20000, .body = gather_behind_receives};
+
+    hd_cudasim_kind(MULTIPROCESSORS, 90);
+    hd_nccl_stand_in_multiprocessors(MULTIPROCESSORS);
+    ranks_free(ranks_run(&ranks, false));
+    for (int r = 0; r < 4; r++)
+        assert_int_equal(hd_nccl_stand_in_held(r), 0);
+    hd_nccl_stand_in_multiprocessors(0);
+    hd_cudasim_kind(2, 90);
+}
+
+static void connect_and_work(struct rank *self)
+{
+    struct hd_comm_stream *stream = hd_comm_get_stream(self->comm, HD_COMM_STREAM_REDUCE);
+    const unsigned uses[] = {HD_COMM_USE_GATHER, HD_COMM_USE_SHIFT, HD_COMM_USE_SUM};
+    float *x = (float *)self->base;
+    struct hd_comm_group *group;
+
+    CHECK_OK(self, hd_comm_open_group(self->comm, "world", everybody, self->world, &group));
+    for (int u = 0; u < 3; u++) {
+        CHECK_OK(self, hd_comm_connect(group, stream, uses[u]));
+        CHECK_OK(self, hd_comm_wait_all(self->comm));
+        CHECK_OK(self, hd_comm_barrier(group, stream)); /* nobody connects more before all look */
+        CHECK_OK(self, hd_comm_wait_all(self->comm));
+        if (self->rank == 0)
+            self->report->numbers[u] = hd_cudasim_allocated();
+        CHECK_OK(self, hd_comm_barrier(group, stream));
+        CHECK_OK(self, hd_comm_wait_all(self->comm));
+    }
+    for (int i = 0; i < SUMMED; i++)
+        x[i] = value_of(self->rank, i);
+    CHECK_OK(self, hd_comm_all_reduce(
+                       group, stream,
+                       &(struct hd_comm_all_reduce_args){x, x, SUMMED, HD_F32, HD_COMM_SUM}));
+    CHECK_OK(self, hd_comm_wait_all(self->comm));
+    CHECK(self, x[1] == sum_of(self->world, 1));
+    self->report->numbers[3] = hd_cudasim_allocated();
+    CHECK_OK(self, hd_comm_barrier(group, stream)); /* nobody closes before all have looked */
+    CHECK_OK(self, hd_comm_wait_all(self->comm));
+}
+
+/* The stand-in takes memory by NCCL's rule, in its own words; here a device of 24 multiprocessors:
+ * 4 blocks, so 4 channels. A ring has a connection a channel; a shift one more; sums one with each
+ * of the two other ranks, of which the shift made the sending end to one and the receiving end from
+ * the other. */
+static void nothing_connects_after_connect(void **state)
+{
+    const struct ranks ranks = {.world = 3, .body = connect_and_work};
+    const uint64_t both = SEND_BYTES + RECEIVE_BYTES;
+    struct report *reports;
+    uint64_t before;
+
+    hd_cudasim_kind(MULTIPROCESSORS, 90);
+    hd_nccl_stand_in_charge((struct hd_nccl_charges){SEND_BYTES, RECEIVE_BYTES, BASE_BYTES});
+    reports = ranks_run(&ranks, false);
+    before = reports[0].numbers[0] - 3 * (BASE_BYTES + 4 * both);
+    assert_int_equal(reports[0].numbers[1], before + 3 * (BASE_BYTES + 4 * both + 4 * both));
+    assert_int_equal(reports[0].numbers[2], before + 3 * (BASE_BYTES + 4 * both + 2 * 4 * both));
+    for (int r = 0; r < 3; r++)
+        assert_int_equal(reports[r].numbers[3], reports[0].numbers[2]);
+    hd_nccl_stand_in_charge((struct hd_nccl_charges){0});
+    hd_cudasim_kind(2, 90);
+    ranks_free(reports);
 }
 
 /* Rank 0 of two opens; rank 1 never comes. */

@@ -5,6 +5,7 @@
 
 #include "base/file.h"
 #include "base/text.h"
+#include "comm/nccl.h"
 #include "plan/plan.h"
 #include "tests/program/test.h"
 
@@ -239,9 +240,16 @@ static void traits_travel_as_a_word(void **state)
     assert_int_equal(hd_traits_read(cut, &back), HD_INVALID);
 }
 
+/* Returns the bytes of an H100's connections: 16 channels of a ring, and with 8 channels each of the
+ * peers of ordered sums; the ends of a connection take 2 and 10 MiB. */
+static int64_t connections(int64_t peers)
+{
+    return (16 + 8 * peers) * (12 << 20);
+}
+
 /* A page is 2 MiB, of each of the two reservations; a process takes what is stated; so does each
- * communicator of NCCL; its engine stages 2 pieces of 32 MiB on two streams, of 4 MiB on two more,
- * and has 64 KiB of scratch on each. */
+ * communicator of NCCL beside its connections; the engine stages 2 pieces of 32 MiB on two streams,
+ * of 4 MiB on two more, and has 64 KiB of scratch on each. With two axes the world only gathers. */
 static void a_gpu_holds_the_plan_and_what_is_stated(void **state)
 {
     const int64_t page = 2 << 20, engine_pages = ((144 << 20) + 4 * (64 << 10) + page - 1) / page;
@@ -255,6 +263,9 @@ static void a_gpu_holds_the_plan_and_what_is_stated(void **state)
     for (int64_t dp = 1; dp <= 4; dp *= 2)
         for (int64_t tp = 1; tp <= 2; tp++) {
             const int communicators = dp * tp == 1 ? 0 : dp > 1 && tp > 1 ? 3 : 1;
+            const int64_t connected = communicators == 1
+                                          ? connections(dp * tp - 1)
+                                          : connections(0) + connections(1) + connections(dp - 1);
             struct hd_job job = small_job("bf16", dp, 8, 2);
             const struct hd_plan_class *r;
             struct hd_plan plan = {0};
@@ -270,7 +281,8 @@ static void a_gpu_holds_the_plan_and_what_is_stated(void **state)
             assert_int_equal(r->overhead.process_bytes, 1000);
             assert_int_equal(r->overhead.communicators, communicators);
             assert_int_equal(r->overhead.communicators_bytes,
-                             communicators ? 77 * communicators + engine_pages * page : 0);
+                             communicators ? 77 * communicators + connected + engine_pages * page
+                                           : 0);
             assert_int_equal(r->device_bytes, r->reserved_bytes + r->overhead.process_bytes +
                                                   r->overhead.communicators_bytes);
             gpu.memory_bytes = r->device_bytes; /* the edge */
@@ -279,6 +291,39 @@ static void a_gpu_holds_the_plan_and_what_is_stated(void **state)
             assert_false(hd_plan_fits(r, &gpu));
         }
     hd_arena_done(&arena);
+}
+
+/* Blocks are powers of two, a sixth of the multiprocessors at most for gathers and sums, a 24th for
+ * transfers. Of members that are 4 ranks apart a node of 8 has two; of 64 neighbours, eight. */
+static void nccl_takes_channels_times_peers(void **state)
+{
+    const struct {
+        int multiprocessors, sums, transfers;
+    } devices[] = {{132, 16, 4}, {108, 16, 4}, {82, 8, 2}, {58, 8, 2}, {14, 2, 1}, {2, 1, 1}};
+    const int64_t mib = 1 << 20;
+    const struct {
+        struct hd_comm_nccl_shape shape;
+        int64_t mib;
+    } shapes[] = {
+        {{HD_COMM_USE_GATHER, 64, 1, 16, false}, 16 * 12},
+        {{HD_COMM_USE_SUM, 8, 1, 16, false}, 16 * 12 + 7 * 8 * 12},
+        {{HD_COMM_USE_SUM, 8, 4, 16, false}, 16 * 12 + 8 * 12 + 64},
+        {{HD_COMM_USE_EXCHANGE, 64, 1, 4, false}, 4 * 12 + 7 * 4 * 12 + 64},
+        {{HD_COMM_USE_SUM, 8, 1, 16, true}, 16 * 12 * 5},
+        {{HD_COMM_USE_SHIFT, 4, 1, 16, false}, 16 * 12 + 8 * 12},
+        {{HD_COMM_USE_SEND, 2, 1, 4, false}, 4 * 2},
+        {{HD_COMM_USE_RECEIVE, 2, 1, 4, false}, 4 * 10},
+        {{HD_COMM_USE_SUM, 1, 1, 16, false}, 0},
+        {{0, 8, 1, 16, false}, 0},
+    };
+
+    for (size_t i = 0; i < sizeof devices / sizeof devices[0]; i++) {
+        assert_int_equal(hd_comm_nccl_blocks(false, devices[i].multiprocessors), devices[i].sums);
+        assert_int_equal(hd_comm_nccl_blocks(true, devices[i].multiprocessors),
+                         devices[i].transfers);
+    }
+    for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
+        assert_int_equal(hd_comm_nccl_connection_bytes(&shapes[i].shape), shapes[i].mib * mib);
 }
 
 /* ---- the weights that a job starts from ---- */
