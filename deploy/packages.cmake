@@ -61,6 +61,11 @@ set(CPACK_DEBIAN_NODE_PACKAGE_CONTROL_EXTRA ${scripts}/heddle-node/conffiles ${s
 set(CPACK_DEBIAN_PLUGIN_PACKAGE_NAME heddle-cuda)
 set(CPACK_COMPONENT_PLUGIN_DESCRIPTION "Heddle trains large language models on clusters of machines with GPUs or
 processors alone. This package has the kernels for NVIDIA GPUs, which
-heddle-worker loads. It needs the driver of NVIDIA, and no toolkit.")
-set(CPACK_DEBIAN_PLUGIN_PACKAGE_DEPENDS "heddle-node (= ${version})")
+heddle-worker loads. It needs NVIDIA's driver, cuBLASLt of the CUDA version
+with which it was built, and for jobs on several GPUs NCCL.")
+get_property(cuda GLOBAL PROPERTY HEDDLE_CUDA_VERSION)
+include(${CMAKE_CURRENT_LIST_DIR}/cuda_packages.cmake)
+hd_cuda_packages(cublas "${cuda}")
+set(CPACK_DEBIAN_PLUGIN_PACKAGE_DEPENDS "heddle-node (= ${version}), ${cublas}")
+set(CPACK_DEBIAN_PLUGIN_PACKAGE_RECOMMENDS "libnccl2 (>= 2.18)")
 include(CPack)

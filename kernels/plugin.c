@@ -8,6 +8,10 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "kernels/library.h"
+
+#define CUBLAS "libcublasLt.so."
+enum { LIBRARY_NAME_MAX = 32 }; /* bytes of the name of a library */
 
 /* Returns FOLDER_OF_PROGRAM/../lib/libheddle_cuda.so, which is right in a build tree and when
  * installed. */
@@ -64,14 +68,50 @@ static enum hd_status refuse(const char *path, const char *what)
     return hd_err(HD_UNSUPPORTED, "%s: %s%s%s", path, what, why ? ": " : "", why ? why : "");
 }
 
+/* Copies the name of the cuBLASLt that the loader's message says is missing; returns false if the
+ * message is about something else. */
+static bool name_missing(const char *message, char ret_name[LIBRARY_NAME_MAX])
+{
+    const char *begin = message ? strstr(message, CUBLAS) : NULL;
+    const size_t n = begin ? strspn(begin, CUBLAS "0123456789") : 0;
+
+    if (!begin || n >= LIBRARY_NAME_MAX || !strstr(begin, "cannot open shared object file"))
+        return false;
+    (void)snprintf(ret_name, LIBRARY_NAME_MAX, "%.*s", (int)n, begin);
+    return true;
+}
+
+/* Reports that cuBLASLt `name` (libcublasLt.so.13) cannot be loaded, with the packages that have
+ * it. */
+static enum hd_status refuse_without(const char *path, const char *name)
+{
+    const char *version = name + strlen(CUBLAS);
+    const char *why = dlerror();
+
+    return hd_err(HD_UNSUPPORTED,
+                  "%s: cannot load it: %s; install cuBLAS of CUDA %s (NVIDIA's package "
+                  "libcublas-%s-*, or pip install nvidia-cublas), or name its folder in %s",
+                  path, why ? why : name, version, version, HD_LIBRARY_FOLDERS_ENV);
+}
+
 static enum hd_status load(void **ret_library, char ret_path[PATH_MAX])
 {
     enum hd_status st = find(ret_path);
+    char name[LIBRARY_NAME_MAX];
+    const char *why;
 
     if (st)
         return st;
     *ret_library = dlopen(ret_path, RTLD_NOW | RTLD_LOCAL);
-    return *ret_library ? HD_OK : refuse(ret_path, "cannot load it");
+    if (*ret_library)
+        return HD_OK;
+    why = dlerror();
+    if (!name_missing(why, name))
+        return hd_err(HD_UNSUPPORTED, "%s: cannot load it: %s", ret_path, why ? why : "?");
+    /* a library that is loaded already is found by its name */
+    if (hd_library_open(name))
+        *ret_library = dlopen(ret_path, RTLD_NOW | RTLD_LOCAL);
+    return *ret_library ? HD_OK : refuse_without(ret_path, name);
 }
 
 enum hd_status hd_plugin_load(void)

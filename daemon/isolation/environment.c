@@ -11,9 +11,9 @@ static const char *const travels[] = {"HEDDLE_*", "NCCL_*", "CUDA_*",  "OMP_*", 
 /* variables that a supervisor which is heddled's child keeps in addition, for heddled's own loader,
  * home and tools */
 static const char *const stays[] = {
-    "PATH",         "HOME",          "LD_*",     "NVIDIA_*",     "GOMP_*",
-    "KMP_*",        "ONEDNN_*",      "MALLOC_*", "ASAN_OPTIONS", "LSAN_OPTIONS",
-    "TSAN_OPTIONS", "UBSAN_OPTIONS", NULL};
+    "PATH",         "HOME",         "VIRTUAL_ENV",   "LD_*",     "NVIDIA_*",
+    "GOMP_*",       "KMP_*",        "ONEDNN_*",      "MALLOC_*", "ASAN_OPTIONS",
+    "LSAN_OPTIONS", "TSAN_OPTIONS", "UBSAN_OPTIONS", NULL};
 static const char *const own[] = {"HEDDLE_CONTROLLER", "HEDDLE_TOKEN*", NULL};
 
 static bool matches(const char *pattern, size_t pattern_bytes, const char *variable)

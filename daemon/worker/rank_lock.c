@@ -24,6 +24,7 @@
 #include "daemon/isolation/roots.h"
 #include "daemon/isolation/sandbox.h"
 #include "hf/hf.h"
+#include "kernels/library.h"
 #include "kernels/plugin.h"
 #include "records/kind.h"
 #include "train/job_chat.h"
@@ -304,7 +305,9 @@ static void allow_system(struct lock *l)
 
 /* ---- GPUs ---- */
 
-static void allow_beside(struct lock *l, const char *variable)
+/* Allows the folder of the file that an environment variable names. A value without a folder is the
+ * name of a library, which the loader finds. */
+static void allow_beside(struct lock *l, enum hd_sandbox_access access, const char *variable)
 {
     char path[PATH_MAX];
     const char *value = getenv(variable);
@@ -315,7 +318,7 @@ static void allow_beside(struct lock *l, const char *variable)
     slash = strrchr(path, '/');
     if (slash && slash != path) {
         *slash = '\0';
-        allow(l, HD_SANDBOX_READ, path);
+        allow(l, access, path);
     }
 }
 
@@ -336,8 +339,19 @@ static void allow_nvidia(struct lock *l)
         (void)closedir(dev);
 }
 
+static void allow_folder(void *context, const char *folder)
+{
+    allow(context, HD_SANDBOX_READ, folder);
+}
+
 static void allow_gpus(struct lock *l)
 {
+    /* files that NCCL reads and writes if a variable names them; without them it goes on, slower */
+    static const char *const read[] = {
+        "NCCL_CONF_FILE",    "NCCL_TOPO_FILE",         "NCCL_GRAPH_FILE",     "NCCL_NET_PLUGIN",
+        "NCCL_TUNER_PLUGIN", "NCCL_TUNER_CONFIG_FILE", "NCCL_PROFILER_PLUGIN"};
+    static const char *const written[] = {"NCCL_DEBUG_FILE", "NCCL_TOPO_DUMP_FILE",
+                                          "NCCL_GRAPH_DUMP_FILE"};
     const char *home = getenv("HOME"), *cache = getenv("CUDA_CACHE_PATH");
     char path[PATH_MAX];
 
@@ -350,10 +364,15 @@ static void allow_gpus(struct lock *l)
     allow(l, HD_SANDBOX_READ, "/etc/nccl.conf");
     allow(l, HD_SANDBOX_READ, "/etc/nvidia");
     allow(l, HD_SANDBOX_READ, "/etc/libibverbs.d");
-    allow_beside(l, "HEDDLE_CUDA_PLUGIN");
-    allow_beside(l, "HEDDLE_NCCL");
-    allow_beside(l, "NCCL_CONF_FILE");
-    allow_beside(l, "NCCL_TOPO_FILE");
+    allow_beside(l, HD_SANDBOX_READ, "HEDDLE_CUDA_PLUGIN");
+    allow_beside(l, HD_SANDBOX_READ, "HEDDLE_NCCL");
+    hd_library_folders(allow_folder, l); /* of NCCL, which is loaded when it is needed */
+    /* a virtual machine's topology, which NCCL looks for by itself */
+    allow(l, HD_SANDBOX_READ, "/var/run/nvidia-topologyd");
+    for (size_t i = 0; i < sizeof read / sizeof read[0]; i++)
+        allow_beside(l, HD_SANDBOX_READ, read[i]);
+    for (size_t i = 0; i < sizeof written / sizeof written[0]; i++)
+        allow_beside(l, HD_SANDBOX_WRITE, written[i]);
     if (home && home[0] == '/') {
         (void)snprintf(path, sizeof path, "%s/.nccl.conf", home);
         allow(l, HD_SANDBOX_READ, path);

@@ -1,5 +1,5 @@
 /* cache: appends new rows to a key/value cache.  Bytes: 2 B new_rows N e. Reads `filled` on the
- * device. Not yet measured on a GPU. */
+ * device. */
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/map.cuh"
 

@@ -114,10 +114,13 @@ const struct hd_choice *hd_cuda_gemm_choices(struct hd_backend *cuda, int *ret_c
 void hd_cuda_gemm_choose(struct hd_backend *cuda, const struct hd_choice *choices, int count);
 void hd_cuda_gemm_keep_choices(struct hd_backend *cuda);
 
-/* Length of a GPU's UUID as text with NUL: "GPU-" and the 16 bytes in groups of 4, 2, 2, 2 and 6,
- * as NVML spells them (cuda/plugin.c). */
+/* Returns true if a device of this name is a slice of a GPU ("NVIDIA A100-SXM4-40GB MIG 1g.5gb"). */
+bool hd_cuda_is_slice(const char *name);
+/* Length of a GPU's UUID as text with NUL: "GPU-", of a slice "MIG-", and the 16 bytes in groups of
+ * 4, 2, 2, 2 and 6, as NVML spells them (cuda/plugin.c). */
 enum { HD_CUDA_UUID_MAX = 48 };
-void hd_cuda_spell_uuid(const unsigned char bytes[16], char ret_text[HD_CUDA_UUID_MAX]);
+void hd_cuda_spell_uuid(const unsigned char bytes[16], bool is_slice,
+                        char ret_text[HD_CUDA_UUID_MAX]);
 /* Decodes a box of an encoded factor to `to`, [rows, columns] without gaps (cuda/decode.cu). */
 enum hd_status hd_cuda_decode(struct hd_cuda_stream *stream, const struct hd_quant_factor *factor,
                               const void *memory, int64_t row, int64_t rows, int64_t column,

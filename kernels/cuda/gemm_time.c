@@ -52,7 +52,8 @@ static enum hd_status name_device(const struct hd_backend *cuda, char ret_uuid[H
         st = hd_cuda_check(cudaDriverGetVersion(&driver), "cannot read the driver's version");
     if (st)
         return st;
-    hd_cuda_spell_uuid((const unsigned char *)device.uuid.bytes, ret_uuid);
+    hd_cuda_spell_uuid((const unsigned char *)device.uuid.bytes, hd_cuda_is_slice(device.name),
+                       ret_uuid);
     read_release(release);
     (void)snprintf(ret_device, HD_CUDA_CHOICES_DEVICE_MAX, "%s %s driver %d.%d%s%s %s", ret_uuid,
                    cuda->traits.isa, driver / 1000, driver % 1000 / 10, release[0] ? " " : "",

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "kernels/cuda/cuda.h"
+#include "kernels/library.h"
 #include "kernels/nccl.h"
 
 _Static_assert(sizeof(ncclUniqueId) == HD_NCCL_ID_BYTES, "an id is sent as these bytes");
@@ -66,7 +67,7 @@ static void load(void)
 #undef X
 #else
     const char *named = getenv("HEDDLE_NCCL");
-    void *library = dlopen(named ? named : "libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
+    void *library = named ? dlopen(named, RTLD_NOW | RTLD_LOCAL) : hd_library_open("libnccl.so.2");
 
     if (!library) {
         (void)snprintf(load_error, sizeof load_error, "%s", dlerror());
@@ -411,7 +412,9 @@ enum hd_status hd_cuda_nccl(const struct hd_nccl_table **ret_table)
     (void)pthread_once(&once, load_and_fill);
     if (load_error[0])
         return hd_err(HD_UNSUPPORTED,
-                      "several GPUs need NCCL: %s; install it, or set HEDDLE_NCCL to its path",
+                      "several GPUs need NCCL: %s; install it (package libnccl2, or pip install "
+                      "nvidia-nccl-cu13), or set HEDDLE_NCCL to its path, or HEDDLE_CUDA_LIBRARIES "
+                      "to its folder",
                       load_error);
     *ret_table = &table;
     return HD_OK;

@@ -6,7 +6,8 @@
 /* Returns the operations per cycle of one multiprocessor of this compute capability. */
 static double per_cycle(int capability, bool tensor, bool half)
 {
-    const double products = capability >= 110   ? 2048
+    const double products = capability >= 120   ? 1024
+                            : capability >= 110 ? 2048
                             : capability >= 100 ? 8192
                             : capability >= 90  ? 4096
                             : capability > 80   ? 1024

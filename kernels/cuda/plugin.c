@@ -6,10 +6,70 @@
 
 #include "kernels/cuda/cuda.h"
 
+/* Returns the oldest release of the driver that runs programs of this major version of CUDA. */
+static int driver_for(int major)
+{
+    static const struct {
+        int major, driver;
+    } oldest[] = {{11, 450}, {12, 525}, {13, 580}};
+    int driver = oldest[0].driver;
+
+    for (size_t i = 0; i < sizeof oldest / sizeof oldest[0]; i++)
+        if (major >= oldest[i].major)
+            driver = oldest[i].driver;
+    return driver;
+}
+
+/* Reads the release of the driver ("550.54.15") from the file of its kernel module; "": unknown. */
+static void read_release(char *ret_text, size_t size_bytes)
+{
+    FILE *file = fopen("/proc/driver/nvidia/version", "re");
+    char line[256];
+    const char *at = file && fgets(line, (int)sizeof line, file) ? line : NULL;
+
+    ret_text[0] = '\0';
+    for (; at && *at; at++) { /* the first word of digits and dots with a dot in it */
+        const size_t n = strspn(at, "0123456789.");
+
+        if (n > 3 && n < size_bytes && memchr(at, '.', n)) {
+            (void)snprintf(ret_text, size_bytes, "%.*s", (int)n, at);
+            break;
+        }
+        at += n;
+        if (!*at)
+            break;
+    }
+    if (file)
+        (void)fclose(file);
+}
+
+/* Reports that the driver is older than the CUDA runtime, with both versions. */
+static enum hd_status refuse_driver(void)
+{
+    char release[32], driver_text[64] = "";
+    int driver = 0, runtime = 0;
+
+    (void)cudaGetLastError(); /* clears the error, which the next launch would report again */
+    if (cudaDriverGetVersion(&driver) || cudaRuntimeGetVersion(&runtime) || !driver)
+        return hd_cuda_check(cudaErrorInsufficientDriver, "cannot initialize CUDA");
+    read_release(release, sizeof release);
+    if (release[0])
+        (void)snprintf(driver_text, sizeof driver_text, " %s", release);
+    return hd_err(HD_UNSUPPORTED,
+                  "NVIDIA's driver%s (CUDA %d.%d) is older than CUDA %d.%d of this plug-in, which "
+                  "needs driver %d or newer; install it, or a plug-in that was built with an older "
+                  "CUDA",
+                  driver_text, driver / 1000, driver % 1000 / 10, runtime / 1000,
+                  runtime % 1000 / 10, driver_for(runtime / 1000));
+}
+
 static enum hd_status count_devices(int *ret_count)
 {
     int count = 0;
-    enum hd_status st = hd_cuda_check(cudaGetDeviceCount(&count), "cannot initialize CUDA");
+    const cudaError_t error = cudaGetDeviceCount(&count);
+    enum hd_status st = error == cudaErrorInsufficientDriver
+                            ? refuse_driver()
+                            : hd_cuda_check(error, "cannot initialize CUDA");
 
     if (!st && count == 0)
         st = hd_cuda_check(cudaErrorNoDevice, "cannot initialize CUDA");
@@ -39,9 +99,15 @@ enum hd_status hd_cuda_plugin(const struct hd_plugin_host *host,
 
 _Static_assert(sizeof(((struct hd_plugin_gpu *)0)->uuid) == HD_CUDA_UUID_MAX, "a UUID fits");
 
-void hd_cuda_spell_uuid(const unsigned char bytes[16], char ret_text[HD_CUDA_UUID_MAX])
+bool hd_cuda_is_slice(const char *name)
 {
-    char *out = ret_text + snprintf(ret_text, HD_CUDA_UUID_MAX, "GPU-");
+    return strstr(name, " MIG ") != NULL;
+}
+
+void hd_cuda_spell_uuid(const unsigned char bytes[16], bool is_slice,
+                        char ret_text[HD_CUDA_UUID_MAX])
+{
+    char *out = ret_text + snprintf(ret_text, HD_CUDA_UUID_MAX, is_slice ? "MIG-" : "GPU-");
 
     for (int i = 0; i < 16; i++)
         out += snprintf(out, (size_t)(ret_text + HD_CUDA_UUID_MAX - out), "%s%02x",
@@ -74,7 +140,8 @@ enum hd_status hd_cuda_plugin_gpus(struct hd_plugin_gpu ret_gpus[HD_PLUGIN_GPUS_
         if (st)
             continue; /* skip a broken GPU: the others can be used */
         (void)snprintf(gpu->name, sizeof gpu->name, "%s", device.name);
-        hd_cuda_spell_uuid((const unsigned char *)device.uuid.bytes, gpu->uuid);
+        hd_cuda_spell_uuid((const unsigned char *)device.uuid.bytes, hd_cuda_is_slice(device.name),
+                           gpu->uuid);
         gpu->memory_bytes = (int64_t)device.totalGlobalMem;
         gpu->capability = device.major * 10 + device.minor;
         (*ret_count)++;

@@ -159,6 +159,8 @@ cudaError_t cudaGetDeviceCount(int *count)
         started = starts() ? 1 : -1;
     if (started < 0)
         return hd_sim_set_error(cudaErrorOperatingSystem);
+    if (atomic_load(&driver_version) && atomic_load(&driver_version) / 1000 < CUDART_VERSION / 1000)
+        return hd_sim_set_error(cudaErrorInsufficientDriver);
     *count = hd_sim_device_count();
     return *count ? cudaSuccess : hd_sim_set_error(cudaErrorNoDevice);
 }

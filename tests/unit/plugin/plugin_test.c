@@ -63,6 +63,21 @@ static void one_of_another_build_is_refused_by_name(void **state)
     REFUSED(STANDIN_other_list, there, here);
 }
 
+/* Without cuBLASLt the line names its packages and the variable; with the folder in the variable the
+ * plug-in is used. The loader keeps the library, so this is one case. */
+static void cublas_is_found_in_the_named_folder_or_named(void **state)
+{
+    const struct hd_backend_table *table = NULL;
+
+    (void)unsetenv("HEDDLE_CUDA_LIBRARIES");
+    REFUSED(STANDIN_needs_cublas, STANDIN_needs_cublas, "libcublasLt.so.99", "cuBLAS of CUDA 99",
+            "package libcublas-99-", "HEDDLE_CUDA_LIBRARIES");
+    assert_int_equal(setenv("HEDDLE_CUDA_LIBRARIES", "relative::/no/such/folder:" CUBLAS_DIR, 1),
+                     0);
+    assert_int_equal(load(STANDIN_needs_cublas, &table), HD_OK);
+    assert_int_equal(unsetenv("HEDDLE_CUDA_LIBRARIES"), 0);
+}
+
 static void one_that_cannot_say_why_is_refused_in_words(void **state)
 {
     (void)hd_err(HD_IO, "an older story");
