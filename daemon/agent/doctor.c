@@ -24,6 +24,7 @@
 
 enum { PCI_VENDOR_NVIDIA = 0x10de, PCI_CLASS_DISPLAY = 0x03 };
 enum { FILES_NEEDED = 512, PROBE_BYTES = 64 << 20, SMALL_FILE_MAX = 4096, CONNECT_MS = 5000 };
+#define LOCKED_NEEDED  ((rlim_t)1 << 30) /* bytes of locked memory for the adapters of a few ranks */
 #define NCCL_SHM_BYTES (INT64_C(256) << 20) /* /dev/shm space for communicators of a few GPUs */
 
 static const char *const level_names[] = {"ok", "note", "problem"};
@@ -249,6 +250,23 @@ static void check_nccl(struct doctor_findings *doctor)
                    "it was not found; a job on several GPUs needs it");
 }
 
+/* InfiniBand and RoCE adapters move memory that is locked: with little NCCL fails to connect. */
+static void check_locked_memory(struct doctor_findings *doctor)
+{
+    struct rlimit locked;
+    char text[32];
+
+    if (!doctor->gpus.count || !hd_file_exists("/sys/class/infiniband") ||
+        getrlimit(RLIMIT_MEMLOCK, &locked) < 0 || locked.rlim_max >= LOCKED_NEEDED)
+        return;
+    hd_text_format_bytes((int64_t)locked.rlim_max, text);
+    doctor_add(doctor, DOCTOR_PROBLEM, "memlock",
+               "raise it: LimitMEMLOCK=infinity, ulimit -l unlimited, docker: --ulimit memlock=-1",
+               "only %s of memory may be locked; NCCL registers its buffers with the adapters of "
+               "/sys/class/infiniband",
+               text);
+}
+
 static void check_limits(struct doctor_findings *doctor)
 {
     struct rlimit files;
@@ -371,6 +389,7 @@ void doctor_check(struct doctor_findings *doctor, const struct doctor_options *o
     check_shm(doctor);
     check_nccl(doctor);
     check_limits(doctor);
+    check_locked_memory(doctor);
     check_folder(doctor, "state dir", options->state_dir, false);
     check_folder(doctor, "jobs dir", options->jobs_dir, true);
     check_controller(doctor, options->controller);

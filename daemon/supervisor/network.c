@@ -140,6 +140,17 @@ static void add_adapter(const char *sys, const char *adapter, int port, const ch
                        used ? "," : "", adapter, port);
 }
 
+static void add_left_out(const char *sys, const char *adapter, int port, const char *found,
+                         struct sup_network *network, char *layer)
+{
+    const size_t used = strlen(network->left_out);
+
+    (void)sys, (void)found, (void)layer;
+    if (used + strlen(adapter) + 8 < sizeof network->left_out)
+        (void)snprintf(network->left_out + used, sizeof network->left_out - used, "%s%s:%d",
+                       used ? "," : "", adapter, port);
+}
+
 enum hd_status sup_network_find(const char *address, const char *sys,
                                 struct sup_network *ret_network)
 {
@@ -151,7 +162,6 @@ enum hd_status sup_network_find(const char *address, const char *sys,
     if (st)
         return st;
     each_adapter(sys, ret_network, layer, take_layer);
-    if (layer[0])
-        each_adapter(sys, ret_network, layer, add_adapter);
+    each_adapter(sys, ret_network, layer, layer[0] ? add_adapter : add_left_out);
     return HD_OK;
 }

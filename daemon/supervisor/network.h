@@ -22,6 +22,8 @@ struct sup_network {
     bool is_ipv6;
     /* InfiniBand or RoCE adapters and ports, such as "mlx5_0:1,mlx5_1:1"; "": use none */
     char adapters[SUP_ADAPTERS_MAX];
+    /* with `adapters` "": those that are active, and serve other interfaces */
+    char left_out[SUP_ADAPTERS_MAX];
 };
 
 /* Finds the interface that has `address`, and the adapters to use with it. sys: "/sys", another

@@ -101,7 +101,23 @@ void sup_warn_of_environment(const struct sup *sup)
                loading, sup->options.world);
 }
 
-static enum hd_status find_network(struct sup *sup)
+/* Warns that the fast adapters of this node are not used: sockets are many times slower. */
+static void warn_of_left_out(struct sup *sup, struct sup_rank *rank)
+{
+    const struct sup_network *network = &sup->network;
+    char text[HD_LINK_TEXT_MAX];
+
+    if (!network->left_out[0] || getenv("NCCL_IB_HCA"))
+        return;
+    (void)snprintf(text, sizeof text,
+                   "NCCL uses sockets on %s only: the active adapters %.120s serve other "
+                   "interfaces than that of the data address %s. If they are the fast network, "
+                   "start heddled with a --data-address on it, or set NCCL_IB_HCA for heddled",
+                   network->interface, network->left_out, sup->options.data_address);
+    sup_report_event(sup, rank, rank->rank, HD_LINK_LEVEL_WARN, text);
+}
+
+static enum hd_status find_network(struct sup *sup, struct sup_rank *rank)
 {
     enum hd_status st;
 
@@ -111,6 +127,8 @@ static enum hd_status find_network(struct sup *sup)
     if (!st)
         hd_log(HD_LOG_INFO, "NCCL: sockets on %s; adapters: %s", sup->network.interface,
                sup->network.adapters[0] ? sup->network.adapters : "none");
+    if (!st)
+        warn_of_left_out(sup, rank);
     return st;
 }
 
@@ -216,13 +234,29 @@ static enum hd_status fork_rank(struct sup *sup, struct sup_rank *rank, int log_
     return HD_OK;
 }
 
+/* Refuses several ranks on slices of GPUs: NCCL does not connect slices, and they share no NVLink. */
+static enum hd_status check_slices(const struct sup *sup, const struct sup_rank *rank)
+{
+    const int64_t at = rank - sup->ranks;
+
+    if (!sup->options.gpu_count || sup->options.world == 1 ||
+        strncmp(sup->options.gpus[at], "MIG-", 4) != 0)
+        return HD_OK;
+    return hd_err(HD_UNSUPPORTED,
+                  "%s is a slice of a GPU (MIG), and a job on several ranks needs whole GPUs; use "
+                  "resources.devices: 1, or switch MIG off on this node (nvidia-smi -mig 0)",
+                  sup->options.gpus[at]);
+}
+
 enum hd_status sup_start_rank(struct sup *sup, struct sup_rank *rank)
 {
     char why[HD_FILE_WHY_MAX];
     struct hd_text path = {0};
-    enum hd_status st = find_network(sup);
+    enum hd_status st = check_slices(sup, rank);
     int log_fd = -1;
 
+    if (!st)
+        st = find_network(sup, rank);
     if (st)
         return st;
     hd_attempt_log_path(&path, sup->job.attempt_dir, rank->rank);

@@ -25,6 +25,11 @@ static void read_word(const uint8_t *value, int at, char ret_word[WORD_BYTES])
     ret_word[WORD_BYTES - 1] = '\0';
 }
 
+static const char *transport(const struct peer_compute *compute)
+{
+    return strstr(compute->engine, "+TCP") ? "sockets" : "InfiniBand or RoCE adapters";
+}
+
 static enum hd_status check(const uint8_t *value, int64_t rank, int64_t self,
                             const struct peer_compute *own)
 {
@@ -36,6 +41,12 @@ static enum hd_status check(const uint8_t *value, int64_t rank, int64_t self,
     if (strcmp(theirs.isa, own->isa) == 0 && strcmp(theirs.library, own->library) == 0 &&
         strcmp(theirs.engine, own->engine) == 0)
         return HD_OK;
+    if (!strstr(theirs.engine, "+TCP") != !strstr(own->engine, "+TCP"))
+        return hd_err(HD_UNSUPPORTED,
+                      "NCCL of rank %lld would use %s, that of rank %lld %s: they would wait for "
+                      "each other; give heddled of both nodes a --data-address on the same "
+                      "network, or set NCCL_IB_DISABLE=1 for both",
+                      (long long)rank, transport(&theirs), (long long)self, transport(own));
     return hd_err(
         HD_UNSUPPORTED,
         "rank %lld computes with %s and %s%s%s, rank %lld with %s and %s%s%s: their results would "

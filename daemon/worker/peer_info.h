@@ -20,8 +20,9 @@ enum { PEER_INFO_BYTES = HD_GLOO_ENDPOINT_BYTES + 3 * 32 };
  * equal compute equal bits. */
 struct peer_compute {
     char isa[32], library[32];
-    /* on a GPU: the communication library, such as "NCCL 2.28.9", and the CPU's instruction set if
-     * the CPU computes, too; else "" */
+    /* on a GPU: the communication library with the way between nodes, such as "NCCL 2.28.9+RDMA"
+     * (adapters) or "+TCP" (sockets), and the CPU's instruction set if the CPU computes, too; else
+     * "" */
     char engine[32];
 };
 

@@ -209,6 +209,8 @@ static enum hd_status describe_compute(const struct rank *r, struct peer_compute
     const struct hd_backend_options options = {.threads = (int)r->job.threads};
     const struct hd_device_table *device = r->backend->device;
     const struct hd_nccl_table *nccl = NULL;
+    const char *without = getenv("NCCL_IB_DISABLE"); /* set by the supervisor if no adapter serves
+                                                        the data address */
     char version[HD_NCCL_VERSION_MAX];
     const bool offloads = strcmp(r->job.layout.offload, "none") != 0;
     struct hd_traits traits, host;
@@ -226,8 +228,10 @@ static enum hd_status describe_compute(const struct rank *r, struct peer_compute
         return blame_the_node(st);
     hd_backend_cpu()->describe(&options, &host);
     hd_nccl_name(nccl->version, version);
-    (void)snprintf(ret_compute->engine, sizeof ret_compute->engine, "%s%s%s", version,
-                   offloads ? " " : "", offloads ? host.isa : "");
+    /* an end with adapters and one without would wait for each other until the deadline */
+    (void)snprintf(ret_compute->engine, sizeof ret_compute->engine, "%s%s%s%s", version,
+                   without && strcmp(without, "1") == 0 ? "+TCP" : "+RDMA", offloads ? " " : "",
+                   offloads ? host.isa : "");
     return HD_OK;
 }
 

@@ -72,6 +72,7 @@ static void without_an_adapter_there_are_sockets_only(void **state)
     assert_int_equal(sup_network_find("127.0.0.1", sys, &network), HD_OK);
     assert_string_equal(network.interface, "lo");
     assert_string_equal(network.adapters, "");
+    assert_string_equal(network.left_out, "mlx5_0:1"); /* and it is said that it is not used */
     assert_false(network.is_ipv6);
     assert_int_equal(sup_network_find("127.0.0.7", sys, &network), HD_OK); /* all of 127/8 is lo */
     assert_string_equal(network.interface, "lo");
@@ -93,6 +94,7 @@ static void adapters_of_the_same_kind_are_used(void **state)
     assert_non_null(strstr(network.adapters, "mlx5_0:1"));
     assert_non_null(strstr(network.adapters, "mlx5_1:1"));
     assert_int_equal(names, 2 * strlen("mlx5_0:1") + 1);
+    assert_string_equal(network.left_out, "");
 }
 
 static void an_address_of_another_machine_is_refused(void **state)

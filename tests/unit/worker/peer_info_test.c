@@ -71,6 +71,21 @@ static void ranks_that_would_round_otherwise_are_refused_by_name(void **state)
     }
 }
 
+/* One end by sockets, the other by adapters: both would wait until the deadline. */
+static void ends_that_would_wait_for_each_other_are_told(void **state)
+{
+    const struct peer_compute one = compute_of("sm_90", "cuBLASLt-13.1.0", "NCCL 2.28.9+RDMA");
+    const struct peer_compute other = compute_of("sm_90", "cuBLASLt-13.1.0", "NCCL 2.28.9+TCP");
+    const struct peer_compute all[RANKS] = {one, other, one};
+    struct hd_gloo_endpoint cards[RANKS];
+    struct table t;
+
+    fill(&t, all);
+    assert_int_equal(peer_info_read_all(&t.values, 0, &one, cards), HD_UNSUPPORTED);
+    assert_non_null(strstr(hd_err_message(), "NCCL of rank 1 would use sockets"));
+    assert_non_null(strstr(hd_err_message(), "--data-address"));
+}
+
 static void a_card_of_another_build_is_refused(void **state)
 {
     const struct peer_compute one = compute_of("avx2", "own", ""), all[RANKS] = {one, one, one};
