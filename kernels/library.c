@@ -49,14 +49,14 @@ void hd_library_folders(hd_library_take *take, void *context)
     take_python("/usr", take, context);
 }
 
-struct search {
+struct library_search {
     const char *name;
     void *library;
 };
 
 static void try_folder(void *context, const char *folder)
 {
-    struct search *search = context;
+    struct library_search *search = context;
     char path[PATH_MAX];
 
     if (search->library ||
@@ -67,7 +67,7 @@ static void try_folder(void *context, const char *folder)
 
 void *hd_library_open(const char *name)
 {
-    struct search search = {.name = name, .library = dlopen(name, RTLD_NOW | RTLD_GLOBAL)};
+    struct library_search search = {.name = name, .library = dlopen(name, RTLD_NOW | RTLD_GLOBAL)};
 
     if (!search.library)
         hd_library_folders(try_folder, &search);

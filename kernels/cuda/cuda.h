@@ -114,6 +114,10 @@ const struct hd_choice *hd_cuda_gemm_choices(struct hd_backend *cuda, int *ret_c
 void hd_cuda_gemm_choose(struct hd_backend *cuda, const struct hd_choice *choices, int count);
 void hd_cuda_gemm_keep_choices(struct hd_backend *cuda);
 
+/* Reads the release of the driver, "580.65.06"; "" if the kernel module does not report it. */
+enum { HD_CUDA_RELEASE_MAX = 32 };
+void hd_cuda_read_release(char ret_text[HD_CUDA_RELEASE_MAX]);
+
 /* Returns true if a device of this name is a slice of a GPU ("NVIDIA A100-SXM4-40GB MIG 1g.5gb"). */
 bool hd_cuda_is_slice(const char *name);
 /* Length of a GPU's UUID as text with NUL: "GPU-", of a slice "MIG-", and the 16 bytes in groups of

@@ -28,22 +28,11 @@ static const float CLEARLY = 0.98f;
 
 /* ---- the file ---- */
 
-/* Reads the release of the driver, "580.65.06"; "" if the kernel module does not report it. */
-static void read_release(char ret_text[32])
-{
-    struct hd_text text = {0};
-
-    ret_text[0] = '\0';
-    if (!hd_file_read("/sys/module/nvidia/version", 64, &text) && text.len_bytes)
-        (void)sscanf(text.data, "%31[0-9.]", ret_text);
-    hd_text_free(&text);
-}
-
 static enum hd_status name_device(const struct hd_backend *cuda, char ret_uuid[HD_CUDA_UUID_MAX],
                                   char ret_device[HD_CUDA_CHOICES_DEVICE_MAX])
 {
     struct cudaDeviceProp device;
-    char release[32];
+    char release[HD_CUDA_RELEASE_MAX];
     int driver = 0;
     enum hd_status st = hd_cuda_check(cudaGetDeviceProperties(&device, cuda->device),
                                       "cannot read a GPU's properties");
@@ -54,7 +43,7 @@ static enum hd_status name_device(const struct hd_backend *cuda, char ret_uuid[H
         return st;
     hd_cuda_spell_uuid((const unsigned char *)device.uuid.bytes, hd_cuda_is_slice(device.name),
                        ret_uuid);
-    read_release(release);
+    hd_cuda_read_release(release);
     (void)snprintf(ret_device, HD_CUDA_CHOICES_DEVICE_MAX, "%s %s driver %d.%d%s%s %s", ret_uuid,
                    cuda->traits.isa, driver / 1000, driver % 1000 / 10, release[0] ? " " : "",
                    release, cuda->traits.library);

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/file.h"
 #include "kernels/cuda/cuda.h"
 
 /* Returns the oldest release of the driver that runs programs of this major version of CUDA. */
@@ -20,39 +21,26 @@ static int driver_for(int major)
     return driver;
 }
 
-/* Reads the release of the driver ("550.54.15") from the file of its kernel module; "": unknown. */
-static void read_release(char *ret_text, size_t size_bytes)
+void hd_cuda_read_release(char ret_text[HD_CUDA_RELEASE_MAX])
 {
-    FILE *file = fopen("/proc/driver/nvidia/version", "re");
-    char line[256];
-    const char *at = file && fgets(line, (int)sizeof line, file) ? line : NULL;
+    struct hd_text text = {0};
 
     ret_text[0] = '\0';
-    for (; at && *at; at++) { /* the first word of digits and dots with a dot in it */
-        const size_t n = strspn(at, "0123456789.");
-
-        if (n > 3 && n < size_bytes && memchr(at, '.', n)) {
-            (void)snprintf(ret_text, size_bytes, "%.*s", (int)n, at);
-            break;
-        }
-        at += n;
-        if (!*at)
-            break;
-    }
-    if (file)
-        (void)fclose(file);
+    if (!hd_file_read("/sys/module/nvidia/version", 64, &text) && text.len_bytes)
+        (void)sscanf(text.data, "%31[0-9.]", ret_text);
+    hd_text_free(&text);
 }
 
 /* Reports that the driver is older than the CUDA runtime, with both versions. */
 static enum hd_status refuse_driver(void)
 {
-    char release[32], driver_text[64] = "";
+    char release[HD_CUDA_RELEASE_MAX], driver_text[64] = "";
     int driver = 0, runtime = 0;
 
     (void)cudaGetLastError(); /* clears the error, which the next launch would report again */
     if (cudaDriverGetVersion(&driver) || cudaRuntimeGetVersion(&runtime) || !driver)
         return hd_cuda_check(cudaErrorInsufficientDriver, "cannot initialize CUDA");
-    read_release(release, sizeof release);
+    hd_cuda_read_release(release);
     if (release[0])
         (void)snprintf(driver_text, sizeof driver_text, " %s", release);
     return hd_err(HD_UNSUPPORTED,
