@@ -151,6 +151,8 @@ static bool starts(void)
     return socket_fd >= 0 && comm_fd >= 0;
 }
 
+static atomic_int driver_version; /* hd_cudasim_driver; 0: that of the runtime */
+
 cudaError_t cudaGetDeviceCount(int *count)
 {
     static _Atomic int started; /* 0: not tried */
@@ -309,8 +311,6 @@ cudaError_t cudaDeviceGetStreamPriorityRange(int *leastPriority, int *greatestPr
     *greatestPriority = -5;
     return cudaSuccess;
 }
-
-static atomic_int driver_version;
 
 void hd_cudasim_driver(int version)
 {
