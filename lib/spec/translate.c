@@ -287,6 +287,9 @@ static void finish_defaults(struct translated_file *t)
 {
     static const char *const needed[][2] = {{"train.global_batch", "8"}, {"train.lr.peak", "1e-4"}};
 
+    if (t->tool == TOOL_TRL && !translate_get(t, "train.lr.peak") &&
+        (t->has_beta || translate_get(t, "train.objective")))
+        translate_put(t, "train.lr.peak", "1e-6", "their default of a preference");
     for (size_t i = 0; i < sizeof defaults / sizeof defaults[0]; i++) {
         const char *path = defaults[i].path;
         const bool is_ratio = strcmp(path, "train.lr.warmup") == 0 && t->warmup_ratio > 0;
@@ -363,7 +366,7 @@ static void finish_rules(struct translated_file *t)
                       "by beta; for `trl orpo` write orpo");
     if (t->tool == TOOL_TRL && !objective && translate_get(t, "train.preference.center"))
         translate_put(t, "train.objective", objective = "reward", NULL);
-    if (!objective || (strcmp(objective, "dpo") != 0 && strcmp(objective, "orpo") != 0))
+    if (!objective || strcmp(objective, "next_token") == 0 || strcmp(objective, "reward") == 0)
         translate_drop(t, "train.preference.beta");
     if (!objective || strcmp(objective, "reward") != 0)
         translate_drop(t, "train.preference.center");
@@ -449,8 +452,8 @@ static void write_job(struct translated_file *t, struct hd_text *out)
 {
     char open[64] = "";
 
-    hd_text_add(out, "# made by heddle translate from %s, a file of %s\n", t->name,
-                tools[__builtin_ctz(t->tool)].name);
+    hd_text_add(out, "# made by heddle translate from %s, a file of %s\n",
+                translate_quote(t, t->name), tools[__builtin_ctz(t->tool)].name);
     for (size_t i = 0; i < hd_job_key_count; i++)
         for (size_t k = 0; k < t->key_count; k++)
             if (strcmp(t->keys[k].path, hd_job_keys[i].path) == 0)

@@ -8,16 +8,34 @@
 
 #include "translate_internal.h"
 
+/* Characters of a name of the hub that needs no quotes. */
+#define PLAIN_NAME "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./:@"
+
 enum {
     FILL_DEPTH_MAX = 4,  /* ${..} in the value of ${..} */
     PATH_BYTES_MAX = 160 /* of a dotted setting in ${..} */
 };
 
+/* Returns the text with '?' for control characters: it becomes a comment, which ends at a line break. */
+static const char *clean(struct translated_file *t, const char *text)
+{
+    char *copy;
+
+    if (!text || !spec_has_control(text))
+        return text ? text : "";
+    copy = hd_arena_strdup(t->arena, text);
+    for (char *at = copy; at && *at; at++)
+        if ((unsigned char)*at < ' ' || *at == 0x7f)
+            *at = '?';
+    return copy ? copy : "";
+}
+
 void translate_tell(struct translated_file *t, const char *theirs, const char *ours,
                     const char *note)
 {
     if (t->line_count < TRANSLATE_LINES_MAX)
-        t->lines[t->line_count++] = (struct translated){theirs, ours, note ? note : ""};
+        t->lines[t->line_count++] =
+            (struct translated){clean(t, theirs), ours, note ? clean(t, note) : ""};
 }
 
 void translate_drop(struct translated_file *t, const char *path)
@@ -47,7 +65,7 @@ const char *translate_get(const struct translated_file *t, const char *path)
 void translate_lack(struct translated_file *t, const char *theirs, const char *note)
 {
     if (t->lack_count < TRANSLATE_LINES_MAX)
-        t->lacks[t->lack_count++] = hd_arena_printf(t->arena, "%s: %s", theirs, note);
+        t->lacks[t->lack_count++] = clean(t, hd_arena_printf(t->arena, "%s: %s", theirs, note));
 }
 
 /* Returns the text with each ${a.b} replaced by the value that the file has there. */
@@ -120,11 +138,12 @@ const char *translate_quote(struct translated_file *t, const char *text)
     struct hd_text out = {0};
     const char *copy;
 
-    if (is_plain || hd_text_starts(text, "hf://"))
+    if ((is_plain && !spec_has_control(text)) ||
+        (hd_text_starts(text, "hf://") && !text[strspn(text, PLAIN_NAME)]))
         return text;
     hd_text_add(&out, "'");
     for (; *text; text++)
-        hd_text_add(&out, *text == '\'' ? "''" : "%c", *text);
+        hd_text_add(&out, *text == '\'' ? "''" : "%c", (unsigned char)*text < ' ' ? '?' : *text);
     hd_text_add(&out, "'");
     copy = hd_arena_strdup(t->arena, out.data ? out.data : "''");
     hd_text_free(&out);

@@ -350,12 +350,16 @@ const struct spec_row spec_rows[] = {
     CALL(TOOL_TRL, "beta", "train.preference.beta", CALL_BETA, NULL),
     COPY(TOOL_TUNE, "loss.beta", "train.preference.beta", NULL),
     COPY(TOOL_AXOLOTL | TOOL_TRL, "center_rewards_coefficient", "train.preference.center", NULL),
-    LACK(TOOL_TUNE, "loss.label_smoothing", "smoothed preferences are not here"),
+    COPY(TOOL_TUNE, "loss.label_smoothing", "train.preference.smoothing", NULL),
+    COPY(TOOL_TRL, "label_smoothing", "train.preference.smoothing", NULL),
+    COPY(TOOL_TRL | TOOL_AXOLOTL, "rpo_alpha cpo_alpha", "train.preference.sft", NULL),
+    COPY(TOOL_FACTORY, "pref_ftx", "train.preference.sft", NULL),
+    COPY(TOOL_TRL | TOOL_FACTORY, "simpo_gamma", "train.preference.gamma", NULL),
     LACK(TOOLS_SFT,
-         "label_smoothing rpo_alpha simpo_gamma kto_desirable_weight ld_alpha "
-         "kto_undesirable_weight pref_ftx dpo_use_weighting cpo_alpha rl_adapter_ref_model trl "
+         "dpo_label_smoothing kto_desirable_weight ld_alpha "
+         "kto_undesirable_weight dpo_use_weighting rl_adapter_ref_model trl "
          "num_generations vllm reward_funcs use_vllm",
-         "of preferences there are dpo, orpo and reward"),
+         "docs/fine-tuning.md has the losses on pairs that there are"),
     DROP(TOOL_TRL,
          "precompute_ref_log_probs sync_ref_model ref_model_mixup_alpha disable_dropout "
          "reference_free f_divergence_type generate_during_eval truncation_mode",

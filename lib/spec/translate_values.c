@@ -105,7 +105,7 @@ static void take_optimizer(struct translated_file *t, const char *theirs, const 
 
 static void take_objective(struct translated_file *t, const char *theirs, const char *value)
 {
-    static const char *const same[] = {"dpo", "orpo"};
+    static const char *const same[] = {"dpo", "orpo", "simpo", "cpo"};
     const bool is_reward = strcmp(value, "rm") == 0 || strcmp(value, "reward") == 0;
 
     for (size_t i = 0; i < sizeof same / sizeof same[0]; i++)
@@ -113,6 +113,10 @@ static void take_objective(struct translated_file *t, const char *theirs, const 
             translate_put(t, "train.objective", same[i], NULL);
     if (is_reward)
         translate_put(t, "train.objective", "reward", NULL);
+    if (strcmp(value, "ipo") == 0) { /* axolotl */
+        translate_put(t, "train.objective", "dpo", NULL);
+        translate_put(t, "train.preference.loss", "ipo", NULL);
+    }
     if (strcmp(value, "sft") == 0 || strcmp(value, "pt") == 0) {
         translate_tell(t, theirs, "train.objective", "next_token, the default");
         return;
@@ -124,10 +128,20 @@ static void take_objective(struct translated_file *t, const char *theirs, const 
     translate_lack(t, theirs,
                    hd_arena_printf(t->arena,
                                    "%s is not here; of losses on pairs there "
-                                   "are dpo, orpo and reward",
+                                   "are dpo, orpo, simpo, cpo and reward",
                                    value));
-    translate_tell(t, theirs, "train.objective",
-                   hd_arena_printf(t->arena, "%s is not here; dpo, orpo and reward are", value));
+    translate_tell(
+        t, theirs, "train.objective",
+        hd_arena_printf(t->arena, "%s is not here; dpo, orpo, simpo, cpo and reward are", value));
+}
+
+/* Returns whether train.preference.loss has this word beside sigmoid. */
+static bool is_preference_loss(const char *word)
+{
+    const struct hd_key *key = hd_job_find_key("train.preference.loss");
+    double value;
+
+    return key && hd_job_word_value(key, word, &value) && strcmp(word, "sigmoid") != 0;
 }
 
 static void take_preference(struct translated_file *t, const char *theirs, const char *value)
@@ -138,13 +152,29 @@ static void take_preference(struct translated_file *t, const char *theirs, const
         translate_tell(t, theirs, "train.objective", *value == 'o' ? "orpo" : "dpo");
         return;
     }
+    if (is_preference_loss(value)) { /* a loss of dpo under our name */
+        translate_put(t, "train.objective", "dpo", NULL);
+        translate_put(t, "train.preference.loss", value, NULL);
+        translate_tell(t, theirs, "train.preference.loss", "with train.objective: dpo");
+        return;
+    }
+    if (strcmp(value, "simpo") == 0) {
+        translate_put(t, "train.objective", "simpo", NULL);
+        translate_tell(t, theirs, "train.objective", "simpo");
+        return;
+    }
     if (strcmp(value, "nll") == 0 || strcmp(value, "bnpo") == 0 || strcmp(value, "dft") == 0) {
         translate_tell(t, theirs, "not needed", "the loss is of the next token");
         return;
     }
-    translate_lack(t, theirs, hd_arena_printf(t->arena, "%s is not here; dpo and orpo are", value));
+    translate_lack(t, theirs,
+                   hd_arena_printf(t->arena,
+                                   "%s is not here; docs/job-file.md lists train.preference.loss",
+                                   value));
     translate_tell(t, theirs, "train.objective",
-                   hd_arena_printf(t->arena, "%s is not here; dpo and orpo are", value));
+                   hd_arena_printf(t->arena,
+                                   "%s is not here; docs/job-file.md lists train.preference.loss",
+                                   value));
 }
 
 static void take_precision(struct translated_file *t, const char *theirs,
@@ -189,7 +219,7 @@ static void take_val_size(struct translated_file *t, const char *theirs,
     const double size = translate_number(t, node, 0);
 
     if (size > 0 && size <= 0.9)
-        translate_put(t, "data.val_split", translate_text(t, node), NULL);
+        translate_put(t, "data.val_split", hd_arena_printf(t->arena, "%.6g", size), NULL);
     else if (size >= 1)
         translate_put(t, "data.val_split", "0.02", "theirs is a number of records; here a share");
     translate_tell(t, theirs, "data.val_split",
@@ -224,11 +254,14 @@ static void take_targets(struct translated_file *t, const char *theirs,
     if (node->kind == YAML_KIND_LIST)
         for (const struct yaml_node *c = node->first; c; c = c->next)
             hd_text_add(&out, "%s%s", c == node->first ? "" : ", ",
-                        strcmp(translate_text(t, c), "output_proj") == 0 ? "o_proj"
-                                                                         : translate_text(t, c));
+                        strcmp(translate_text(t, c), "output_proj") == 0
+                            ? "o_proj"
+                            : translate_quote(t, translate_text(t, c)));
     else
         for (const char *at = value; *at; at += strcspn(at, ", "), at += strspn(at, ", "))
-            hd_text_add(&out, "%s%.*s", at == value ? "" : ", ", (int)strcspn(at, ", "), at);
+            hd_text_add(
+                &out, "%s%s", at == value ? "" : ", ",
+                translate_quote(t, hd_arena_printf(t->arena, "%.*s", (int)strcspn(at, ", "), at)));
     hd_text_add(&out, "]");
     list = hd_arena_strdup(t->arena, out.data ? out.data : "[]");
     hd_text_free(&out);
@@ -397,7 +430,8 @@ void translate_value(struct translated_file *t, const struct spec_row *row, cons
 
     switch (row->call) {
     case CALL_MODEL:
-        take_model_name(t, row, theirs, value);
+        if (*value)
+            take_model_name(t, row, theirs, value);
         break;
     case CALL_MICRO:
         take_count(t, theirs, row->path, node, &t->micro, "sequences per device and forward pass");
@@ -438,7 +472,9 @@ void translate_value(struct translated_file *t, const struct spec_row *row, cons
         take_optimizer(t, theirs, value);
         break;
     case CALL_BETAS:
-        if (node->kind == YAML_KIND_LIST && node->first && node->first->next) {
+        if (node->kind == YAML_KIND_LIST && node->first && node->first->next &&
+            translate_number(t, node->first, -1) >= 0 &&
+            translate_number(t, node->first->next, -1) >= 0) {
             translate_put(t, "train.beta1", translate_text(t, node->first), NULL);
             translate_put(t, "train.beta2", translate_text(t, node->first->next), NULL);
         }
@@ -452,7 +488,8 @@ void translate_value(struct translated_file *t, const struct spec_row *row, cons
         break;
     case CALL_BETA:
         t->has_beta = true;
-        translate_put(t, row->path, value, NULL);
+        if (translate_number(t, node, -1) > 0)
+            translate_put(t, row->path, value, NULL);
         translate_tell(t, theirs, row->path, NULL);
         break;
     case CALL_PRECISION:

@@ -78,6 +78,8 @@ static const struct {
     {TRL, "use_peft", "true", "train.adapter.type", false},
     {TRL, "beta", "0.1", "train.preference.beta", false},
     {TRL, "loss_type", "sigmoid", "train.objective", false},
+    {TRL, "loss_type", "ipo", "train.preference.loss", false},
+    {TRL, "rpo_alpha", "1", "train.preference.sft", false},
     {TRL, "per_device_train_batch_size", "2", "parallel.micro_batch", false},
     {TRL, "num_train_epochs", "2", "train.epochs", false},
     {TRL, "optim", "adamw_8bit", "train.moments", false},

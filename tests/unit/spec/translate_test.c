@@ -167,6 +167,7 @@ static void what_several_settings_say_is_computed(void **state)
         {"factory_lora.yaml", "\n    alpha: 16  # their default\n"},
         {"factory_lora.yaml", "\n  zero: 3\n"},
         {"factory_dpo.yaml", "\n  objective: orpo\n"},
+        {"trl_dpo.yaml", "\n    beta: 0.05\n"},
         {"training_arguments.json", "\n  global_batch: 32"},
         {"megatron_gpt.sh", "\n  devices: 16\n"},
         {"megatron_gpt.sh", "\n    warmup: 500\n"},
@@ -248,6 +249,24 @@ static void what_is_no_file_of_a_tool_is_none(void **state)
             hd_spec_translate("x.yaml", folder, texts[i], strlen(texts[i]), &jobs, &made),
             HD_NOT_FOUND);
     }
+}
+
+/* A value cannot end a comment and become a key of the job file. */
+static void a_line_break_in_a_value_stays_in_it(void **state)
+{
+    static const char theirs[] = "base_model: x/y\nsequence_len: 8\nmicro_batch_size: 1\n"
+                                 "lr_scheduler: \"a\\nname: evil\"\n"
+                                 "\"odd\\nname: evil\": \"b\\nname: evil\"\n"
+                                 "datasets: [{path: \"c\\nname: evil\"}]\n"
+                                 "rl: \"d\\nname: evil\"\n";
+    struct hd_spec_translation made = {0};
+
+    translate("good.yaml", theirs, &made);
+    assert_null(strstr(made.job.data, "\nname: evil"));
+    assert_null(strstr(made.table.data, "\nname: evil"));
+    assert_non_null(strstr(made.job.data, "\nname: good\n"));
+    hd_text_free(&made.job);
+    hd_text_free(&made.table);
 }
 
 /* Texts that look like arguments and end in the middle, lists in odd places, values of odd types. */
