@@ -3,6 +3,7 @@
  * The checkpoint becomes train.init_from, too, so that all code that finds, checks and guards initial
  * weights applies; train.continue_from says that moments and counters come with them
  * (train/load.c). */
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,17 +12,21 @@
 
 enum hd_status spec_take_continued(struct hd_job *job)
 {
-    char *found = NULL;
+    char *found = NULL, *real = NULL;
     enum hd_status st = hd_ckpt_find_newest(job->continue_from, &found);
 
-    if (!st && strlen(found) >= sizeof job->continue_from)
-        st = hd_err(HD_LIMIT, "%s: the path is too long", found);
     if (!st)
-        memcpy(job->continue_from, found, strlen(found) + 1);
+        real = realpath(found, NULL); /* `latest` is soon a link to the new run */
+    if (!st && !real)
+        st = hd_err(HD_INVALID, "cannot find %s: %s", found, strerror(errno));
+    if (!st && strlen(real) >= sizeof job->continue_from)
+        st = hd_err(HD_INVALID, "%s: the path is too long", real);
+    if (!st)
+        memcpy(job->continue_from, real, strlen(real) + 1);
+    free(real);
     free(found);
     if (st)
-        return hd_err_prefix(st == HD_NOT_FOUND || st == HD_LIMIT ? HD_INVALID : st,
-                             "train.continue_from");
+        return hd_err_prefix(st == HD_NOT_FOUND ? HD_INVALID : st, "train.continue_from");
     if (*job->init_from && strcmp(job->init_from, job->continue_from) != 0)
         return hd_err(HD_INVALID, "train.init_from: the weights come from train.continue_from; "
                                   "remove one of the two");

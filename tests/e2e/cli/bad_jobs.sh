@@ -88,7 +88,7 @@ check a_checkpoint_is_made heddle local "$good" --set train.steps=1 --set model.
 ln -s "$(find "$work/heddle-runs" -type d -name 'step-*')" "$work/step"
 same a_checkpoint_of_another_shape 4 "train.init_from: $work/step: weight embedding.weight has the shape [256, 32], the model needs [256, 64]"
 change 's/^(train: .*)}$/\1, continue_from: step}/'
-same nor_does_a_run_go_on_from_it 4 "train.continue_from: $work/step: weight embedding.weight has the shape [256, 32], the model needs [256, 64]"
+same nor_does_a_run_go_on_from_it 4 "train.continue_from: $(readlink -f "$work/step"): weight embedding.weight has the shape [256, 32], the model needs [256, 64]"
 change 's/^(train: .*)}$/\1, continue_from: heddle-runs}/'
 same a_folder_without_checkpoints 4 "train.continue_from: $work/heddle-runs is no checkpoint (step-N) and has none; give a checkpoint, or the folder of a run or attempt that has written one"
 ln -s "$(find "$work/heddle-runs" -mindepth 1 -maxdepth 1 -type d)" "$work/run"
