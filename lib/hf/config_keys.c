@@ -299,6 +299,22 @@ static enum hd_status read_count(struct hd_hf_reading *r, const struct hd_json *
     return st ? hd_err_prefix(st, "%s", value->key) : HD_OK;
 }
 
+/* Reads sliding_window_pattern: the number of layers of a period, or, in EXAONE 4, its layers: local
+ * ones, L, and a global one, G; 0, which transformers writes there without a window, is no period. */
+static enum hd_status read_pattern(struct hd_hf_reading *r, const struct hd_json *value)
+{
+    const size_t local = value->kind == HD_JSON_STRING ? strspn(value->text, "L") : 0;
+
+    if (value->kind == HD_JSON_NUMBER && strcmp(value->text, "0") == 0)
+        return HD_OK;
+    if (value->kind != HD_JSON_STRING)
+        return read_count(r, value);
+    if (!local || strcmp(value->text + local, "G") != 0)
+        return hd_hf_unsupported(value->key, value, "use the number of layers of a period");
+    r->window_period = (int64_t)local + 1;
+    return HD_OK;
+}
+
 /* Reads q_lora_rank; null means that queries have no latent, an absent key the class's rank. */
 static enum hd_status read_q_rank(struct hd_hf_reading *r, const struct hd_json *value)
 {
@@ -458,7 +474,7 @@ static const struct key keys[] = {
     REAL("residual_multiplier", LISTED, residual_scale, 1e-6, 1e6),
     REAL("logits_scaling", LISTED, logit_divisor, 1e-6, 1e6),
     REAL("rope_local_base_freq", LISTED, rope_local_theta, 1, 1e12),
-    SPECIAL("sliding_window_pattern", LISTED, read_count),
+    SPECIAL("sliding_window_pattern", LISTED, read_pattern),
     SPECIAL("full_attention_interval", LISTED, read_count),
     INT("linear_num_key_heads", LISTED, delta_key_heads, 1, 4096),
     INT("linear_num_value_heads", LISTED, delta_value_heads, 1, 4096),

@@ -162,16 +162,19 @@ static enum hd_status take_delta_layers(struct hd_hf_reading *r)
 
 /* ---- rotary positions ---- */
 
-/* Picks the layers with a window. */
+/* Picks the layers with a window; in a class that rotates all of them if there is none, all. */
 static enum hd_status take_rope_in_windows(struct hd_hf_reading *r)
 {
+    const bool none =
+        r->family->rope_without_windows && !(r->window < 0 ? r->family->absent.window : r->window);
     struct hd_layers windows;
     bool picked[LAYERS_MAX];
 
     if (hd_layers_parse(r->job->window_layers, &windows))
         return hd_err_prefix(HD_INVALID, "layer_types");
     for (int64_t i = 0; i < r->job->layers; i++)
-        picked[i] = r->job->window && i >= r->job->window_from && hd_layers_has(&windows, i);
+        picked[i] =
+            none || (r->job->window && i >= r->job->window_from && hd_layers_has(&windows, i));
     return put_rule(picked, r->job->layers, "layer_types", r->job->rope_layers);
 }
 

@@ -53,7 +53,8 @@ static bool has_rope_layers(const struct hd_job *job, const struct hd_family *f)
         return count == 0 || count == job->layers;
     (void)hd_layers_parse(job->rope_layers, &rule);
     for (int64_t i = 0; f->rope_in_windows && i < job->layers; i++)
-        if (hd_layers_has(&rule, i) != hd_hf_has_window(job, i))
+        if (hd_layers_has(&rule, i) !=
+            (hd_hf_has_window(job, i) || (f->rope_without_windows && !job->window)))
             return false;
     return f->rope_in_windows || is_default_rule(job->rope_layers, NULL);
 }

@@ -152,6 +152,17 @@ static const struct hd_hf_row stablelm_rows[] = {
     MLP,
     HEAD};
 
+static const struct hd_hf_row hunyuan_rows[] = {
+    EMBEDDING,
+    NORMS,
+    QKV,
+    PLAIN("blocks.#.attention.out.weight", "layers.#.self_attn.o_proj.weight"),
+    PLAIN("blocks.#.attention.out.bias", "layers.#.self_attn.o_proj.bias"),
+    PLAIN("blocks.#.attention.q_norm.weight", "layers.#.self_attn.query_layernorm.weight"),
+    PLAIN("blocks.#.attention.k_norm.weight", "layers.#.self_attn.key_layernorm.weight"),
+    MLP,
+    HEAD};
+
 static const struct hd_hf_row llama4_rows[] = {
     EMBEDDING,
     NORMS,
@@ -591,6 +602,7 @@ static const struct hd_hf_names tables[HD_NAMES_COUNT] = {
     [HD_NAMES_STABLELM] = {"model.", stablelm_rows, COUNT(stablelm_rows), NULL, 0, NULL},
     [HD_NAMES_FALCON] = {"transformer.", falcon_rows, COUNT(falcon_rows), NULL, 0, NULL},
     [HD_NAMES_LLAMA4] = {"model.", llama4_rows, COUNT(llama4_rows), NULL, 0, NULL},
+    [HD_NAMES_HUNYUAN] = {"model.", hunyuan_rows, COUNT(hunyuan_rows), NULL, 0, NULL},
     [HD_NAMES_GPT_OSS] = {"model.", gpt_oss_rows, COUNT(gpt_oss_rows), gpt_oss_mxfp4_rows,
                           COUNT(gpt_oss_mxfp4_rows), "layers.#.mlp.experts.gate_up_proj_blocks"},
 };

@@ -10,6 +10,9 @@
  *   the original context   for llama3, yarn, longrope: original_max_position_embeddings beside the
  *                group, else that of the class, else in the group, else max_position_embeddings
  *
+ * In families with ntk_alpha the type dynamic with a positive alpha means default angles of theta
+ * times alpha to the power D / (D - 2), D channels of a head.
+ *
  * In families whose layers with a window have other angles (rope_local_theta), rope_parameters may be
  * one object per kind of layer, full_attention and sliding_attention.
  *
@@ -166,6 +169,18 @@ static const struct rope_kind *kind_named(const struct hd_family *family, const 
     return NULL;
 }
 
+/* Returns the value of alpha that makes the angles of the type dynamic plain ones; NULL: none does. */
+static const struct hd_json *find_alpha(const struct rope_reading *r)
+{
+    const struct hd_json *newer = rope_member(r->group, "rope_type");
+    const struct hd_json *type = newer ? newer : rope_member(r->group, "type");
+    const struct hd_json *alpha = r->family->ntk_alpha ? rope_member(r->group, "alpha") : NULL;
+
+    return alpha && type && type->kind == HD_JSON_STRING && strcmp(type->text, "dynamic") == 0
+               ? alpha
+               : NULL;
+}
+
 static enum hd_status find_kind(struct rope_reading *r, const struct rope_kind **ret_kind)
 {
     const struct hd_json *newer = r->group ? hd_json_member(r->group, "rope_type") : NULL;
@@ -186,6 +201,8 @@ static enum hd_status find_kind(struct rope_reading *r, const struct rope_kind *
                    "config.json says rope_type: %s and type: %s in %s; rope_type counts, "
                    "as in transformers",
                    hd_hf_quote(newer, a), hd_hf_quote(older, b), r->group->key);
+    if (find_alpha(r))
+        return HD_OK;
     *ret_kind = value->kind == HD_JSON_STRING ? kind_named(r->family, value->text) : NULL;
     return *ret_kind ? HD_OK : unknown_kind(r->family, key, value);
 }
@@ -207,6 +224,7 @@ static enum hd_status check_keys(struct rope_reading *r, const struct rope_kind 
             v->kind != HD_JSON_NULL)
             return hd_hf_unsupported(QUERY_FACTOR, v, "this class does not read it");
 
+        known |= r->family->ntk_alpha && strcmp(v->key, "alpha") == 0;
         for (int i = 0; i < ROPE_KINDS && !known; i++)
             known = hd_words_have(rope_kinds[i].needs, v->key) ||
                     hd_words_have(rope_kinds[i].may, v->key);
@@ -214,8 +232,9 @@ static enum hd_status check_keys(struct rope_reading *r, const struct rope_kind 
             (void)snprintf(key, sizeof key, "%s.%s", r->group->key, hd_hf_quote(&name, quoted));
             return hd_hf_unsupported(key, v, "it is not known to this build");
         }
-        if (known && v->kind != HD_JSON_NULL && !hd_words_have(of_every_kind, v->key) &&
-            !hd_words_have(kind->needs, v->key) && !hd_words_have(kind->may, v->key))
+        if (known && v->kind != HD_JSON_NULL && v != find_alpha(r) &&
+            !hd_words_have(of_every_kind, v->key) && !hd_words_have(kind->needs, v->key) &&
+            !hd_words_have(kind->may, v->key))
             hd_hf_note(r->notes, "%s.%s of config.json is not used: its type is %s", r->group->key,
                        v->key, kind->name);
     }
@@ -436,6 +455,19 @@ static enum hd_status read_shared(struct rope_reading *r)
                                    "write 1");
 }
 
+/* Multiplies theta by what alpha says. */
+static enum hd_status stretch_theta(struct rope_reading *r)
+{
+    const struct hd_json *value = find_alpha(r);
+    const double D = (double)r->job->head_width;
+    double alpha = 1;
+    enum hd_status st = value ? hd_hf_to_real(value, "alpha", 1, 1e9, &alpha) : HD_OK;
+
+    if (!st && value)
+        r->job->rope_theta *= pow(alpha, D / (D - 2));
+    return st;
+}
+
 enum hd_status hd_hf_read_rope(struct hd_hf_reading *reading)
 {
     struct hd_job *job = reading->job;
@@ -452,6 +484,8 @@ enum hd_status hd_hf_read_rope(struct hd_hf_reading *reading)
         st = check_keys(&r, kind);
     if (!st)
         st = read_shared(&r);
+    if (!st)
+        st = stretch_theta(&r);
     if (!st)
         st = read_local(&r);
     if (st)

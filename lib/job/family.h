@@ -47,8 +47,9 @@ enum hd_qk_norm_form {
     HD_QK_NORM_HEAD,  /* RMSNorm of each head, with one weight for all heads */
     HD_QK_NORM_WHOLE, /* RMSNorm of the whole projection, with a weight per channel (OLMo 2) */
     HD_QK_NORM_LAYER, /* LayerNorm of each head, with weights of its own and no bias (Command R+) */
-    HD_QK_NORM_PLAIN /* RMSNorm of each head without a weight, after the rotation and only in blocks
-                         with rotary positions (Llama 4) */
+    HD_QK_NORM_PLAIN, /* RMSNorm of each head without a weight, after the rotation and only in
+                            blocks with rotary positions (Llama 4) */
+    HD_QK_NORM_HEAD_LAST /* as HD_QK_NORM_HEAD, after the rotation (Hunyuan) */
 };
 
 /* Tables of tensor names in transformers' files (hf/name_tables.c). */
@@ -77,6 +78,7 @@ enum hd_family_names {
     HD_NAMES_STABLELM,
     HD_NAMES_FALCON,
     HD_NAMES_LLAMA4,
+    HD_NAMES_HUNYUAN,
     HD_NAMES_COUNT
 };
 
@@ -165,7 +167,10 @@ struct hd_family {
     bool no_out_bias;     /* attention_bias does not mean the output projection */
     bool no_head_width;   /* the class does not read head_dim: heads have hidden / heads channels */
     bool rope_in_windows; /* a layer has rotary positions iff it has a window (Cohere 2) */
-    bool longrope; /* longrope is its only type of scaled angles, by the names su and yarn, too */
+    bool rope_without_windows; /* with rope_in_windows: in a model without a window every layer has
+                                  (EXAONE 4) */
+    bool ntk_alpha; /* rope_scaling of the type dynamic with alpha: theta grows by a power of it */
+    bool longrope;  /* longrope is its only type of scaled angles, by the names su and yarn, too */
     const char *reads; /* keys of config.json that the class reads, besides those of every class */
     const char *must;  /* keys that would make another model: "KEY=VALUE ..", the one value
                               that is supported */

@@ -155,14 +155,15 @@ static struct hd_tensor *qkv_forward(struct hd_rec *rec, const struct hd_model_c
 {
     const struct hd_rope *rope = hd_model_layer(c, layer).rope;
     const int64_t H = c->H / tp, G = c->G > tp ? c->G / tp : 1;
-    const bool norm_last = c->family->qk_norm_form == HD_QK_NORM_PLAIN;
+    const bool rotated_alone = c->family->qk_norm_form == HD_QK_NORM_PLAIN;
+    const bool norm_last = rotated_alone || c->family->qk_norm_form == HD_QK_NORM_HEAD_LAST;
     struct hd_tensor *qkv = column_parallel(rec, c, layer, x, w->qkv, w->qkv_bias, 3, &w->lora_qkv);
 
     if (c->qk_norm && !norm_last)
         qkv = qk_norm_forward(rec, c, w, H, G, qkv);
     if (rope)
         qkv = op_rope(rec, qkv, hd_rec_batch(rec, HD_BATCH_POSITIONS), H + G, c->D, rope);
-    if (c->qk_norm && norm_last && rope)
+    if (c->qk_norm && norm_last && (rope || !rotated_alone))
         qkv = qk_norm_forward(rec, c, w, H, G, qkv);
     if (c->query_factor.beta > 0 && !(c->family->query_factor_unrotated && rope))
         qkv = op_query_factor(rec, qkv, hd_rec_batch(rec, HD_BATCH_POSITIONS), H, c->D,

@@ -517,6 +517,7 @@ static void declare_qk_norm(struct declare *d, struct hd_attention *a)
         return;
     switch (c->family->qk_norm_form) {
     case HD_QK_NORM_HEAD:
+    case HD_QK_NORM_HEAD_LAST:
         a->q_norm = param(d, q_name, c->D, 0, on_parts(), norm_init(c), 0, false);
         a->k_norm = param(d, k_name, c->D, 0, on_parts(), norm_init(c), 0, false);
         break;

@@ -61,6 +61,7 @@ static const struct type_class {
              {"qwen3", "Qwen2Tokenizer", false, false},
              {"gemma", "GemmaTokenizer", false, false},
              {"gemma2", "GemmaTokenizer", false, false},
+             {"jais2", "GPT2Tokenizer", false, false},
              {"cohere", "CohereTokenizer", false, false},
              {"mistral", NULL, true, false},
              {"mixtral", NULL, true, false}};

@@ -69,7 +69,11 @@ CONFIGS = {
     "mistral3": ("mistral3", dict(text_config=dict(NARROW, model_type="mistral", sliding_window=None),
                                   vision_config=dict(VISION, model_type="pixtral", head_dim=16), image_token_index=250,
                                   tie_word_embeddings=False)),
+    "gemma": ("gemma", NARROW),
     "olmo2": ("olmo2", BASE),
+    # windows in three of four layers, whose others have no positions; and positions in all
+    "exaone4": ("exaone4", dict(NARROW, sliding_window=5)),
+    "exaone4-full": ("exaone4", dict(BASE, sliding_window=None, layer_types=["full_attention"] * 5, rope_parameters=PLAIN)),
     "olmo3": ("olmo3", dict(BASE, sliding_window=5,
                             rope_parameters=dict(sliding_attention=PLAIN, full_attention=YARN))),
     "olmoe": ("olmoe", dict(BASE, num_experts=6, num_experts_per_tok=3)),
@@ -141,6 +145,9 @@ CONFIGS = {
     "seed_oss": ("seed_oss", dict(BASE, head_dim=16, attention_out_bias=True, attention_dropout=0.0,
                                   residual_dropout=0.0)),
     "arcee": ("arcee", dict(BASE, mlp_bias=True)),
+    "jais2": ("jais2", {**BASE, "layer_norm_eps": 0.01}),
+    "hunyuan_v1_dense": ("hunyuan_v1_dense", dict(NARROW, attention_bias=True, rope_parameters=dict(
+        rope_type="dynamic", rope_theta=50.0, alpha=7.0, factor=1.0))),
     "gpt_neox": ("gpt_neox", dict(NEOX)),
     "gpt_neox-sequential": ("gpt_neox", dict(NEOX, use_parallel_residual=False, attention_bias=False)),
     "stablelm": ("stablelm", dict(BASE, use_qkv_bias=True)),

@@ -332,6 +332,7 @@ static void families_agree_with_differences(void **state)
     changed_case("qwen3_5_text", 2, false, 0, with_wide_keys);
     changed_case("gpt_oss", 2, false, 0, choose_all);
     changed_case("gpt_oss", 2, false, 0, adapt_stacks);
+    changed_case("hunyuan_v1_dense", 2, false, 0, NULL);
 }
 
 /* Parameters: embedding 1, two blocks of 9 (2 norms, q k v out, gate up down), head norm 1, head 1.

@@ -382,6 +382,38 @@ static void layers_without_a_window_have_no_positions_in_cohere2(void **state)
     }
 }
 
+/* EXAONE 4 likewise, but its models without a window have positions in all layers; a pattern may be
+ * written in letters. */
+static void layers_of_exaone4_are_read_and_written(void **state)
+{
+    struct hd_job job = read_text(OF("exaone4") ",\"sliding_window\":8,"
+                                                "\"sliding_window_pattern\":\"LLLG\"}");
+
+    assert_string_equal(job.rope_layers, "3:1");
+    assert_string_equal(job.window_layers, "3:1");
+    survives_an_export(&job);
+    job = read_text(OF("exaone4") ",\"sliding_window\":null}");
+    assert_string_equal(job.rope_layers, "all");
+    assert_int_equal(job.window, 0);
+    survives_an_export(&job);
+    is_refused(OF("exaone4") ",\"sliding_window_pattern\":\"LGLG\"}", "sliding_window_pattern");
+}
+
+/* theta grows by alpha to the power D / (D - 2): 16 / 14 of heads of 48 / 3 channels. dynamic angles
+ * without alpha stay refused, and other families do not read alpha. */
+static void a_fixed_alpha_makes_dynamic_angles_plain(void **state)
+{
+    const struct hd_job job = read_text(
+        OF("hunyuan_v1_dense") ",\"rope_scaling\":{\"type\":\"dynamic\",\"alpha\":1000.0}}");
+
+    assert_true(fabs(job.rope_theta / (1e4 * pow(1000, 16.0 / 14)) - 1) < 1e-12);
+    assert_string_equal(job.rope_scaling, "none");
+    survives_an_export(&job);
+    is_refused(OF("hunyuan_v1_dense") ",\"rope_scaling\":{\"type\":\"dynamic\",\"factor\":2.0}}",
+               "dynamic");
+    is_refused(OF("llama") ",\"rope_scaling\":{\"type\":\"dynamic\",\"alpha\":1000.0}}", "dynamic");
+}
+
 static void granite_4_is_read_without_mamba_layers_and_experts(void **state)
 {
 #define BLOCKS(last) ",\"layer_types\":[\"attention\",\"attention\",\"attention\",\"" last "\"]"

@@ -104,7 +104,7 @@ static void add_block(const struct hd_family *f, struct hd_text *text)
                                         "LayerNorm without bias"};
     static const char *const places[] = {"before", "after", "before and after"};
     static const char *const qk_norms[] = {"", " over all heads", " with weights for each head",
-                                           " behind RoPE"};
+                                           " behind RoPE", " behind RoPE"};
     static const char *const gated[] = {"SwiGLU", "GEGLU", "GEGLU (erf)", "", "clamped SwiGLU"};
     static const char *const plain[] = {"SiLU", "GELU", "GELU (erf)", "ReLU squared", ""};
 
