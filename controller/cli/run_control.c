@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -23,7 +24,7 @@ enum {
 struct run_control {
     struct local_controller own; /* controller of an ended run; process.pid 0: none */
     char address[LOCAL_DIR_MAX + 64];
-    int lock; /* descriptor of the run's locked marker; -1: none */
+    int lock; /* descriptor of the marker of an ended run, with a shared lock; -1: none */
 };
 
 bool run_control_is_run(const char *path)
@@ -150,6 +151,26 @@ static enum hd_status start_own(const char *run, struct run_control *control)
 
 /* ---- both ---- */
 
+/* Takes a shared lock of the run's marker, so that several commands may look at a run that has ended
+ * while none can resume or remove it. Returns false if the run is under way; without a lock, on an
+ * error, it counts as ended. */
+static bool lock_ended(const char *run, int *ret_lock)
+{
+    char marker[RUN_PATH_MAX + 32];
+    int fd;
+
+    (void)snprintf(marker, sizeof marker, "%s/" RUN_MARKER, run);
+    fd = open(marker, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0)
+        return true;
+    if (flock(fd, LOCK_SH | LOCK_NB) < 0 && errno == EWOULDBLOCK) {
+        (void)close(fd);
+        return false;
+    }
+    *ret_lock = fd;
+    return true;
+}
+
 static enum hd_status reach_run(const char *target, struct run_control *control)
 {
     char path[RUN_PATH_MAX];
@@ -157,10 +178,7 @@ static enum hd_status reach_run(const char *target, struct run_control *control)
 
     if (st)
         return st;
-    st = runs_lock(path, &control->lock);
-    if (st == HD_CONFLICT)
-        return read_link(path, control);
-    return start_own(path, control); /* also without a lock, on a disk that only reads */
+    return lock_ended(path, &control->lock) ? start_own(path, control) : read_link(path, control);
 }
 
 int run_control_connect(struct cli *cli, const char *target)

@@ -70,6 +70,7 @@ kill -KILL $(below $runner) $runner
 wait $runner 2>/dev/null
 check_equal what_was_killed_is_told failed "$(state_of heddle-runs/killed/1)"
 check_equal with_the_logs_of_its_ranks 1 "$(heddle logs heddle-runs/killed | grep -c 'step 10: loss')"
+check by_several_at_a_time flock -s heddle-runs/killed/.heddle-run "$HEDDLE_BIN/heddle" show heddle-runs/killed
 check_equal and_its_events 1 "$(heddle events heddle-runs/killed -o jsonl | grep -c '"kind":"starting"')"
 check_status watching_it_tells_its_end 1 heddle watch heddle-runs/killed
 check_equal and_how_it_goes_on "  heddle local --resume heddle-runs/killed" "$(tail -n 1 "$work/check.err")"
