@@ -21,7 +21,6 @@ enum {
     LINE_BYTES_MAX = 1 << 20, /* longest line of an answer */
     VALUES_MAX = 10000,
     DEPTH_MAX = 16,
-    STOP_MS = 2000, /* grace before the child is killed, ms */
 };
 
 /* ---- the connection ---- */
@@ -179,7 +178,7 @@ enum hd_status chat_server_use(struct chat_server *server, const char *address,
 void chat_server_stop(struct chat_server *server)
 {
     if (server->process.pid)
-        process_stop(&server->process, STOP_MS);
+        process_stop(&server->process, 0); /* it has nothing to save */
     if (*server->place.dir)
         (void)hd_file_remove_tree(server->place.dir); /* the next command that makes one retries */
 }

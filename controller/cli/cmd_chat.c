@@ -342,14 +342,16 @@ static int converse(struct chat *c)
             code = cli_fail(st);
         if (st && (!c->is_terminal || st == HD_UNAVAILABLE || st == HD_IO))
             break;
-        code = st && !c->is_terminal ? code : CLI_OK;
-        if (cli_out_end(CLI_OK) != CLI_OK)
+        if (st == HD_INVALID && c->count)
+            cli_note("(/reset begins anew)");
+        code = cli_out_end(CLI_OK);
+        if (code != CLI_OK)
             break;
     }
     if (!end && c->is_terminal)
         prompt(c, "\n");
     hd_text_free(&message);
-    return cli_out_end(code);
+    return code;
 }
 
 /* ---- all ---- */
