@@ -1,16 +1,21 @@
 /* kernels_bench: how near each kernel of the CPU backend comes to the machine's floor.
  *
- *   kernels_bench [-t THREADS] [-p] [-o | -l] [-d TYPE] [NAME]     -p: the portable path; -o, -l:
- * products by own code, by the library; -d: only this encoding, f32, bf16 or f16; NAME: only
- * kernels that begin so kernels_bench -t THREADS -b [-d TYPE] [NAME]         products with and
- * without a busy loop on one core beside them, in turns: the ratio of their mean times. Of two
- * cores 1.33 would be a fair share.
+ *   kernels_bench [-t THREADS] [-p] [-o | -l] [-d TYPE] [NAME]
+ *
+ * -p: the portable path; -o, -l: products by own code, by the library; -d: only this encoding, f32,
+ * bf16 or f16; NAME: only kernels that begin so, or a block, latent_block or experts_block.
+ *
+ *   kernels_bench -t THREADS -b [-d TYPE] [NAME]
+ *
+ * -b: products with and without a busy loop on one core beside them, in turns: the ratio of their
+ * mean times. Of two cores 1.33 would be a fair share.
  *
  * Run by hand, on a quiet machine; with one thread its processor time is taken, which forgives some
  * company. The floor of a launch is the larger of its operations at the
  * measured peak (products and attention) and its bytes at the bandwidth of a triad, both measured
  * first with the same threads; bytes and operations are those of kernels/costs. Tensors change from
- * launch to launch so that they come from memory. `mallocs` counts calls of the allocator inside
+ * launch to launch so that they come from memory. The floor of a block is the sum of its launches'
+ * floors, forward and backward. `mallocs` counts calls of the allocator inside
  * one launch: own kernels make none, what is left is oneDNN's.
  */
 #include <sched.h>
@@ -231,10 +236,21 @@ void bench_kernel(struct bench *b, const char *label, enum hd_kernel kernel, mak
     floor_s = computes ? costs.flops / b->peak[dtype] : 0;
     if (memory_s > floor_s)
         floor_s = memory_s;
+    b->ours_ms += (double)best_ns * 1e-6;
+    b->floor_ms += floor_s * 1e3;
     printf("%-26s %-4s %-24s %9.3f ms %8.1f GF/s %7.1f GB/s %5.0f%% of the floor %3lld mallocs\n",
            name, hd_dtype_name(dtype), label, (double)best_ns * 1e-6, costs.flops / (double)best_ns,
            (double)(costs.read_bytes + costs.write_bytes) / (double)best_ns,
            floor_s / ((double)best_ns * 1e-9) * 100, mallocs);
+}
+
+void bench_sum(struct bench *b, const char *block, const char *label, enum hd_dtype dtype)
+{
+    if (b->ours_ms > 0 && !b->only)
+        printf("%-26s %-4s %-24s %9.3f ms, floor %9.3f ms: %21.0f%% of the floor\n", block,
+               hd_dtype_name(dtype), label, b->ours_ms, b->floor_ms,
+               b->floor_ms / b->ours_ms * 100);
+    b->ours_ms = b->floor_ms = 0;
 }
 
 /* a = b + c over tensors that no cache holds, through the add kernel: what its threads can move. */

@@ -23,6 +23,7 @@ struct bench {
     const char *only, *only_dtype;
     struct hd_step_state *block;
     pid_t neighbour; /* 0: none */
+    double ours_ms, floor_ms; /* sums over the launches of a block, for bench_sum */
 };
 
 /* Fills the arguments of a launch, with tensors from the pool. */
@@ -35,6 +36,9 @@ void *bench_tensor(struct bench *b, int64_t count, enum hd_dtype dtype);
 /* Times launches whose arguments `make` fills; prints the best. */
 void bench_kernel(struct bench *b, const char *label, enum hd_kernel kernel, make_args *make,
                   const int64_t *sizes, enum hd_dtype dtype, bool computes);
+
+/* Prints the floor's share of the launches since the last call, a block's, and begins again. */
+void bench_sum(struct bench *b, const char *block, const char *label, enum hd_dtype dtype);
 
 /* Runs every case. */
 void bench_all(struct bench *b);

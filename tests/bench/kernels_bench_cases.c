@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/text.h"
 #include "tests/bench/kernels_bench.h"
 
 static void *indices(int64_t count, int64_t period)
@@ -561,41 +562,45 @@ static void make_combine_backward(struct bench *b, void *args, const int64_t *s,
                                           .dtype = dtype};
 }
 
-static void make_grouped(struct bench *b, void *args, const int64_t *s, enum hd_dtype dtype)
+/* sizes: rows, N, K, E, 'f' or 'b': a product of the experts, or the gradient of its input */
+static void make_experts_gemm(struct bench *b, void *args, const int64_t *s, enum hd_dtype dtype)
 {
+    const bool forward = s[4] == 'f';
+
     *(struct hd_grouped_gemm_args *)args =
-        (struct hd_grouped_gemm_args){.c = bench_tensor(b, s[0] * s[4] * 2 * s[2], dtype),
-                                      .a = bench_tensor(b, s[0] * s[4] * s[1], dtype),
-                                      .b = bench_tensor(b, s[3] * 2 * s[2] * s[1], dtype),
+        (struct hd_grouped_gemm_args){.c = bench_tensor(b, s[0] * s[1], dtype),
+                                      .a = bench_tensor(b, s[0] * s[2], dtype),
+                                      .b = bench_tensor(b, s[3] * s[1] * s[2], dtype),
                                       .counts = experts.counts,
                                       .E = s[3],
-                                      .T = s[0] * s[4],
-                                      .N = 2 * s[2],
-                                      .K = s[1],
-                                      .lda = s[1],
-                                      .ldb = s[1],
-                                      .ldc = 2 * s[2],
-                                      .stride_b = 2 * s[2] * s[1],
-                                      .trans_b = true,
+                                      .T = s[0],
+                                      .N = s[1],
+                                      .K = s[2],
+                                      .lda = s[2],
+                                      .ldb = forward ? s[2] : s[1],
+                                      .ldc = s[1],
+                                      .stride_b = s[1] * s[2],
+                                      .trans_b = forward,
                                       .ab_dtype = dtype,
                                       .c_dtype = dtype};
 }
 
-static void make_grouped_weight(struct bench *b, void *args, const int64_t *s, enum hd_dtype dtype)
+/* sizes: rows, M, N, E */
+static void make_experts_weight(struct bench *b, void *args, const int64_t *s, enum hd_dtype dtype)
 {
     *(struct hd_grouped_gemm_weight_args *)args =
-        (struct hd_grouped_gemm_weight_args){.c = bench_tensor(b, s[3] * 2 * s[2] * s[1], HD_F32),
-                                             .a = bench_tensor(b, s[0] * s[4] * 2 * s[2], dtype),
-                                             .b = bench_tensor(b, s[0] * s[4] * s[1], dtype),
+        (struct hd_grouped_gemm_weight_args){.c = bench_tensor(b, s[3] * s[1] * s[2], HD_F32),
+                                             .a = bench_tensor(b, s[0] * s[1], dtype),
+                                             .b = bench_tensor(b, s[0] * s[2], dtype),
                                              .counts = experts.counts,
                                              .E = s[3],
-                                             .T = s[0] * s[4],
-                                             .M = 2 * s[2],
-                                             .N = s[1],
-                                             .lda = 2 * s[2],
-                                             .ldb = s[1],
-                                             .ldc = s[1],
-                                             .stride_c = 2 * s[2] * s[1],
+                                             .T = s[0],
+                                             .M = s[1],
+                                             .N = s[2],
+                                             .lda = s[1],
+                                             .ldb = s[2],
+                                             .ldc = s[2],
+                                             .stride_c = s[1] * s[2],
                                              .accumulate = true,
                                              .ab_dtype = dtype};
 }
@@ -610,8 +615,10 @@ static void bench_experts(struct bench *b, const int64_t *s)
                {HD_K_permute_forward, make_permute, false},
                {HD_K_combine_forward, make_combine, false},
                {HD_K_combine_backward, make_combine_backward, false},
-               {HD_K_grouped_gemm, make_grouped, true},
-               {HD_K_grouped_gemm_weight, make_grouped_weight, true}};
+               {HD_K_grouped_gemm, make_experts_gemm, true},
+               {HD_K_grouped_gemm_weight, make_experts_weight, true}};
+    /* of gate and up, which are one product here */
+    const int64_t product[] = {s[0] * s[4], 2 * s[2], s[1], s[3], 'f'};
     char label[64];
 
     (void)snprintf(label, sizeof label, "R%lld C%lld F%lld E%lld K%lld", (long long)s[0],
@@ -619,8 +626,162 @@ static void bench_experts(struct bench *b, const int64_t *s)
     set_experts(s);
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
         for (int type = 0; type < (all[i].kernel == HD_K_route_forward ? 1 : TYPES); type++)
-            bench_kernel(b, label, all[i].kernel, all[i].make, s, (enum hd_dtype)type,
-                         all[i].computes);
+            bench_kernel(b, label, all[i].kernel, all[i].make, all[i].computes ? product : s,
+                         (enum hd_dtype)type, all[i].computes);
+}
+
+/* ---- whole blocks: their launches, forward and backward, without residual adds ---- */
+
+/* One launch of a block; sizes as `make` reads them. */
+struct launch {
+    enum hd_kernel kernel;
+    make_args *make;
+    int64_t sizes[6];
+    bool computes;
+};
+
+static void bench_block(struct bench *b, const char *block, const char *label,
+                        const struct launch *launches, size_t count)
+{
+    const char *only = b->only;
+
+    if (only && hd_text_starts(block, only))
+        b->only = NULL; /* every launch of it, whatever the kernel */
+    for (int type = 0; type < TYPES; type++) {
+        bench_sum(b, block, label, (enum hd_dtype)type);
+        for (size_t i = 0; i < count; i++)
+            bench_kernel(b, label, launches[i].kernel, launches[i].make, launches[i].sizes,
+                         (enum hd_dtype)type, launches[i].computes);
+        bench_sum(b, block, label, (enum hd_dtype)type);
+    }
+    b->only = only;
+}
+
+/* The three products of a linear: Y = X W^T, dX = dY W, dW += dY^T X. */
+#define LINEAR(R, out, in)                                     \
+    {HD_K_gemm, make_gemm, {(R), (out), (in), 'f'}, true},     \
+        {HD_K_gemm, make_gemm, {(R), (in), (out), 'b'}, true}, \
+    {                                                          \
+        HD_K_gemm, make_gemm, {(out), (in), (R), 'w'}, true    \
+    }
+#define RMSNORM(R, C)                                                        \
+    {HD_K_rmsnorm_forward, make_rmsnorm, {(R), (C)}, false},                 \
+        {HD_K_rmsnorm_backward, make_rmsnorm_backward, {(R), (C)}, false},   \
+    {                                                                        \
+        HD_K_rmsnorm_backward_weight, make_rmsnorm_weight, {(R), (C)}, false \
+    }
+
+/* Latent attention as DeepSeek-V2-Lite has it, with half of its width and heads. */
+enum { LATENT_C = 1024, LATENT_H = 8, LATENT_RANK = 512, NOPE = 128, ROPE = 64, VALUE = 128 };
+enum { WIDTH = NOPE + ROPE };
+
+/* sizes: R, heads, rotated channels behind the others */
+static void make_latent_rope(struct bench *b, void *args, const int64_t *s, enum hd_dtype dtype)
+{
+    const int64_t D = s[2] + ROPE, ld = s[1] * D;
+
+    *(struct hd_rope_args *)args =
+        (struct hd_rope_args){.x = bench_tensor(b, s[0] * ld, dtype),
+                              .position = positions,
+                              .table = bench_tensor(b, s[0] * ROPE, HD_F32),
+                              .R = s[0],
+                              .H = s[1],
+                              .D = D,
+                              .P = s[0],
+                              .ldx = ld,
+                              .rotated = ROPE,
+                              .first = s[2],
+                              .interleaved = true,
+                              .dtype = dtype};
+}
+
+static void make_join(struct bench *b, void *args, const int64_t *s, enum hd_dtype dtype)
+{
+    *(struct hd_latent_join_forward_args *)args = (struct hd_latent_join_forward_args){
+        .out = bench_tensor(b, s[0] * LATENT_H * 3 * WIDTH, dtype),
+        .q = bench_tensor(b, s[0] * LATENT_H * WIDTH, dtype),
+        .kv = bench_tensor(b, s[0] * LATENT_H * (NOPE + VALUE), dtype),
+        .k_rope = bench_tensor(b, s[0] * ROPE, dtype),
+        .R = s[0],
+        .H = LATENT_H,
+        .nope = NOPE,
+        .rope = ROPE,
+        .value = VALUE,
+        .padded = WIDTH,
+        .dtype = dtype};
+}
+
+static void make_join_backward(struct bench *b, void *args, const int64_t *s, enum hd_dtype dtype)
+{
+    *(struct hd_latent_join_backward_args *)args = (struct hd_latent_join_backward_args){
+        .dq = bench_tensor(b, s[0] * LATENT_H * WIDTH, dtype),
+        .dkv = bench_tensor(b, s[0] * LATENT_H * (NOPE + VALUE), dtype),
+        .dk_rope = bench_tensor(b, s[0] * ROPE, dtype),
+        .dout = bench_tensor(b, s[0] * LATENT_H * 3 * WIDTH, dtype),
+        .R = s[0],
+        .H = LATENT_H,
+        .nope = NOPE,
+        .rope = ROPE,
+        .value = VALUE,
+        .padded = WIDTH,
+        .dtype = dtype};
+}
+
+static void bench_latent_block(struct bench *b)
+{
+    enum { R = 2048 };
+    static const struct launch launches[] = {
+        RMSNORM(R, LATENT_C),
+        LINEAR(R, LATENT_H * WIDTH, LATENT_C),
+        LINEAR(R, LATENT_RANK + ROPE, LATENT_C),
+        RMSNORM(R, LATENT_RANK),
+        LINEAR(R, LATENT_H * (NOPE + VALUE), LATENT_RANK),
+        {HD_K_rope, make_latent_rope, {R, LATENT_H, NOPE}, false},
+        {HD_K_rope, make_latent_rope, {R, LATENT_H, NOPE}, false},
+        {HD_K_rope, make_latent_rope, {R, 1, 0}, false},
+        {HD_K_rope, make_latent_rope, {R, 1, 0}, false},
+        {HD_K_latent_join_forward, make_join, {R}, false},
+        {HD_K_latent_join_backward, make_join_backward, {R}, false},
+        {HD_K_attention_forward, make_attention, {1, R, R, LATENT_H, LATENT_H, WIDTH}, true},
+        {HD_K_attention_backward,
+         make_attention_backward,
+         {1, R, R, LATENT_H, LATENT_H, WIDTH},
+         true},
+        LINEAR(R, LATENT_C, LATENT_H * VALUE)};
+
+    bench_block(b, "latent_block", "R2048 C1024 H8", launches,
+                sizeof launches / sizeof launches[0]);
+}
+
+/* Products of experts as of a linear: gate, up and down are three. */
+#define EXPERTS_LINEAR(T, out, in, E)                                                \
+    {HD_K_grouped_gemm, make_experts_gemm, {(T), (out), (in), (E), 'f'}, true},      \
+        {HD_K_grouped_gemm, make_experts_gemm, {(T), (in), (out), (E), 'b'}, true},  \
+    {                                                                                \
+        HD_K_grouped_gemm_weight, make_experts_weight, {(T), (out), (in), (E)}, true \
+    }
+
+/* 32 experts, of which a row has 4. */
+static void bench_experts_block(struct bench *b)
+{
+    enum { R = 2048, C = 768, F = 512, E = 32, K = 4 };
+    static const int64_t sizes[] = {R, C, F, E, K};
+    static const struct launch launches[] = {
+        RMSNORM(R, C),
+        LINEAR(R, E, C),
+        {HD_K_route_forward, make_route, {R, C, F, E, K}, false},
+        {HD_K_permute_forward, make_permute, {R, C, F, E, K}, false},
+        EXPERTS_LINEAR(R * K, F, C, E),
+        EXPERTS_LINEAR(R * K, F, C, E),
+        {HD_K_glu_forward, make_glu, {R * K, C, F}, false},
+        {HD_K_glu_backward, make_glu_backward, {R * K, C, F}, false},
+        EXPERTS_LINEAR(R * K, C, F, E),
+        {HD_K_combine_forward, make_combine, {R, C, F, E, K}, false},
+        {HD_K_combine_backward, make_combine_backward, {R, C, F, E, K}, false}};
+
+    set_experts(sizes);
+    bench_block(b, "experts_block", "R2048 C768 F512 K4", launches,
+                sizeof launches / sizeof launches[0]);
 }
 
 void bench_all(struct bench *b)
@@ -642,6 +803,8 @@ void bench_all(struct bench *b)
     bench_rows(b, large);
     bench_experts(b, few);
     bench_experts(b, many);
+    bench_latent_block(b);
+    bench_experts_block(b);
     free(positions);
     free(token_index);
     free(experts.counts);
