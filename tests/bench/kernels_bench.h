@@ -22,7 +22,7 @@ struct bench {
     double peak[TYPES], bytes_per_s;
     const char *only, *only_dtype;
     struct hd_step_state *block;
-    pid_t neighbour; /* 0: none */
+    pid_t neighbour;          /* 0: none */
     double ours_ms, floor_ms; /* sums over the launches of a block, for bench_sum */
 };
 
