@@ -10,30 +10,34 @@
 #include "controller/cli/bar.h"
 #include "controller/cli/plot.h"
 
-static const struct plot_options defaults = {
-    .metrics = {HD_METRIC_INDEX_loss}, .metric_count = 1, .smooth = 0.6, .width = 900};
+static const struct plot_options defaults = {.metrics = {HD_METRIC_INDEX_loss},
+                                             .metric_count = 1,
+                                             .adds_scores = true,
+                                             .smooth = 0.6,
+                                             .width = 900};
 
 static int read_keys(const char *text, struct plot_options *options)
 {
-    const char *names[HD_METRIC_COUNT], *nearest;
+    const char *names[HD_METRIC_COUNT + 1], *nearest;
     char word[64];
 
-    for (int i = 0; i < HD_METRIC_COUNT; i++)
-        names[i] = hd_metrics[i].name;
+    for (int i = 0; i <= HD_METRIC_COUNT; i++)
+        names[i] = plot_metric_name(i);
     options->metric_count = 0;
+    options->adds_scores = false;
     while (*text) {
         const size_t len = strcspn(text, ",");
         int metric = 0;
 
         (void)snprintf(word, sizeof word, "%.*s", (int)len, text);
-        while (metric < HD_METRIC_COUNT && strcmp(names[metric], word) != 0)
+        while (metric <= HD_METRIC_COUNT && strcmp(names[metric], word) != 0)
             metric++;
-        if (metric == HD_METRIC_COUNT) {
-            nearest = hd_text_nearest(word, names, HD_METRIC_COUNT);
+        if (metric > HD_METRIC_COUNT) {
+            nearest = hd_text_nearest(word, names, HD_METRIC_COUNT + 1);
             return nearest ? cli_usage("plot: --keys: there is no metric '%s'; did you mean %s?",
                                        word, nearest)
                            : cli_usage("plot: --keys: there is no metric '%s'; some are loss, "
-                                       "grad_norm, lr, tokens_per_s and mfu",
+                                       "grad_norm, lr, tokens_per_s, mfu and scores",
                                        word);
         }
         if (options->metric_count == PLOT_KEYS_MAX)
@@ -113,10 +117,26 @@ static enum hd_status write_file(const char *path, const struct plot_panel *pane
     return st;
 }
 
+/* Returns the options with a panel for scores, if it is to be added and a run has any. */
+static struct plot_options with_scores(const struct plot_options *options,
+                                       const struct plot_run *runs, size_t count)
+{
+    struct plot_options o = *options;
+    bool any = false;
+
+    for (size_t r = 0; r < count; r++)
+        for (size_t i = 0; i < runs[r].validation_count; i++)
+            any |= plot_is_score(&runs[r].validations[i]);
+    if (any && o.adds_scores && o.metric_count < PLOT_KEYS_MAX)
+        o.metrics[o.metric_count++] = PLOT_SCORES;
+    return o;
+}
+
 /* Draws runs into the file `out`; NULL: on the terminal. */
 static enum hd_status draw_runs(const char *out, const struct plot_run *runs, size_t count,
-                                const struct plot_options *options)
+                                const struct plot_options *wish)
 {
+    const struct plot_options with = with_scores(wish, runs, count), *options = &with;
     struct plot_panel *panels = calloc(PLOT_KEYS_MAX, sizeof *panels);
     struct hd_text text = {0};
     enum hd_status st = panels ? plot_make(runs, count, options, panels)

@@ -17,6 +17,7 @@ struct validated {
     struct hd_arena arena;
     /* result of data_check_files; NULL: heddle-worker is not installed */
     const struct hd_json *data;
+    struct hd_text questions; /* result of data_check_questions */
     /* result of data_check_epoch; NULL: the job has neither conversations nor train.epochs */
     const struct hd_json *epoch;
 };
@@ -201,6 +202,7 @@ static void print_summary(const struct validated *v, struct hd_text *out)
     print_stages(v, out);
     if (v->epoch)
         data_check_describe(spec, v->epoch, out);
+    hd_text_add(out, "%s", v->questions.data ? v->questions.data : "");
     if (v->verdict) {
         hd_text_add(out, "%s%s", v->verdict->fits_now ? "it would start now" : "it would wait",
                     *v->verdict->reason ? ": " : "");
@@ -252,6 +254,8 @@ int cli_validate(struct cli *cli, int argc, char **argv)
         code = data_check_files(spec, &v.arena, &v.data, &problem);
     if (code == CLI_CONTINUE && !v.epoch)
         code = data_check_epoch(spec, &v.arena, &v.epoch, &problem);
+    if (code == CLI_CONTINUE)
+        code = data_check_questions(spec, &v.questions, &problem);
     if (problem.len_bytes)
         cli_print_problem(cli->args[0], &overrides, false, &problem);
     if (code == CLI_CONTINUE && cli->controller) /* checking the file alone needs no controller */
@@ -265,6 +269,7 @@ int cli_validate(struct cli *cli, int argc, char **argv)
     }
     if (verdict)
         hd_rpc_message_free(&verdict->base);
+    hd_text_free(&v.questions);
     hd_arena_done(&v.arena);
     return code;
 }

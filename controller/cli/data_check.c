@@ -113,7 +113,7 @@ static int exit_of_worker(int status)
  * file of that key, "" if it begins with a data key already; NULL: it begins with neither. */
 static const char *key_before(const struct hd_job *job, const char *message)
 {
-    if (strncmp(message, "data.", 5) == 0)
+    if (strncmp(message, "data.", 5) == 0 || strncmp(message, "validate.", 9) == 0)
         return "";
     for (int64_t i = 0; i < job->train_count + job->val_count; i++) {
         const bool trains = i < job->train_count;
@@ -235,6 +235,29 @@ int data_check_epoch(const struct hd_job *job, struct hd_arena *arena,
                     hd_err_message());
     }
     hd_text_free(&answer);
+    return st ? cli_fail(st) : CLI_CONTINUE;
+}
+
+int data_check_questions(const struct hd_job *job, struct hd_text *ret_lines,
+                         struct hd_text *ret_problem)
+{
+    static const char *const flags[] = {"--questions", NULL};
+    struct hd_text errors = {0};
+    bool has_problem;
+    int status = 0;
+    enum hd_status st;
+
+    if (!*job->choices)
+        return CLI_CONTINUE;
+    st = run_samples(job, flags, ret_lines, &errors, &status);
+    has_problem = take_problem(job, "heddle-worker samples: ", status, &errors, ret_problem);
+    hd_text_free(&errors);
+    if (st == HD_IO) /* heddle-worker is not installed: nothing to report */
+        return CLI_CONTINUE;
+    if (!st && status) {
+        hd_text_clear(ret_lines);
+        return has_problem ? CLI_USAGE : exit_of_worker(status);
+    }
     return st ? cli_fail(st) : CLI_CONTINUE;
 }
 

@@ -157,9 +157,13 @@ static void add_end(struct hd_text *out, const struct lines *lines, const Heddle
     if (p->step && p->step == end->step) {
         hd_text_add(out, ", loss %.6f", p->loss);
         for (int i = 0; i < p->validation_count; i++)
-            hd_text_add(out, "%s%s%s %.6f", i ? ", " : ", validation loss",
-                        i || !*p->validations[i].set ? "" : " ", p->validations[i].set,
-                        p->validations[i].loss);
+            hd_text_add(out, "%s%s%s %.6f",
+                        i                                    ? ", "
+                        : strchr(p->validations[i].set, '/') ? ", "
+                                                             : ", validation loss",
+                        i || !*p->validations[i].set || strchr(p->validations[i].set, '/') ? ""
+                                                                                           : " ",
+                        p->validations[i].set, p->validations[i].loss);
         if (p->validation_count && p->validation_step != end->step)
             hd_text_add(out, " of step %lld", (long long)p->validation_step);
     }
@@ -167,6 +171,17 @@ static void add_end(struct hd_text *out, const struct lines *lines, const Heddle
         hd_text_add(out, ": ");
         cli_add_people(out, end->reason);
     }
+}
+
+/* Appends a validation: the loss of a set, or a score of questions. */
+static void add_validation(struct hd_text *out, const Heddle__V1__ValidationReport *v)
+{
+    if (strchr(v->set, '/'))
+        hd_text_add(out, "validation at step %lld: %s %.4f of %lld questions", (long long)v->step,
+                    v->set, v->loss, (long long)v->tokens);
+    else
+        hd_text_add(out, "validation at step %lld: %s%sloss %.6f", (long long)v->step, v->set,
+                    *v->set ? " " : "", v->loss);
 }
 
 bool lines_add(struct hd_text *out, const struct lines *lines,
@@ -177,9 +192,7 @@ bool lines_add(struct hd_text *out, const struct lines *lines,
         add_step(out, lines, entry->step);
         return true;
     case HEDDLE__V1__WATCH_JOB_RESPONSE__BODY_VALIDATION:
-        hd_text_add(out, "validation at step %lld: %s%sloss %.6f",
-                    (long long)entry->validation->step, entry->validation->set,
-                    *entry->validation->set ? " " : "", entry->validation->loss);
+        add_validation(out, entry->validation);
         return true;
     case HEDDLE__V1__WATCH_JOB_RESPONSE__BODY_CHECKPOINT:
         add_checkpoint_line(out, lines, entry->checkpoint);

@@ -37,10 +37,13 @@ static void smooth(const struct plot_panel *panel, struct plot_line *line, doubl
     }
 }
 
-/* Makes the lines of one run in a panel: its steps and, of the loss, its validations. */
+/* Makes the lines of one run in a panel: its steps and, of the loss, its validations; of scores only
+ * these. */
 static bool make_lines(const struct plot_run *run, int index, const struct plot_options *options,
                        int key, struct plot_panel *panel)
 {
+    const bool scores = options->metrics[key] == PLOT_SCORES;
+    const bool has_dots = scores || options->metrics[key] == HD_METRIC_INDEX_loss;
     struct plot_line *line = &panel->lines[panel->line_count++], *dots;
     double tokens = 0, ms = 0;
     size_t next = 0;
@@ -57,14 +60,16 @@ static bool make_lines(const struct plot_run *run, int index, const struct plot_
 
         tokens += step->tokens;
         ms += step->ms;
-        line->points[line->count++] =
-            (struct plot_point){.x = x_of(step, tokens, ms, options->axis), .y = step->values[key]};
-        for (; options->metrics[key] == HD_METRIC_INDEX_loss && next < run->validation_count &&
-               run->validations[next].step <= step->step;
+        line->points[line->count++] = (struct plot_point){
+            .x = x_of(step, tokens, ms, options->axis), .y = scores ? NAN : step->values[key]};
+        for (;
+             has_dots && next < run->validation_count && run->validations[next].step <= step->step;
              next++)
-            dots->points[dots->count++] = (struct plot_point){.x = line->points[line->count - 1].x,
-                                                              .y = run->validations[next].loss,
-                                                              .set = run->validations[next].set};
+            if (plot_is_score(&run->validations[next]) == scores)
+                dots->points[dots->count++] =
+                    (struct plot_point){.x = line->points[line->count - 1].x,
+                                        .y = run->validations[next].loss,
+                                        .set = run->validations[next].set};
     }
     return true;
 }
@@ -148,7 +153,7 @@ enum hd_status plot_make(const struct plot_run *runs, size_t run_count,
     for (int k = 0; k < options->metric_count; k++) {
         struct plot_panel *panel = &ret_panels[k];
 
-        panel->title = hd_metrics[options->metrics[k]].name;
+        panel->title = plot_metric_name(options->metrics[k]);
         panel->log = options->log;
         for (size_t r = 0; r < run_count; r++)
             if (!make_lines(&runs[r], (int)r, options, k, panel))

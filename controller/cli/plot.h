@@ -12,6 +12,8 @@
 #ifndef HD_CLI_PLOT_H
 #define HD_CLI_PLOT_H
 
+#include <string.h>
+
 #include "controller/cli/cli.h"
 #include "job/job.h"
 #include "job/metrics.h"
@@ -20,13 +22,16 @@ enum {
     PLOT_RUNS_MAX = 16,
     PLOT_KEYS_MAX = 6,
     PLOT_NAME_MAX = 128,
+    /* in place of an index in hd_metrics: the scores of questions (validate.choices) */
+    PLOT_SCORES = HD_METRIC_COUNT,
 };
 
 enum plot_axis { PLOT_STEPS, PLOT_TOKENS, PLOT_TIME };
 
 struct plot_options {
-    int metrics[PLOT_KEYS_MAX]; /* indices in hd_metrics, one for each panel */
+    int metrics[PLOT_KEYS_MAX]; /* indices in hd_metrics, or PLOT_SCORES, one for each panel */
     int metric_count;
+    bool adds_scores; /* true: scores get a panel, too, if there are any */
     enum plot_axis axis;
     bool log;      /* the vertical axes are logarithmic */
     double smooth; /* weight of the past in the moving average, 0 to below 1; 0: none */
@@ -43,9 +48,19 @@ struct plot_step {
 
 struct plot_validation {
     int64_t step;
-    double loss;
-    char set[HD_JOB_VAL_NAME_MAX]; /* name of the validation set; "": the job has one list */
+    double loss; /* or a score */
+    /* name of the validation set, "": the job has one list; or of a score, NAME/acc */
+    char set[HD_JOB_VAL_REPORT_MAX];
 };
+static inline bool plot_is_score(const struct plot_validation *validation)
+{
+    return strchr(validation->set, '/') != NULL;
+}
+/* Returns the name of a panel's metric. */
+static inline const char *plot_metric_name(int metric)
+{
+    return metric == PLOT_SCORES ? "scores" : hd_metrics[metric].name;
+}
 
 struct plot_run {
     char name[PLOT_NAME_MAX];

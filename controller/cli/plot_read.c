@@ -91,10 +91,12 @@ static void take_line(const struct hd_json *line, const struct plot_options *opt
         s.tokens = fmax(number(line, "tokens"), 0);
         s.ms = fmax(number(line, "step_ms"), 0);
         for (int k = 0; k < options->metric_count; k++)
-            s.values[k] = number(line, hd_metrics[options->metrics[k]].name);
+            s.values[k] = number(line, plot_metric_name(options->metrics[k]));
         plot_add_step(run, &s);
     } else if (strcmp(type->text, "validation") == 0) {
-        struct plot_validation v = {.step = (int64_t)step, .loss = number(line, "loss")};
+        struct plot_validation v = {
+            .step = (int64_t)step,
+            .loss = number(line, hd_json_member(line, "score") ? "score" : "loss")};
         const struct hd_json *set = hd_json_member(line, "set");
 
         if (set && set->kind == HD_JSON_STRING)
@@ -178,7 +180,8 @@ static void take_report(struct history_reading *r, const Heddle__V1__StepReport 
     for (int k = 0; k < r->options->metric_count; k++) {
         const int metric = r->options->metrics[k];
 
-        step.values[k] = hd_metric_is_present(&metrics, metric, report->n_expert_load > 0)
+        step.values[k] = metric != PLOT_SCORES &&
+                                 hd_metric_is_present(&metrics, metric, report->n_expert_load > 0)
                              ? hd_metric_get(&metrics, metric)
                              : NAN;
     }

@@ -181,7 +181,7 @@ static void add_curve(const struct area *a, const struct plot_line *line, bool b
     hd_text_add(out, "</title></path>\n");
 }
 
-enum { SETS_MAX = 32 };
+enum { SETS_MAX = HD_JOB_VAL_REPORTS_MAX };
 
 /* Finds the names of all validation sets of the runs; returns their number. */
 static size_t find_sets(const struct plot_run *runs, size_t run_count, const char *ret[SETS_MAX])
@@ -349,7 +349,8 @@ static void add_row(const struct plot_run *run, const struct plot_step *step,
     add_name(out, run->name);
     hd_text_add(out, ",%lld,%.0f,%.3f", (long long)step->step, tokens, ms / 1e3);
     for (int k = 0; k < options->metric_count; k++)
-        add_value_cell(out, step->values[k]);
+        if (options->metrics[k] != PLOT_SCORES)
+            add_value_cell(out, step->values[k]);
 }
 
 void plot_csv(const struct plot_run *runs, size_t run_count, const struct plot_options *options,
@@ -360,9 +361,11 @@ void plot_csv(const struct plot_run *runs, size_t run_count, const struct plot_o
 
     hd_text_add(out, "run,step,tokens,seconds");
     for (int k = 0; k < options->metric_count; k++)
-        hd_text_add(out, ",%s", hd_metrics[options->metrics[k]].name);
+        if (options->metrics[k] != PLOT_SCORES) /* scores are in columns of their own */
+            hd_text_add(out, ",%s", plot_metric_name(options->metrics[k]));
     for (size_t k = 0; k < set_count; k++)
-        hd_text_add(out, ",validation_loss%s%s", *sets[k] ? "/" : "", sets[k]);
+        hd_text_add(out, ",%s%s%s", strchr(sets[k], '/') ? "score" : "validation_loss",
+                    *sets[k] ? "/" : "", sets[k]);
     hd_text_add(out, "\n");
     for (size_t r = 0; r < run_count; r++) {
         const struct plot_run *run = &runs[r];

@@ -54,7 +54,7 @@ void progress_validate(struct progress *p, int64_t step, const char *set, double
     p->validation_step = step;
     while (i < p->validation_count && strcmp(p->validations[i].set, set) != 0)
         i++;
-    if (i == HD_JOB_VAL_SETS_MAX)
+    if (i == HD_JOB_VAL_REPORTS_MAX)
         return; /* a job has no more sets */
     (void)snprintf(p->validations[i].set, sizeof p->validations[i].set, "%s", set);
     p->validations[i].loss = loss;

@@ -26,12 +26,13 @@ struct progress {
     double loss, lr;                     /* loss and learning rate of `step` */
     double grad_norm, tokens_per_s, mfu; /* values of `step`; 0: not reported */
     int64_t validation_step;             /* step of the latest validation, if there was one */
-    /* [validation_count], the losses of the latest validation, in the order of their reports: first
-     * the set that checkpoint.best names; count 0: no validation so far */
+    /* [validation_count], the losses and scores of the latest validation, in the order of their
+     * reports: first the set that checkpoint.best names; count 0: no validation so far */
     struct {
-        char set[HD_JOB_VAL_NAME_MAX]; /* name of the validation set; "": the job has one list */
+        char set
+            [HD_JOB_VAL_REPORT_MAX]; /* of the set, "": data.val is one list; of a score: NAME/acc */
         double loss;
-    } validations[HD_JOB_VAL_SETS_MAX];
+    } validations[HD_JOB_VAL_REPORTS_MAX];
     int validation_count;
     int64_t left_ms; /* remaining time of the job; -1: unknown */
 };

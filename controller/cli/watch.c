@@ -603,7 +603,7 @@ static int fetch_job(struct watched_job *w)
     plan.steps = w->job->job->steps;
     hd_arena_init(&arena, 0);
     if (w->job->job->spec && !hd_spec_from_message(w->job->job->spec, &arena, &spec)) {
-        plan.validates = spec.validate_batches > 0;
+        plan.validates = spec.validate_batches > 0 || *spec.choices;
         plan.validate_every = spec.validate_every;
         plan.checkpoints = true;
         plan.checkpoint_every = spec.checkpoint_every;

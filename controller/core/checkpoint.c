@@ -114,11 +114,12 @@ const struct hd_checkpoint_record *core_checkpoint_fallback(const struct core_jo
     return core_attempt_found_base_damaged(attempt) ? find_newest(job, false) : NULL;
 }
 
-bool core_checkpoint_is_final(const struct core_job *job, const struct core_attempt *attempt)
+bool core_checkpoint_is_final(const struct core_job *job, const struct core_attempt *attempt,
+                              int64_t last_step)
 {
     for (size_t i = 0; i < job->checkpoint_count; i++) {
         if (job->checkpoints[i].attempt == attempt->rec.attempt &&
-            job->checkpoints[i].step >= job->rec.steps)
+            job->checkpoints[i].step >= last_step)
             return true;
     }
     return false;

@@ -461,7 +461,8 @@ bool core_lacks_checkpoint(const struct core_job *job);
 const struct hd_checkpoint_record *core_checkpoint_fallback(const struct core_job *job,
                                                             const struct core_attempt *attempt);
 /* Returns whether the attempt has reported a checkpoint of the last step of the run. */
-bool core_checkpoint_is_final(const struct core_job *job, const struct core_attempt *attempt);
+bool core_checkpoint_is_final(const struct core_job *job, const struct core_attempt *attempt,
+                              int64_t last_step);
 /* Returns whether the attempt with this number wrote a checkpoint. */
 bool core_attempt_progressed(const struct core_job *job, int32_t attempt);
 

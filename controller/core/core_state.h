@@ -236,6 +236,8 @@ struct core_attempt {
     bool kill;             /* true: nodes must kill its ranks (wanted state STOPPED) although the
                             * job is not cancelled */
     bool failed;           /* true: the attempt has failed, and rec.end holds its first failure */
+    bool early;            /* true: a node reported that its ranks ended before the last step, as
+                            * validate.stop says; rec.end.message has the reason */
     bool had_finite_step;  /* a rank reported a step with finite loss and gradient */
     int64_t last_step;     /* newest step that a rank has reported; 0: none */
     int32_t saves_asked;   /* number of extra checkpoints requested by users */

@@ -184,11 +184,12 @@ void core_end_job(struct hd_core *core, struct core_job *job, enum hd_job_state 
     hd_text_free(&reason);
 }
 
-/* Ends a job as succeeded: its last step had a finite loss. */
-static void succeed(struct hd_core *core, struct core_job *job)
+/* Ends a job as succeeded: its last step had a finite loss. The reason is that of early stopping. */
+static void succeed(struct hd_core *core, struct core_job *job, const struct core_attempt *attempt)
 {
     core_checkpoint_prove(core, job, job->rec.attempt_count, job->rec.steps);
-    core_finish_job(core, job, HD_JOB_STATE_SUCCEEDED, "");
+    core_finish_job(core, job, HD_JOB_STATE_SUCCEEDED,
+                    attempt->early ? attempt->rec.end.message : "");
 }
 
 /* Returns why the newest attempt, which has just ended without success, is the job's last one.
@@ -240,7 +241,7 @@ static void end_or_requeue(struct hd_core *core, struct core_job *job,
 
     core_note_missed_base(core, job, attempt);
     if (attempt->rec.end.cause == HD_END_CAUSE_COMPLETED) {
-        succeed(core, job);
+        succeed(core, job, attempt);
     } else if (is_last_attempt(core, job, attempt, &end)) {
         if (end.kind == CORE_JOB_END_DIVERGED && !attempt->had_finite_step)
             core_checkpoint_disprove_base(core, job, attempt);
@@ -271,14 +272,15 @@ static void release_devices(struct hd_core *core, struct core_job *job,
 }
 
 /* Sets the end of an attempt of which all nodes report that their ranks have completed. That report
- * is not enough: without a checkpoint of the last step the end is INCOMPLETE. The last step report
+ * is not enough: without a checkpoint of the last step (with early stopping, of the last step that
+ * was reported) the end is INCOMPLETE. The last step report
  * may be missing, because a killed supervisor can lose it. */
 static void complete(struct hd_core *core, struct core_job *job, struct core_attempt *attempt)
 {
     struct hd_end_record end = {.cause = HD_END_CAUSE_COMPLETED, .rank = -1};
-    const bool had_all_before =
-        attempt->rec.base_attempt && attempt->rec.base_step >= job->rec.steps;
-    const bool has_all = had_all_before || core_checkpoint_is_final(job, attempt);
+    const int64_t last = attempt->early ? attempt->last_step : job->rec.steps;
+    const bool had_all_before = attempt->rec.base_attempt && attempt->rec.base_step >= last;
+    const bool has_all = had_all_before || core_checkpoint_is_final(job, attempt, last);
     struct hd_text message = {0};
 
     if (!has_all) {
@@ -287,6 +289,9 @@ static void complete(struct hd_core *core, struct core_job *job, struct core_att
         end.cause = HD_END_CAUSE_INCOMPLETE;
         end.node = attempt->rec.plan.ranks[0].node_name;
         end.message = message.data;
+    } else if (attempt->early) {
+        end.exit_code = HD_END_EXIT_EARLY;
+        end.message = attempt->rec.end.message;
     }
     core_attempt_set_end(core, attempt, &end);
     if (!has_all)

@@ -99,12 +99,12 @@ void core_add_incomplete(const struct core_job *job, const struct core_attempt *
                          struct hd_text *text)
 {
     hd_text_add(text, "its ranks ended as if the run were complete, but ");
-    if (attempt->last_step < job->rec.steps)
+    if (!attempt->early && attempt->last_step < job->rec.steps)
         hd_text_add(text, "the last step that they reported is %lld of %lld",
                     (long long)attempt->last_step, (long long)job->rec.steps);
     else
         hd_text_add(text, "they reported no checkpoint of step %lld, the last one",
-                    (long long)job->rec.steps);
+                    (long long)(attempt->early ? attempt->last_step : job->rec.steps));
 }
 
 /* ---- ends of jobs -----------------------------------------------------------------------------*/

@@ -92,6 +92,10 @@ static void alloc_ended(struct hd_core *core, struct core_job *job, struct core_
     blame_the_wait(attempt, &end);
     alloc->secondary =
         end.secondary && end.cause == HD_END_CAUSE_RANK_EXIT && attempt->alloc_count > 1;
+    if (end.cause == HD_END_CAUSE_COMPLETED && end.exit_code == HD_END_EXIT_EARLY) {
+        attempt->early = true;
+        core_set_text(core, &attempt->rec.end.message, end.message);
+    }
     if (end.cause != HD_END_CAUSE_COMPLETED)
         core_attempt_fail(core, job, attempt, &end);
     blame_the_network(core, job, attempt);

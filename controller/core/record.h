@@ -185,6 +185,8 @@ struct hd_plan_record {
     int64_t memory_bytes; /* device memory in bytes of the rank that needs most; 0: unknown */
 };
 
+/* exit_code of ranks that completed before the last step, as validate.stop says (HD_LINK_EXIT_EARLY) */
+enum { HD_END_EXIT_EARLY = 11 };
 struct hd_end_record {
     enum hd_end_cause cause;
     int32_t rank; /* rank that failed first; -1: none, or unknown */
@@ -322,7 +324,9 @@ struct hd_validation_record {
     int32_t attempt;
     int64_t step, tokens, time_ms;
     double loss;
-    char set[HD_JOB_VAL_NAME_MAX]; /* name of the validation set; "": data.val is one list */
+    /* name of the validation set, "": data.val is one list; or of a score, NAME/acc, whose value
+     * is in `loss` and number of questions in `tokens` */
+    char set[HD_JOB_VAL_REPORT_MAX];
 };
 
 /* The report position of a rank: all its reports up to seq are accepted. */

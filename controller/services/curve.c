@@ -82,6 +82,25 @@ static void add_series(struct hd_json_writer *w, const struct downsample_bucket 
     hd_json_end(w, '}');
 }
 
+/* Adds the losses of validations, or the scores of questions, whose names have a slash. */
+static void add_dots(struct hd_json_writer *w, const struct downsample *downsample, bool scores)
+{
+    hd_json_begin(w, scores ? "scores" : "validations", '[');
+    for (size_t i = 0; i < downsample->validation_count; i++) {
+        const char *set = downsample->validations[i].set;
+
+        if ((strchr(set, '/') != NULL) != scores)
+            continue;
+        hd_json_begin(w, NULL, '{');
+        hd_json_add_int64(w, "step", downsample->validations[i].step);
+        hd_json_add_real(w, scores ? "score" : "loss", downsample->validations[i].loss);
+        if (*set)
+            hd_json_add_string(w, "set", set);
+        hd_json_end(w, '}');
+    }
+    hd_json_end(w, ']');
+}
+
 static void add_curve(struct hd_json_writer *w, const struct curve *curve, int64_t wish,
                       bool complete, struct downsample_bucket *buckets, int64_t *first)
 {
@@ -105,16 +124,8 @@ static void add_curve(struct hd_json_writer *w, const struct curve *curve, int64
         if (downsample->present & 1u << i)
             add_series(w, buckets, count, i);
     hd_json_end(w, ']');
-    hd_json_begin(w, "validations", '[');
-    for (size_t i = 0; i < downsample->validation_count; i++) {
-        hd_json_begin(w, NULL, '{');
-        hd_json_add_int64(w, "step", downsample->validations[i].step);
-        hd_json_add_real(w, "loss", downsample->validations[i].loss);
-        if (*downsample->validations[i].set)
-            hd_json_add_string(w, "set", downsample->validations[i].set);
-        hd_json_end(w, '}');
-    }
-    hd_json_end(w, ']');
+    add_dots(w, downsample, false);
+    add_dots(w, downsample, true);
     hd_json_end(w, '}');
     hd_text_add(w->out, "\n");
 }

@@ -39,7 +39,7 @@ struct downsample {
     struct {
         int64_t step;
         double loss;
-        char set[HD_JOB_VAL_NAME_MAX]; /* name of the validation set; "": the job has one list */
+        char set[HD_JOB_VAL_REPORT_MAX]; /* name of the validation set; "": the job has one list */
     } validations[DOWNSAMPLE_VALIDATIONS_MAX];
     size_t validation_count;
     /* Every validation_stride-th validation is kept; number of validations added so far. The losses

@@ -182,7 +182,7 @@ static bool fill_report(struct node_stream *s, const Heddle__V1__Report *r,
                                           .loss = r->validation->loss};
         (void)snprintf(event->report.validation.set, sizeof event->report.validation.set, "%s",
                        r->validation->set);
-        return !*r->validation->set || hd_job_val_name_is_possible(r->validation->set);
+        return !*r->validation->set || hd_job_val_report_is_possible(r->validation->set);
     case HEDDLE__V1__REPORT__BODY_CHECKPOINT:
         event->report.kind = HD_REPORT_CHECKPOINT;
         event->report.checkpoint = convert_checkpoint_record(r->checkpoint);

@@ -153,7 +153,7 @@ static void take_validation(struct job_stats *job, const struct hd_validation_re
 
     while (i < job->validation_count && strcmp(job->validations[i].set, validation->set) != 0)
         i++;
-    if (i == HD_JOB_VAL_SETS_MAX)
+    if (i == HD_JOB_VAL_REPORTS_MAX)
         return; /* a job has no more sets; a rank that reports more is wrong */
     memcpy(job->validations[i].set, validation->set, sizeof validation->set);
     job->validations[i].loss = validation->loss;

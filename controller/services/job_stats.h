@@ -23,11 +23,12 @@ struct job_stats {
     struct hd_step_metrics metrics; /* metrics of the training step `step` */
     double usual_step_ms;           /* moving average of the step time, ms; 0: no step yet */
     int64_t checkpoint_step, checkpoint_ms; /* step and time of the newest checkpoint; 0: none */
-    /* [validation_count], the newest loss of each validation set that has one */
+    /* [validation_count], the newest loss of each validation set, or score of questions */
     struct {
-        char set[HD_JOB_VAL_NAME_MAX]; /* name of the set; "": data.val is one list */
+        char set
+            [HD_JOB_VAL_REPORT_MAX]; /* of the set, "": data.val is one list; or of a score: NAME/acc */
         double loss;
-    } validations[HD_JOB_VAL_SETS_MAX];
+    } validations[HD_JOB_VAL_REPORTS_MAX];
     size_t validation_count;
 };
 

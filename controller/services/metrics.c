@@ -149,17 +149,21 @@ static void add_info(const struct metrics_row *rows, size_t count, struct hd_tex
     hd_text_free(&labels);
 }
 
-/* Adds the newest losses of a job's validation sets. */
-static void add_validations(const struct job_stats *s, struct hd_text *out)
+/* Adds the newest losses of a job's validation sets, or its scores, whose names have a slash. */
+static void add_validations(const struct job_stats *s, bool scores, struct hd_text *out)
 {
+    const enum hd_prom_family family =
+        scores ? HD_PROM_job_validation_score : HD_PROM_job_validation_loss;
     struct hd_text labels = {0};
 
     for (size_t i = 0; i < s->validation_count; i++) {
+        if ((strchr(s->validations[i].set, '/') != NULL) != scores)
+            continue;
         hd_text_clear(&labels);
         hd_text_add(&labels, "%s", s->label);
-        hd_prom_label(&labels, "set", s->validations[i].set);
+        hd_prom_label(&labels, scores ? "name" : "set", s->validations[i].set);
         if (!labels.failed && !isnan(s->validations[i].loss))
-            hd_prom_add(out, HD_PROM_job_validation_loss, labels.data, s->validations[i].loss);
+            hd_prom_add(out, family, labels.data, s->validations[i].loss);
     }
     out->failed |= labels.failed;
     hd_text_free(&labels);
@@ -188,8 +192,8 @@ static void add_jobs(const struct controller *c, struct hd_text *out)
         for (size_t i = 0; i < count; i++) {
             const double value = value_of((enum hd_prom_family)f, &rows[i], now_ms);
 
-            if (f == HD_PROM_job_validation_loss)
-                add_validations(rows[i].seen, out);
+            if (f == HD_PROM_job_validation_loss || f == HD_PROM_job_validation_score)
+                add_validations(rows[i].seen, f == HD_PROM_job_validation_score, out);
             if (!isnan(value) || keeps_nan((enum hd_prom_family)f, &rows[i]))
                 hd_prom_add(out, (enum hd_prom_family)f, rows[i].seen->label, value);
         }

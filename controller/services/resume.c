@@ -106,16 +106,33 @@ static bool same_weights(const struct hd_job *before, const struct hd_job *now)
     return true;
 }
 
-/* Refuses another validation set for checkpoint.best. */
-static enum hd_status refuse_other_best(const struct hd_job *before)
+/* Refuses what would compare the number that decides which checkpoint is the best with numbers of
+ * other data: another number, or for scores other questions. */
+static enum hd_status compare_best(const struct hd_job *before, const struct hd_job *now)
 {
-    char set[HD_JOB_VAL_NAME_MAX];
+    const struct hd_val_metric was = hd_job_best_metric(before), is = hd_job_best_metric(now);
+    char name[HD_JOB_WORD_MAX], new_name[HD_JOB_WORD_MAX];
 
-    hd_job_val_set_name(before, hd_job_val_set_best(before), set);
-    return hd_err(HD_INVALID,
-                  "checkpoint.best: cannot name another validation set while the losses of '%s' "
-                  "decide: losses of other data cannot be compared; keep it, or set it to false",
-                  set);
+    hd_job_metric_name(before, was, name);
+    hd_job_metric_name(now, is, new_name);
+    if (was.kind != is.kind || strcmp(name, new_name) != 0)
+        return hd_err(HD_INVALID,
+                      "checkpoint.best: cannot name another number while '%s' decides: numbers of "
+                      "other data cannot be compared; keep it, or set it to false",
+                      name);
+    if (hd_job_metric_rises(was) &&
+        (strcmp(before->choices, now->choices) != 0 || before->choices_limit != now->choices_limit))
+        return hd_err(HD_INVALID,
+                      "validate.choices: cannot change while '%s' decides which checkpoint is the "
+                      "best: scores of other questions cannot be compared; keep the files and "
+                      "choices_limit, or set checkpoint.best to false",
+                      name);
+    if (!hd_job_metric_rises(was) && before->validate_batches != now->validate_batches)
+        return hd_err(HD_INVALID,
+                      "validate.batches: cannot change while checkpoint.best is true: losses of "
+                      "other data cannot be compared; keep %lld, or set checkpoint.best to false",
+                      (long long)before->validate_batches);
+    return HD_OK;
 }
 
 static enum hd_status compare(const struct hd_job *before, const struct hd_job *now)
@@ -142,16 +159,7 @@ static enum hd_status compare(const struct hd_job *before, const struct hd_job *
     if (compare_bytes("data.train", before->train, now->train, now->train_count) ||
         compare_bytes("data.val", before->val, now->val, now->val_count))
         return HD_INVALID;
-    if (before->checkpoint_best && now->checkpoint_best &&
-        hd_job_val_set_best(before) != hd_job_val_set_best(now))
-        return refuse_other_best(before);
-    if (before->checkpoint_best && now->checkpoint_best &&
-        before->validate_batches != now->validate_batches)
-        return hd_err(HD_INVALID,
-                      "validate.batches: cannot change while checkpoint.best is true: losses of "
-                      "other data cannot be compared; keep %lld, or set checkpoint.best to false",
-                      (long long)before->validate_batches);
-    return HD_OK;
+    return before->checkpoint_best && now->checkpoint_best ? compare_best(before, now) : HD_OK;
 }
 
 /* ---- resume -----------------------------------------------------------------------------------*/

@@ -369,9 +369,11 @@ static void add_step(struct hd_json_writer *w, const Heddle__V1__StepReport *s)
 
 static void add_validation(struct hd_json_writer *w, const Heddle__V1__ValidationReport *v)
 {
+    const bool is_score = strchr(v->set, '/') != NULL; /* of questions: NAME/acc */
+
     hd_json_add_int64(w, "step", v->step);
-    hd_json_add_real(w, "loss", v->loss);
-    hd_json_add_int64(w, "tokens", v->tokens);
+    hd_json_add_real(w, is_score ? "score" : "loss", v->loss);
+    hd_json_add_int64(w, is_score ? "questions" : "tokens", v->tokens);
     if (*v->set)
         hd_json_add_string(w, "set", v->set);
     show_time(w, "time", v->time_unix_ms);

@@ -296,7 +296,9 @@ const jobView = (main, id) => {
     const figure = el('figure', {class: i ? 'chart' : 'chart main', hidden: true, 'data-metric': metric});
     return {metric, figure, chart: curves.chart(figure, title, height, format)};
   });
-  const plots = el('section', {hidden: true}, el('div', {class: 'bar'}, el('h2', {}, 'Curves'), legend), el('div', {class: 'charts'}, ...charts.map((c) => c.figure)));
+  const scoreFigure = el('figure', {class: 'chart', hidden: true, 'data-metric': 'scores'});
+  const scoreChart = curves.chart(scoreFigure, 'Scores of questions', 160, (v) => curves.short(v, 4));
+  const plots = el('section', {hidden: true}, el('div', {class: 'bar'}, el('h2', {}, 'Curves'), legend), el('div', {class: 'charts'}, ...charts.map((c) => c.figure), scoreFigure));
   const attempts = table([['Attempt'], ['State'], ['Ranks', true], ['From step', true], ['Started'], ['End']], 'Attempts');
   const attemptPart = el('section', {hidden: true}, el('h2', {}, 'Attempts'), attempts.node);
   const events = eventTable('Events of the job');
@@ -398,6 +400,8 @@ const jobView = (main, id) => {
       if (curve.bucket_steps > 1 || dots.length)
         legend.append(...curves.setsOf(dots).flatMap((set, i) => [el('i', {class: `set${i % 6}`}), `validation${set ? ` ${set} ` : ''}`]), curve.bucket_steps > 1 ? `${dots.length ? '; ' : ''}band: lowest to highest of ${number(curve.bucket_steps)} steps` : '');
       for (const c of charts) c.chart.update(curve, c.metric, c.metric === 'loss' ? dots : []);
+      const scores = (curve.scores || []).map((s) => ({step: s.step, loss: s.score, set: s.set}));
+      scoreChart.update(curves.empty(curve, 'scores'), 'scores', scores);
       showAttempts();
       eventPart.hidden = !list.length;
       events.show([...list].reverse());

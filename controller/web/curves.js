@@ -183,7 +183,7 @@ const curves = (() => {
     return {
       update(curve, name, dots) {
         const series = curve.series.find((s) => s.name === name);
-        figure.hidden = !series || !series.last.some((v) => v !== null);
+        figure.hidden = !series || !(series.last.some((v) => v !== null) || (dots || []).length);
         data = series ? {curve, series, dots: dots || []} : null;
         draw();
       },
@@ -205,5 +205,11 @@ const curves = (() => {
     make('path', {class: 'trace', d: line(xs, series.last.map(y))}, svg);
   };
 
-  return {chart, spark, short, make, setsOf};
+  /* Returns a curve whose only series, `name`, has no values, for dots without a line. */
+  const empty = (curve, name) => {
+    const none = curve.first_steps.map(() => null);
+    return {...curve, series: [{name, min: none, max: none, last: none}]};
+  };
+
+  return {chart, spark, short, make, setsOf, empty};
 })();

@@ -283,7 +283,8 @@ static enum hd_status first_failed_exit(const char *run_dir, struct hd_link_repo
             hd_attempt_read_exit(run_dir, rank, &exit))
             continue;
         if (!exit.exit.signal &&
-            (exit.exit.code == HD_LINK_EXIT_COMPLETED || exit.exit.code == HD_LINK_EXIT_STOPPED))
+            (exit.exit.code == HD_LINK_EXIT_COMPLETED || exit.exit.code == HD_LINK_EXIT_EARLY ||
+             exit.exit.code == HD_LINK_EXIT_STOPPED))
             continue;
         if (!st && exit.wall_ms >= ret_exit->wall_ms)
             continue;

@@ -170,13 +170,22 @@ static const char *secondary_message(const struct sup *sup)
 
 /* ---- the record ---- */
 
+/* Returns a rank here that ended before the last step, as validate.stop says; NULL: none. */
+static const struct sup_rank *find_early(const struct sup *sup)
+{
+    for (int i = 0; i < sup->options.rank_count; i++)
+        if (sup->ranks[i].exited && sup->ranks[i].code == HD_LINK_EXIT_EARLY)
+            return &sup->ranks[i];
+    return NULL;
+}
+
 static const char *quiet_message(const struct sup *sup, char *text, size_t size_bytes)
 {
     const bool asked = quiet_cause(sup) == HD_LINK_CAUSE_USER;
     struct hd_text line = {0};
 
     if (quiet_cause(sup) == HD_LINK_CAUSE_COMPLETED)
-        return sup->reason;
+        return find_early(sup) ? find_early(sup)->failure.message : sup->reason;
     if (!asked)
         hd_text_add(&line, "node %s ended its supervisor, ", sup->options.node);
     if (sup->problem[0])
@@ -235,6 +244,8 @@ void sup_describe_end(struct sup *sup, int left, struct hd_link_report *ret_end)
         if (end->cause == HD_LINK_CAUSE_RANK_EXIT)
             end->cause = cause_of(blamed);
     }
+    if (end->cause == HD_LINK_CAUSE_COMPLETED && find_early(sup))
+        end->code = HD_LINK_EXIT_EARLY;
     (void)snprintf(end->message, sizeof end->message, "%s", message);
     if (left) {
         const size_t n = strlen(end->message);

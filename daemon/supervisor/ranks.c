@@ -389,7 +389,7 @@ static void record_exit(struct sup *sup, struct sup_rank *rank, int status)
     /* true: the exit is a failure. Status STOPPED is none after a stop, or on several nodes: ranks
      * of another node may be told to stop first, and stop those here with them */
     rank->gone_bad = rank->signal ||
-                     (rank->code != HD_LINK_EXIT_COMPLETED &&
+                     (rank->code != HD_LINK_EXIT_COMPLETED && rank->code != HD_LINK_EXIT_EARLY &&
                       !(rank->code == HD_LINK_EXIT_STOPPED && (sup->stop_asked || sup_spans(sup))));
     report.job = sup->job.job_id;
     report.attempt = sup->job.attempt;

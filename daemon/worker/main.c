@@ -55,9 +55,12 @@ static const struct verb {
      "             [--roles R] [--bad-rows B] [--model DIR] < FILES",
      "contents of a job's data files, as JSON; a line of FILES is train|val SOURCE BYTES PATH",
      hd_worker_data},
-    {"samples", "[--first K] [--count N] [--json] [--colour] [--facts] [--sample N] < JOB",
+    {"samples",
+     "[--first K] [--count N] [--json] [--colour] [--facts] [--sample N]\n"
+     "            [--questions] < JOB",
      "samples of a job with the tokens that count for the loss; --facts: the contents of an epoch, "
-     "as JSON; --sample: only checks one conversation in N",
+     "as JSON; --sample: only checks one conversation in N; --questions: only counts those of "
+     "validate.choices",
      hd_worker_samples},
     {"bigram", "--job FILE", "entropy of a bigram model on a resolved job's validation data",
      hd_worker_bigram},

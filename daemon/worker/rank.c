@@ -710,17 +710,18 @@ static enum hd_status one_step(struct rank *r)
 
 static enum hd_status train(struct rank *r)
 {
-    const bool validates = hd_trainer_can_validate(r->trainer) && r->job.validate_batches > 0;
+    bool validates = hd_trainer_can_validate(r->trainer), early;
     enum hd_status st;
-    bool early;
 
     r->finite = true;
     st = rank_make_room(r);
     if (!st && !r->stopped && validates && hd_trainer_steps_done(r->trainer) == 0)
         st = rank_validate(r);
     hd_link_report_phase(r->link, HD_LINK_PHASE_TRAINING, hd_trainer_steps_done(r->trainer));
-    while (!st && !r->stopped && hd_trainer_steps_done(r->trainer) < r->job.steps)
+    rank_check_stop(r); /* for a run that starts from its last checkpoint again */
+    while (!st && !r->stopped && !r->ends_early && hd_trainer_steps_done(r->trainer) < r->job.steps)
         st = one_step(r);
+    validates &= !r->ends_early; /* the newest validation is of these weights */
     if (!st)
         write_profile(r, true);
     if (!st) {
@@ -742,6 +743,8 @@ static enum hd_status train(struct rank *r)
         rank_check_trend_at_end(r);
     hd_link_report_phase(r->link, HD_LINK_PHASE_ENDING, hd_trainer_steps_done(r->trainer));
     r->stopped = r->unsaved || (r->stopped && hd_trainer_steps_done(r->trainer) < r->job.steps);
+    if (!st && r->ends_early && !r->stopped)
+        rank_tell_why_early(r);
     return st;
 }
 
@@ -757,7 +760,9 @@ static int exit_status(const struct rank *r, enum hd_status st)
         return HD_LINK_EXIT_DIVERGED;
     switch (st) {
     case HD_OK:
-        return r->stopped ? HD_LINK_EXIT_STOPPED : HD_LINK_EXIT_COMPLETED;
+        return r->stopped      ? HD_LINK_EXIT_STOPPED
+               : r->ends_early ? HD_LINK_EXIT_EARLY
+                               : HD_LINK_EXIT_COMPLETED;
     case HD_INVALID:
     case HD_NOT_FOUND:
     case HD_DENIED: /* a file may not be read; a restart would not change that */

@@ -90,6 +90,8 @@ struct rank {
     bool tensorboard_failed; /* true: writing TensorBoard files failed, and a warning was given */
     bool said_memory;        /* true: the event about device memory in use was sent */
     bool stopped;
+    bool ends_early; /* true: validate.stop ends the run before its last step */
+    bool said_cut;   /* true: the warning about questions that are cut was given */
     /* true: the rank stopped without its last checkpoint, which could not be written */
     bool unsaved;
     struct storage storage;
@@ -133,9 +135,13 @@ void rank_keep_save(struct rank *r, enum hd_status st);
 
 /* ---- rank_validate.c ---- */
 
-/* Validates on each set of data.val, first on the one whose loss checkpoint.best compares, and
- * reports the losses. Collective. */
+/* Validates on each set of data.val, first on the one whose loss checkpoint.best compares, answers
+ * the questions of validate.choices, and reports losses and scores. Collective. */
 enum hd_status rank_validate(struct rank *r);
+/* Sets r->ends_early if validate.stop ends the run, and reports the reason. */
+void rank_check_stop(struct rank *r);
+/* Sends the supervisor the reason of that end, for the record of the attempt. */
+void rank_tell_why_early(struct rank *r);
 
 /* ---- rank_check.c ---- */
 

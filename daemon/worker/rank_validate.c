@@ -1,8 +1,11 @@
-/* rank_validate: validates on the sets of data.val, and reports their losses. */
+/* rank_validate: validates on the sets of data.val, answers the questions of validate.choices, and
+ * reports losses and scores. */
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "base/log.h"
+#include "job/choice_sets.h"
 #include "worker/rank_internal.h"
 
 /* Adds the numbers of a set to TensorBoard: "validation/loss", of a set with a name
@@ -23,23 +26,30 @@ static void show_set(struct rank *r, int64_t step, const char *name, double loss
     rank_show(r, step, scalars, pairs.count ? 4 : 1);
 }
 
+/* Says that a number could not be computed, for the reason in the current error. */
+static enum hd_status skip(struct rank *r, int64_t step)
+{
+    char text[256];
+
+    (void)snprintf(text, sizeof text, "no validation at step %lld: %s", (long long)step,
+                   hd_err_message());
+    rank_say(r, HD_LINK_LEVEL_WARN, text);
+    return HD_OK;
+}
+
 /* Validates on one set. A loss that cannot be computed, for a reason that all ranks have, is an
  * event, and training continues. */
 static enum hd_status validate_set(struct rank *r, int64_t set)
 {
     const int64_t step = hd_trainer_steps_done(r->trainer);
-    char name[HD_JOB_VAL_NAME_MAX], text[256];
+    char name[HD_JOB_VAL_NAME_MAX];
     int64_t targets;
     double loss;
     enum hd_status st = hd_trainer_validate_set(r->trainer, set, &loss, &targets);
 
     hd_job_val_set_name(&r->job, set, name);
-    if (st == HD_LIMIT) {
-        (void)snprintf(text, sizeof text, "no validation at step %lld: %s", (long long)step,
-                       hd_err_message());
-        rank_say(r, HD_LINK_LEVEL_WARN, text);
-        return HD_OK;
-    }
+    if (st == HD_LIMIT)
+        return skip(r, step);
     if (st)
         return *name ? hd_err_prefix(st, "data.val.%s", name) : st;
     if (set == hd_job_val_set_best(&r->job)) /* the first of a validation */
@@ -53,18 +63,109 @@ static enum hd_status validate_set(struct rank *r, int64_t set)
     return HD_OK;
 }
 
+/* ---- questions ---- */
+
+static void still_validates(void *user)
+{
+    struct rank *r = user;
+
+    hd_link_report_phase(r->link, HD_LINK_PHASE_VALIDATING, hd_trainer_steps_done(r->trainer));
+}
+
+/* Reports a score as a validation with the name "NAME/acc", of as many tokens as it has questions;
+ * to TensorBoard as "validation/NAME/acc". */
+static void report_score(struct rank *r, int64_t step, struct hd_val_metric metric, double score,
+                         int64_t questions)
+{
+    char name[HD_JOB_WORD_MAX], tag[HD_JOB_WORD_MAX + 16];
+    const struct hd_scalar scalar = {tag, score};
+
+    hd_job_metric_name(&r->job, metric, name);
+    (void)snprintf(tag, sizeof tag, "validation/%s", name);
+    hd_log(HD_LOG_INFO, "step %lld: %s %.4f of %lld questions", (long long)step, name, score,
+           (long long)questions);
+    if (r->rank == 0)
+        hd_link_report_validation(r->link, step, score, questions, name);
+    rank_show(r, step, &scalar, 1);
+}
+
+/* Answers the questions of one file. */
+static enum hd_status answer_questions(struct rank *r, int64_t index)
+{
+    const int64_t step = hd_trainer_steps_done(r->trainer);
+    struct hd_exam_score score;
+    char text[256], name[HD_JOB_WORD_MAX];
+    enum hd_status st = hd_trainer_examine(r->trainer, index, still_validates, r, &score);
+
+    if (st == HD_LIMIT)
+        return skip(r, step);
+    if (st)
+        return st;
+    report_score(r, step, (struct hd_val_metric){HD_VAL_ACC, index}, score.acc, score.questions);
+    report_score(r, step, (struct hd_val_metric){HD_VAL_ACC_NORM, index}, score.acc_norm,
+                 score.questions);
+    if (!score.cut || r->said_cut)
+        return HD_OK;
+    r->said_cut = true;
+    hd_job_metric_name(&r->job, (struct hd_val_metric){HD_VAL_ACC, index}, name);
+    (void)snprintf(text, sizeof text,
+                   "validate.choices.%.*s: %lld of %lld questions are longer than model.context: "
+                   "their beginning is left out",
+                   (int)strcspn(name, "/"), name, (long long)score.cut, (long long)score.questions);
+    rank_say(r, HD_LINK_LEVEL_WARN, text);
+    return HD_OK;
+}
+
+/* Returns whether the validation of the current weights answers questions: one in
+ * validate.choices_every does, and those of the first and the last step. */
+static bool examines(const struct rank *r)
+{
+    const int64_t step = hd_trainer_steps_done(r->trainer), every = r->job.validate_every;
+
+    return r->job.choices_every <= 1 || step == 0 || step >= r->job.steps || every <= 0 ||
+           step % every != 0 || step / every % r->job.choices_every == 0;
+}
+
 enum hd_status rank_validate(struct rank *r)
 {
     const int64_t step = hd_trainer_steps_done(r->trainer), best = hd_job_val_set_best(&r->job);
-    enum hd_status st;
+    const int64_t sets = hd_trainer_validation_count(r->trainer);
+    const int64_t exams = examines(r) ? hd_trainer_exam_count(r->trainer) : 0;
+    enum hd_status st = HD_OK;
 
     hd_link_report_phase(r->link, HD_LINK_PHASE_VALIDATING, step);
-    st = validate_set(r, best);
-    for (int64_t set = 0; !st && set < hd_trainer_validation_count(r->trainer); set++) {
+    if (sets)
+        st = validate_set(r, best);
+    for (int64_t set = 0; !st && set < sets; set++) {
         if (set == best)
             continue;
         hd_link_report_phase(r->link, HD_LINK_PHASE_VALIDATING, step);
         st = validate_set(r, set);
     }
+    for (int64_t k = 0; !st && k < exams; k++)
+        st = answer_questions(r, k);
+    if (!st)
+        rank_check_stop(r);
     return st;
+}
+
+void rank_check_stop(struct rank *r)
+{
+    struct hd_text text = {0};
+
+    if (r->ends_early || !hd_trainer_stops_early(r->trainer))
+        return;
+    r->ends_early = true;
+    hd_trainer_describe_stop(r->trainer, &text);
+    rank_say(r, HD_LINK_LEVEL_INFO, text.failed ? "ended early" : text.data);
+    hd_text_free(&text);
+}
+
+void rank_tell_why_early(struct rank *r)
+{
+    struct hd_text text = {0};
+
+    hd_trainer_describe_stop(r->trainer, &text);
+    hd_link_report_failure(r->link, HD_OK, -1, "", text.failed ? "ended early" : text.data);
+    hd_text_free(&text);
 }

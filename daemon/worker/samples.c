@@ -14,6 +14,7 @@
 #include "data/tokenize.h"
 #include "flags/flags.h"
 #include "records/kind.h"
+#include "train/exam.h"
 #include "train/job_chat.h"
 #include "train/job_data.h"
 #include "worker/worker.h"
@@ -29,7 +30,7 @@ struct samples {
     struct hd_job_data data;
     char folder[128]; /* temporary folder; "": none */
     int64_t first, count;
-    bool only_facts, as_json, colour;
+    bool only_facts, only_questions, as_json, colour;
     int64_t
         every; /* --sample: one record in so many is encoded, and nothing else done; 0: not given */
     /* document 2 k - 1 of a sample is the chosen answer of pair k, document 2 k the rejected one */
@@ -446,11 +447,36 @@ static enum hd_status write_samples(struct samples *s, struct hd_text *out)
     return !st && out->failed ? no_memory_for_samples() : st;
 }
 
+/* Reads the questions of validate.choices as a rank does, and writes how many there are. */
+static enum hd_status check_questions(struct samples *s, struct hd_text *out)
+{
+    struct hd_exams *exams = calloc(1, sizeof *exams);
+    enum hd_status st =
+        exams ? hd_exams_open(&s->job, &s->tokenizer, exams) : no_memory_for_samples();
+
+    for (int64_t k = 0; !st && k < exams->count; k++) {
+        const struct hd_exam *e = &exams->list[k];
+
+        hd_text_add(out, "validate.choices.%s: %lld question%s, %lld choices in %lld sequences",
+                    e->name, (long long)e->questions, e->questions == 1 ? "" : "s",
+                    (long long)e->count, (long long)e->window_count);
+        if (e->cut)
+            hd_text_add(out, "; %lld longer than model.context: their beginning is left out",
+                        (long long)e->cut);
+        hd_text_add(out, "\n");
+    }
+    if (exams)
+        hd_exams_close(exams);
+    free(exams);
+    return !st && out->failed ? no_memory_for_samples() : st;
+}
+
 static enum hd_status read_samples_options(int argc, char **argv, struct samples *s)
 {
-    struct hd_flag f[] = {{"--count", false, false, NULL}, {"--first", false, false, NULL},
-                          {"--json", false, true, NULL},   {"--colour", false, true, NULL},
-                          {"--facts", false, true, NULL},  {"--sample", false, false, NULL}};
+    struct hd_flag f[] = {{"--count", false, false, NULL},   {"--first", false, false, NULL},
+                          {"--json", false, true, NULL},     {"--colour", false, true, NULL},
+                          {"--facts", false, true, NULL},    {"--sample", false, false, NULL},
+                          {"--questions", false, true, NULL}};
     enum hd_status st = hd_flags_read(argc, argv, f, sizeof f / sizeof f[0]);
 
     if (!st)
@@ -462,6 +488,7 @@ static enum hd_status read_samples_options(int argc, char **argv, struct samples
     s->as_json = f[2].value;
     s->colour = f[3].value;
     s->only_facts = f[4].value;
+    s->only_questions = f[6].value;
     return st;
 }
 
@@ -492,7 +519,7 @@ int hd_worker_samples(int argc, char **argv)
         st = read_job_from_stdin(&s);
     s.is_pairs = !st && hd_job_has_pairs(&s.job);
     if (!st)
-        st = write_samples(&s, &out);
+        st = s.only_questions ? check_questions(&s, &out) : write_samples(&s, &out);
     hd_err_save(st, &story);
     if (s.bad.count)
         hd_worker_list_bad(&s.bad);

@@ -5,21 +5,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/json.h"
 #include "data/lines.h"
-
-enum { MISTAKES_BYTES_MAX = 880 /* bytes of all messages together: an error has 1023 bytes */ };
 
 /* One question that is in progress. The generator reads its choices one after the other, so that
  * each one finds the prompt in the generator slot that the previous choice used. */
 struct question {
     struct examination *all;
     struct hd_arena arena;
-    const char *file, *prompt, *delimiter;
-    const char *choices[HD_CHOICES_MAX];
+    const char *file;
     int64_t line;
-    int count, right, next; /* number of choices; index of the right one; index of the choice that
-                               is being read */
+    struct hd_question text;
+    int next; /* index of the choice that is being read */
     double log_likelihoods[HD_CHOICES_MAX];
     bool cut, is_done;
 };
@@ -42,62 +38,6 @@ struct examination {
 };
 
 /* ---- reading ---- */
-
-static enum hd_status read_answer(const struct hd_json *answer, struct question *q)
-{
-    int64_t index;
-
-    if (answer && answer->kind == HD_JSON_NUMBER) {
-        if (hd_json_to_int64(answer, 0, q->count - 1, &index))
-            return hd_err(HD_INVALID, "answer: %.20s is no index of the %d choices; the first is 0",
-                          answer->text, q->count);
-        q->right = (int)index;
-        return HD_OK;
-    }
-    for (q->right = 0; answer && answer->kind == HD_JSON_STRING && q->right < q->count; q->right++)
-        if (strcmp(q->choices[q->right], answer->text) == 0)
-            return HD_OK;
-    return hd_err(HD_INVALID, "answer: give the index of the right choice, from 0, or its text");
-}
-
-static enum hd_status read_choices(const struct hd_json *list, struct question *q)
-{
-    if (list->count < 2 || list->count > HD_CHOICES_MAX)
-        return hd_err(HD_INVALID, "choices: give 2 to %d texts, not %zu", HD_CHOICES_MAX,
-                      list->count);
-    for (const struct hd_json *c = list->first; c; c = c->next) {
-        if (c->kind != HD_JSON_STRING || !*c->text)
-            return hd_err(HD_INVALID, "choices: number %d is not a text, or is empty",
-                          q->count + 1);
-        for (int i = 0; i < q->count; i++)
-            if (strcmp(q->choices[i], c->text) == 0)
-                return hd_err(HD_INVALID, "choices: number %d is the same as number %d",
-                              q->count + 1, i + 1);
-        q->choices[q->count++] = c->text;
-    }
-    return HD_OK;
-}
-
-static enum hd_status parse(struct question *q, const char *line, size_t bytes)
-{
-    static const struct hd_json_limits limits = {.values_max = 1000, .depth_max = 16};
-    const struct hd_json *root, *list, *delimiter;
-    enum hd_status st = hd_json_parse_line(&q->arena, line, bytes, &limits, &root);
-
-    if (!st)
-        st = hd_json_need_string(root, "prompt", &q->prompt);
-    if (!st)
-        st = hd_json_need(root, "choices", HD_JSON_ARRAY, &list);
-    if (!st)
-        st = read_choices(list, q);
-    if (!st)
-        st = read_answer(hd_json_member(root, "answer"), q);
-    delimiter = st ? NULL : hd_json_member(root, "delimiter");
-    q->delimiter = " ";
-    if (delimiter)
-        st = hd_json_need_string(root, "delimiter", &q->delimiter);
-    return st;
-}
 
 /* Reads the next line that is not blank, of the current or a later file, into e->lines.line. Sets
  * *ret_there to false after the last line of the last file. */
@@ -145,7 +85,7 @@ static void on_end(void *user, enum hd_generation_end end, enum hd_status st)
 
     (void)end;
     q->next++;
-    q->is_done = q->next == q->count;
+    q->is_done = q->next == q->text.count;
     if (!st && !q->is_done)
         st = begin_choice(q);
     if (st && !q->all->st) {
@@ -154,75 +94,12 @@ static void on_end(void *user, enum hd_generation_end end, enum hd_status st)
     }
 }
 
-/* Encodes a choice behind an empty prompt: the token that begins a text, unless the choice begins
- * with it, and the choice without special tokens. */
-static enum hd_status encode_alone(struct question *q, const struct hd_text *whole,
-                                   struct hd_id_list *ids)
-{
-    const int32_t begin = hd_language_begin(q->all->language);
-    enum hd_status st;
-
-    if (begin < 0)
-        return hd_err(HD_INVALID, "the prompt is empty, and the model has no token to begin with");
-    st = hd_language_encode(q->all->language, whole->data, whole->len_bytes, ids);
-    if (!st && (!ids->count || ids->ids[0] != begin))
-        st = hd_id_list_reserve(ids, 1);
-    if (!st && (!ids->count || ids->ids[0] != begin)) {
-        memmove(ids->ids + 1, ids->ids, ids->count * sizeof *ids->ids);
-        ids->ids[0] = begin;
-        ids->count++;
-    }
-    return st;
-}
-
-/* Encodes the text of the prompt and the next choice to `ids`; sets *ret_first to the index of the
- * choice's first token. Both are encoded with the special tokens that the tokenizer adds by
- * default, as in lm-evaluation-harness. */
-static enum hd_status encode(struct question *q, struct hd_id_list *ids, int64_t *ret_first)
-{
-    struct hd_language *language = q->all->language;
-    const size_t bytes = hd_text_trim_end(q->prompt, strlen(q->prompt));
-    struct hd_id_list prompt = {0};
-    struct hd_text whole = {0};
-    enum hd_status st = HD_OK;
-
-    hd_text_add(&whole, "%s%s%s", q->prompt, q->delimiter, q->choices[q->next]);
-    if (whole.failed)
-        st = hd_err(HD_NO_MEMORY, "no memory for a question");
-    if (!st && *q->prompt)
-        st = hd_language_encode_whole(language, q->prompt, bytes, &prompt);
-    *ret_first = prompt.count ? (int64_t)prompt.count : 1;
-    if (!st && !prompt.count) /* a prompt of white space has no token if the tokenizer adds none
-                                 before a text */
-        st = encode_alone(q, &whole, ids);
-    else if (!st)
-        st = hd_language_encode_whole(language, whole.data, whole.len_bytes, ids);
-    if (!st && *ret_first >= (int64_t)ids->count)
-        st = hd_err(HD_INVALID, "choices: number %d has no token of its own behind the prompt",
-                    q->next + 1);
-    hd_text_free(&whole);
-    hd_id_list_free(&prompt);
-    return st;
-}
-
-/* Encodes the prompt with the question's next choice, and checks that the model's context can hold
- * the choice. */
-static enum hd_status prepare_choice(struct question *q, struct hd_id_list *ids, int64_t *ret_first)
-{
-    enum hd_status st = encode(q, ids, ret_first);
-    const int64_t count = st ? 0 : (int64_t)ids->count - *ret_first;
-
-    if (count > q->all->context)
-        st = hd_err(HD_INVALID, "choices: number %d has %lld tokens, and the context is %lld",
-                    q->next + 1, (long long)count, (long long)q->all->context);
-    return st;
-}
-
 static enum hd_status begin_choice(struct question *q)
 {
     struct hd_id_list ids = {0};
     int64_t first = 0;
-    enum hd_status st = prepare_choice(q, &ids, &first);
+    enum hd_status st = hd_question_encode(hd_language_encoder(q->all->language), &q->text, q->next,
+                                           q->all->context, &ids, &first);
     const struct hd_generation what = {.prompt = ids.ids,
                                        .prompt_count = (int64_t)ids.count,
                                        .reports_prompt = true,
@@ -242,63 +119,31 @@ static enum hd_status begin_choice(struct question *q)
 
 /* ---- checking all questions ---- */
 
-struct mistakes {
-    struct hd_text text; /* messages of the first mistakes, with "; " between them */
-    int64_t count, left; /* number of mistakes; number of those not in `text` */
-};
-
 /* Parses and encodes the question of the current line. */
 static enum hd_status check_line(struct examination *e)
 {
-    struct question q = {.all = e, .file = e->options->files[e->file], .line = e->lines.number};
     struct hd_id_list ids = {0};
+    struct hd_arena arena;
+    struct hd_question q;
     int64_t first;
     enum hd_status st;
 
-    hd_arena_init(&q.arena, 0);
-    st = parse(&q, e->lines.line.data, e->lines.line.len_bytes);
-    for (; !st && q.next < q.count; q.next++) {
+    hd_arena_init(&arena, 0);
+    st = hd_question_read(&arena, e->lines.line.data, e->lines.line.len_bytes, &q);
+    for (int i = 0; !st && i < q.count; i++) {
         ids.count = 0;
-        st = prepare_choice(&q, &ids, &first);
+        st = hd_question_encode(hd_language_encoder(e->language), &q, i, e->context, &ids, &first);
     }
     hd_id_list_free(&ids);
-    hd_arena_done(&q.arena);
+    hd_arena_done(&arena);
     return st;
-}
-
-/* Appends the current error message, about the current line, to m->text. If the text would become
- * longer than MISTAKES_BYTES_MAX, cuts the first message, and counts any other in m->left. */
-static void add_mistake(const struct examination *e, struct mistakes *m)
-{
-    char text[MISTAKES_BYTES_MAX + 1];
-
-    (void)snprintf(text, sizeof text, "%s:%lld: %s", e->options->files[e->file],
-                   (long long)e->lines.number, hd_err_message());
-    m->count++;
-    if (m->count > 1 && m->text.len_bytes + strlen("; ") + strlen(text) > MISTAKES_BYTES_MAX)
-        m->left++;
-    else
-        hd_text_add(&m->text, "%s%s", m->text.len_bytes ? "; " : "", text);
-}
-
-static enum hd_status refuse(const struct mistakes *m, int64_t questions)
-{
-    const char *text = m->text.failed || !m->text.data ? "no memory for messages" : m->text.data;
-
-    if (m->count == 1)
-        return hd_err(HD_INVALID, "%s", text);
-    if (!m->left)
-        return hd_err(HD_INVALID, "%lld of %lld questions are wrong: %s", (long long)m->count,
-                      (long long)questions, text);
-    return hd_err(HD_INVALID, "%lld of %lld questions are wrong: %s; and %lld more",
-                  (long long)m->count, (long long)questions, text, (long long)m->left);
 }
 
 /* Reads all questions that will be run, and reports all invalid ones in one message, so that an
  * invalid question does not end the run after hours. */
 static enum hd_status check_all(struct examination *e)
 {
-    struct mistakes m = {.count = 0};
+    struct hd_question_mistakes m = {.count = 0};
     int64_t questions = 0;
     bool there = true;
     enum hd_status st = HD_OK;
@@ -310,7 +155,7 @@ static enum hd_status check_all(struct examination *e)
         questions++;
         st = check_line(e);
         if (st == HD_INVALID) {
-            add_mistake(e, &m);
+            hd_question_mistake(&m, e->options->files[e->file], e->lines.number);
             st = HD_OK;
         }
     }
@@ -318,10 +163,9 @@ static enum hd_status check_all(struct examination *e)
         hd_lines_close(&e->lines);
     e->is_open = false;
     e->file = 0;
-    if (!st && m.count)
-        st = refuse(&m, questions);
-    hd_text_free(&m.text);
-    return st;
+    if (st)
+        hd_text_free(&m.text);
+    return st ? st : hd_question_judge(&m, questions);
 }
 
 /* ---- running all questions ---- */
@@ -345,20 +189,10 @@ static enum hd_status begin_question(struct examination *e, bool *ret_none)
     hd_arena_init(&q->arena, 0);
     e->held++;
     e->begun++;
-    st = parse(q, e->lines.line.data, e->lines.line.len_bytes);
+    st = hd_question_read(&q->arena, e->lines.line.data, e->lines.line.len_bytes, &q->text);
     if (!st)
         st = begin_choice(q);
     return st ? hd_err_prefix(st, "%s:%lld", q->file, (long long)q->line) : HD_OK;
-}
-
-/* Returns the number of characters of a UTF-8 text: all bytes but continuation bytes. */
-static double characters(const char *text)
-{
-    double count = 0;
-
-    for (; *text; text++)
-        count += ((unsigned char)*text & 0xc0) != 0x80;
-    return count;
 }
 
 static void finish_question(struct examination *e)
@@ -366,22 +200,19 @@ static void finish_question(struct examination *e)
     struct question *q = &e->questions[e->first];
     struct hd_choice_answer a = {.file = q->file,
                                  .line = q->line,
-                                 .count = q->count,
-                                 .right = q->right,
+                                 .count = q->text.count,
+                                 .right = q->text.right,
                                  .log_likelihoods = q->log_likelihoods,
                                  .cut = q->cut};
+    int32_t characters[HD_CHOICES_MAX];
 
-    for (int i = 1; i < q->count; i++) {
-        if (q->log_likelihoods[i] > q->log_likelihoods[a.best])
-            a.best = i;
-        if (q->log_likelihoods[i] / characters(q->choices[i]) >
-            q->log_likelihoods[a.best_norm] / characters(q->choices[a.best_norm]))
-            a.best_norm = i;
-    }
+    for (int i = 0; i < q->text.count; i++)
+        characters[i] = hd_question_characters(q->text.choices[i]);
+    hd_question_answer(q->log_likelihoods, characters, q->text.count, &a.best, &a.best_norm);
     e->sums.questions++;
     e->sums.cut += q->cut;
-    e->sums.acc += a.best == q->right;
-    e->sums.acc_norm += a.best_norm == q->right;
+    e->sums.acc += a.best == q->text.right;
+    e->sums.acc_norm += a.best_norm == q->text.right;
     if (e->options->on_answer)
         e->options->on_answer(e->options->user, &a);
     hd_arena_done(&q->arena);

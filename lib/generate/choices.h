@@ -17,14 +17,13 @@
  * These are the rules of lm-evaluation-harness (Gao et al. 2021); among equal choices the first one
  * is taken.
  *
- * Used by: worker.   Uses: generator, language, base.   Threads: the generator's. */
+ * Used by: worker.   Uses: generator, language, questions (train), base.   Threads: the generator's. */
 #ifndef HD_GENERATE_CHOICES_H
 #define HD_GENERATE_CHOICES_H
 
 #include "generate/generator.h"
 #include "generate/language.h"
-
-enum { HD_CHOICES_MAX = 64, HD_CHOICES_LINE_BYTES_MAX = 4 << 20 };
+#include "train/questions.h"
 
 struct hd_choice_answer { /* Result of one question. */
     const char *file;

@@ -12,9 +12,9 @@ struct hd_language {
     const struct hd_job *job; /* job of the checkpoint; NULL: the model is from a model folder */
     const char *folder;       /* folder of the model's files; "": none */
     char dir[HD_JOB_PATH_MAX];
-    int64_t vocab;
     struct hd_tokenizer *tokenizer;
     struct hd_encoder *encoder;
+    struct hd_whole_encoder whole; /* of the tokenizer and encoder above */
     struct hd_chat *chat;
     struct hd_conversation_encoder *conversations;
     struct hd_special special;
@@ -60,7 +60,6 @@ static enum hd_status set_up(const struct hd_decoder *decoder, const char *dir,
 {
     enum hd_status st = open_tokenizer(decoder, dir, l);
 
-    l->vocab = hd_decoder_vocab(decoder);
     l->job = hd_decoder_is_checkpoint(decoder) ? hd_decoder_job(decoder) : NULL;
     l->folder = l->job ? l->job->from_dir : dir;
     if (l->job)
@@ -69,6 +68,10 @@ static enum hd_status set_up(const struct hd_decoder *decoder, const char *dir,
         st = hd_special_resolve(l->tokenizer, l->folder, &l->special);
     if (!st)
         find_stops(l);
+    l->whole = (struct hd_whole_encoder){.tokenizer = l->tokenizer,
+                                         .encoder = l->encoder,
+                                         .begin = hd_special_begin(&l->special),
+                                         .vocab = hd_decoder_vocab(decoder)};
     return st;
 }
 
@@ -116,7 +119,7 @@ const struct hd_stops *hd_language_chat_stops(const struct hd_language *l)
 
 int32_t hd_language_begin(const struct hd_language *l)
 {
-    return l->special.bos.id >= 0 ? l->special.bos.id : l->special.end.id;
+    return l->whole.begin;
 }
 
 const struct hd_special *hd_language_special(const struct hd_language *l)
@@ -124,54 +127,21 @@ const struct hd_special *hd_language_special(const struct hd_language *l)
     return &l->special;
 }
 
-static enum hd_status check_ids(const struct hd_language *l, const struct hd_id_list *ids,
-                                size_t first)
+const struct hd_whole_encoder *hd_language_encoder(const struct hd_language *l)
 {
-    for (size_t i = first; i < ids->count; i++)
-        if (ids->ids[i] >= l->vocab)
-            return hd_err(HD_INVALID, "token %d of %s is outside the model's vocabulary of %lld",
-                          (int)ids->ids[i], hd_tokenizer_name(l->tokenizer), (long long)l->vocab);
-    return HD_OK;
+    return &l->whole;
 }
 
 enum hd_status hd_language_encode(struct hd_language *l, const char *text, size_t text_bytes,
                                   struct hd_id_list *ids)
 {
-    const size_t first = ids->count;
-    enum hd_status st = hd_encoder_add(l->encoder, text, text_bytes, ids);
-
-    return st ? st : check_ids(l, ids, first);
-}
-
-static enum hd_status add_ids(struct hd_id_list *ids, const int32_t *more, int count)
-{
-    enum hd_status st = hd_id_list_reserve(ids, (size_t)count);
-
-    for (int i = 0; !st && i < count; i++)
-        ids->ids[ids->count++] = more[i];
-    return st;
+    return hd_whole_encoder_plain(&l->whole, text, text_bytes, ids);
 }
 
 enum hd_status hd_language_encode_whole(struct hd_language *l, const char *text, size_t text_bytes,
                                         struct hd_id_list *ids)
 {
-    const int32_t begin = hd_language_begin(l);
-    const char *begins = begin >= 0 ? hd_tokenizer_content(l->tokenizer, begin) : NULL;
-    const struct hd_companions *c = hd_tokenizer_companions(l->tokenizer);
-    const bool has_begin = begins && *begins && !(c && c->splits_specials) &&
-                           text_bytes >= strlen(begins) &&
-                           memcmp(text, begins, strlen(begins)) == 0;
-    const size_t first = ids->count;
-    int before_count, behind_count;
-    const int32_t *before = hd_tokenizer_before(l->tokenizer, &before_count);
-    const int32_t *behind = hd_tokenizer_behind(l->tokenizer, &behind_count);
-    enum hd_status st = has_begin ? HD_OK : add_ids(ids, before, before_count);
-
-    if (!st)
-        st = hd_encoder_add(l->encoder, text, text_bytes, ids);
-    if (!st && !has_begin)
-        st = add_ids(ids, behind, behind_count);
-    return st ? st : check_ids(l, ids, first);
+    return hd_whole_encoder_add(&l->whole, text, text_bytes, ids);
 }
 
 /* ---- chat ---- */
@@ -237,5 +207,5 @@ enum hd_status hd_language_encode_chat(struct hd_language *l, const char *messag
 
     if (!st)
         st = hd_conversation_prompt(l->conversations, messages, messages_bytes, ids);
-    return st ? st : check_ids(l, ids, first);
+    return st ? st : hd_whole_encoder_check(&l->whole, ids, first);
 }

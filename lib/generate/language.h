@@ -14,6 +14,7 @@
 #include "generate/stops.h"
 #include "tokenizer/tokenizer.h"
 #include "train/decoder.h"
+#include "train/questions.h"
 
 struct hd_language;
 
@@ -38,6 +39,8 @@ enum hd_status hd_language_encode(struct hd_language *language, const char *text
  * lm-evaluation-harness does. */
 enum hd_status hd_language_encode_whole(struct hd_language *language, const char *text,
                                         size_t text_bytes, struct hd_id_list *ids);
+/* Returns the encoder of the model's texts. */
+const struct hd_whole_encoder *hd_language_encoder(const struct hd_language *language);
 /* Returns the token with which a text without a prompt begins: the model's bos_token, else the
  * token that ends its documents; -1: the model has neither. */
 int32_t hd_language_begin(const struct hd_language *language);

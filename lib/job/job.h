@@ -53,7 +53,9 @@ enum {
     HD_JOB_STAGES_MAX = 16,             /* most stages of the data */
     HD_JOB_VAL_SETS_MAX = 16,           /* most validation sets */
     HD_JOB_VAL_NAME_MAX = 32,           /* bytes of the name of a validation set, NUL included */
-    HD_JOB_PROFILE_STEPS_MAX = 100      /* most steps that train.profile traces */
+    HD_JOB_VAL_REPORT_MAX = 48, /* bytes of the name of a reported number, such as NAME/acc */
+    HD_JOB_VAL_REPORTS_MAX = 3 * HD_JOB_VAL_SETS_MAX, /* most numbers of a validation */
+    HD_JOB_PROFILE_STEPS_MAX = 100                    /* most steps that train.profile traces */
 };
 
 /* Value of parallel.schedule if the job has a schedule from a file. A job file cannot write this
@@ -225,12 +227,45 @@ int64_t hd_job_val_set_count(const struct hd_job *job);
 /* Writes the name of validation set `index`; "" for the one of a plain list. */
 void hd_job_val_set_name(const struct hd_job *job, int64_t index,
                          char ret_name[HD_JOB_VAL_NAME_MAX]);
-/* Returns the index of the validation set whose loss decides which checkpoint is the best; -1: the
- * job names one that it does not have. */
+/* Returns the index of the validation set with this name; -1: none has it. */
+int64_t hd_job_val_set_find(const struct hd_job *job, const char *name);
+/* Returns the index of the validation set whose loss decides which checkpoint is the best; 0 also if
+ * another number decides, or the job names one that it does not have. */
 int64_t hd_job_val_set_best(const struct hd_job *job);
 /* Returns whether a validation set may have this name: letters, digits, '_' and '-', beginning with
  * a letter or digit, at most 31, and neither `true` nor `false`. */
 bool hd_job_val_name_is_possible(const char *name);
+
+/* Returns the number of files of validate.choices (choice_sets.h); 0: validations answer no
+ * questions. */
+int64_t hd_job_choice_set_count(const struct hd_job *job);
+
+/* A number that a validation yields: the loss of a set of data.val, the mean of the losses of all
+ * sets, or a score of a file of validate.choices. */
+enum hd_val_metric_kind { HD_VAL_LOSS, HD_VAL_MEAN, HD_VAL_ACC, HD_VAL_ACC_NORM };
+struct hd_val_metric {
+    enum hd_val_metric_kind kind;
+    int64_t set; /* index of the validation set or of the file of questions; with MEAN 0 */
+};
+/* names of the loss of a data.val without sets, and of the mean of all losses */
+#define HD_VAL_LOSS_NAME "loss"
+#define HD_VAL_MEAN_NAME "mean"
+/* Finds a number by its name: a set, mean, NAME/acc or NAME/acc_norm; NAME alone is NAME/acc. "" or
+ * "-": the loss of the first set, or of a job without validation data the first file's acc. False:
+ * the job has none of this name. */
+bool hd_job_find_metric(const struct hd_job *job, const char *name,
+                        struct hd_val_metric *ret_metric);
+void hd_job_metric_name(const struct hd_job *job, struct hd_val_metric metric,
+                        char ret_name[HD_JOB_WORD_MAX]);
+/* Appends the names of all numbers of the job's validations, with commas. */
+void hd_job_list_metrics(const struct hd_job *job, struct hd_text *ret_text);
+/* Returns whether the number is better if it is higher. */
+bool hd_job_metric_rises(struct hd_val_metric metric);
+/* Return the numbers that decide which checkpoint is the best, and about early stopping. */
+struct hd_val_metric hd_job_best_metric(const struct hd_job *job);
+struct hd_val_metric hd_job_stop_metric(const struct hd_job *job);
+/* Returns whether a report of a validation may have this name: a set's, or NAME/acc, NAME/acc_norm. */
+bool hd_job_val_report_is_possible(const char *name);
 
 /* Returns whether some layer of the job's model is a gated delta layer. */
 bool hd_job_has_delta(const struct hd_job *job);

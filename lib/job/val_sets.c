@@ -25,15 +25,13 @@ void hd_job_val_set_name(const struct hd_job *job, int64_t index,
     (void)snprintf(ret_name, HD_JOB_VAL_NAME_MAX, "%.*s", (int)strcspn(at, ","), at);
 }
 
-int64_t hd_job_val_set_best(const struct hd_job *job)
+int64_t hd_job_val_set_find(const struct hd_job *job, const char *wish)
 {
     char name[HD_JOB_VAL_NAME_MAX];
 
-    if (!*job->checkpoint_best_set || strcmp(job->checkpoint_best_set, "-") == 0)
-        return 0;
     for (int64_t i = 0; i < hd_job_val_set_count(job); i++) {
         hd_job_val_set_name(job, i, name);
-        if (strcmp(name, job->checkpoint_best_set) == 0)
+        if (strcmp(name, wish) == 0)
             return i;
     }
     return -1;

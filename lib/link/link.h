@@ -78,6 +78,9 @@ enum hd_link_exit_status {
     /* stopped by command with steps left, after a checkpoint; or without one, because none could be
      * written (newest PROBLEM) */
     HD_LINK_EXIT_STOPPED = 10,
+    /* completed before the last step, as validate.stop says; the rank's FAILURE report, of status
+     * HD_OK, has the reason */
+    HD_LINK_EXIT_EARLY = 11,
 };
 
 struct hd_link;

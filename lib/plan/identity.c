@@ -1,5 +1,6 @@
 #include "plan/identity.h"
 
+#include <stdio.h>
 #include <string.h>
 
 enum hd_status hd_plan_identity(const struct hd_job *spec, struct hd_text *ret_text)
@@ -16,6 +17,14 @@ enum hd_status hd_plan_identity(const struct hd_job *spec, struct hd_text *ret_t
     memcpy(job.data_stages, nothing.data_stages, sizeof job.data_stages);
     memcpy(job.val_sets, nothing.val_sets, sizeof job.val_sets);
     memcpy(job.checkpoint_best_set, nothing.checkpoint_best_set, sizeof job.checkpoint_best_set);
+    /* questions add memory to programs of validation, whatever they are */
+    if (*job.choices)
+        (void)snprintf(job.choices, sizeof job.choices, "questions");
+    job.choices_limit = nothing.choices_limit;
+    job.choices_every = nothing.choices_every;
+    memcpy(job.stop_metric, nothing.stop_metric, sizeof job.stop_metric);
+    job.stop_patience = nothing.stop_patience;
+    job.stop_min_delta = nothing.stop_min_delta;
     /* when and how often a job runs does not change its plan */
     memcpy(job.name, "job", sizeof "job");
     memcpy(job.queue, nothing.queue, sizeof job.queue);

@@ -60,6 +60,8 @@ struct head_state {
     struct hd_operand logp, weight; /* [R], for losses on pairs of answers: log-probability of each
                                        row's target, and factor of each row's gradient; else
                                        absent */
+    struct hd_operand scores;       /* [R], log-probability of each row's target, beside the loss;
+                                       absent: not computed */
 };
 
 struct hd_logit_map hd_emit_logit_map(const struct hd_op *op)
@@ -133,6 +135,16 @@ static void head_loss(struct hd_emit *e, const struct head_state *h, struct hd_o
                     .weight = weight));
 }
 
+/* Emits the log-probabilities of one chunk's targets in an evaluation. The kernel adds losses or
+ * writes these, so that it runs a second time. */
+static void head_scores(struct hd_emit *e, const struct head_state *h, struct hd_operand target)
+{
+    struct head_state second = *h;
+
+    second.logp = h->scores;
+    head_loss(e, &second, target);
+}
+
 static void head_chunk(struct hd_emit *e, const struct head_state *h)
 {
     const struct hd_tensor *x = h->op->in[0];
@@ -148,6 +160,8 @@ static void head_chunk(struct hd_emit *e, const struct head_state *h)
                                    .c_dtype = h->dtype),
                            HD_OPERANDS(gemm, .c = h->logits, .a = rows, .b = weight));
     head_loss(e, h, target);
+    if (h->scores.store)
+        head_scores(e, h, target);
     if (h->gradients && h->train_x)
         (void)hd_emit_gemm(e,
                            HD_ARGS(gemm, .M = h->rows, .N = h->C, .K = h->Vw, .lda = h->Vp,
@@ -206,20 +220,6 @@ static struct head_state head_of(struct hd_emit *e, const struct hd_op *op, int6
     return h;
 }
 
-static void head_loss_forward(struct hd_emit *e, const struct hd_op *op)
-{
-    int64_t step;
-    struct head_state h = head_of(e, op, &step);
-
-    head_pass(e, &h, step);
-    if (h.train_x)
-        hd_emit_add_grad(e, op->in[0], h.dx, true);
-}
-
-const struct hd_op_row hd_op_row_head_loss = {.forward = head_loss_forward};
-
-/* ---- pairs ---- */
-
 /* Returns memory for the log-probabilities of the targets; in an evaluation the host reads it. */
 static struct hd_operand new_logp(struct hd_emit *e, int64_t R)
 {
@@ -231,6 +231,22 @@ static struct hd_operand new_logp(struct hd_emit *e, int64_t R)
         e, &(struct hd_store){.kind = HD_STORE_OUTPUT, .name = "logp", .dtype = HD_F32, .rows = R});
     return o;
 }
+
+static void head_loss_forward(struct hd_emit *e, const struct hd_op *op)
+{
+    int64_t step;
+    struct head_state h = head_of(e, op, &step);
+
+    if (e->rec->shape.mode == HD_RECORD_EVAL && e->rec->shape.scores)
+        h.scores = new_logp(e, op->in[0]->dim[0]);
+    head_pass(e, &h, step);
+    if (h.train_x)
+        hd_emit_add_grad(e, op->in[0], h.dx, true);
+}
+
+const struct hd_op_row hd_op_row_head_loss = {.forward = head_loss_forward};
+
+/* ---- pairs ---- */
 
 /* Emits the sums of the rows' values by answer, added over the cp ranks that have rows of the
  * answers; returns them. */

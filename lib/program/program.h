@@ -380,6 +380,8 @@ struct hd_rec_shape {
                                not computed */
     enum hd_preference preference;        /* loss of the head on pairs of answers (ops.h) */
     struct hd_preference_factors factors; /* numbers in the formula of that loss (ops.h) */
+    bool scores; /* true: program E has the log-probability of each target as an output for the host
+                    (HD_STORE_OUTPUT); with a loss on pairs it always has */
 };
 
 /* Returns the largest number of answers in a sample of `context` rows: an answer takes two rows or

@@ -158,8 +158,7 @@ static enum hd_status check_sources(const struct hd_job *job)
     return spec_check_data_stages(job);
 }
 
-/* Checks the names of validation sets, that each has files, and that the one of checkpoint.best is
- * there. */
+/* Checks the names of validation sets, and that each has files. */
 static enum hd_status check_val_sets(const struct hd_job *job)
 {
     const int64_t sets = hd_job_val_set_count(job);
@@ -184,11 +183,7 @@ static enum hd_status check_val_sets(const struct hd_job *job)
     if (job->val_count && source + 1 != sets)
         return hd_err(HD_INVALID, "data.val: %lld sets have names, and %lld have files",
                       (long long)sets, (long long)source + 1);
-    if (hd_job_val_set_best(job) >= 0)
-        return HD_OK;
-    return hd_err(HD_INVALID, "checkpoint.best: %s is no set of data.val; %s%s",
-                  spec_quote(job->checkpoint_best_set, quoted),
-                  *job->val_sets ? "it has " : "data.val is one list: write true", job->val_sets);
+    return HD_OK;
 }
 
 /* Checks that end_of_text is auto (-2), none (-1), or an id of the vocabulary. */
@@ -238,14 +233,7 @@ static enum hd_status check_data(const struct hd_job *job)
     if (job->validate_batches && !job->val_count && job->val_split == 0)
         return hd_err(HD_INVALID, "validate.batches: there is nothing to validate on; give "
                                   "data.val or data.val_split, or write 0");
-    if (job->checkpoint_best && !job->val_count && job->val_split == 0)
-        return hd_err(HD_INVALID, "checkpoint.best: the best checkpoint is the one with the lowest "
-                                  "validation loss, and there is no validation data; give data.val "
-                                  "or data.val_split, or remove checkpoint.best");
-    if (job->checkpoint_best && !job->validate_batches)
-        return hd_err(HD_INVALID, "checkpoint.best: nothing is validated, as validate.batches is "
-                                  "0; raise it, or remove checkpoint.best");
-    return HD_OK;
+    return spec_check_choices(job);
 }
 
 /* ---- training ---- */

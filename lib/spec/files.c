@@ -603,6 +603,8 @@ enum hd_status spec_find_files(struct spec_draft *draft, const char *folder)
         spec_join_data_stages(job);
     if (!st)
         st = take_fingerprints(draft->arena, job);
+    if (!st)
+        st = spec_find_choices(draft, folder, true);
     list_done(&train);
     list_done(&val);
     return st;
@@ -626,7 +628,9 @@ static enum hd_status make_absolute(struct hd_arena *arena, const char *folder,
 enum hd_status spec_leave_files(struct spec_draft *draft, const char *folder)
 {
     struct hd_job *job = draft->job;
-    const enum hd_status st = make_absolute(draft->arena, folder, job->train, job->train_count);
+    enum hd_status st = make_absolute(draft->arena, folder, job->train, job->train_count);
 
-    return st ? st : make_absolute(draft->arena, folder, job->val, job->val_count);
+    if (!st)
+        st = make_absolute(draft->arena, folder, job->val, job->val_count);
+    return st ? st : spec_find_choices(draft, folder, false);
 }

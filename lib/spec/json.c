@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/json.h"
+#include "job/choice_sets.h"
 #include "job/data_stages.h"
 #include "plan/choose.h"
 #include "spec_internal.h"
@@ -37,8 +38,30 @@ static void add_validation(struct hd_json_writer *w, const char *name, const str
     hd_json_end(w, '}');
 }
 
-/* Adds the sources of a stage, or of the job without stages (stage 0): those with a weight in it.
- * */
+static void add_choices(struct hd_json_writer *w, const char *name, const struct hd_job *job)
+{
+    struct hd_choice_set set;
+
+    if (!*job->choices)
+        return;
+    hd_json_begin(w, name, '{');
+    for (int64_t k = 0; k < hd_job_choice_set_count(job); k++)
+        if (!hd_choice_set_read(job, k, &set))
+            hd_json_add_string(w, set.name, set.path);
+    hd_json_end(w, '}');
+}
+
+/* Returns whether checkpoint.best names a number other than that of `true`. */
+static bool is_named_best(const struct hd_job *job)
+{
+    struct hd_val_metric usual;
+    const struct hd_val_metric best = hd_job_best_metric(job);
+
+    (void)hd_job_find_metric(job, "-", &usual);
+    return job->checkpoint_best && (best.kind != usual.kind || best.set != usual.set);
+}
+
+/* Adds the sources of a stage, or of the job without stages (stage 0): those with a weight in it. */
 static void add_sources(struct hd_json_writer *w, const char *name, const struct hd_job *job,
                         int64_t stage)
 {
@@ -159,6 +182,8 @@ static void add_form(struct hd_json_writer *w, const struct hd_key *key, const c
 {
     if (strcmp(key->path, "data.stages") == 0)
         add_data_stages(w, name, job);
+    else if (strcmp(key->path, "validate.choices") == 0)
+        add_choices(w, name, job);
     else if (strcmp(key->path, "data.train") == 0 && !hd_job_stage_count(job))
         add_sources(w, name, job, 0);
     else if (strcmp(key->path, "data.val") == 0)
@@ -210,7 +235,7 @@ static void add_value(struct hd_json_writer *w, const struct hd_key *key, const 
         add_number(w, key, name, member);
         break;
     case HD_KEY_BOOL:
-        if (strcmp(key->path, "checkpoint.best") == 0 && hd_job_val_set_best(job) != 0) {
+        if (strcmp(key->path, "checkpoint.best") == 0 && is_named_best(job)) {
             hd_json_add_string(w, name, job->checkpoint_best_set);
             break;
         }

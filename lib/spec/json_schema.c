@@ -15,6 +15,7 @@ static const struct {
     {"data.train", "array string object"},
     {"data.val", "array string object"},
     {"data.stages", "array"},
+    {"validate.choices", "array string object"},
     {"train.profile.steps", "integer array"},
     {"parallel.layers_per_stage", "array string"},
     {"resources.devices", "integer string object"},

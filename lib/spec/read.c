@@ -215,7 +215,8 @@ static enum hd_status read_bool(struct spec_reader *r, const struct yaml_node *n
     return HD_OK;
 }
 
-/* Reads checkpoint.best: true, false, or the name of a validation set, which check.c looks up. */
+/* Reads checkpoint.best: true, false, or the name of a number of a validation, which choice_rules.c
+ * looks up. */
 static enum hd_status read_best(struct spec_reader *r, const struct yaml_node *node)
 {
     const bool is_word = node->kind == YAML_KIND_SCALAR && !spec_is_null(node);
@@ -224,9 +225,10 @@ static enum hd_status read_best(struct spec_reader *r, const struct yaml_node *n
 
     if (!is_word || strcmp(node->text, "true") == 0 || strcmp(node->text, "false") == 0)
         return read_bool(r, node, &job->checkpoint_best);
-    if (!hd_job_val_name_is_possible(node->text))
+    if (!hd_job_val_report_is_possible(node->text))
         return hd_err(HD_INVALID,
-                      "%s: %s is neither true nor false, nor the name of a set of data.val",
+                      "%s: %s is neither true nor false, nor the name of a set of data.val or of a "
+                      "score of validate.choices",
                       r->path, spec_quote(node->text, quoted));
     job->checkpoint_best = true;
     (void)snprintf(job->checkpoint_best_set, sizeof job->checkpoint_best_set, "%s", node->text);

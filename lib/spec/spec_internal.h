@@ -277,6 +277,12 @@ struct spec_sources {
  * is empty. */
 enum hd_status spec_read_sources(struct spec_reader *r, const struct yaml_node *node,
                                  struct spec_sources *list);
+/* Reads validate.choices (choices.c). */
+enum hd_status spec_read_choices(struct spec_reader *r, const struct yaml_node *node);
+/* Makes the paths of validate.choices absolute; look: also looks the files up. */
+enum hd_status spec_find_choices(struct spec_draft *draft, const char *folder, bool look);
+/* Checks validate.choices, and the numbers that checkpoint.best and validate.stop name. */
+enum hd_status spec_check_choices(const struct hd_job *job);
 /* Reads data.stages (data_stages.c). */
 enum hd_status spec_read_data_stages(struct spec_reader *r, const struct yaml_node *node);
 /* Makes sources that turn out to be the same files, after patterns are expanded, one source. */

@@ -58,6 +58,13 @@ struct hd_special {
     char notes[HD_SPECIAL_NOTES_BYTES_MAX];
 };
 
+/* Returns the token with which a text without a prompt begins: bos, else the token that ends a
+ * document; -1: there is neither. */
+static inline int32_t hd_special_begin(const struct hd_special *special)
+{
+    return special->bos.id >= 0 ? special->bos.id : special->end.id;
+}
+
 /* Sets *ret_special to the special tokens of a model. tokenizer NULL: unknown. model_dir: the
  * model's folder; NULL or "": none. Fails like hd_model_ids_read. */
 enum hd_status hd_special_resolve(const struct hd_tokenizer *tokenizer, const char *model_dir,

@@ -29,6 +29,14 @@ static enum hd_status fill_windows(struct hd_trainer *t, const void *from, int64
     return hd_validation_fill(from, first, count, batch);
 }
 
+static enum hd_status fill_exam(struct hd_trainer *t, const void *from, int64_t first,
+                                int64_t count, const struct hd_data_batch *batch)
+{
+    (void)t;
+    hd_exam_fill(from, first, count, batch);
+    return HD_OK;
+}
+
 /* Lists the pointers to a sample's fields as an array; the elements of all fields have 4 bytes. */
 static void fields_of(const struct hd_data_batch *b, void *ret_fields[HD_SAMPLE_FIELDS_MAX])
 {
@@ -230,6 +238,7 @@ enum hd_status hd_batch_feed_windows(struct hd_trainer *t, const struct hd_chunk
     const struct hd_batch_windows *windows = context;
     const struct fields f = find_fields(t, chunk, bases);
 
-    return fill_fields(t, fill_windows, windows->windows,
+    return fill_fields(t, windows->exam ? fill_exam : fill_windows,
+                       windows->exam ? (const void *)windows->exam : windows->windows,
                        hd_batch_first_window(t, windows, micro_batch), &f);
 }

@@ -17,6 +17,7 @@ hd_execute_feed hd_batch_feed_training;
  * micro-batches. */
 struct hd_batch_windows {
     const struct hd_validation *windows;
+    const struct hd_exam *exam; /* NULL: `windows` has the windows; else these questions (exam.h) */
     int64_t first; /* index, within the whole validation, of the round's first micro-batch */
 };
 /* Fills the batch fields of a chunk with the validation windows of micro-batch `micro_batch` of the

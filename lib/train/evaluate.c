@@ -108,9 +108,7 @@ static enum hd_status choose_set(struct evaluation *e)
     struct hd_job *job = &e->job;
     int64_t set, first = 0, end;
 
-    if (wish)
-        (void)snprintf(job->checkpoint_best_set, sizeof job->checkpoint_best_set, "%s", wish);
-    set = hd_job_val_set_best(job);
+    set = wish ? hd_job_val_set_find(job, wish) : hd_job_val_set_best(job);
     if (set < 0)
         return hd_err(HD_INVALID, "--val: '%s' is no validation set of %s; %s%s", wish,
                       e->options->dirs.dir, *job->val_sets ? "it has " : "its sets have no names",

@@ -57,6 +57,13 @@ enum hd_status hd_job_tokenizer_end_of_text(struct hd_job_tokenizer *t, const st
     return HD_OK;
 }
 
+enum hd_status hd_job_tokenizer_special(struct hd_job_tokenizer *t, const struct hd_job *job,
+                                        const struct hd_special **ret_special)
+{
+    *ret_special = &t->special;
+    return resolve_once(t, job);
+}
+
 /* Appends a note if the tokenizer has tokens for which the model has no embedding row. */
 static void note_rows(const struct hd_job_tokenizer *t, const struct hd_job *job,
                       struct hd_text *ret_text)

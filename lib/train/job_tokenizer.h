@@ -31,6 +31,10 @@ enum hd_status hd_job_tokenizer_need(struct hd_job_tokenizer *t, const struct hd
 enum hd_status hd_job_tokenizer_end_of_text(struct hd_job_tokenizer *t, const struct hd_job *job,
                                             int64_t *ret_id);
 
+/* Sets *ret_special to the special tokens that the files of the tokenizer and of model.from name. */
+enum hd_status hd_job_tokenizer_special(struct hd_job_tokenizer *t, const struct hd_job *job,
+                                        const struct hd_special **ret_special);
+
 /* Appends lines for users about special tokens: contradictions between the files of the tokenizer
  * and of model.from; a missing end-of-document token, if neither the files nor the job name one;
  * and tokens that are outside the model's vocabulary. */

@@ -1,7 +1,6 @@
 /* load: reads weights and moments from a checkpoint to resume a run, or only weights to begin one.
  * Any layout reads checkpoints that any other layout wrote; save.c describes the format. */
 #include <inttypes.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -419,6 +418,42 @@ static void read_guard(struct hd_trainer *t, const struct hd_ckpt *ckpt)
 
 /* Restores the counters. A checkpoint of a run in another precision has no loss scale: it begins at
  * its initial value. */
+/* Returns whether two jobs judge by the same number of the same questions. */
+static bool same_number(const struct hd_job *a, struct hd_val_metric x, const struct hd_job *b,
+                        struct hd_val_metric y)
+{
+    char first[HD_JOB_WORD_MAX], second[HD_JOB_WORD_MAX];
+
+    hd_job_metric_name(a, x, first);
+    hd_job_metric_name(b, y, second);
+    return x.kind == y.kind && strcmp(first, second) == 0 &&
+           (!hd_job_metric_rises(x) ||
+            (strcmp(a->choices, b->choices) == 0 && a->choices_limit == b->choices_limit));
+}
+
+/* Takes from a checkpoint of the job `then` the numbers with which later validations are compared:
+ * those for checkpoint.best and validate.stop, if they are of the same kind as this job's. */
+static void read_numbers(struct hd_trainer *t, const struct hd_ckpt *ckpt,
+                         const struct hd_job *then)
+{
+    const struct hd_ckpt_manifest *m = hd_ckpt_get_manifest(ckpt);
+    const struct hd_job *job = &t->rank_program.job;
+    struct hd_val_numbers *n = &t->numbers;
+    int64_t bits;
+
+    hd_trainer_forget_numbers(t);
+    if (m->has_lowest_val_loss && job->checkpoint_best && then->checkpoint_best &&
+        same_number(job, hd_job_best_metric(job), then, hd_job_best_metric(then)))
+        t->lowest_val_loss = m->lowest_val_loss;
+    if (!job->stop_patience || !then->stop_patience ||
+        !same_number(job, hd_job_stop_metric(job), then, hd_job_stop_metric(then)) ||
+        hd_ckpt_get_counter(ckpt, SAVE_STOP_BEST, &bits) ||
+        hd_ckpt_get_counter(ckpt, SAVE_STOP_BEST_STEP, &n->stop_best_step) ||
+        hd_ckpt_get_counter(ckpt, SAVE_STOP_WAITS, &n->stop_waits))
+        return;
+    memcpy(&n->stop_best, &bits, sizeof n->stop_best);
+}
+
 static enum hd_status read_counters(struct hd_trainer *t, const struct hd_ckpt *ckpt)
 {
     enum hd_status st = hd_ckpt_get_counter(ckpt, "step", &t->steps_done);
@@ -450,12 +485,10 @@ static enum hd_status read_all(struct hd_trainer *t, struct hd_ckpt *ckpt, const
     if (!st)
         st = read_counters(t, ckpt);
     t->tokens_seen = hd_ckpt_get_manifest(ckpt)->tokens_seen;
-    t->val_step = t->lowest_step = -1;
-    t->lowest_val_loss = hd_ckpt_get_manifest(ckpt)->has_lowest_val_loss
-                             ? hd_ckpt_get_manifest(ckpt)->lowest_val_loss
-                             : NAN;
     if (!st)
         st = read_job_then(ckpt, arena, &then);
+    if (!st)
+        read_numbers(t, ckpt, then);
     if (!st)
         st = read_state(t, ckpt, base, then);
     if (!st)
@@ -523,7 +556,7 @@ enum hd_status hd_trainer_continue(struct hd_trainer *t, struct hd_text *ret_sai
                     (long long)t->steps_done, (long long)job->steps);
     if (!st && hd_continued_skip(then, job, t->steps_done, &t->data_skipped, ret_said))
         hd_guard_init(job, &t->guard);
-    t->lowest_val_loss = NAN; /* the best checkpoint is one of this job */
+    hd_trainer_forget_numbers(t); /* the best checkpoint is one of this job */
     hd_arena_done(&arena);
     hd_ckpt_close(ckpt);
     /* a damaged input is the job's fault: a restart would find the same damage */

@@ -139,12 +139,15 @@ static enum hd_status compile(const struct hd_job *job, const struct hd_registry
                               const struct hd_compile_options *options, struct hd_arena *arena,
                               struct hd_chunk **ret_chunk)
 {
+    /* questions are packed into windows, with bounds */
+    const bool scores = mode == HD_RECORD_EVAL && *job->choices;
     const struct hd_rec_shape shape = {.mode = mode,
                                        .B = job->micro_batch,
                                        .S = job->context / job->cp,
                                        .context = job->context,
                                        .first_position = hd_job_first_position(job),
-                                       .bounded = strcmp(job->documents, "bounded") == 0,
+                                       .bounded = strcmp(job->documents, "bounded") == 0 || scores,
+                                       .scores = scores,
                                        .gather_keys = strcmp(job->cp_exchange, "all_gather") == 0,
                                        .ends_backward = ends_backward,
                                        .preference = hd_rank_program_preference(job),
@@ -322,7 +325,9 @@ static enum hd_status make_order(struct hd_rank_program_shared *s,
 {
     const struct hd_job *job = &s->job;
     const int64_t windows = job->validate_batches * job->global_batch;
-    const int64_t calls = (windows + job->dp * job->micro_batch - 1) / (job->dp * job->micro_batch);
+    const int64_t calls =
+        *job->choices ? HD_EVAL_ROUND
+                      : (windows + job->dp * job->micro_batch - 1) / (job->dp * job->micro_batch);
     enum hd_schedule_kind schedule = options->schedule;
     enum hd_status st;
 

@@ -142,6 +142,7 @@ struct saved_moment {
     int64_t data_skipped, tokens_seen;
     bool is_validated;
     double val_loss, lowest_val_loss;
+    struct hd_val_numbers numbers;
 };
 
 struct shard_source {
@@ -200,10 +201,11 @@ static struct saved_moment now(const struct hd_trainer *t)
                                  .tokens_seen = t->tokens_seen,
                                  .is_validated = t->val_step >= 0 && t->val_step == t->steps_done,
                                  .val_loss = t->val_loss,
-                                 .lowest_val_loss = t->lowest_val_loss};
+                                 .lowest_val_loss = t->lowest_val_loss,
+                                 .numbers = t->numbers};
 }
 
-enum { COUNTERS_MAX = 6 + HD_GUARD_STEPS };
+enum { COUNTERS_MAX = 9 + HD_GUARD_STEPS };
 
 struct counters {
     struct hd_ckpt_counter list[COUNTERS_MAX];
@@ -216,8 +218,22 @@ static void add_counter(struct counters *c, const char *name, int64_t value)
     c->list[c->count++] = (struct hd_ckpt_counter){name, value};
 }
 
-/* Lists the counters to store in the manifest; those of fp16 and of train.guard only if the job
- * uses them. */
+/* Adds the state of early stopping, if a validation has counted for it. The number is stored as its
+ * bits. */
+static void add_stop(const struct hd_val_numbers *n, struct counters *c)
+{
+    int64_t bits;
+
+    if (isnan(n->stop_best))
+        return;
+    memcpy(&bits, &n->stop_best, sizeof bits);
+    add_counter(c, SAVE_STOP_BEST, bits);
+    add_counter(c, SAVE_STOP_BEST_STEP, n->stop_best_step);
+    add_counter(c, SAVE_STOP_WAITS, n->stop_waits);
+}
+
+/* Lists the counters to store in the manifest; those of fp16, early stopping and train.guard only
+ * if the job uses them. */
 static void fill_counters(const struct saved_moment *at, struct counters *ret_counters)
 {
     struct counters *c = ret_counters;
@@ -231,6 +247,7 @@ static void fill_counters(const struct saved_moment *at, struct counters *ret_co
     }
     if (at->data_skipped)
         add_counter(c, "data_skipped", at->data_skipped);
+    add_stop(&at->numbers, c);
     if (!(at->guard.spike > 0))
         return;
     add_counter(c, "guard_steps", at->guard.count);

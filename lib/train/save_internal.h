@@ -35,6 +35,11 @@ struct save_outcome save_outcome_of(enum hd_status st);
 enum hd_status save_agree(struct hd_trainer *t, const struct save_outcome *mine,
                           struct save_outcome *ret_all);
 
+/* names of the counters of early stopping (val_numbers.c) */
+#define SAVE_STOP_BEST      "stop_best"
+#define SAVE_STOP_BEST_STEP "stop_best_step"
+#define SAVE_STOP_WAITS     "stop_waits"
+
 /* Writes the name of the checkpoint counter that stores index `index` of the guard's history. The
  * functions below name facts of the manifest on which the bits of results depend. */
 void save_name_guard(int index, char ret_text[16]);

@@ -373,34 +373,38 @@ static enum hd_status validate_windows(struct hd_trainer *t, const struct hd_val
     return st;
 }
 
+enum hd_status hd_trainer_reset_sums(struct hd_trainer *t)
+{
+    t->block.loss_sum = 0;
+    t->block.target_count = 0;
+    t->block.too_many_rows = 0;
+    t->block.margin_sum = 0;
+    t->block.correct_pairs = 0;
+    t->block.reward_sum = 0;
+    t->block.loss_scale = 1;
+    return write_block(t);
+}
+
+enum hd_status hd_trainer_read_sums(struct hd_trainer *t)
+{
+    return read_block(t);
+}
+
+enum hd_status hd_trainer_refuse_rows(void)
+{
+    return hd_err(HD_LIMIT, "routers sent more rows to the experts of a rank than "
+                            "parallel.expert_rows allows; raise it, or set it to auto");
+}
+
 struct validation_sum {
     double loss, margin, correct, reward;
     int64_t targets;
     int64_t too_many_rows;
 };
 
-/* Stores the loss of a validation for checkpoint.best. All ranks have the same loss, and so the
- * same answer to hd_trainer_is_best. */
-static void note_loss(struct hd_trainer *t, double loss)
-{
-    if (!t->rank_program.job.checkpoint_best || t->steps_done == 0 || !isfinite(loss))
-        return;
-    t->val_loss = loss;
-    t->val_step = t->steps_done;
-    if (loss >= t->lowest_val_loss) /* false if lowest_val_loss is NaN, for the first loss */
-        return;
-    t->lowest_val_loss = loss;
-    t->lowest_step = t->steps_done;
-}
-
 struct hd_pair_result hd_trainer_validated_pairs(const struct hd_trainer *t)
 {
     return t->validated_pairs;
-}
-
-bool hd_trainer_is_best(const struct hd_trainer *t)
-{
-    return t->lowest_step >= 0 && t->lowest_step == t->steps_done;
 }
 
 enum hd_status hd_trainer_validate(struct hd_trainer *t, double *ret_loss, int64_t *ret_targets)
@@ -418,14 +422,7 @@ enum hd_status hd_trainer_validate_set(struct hd_trainer *t, int64_t set, double
 
     if (set < 0 || set >= t->data.validation_count)
         return hd_err(HD_INVALID, "the job has no validation data");
-    t->block.loss_sum = 0;
-    t->block.target_count = 0;
-    t->block.too_many_rows = 0;
-    t->block.margin_sum = 0;
-    t->block.correct_pairs = 0;
-    t->block.reward_sum = 0;
-    t->block.loss_scale = 1;
-    st = write_block(t);
+    st = hd_trainer_reset_sums(t);
     if (!st)
         st = validate_windows(t, &t->data.validations[set]);
     if (!st)
@@ -456,8 +453,7 @@ enum hd_status hd_trainer_validate_set(struct hd_trainer *t, int64_t set, double
         total.too_many_rows += one.too_many_rows;
     }
     if (total.too_many_rows)
-        return hd_err(HD_LIMIT, "routers sent more rows to the experts of a rank than "
-                                "parallel.expert_rows allows; raise it, or set it to auto");
+        return hd_trainer_refuse_rows();
     if (!total.targets)
         return hd_err(HD_INVALID, "the validation data has no target: each of its tokens ends a "
                                   "document; see data.documents and data.end_of_text");
@@ -467,7 +463,6 @@ enum hd_status hd_trainer_validate_set(struct hd_trainer *t, int64_t set, double
         t->validated_pairs = (struct hd_pair_result){
             total.targets, total.margin / (double)total.targets,
             total.correct / (double)total.targets, total.reward / (double)total.targets};
-    if (set == hd_job_val_set_best(&t->rank_program.job))
-        note_loss(t, *ret_loss);
+    hd_trainer_note_loss(t, set, *ret_loss);
     return HD_OK;
 }

@@ -328,6 +328,8 @@ static enum hd_status set_up_trainer(struct hd_trainer *t, const struct hd_job *
     if (!st)
         st = hd_job_data_open(job, options->tokenizer, options->tokens, &t->arena, &t->data);
     if (!st)
+        st = hd_exams_open(job, options->tokenizer, &t->exams);
+    if (!st)
         st = make_schedules(t, job);
     if (!st && !options->instance)
         st = t->table->open(&backend, &t->own_backend);
@@ -378,8 +380,7 @@ enum hd_status hd_trainer_new(const struct hd_job *job, const struct hd_trainer_
     hd_arena_init(&t->arena, 0);
     t->table = options->backend;
     t->comm = options->comm;
-    t->val_loss = t->lowest_val_loss = NAN;
-    t->val_step = t->lowest_step = -1;
+    hd_trainer_forget_numbers(t);
     t->step_deadline_ms = HD_STEP_DEADLINE_MS;
     t->save_deadline_ms = HD_SAVE_DEADLINE_MS;
     st = set_up_trainer(t, job, options);
@@ -408,6 +409,7 @@ void hd_trainer_free(struct hd_trainer *t)
     if (t->own_backend)
         t->table->close(t->own_backend);
     hd_job_data_close(&t->data);
+    hd_exams_close(&t->exams);
     hd_trainer_close_reference(t);
     hd_private_release(&t->reserved);
     hd_arena_done(&t->arena);
@@ -486,7 +488,7 @@ int64_t hd_trainer_validation_count(const struct hd_trainer *t)
 
 bool hd_trainer_can_validate(const struct hd_trainer *t)
 {
-    return t->data.validation_count > 0;
+    return t->data.validation_count > 0 || t->exams.count > 0;
 }
 
 void hd_trainer_describe_data(const struct hd_trainer *t, int64_t windows, struct hd_text *ret_text)

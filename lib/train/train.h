@@ -250,10 +250,28 @@ bool hd_trainer_can_validate(const struct hd_trainer *trainer);
  * hd_trainer_validate is the number of pairs, and its loss is their mean loss. */
 struct hd_pair_result hd_trainer_validated_pairs(const struct hd_trainer *trainer);
 
+/* Scores of a file of questions (validate.choices). */
+struct hd_exam_score {
+    int64_t questions, cut; /* number of questions; of those whose beginning was cut */
+    double acc, acc_norm;   /* fractions of right answers (generate/choices.h) */
+};
+int64_t hd_trainer_exam_count(const struct hd_trainer *trainer); /* 0: the job has no questions */
+/* Answers the questions of file `index`; collective. alive: called between rounds of the programs;
+ * may be NULL. HD_LIMIT: as hd_trainer_validate_set. */
+enum hd_status hd_trainer_examine(struct hd_trainer *trainer, int64_t index,
+                                  void (*alive)(void *user), void *user,
+                                  struct hd_exam_score *ret_score);
+
 /* Returns true, with checkpoint.best, if the current weights were validated and no earlier weights
- * of the run had as low a loss. A run that starts from a checkpoint compares with the lowest loss
+ * of the run had as good a number. A run that starts from a checkpoint compares with the best number
  * in that checkpoint. The initial weights (step 0) do not count: they have no checkpoint. */
 bool hd_trainer_is_best(const struct hd_trainer *trainer);
+/* Returns true if validate.stop ends the run: as many validations in a row as its patience brought
+ * no improvement, those before the checkpoint that the run started from included. Equal on all
+ * ranks. */
+bool hd_trainer_stops_early(const struct hd_trainer *trainer);
+/* Appends the reason of that end, a sentence for users. */
+void hd_trainer_describe_stop(const struct hd_trainer *trainer, struct hd_text *ret_text);
 
 /* Appends a sentence for users about the training and validation data (hd_job_data_describe);
  * windows: those of the whole run. */
@@ -269,8 +287,8 @@ struct hd_saved {
     char path[HD_JOB_PATH_MAX];
     char hash[17]; /* hash of the manifest, hexadecimal */
     int64_t bytes; /* bytes of the shards of all ranks */
-    /* validation loss of the saved weights, if checkpoint.best is set and they were validated; else
-     * NaN */
+    /* number of the saved weights by which checkpoint.best decides, lower is better: a loss, or
+     * 1 - score; NaN: they were not validated, or it is not set */
     double val_loss;
 };
 

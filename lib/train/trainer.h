@@ -4,6 +4,7 @@
 
 #include "base/pieces.h"
 #include "optim/optim.h"
+#include "train/exam.h"
 #include "train/guard.h"
 #include "train/job_data.h"
 #include "train/reserve.h"
@@ -15,6 +16,18 @@ struct hd_profile;
 struct hd_bound_instructions;
 struct hd_background_save;
 struct hd_reference;
+
+/* Numbers of validations (val_numbers.c). */
+struct hd_val_numbers {
+    /* the newest loss of each validation set, scores of each file of questions, and the steps of
+     * their weights; -1: none */
+    double loss[HD_JOB_VAL_SETS_MAX], acc[HD_CHOICE_SETS_MAX], acc_norm[HD_CHOICE_SETS_MAX];
+    int64_t loss_step[HD_JOB_VAL_SETS_MAX], score_step[HD_CHOICE_SETS_MAX];
+    /* early stopping: the number that later ones must improve on, NaN: none; its step; validations
+     * since then; the step of the last one that was counted, -1: none in this attempt */
+    double stop_best;
+    int64_t stop_best_step, stop_waits, stop_step;
+};
 
 struct hd_trainer {
     struct hd_arena arena;
@@ -56,6 +69,7 @@ struct hd_trainer {
     int64_t *router_load;
 
     struct hd_job_data data;
+    struct hd_exams exams;
     /* open file of DPO's reference log-probabilities (reference.c); NULL: none is open */
     struct hd_reference *reference;
     struct hd_lr_schedule schedule;
@@ -91,11 +105,12 @@ struct hd_trainer {
 
     struct hd_pair_result validated_pairs; /* pairs of the last validation */
 
-    /* Losses for checkpoint.best. */
-    /* val_loss: validation loss at step val_step; lowest_val_loss: lowest one of the run so far;
-     * NaN: none */
+    struct hd_val_numbers numbers;
+    /* Numbers for checkpoint.best, of which lower ones are better. */
+    /* val_loss: that of the weights at step val_step; lowest_val_loss: lowest one of the run so
+     * far; NaN: none */
     double val_loss, lowest_val_loss;
-    /* steps of these two losses; lowest_step -1: the lowest loss is from before this attempt */
+    /* steps of these two; lowest_step -1: the lowest number is from before this attempt */
     int64_t val_step, lowest_step;
 };
 
@@ -104,6 +119,18 @@ struct hd_trainer {
  * progress; its shard stays without a manifest, so it is no checkpoint. */
 enum hd_status hd_trainer_background_init(struct hd_trainer *t);
 void hd_trainer_background_done(struct hd_trainer *t);
+
+/* Set the sums that programs E add to, in the step's state block, to zero, and read them. */
+enum hd_status hd_trainer_reset_sums(struct hd_trainer *t);
+enum hd_status hd_trainer_read_sums(struct hd_trainer *t);
+/* Returns HD_LIMIT: routers sent more rows than parallel.expert_rows allows. */
+enum hd_status hd_trainer_refuse_rows(void);
+
+/* Store the newest numbers of a validation, and decide with them (val_numbers.c). */
+void hd_trainer_note_loss(struct hd_trainer *t, int64_t set, double loss);
+void hd_trainer_note_score(struct hd_trainer *t, int64_t index, const struct hd_exam_score *score);
+/* Forgets all numbers, also those to compare with. */
+void hd_trainer_forget_numbers(struct hd_trainer *t);
 
 /* Unmaps the reference file (reference.c). */
 void hd_trainer_close_reference(struct hd_trainer *t);

@@ -473,6 +473,12 @@ static void validation_events_and_end_have_their_types(void **state)
     expect_history(&entry,
                    "{\"type\":\"validation\",\"job\":7,\"attempt\":1,\"step\":100,\"loss\":2.25,"
                    "\"tokens\":64,\"set\":\"code\",\"time\":null}");
+    validation.set = (char *)"arc/acc"; /* a score of questions */
+    validation.loss = 0.25;
+    expect_line(&plain, &entry, "validation at step 100: arc/acc 0.2500 of 64 questions", true);
+    expect_history(&entry,
+                   "{\"type\":\"validation\",\"job\":7,\"attempt\":1,\"step\":100,\"score\":0.25,"
+                   "\"questions\":64,\"set\":\"arc/acc\",\"time\":null}");
 
     entry.body_case = HEDDLE__V1__WATCH_JOB_RESPONSE__BODY_EVENT;
     entry.event = &event;

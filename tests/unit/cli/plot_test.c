@@ -145,6 +145,33 @@ static void sets_of_validations_are_kept_apart(void **state)
     plot_free_run(&run);
 }
 
+/* Scores have a panel and columns of their own: beside losses their range would be lost. */
+static void scores_are_drawn_apart(void **state)
+{
+    const struct plot_options options = {
+        .metrics = {HD_METRIC_INDEX_loss, PLOT_SCORES}, .metric_count = 2, .width = 900};
+    struct plot_panel panels[PLOT_KEYS_MAX] = {0};
+    struct plot_run run = {.name = "r"};
+    struct hd_text csv = {0};
+
+    add(&run, 1, 4);
+    add(&run, 2, 3);
+    plot_add_validation(&run, &(struct plot_validation){.step = 2, .loss = 3.5});
+    plot_add_validation(&run, &(struct plot_validation){.step = 2, .loss = 0.25, .set = "q/acc"});
+    assert_int_equal(plot_make(&run, 1, &options, panels), HD_OK);
+    assert_int_equal(panels[0].lines[1].count, 1);
+    assert_true(panels[0].lines[1].points[0].y == 3.5);
+    assert_string_equal(panels[1].title, "scores");
+    assert_int_equal(panels[1].lines[1].count, 1);
+    assert_true(panels[1].lines[1].points[0].y == 0.25);
+    plot_csv(&run, 1, &options, &csv);
+    assert_string_equal(csv.data, "run,step,tokens,seconds,loss,validation_loss,score/q/acc\n"
+                                  "\"r\",1,100,1.000,4,,\n\"r\",2,200,2.000,3,3.5,0.25\n");
+    hd_text_free(&csv);
+    plot_free_panels(panels);
+    plot_free_run(&run);
+}
+
 static void write_history(const char *folder, const char *text)
 {
     char path[256];

@@ -63,6 +63,31 @@ static void a_claim_without_the_last_step_is_no_success(void **state)
     sim_free(sim);
 }
 
+/* Early stopping ends a run after 5 of 12 steps, at a checkpoint; another says so after 7, of which
+ * there is no checkpoint. */
+static void an_early_end_with_its_checkpoint_is_a_success(void **state)
+{
+    struct sim *sim = sim_joined(1);
+    struct hd_job_needs needs = sim_needs(2, 12);
+    uint64_t job;
+
+    needs.restart_max = 0;
+    sim->nodes[0].faults =
+        (struct sim_faults){.fail_at_step = 6, .fail_count = 1, .claims = true, .early = true};
+    job = sim_submitted(sim, &needs);
+    sim_run_until_ended(sim, job, 60);
+    assert_int_equal(sim_job(sim, job)->state, HD_JOB_STATE_SUCCEEDED);
+    assert_string_equal(sim_job(sim, job)->reason, "ended early");
+    assert_int_equal(sim_attempt(sim, job, 1)->end.cause, HD_END_CAUSE_COMPLETED);
+    sim->nodes[0].faults =
+        (struct sim_faults){.fail_at_step = 8, .fail_count = 1, .claims = true, .early = true};
+    job = sim_submitted(sim, &needs);
+    sim_run_until_ended(sim, job, 60);
+    assert_int_equal(sim_job(sim, job)->state, HD_JOB_STATE_FAILED);
+    assert_tells(sim_attempt(sim, job, 1)->end.message, "complete", "no checkpoint of step 7");
+    sim_free(sim);
+}
+
 /* Likewise without the checkpoint of the last step; that of step 10 does not count. */
 static void a_claim_without_the_last_checkpoint_is_no_success(void **state)
 {

@@ -32,6 +32,7 @@ struct sim_faults {
     int fail_at_step;   /* a rank here of any attempt dies when this step begins; 0: never */
     int fail_count;     /* so many times */
     bool claims;        /* then it does not die either, but ends as if the run were complete */
+    bool early;         /* with `claims`: as validate.stop ends a run */
     bool keeps_last;    /* the checkpoint of the last step is not reported */
     bool hangs;         /* it does not die but stands still, which its supervisor sees */
     bool bad_input;     /* and says that trying again is useless */

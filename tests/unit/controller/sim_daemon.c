@@ -236,7 +236,8 @@ static void train_one_step(struct sim *sim, struct sim_node *node, struct sim_at
     if (faults->fail_count > 0 && a->step + 1 == faults->fail_at_step) {
         faults->fail_count--;
         if (faults->claims) {
-            end_attempt(node, a, HD_END_CAUSE_COMPLETED, -1, "");
+            end_attempt(node, a, HD_END_CAUSE_COMPLETED, -1, faults->early ? "ended early" : "");
+            a->end.exit_code = faults->early ? HD_END_EXIT_EARLY : 0;
             return;
         }
         end_attempt(node, a,

@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "job/choice_sets.h"
 #include "job/job.h"
 #include "job/pair_factors.h"
 #include "tests/program/test.h"
@@ -156,6 +157,61 @@ static void validation_sets_are_read_back(void **state)
     memcpy(line, "data.val.set cude", 17);
     assert_int_equal(hd_job_read(text.data, text.len_bytes, &arena, &back), HD_INVALID);
     assert_non_null(strstr(hd_err_message(), "'cude' is not the validation set"));
+    hd_text_free(&text);
+    hd_arena_done(&arena);
+}
+
+/* Goal: the files of questions are read back, and each number of a validation is found by its name.
+ * Method: two sets of losses and two files, the path of one with a blank. */
+static void numbers_of_validations_are_found_by_name(void **state)
+{
+    static const struct {
+        const char *name;
+        struct hd_val_metric metric;
+    } cases[] = {{"-", {HD_VAL_LOSS, 0}},        {"code", {HD_VAL_LOSS, 1}},
+                 {"mean", {HD_VAL_MEAN, 0}},     {"arc", {HD_VAL_ACC, 0}},
+                 {"arc/acc", {HD_VAL_ACC, 0}},   {"facts/acc_norm", {HD_VAL_ACC_NORM, 1}},
+                 {"loss", {HD_VAL_ACC, -1}},     {"arc/", {HD_VAL_ACC, -1}},
+                 {"code/acc", {HD_VAL_ACC, -1}}, {"arc/acc/acc", {HD_VAL_ACC, -1}}};
+    const struct hd_choice_set first = {"arc", 7, "1:0123456789abcdef", "/a b/arc.jsonl"},
+                               second = {"facts", -1, "", "/f"};
+    struct hd_job_file files[2], val[2] = {{.path = "/a"}, {.path = "/b", .source = 1}};
+    struct hd_choice_set set;
+    struct hd_text text = {0}, names = {0};
+    struct hd_val_metric found;
+    struct hd_arena arena;
+    struct hd_job job, back;
+
+    hd_arena_init(&arena, 0);
+    fill(&job, files);
+    (void)strcpy(job.val_sets, "web,code");
+    job.val = val;
+    job.val_count = 2;
+    job.choices[0] = '\0';
+    assert_int_equal(hd_choice_set_add(&first, &job), HD_OK);
+    assert_int_equal(hd_choice_set_add(&second, &job), HD_OK);
+    assert_int_equal(hd_job_write(&job, &text), HD_OK);
+    if (hd_job_read(text.data, text.len_bytes, &arena, &back))
+        fail_msg("%s", hd_err_message());
+    assert_int_equal(hd_job_choice_set_count(&back), 2);
+    assert_int_equal(hd_choice_set_read(&back, 0, &set), HD_OK);
+    assert_string_equal(set.path, "/a b/arc.jsonl");
+    assert_string_equal(set.fingerprint, "1:0123456789abcdef");
+    assert_int_equal(set.size_bytes, 7);
+    assert_int_equal(hd_choice_set_read(&back, 1, &set), HD_OK);
+    assert_string_equal(set.name, "facts");
+    assert_int_equal(hd_choice_set_read(&back, 2, &set), HD_INVALID);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const bool there = hd_job_find_metric(&back, cases[i].name, &found);
+
+        assert_int_equal(there, cases[i].metric.set >= 0);
+        assert_true(!there ||
+                    (found.kind == cases[i].metric.kind && found.set == cases[i].metric.set));
+    }
+    hd_job_list_metrics(&back, &names);
+    assert_string_equal(names.data,
+                        "web, code, mean, arc/acc, arc/acc_norm, facts/acc, facts/acc_norm");
+    hd_text_free(&names);
     hd_text_free(&text);
     hd_arena_done(&arena);
 }

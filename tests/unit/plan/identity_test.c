@@ -21,6 +21,12 @@ static bool is_free(const struct hd_key *key)
                                         "data.stages.list",
                                         "data.val.sets",
                                         "checkpoint.best.set",
+                                        "validate.choices.list",
+                                        "validate.choices_limit",
+                                        "validate.choices_every",
+                                        "validate.stop.metric",
+                                        "validate.stop.patience",
+                                        "validate.stop.min_delta",
                                         "checkpoint.copy_to",
                                         "resources.devices.min",
                                         "resources.devices.max"};

@@ -233,13 +233,39 @@ static const struct mistake mistakes[] = {
     {10, "  val:\n    web: [corpus/val.txt]\n    code: [long.txt, no*.txt, '']",
      "job.yaml:12: data.val.code[2]: is empty; give a text or remove the line"},
     {10, "  val: {web: [corpus/val.txt]}\ncheckpoint: {best: code}",
-     "job.yaml:11: checkpoint.best: 'code' is no set of data.val; it has web"},
+     "job.yaml:11: checkpoint.best: 'code' is no number of this job's validations, which have web"},
     {10, "  val: [corpus/val.txt]\ncheckpoint: {best: code}",
-     "job.yaml:11: checkpoint.best: 'code' is no set of data.val; data.val is one list: write "
-     "true"},
+     "job.yaml:11: checkpoint.best: 'code' is no number of this job's validations, which have "
+     "loss"},
     {10, "  val: [corpus/val.txt]\ncheckpoint: {best: 'yes!'}",
      "job.yaml:11: checkpoint.best: 'yes!' is neither true nor false, nor the name of a set of "
-     "data.val"},
+     "data.val or of a score of validate.choices"},
+    {10,
+     "  val: {web: [corpus/val.txt], code: [long.txt]}\nvalidate: {choices: {quiz: short.txt}}\n"
+     "checkpoint: {best: quiz/loss}",
+     "job.yaml:12: checkpoint.best: 'quiz/loss' is neither true nor false, nor the name of a set "
+     "of "
+     "data.val or of a score of validate.choices"},
+    {10,
+     "  val: {web: [corpus/val.txt], code: [long.txt]}\nvalidate: {choices: {quiz: short.txt}, "
+     "stop: "
+     "{metric: quizz, patience: 2}}",
+     "job.yaml:11: validate.stop.metric: 'quizz' is no number of this job's validations, which "
+     "have "
+     "web, code, mean, quiz/acc, quiz/acc_norm"},
+    {10, "validate: {stop: {patience: 2}}",
+     "job.yaml:10: validate.stop: there is no validation data; give data.val, data.val_split or "
+     "validate.choices, or remove the line"},
+    {10, "  val: {web: [corpus/val.txt]}\nvalidate: {choices: {web: short.txt}}",
+     "job.yaml:11: validate.choices.web: data.val has a set of this name; use another"},
+    {10, "validate: {choices: [short.txt, corpus/short.jsonl]}",
+     "job.yaml:10: validate.choices: two files have the name short; write {NAME: path, ..} with "
+     "other names"},
+    {10, "validate: {choices: {'a b': short.txt}}",
+     "job.yaml:10: validate.choices.a b: 'a b' is no name of a file of questions; use 1 to 31 "
+     "letters, digits, '_' or '-', beginning with a letter or digit, and not true or false"},
+    {10, "validate: {choices: {}}",
+     "job.yaml:10: validate.choices: names no file; write {NAME: path}, or remove the line"},
     {10, "validate: {every: 5}",
      "job.yaml:10: validate.batches: there is nothing to validate on; give data.val or "
      "data.val_split, or write 0"},
