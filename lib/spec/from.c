@@ -57,7 +57,7 @@ static bool is_architecture(const struct hd_key *key)
     return strcmp(key->path, "model.router.z_loss") != 0 &&
            strcmp(key->path, "model.router.capacity_factor") != 0 &&
            strcmp(key->path, "model.router.bias_rate") != 0 &&
-           !hd_text_starts(key->path, "model.mtp.") &&
+           !hd_text_starts(key->path, "model.mtp.") && !hd_text_starts(key->path, "model.init.") &&
            strcmp(key->path, "model.router.balance") != 0;
 }
 
