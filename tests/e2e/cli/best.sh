@@ -54,5 +54,5 @@ heddle wait "$job" >/dev/null
 check_equal and_still_has_its_best "$best" "$(best_of "$job")"
 check_equal beside_the_newest "${best% *} 120 " "$(steps_of "$job")"
 check_status without_validation_data_it_is_refused 2 heddle validate "$file" --set data.val=[] --set checkpoint.best=true --set validate.batches=0
-check_equal and_the_reason_said 1 "$(grep -c 'checkpoint.best: the best checkpoint is the one with the lowest validation loss' "$work/check.err")"
+check_equal and_the_reason_said 1 "$(grep -c 'checkpoint.best: there is no validation data' "$work/check.err")"
 finish
