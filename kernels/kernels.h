@@ -1,6 +1,6 @@
 /* kernels: the list of device operations (one row per kernel) and the table of functions that each
- * backend (cpu, cuda) implements. ops.h, ops_attention.h, ops_delta.h and ops_moe.h define what
- * each kernel computes.
+ * backend (cpu, cuda) implements. ops.h, ops_attention.h, ops_delta.h, ops_moe.h and ops_update.h
+ * define what each kernel computes.
  *
  * A kernel is a pure function of its arguments: tensors by address, sizes and switches by value. It
  * allocates nothing, keeps no state between launches and is deterministic for a given thread count,
@@ -19,6 +19,7 @@
 #include "kernels/ops_attention.h"
 #include "kernels/ops_delta.h"
 #include "kernels/ops_moe.h"
+#include "kernels/ops_update.h"
 
 enum {
     HD_KERNEL_ABI = 18 /* to be raised when the meaning of an argument struct or of a function of
@@ -109,6 +110,11 @@ enum {
     K(step_record, W(record) R(block) R(sums))                                                    \
     K(step_finish, RW(block) R(records))                                                          \
     K(adamw, RW(weight) RW(m) RW(v) W(copy) R(grad) R(block) R(ranges))                           \
+    K(lion, RW(weight) RW(m) W(copy) R(grad) R(block) R(ranges))                                  \
+    K(momentum, RW(m) W(step) R(grad) R(block) R(ranges))                                         \
+    K(step_along, RW(weight) W(copy) R(step) R(block) R(ranges))                                  \
+    K(move_pieces, RW(out) R(inp) R(pieces))                                                      \
+    K(newton_schulz, RW(x) S(scratch))                                                            \
     K(route_noise, W(noise) R(sample) R(index) R(block))                                          \
     K(route_forward, W(probs) W(lse) W(chosen) W(gate) R(logits) R(noise_logits) R(noise)         \
                          R(lengths) R(select_bias))                                               \

@@ -148,6 +148,39 @@ struct hd_gemm_args hd_costs_fp8_as_gemm(const struct hd_fp8_gemm_args *args);
 /* Returns HD_INVALID for arguments of an fp8 product that ops.h forbids. */
 enum hd_status hd_costs_fp8_check(const struct hd_fp8_gemm_args *args);
 
+/* Layout of the scratch of newton_schulz: a second X at its begin, and the offsets in bytes of the
+ * areas behind it. */
+enum { HD_COSTS_NEWTON_PART = 4096 }; /* elements whose squares are summed together */
+struct hd_costs_newton_layout {
+    int64_t n;      /* the smaller side of a matrix */
+    int64_t parts;  /* number of sums of squares */
+    int64_t gram;   /* [n, n] dtype: G, then the polynomial of G */
+    int64_t square; /* [n, n] fp32: G G */
+    int64_t sums;   /* [parts] double: sums of squares */
+    int64_t gemm;   /* scratch of the products */
+    int64_t scratch_bytes;
+};
+struct hd_costs_newton_layout hd_costs_lay_out_newton(const struct hd_newton_schulz_args *args,
+                                                      const struct hd_traits *traits);
+/* The products of an iteration: G of X; G G, in fp32; the polynomial of G times X. Return one as a
+ * GEMM: hd_costs_newton_product without addresses, hd_costs_newton_bound from X at `inp` to `out`,
+ * with all of them. */
+enum hd_newton_product { HD_NEWTON_GRAM, HD_NEWTON_SQUARE, HD_NEWTON_STEP, HD_NEWTON_PRODUCTS };
+struct hd_gemm_args hd_costs_newton_product(const struct hd_newton_schulz_args *args,
+                                            enum hd_newton_product product);
+struct hd_gemm_args hd_costs_newton_bound(const struct hd_newton_schulz_args *args,
+                                          const struct hd_costs_newton_layout *layout,
+                                          enum hd_newton_product product, const void *inp,
+                                          void *out);
+/* Returns the factors of I, G and G G in iteration i, counted from 0; those of the last one contain
+ * `scale`. */
+struct hd_newton_terms {
+    float a, b, c;
+};
+struct hd_newton_terms hd_costs_newton_terms(const struct hd_newton_schulz_args *args, int64_t i);
+/* Returns an error for arguments of newton_schulz that ops_update.h forbids. */
+enum hd_status hd_costs_newton_check(const struct hd_newton_schulz_args *args);
+
 /* Returns HD_INVALID for an activation that ops.h forbids without an up projection. */
 enum hd_status hd_costs_activation_check(enum hd_activation act);
 

@@ -251,11 +251,30 @@ static enum hd_status synchronize(struct hd_stream *stream)
     return HD_OK;
 }
 
+#ifdef HEDDLE_HAVE_DNNL
+static enum hd_status prepare(struct hd_backend *cpu, enum hd_kernel kernel, const void *args);
+
+static enum hd_status prepare_newton(struct hd_backend *cpu,
+                                     const struct hd_newton_schulz_args *args)
+{
+    enum hd_status st = HD_OK;
+
+    for (int k = 0; !st && k < HD_NEWTON_PRODUCTS; k++) {
+        const struct hd_gemm_args g = hd_costs_newton_product(args, (enum hd_newton_product)k);
+
+        st = prepare(cpu, HD_K_gemm, &g);
+    }
+    return st;
+}
+#endif
+
 static enum hd_status prepare(struct hd_backend *cpu, enum hd_kernel kernel, const void *args)
 {
 #ifdef HEDDLE_HAVE_DNNL
     struct hd_gemm_args decoded;
 
+    if (kernel == HD_K_newton_schulz)
+        return prepare_newton(cpu, args);
     if (kernel == HD_K_fp8_gemm) {
         decoded = hd_costs_fp8_product(args, &cpu->traits);
         return prepare(cpu, HD_K_gemm, &decoded);

@@ -13,8 +13,7 @@
  * With moments in blocks a thread has 8 neighbouring elements, and the lanes that have a block find
  * its largest elements by a butterfly. All lanes take part in every shuffle, because neighbours may
  * have blocks of other sizes. */
-#include "kernels/cuda/device.cuh"
-#include "kernels/cuda/pack.cuh"
+#include "kernels/cuda/moments.cuh"
 
 enum { ADAMW_THREADS = 256, ADAMW_RESIDENT = 3, ADAMW_UNROLL = 2 };
 
@@ -202,95 +201,6 @@ static __global__ void __launch_bounds__(ADAMW_THREADS, ADAMW_RESIDENT)
 
 /* ---- 8-bit moments in blocks ---- */
 
-enum { ADAMW_OWN = HD_BLOCK_MIN, ADAMW_HALF = ADAMW_OWN / 2 };
-
-/* One moment (m or v) of a thread's weights. */
-struct own_moment {
-    float at[ADAMW_OWN];
-
-    /* Loads the moment from a run of fp32 values or from blocks of codes. in_run: number of
-     * elements of the run before this thread's. */
-    __device__ __forceinline__ void load(const char *run, const struct hd_update_range *range,
-                                         int64_t in_run, const float *values)
-    {
-        if (!range->block) {
-#pragma unroll
-            for (int h = 0; h < ADAMW_OWN; h += ADAMW_HALF) {
-                const pack<float, ADAMW_HALF> p =
-                    pack_load<ADAMW_HALF>((const float *)run + in_run + h);
-
-#pragma unroll
-                for (int j = 0; j < ADAMW_HALF; j++)
-                    at[h + j] = p.at[j];
-            }
-        } else {
-            const float scale = ((const float *)run)[in_run / range->block];
-            const pack<uint8_t, ADAMW_OWN> codes = pack_load<ADAMW_OWN>(
-                (const uint8_t *)run +
-                hd_encoding_scales_bytes(range->end - range->begin, range->block) + in_run);
-
-#pragma unroll
-            for (int j = 0; j < ADAMW_OWN; j++)
-                at[j] = __fmul_rn(values[codes.at[j]], scale);
-        }
-    }
-
-    /* Stores the moment in the form in which `load` reads it; the largest and smallest elements of
-     * the block of codes must be known. */
-    __device__ __forceinline__ void store(char *run, const struct hd_update_range *range,
-                                          int64_t in_run, enum hd_map map, float largest,
-                                          float smallest) const
-    {
-        if (!range->block) {
-#pragma unroll
-            for (int h = 0; h < ADAMW_OWN; h += ADAMW_HALF) {
-                pack<float, ADAMW_HALF> p;
-
-#pragma unroll
-                for (int j = 0; j < ADAMW_HALF; j++)
-                    p.at[j] = at[h + j];
-                pack_store((float *)run + in_run + h, p);
-            }
-        } else {
-            const float scale = hd_encoding_scale(map, largest, smallest);
-            const float divisor = hd_encoding_divisor(scale);
-            pack<uint8_t, ADAMW_OWN> codes;
-
-#pragma unroll
-            for (int j = 0; j < ADAMW_OWN; j++)
-                codes.at[j] = hd_encoding_code(hd_encoding_quotient(at[j], divisor), map);
-            if (in_run % range->block == 0)
-                ((float *)run)[in_run / range->block] = scale;
-            pack_store((uint8_t *)run +
-                           hd_encoding_scales_bytes(range->end - range->begin, range->block) +
-                           in_run,
-                       codes);
-        }
-    }
-
-    __device__ __forceinline__ void extremes(float *largest, float *smallest) const
-    {
-#pragma unroll
-        for (int j = 0; j < ADAMW_OWN; j++) {
-            *largest = fmaxf(*largest, at[j]);
-            *smallest = fminf(*smallest, at[j]);
-        }
-    }
-};
-
-/* Returns the largest x of `lanes` neighbouring lanes; `lanes` is a power of two and may differ
- * between lanes. */
-static __device__ __forceinline__ float lanes_max(float x, int64_t lanes)
-{
-#pragma unroll
-    for (int distance = 1; distance < 32; distance *= 2) {
-        const float other = __shfl_xor_sync(0xffffffffu, x, distance);
-
-        x = distance < lanes ? fmaxf(x, other) : x;
-    }
-    return x;
-}
-
 /* Updates a thread's weights from element `at` on. */
 template <typename Copy>
 static __device__ __forceinline__ void
@@ -298,13 +208,13 @@ update_own(const struct adamw<Copy> &a, const struct cuda_update &u, const struc
            int64_t at, struct own_moment *m, struct own_moment *v)
 {
 #pragma unroll
-    for (int h = 0; h < ADAMW_OWN; h += ADAMW_HALF) {
-        pack<float, ADAMW_HALF> w = pack_load<ADAMW_HALF>(a.weight + at + h);
-        const pack<float, ADAMW_HALF> g = pack_load<ADAMW_HALF>(a.grad + at + h);
-        pack<Copy, ADAMW_HALF> rounded;
+    for (int h = 0; h < MOMENTS_OWN; h += MOMENTS_HALF) {
+        pack<float, MOMENTS_HALF> w = pack_load<MOMENTS_HALF>(a.weight + at + h);
+        const pack<float, MOMENTS_HALF> g = pack_load<MOMENTS_HALF>(a.grad + at + h);
+        pack<Copy, MOMENTS_HALF> rounded;
 
 #pragma unroll
-        for (int j = 0; j < ADAMW_HALF; j++) {
+        for (int j = 0; j < MOMENTS_HALF; j++) {
             update_one(u, p, w.at[j], m->at[h + j], v->at[h + j], g.at[j]);
             rounded.at[j] = from_float<Copy>(w.at[j]);
         }
@@ -335,8 +245,8 @@ static __global__ void __launch_bounds__(ADAMW_THREADS)
 
     /* `at` minus the lane's offset is equal for all lanes of a warp, so all lanes leave the loop
      * together. */
-    for (int64_t at = ((int64_t)blockIdx.x * ADAMW_THREADS + threadIdx.x) * ADAMW_OWN;
-         at - lane * ADAMW_OWN < a.N; at += threads * ADAMW_OWN) {
+    for (int64_t at = ((int64_t)blockIdx.x * ADAMW_THREADS + threadIdx.x) * MOMENTS_OWN;
+         at - lane * MOMENTS_OWN < a.N; at += threads * MOMENTS_OWN) {
         const bool used = at < a.N;
         const struct hd_update_range *range = a.ranges;
         struct own_moment own_m, own_v;
@@ -347,7 +257,7 @@ static __global__ void __launch_bounds__(ADAMW_THREADS)
             if (at >= p.end)
                 place_seek(&p, u, a.ranges, a.range_count, at);
             range = &a.ranges[p.range];
-            lanes = range->block / ADAMW_OWN;
+            lanes = range->block / MOMENTS_OWN;
             own_m.load(m + range->moments, range, at - range->begin, values_of_m);
             own_v.load(v + range->moments, range, at - range->begin, values_of_v);
             update_own(a, u, p, at, &own_m, &own_v);
@@ -380,7 +290,7 @@ static enum hd_status adamw_launch(struct hd_cuda_stream *s, const struct hd_ada
     const int64_t packs = divide_up(a.N, wide ? V : 1);
     const dim3 grid(grid_of(s, divide_up(packs, ADAMW_THREADS * ADAMW_UNROLL), ADAMW_RESIDENT));
     const dim3 grid_in_blocks(
-        grid_of(s, divide_up(a.N, ADAMW_THREADS * ADAMW_OWN), ADAMW_RESIDENT));
+        grid_of(s, divide_up(a.N, ADAMW_THREADS * MOMENTS_OWN), ADAMW_RESIDENT));
 
     if (args->moment_bytes && !wide)
         return hd_err(HD_INVALID, "adamw: moments in blocks need tensors aligned to 16 bytes");

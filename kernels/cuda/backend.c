@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/costs/costs.h"
 #include "kernels/cuda/cuda.h"
 
 /* Status and hint for CUDA errors that users meet; other errors get HD_INTERNAL and no hint. */
@@ -248,12 +249,31 @@ static enum hd_status synchronize(struct hd_stream *stream)
     return hd_cuda_check(error, HD_CUDA_LAUNCHED_FAILED);
 }
 
+/* Prepares the products of an iteration from x to the scratch and back. */
+static enum hd_status prepare_newton(struct hd_backend *cuda,
+                                     const struct hd_newton_schulz_args *args)
+{
+    const struct hd_costs_newton_layout l = hd_costs_lay_out_newton(args, &cuda->traits);
+    enum hd_status st = hd_costs_newton_check(args);
+
+    for (int k = 0; !st && k < 2 * HD_NEWTON_PRODUCTS; k++) {
+        const struct hd_gemm_args g =
+            hd_costs_newton_bound(args, &l, (enum hd_newton_product)(k / 2),
+                                  k % 2 ? args->scratch : args->x, k % 2 ? args->x : args->scratch);
+
+        st = hd_cuda_gemm_prepare(cuda, &g);
+    }
+    return st;
+}
+
 static enum hd_status prepare(struct hd_backend *cuda, enum hd_kernel kernel, const void *args)
 {
     const enum hd_status st = hd_cuda_use(cuda->device);
 
     if (!st && kernel == HD_K_fp8_gemm)
         return hd_cuda_fp8_gemm_prepare(cuda, args);
+    if (!st && kernel == HD_K_newton_schulz)
+        return prepare_newton(cuda, args);
     return !st && kernel == HD_K_gemm ? hd_cuda_gemm_prepare(cuda, args) : st;
 }
 

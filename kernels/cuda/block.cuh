@@ -4,8 +4,8 @@
  * Lanes of a warp are reduced by a butterfly of shuffles; then every thread adds the results of the
  * warps in ascending order. So all threads get the same bits, in every launch.
  *
- * Used by: cross_entropy, delta, embedding, fp8, gated_norm, head_norm, moe_route, moe_rows, norm,
- * step.   Uses: device.
+ * Used by: cross_entropy, delta, embedding, fp8, gated_norm, head_norm, moe_route, moe_rows,
+ * newton_schulz, norm, step.   Uses: device.
  * Threads: all threads of a block must call; `shared` has BLOCK_WARPS values and may be reused by
  * the next call at once.
  */

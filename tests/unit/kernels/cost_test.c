@@ -643,6 +643,33 @@ static void the_step_and_the_update_are_counted_per_weight(void **state)
     check(cost_of(HD_K_adamw, &blocks), 27 * 512, 4 * 1024 + 2 * 528, 4 * 512 + 2 * 528);
 }
 
+static void updates_with_one_moment_are_counted_per_weight(void **state)
+{
+    const struct hd_lion_args l = {.N = 10, .copy = &given, .copy_dtype = HD_BF16};
+    const struct hd_lion_args blocks = {.N = 512, .moment_bytes = 512 + 16};
+    const struct hd_momentum_args m = {.N = 10, .nesterov = true, .dtype = HD_BF16};
+    const struct hd_step_along_args s = {.N = 10, .dtype = HD_BF16};
+    const struct hd_move_pieces_args p = {.N = 10, .dtype = HD_BF16};
+    const struct hd_newton_schulz_args n = {
+        .count = 2, .rows = 3, .columns = 5, .iterations = 4, .dtype = HD_F32};
+
+    /* weight, m and grad in; weight, m and the copy out; grad_factor, c of 3, sign, m of 3, step of 4
+     */
+    check(cost_of(HD_K_lion, &l), 12 * 10, 3 * 40, 2 * 40 + 20);
+    check(cost_of(HD_K_lion, &blocks), 17 * 512, 8 * 512 + 528, 4 * 512 + 528);
+    /* m and grad in, m and the step out */
+    check(cost_of(HD_K_momentum, &m), 50, 80, 40 + 20);
+    /* weight and step in, weight out */
+    check(cost_of(HD_K_step_along, &s), 40, 40 + 20, 40);
+    check(cost_of(HD_K_move_pieces, &p), 0, 20, 20);
+    /* An iteration: G of 3 x 3 from 3 x 5 twice, G G of 3 x 3 twice, polynomial times X: 2 * 9 * 5 +
+     * 2 * 9 * 3 + 2 * 15 * 3 FLOPs and 5 * 9 of the polynomial, which reads G and G G. Besides, 3 per
+     * element for the norm, which reads X twice and writes it. */
+    check(cost_of(HD_K_newton_schulz, &n), 2 * (4 * (90 + 54 + 90 + 45) + 45),
+          2 * (4 * 4 * (30 + 18 + (9 + 15) + 18) + 4 * 30),
+          2 * (4 * 4 * (9 + 9 + 15 + 9) + 4 * 15));
+}
+
 /* R 6 rows, E 4 experts, K 2 choices, two sequences of 3 rows. */
 static void routing_moves_a_value_per_row_and_expert(void **state)
 {
