@@ -173,6 +173,8 @@ static int show_layouts(const struct cli *cli, const struct plan_flags *f,
             if (l->search.plan_count) {
                 hd_text_add(&out, "\n");
                 plan_show_people(cli, a, &out);
+                if (f->explain && hd_plan_owners(&a->job, &a->traits, &out))
+                    cli_note("heddle: plan: %s", hd_err_message());
             }
         }
         (void)cli_out(&out);

@@ -515,6 +515,29 @@ static void print_fit(const struct plan_asked *a, struct hd_text *out)
                      "parallel.cp), or take GPUs with more memory\n");
 }
 
+/* Prints how many steps of matrices the ranks compute (Muon). */
+static void print_matrices(const struct hd_plan *p, struct hd_text *out)
+{
+    int64_t least = INT64_MAX, most = 0, all = 0, rounds = 0;
+
+    for (int32_t i = 0; i < p->class_count; i++) {
+        const struct hd_plan_class *c = &p->classes[i];
+
+        least = c->owned_matrices < least ? c->owned_matrices : least;
+        most = c->owned_matrices > most ? c->owned_matrices : most;
+        all += c->owned_matrices * c->ranks;
+        rounds = c->matrix_rounds > rounds ? c->matrix_rounds : rounds;
+    }
+    if (!all)
+        return;
+    hd_text_add(out, "muon: steps of %lld matrices in %lld round%s; a rank computes ",
+                (long long)all, (long long)rounds, rounds == 1 ? "" : "s");
+    if (least == most)
+        hd_text_add(out, "%lld of them\n", (long long)most);
+    else
+        hd_text_add(out, "%lld to %lld of them\n", (long long)least, (long long)most);
+}
+
 void plan_show_people(const struct cli *cli, const struct plan_asked *a, struct hd_text *out)
 {
     const struct hd_plan *p = &a->plan;
@@ -544,6 +567,7 @@ void plan_show_people(const struct cli *cli, const struct plan_asked *a, struct 
     if (p->pipeline.stages > 1)
         print_pipeline(cli, a, out);
     print_kinds(cli, a, out);
+    print_matrices(p, out);
     for (int32_t i = 0; i < p->class_count; i++)
         all += hd_memory_total(&p->classes[i].memory) * p->classes[i].ranks;
     hd_text_format_bytes(all, all_text);

@@ -2,6 +2,7 @@
 #include "comm/nccl.h"
 #include "job/job.h"
 #include "model/model.h"
+#include "optim/optim.h"
 #include "train/train.h"
 #include "worker/worker.h"
 
@@ -23,6 +24,7 @@ static enum hd_status open_nccl(const struct hd_comm_device *device, const struc
                                            .cp = (int32_t)job->cp,
                                            .tp = (int32_t)job->tp,
                                            .ep = (int32_t)job->ep,
+                                           .stages_meet = hd_optimizer_needs_matrices(job),
                                            .kv_replica = hd_model_kv_replica(&config, job->tp)});
     if (st) {
         hd_comm_free(host);

@@ -184,7 +184,7 @@ size_t hd_ckpt_tensor_count(const struct hd_ckpt *ckpt);
 const struct hd_ckpt_entry *hd_ckpt_get_tensor(const struct hd_ckpt *ckpt, size_t index);
 const struct hd_ckpt_entry *hd_ckpt_find_tensor(const struct hd_ckpt *ckpt, const char *name);
 /* Returns whether a tensor is a weight of the model, by its name: false for the optimizer's tensors
- * ("adamw.") and for buffers (HD_CKPT_BUFFER_PREFIX). */
+ * ("adamw.", "lion.", "muon.") and for buffers (HD_CKPT_BUFFER_PREFIX). */
 #define HD_CKPT_BUFFER_PREFIX "buffer."
 bool hd_ckpt_is_weight(const char *name);
 

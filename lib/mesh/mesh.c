@@ -82,6 +82,7 @@ enum hd_status hd_mesh_init(struct hd_mesh *mesh, const struct hd_mesh_sizes *si
         st = take_size("kv_replica", sizes->kv_replica, 1, &m.sizes.kv_replica);
     if (!st)
         st = check_divides("kv_replica", m.sizes.kv_replica, "tp", m.sizes.tp);
+    m.sizes.stages_meet = sizes->stages_meet;
     if (!st)
         *mesh = m;
     return st;
@@ -156,6 +157,8 @@ struct hd_mesh_group hd_mesh_find_group(const struct hd_mesh *mesh, enum hd_grou
     case HD_GROUP_ZERO_REPLICATE:
         return around(rank, data / s->zero_shard, s->zero_shard * s->tp,
                       s->dp * s->cp / s->zero_shard);
+    case HD_GROUP_STAGE:
+        return around(rank, rank % stage, 1, stage);
     case HD_GROUP_COUNT:
         break;
     }
@@ -189,7 +192,7 @@ int hd_mesh_divisions(const struct hd_mesh *mesh, enum hd_group_name ret_names[H
     for (int g = 0; g < HD_GROUP_COUNT; g++) {
         const enum hd_group_name name = (enum hd_group_name)g;
         const struct hd_mesh_group own = hd_mesh_find_group(mesh, name, 0);
-        bool is_listed = false;
+        bool is_listed = name == HD_GROUP_STAGE && !mesh->sizes.stages_meet;
 
         for (int i = 0; i < count && !is_listed; i++) {
             const struct hd_mesh_group other = hd_mesh_find_group(mesh, ret_names[i], 0);

@@ -38,7 +38,8 @@
     X(KV_REPLICA, "kv_replica", "tp ranks that hold the same key/value heads")                   \
     X(ZERO_SHARD, "zero_shard", "shard of one copy of the optimizer")                            \
     X(EXPERT_SHARD, "expert_shard", "the same of experts: ranks of a block with the same ones")  \
-    X(ZERO_REPLICATE, "zero_replicate", "copy of the same optimizer shard")
+    X(ZERO_REPLICATE, "zero_replicate", "copy of the same optimizer shard")                      \
+    X(STAGE, "stage", "all ranks of a pipeline stage; matrices of Muon travel between them")
 
 enum hd_group_name {
 #define X(code, name, meaning) HD_GROUP_##code,
@@ -54,6 +55,7 @@ struct hd_mesh_sizes {
     int32_t ep;         /* ranks per copy of all experts; divides dp*cp */
     int32_t zero_shard; /* ranks per copy of the optimizer; divides dp*cp, a multiple of ep */
     int32_t kv_replica; /* ranks that hold equal key/value heads; divides tp */
+    bool stages_meet;   /* true: the ranks of a stage communicate as one group (Muon) */
 };
 
 struct hd_mesh {

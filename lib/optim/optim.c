@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "optim/muon.h"
 #include "program/emit.h"
 
 static enum hd_status find_decay(const char *word, enum hd_lr_decay *ret_decay)
@@ -241,26 +242,53 @@ static void emit_gather(struct hd_emit *e, int bucket)
                                    .sent = hd_emit_at(all, p->shard_count * index, p->compute)));
 }
 
-static void emit_update(struct hd_emit *e, int bucket)
+static void emit_adamw(struct hd_emit *e, int bucket)
 {
     const struct hd_bucket *p = &e->registry->buckets[bucket];
     const bool copy = p->copied;
     const int64_t begin = p->shard_begin;
 
-    if (p->shard_end > begin && !p->offloaded)
-        (void)hd_emit_adamw(
-            e,
-            HD_ARGS(adamw, .N = p->shard_end - begin, .range_count = p->range_count,
-                    .moment_bytes = p->in_blocks ? p->moment_bytes : 0, .copy_dtype = p->compute),
-            HD_OPERANDS(adamw, .weight = hd_emit_bucket(e, bucket, HD_STATE_WEIGHT, begin),
-                        .m = hd_emit_bucket(e, bucket, HD_STATE_MOMENT1, begin),
-                        .v = hd_emit_bucket(e, bucket, HD_STATE_MOMENT2, begin),
-                        .copy =
-                            copy ? hd_emit_bucket(e, bucket, HD_STATE_COPY, begin) : hd_emit_none(),
-                        .grad = hd_emit_bucket(e, bucket, HD_STATE_GRAD, begin),
-                        .block = hd_emit_global(e, HD_GLOBAL_STEP_STATE),
-                        .ranges = hd_emit_bucket(e, bucket, HD_STATE_RANGES, 0)));
-    if (p->shard_count && p->zero < 3 && !p->offloaded)
+    (void)hd_emit_adamw(
+        e,
+        HD_ARGS(adamw, .N = p->shard_end - begin, .range_count = p->range_count,
+                .moment_bytes = p->in_blocks ? p->moment_bytes : 0, .copy_dtype = p->compute),
+        HD_OPERANDS(adamw, .weight = hd_emit_bucket(e, bucket, HD_STATE_WEIGHT, begin),
+                    .m = hd_emit_bucket(e, bucket, HD_STATE_MOMENT1, begin),
+                    .v = hd_emit_bucket(e, bucket, HD_STATE_MOMENT2, begin),
+                    .copy = copy ? hd_emit_bucket(e, bucket, HD_STATE_COPY, begin) : hd_emit_none(),
+                    .grad = hd_emit_bucket(e, bucket, HD_STATE_GRAD, begin),
+                    .block = hd_emit_global(e, HD_GLOBAL_STEP_STATE),
+                    .ranges = hd_emit_bucket(e, bucket, HD_STATE_RANGES, 0)));
+}
+
+static void emit_lion(struct hd_emit *e, int bucket)
+{
+    const struct hd_bucket *p = &e->registry->buckets[bucket];
+    const int64_t begin = p->shard_begin;
+
+    (void)hd_emit_lion(
+        e,
+        HD_ARGS(lion, .N = p->shard_end - begin, .range_count = p->range_count,
+                .moment_bytes = p->in_blocks ? p->moment_bytes : 0, .copy_dtype = p->compute),
+        HD_OPERANDS(lion, .weight = hd_emit_bucket(e, bucket, HD_STATE_WEIGHT, begin),
+                    .m = hd_emit_bucket(e, bucket, HD_STATE_MOMENT1, begin),
+                    .copy = p->copied ? hd_emit_bucket(e, bucket, HD_STATE_COPY, begin)
+                                      : hd_emit_none(),
+                    .grad = hd_emit_bucket(e, bucket, HD_STATE_GRAD, begin),
+                    .block = hd_emit_global(e, HD_GLOBAL_STEP_STATE),
+                    .ranges = hd_emit_bucket(e, bucket, HD_STATE_RANGES, 0)));
+}
+
+/* Emits the update of a bucket whose elements are updated one by one. */
+static void emit_update(struct hd_emit *e, int bucket)
+{
+    const struct hd_bucket *p = &e->registry->buckets[bucket];
+
+    if (p->offloaded || hd_rule_row(p->rule)->matrices)
+        return;
+    if (p->shard_end > p->shard_begin)
+        (p->rule == HD_RULE_LION ? emit_lion : emit_adamw)(e, bucket);
+    if (p->shard_count && p->zero < 3)
         emit_gather(e, bucket);
 }
 
@@ -543,6 +571,7 @@ enum hd_status hd_optim_compile(const struct hd_registry *registry,
     emit_histories(e);
     emit_select_biases(e);
     emit_for_buckets(e, emit_update);
+    hd_muon_emit(e, emit_gather);
     e->call = HD_CALL_P;
     emit_for_buckets(e, emit_publish);
     return hd_emit_finish(e, ret_chunk);

@@ -21,6 +21,7 @@
 
 #include "job/data_stages.h"
 #include "job/job.h"
+#include "program/optimizer.h"
 #include "program/program.h"
 
 enum hd_lr_decay { HD_LR_CONSTANT, HD_LR_COSINE, HD_LR_LINEAR, HD_LR_WSD, HD_LR_INVERSE_SQRT };
@@ -58,6 +59,13 @@ enum hd_status hd_lr_schedule_from_stage(const struct hd_data_stage *stage, int6
  *              from 0 to 1 there and f(x) by shape: 1 - x, (1 + cos(pi x)) / 2, 1 - sqrt(x), or
  *              2 x 0.5^x - 1. The linear one is computed as linear is. */
 double hd_lr_at(const struct hd_lr_schedule *schedule, int64_t step);
+
+/* Returns the settings of train.optimizer. */
+struct hd_optimizer hd_optimizer_of_job(const struct hd_job *job);
+/* Returns whether the optimizer has a rule that updates whole matrices. */
+bool hd_optimizer_needs_matrices(const struct hd_job *job);
+/* Returns the fewest moments that a trained parameter of the job has. */
+int hd_optimizer_fewest_moments(const struct hd_job *job);
 
 /* Compiles the programs S, U and P for all trainable buckets that this rank holds, and sets
  * *ret_chunk to them, in memory of `arena`.

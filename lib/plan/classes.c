@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "program/matrices.h"
+
 /* The numbers on which a rank's programs depend; ranks with equal numbers run equal programs. */
 struct class_key {
     int64_t *numbers;
@@ -125,9 +127,47 @@ static void add_chunks(struct finder *f, int32_t stage)
     }
 }
 
+/* Adds to the rank's key what its exchanges of matrices move, and the matrices that it owns. */
+static enum hd_status add_matrices(struct finder *f, const struct hd_registry *r, int32_t rank)
+{
+    struct hd_matrix_plan *plan;
+    enum hd_status st;
+    int mine;
+
+    if (!r->matrices)
+        return HD_OK;
+    st = hd_matrix_plan_make(r, rank, &plan);
+    if (st)
+        return st;
+    mine = hd_mesh_find_group(&r->mesh, HD_GROUP_STAGE, rank).index;
+    for (int i = 0; i < plan->round_count; i++) {
+        const struct hd_matrix_round *round = &plan->rounds[i];
+
+        for (int k = 0; k < HD_MATRIX_EXCHANGES; k++) {
+            add_number(f, round->exchange[k].sent);
+            add_number(f, round->exchange[k].received);
+        }
+        for (int k = 0; k < HD_MATRIX_MOVES; k++) {
+            add_number(f, round->move[k].count);
+            add_number(f, round->move[k].elements);
+        }
+        for (int64_t k = round->first; k < round->end; k++) {
+            const struct hd_matrix *m = &plan->matrices[k];
+
+            if (m->owner != mine)
+                continue;
+            add_number(f, m->rows);
+            add_number(f, m->columns);
+            add_number(f, k > round->first && m[-1].owner == mine && m[-1].param == m->param);
+        }
+    }
+    return HD_OK;
+}
+
 /* Sets f->key to the key of the rank at these coordinates. The registry may be that of another
  * stage: what a bucket contains does not depend on the stage, only which ranks hold it. */
-static void make_key(struct finder *f, const struct hd_registry *r, struct hd_mesh_coord c)
+static enum hd_status make_key(struct finder *f, const struct hd_registry *r,
+                               struct hd_mesh_coord c)
 {
     const int32_t rank = hd_mesh_rank(&f->shared->mesh, c);
 
@@ -144,6 +184,7 @@ static void make_key(struct finder *f, const struct hd_registry *r, struct hd_me
         if (hd_bucket_is_held_by(r, p, rank))
             add_bucket(f, r, i, counts && p->stage == c.pp);
     }
+    return add_matrices(f, r, rank);
 }
 
 /* ---- classes ---- */
@@ -207,8 +248,8 @@ static enum hd_status sort_ranks(struct finder *f, int32_t tp)
         if (c.tp != tp)
             continue;
         hd_registry_move(&registry, rank);
-        for (c.pp = 0; c.pp < mesh->sizes.pp; c.pp++) {
-            make_key(f, &registry, c);
+        for (c.pp = 0; !st && c.pp < mesh->sizes.pp; c.pp++) {
+            st = make_key(f, &registry, c);
             f->of[hd_mesh_rank(mesh, c)] = find_stage_class(f, &f->stages[c.pp]);
         }
     }

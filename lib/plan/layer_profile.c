@@ -5,6 +5,7 @@
 
 #include "plan/rank_map.h"
 #include "plan/rates.h"
+#include "program/matrices.h"
 
 /* The chunks that are compiled, and the registries of the first and the last stage, which they
  * need. With one stage both registries are the same. */
@@ -179,6 +180,32 @@ static enum hd_status declare(struct builder *b, int stage)
                                    &b->model[stage]);
 }
 
+/* Returns true for work on whole matrices, which one rank of the stage does for all. */
+static bool is_owners_work(const struct hd_node *node)
+{
+    return !node->is_comm && node->kernel == HD_K_newton_schulz;
+}
+
+/* Adds a rank's even share of the work on the matrices of each unit: owners have about equally much
+ * of a whole model's, but not of the few blocks that a profile has. */
+static void share_matrices(const struct builder *b, const struct hd_registry *r, double *units)
+{
+    const struct hd_matrix_plan *plan = r->matrices;
+
+    for (int64_t i = 0; plan && i < plan->count; i++) {
+        const struct hd_matrix *m = &plan->matrices[i];
+        struct hd_newton_schulz_args args = {.count = 1,
+                                             .rows = m->rows,
+                                             .columns = m->columns,
+                                             .iterations = r->optimizer.iterations,
+                                             .dtype =
+                                                 r->compute_dtype == HD_F32 ? HD_F32 : HD_BF16};
+        const struct hd_node node = {.kernel = HD_K_newton_schulz, .args = &args};
+
+        units[r->params[m->param].unit] += hd_rates_node(&b->cluster->rates, &node) / plan->ranks;
+    }
+}
+
 /* Adds the time of a program's nodes to their units: per unit the time of its busiest stream, or
  * the sum over all streams if collectives take the rank's thread. The time of nodes that belong to
  * no unit is added to *ret_base. */
@@ -190,7 +217,7 @@ static void share_out(struct builder *b, const struct hd_program *p, double *uni
 
     for (int i = 0; busy && i < p->count; i++) {
         const struct hd_node *node = p->nodes[i];
-        const double seconds = node_seconds(b, node);
+        const double seconds = is_owners_work(node) ? 0 : node_seconds(b, node);
 
         if (node->unit < 0)
             *ret_base += seconds;
@@ -212,11 +239,14 @@ static void host_update(const struct builder *b, const struct hd_registry *r, do
 {
     for (int i = 0; i < r->bucket_count; i++) {
         const struct hd_bucket *p = &r->buckets[i];
+        const int64_t count = p->shard_end - p->shard_begin;
+        struct hd_costs update = {0};
 
-        if (p->offloaded && p->is_local && p->shard_end > p->shard_begin)
-            units[p->unit] +=
-                hd_rates_host_update(&b->cluster->rates, p->shard_end - p->shard_begin,
-                                     p->in_blocks ? p->moment_bytes : 0, p->compute);
+        if (!p->offloaded || !p->is_local || count <= 0)
+            continue;
+        hd_rule_update_costs(p->rule, count, p->in_blocks ? p->moment_bytes : 0, p->compute,
+                             &update);
+        units[p->unit] += hd_rates_host_update(&b->cluster->rates, count, p->compute, &update);
     }
 }
 
@@ -233,6 +263,7 @@ static enum hd_status measure_update(struct builder *b, int stage, double *units
     share_out(b, &chunk->program[HD_CALL_U], units, unit_count, ret_base);
     share_out(b, &chunk->program[HD_CALL_P], units, unit_count, ret_base);
     host_update(b, &b->registry[stage], units);
+    share_matrices(b, &b->registry[stage], units);
     return HD_OK;
 }
 

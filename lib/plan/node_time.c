@@ -63,6 +63,7 @@ static double peak_share_of(const struct hd_rates *r, enum hd_kernel kernel)
         return r->attention_backward;
     case HD_K_grouped_gemm:
     case HD_K_grouped_gemm_weight:
+    case HD_K_newton_schulz:
         return grouped_share;
     default:
         return 0;
@@ -81,6 +82,8 @@ static enum hd_dtype factors_of(const struct hd_node *node)
         return ((const struct hd_grouped_gemm_args *)node->args)->ab_dtype;
     case HD_K_grouped_gemm_weight:
         return ((const struct hd_grouped_gemm_weight_args *)node->args)->ab_dtype;
+    case HD_K_newton_schulz:
+        return ((const struct hd_newton_schulz_args *)node->args)->dtype;
     default:
         return HD_F32;
     }

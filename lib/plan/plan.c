@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "plan/classes.h"
+#include "program/matrices.h"
 #include "train/source.h"
 
 int64_t hd_memory_total(const struct hd_memory *memory)
@@ -117,6 +118,21 @@ static enum hd_status plan_pipeline(const struct hd_rank_program *l, struct hd_a
 
 /* ---- the classes ---- */
 
+/* Counts the matrices of a class from its lowest rank. */
+static void count_matrices(const struct hd_registry *r, struct hd_plan_class *c)
+{
+    const struct hd_matrix_plan *m = r->matrices;
+    const int mine = hd_mesh_find_group(&r->mesh, HD_GROUP_STAGE, r->rank).index;
+
+    if (!m)
+        return;
+    c->stage_matrices = m->count;
+    c->matrix_rounds = m->round_count;
+    c->owned_matrices = 0;
+    for (int64_t i = 0; i < m->count; i++)
+        c->owned_matrices += m->matrices[i].owner == mine;
+}
+
 /* Sets memory and work of a class from its lowest rank, which is laid out. */
 static enum hd_status plan_class(const struct hd_rank_program *layout,
                                  const struct hd_traits *traits, struct hd_arena *scratch,
@@ -124,6 +140,7 @@ static enum hd_status plan_class(const struct hd_rank_program *layout,
 {
     c->stage = layout->coord.pp;
     c->memory = layout->memory;
+    count_matrices(&layout->registry, c);
     c->saved_slots = layout->plan.saved_slots;
     c->deferred_slots = layout->plan.deferred_slots;
     c->stage_io_slots = layout->plan.stage_io_slots;

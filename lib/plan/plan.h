@@ -26,6 +26,9 @@ struct hd_plan_class {
      * stages */
     int32_t saved_slots, deferred_slots, stage_io_slots;
     struct hd_dry step; /* costs of one optimizer step: all micro-batches and the update */
+    /* Muon: matrices whose steps each of these ranks computes, of how many of its stage, and rounds
+     * (program/matrices.h); 0: none */
+    int64_t owned_matrices, stage_matrices, matrix_rounds;
     /* Bytes of GPU memory; on the CPU device_bytes is 0. */
     int64_t reserved_bytes;          /* memory that the rank reserves */
     struct hd_gpu_overhead overhead; /* memory that the rank's process uses besides */
@@ -79,6 +82,11 @@ static inline bool hd_plan_fits(const struct hd_plan_class *rank, const struct h
  * values. Also checks that the model has the parameters that train.trainable names. HD_INVALID or
  * HD_UNSUPPORTED; the message begins with the key. */
 enum hd_status hd_plan_check_weights(const struct hd_job *spec);
+
+/* Appends a line for each matrix whose step one rank computes (Muon), with the rank; nothing for
+ * other optimizers. */
+enum hd_status hd_plan_owners(const struct hd_job *job, const struct hd_traits *traits,
+                              struct hd_text *ret_text);
 
 int64_t hd_memory_total(const struct hd_memory *memory); /* Returns private + registered bytes. */
 

@@ -58,18 +58,14 @@ void hd_rates_of_peaks(double half_flops, double single_flops, double memory_byt
         .collectives_take_thread = !gpu};
 }
 
-double hd_rates_host_update(const struct hd_rates *r, int64_t parameters, int64_t moment_bytes,
-                            enum hd_dtype copy)
+double hd_rates_host_update(const struct hd_rates *r, int64_t parameters, enum hd_dtype copy,
+                            const struct hd_costs *update)
 {
-    const struct hd_adamw_args args = {
-        .N = parameters, .moment_bytes = moment_bytes, .copy_dtype = copy};
     const double n = (double)parameters;
     const double travels = n * (double)hd_dtype_size(HD_F32) + n * (double)hd_dtype_size(copy);
-    struct hd_costs costs = {0};
 
-    hd_kernel_cost_add(&costs, HD_K_adamw, &args);
     return host_update_latency_s + travels / r->host_link_bytes_per_s +
-           (double)(costs.read_bytes + costs.write_bytes) / r->host_bytes_per_s;
+           (double)(update->read_bytes + update->write_bytes) / r->host_bytes_per_s;
 }
 
 void hd_rates_calibrate(struct hd_rates *r, const struct hd_calibration *calibration)

@@ -67,11 +67,11 @@ void hd_rates_of_peaks(double half_flops, double single_flops, double memory_byt
 void hd_rates_calibrate(struct hd_rates *rates, const struct hd_calibration *calibration);
 
 /* Returns the seconds in which the host updates `parameters` parameters of a device: gradients are
- * copied to the host, AdamW updates them, weights are copied back, one after the other
- * (train/offload.c). moment_bytes: bytes of one quantized moment; 0: fp32. copy: encoding of the
- * weights on the device. */
-double hd_rates_host_update(const struct hd_rates *rates, int64_t parameters, int64_t moment_bytes,
-                            enum hd_dtype copy);
+ * copied to the host, the optimizer updates them, weights are copied back, one after the other
+ * (train/offload.c). copy: encoding of the weights on the device; update: what the optimizer reads
+ * and writes. */
+double hd_rates_host_update(const struct hd_rates *rates, int64_t parameters, enum hd_dtype copy,
+                            const struct hd_costs *update);
 
 /* Returns the seconds of one launch of a program's node, which must be a kernel. */
 double hd_rates_node(const struct hd_rates *rates, const struct hd_node *node);

@@ -5,11 +5,19 @@
 
 #include "base/math.h"
 #include "comm/nccl.h"
+#include "optim/optim.h"
 #include "plan/search_internal.h"
 
 /* Least bytes moved per updated parameter, whatever the encodings: an update reads gradient, master
  * and moments, and writes master and moments. */
-enum { UPDATE_BYTES = 16 };
+enum { UPDATE_BYTES = 12, UPDATE_MOMENT_BYTES = 2 };
+
+/* Returns the least bytes of a parameter's moments in the job's encoding. */
+static double moments_bytes(const struct layout_search *s)
+{
+    return hd_optimizer_fewest_moments(s->asked->spec) *
+           (strcmp(s->asked->spec->moments, "8bit") == 0 ? 1.0 : 4.0);
+}
 /* Least ratio of the time of ZeRO-3 programs, added up from layer profiles, to that of programs
  * without ZeRO: which weights are gathered first depends on the chunk (step_cost_test). */
 static const double gathered_share = 0.97;
@@ -258,14 +266,15 @@ double search_variant_bound(const struct layout_search *s, const struct candidat
                             const struct hd_layout_sizes *z)
 {
     const bool away = strcmp(z->offload, "optimizer") == 0;
+    const int bytes =
+        UPDATE_BYTES + UPDATE_MOMENT_BYTES * hd_optimizer_fewest_moments(s->asked->spec);
     const struct hd_rates *r = &s->asked->cluster->rates;
     const double rate = hd_max_real(r->memory_bytes_per_s, r->most_update_bytes_per_s);
     double updated[HD_LAYER_KINDS], update = 0;
 
     block_updated(s, z, updated);
     if (!away)
-        update =
-            (double)s->config.L / (double)z->pp * mean_of_kinds(s, updated) * UPDATE_BYTES / rate;
+        update = (double)s->config.L / (double)z->pp * mean_of_kinds(s, updated) * bytes / rate;
     return c->bound_s * (z->zero == 3 ? gathered_share : 1) + update;
 }
 
@@ -280,7 +289,7 @@ static double state_bytes(const struct layout_search *s, const struct hd_layout_
     const bool keep_fp32 = strcmp(z->precision, "fp32") == 0;
     const bool away =
         strcmp(z->offload, "optimizer") == 0 && s->asked->cluster->traits.memory_bytes;
-    const double moments = away ? 0 : strcmp(s->asked->spec->moments, "8bit") == 0 ? 2 : 8;
+    const double moments = away ? 0 : moments_bytes(s);
     const double master = keep_fp32 || !away ? 4 : 0, copy = keep_fp32 ? 0 : 2, gradient = 4;
 
     switch (z->zero) {
@@ -299,7 +308,7 @@ static double state_bytes(const struct layout_search *s, const struct hd_layout_
 
 double search_host_bytes(const struct layout_search *s, const struct hd_layout_sizes *z)
 {
-    const double moments = strcmp(s->asked->spec->moments, "8bit") == 0 ? 2 : 8;
+    const double moments = moments_bytes(s);
     const double master = strcmp(z->precision, "fp32") == 0 ? 0 : 4;
     double updated[HD_LAYER_KINDS];
 

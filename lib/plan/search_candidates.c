@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "optim/optim.h"
 #include "plan/search_internal.h"
 
 static const char *const recomputes[] = {"none", "selective", "full"};
@@ -163,5 +164,6 @@ void search_take_least_state(const struct layout_search *s, struct hd_layout_siz
 bool search_may_offload(const struct layout_search *s)
 {
     return strcmp(s->asked->request->sizes.offload, "auto") == 0 &&
+           !hd_optimizer_needs_matrices(s->asked->spec) &&
            s->asked->cluster->traits.memory_bytes > 0 && s->asked->cluster->host_memory_bytes > 0;
 }

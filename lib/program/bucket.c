@@ -2,6 +2,7 @@
  * state in the memory of a rank. */
 #include "base/math.h"
 #include "base/random.h"
+#include "program/matrices.h"
 #include "program/registry.h"
 #include <assert.h>
 #include <stdio.h>
@@ -163,27 +164,10 @@ struct hd_moment_place hd_bucket_moment_place(const struct hd_bucket *bucket, in
 
 /* ---- shards of ZeRO ---- */
 
-static struct hd_range shard_of(const struct hd_registry *registry, const struct hd_bucket *bucket,
-                                int rank)
-{
-    struct hd_range range = {0, bucket->count};
-
-    if (!bucket->shard_count)
-        return range;
-    range.begin =
-        bucket->shard_count * hd_mesh_find_group(&registry->mesh, bucket->shard_group, rank).index;
-    range.end = range.begin + bucket->shard_count;
-    if (range.begin > bucket->count)
-        range.begin = bucket->count;
-    if (range.end > bucket->count)
-        range.end = bucket->count;
-    return range;
-}
-
 /* Sets this rank's shard of the bucket. */
 static void take_shard(const struct hd_registry *registry, struct hd_bucket *bucket)
 {
-    const struct hd_range shard = shard_of(registry, bucket, registry->rank);
+    const struct hd_range shard = hd_bucket_range(registry, bucket, HD_STATE_GRAD, registry->rank);
 
     bucket->shard_begin = shard.begin;
     bucket->shard_end = shard.end;
@@ -200,41 +184,6 @@ static void split_bucket(struct hd_registry *registry, struct hd_bucket *bucket)
         bucket->shard_count = (chunks + P - 1) / P * HD_GRAD_CHUNK;
     bucket->zero = bucket->shard_count ? registry->zero : 0;
     take_shard(registry, bucket);
-}
-
-/* Returns true if a rank has this kind of state of the bucket for its ZeRO shard only. Without a
- * separate compute copy kernels read the master weights, so these are whole below stage 3. */
-static bool is_of_shard(const struct hd_bucket *bucket, enum hd_state_kind kind)
-{
-    switch (kind) {
-    case HD_STATE_MOMENT1:
-    case HD_STATE_MOMENT2:
-        return bucket->zero >= 1;
-    case HD_STATE_WEIGHT:
-        return bucket->zero >= (bucket->copied ? 1 : 3);
-    case HD_STATE_GRAD:
-        return bucket->zero >= 2;
-    case HD_STATE_COPY:
-        return bucket->zero == 3;
-    case HD_STATE_RANGES:
-    case HD_STATE_KIND_COUNT:
-        break;
-    }
-    return false;
-}
-
-struct hd_range hd_bucket_range(const struct hd_registry *registry, const struct hd_bucket *bucket,
-                                enum hd_state_kind kind, int rank)
-{
-    const struct hd_range whole = {0, bucket->count};
-
-    return is_of_shard(bucket, kind) || kind == HD_STATE_GRAD ? shard_of(registry, bucket, rank)
-                                                              : whole;
-}
-
-int64_t hd_bucket_base(const struct hd_bucket *bucket, enum hd_state_kind kind)
-{
-    return is_of_shard(bucket, kind) ? bucket->shard_begin : 0;
 }
 
 /* Returns the kind of state that collectives gather from the shards: the weights that kernels
@@ -258,7 +207,7 @@ static int64_t state_elements(const struct hd_registry *registry, const struct h
 {
     if (!bucket->shard_count)
         return bucket->count;
-    if (!is_of_shard(bucket, kind))
+    if (!hd_bucket_is_of_shard(bucket, kind))
         return hd_bucket_shards_count(registry, bucket);
     return bucket->zero == 3 && kind == gathered_kind(bucket)
                ? bucket->shard_count
@@ -346,6 +295,8 @@ static bool bucket_has_state(const struct hd_registry *registry, const struct hd
         return true;
     if (kind == HD_STATE_COPY)
         return bucket->copied;
+    if (kind == HD_STATE_MOMENT2 && hd_rule_row(bucket->rule)->moments < 2)
+        return false;
     return registry->trains && bucket->trainable;
 }
 
@@ -389,6 +340,7 @@ int64_t hd_global_bytes(const struct hd_registry *registry, enum hd_global globa
         [HD_GLOBAL_BUFFERS] = hd_registry_buffers_count(registry) * (int64_t)sizeof(float),
         [HD_GLOBAL_AMAX] = registry->buffer_count * HD_AMAX_COUNT * (int64_t)sizeof(float),
         [HD_GLOBAL_FURTHER] = registry->further * HD_FURTHER_WORDS * (int64_t)sizeof(double),
+        [HD_GLOBAL_MATRICES] = registry->matrices ? registry->matrices->table_bytes : 0,
     };
 
     return bytes[global];
@@ -411,6 +363,10 @@ enum hd_status hd_registry_finish(struct hd_registry *registry, enum hd_dtype co
 {
     if (registry->status)
         return hd_err(registry->status, "%s", registry->error);
+    if (registry->offload && hd_rule_row(registry->optimizer.matrices)->matrices)
+        return hd_err(HD_INVALID,
+                      "parallel.offload: optimizer does not go with train.optimizer: %s",
+                      hd_rule_row(registry->optimizer.matrices)->name);
     registry->compute_dtype = compute_dtype;
     registry->trains = trains;
     for (int i = 0; i < registry->bucket_count; i++) {
@@ -442,6 +398,13 @@ enum hd_status hd_registry_finish(struct hd_registry *registry, enum hd_dtype co
             bucket->offset[HD_STATE_COPY] = bucket->offset[HD_STATE_WEIGHT];
     }
     number_chunks(registry);
+    if (trains && hd_rule_row(registry->optimizer.matrices)->matrices) {
+        const enum hd_status st =
+            hd_matrix_plan_make(registry, registry->rank, &registry->matrices);
+
+        if (st)
+            return st;
+    }
     lay_out_globals(registry);
     return HD_OK;
 }

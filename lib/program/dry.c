@@ -53,6 +53,8 @@ int64_t hd_dry_node_bytes(const struct hd_chunk *chunk, const struct hd_node *no
 {
     const int P = chunk->group_size[node->group];
 
+    if (node->rows.moved)
+        return node->rows.moved * node->rows.elements * (int64_t)hd_dtype_size(node->dtype);
     if (node->comm == HD_COMM_ALL_TO_ALL_V)
         return node->rows.even * (P - 1) * node->rows.elements *
                (int64_t)hd_dtype_size(node->dtype);
@@ -62,7 +64,7 @@ int64_t hd_dry_node_bytes(const struct hd_chunk *chunk, const struct hd_node *no
 static int64_t node_bytes(const struct hd_dry *dry, const struct hd_chunk *chunk,
                           const struct hd_node *node)
 {
-    if (node->comm != HD_COMM_ALL_TO_ALL_V || !dry->moved_rows)
+    if (node->comm != HD_COMM_ALL_TO_ALL_V || !dry->moved_rows || node->rows.moved)
         return hd_dry_node_bytes(chunk, node);
     return dry->moved_rows(dry->context, node) * node->rows.elements *
            (int64_t)hd_dtype_size(node->dtype);

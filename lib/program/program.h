@@ -760,6 +760,8 @@ struct hd_node {
         int64_t elements;               /* number of elements per row */
         int64_t even;                   /* rows sent or processed when routers are balanced; for
                                            cost estimates */
+        int64_t moved;                  /* rows that all members together send to others, where that
+                                           is known; 0: it depends on routers */
     } rows; /* row counts of an all_to_all_v; a kernel node has `even` only (0: its args tell the
                number of rows) */
 

@@ -94,7 +94,8 @@ static int find_bucket(struct hd_registry *registry, const struct hd_param *p)
 
         if (bucket->trainable == p->trainable && bucket->reduce_group == group &&
             bucket->tied == p->tied && bucket->head == p->head &&
-            bucket->keep_fp32 == p->keep_fp32 && bucket->quant == p->quant)
+            bucket->keep_fp32 == p->keep_fp32 && bucket->quant == p->quant &&
+            bucket->rule == p->rule)
             return unit->buckets[i];
     }
     buckets = grow(registry, registry->buckets, registry->bucket_count, &registry->bucket_capacity,
@@ -105,6 +106,7 @@ static int find_bucket(struct hd_registry *registry, const struct hd_param *p)
     buckets[registry->bucket_count] = (struct hd_bucket){
         .unit = number,
         .trainable = p->trainable,
+        .rule = p->rule,
         .tied = p->tied,
         .head = p->head,
         .keep_fp32 = p->keep_fp32,
@@ -346,6 +348,20 @@ static bool choose_quant(struct hd_registry *registry, const struct hd_param_spe
     return true;
 }
 
+/* Sets the rule by which a parameter is updated. A frozen one has none, which is told by 0. */
+static void choose_rule(const struct hd_registry *registry, const struct hd_param_spec *spec,
+                        struct hd_param *p)
+{
+    const struct hd_optimizer *o = &registry->optimizer;
+    const bool is_matrix = spec->linear && !spec->adapter;
+
+    if (!p->trainable)
+        return;
+    p->rule = is_matrix ? o->matrices : o->others;
+    if (!is_matrix && o->others_lr > 0)
+        p->lr_scale *= (float)o->others_lr;
+}
+
 int hd_registry_param(struct hd_registry *registry, const struct hd_param_spec *spec)
 {
     struct hd_param *params = grow(registry, registry->params, registry->param_count,
@@ -382,6 +398,7 @@ int hd_registry_param(struct hd_registry *registry, const struct hd_param_spec *
                            .unit = registry->unit_count - 1,
                            .buffer = -1,
                            .count = 1};
+    choose_rule(registry, spec, p);
     (void)snprintf(p->name, sizeof p->name, "%s", spec->name);
     memcpy(p->shape, spec->shape, sizeof p->shape);
     memcpy(p->local, spec->shape, sizeof p->local);

@@ -8,7 +8,8 @@
  *
  * Parameters belong to *units* (embedding, a block, the head). The trainable parameters of a unit
  * form a *bucket*, and so do its frozen ones, its experts, those of routers, which always compute
- * in fp32, and the head's weight, whose gradient F computes and not B. A bucket has one flat buffer
+ * in fp32, the head's weight, whose gradient F computes and not B, and those that another rule
+ * updates (optimizer.h): with Muon the matrices of linears. A bucket has one flat buffer
  * per kind of state; gradients are reduced and weights updated bucket by bucket. A bucket consists
  * of *segments*, which differ in how tp treats them: in the sum of gradients over tp ranks, and in
  * which ranks count the segment in the gradient norm:
@@ -44,6 +45,8 @@
  *     bf16    18   6 + 12 / P  2 + 16 / P    18 / P
  *     fp32    16   8 +  8 / P  4 + 12 / P    16 / P
  *
+ * That is with AdamW's two moments; a rule with one moment needs 4 bytes less, of the sharded ones.
+ *
  * A parameter that does not train (train.trainable, or a program that only computes) has one copy,
  * whole on every rank that holds it, in the compute encoding: no master, no gradient, no moments.
  *
@@ -56,7 +59,7 @@
  * With hybrid sharding the ranks that have the same shard (group zero_replicate) sum their
  * gradients in U, once a step.
  *
- * With moments_in_blocks both moments are 8-bit codes with a scale per block (base/encoding.h;
+ * With moments_in_blocks all moments are 8-bit codes with a scale per block (base/encoding.h;
  * docs/decisions/precision.md). A block lies within a row, which is the last axis. Its size is the
  * largest power of two, up to HD_BLOCK_MAX, that divides every legal tp shard of a row, so it
  * depends on the global shape alone and no split cuts a block: tp cuts between blocks, a parameter
@@ -95,6 +98,7 @@
 #include "base/status.h"
 #include "kernels/kernels.h"
 #include "mesh/mesh.h"
+#include "program/optimizer.h"
 
 enum {
     HD_PARAM_NAME_MAX = 96,
@@ -181,6 +185,7 @@ struct hd_param {
     double rate;
     float lr_scale;
     bool decay, trainable, fused;
+    enum hd_rule rule; /* rule of the update of a trainable parameter */
     int unit, bucket;
     int buffer;            /* index of the buffer with the linear's amax history, set in the
                               linear's first parameter; -1: none */
@@ -212,8 +217,8 @@ enum hd_state_kind {
     HD_STATE_WEIGHT,  /* fp32 master; of a frozen bucket the compute encoding, or codes */
     HD_STATE_COPY,    /* compute encoding; if not hd_bucket.copied: the memory of WEIGHT */
     HD_STATE_GRAD,    /* fp32 gradients, in registered memory */
-    HD_STATE_MOMENT1, /* first moment of Adam: fp32, or blocks of codes by the signed map */
-    HD_STATE_MOMENT2, /* second moment of Adam: fp32, or blocks of codes by the unsigned map */
+    HD_STATE_MOMENT1, /* first moment of the bucket's rule: fp32, or blocks of codes */
+    HD_STATE_MOMENT2, /* second moment, if the rule has one: fp32, or blocks of codes */
     HD_STATE_RANGES,  /* array of struct hd_update_range for this rank's shard */
     HD_STATE_KIND_COUNT
 };
@@ -233,6 +238,7 @@ struct hd_segment {
 struct hd_bucket {
     int unit;
     bool trainable;
+    enum hd_rule rule;               /* rule of the update of a trainable bucket */
     bool tied;                       /* true: the bucket's one parameter (the embedding) is used by
                                         the unit of the head too: as its weight, or for further
                                         tokens */
@@ -268,8 +274,7 @@ struct hd_bucket {
     int64_t whole_range_count;
     bool in_blocks;                      /* true if the moments of at least one range are 8-bit
                                             blocks */
-    int64_t moment_bytes;                /* bytes of each of the two moments of this rank's
-                                            elements */
+    int64_t moment_bytes;                /* bytes of each moment of this rank's elements */
     int64_t offset[HD_STATE_KIND_COUNT]; /* by kind of state: bytes from the begin of its half of
                                             the state region, or of the memory for offloaded state;
                                             -1: this rank does not have this state */
@@ -286,10 +291,13 @@ enum hd_global {
     HD_GLOBAL_BUFFERS,    /* float[] of all buffers, in the order of their declaration */
     HD_GLOBAL_AMAX, /* float[buffers, HD_AMAX_COUNT], registered: largest magnitudes of this step so
                        far */
-    HD_GLOBAL_FURTHER, /* double[further, HD_FURTHER_WORDS], registered: records of the losses of
+    HD_GLOBAL_FURTHER,  /* double[further, HD_FURTHER_WORDS], registered: records of the losses of
                           further tokens, which the host sets before each step */
+    HD_GLOBAL_MATRICES, /* tables of the exchange of matrices (matrices.h) */
     HD_GLOBAL_COUNT
 };
+
+struct hd_matrix_plan;
 
 struct hd_registry {
     struct hd_arena *arena;
@@ -298,8 +306,9 @@ struct hd_registry {
     int rank;
     bool sequence; /* sequence parallelism: norms and residuals use 1/tp of the rows; the owner sets
                       it before the first declaration */
-    bool moments_in_blocks;    /* true: Adam's moments are blocks of 8-bit codes; the owner sets it
-                                  before the first declaration */
+    bool moments_in_blocks; /* true: moments are blocks of 8-bit codes; the owner sets it before
+                                  the first declaration */
+    struct hd_optimizer optimizer; /* set before the first declaration */
     enum hd_quant quant;       /* encoding of the frozen matrices of blocks; set before the first
                                   declaration */
     bool only_computes;        /* true: no parameter will train, so `quant` applies to all matrices
@@ -330,10 +339,12 @@ struct hd_registry {
     int64_t chunk_count; /* number of chunks (HD_GRAD_CHUNK elements) into which the gradient norm
                             divides all buckets that this rank holds; equal on all ranks of a
                             pipeline stage that have the same tp index */
-    int64_t routers, experts; /* numbers of routers, and of experts of each; set by
+    int64_t routers, experts;        /* numbers of routers, and of experts of each; set by
                                  hd_registry_routers */
-    int64_t further;          /* number of further tokens that the model predicts; set before
+    int64_t further;                 /* number of further tokens that the model predicts; set before
                         hd_registry_finish */
+    struct hd_matrix_plan *matrices; /* exchange of the matrices of this rank's stage (matrices.h);
+                                        NULL: no rule needs whole matrices */
     int64_t global_offset[HD_GLOBAL_COUNT];
     int64_t private_bytes, registered_bytes; /* bytes of the two halves of the state region */
     int64_t host_bytes;                      /* bytes of offloaded state, which no program uses */
@@ -418,6 +429,9 @@ struct hd_range {
 };
 struct hd_range hd_bucket_range(const struct hd_registry *registry, const struct hd_bucket *bucket,
                                 enum hd_state_kind kind, int rank);
+
+/* Returns true if a rank has this kind of state of the bucket for its ZeRO shard only. */
+bool hd_bucket_is_of_shard(const struct hd_bucket *bucket, enum hd_state_kind kind);
 
 /* Returns the index, in the bucket, of the first element for which this rank has memory for this
  * kind of state. */

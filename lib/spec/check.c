@@ -472,6 +472,34 @@ static enum hd_status check_continued(const struct hd_job *job)
     return HD_OK;
 }
 
+/* Refuses settings of another optimizer, and Muon with its moments on the host. */
+static enum hd_status check_optimizer_keys(const struct hd_job *job)
+{
+    struct hd_job defaults;
+
+    if (strcmp(job->optimizer, "muon") == 0) {
+        if (strcmp(job->offload, "optimizer") == 0)
+            return hd_err(
+                HD_INVALID,
+                "parallel.offload: optimizer keeps moments in host memory, but muon needs "
+                "whole matrices on the device; set it to none, or use adamw or lion");
+        return HD_OK;
+    }
+    hd_job_set_defaults(&defaults);
+    for (size_t i = 0; i < hd_job_key_count; i++) {
+        const struct hd_key *key = &hd_job_keys[i];
+
+        if (hd_text_starts(key->path, "train.optimizer.") &&
+            strcmp(key->path, "train.optimizer.name") != 0 &&
+            !hd_job_members_equal(key, &defaults, job))
+            return hd_err(HD_INVALID,
+                          "%s: is a setting of muon, and train.optimizer.name is %s; remove one of "
+                          "the two",
+                          key->path, job->optimizer);
+    }
+    return HD_OK;
+}
+
 static enum hd_status check_train(const struct hd_job *job)
 {
     enum hd_status st = check_profile(job);
@@ -484,6 +512,8 @@ static enum hd_status check_train(const struct hd_job *job)
         st = check_continued(job);
     if (!st)
         st = check_reduce(job);
+    if (!st)
+        st = check_optimizer_keys(job);
     if (!st)
         st = check_loss_scale(job);
     if (!st)

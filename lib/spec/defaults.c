@@ -179,7 +179,7 @@ void spec_fill_zero(struct hd_job *job)
     if (!*job->init_residual)
         set_word(job->init_residual, "scaled");
     if (job->beta2 == 0)
-        job->beta2 = 0.95;
+        job->beta2 = strcmp(job->optimizer, "lion") == 0 ? 0.99 : 0.95;
     if (job->adam_eps == 0)
         job->adam_eps = 1e-8;
     if (!job->devices_min)

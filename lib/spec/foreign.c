@@ -143,6 +143,11 @@ static const struct {
     {"train.lr.decay_steps", "decay_ratio decay_fraction", "It is a number of steps."},
     {"train.lr.min", "min_lr_ratio cosine_min_lr_ratio lr_min_ratio", "It is a learning rate."},
     {"train.lr.min", "min_lr learning_rate_min lr_min min_learning_rate", NULL},
+    {"train.optimizer", "optim optimizer optimizer_name optimizer_type",
+     "It is adamw, lion or muon."},
+    {"train.optimizer.momentum", "muon_momentum", NULL},
+    {"train.optimizer.ns_steps", "muon_num_ns_steps", NULL},
+    {"train.optimizer.scale", "muon_scale_mode adjust_lr_fn", "It is moonlight or keller."},
     {"train.weight_decay", "wd adam_weight_decay adamw_weight_decay", NULL},
     {"train.beta1", "adam_beta1", NULL},
     {"train.beta2", "adam_beta2", NULL},
@@ -249,9 +254,9 @@ static const struct {
     {"output_dir save_dir out_dir checkpoint_dir log_dir logging_dir dir",
      "the folder of a job is chosen by the controller (--jobs-dir), that of heddle local by "
      "--state-dir and --dir"},
-    {"optim optimizer optim_args optimizer_name",
-     "the optimizer is AdamW; its settings are train.lr, "
-     "train.weight_decay, train.beta1, beta2, eps and moments"},
+    {"optim_args", "the optimizer's settings are train.optimizer, train.lr, train.weight_decay, "
+                   "train.beta1, beta2, "
+                   "eps and moments"},
     {"flash_attention flash_attn attn_implementation use_flash_attn xformers_attention "
      "sdp_attention",
      "attention is always computed in tiles, without a matrix of scores"},

@@ -71,7 +71,8 @@ void spec_list_children(const char *group, struct spec_children *ret_children)
 bool spec_is_short_for(const char *group, const char *name)
 {
     return strcmp(group, "train.dropout") == 0 ||
-           (strcmp(group, "train.lr") == 0 && strcmp(name, "peak") == 0);
+           (strcmp(group, "train.lr") == 0 && strcmp(name, "peak") == 0) ||
+           (strcmp(group, "train.optimizer") == 0 && strcmp(name, "name") == 0);
 }
 
 bool spec_is_auto_group(const char *group, const struct yaml_node *node)

@@ -88,8 +88,11 @@ static void take_optimizer(struct translated_file *t, const char *theirs, const 
                       hd_text_starts(value, "paged_adam");
     const bool eight = strstr(value, "8bit") || strstr(value, "bnb_8");
     const bool paged = strcasestr(value, "paged") != NULL;
+    const char *other = strcasestr(value, "muon")   ? "muon"
+                        : strcasestr(value, "lion") ? "lion"
+                                                    : NULL;
 
-    if (!adam) {
+    if (!adam && !other) {
         translate_lack(t, theirs, hd_arena_printf(t->arena, "%s is not here: AdamW", value));
         translate_tell(t, theirs, "not here",
                        hd_arena_printf(t->arena, "%s is not here; the optimizer is AdamW", value));
@@ -97,6 +100,11 @@ static void take_optimizer(struct translated_file *t, const char *theirs, const 
     }
     if (eight)
         translate_put(t, "train.moments", "8bit", NULL);
+    if (other) {
+        translate_put(t, "train.optimizer.name", other, NULL);
+        translate_tell(t, theirs, "train.optimizer", other);
+        return;
+    }
     translate_tell(t, theirs, eight ? "train.moments" : "not needed",
                    paged   ? "AdamW; parallel.offload: optimizer is the host's memory"
                    : eight ? "AdamW with moments in 8 bits"

@@ -288,6 +288,22 @@ static enum hd_status check_source(const struct hd_registry *r, const struct hd_
     return HD_OK;
 }
 
+/* Refuses the moments of another optimizer. */
+static enum hd_status check_optimizer(const struct hd_trainer *t, const struct hd_ckpt *ckpt,
+                                      const struct hd_job *then)
+{
+    const struct hd_job *now = &t->rank_program.job;
+
+    if (hd_rule_named(then->optimizer) == hd_rule_named(now->optimizer))
+        return HD_OK;
+    return hd_err(
+        HD_INVALID,
+        "train.optimizer: %s: the checkpoint %s has the moments of %s; keep %s, or submit "
+        "a new job with train.init_from: %s, which takes the weights and begins with "
+        "moments of zero",
+        now->optimizer, hd_ckpt_dir(ckpt), then->optimizer, then->optimizer, hd_ckpt_dir(ckpt));
+}
+
 /* Reads weights from the checkpoint and its base (NULL: where the checkpoint's job had it), and
  * moments from the checkpoint. A parameter that
  * was frozen then and trains now has no moments in the checkpoint: they begin at 0. */
@@ -317,7 +333,7 @@ static enum hd_status read_state(struct hd_trainer *t, struct hd_ckpt *ckpt, con
             continue;
         st = r->params[i].quant ? quantize_for_training(t, i, source)
                                 : read_shard(t, i, 0, read_from_source, source, values);
-        for (int k = 1; !st && has_moments && k < HD_SAVED_KINDS; k++)
+        for (int k = 1; !st && has_moments && k < hd_saved_kinds_of(&r->params[i]); k++)
             st = read_shard(t, i, k, read_moment, ckpt, values);
     }
     hd_source_close(source);
@@ -489,6 +505,8 @@ static enum hd_status read_all(struct hd_trainer *t, struct hd_ckpt *ckpt, const
         st = read_job_then(ckpt, arena, &then);
     if (!st)
         read_numbers(t, ckpt, then);
+    if (!st)
+        st = check_optimizer(t, ckpt, then);
     if (!st)
         st = read_state(t, ckpt, base, then);
     if (!st)

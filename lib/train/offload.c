@@ -58,7 +58,7 @@ static enum hd_status update_bucket(struct hd_trainer *t, const struct hd_bucket
     const struct hd_adamw_args args = {
         .weight = (float *)on_host(t, p, HD_STATE_WEIGHT),
         .m = on_host(t, p, HD_STATE_MOMENT1),
-        .v = on_host(t, p, HD_STATE_MOMENT2),
+        .v = hd_rule_row(p->rule)->moments > 1 ? on_host(t, p, HD_STATE_MOMENT2) : NULL,
         .copy = p->compute == HD_F32 ? NULL : copies,
         .grad = (const float *)window,
         .block = block,
@@ -67,11 +67,22 @@ static enum hd_status update_bucket(struct hd_trainer *t, const struct hd_bucket
         .range_count = p->range_count,
         .moment_bytes = p->in_blocks ? p->moment_bytes : 0,
         .copy_dtype = p->compute};
+    const struct hd_lion_args lion = {.weight = args.weight,
+                                      .m = args.m,
+                                      .copy = args.copy,
+                                      .grad = args.grad,
+                                      .block = args.block,
+                                      .ranges = args.ranges,
+                                      .N = args.N,
+                                      .range_count = args.range_count,
+                                      .moment_bytes = args.moment_bytes,
+                                      .copy_dtype = args.copy_dtype};
     enum hd_status st = hd_staging_read(&t->staging, window, on_device(t, p, HD_STATE_GRAD),
                                         count * (int64_t)sizeof(float));
 
     if (!st)
-        st = hd_launch(t->host_stream, HD_K_adamw, &args);
+        st = p->rule == HD_RULE_LION ? hd_launch(t->host_stream, HD_K_lion, &lion)
+                                     : hd_launch(t->host_stream, HD_K_adamw, &args);
     return st ? st : write_weights(t, p, copies);
 }
 

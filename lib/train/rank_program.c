@@ -620,6 +620,7 @@ static enum hd_status share_partition(const struct hd_job *job, struct hd_units 
                                         .tp = (int32_t)job->tp,
                                         .ep = (int32_t)job->ep,
                                         .zero_shard = (int32_t)job->zero_shard,
+                                        .stages_meet = hd_optimizer_needs_matrices(job),
                                         .kv_replica = hd_model_kv_replica(&s->config, job->tp)});
     if (!st)
         st = check_sizes(job, &s->config);
@@ -674,6 +675,7 @@ enum hd_status hd_rank_program_declare(const struct hd_rank_program_shared *s, i
                        hd_pipeline_stage(&s->pipeline, s->pipeline.chunks - 1));
     ret_registry->sequence = job->sequence && job->tp > 1;
     ret_registry->moments_in_blocks = strcmp(job->moments, "8bit") == 0;
+    ret_registry->optimizer = hd_optimizer_of_job(job);
     ret_registry->quant = hd_rank_program_quant(job);
     if (hd_rank_program_is_fp8(job) && strcmp(job->fp8_scaling, "delayed") == 0)
         ret_registry->amax_history = job->fp8_history;

@@ -46,8 +46,8 @@ enum {
     X(weights, "fp32 master weights")                                                       \
     X(copies, "weights in the compute encoding")                                            \
     X(gradients, "fp32 gradient sums (registered)")                                         \
-    X(moments, "both moments of AdamW")                                                     \
-    X(step_state, "step block, chunk sums, exchange records, update ranges")                \
+    X(moments, "the optimizer's moments")                                                   \
+    X(step_state, "step block, chunk sums, exchange records, update ranges, matrix tables") \
     X(constants, "tables of angles, slopes and indices, caches")                            \
     X(kept, "activations saved for backward, all slots")                                    \
     X(deferred, "tensors saved for deferred weight gradients, all slots")                   \

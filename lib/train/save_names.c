@@ -5,13 +5,12 @@
 
 #include "train/save_internal.h"
 
-static const char *const prefixes[HD_SAVED_KINDS] = {"", "adamw.m.", "adamw.v."};
-
 struct hd_ckpt_entry save_entry_of(const struct hd_param *p, int kind, struct save_names *ret_name)
 {
     struct hd_ckpt_entry e;
 
-    (void)snprintf(ret_name->text, sizeof ret_name->text, "%s%s", prefixes[kind], p->name);
+    (void)snprintf(ret_name->text, sizeof ret_name->text, "%s%s",
+                   kind ? hd_rule_row(p->rule)->prefix[kind - 1] : "", p->name);
     e = hd_ckpt_entry_whole(ret_name->text, HD_F32, p->dim_count, p->shape);
     for (int d = 0; d < p->dim_count; d++)
         if (p->real[d] != p->shape[d])

@@ -5,6 +5,11 @@
 const enum hd_state_kind hd_saved_kinds[HD_SAVED_KINDS] = {HD_STATE_WEIGHT, HD_STATE_MOMENT1,
                                                            HD_STATE_MOMENT2};
 
+int hd_saved_kinds_of(const struct hd_param *param)
+{
+    return 1 + hd_rule_row(param->rule)->moments;
+}
+
 /* Returns the number of elements of a parameter's shard without the padding at its end. */
 static int64_t real_elements(const struct hd_param *p, int share)
 {
@@ -89,7 +94,7 @@ enum hd_status hd_save_plan_assign(const struct hd_registry *r, struct hd_arena 
         const struct hd_param *p = &r->params[i];
         const int first = r->buckets[p->bucket].stage * ranks;
         const bool omitted = (r->omits_frozen || p->quant) && !p->state;
-        const int kinds = p->trainable ? HD_SAVED_KINDS : omitted ? 0 : 1;
+        const int kinds = p->trainable ? hd_saved_kinds_of(p) : omitted ? 0 : 1;
 
         for (int k = 0; k < kinds; k++) {
             for (int w = 0; w < ranks; w++)

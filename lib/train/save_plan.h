@@ -15,10 +15,13 @@
 #include "base/arena.h"
 #include "program/registry.h"
 
-/* Number of kinds of state that a checkpoint has for a parameter (weights and two moments), each as
+/* Number of kinds of state that a checkpoint has for a parameter (weights and at most two moments), each as
  * an entry of its own. */
 enum { HD_SAVED_KINDS = 3 };
 extern const enum hd_state_kind hd_saved_kinds[HD_SAVED_KINDS];
+/* Returns the number of kinds of state of a trainable parameter: its weight and the moments of its
+ * rule, which come first in hd_saved_kinds. */
+int hd_saved_kinds_of(const struct hd_param *param);
 
 /* Returns the range of elements, begin .. end - 1 without padding, that rank `rank` has of one kind
  * of state of its shard of a parameter. */

@@ -60,7 +60,7 @@ struct hd_local_shard hd_trainer_find(const struct hd_trainer *t, int param,
     place = hd_bucket_moment_place(bucket, range.begin);
     shard.block = place.block;
     shard.scales = shard.at + place.scale_at;
-    shard.map = kind == HD_STATE_MOMENT1 ? HD_MAP_SIGNED : HD_MAP_UNSIGNED;
+    shard.map = hd_rule_row(p->rule)->map[kind == HD_STATE_MOMENT2];
     shard.at += place.at;
     return shard;
 }

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "program/matrices.h"
 #include "train/execute.h"
 #include "train/offload.h"
 #include "train/profile.h"
@@ -236,6 +237,26 @@ static enum hd_status write_constants(struct hd_trainer *t, const struct hd_chun
     return st;
 }
 
+/* Writes the tables by which ranks exchange matrices (program/matrices.h). */
+static enum hd_status write_matrix_tables(struct hd_trainer *t)
+{
+    const struct hd_registry *r = &t->rank_program.registry;
+    const int64_t size_bytes = r->matrices ? r->matrices->table_bytes : 0;
+    void *tables;
+    enum hd_status st;
+
+    if (!size_bytes)
+        return HD_OK;
+    tables = malloc((size_t)size_bytes);
+    if (!tables)
+        return hd_err(HD_NO_MEMORY, "no memory for the tables of matrices");
+    hd_matrix_plan_fill(r, r->matrices, tables);
+    st =
+        hd_staging_write(&t->staging, hd_trainer_global(t, HD_GLOBAL_MATRICES), tables, size_bytes);
+    free(tables);
+    return st;
+}
+
 static enum hd_status write_once(struct hd_trainer *t)
 {
     const struct hd_registry *r = &t->rank_program.registry;
@@ -247,6 +268,8 @@ static enum hd_status write_once(struct hd_trainer *t)
         if (!st)
             st = write_constants(t, l->eval[k], l->eval_state[k]);
     }
+    if (!st)
+        st = write_matrix_tables(t);
     for (int i = 0; !st && i < r->bucket_count; i++) {
         const struct hd_bucket *p = &r->buckets[i];
 

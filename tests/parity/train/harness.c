@@ -174,6 +174,12 @@ struct hd_job harness_job(const struct harness *h, const char *family, int dp)
     word(j.lr_decay, "cosine");
     word(j.precision, "fp32");
     word(j.moments, "fp32");
+    word(j.optimizer, "adamw");
+    word(j.muon_scale, "moonlight");
+    j.muon_momentum = 0.95;
+    j.muon_nesterov = true;
+    j.muon_iterations = 5;
+    j.muon_adamw_lr = 1;
     word(j.reduce, "fp32");
     word(j.fp8_scaling, "delayed");
     word(j.adapter, "none");

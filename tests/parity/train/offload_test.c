@@ -16,6 +16,7 @@ struct layout {
     const char *family, *precision, *moments, *reduce;
     int dp, tp, pp, zero;
     int64_t scale; /* of fp16; 0: the default */
+    const char *optimizer;
 };
 
 static struct hd_job job_of(const struct harness *h, const struct layout *l, bool offload)
@@ -33,6 +34,8 @@ static struct hd_job job_of(const struct harness *h, const struct layout *l, boo
     (void)snprintf(job.precision, sizeof job.precision, "%s", l->precision);
     if (l->moments)
         (void)snprintf(job.moments, sizeof job.moments, "%s", l->moments);
+    if (l->optimizer)
+        (void)snprintf(job.optimizer, sizeof job.optimizer, "%s", l->optimizer);
     if (l->reduce)
         (void)snprintf(job.reduce, sizeof job.reduce, "%s", l->reduce);
     if (job.pp > 1)
@@ -51,6 +54,7 @@ static const struct layout layouts[] = {
     {.family = "llama", .precision = "bf16", .dp = 2, .tp = 2, .zero = 3},
     {.family = "gpt2", .precision = "fp32", .dp = 2, .pp = 2, .zero = 2},
     {.family = "gpt2", .precision = "bf16", .dp = 2, .zero = 1, .reduce = "bf16"},
+    {.family = "llama", .precision = "bf16", .dp = 2, .zero = 1, .optimizer = "lion"},
     /* the first steps overflow, and are skipped */
     {.family = "llama", .precision = "fp16", .dp = 2, .zero = 1, .scale = (int64_t)1 << 26},
 };

@@ -20,7 +20,8 @@ static int for_each_mesh(int32_t world_max, void (*visit)(const struct hd_mesh *
                     for (int32_t ep = 1; ep <= dp * cp; ep++)
                         for (int32_t zero = 1; zero <= dp * cp; zero++)
                             for (int32_t kv = 1; kv <= tp; kv++) {
-                                const struct hd_mesh_sizes sizes = {pp, dp, cp, tp, ep, zero, kv};
+                                const struct hd_mesh_sizes sizes = {pp, dp,   cp, tp,
+                                                                    ep, zero, kv, true};
                                 struct hd_mesh mesh;
 
                                 if (dp * cp % ep || dp * cp % zero || zero % ep || tp % kv)

@@ -271,7 +271,7 @@ static void settings_of_other_tools_are_named_as_here(void **state)
         {"simpo_gamma", "train.preference.gamma"},
         {"bf16 fp16 mixed_precision", "train.precision"},
         {"fp8_recipe", "train.fp8"},
-        {"optim optimizer", "AdamW"},
+        {"optim optimizer", "train.optimizer"},
         {"max_grad_norm clip_grad", "train.clip"},
         {"eval_steps evals_per_epoch", "validate.every"},
         {"save_steps saves_per_epoch save_freq", "checkpoint.every"},

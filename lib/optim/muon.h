@@ -1,0 +1,14 @@
+/* muon: the part of program U that updates whole matrices (program/matrices.h).
+ *
+ * Used by: optim.c.   Uses: program.   Threads: any; no state.
+ */
+#ifndef HD_OPTIM_MUON_H
+#define HD_OPTIM_MUON_H
+
+#include "program/emit.h"
+
+/* Emits the updates of all buckets with matrices, one round after the other; `gather` emits the
+ * gather of a bucket's updated shards. */
+void hd_muon_emit(struct hd_emit *e, void (*gather)(struct hd_emit *e, int bucket));
+
+#endif

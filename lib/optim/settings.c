@@ -1,0 +1,30 @@
+/* settings: the optimizer that a job names. */
+#include <string.h>
+
+#include "optim/optim.h"
+
+struct hd_optimizer hd_optimizer_of_job(const struct hd_job *job)
+{
+    const enum hd_rule rule = hd_rule_named(job->optimizer);
+
+    if (!hd_rule_row(rule)->matrices)
+        return (struct hd_optimizer){.matrices = rule, .others = rule};
+    return (struct hd_optimizer){
+        .matrices = rule,
+        .others = HD_RULE_ADAMW,
+        .momentum = (float)job->muon_momentum,
+        .nesterov = job->muon_nesterov,
+        .iterations = (int)job->muon_iterations,
+        .scale = strcmp(job->muon_scale, "keller") == 0 ? HD_SCALE_KELLER : HD_SCALE_MOONLIGHT,
+        .others_lr = job->muon_adamw_lr};
+}
+
+bool hd_optimizer_needs_matrices(const struct hd_job *job)
+{
+    return hd_rule_row(hd_rule_named(job->optimizer))->matrices;
+}
+
+int hd_optimizer_fewest_moments(const struct hd_job *job)
+{
+    return hd_rule_row(hd_rule_named(job->optimizer))->moments;
+}
