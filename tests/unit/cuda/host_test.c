@@ -45,16 +45,17 @@ static const struct hd_backend_options plain_options = {.threads = 1};
 
 static void an_old_driver_is_told_with_both_versions(void **state)
 {
-    const struct hd_plugin_host host = {.abi = HD_PLUGIN_ABI, .error_place = hd_err_place};
-    const struct hd_backend_table *table = NULL;
+    static struct hd_plugin_gpu gpus[HD_PLUGIN_GPUS_MAX];
+    int count = 0;
 
     hd_cudasim_driver(12040);
-    assert_int_equal(hd_cuda_plugin(&host, &table), HD_UNSUPPORTED);
+    assert_int_equal(hd_cuda_plugin_gpus(gpus, &count), HD_UNSUPPORTED);
     hd_cudasim_driver(0);
-    assert_null(table);
+    assert_int_equal(count, 0);
     assert_non_null(strstr(hd_err_message(), "(CUDA 12.4) is older than CUDA 13."));
     assert_non_null(strstr(hd_err_message(), "needs driver 580 or newer"));
-    assert_int_equal(hd_cuda_plugin(&host, &table), HD_OK);
+    assert_int_equal(hd_cuda_plugin_gpus(gpus, &count), HD_OK);
+    assert_true(count > 0);
 }
 
 static void traits_are_the_devices(void **state)
