@@ -673,6 +673,29 @@ static void the_architecture_alone_is_taken_with_init_from_none(void **state)
     assert_string_equal(spec->init_identity, "");
 }
 
+/* Goal: every key that a job of a folder has resolved can be read again, as a resume does. Method: with the folder's
+ * weights, and with new ones. */
+static void a_job_of_a_folder_is_read_again(void **state)
+{
+    static const char *const trains[] = {"", ", init_from: none"};
+
+    put_model();
+    for (int i = 0; i < 2; i++) {
+        struct hd_job *spec = NULL, *again;
+        char job[300];
+
+        (void)snprintf(job, sizeof job,
+                       "name: t\nmodel: {from: llm}\ndata: {train: corpus/a.txt}\n"
+                       "train: {steps: 9, global_batch: 8, lr: 1e-3%s}\n",
+                       trains[i]);
+        if (read_bytes(job, strlen(job), NULL, &spec))
+            fail_msg("%s", hd_err_message());
+        again = submitted(spec);
+        assert_string_equal(again->init_from, spec->init_from);
+        assert_true(again->hidden == spec->hidden && again->init_std == spec->init_std);
+    }
+}
+
 static void refuse_model(const char *override, const char *story)
 {
     struct hd_job *spec = NULL;
