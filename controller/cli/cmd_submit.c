@@ -51,8 +51,16 @@ static bool may_have_happened(enum hd_status st)
            st == HD_INTERNAL;
 }
 
-/* Submits the job again and again until the controller answers. Sets ret_id to the request id used,
- * and *ret_uncertain if the job may exist in spite of a failure. */
+/* signal that ended the submission of an array; 0: none */
+static volatile sig_atomic_t stopped_by;
+
+static void on_stop(int number)
+{
+    stopped_by = number;
+}
+
+/* Submits the job again and again until the controller answers, or a signal stops it. Sets ret_id to
+ * the request id used, and *ret_uncertain if the job may exist in spite of a failure. */
 static int submit_spec(struct cli *cli, const struct hd_job *job, const char *request_id,
                        char ret_id[CLI_REQUEST_ID_MAX], bool *ret_uncertain,
                        Heddle__V1__SubmitJobResponse **ret_response)
@@ -62,6 +70,7 @@ static int submit_spec(struct cli *cli, const struct hd_job *job, const char *re
     char *id = ret_id;
     enum hd_status st = HD_OK;
     struct hd_arena arena;
+    int code;
 
     *ret_uncertain = false;
     if (!request_id)
@@ -81,10 +90,13 @@ static int submit_spec(struct cli *cli, const struct hd_job *job, const char *re
             hd_clock_now_ms() >= end_ms)
             break;
         (void)nanosleep(&(struct timespec){.tv_nsec = SUBMIT_PAUSE_MS * 1000000L}, NULL);
+        if (stopped_by)
+            break;
         st = HD_OK; /* retry with the same request id */
     }
     hd_arena_done(&arena);
-    return st ? cli_fail(st) : CLI_CONTINUE;
+    code = st ? cli_fail(st) : CLI_CONTINUE;
+    return st && stopped_by ? cli_exit_of_signal(stopped_by) : code;
 }
 
 int cli_submit_spec(struct cli *cli, const struct hd_job *job, const char *request_id,
@@ -220,14 +232,6 @@ static int validate_members(struct submit_command *s)
 
 /* ---- submitting ---- */
 
-/* signal that ended the submission of an array between two members; 0: none */
-static volatile sig_atomic_t stopped_by;
-
-static void on_stop(int number)
-{
-    stopped_by = number;
-}
-
 /* Warns, once for members that need the same, that the cluster can never run the job. */
 static void warn_never_fits(struct submit_command *s, const char *never_fits)
 {
@@ -294,6 +298,8 @@ static void take_back(struct submit_command *s)
     }
     note_done(s, cancelled == s->done ? "had been submitted, and are cancelled"
                                       : "had been submitted");
+    if (cancelled == s->done)
+        s->done = 0; /* none is printed */
 }
 
 /* Says after a failure or a signal what was submitted, and how to go on. */
@@ -315,7 +321,11 @@ static void explain_partial(struct submit_command *s, bool uncertain)
     } else if (!s->done && !uncertain) {
         cli_note("heddle: none was submitted");
     } else {
-        note_done(s, "are submitted");
+        if (s->done)
+            note_done(s, "are submitted");
+        else
+            cli_note("heddle: it is not known whether the first of %zu members was submitted",
+                     s->array.count);
         cli_note("  to submit the rest, and none twice: the same command with --request-id %s", id);
     }
 }

@@ -1,7 +1,8 @@
 /* find_job: which job a word of the command line names.
  *
  *     12         the job of this number; digits are never a name
- *     tiny       the job of this name: the only one, or the only one that has not ended
+ *     tiny       the job of this name: the only one, or the only one that has not ended if all are
+ *                of one owner
  *     'tiny-*'   all jobs whose names match, for commands that take several (cli_find_jobs)
  *     runs/a     a run of heddle local, for commands that read (cli_find_job_or_run): job 1 of its
  *                own controller
@@ -25,7 +26,7 @@ struct match {
     uint64_t job;
     Heddle__V1__JobState state;
     int64_t submitted_ms; /* Unix, ms, by the controller's clock */
-    char name[HD_JOB_WORD_MAX];
+    char name[HD_JOB_WORD_MAX], owner[HD_JOB_WORD_MAX];
 };
 
 struct matches {
@@ -75,6 +76,7 @@ static enum hd_status add_match(struct matches *m, const Heddle__V1__JobStatus *
     m->items[m->count] = (struct match){
         .job = job->job, .state = job->state, .submitted_ms = job->submitted_unix_ms};
     (void)snprintf(m->items[m->count].name, sizeof m->items[0].name, "%s", job->name);
+    (void)snprintf(m->items[m->count].owner, sizeof m->items[0].owner, "%s", job->owner);
     m->count++;
     return HD_OK;
 }
@@ -115,14 +117,23 @@ static void note_matches(const struct cli *cli, const struct matches *m)
 
     for (size_t i = 0; i < m->count && i < NAMED_MAX; i++) {
         cli_format_age(m->items[i].submitted_ms, cli_now_ms(cli), age);
-        cli_note("  %llu  %s  %s, submitted %s ago", (unsigned long long)m->items[i].job,
-                 m->items[i].name, cli_job_state(m->items[i].state, word), age);
+        cli_note("  %llu  %s of %s  %s, submitted %s ago", (unsigned long long)m->items[i].job,
+                 m->items[i].name, m->items[i].owner, cli_job_state(m->items[i].state, word), age);
     }
     if (m->count > NAMED_MAX)
         cli_note("  and %zu more", m->count - NAMED_MAX);
 }
 
-/* Chooses the job of a name: the only one, or the only one that has not ended. */
+static bool are_of_one_owner(const struct matches *m)
+{
+    for (size_t i = 1; i < m->count; i++)
+        if (strcmp(m->items[i].owner, m->items[0].owner) != 0)
+            return false;
+    return true;
+}
+
+/* Chooses the job of a name: the only one, or the only one that has not ended. Jobs of several owners
+ * are ambiguous: the one that runs may be another person's. */
 static int choose_match(const struct cli *cli, const char *name, const struct matches *m,
                         uint64_t *ret_job)
 {
@@ -140,12 +151,15 @@ static int choose_match(const struct cli *cli, const char *name, const struct ma
                    "there is no job, and no run of heddle local, of the name %s; heddle "
                    "jobs lists jobs",
                    name));
-    if (m->count > 1 && unfinished != 1) {
+    if (m->count > 1 && (unfinished != 1 || !are_of_one_owner(m))) {
         (void)cli_usage("%zu jobs have the name %s; give the number of one:", m->count, name);
         note_matches(cli, m);
         return CLI_USAGE;
     }
     *ret_job = m->count == 1 ? m->items[0].job : chosen->job;
+    if (m->count > 1)
+        cli_note("heddle: %zu jobs have the name %s; job %llu is taken, which has not ended",
+                 m->count, name, (unsigned long long)*ret_job);
     return CLI_CONTINUE;
 }
 
@@ -208,7 +222,7 @@ int cli_find_after(struct cli *cli, struct hd_job *job)
     uint64_t numbers[HD_JOB_AFTER_MAX];
     struct hd_text text = {0};
     char names[HD_JOB_WORD_MAX], *rest = names, *name;
-    uint64_t number;
+    uint64_t number = 0;
     int count, code = CLI_CONTINUE;
 
     if (!hd_after_read(job->after, numbers, &count))

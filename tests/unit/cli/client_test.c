@@ -321,17 +321,20 @@ static void a_name_means_the_only_job_that_can_be_meant(void **state)
     assert_int_equal(run.code, 4);
     assert_non_null(
         strstr(run.err, "there is no job, and no run of heddle local, of the name tin"));
-    fake.listed[0] = (struct fake_job){9, "tiny", FAILED};
-    fake.listed[1] = (struct fake_job){8, "tiny", RUNNING};
-    fake.listed[2] = (struct fake_job){7, "tiny-2", RUNNING};
+    fake.listed[0] = (struct fake_job){9, "tiny", FAILED, NULL};
+    fake.listed[1] = (struct fake_job){8, "tiny", RUNNING, NULL};
+    fake.listed[2] = (struct fake_job){7, "tiny-2", RUNNING, NULL};
     run = heddle("wait tiny", 0); /* two have the name, and one has not ended */
     assert_non_null(strstr(run.out, "job 8 "));
+    assert_non_null(strstr(run.err, "2 jobs have the name tiny; job 8 is taken"));
+    fake.listed[1].owner = "bob"; /* who waits may mean his own, which has ended */
+    assert_int_equal(heddle("wait tiny", 0).code, 2);
     fake.listed[1].state = FAILED;
     run = heddle("wait tiny", 0);
     assert_int_equal(run.code, 2);
     assert_non_null(strstr(run.err, "2 jobs have the name tiny; give the number of one:\n"
-                                    "  9  tiny  failed, submitted 1h30m ago\n"
-                                    "  8  tiny  failed, submitted 1h30m ago\n"));
+                                    "  9  tiny of me  failed, submitted 1h30m ago\n"
+                                    "  8  tiny of bob  failed, submitted 1h30m ago\n"));
 }
 
 /* Goal: a pattern acts only on what was shown and agreed to. */
@@ -339,14 +342,14 @@ static void a_pattern_means_all_jobs_of_such_names_and_is_asked_about(void **sta
 {
     struct run run;
 
-    fake.listed[0] = (struct fake_job){9, "s-2", RUNNING};
-    fake.listed[1] = (struct fake_job){8, "other", RUNNING};
-    fake.listed[2] = (struct fake_job){7, "s-1", RUNNING};
-    fake.listed[3] = (struct fake_job){6, "s-0", FAILED};
+    fake.listed[0] = (struct fake_job){9, "s-2", RUNNING, NULL};
+    fake.listed[1] = (struct fake_job){8, "other", RUNNING, NULL};
+    fake.listed[2] = (struct fake_job){7, "s-1", RUNNING, NULL};
+    fake.listed[3] = (struct fake_job){6, "s-0", FAILED, NULL};
     run = heddle("cancel s-*", 0); /* there is no terminal to ask on */
     assert_int_equal(run.code, 2);
     assert_int_equal(fake.cancels, 0);
-    assert_non_null(strstr(run.err, "  9  s-2  running, submitted 1h30m ago\n  7  s-1 "));
+    assert_non_null(strstr(run.err, "  9  s-2 of me  running, submitted 1h30m ago\n  7  s-1 "));
     assert_null(strstr(run.err, "s-0"));
     run = heddle("cancel s-* s-1 --yes", 0); /* 7 counts once */
     assert_int_equal(run.code, 0);
@@ -386,6 +389,7 @@ static void members_of_an_array_are_all_submitted_or_none(void **state)
     run = heddle(words, 0);
     assert_int_equal(run.code, 6);
     assert_int_equal(fake.cancels, 2);
+    assert_string_equal(run.out, ""); /* no job is left */
     assert_non_null(strstr(run.err, "2 of 3 members had been submitted, and are cancelled: 8-9\n"));
 }
 

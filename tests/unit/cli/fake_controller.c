@@ -74,6 +74,8 @@ static void list_given(struct hd_rpc_call *call)
         fill_job(&jobs[i], (Heddle__V1__JobState)fake.listed[i].state);
         jobs[i].job = fake.listed[i].job;
         jobs[i].name = (char *)(uintptr_t)fake.listed[i].name;
+        if (fake.listed[i].owner)
+            jobs[i].owner = (char *)(uintptr_t)fake.listed[i].owner;
         jobs[i].submitted_unix_ms = hd_clock_wall_ms() - 90 * 60 * 1000;
         list[response.n_jobs++] = &jobs[i];
     }

@@ -49,7 +49,8 @@ struct fake {
     struct fake_job {
         uint64_t job;
         const char *name;
-        int state; /* Heddle__V1__JobState */
+        int state;         /* Heddle__V1__JobState */
+        const char *owner; /* NULL: me */
     } listed[4];
     int64_t deadline_ms; /* of the drain of its node, by the wall clock */
     int64_t ahead_ms;    /* its clock, before the program's; 0: it does not tell the time */
