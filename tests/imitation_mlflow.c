@@ -19,6 +19,9 @@ static void answer_to(struct imitation_mlflow *s, int fd, const char *target)
     } else if (s->busy > 0) {
         s->busy--;
         status = "503 Busy";
+    } else if (s->busy_at && strstr(target, s->busy_at)) {
+        s->busy_at = NULL;
+        status = "503 Busy";
     } else if (s->denies) {
         status = "401 Unauthorized";
     } else if (strstr(target, "experiments/get-by-name")) {

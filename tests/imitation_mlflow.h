@@ -14,12 +14,13 @@
 struct imitation_mlflow {
     int fd, port;
     pthread_t thread;
-    volatile int busy;           /* answers of 503 that are left */
-    volatile int denies;         /* 1: answers 401 */
-    volatile int has_experiment; /* 1: get-by-name finds it */
-    volatile int has_run;        /* 1: search finds a run */
-    const char *bad;             /* an answer in place of all others; NULL: none */
-    struct hd_text said;         /* "METHOD TARGET BODY\n" of each request */
+    volatile int busy;            /* answers of 503 that are left */
+    const char *volatile busy_at; /* target of one answer of 503; NULL: none */
+    volatile int denies;          /* 1: answers 401 */
+    volatile int has_experiment;  /* 1: get-by-name finds it */
+    volatile int has_run;         /* 1: search finds a run */
+    const char *bad;              /* an answer in place of all others; NULL: none */
+    struct hd_text said;          /* "METHOD TARGET BODY\n" of each request */
     char authorization[256];
 };
 

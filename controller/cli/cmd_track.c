@@ -44,7 +44,8 @@ enum {
 struct tracker {
     struct hd_mlflow *mlflow;
     const char *experiment;
-    char name[128], identity[512], job_file[PATH_MAX];
+    char name[128], job_file[PATH_MAX];
+    char identity[512];    /* folder or job, and the time of the first line; "": none yet */
     char folder[PATH_MAX]; /* of the run; "": the lines come from standard input */
     int input;             /* descriptor */
     int marker;            /* descriptor of the run's marker; -1: none */
@@ -54,6 +55,7 @@ struct tracker {
     struct hd_arena arena; /* parameters */
     struct hd_mlflow_pair params[PARAMS_MAX];
     size_t param_count, params_sent;
+    bool is_new, has_begun; /* the run was made here; its tags or its state were sent */
     bool is_open, has_ended, at_end, told_away;
     char state[16];                      /* RUNNING until the job has ended */
     int64_t first_ms, last_ms;           /* times of the first and newest line; 0: none yet */
@@ -109,24 +111,67 @@ static const char *state_of(const char *state)
                                              : "FAILED";
 }
 
+/* Names the run by the time of its first line, too: a folder that is removed and used again, or a job
+ * of another controller, is another run. */
+static void identify(struct tracker *t, const struct hd_json *line, int64_t time_ms)
+{
+    double job;
+
+    t->first_ms = time_ms;
+    if (*t->folder) {
+        (void)snprintf(t->identity, sizeof t->identity, "%.460s of %lld", t->folder,
+                       (long long)time_ms);
+    } else if (number_of(line, "job", &job)) {
+        (void)snprintf(t->name, sizeof t->name, "job-%.0f", job);
+        (void)snprintf(t->identity, sizeof t->identity, "job %.0f of %lld", job,
+                       (long long)time_ms);
+    }
+}
+
+static void track_step(struct tracker *t, const struct hd_json *line, double step)
+{
+    char key[HD_MLFLOW_KEY_MAX];
+    double value;
+
+    for (int i = 0; i < HD_METRIC_COUNT; i++) {
+        if (!number_of(line, hd_metrics[i].name, &value))
+            continue;
+        if (*hd_metrics[i].tag)
+            (void)snprintf(key, sizeof key, "%s", hd_metrics[i].tag);
+        else
+            (void)snprintf(key, sizeof key, "train/%s", hd_metrics[i].name);
+        add_metric(t, key, value, step);
+    }
+}
+
+/* Adds the loss of a set, or a score, whose name says which: "NAME/acc". */
+static void track_validation(struct tracker *t, const struct hd_json *line, double step)
+{
+    const struct hd_json *set = hd_json_member(line, "set");
+    const char *name = set && set->kind == HD_JSON_STRING ? set->text : "";
+    char key[HD_MLFLOW_KEY_MAX];
+    double value;
+
+    if (*name && number_of(line, "score", &value))
+        (void)snprintf(key, sizeof key, "validation/%s", name);
+    else if (number_of(line, "loss", &value))
+        (void)snprintf(key, sizeof key, "validation/%s%sloss", name, *name ? "/" : "");
+    else
+        return;
+    add_metric(t, key, value, step);
+}
+
 static void track_line(struct tracker *t, const struct hd_json *line)
 {
-    const struct hd_json *type = hd_json_member(line, "type"), *set, *state;
+    const struct hd_json *type = hd_json_member(line, "type"), *state;
     const int64_t time_ms = time_of(line);
-    double step, value, job;
-    char key[HD_MLFLOW_KEY_MAX];
+    double step;
 
     if (!type || type->kind != HD_JSON_STRING)
         return;
     t->last_ms = time_ms ? time_ms : t->last_ms;
-    if (!t->first_ms && time_ms) {
-        t->first_ms = time_ms;
-        if (!*t->identity && number_of(line, "job", &job)) {
-            (void)snprintf(t->name, sizeof t->name, "job-%.0f", job);
-            (void)snprintf(t->identity, sizeof t->identity, "job %.0f of %lld", job,
-                           (long long)time_ms);
-        }
-    }
+    if (!t->first_ms && time_ms)
+        identify(t, line, time_ms);
     if (strcmp(type->text, "end") == 0) {
         state = hd_json_member(line, "state");
         (void)snprintf(t->state, sizeof t->state, "%s",
@@ -138,27 +183,19 @@ static void track_line(struct tracker *t, const struct hd_json *line)
     (void)strcpy(t->state, "RUNNING");
     if (!number_of(line, "step", &step) || !(step >= 0 && step < 1e15))
         return;
-    if (strcmp(type->text, "step") == 0) {
-        for (int i = 0; i < HD_METRIC_COUNT; i++) {
-            if (!number_of(line, hd_metrics[i].name, &value))
-                continue;
-            if (*hd_metrics[i].tag)
-                (void)snprintf(key, sizeof key, "%s", hd_metrics[i].tag);
-            else
-                (void)snprintf(key, sizeof key, "train/%s", hd_metrics[i].name);
-            add_metric(t, key, value, step);
-        }
-    } else if (strcmp(type->text, "validation") == 0 && number_of(line, "loss", &value)) {
-        set = hd_json_member(line, "set");
-        (void)snprintf(key, sizeof key, "validation/%s%sloss",
-                       set && set->kind == HD_JSON_STRING ? set->text : "",
-                       set && set->kind == HD_JSON_STRING ? "/" : "");
-        add_metric(t, key, value, step);
-    }
+    if (strcmp(type->text, "step") == 0)
+        track_step(t, line, step);
+    else if (strcmp(type->text, "validation") == 0)
+        track_validation(t, line, step);
+}
+
+static bool has_whole_line(const struct tracker *t)
+{
+    return t->text.len_bytes && memchr(t->text.data, '\n', t->text.len_bytes);
 }
 
 /* Takes the whole lines of the text that was read, as long as there is room for their metrics. */
-static void track_lines(struct tracker *t)
+static enum hd_status track_lines(struct tracker *t)
 {
     const struct hd_json_limits limits = {10000, 16};
     size_t at = 0;
@@ -180,6 +217,9 @@ static void track_lines(struct tracker *t)
         memmove(t->text.data, t->text.data + at, t->text.len_bytes - at);
         t->text.len_bytes -= at;
     }
+    return t->text.len_bytes > LINE_BYTES_MAX && !has_whole_line(t)
+               ? hd_err(HD_INVALID, "a line of the history is longer than 1 MiB")
+               : HD_OK;
 }
 
 /* Returns whether a process still writes the run's history. */
@@ -233,11 +273,17 @@ static void add_param(struct tracker *t, const char *key, const char *value)
 /* Adds the keys of the resolved job that a rank of the run read. */
 static void read_params(struct tracker *t)
 {
-    char pattern[PATH_MAX + 64];
+    char pattern[2 * PATH_MAX + 64];
     struct hd_job *job = hd_arena_alloc(&t->arena, sizeof *job);
     glob_t found = {0};
+    size_t len = 0;
 
-    (void)snprintf(pattern, sizeof pattern, "%s/*/attempt-*/nodes/*/job", t->folder);
+    for (const char *at = t->folder; *at; at++) {
+        if (strchr("*?[\\", *at)) /* the folder is no pattern */
+            pattern[len++] = '\\';
+        pattern[len++] = *at;
+    }
+    (void)snprintf(pattern + len, sizeof pattern - len, "/*/attempt-*/nodes/*/job");
     if (job && glob(pattern, 0, NULL, &found) == 0 && found.gl_pathc &&
         !hd_job_read_file(found.gl_pathv[found.gl_pathc - 1], &t->arena, job))
         for (size_t i = 0; i < hd_job_key_count; i++) {
@@ -262,18 +308,18 @@ static enum hd_status open_run(struct tracker *t)
         {"mlflow.user", user ? user->pw_name : "unknown"},
         {"mlflow.source.name", *t->job_file ? t->job_file : "heddle"},
         {"heddle.version", hd_version}};
-    bool is_new = t->params_sent > 0;
     enum hd_status st = HD_OK;
 
-    if (!*hd_mlflow_run_id(t->mlflow)) {
-        st = hd_mlflow_open(t->mlflow, t->experiment, t->identity, t->name, t->first_ms, &is_new);
-        if (!st && !is_new) {
-            t->params_sent =
-                t->param_count; /* they never change, so a resumed run keeps its first */
-            st = hd_mlflow_end(t->mlflow, "RUNNING", 0);
-        }
-        if (!st && is_new)
-            st = hd_mlflow_log(t->mlflow, NULL, 0, NULL, 0, tags, sizeof tags / sizeof tags[0]);
+    if (!*hd_mlflow_run_id(t->mlflow))
+        st =
+            hd_mlflow_open(t->mlflow, t->experiment, t->identity, t->name, t->first_ms, &t->is_new);
+    if (!st && !t->has_begun) {
+        if (!t->is_new) /* parameters never change, so a resumed run keeps its first */
+            t->params_sent = t->param_count;
+        st = t->is_new
+                 ? hd_mlflow_log(t->mlflow, NULL, 0, NULL, 0, tags, sizeof tags / sizeof tags[0])
+                 : hd_mlflow_end(t->mlflow, "RUNNING", 0);
+        t->has_begun = !st;
     }
     while (!st && t->params_sent < t->param_count) {
         const size_t left = t->param_count - t->params_sent;
@@ -311,7 +357,24 @@ static enum hd_status send_metrics(struct tracker *t)
     return st;
 }
 
-/* Sends what waits, if it is time. A server that is away is told once, and when it is back. */
+/* Sets the time of the next try if a call failed because the server is away, which is told once.
+ * Returns whether it is away. */
+static bool pause_if_away(struct tracker *t, enum hd_status st)
+{
+    if (st != HD_UNAVAILABLE && st != HD_TIMEOUT && st != HD_IO)
+        return false;
+    if (!t->told_away)
+        cli_note("heddle: %s; training goes on, what is not sent is kept and tried again",
+                 hd_err_message());
+    t->told_away = true;
+    t->pause_ms = t->pause_ms ? 2 * t->pause_ms : PAUSE_MIN_MS;
+    if (t->pause_ms > PAUSE_MAX_MS)
+        t->pause_ms = PAUSE_MAX_MS;
+    t->next_ms = hd_clock_now_ms() + t->pause_ms;
+    return true;
+}
+
+/* Sends what waits, if it is time, and tells when a server that was away is back. */
 static enum hd_status flush_metrics(struct tracker *t)
 {
     const int64_t now = hd_clock_now_ms();
@@ -320,17 +383,8 @@ static enum hd_status flush_metrics(struct tracker *t)
     if (now < t->next_ms || !t->first_ms || (!t->count && t->is_open))
         return HD_OK;
     st = send_metrics(t);
-    if (st == HD_UNAVAILABLE || st == HD_TIMEOUT || st == HD_IO) {
-        if (!t->told_away)
-            cli_note("heddle: %s; training goes on, what is not sent is kept and tried again",
-                     hd_err_message());
-        t->told_away = true;
-        t->pause_ms = t->pause_ms ? 2 * t->pause_ms : PAUSE_MIN_MS;
-        if (t->pause_ms > PAUSE_MAX_MS)
-            t->pause_ms = PAUSE_MAX_MS;
-        t->next_ms = now + t->pause_ms;
+    if (pause_if_away(t, st))
         return HD_OK;
-    }
     if (!st && t->told_away)
         cli_note("heddle: the tracking server answers again");
     if (!st)
@@ -340,16 +394,34 @@ static enum hd_status flush_metrics(struct tracker *t)
     return st == HD_ABORTED ? HD_OK : st;
 }
 
+/* Sends the state in which the run has ended, if it is time and nothing else waits. *ret_sent: it is
+ * there, or never will be. */
+static enum hd_status send_end(struct tracker *t, bool *ret_sent)
+{
+    enum hd_status st;
+
+    *ret_sent = false;
+    if (!t->is_open || t->count || t->text.len_bytes || hd_clock_now_ms() < t->next_ms)
+        return HD_OK;
+    st = hd_mlflow_end(t->mlflow, t->has_ended ? t->state : "KILLED", t->last_ms);
+    if (pause_if_away(t, st))
+        return HD_OK;
+    *ret_sent = true;
+    return st;
+}
+
 /* Follows the run to its end. patience_ms: how long a server that is away is waited for then. */
 static enum hd_status follow_run(struct tracker *t, int64_t patience_ms)
 {
     enum hd_status st = HD_OK;
+    bool sent;
 
     while (!st && !track_signal) {
         st = read_more_lines(t);
+        if (!st)
+            st = track_lines(t);
         if (st)
             break;
-        track_lines(t);
         if (t->at_end && !t->ended_ms) {
             t->ended_ms = hd_clock_now_ms();
             t->next_ms = t->pause_ms ? t->next_ms : 0;
@@ -361,14 +433,15 @@ static enum hd_status follow_run(struct tracker *t, int64_t patience_ms)
             return hd_err(HD_INVALID,
                           "there is no line of a job's history; heddle watch JOB -o jsonl "
                           "writes them");
-        if (t->is_open && !t->count && !t->text.len_bytes)
-            return hd_mlflow_end(t->mlflow, t->has_ended ? t->state : "KILLED", t->last_ms);
-        if (t->text.len_bytes && !memchr(t->text.data, '\n', t->text.len_bytes))
+        if (!has_whole_line(t))
             t->text.len_bytes = 0; /* a line that a killed process did not end */
+        st = send_end(t, &sent);
+        if (st || sent)
+            return st;
         if (hd_clock_now_ms() - t->ended_ms > patience_ms)
             return hd_err(HD_UNAVAILABLE,
-                          "the run has ended, and %zu metrics were not sent: %s; run "
-                          "heddle track again later",
+                          "the run has ended, and its state and %zu metrics were not sent: %s; "
+                          "run heddle track again later",
                           t->count, hd_err_message());
     }
     return st;
@@ -418,7 +491,6 @@ static enum hd_status open_input(struct tracker *t, const char *target)
     read_job_file_name(t);
     slash = strrchr(t->folder, '/');
     (void)snprintf(t->name, sizeof t->name, "%s", slash + 1);
-    (void)snprintf(t->identity, sizeof t->identity, "%.*s", (int)sizeof t->identity - 1, t->folder);
     read_params(t);
     return HD_OK;
 }

@@ -6,7 +6,7 @@
 
 wandb's own settings hold: WANDB_API_KEY or `wandb login`, WANDB_PROJECT, WANDB_ENTITY, WANDB_MODE=offline.
 Training never waits for this process: it reads what the run has written. Started again, it goes on in the
-same run of W&B (its id follows from the folder or the job), behind the last step that it logged.
+same run of W&B (its id follows from the folder or the job, and the first time), behind the last step that it logged.
 """
 import argparse
 import fcntl
@@ -56,8 +56,10 @@ def values_of(line):
         skip = ("type", "job", "attempt", "step", "time")
         return {"train/" + key: value for key, value in line.items()
                 if key not in skip and isinstance(value, (int, float))}
+    name = line.get("set")
+    if line.get("type") == "validation" and name and isinstance(line.get("score"), (int, float)):
+        return {"validation/" + name: line["score"]}  # whose name says which score it is
     if line.get("type") == "validation" and isinstance(line.get("loss"), (int, float)):
-        name = line.get("set")
         return {"validation/" + (name + "/" if name else "") + "loss": line["loss"]}
     return {}
 
@@ -91,9 +93,9 @@ def main():
         if not isinstance(line, dict):
             continue
         if run is None:
-            if folder is None and "time" not in line:
-                continue  # the first line with a time tells this job from another of its number
-            identity = folder or f"job {line.get('job')} of {line.get('time')}"
+            if "time" not in line:
+                continue  # the first line with a time tells this run from another of its folder or number
+            identity = f"{folder or 'job %s' % line.get('job')} of {line['time']}"
             run = wandb.init(project=args.project, id=hashlib.sha256(identity.encode()).hexdigest()[:16],
                              name=args.name or (os.path.basename(folder) if folder else f"job-{line.get('job')}"),
                              resume="allow", config={"heddle/run": identity})

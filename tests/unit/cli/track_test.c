@@ -20,7 +20,8 @@ static const char history[] =
     "{\"type\":\"validation\",\"job\":3,\"step\":0,\"loss\":5.5,\"set\":\"web\",\"time\":"
     "\"1970-01-01T00:00:01.000Z\"}\n"
     "{\"type\":\"step\",\"job\":3,\"step\":1,\"loss\":5.25,\"lr\":0.5,\"tokens\":8,\"time\":"
-    "\"1970-01-01T00:00:02.125Z\"}\n";
+    "\"1970-01-01T00:00:02.125Z\"}\n"
+    "{\"type\":\"validation\",\"job\":3,\"step\":1,\"score\":0.75,\"set\":\"quiz/acc\"}\n";
 
 static int set_up(void **state)
 {
@@ -67,6 +68,7 @@ static int track(struct fixture *f, const char *end, const char *patience)
 static void a_run_that_has_ended_is_sent_whole(void **state)
 {
     struct fixture *f = *state;
+    char identity[TEMPORARY_BYTES + 64];
 
     f->server.busy = 1;
     assert_int_equal(track(f, "{\"type\":\"end\",\"job\":3,\"state\":\"succeeded\"}\n", "60"),
@@ -77,7 +79,45 @@ static void a_run_that_has_ended_is_sent_whole(void **state)
                "1000,\"step\":0},{\"key\":\"train/loss\",\"value\":5.25,\"timestamp\":2125,"
                "\"step\":1},"));
     assert_non_null(strstr(f->server.said.data, "{\"key\":\"train/tokens\",\"value\":8,"));
+    assert_non_null(
+        strstr(f->server.said.data, "{\"key\":\"validation/quiz/acc\",\"value\":0.75,"));
     assert_non_null(strstr(f->server.said.data, "\"status\":\"FINISHED\",\"end_time\":2125}"));
+    (void)snprintf(identity, sizeof identity, "\"heddle.run\",\"value\":\"%s of 1000\"", f->dir);
+    assert_non_null(strstr(f->server.said.data, identity));
+}
+
+static int times_said(const struct fixture *f, const char *words)
+{
+    int times = 0;
+
+    for (const char *at = f->server.said.data; (at = strstr(at, words)) != NULL; at++)
+        times++;
+    return times;
+}
+
+/* The tags are the second call of a new run, its state is the last: each is sent again. */
+static void a_call_that_fails_once_is_repeated(void **state)
+{
+    struct fixture *f = *state;
+
+    f->server.busy_at = "runs/log-batch";
+    assert_int_equal(track(f, "", "60"), CLI_OK);
+    assert_int_equal(times_said(f, "heddle.version"), 2);
+    f->server.busy_at = "runs/update";
+    assert_int_equal(track(f, "", "60"), CLI_OK);
+    assert_int_equal(times_said(f, "\"KILLED\""), 2);
+}
+
+static void a_line_longer_than_a_mebibyte_is_refused(void **state)
+{
+    struct fixture *f = *state;
+    char *line = malloc((2 << 20) + 1);
+
+    assert_non_null(line);
+    memset(line, 'x', 2 << 20);
+    line[2 << 20] = '\0';
+    assert_int_equal(track(f, line, "0"), CLI_USAGE);
+    free(line);
 }
 
 static void the_end_of_a_run_is_its_state(void **state)

@@ -36,6 +36,7 @@ cat >"$work/run/history.jsonl" <<'END'
 {"type":"step","job":3,"attempt":2,"step":1,"loss":5,"lr":0.1,"time":"2026-01-01T00:00:04.000Z"}
 {"type":"validation","job":3,"set":"code","step":2,"loss":null,"time":"2026-01-01T00:00:05.000Z"}
 {"type":"validation","job":3,"set":"code","step":2,"loss":4.5,"time":"2026-01-01T00:00:05.000Z"}
+{"type":"validation","job":3,"set":"quiz/acc","step":2,"score":0.5,"time":"2026-01-01T00:00:05.000Z"}
 {"type":"st
 {"type":"end","job":3,"state":"succeeded"}
 END
@@ -44,6 +45,7 @@ log 0 validation/loss=5.5
 log 1 train/loss=5 train/lr=0.1
 log 2 train/loss=4 train/lr=0.1
 log 2 validation/code/loss=4.5
+log 2 validation/quiz/acc=0.5
 finish 0"
 export PYTHONPATH=$work/modules PYTHONDONTWRITEBYTECODE=1
 unset WANDB_PROJECT
