@@ -10,6 +10,11 @@
 #include "controller/cli/show.h"
 #include "spec/spec.h"
 
+static enum hd_status already_there(const char *path)
+{
+    return hd_err(HD_INVALID, "%s is there already; name another file, or remove it", path);
+}
+
 /* Writes a new file; one with this text may be there. */
 static enum hd_status write_new(const char *path, const char *text)
 {
@@ -21,7 +26,7 @@ static enum hd_status write_new(const char *path, const char *text)
     if (same)
         return HD_OK;
     if (access(path, F_OK) == 0)
-        return hd_err(HD_INVALID, "%s is there already; name another file, or remove it", path);
+        return already_there(path);
     return hd_file_write_atomic(path, text, strlen(text), 0644);
 }
 
@@ -38,7 +43,7 @@ static enum hd_status write_files(const struct hd_spec_translation *made, const 
     if (ret_template->failed)
         return hd_err(HD_NO_MEMORY, "no memory for a path");
     if (access(out_path, F_OK) == 0)
-        return write_new(out_path, ""); /* both files or none */
+        return already_there(out_path); /* both files or none */
     st = made->template_file ? write_new(ret_template->data, made->template_text) : HD_OK;
     return st ? st : write_new(out_path, made->job.data);
 }

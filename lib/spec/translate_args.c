@@ -10,7 +10,9 @@
 enum {
     ARGUMENTS_MIN = 3,     /* arguments of a file that has any */
     WORD_BYTES_MAX = 1024, /* of one word */
-    VARIABLES_MAX = 128
+    VARIABLES_MAX = 128,
+    EXPANDED_WORD_BYTES_MAX = 16 * WORD_BYTES_MAX, /* of a word whose variables are replaced */
+    EXPANDED_BYTES_MAX = 4 << 20 /* of all values of variables; more words stay as they are */
 };
 
 /* Arguments that a file of Megatron-LM has some of. */
@@ -20,12 +22,32 @@ static const char *const marks[] = {"--num-layers",          "--hidden-size",
                                     "--micro-batch-size",    "--global-batch-size",
                                     "--lr-decay-style",      "--seq-length"};
 
+/* Returns the bytes of a line before its comment: a # at its beginning or after white space. */
+static size_t code_bytes(const char *line, size_t size_bytes)
+{
+    for (size_t i = 0; i < size_bytes; i++)
+        if (line[i] == '#' && (i == 0 || isspace((unsigned char)line[i - 1])))
+            return i;
+    return size_bytes;
+}
+
 bool spec_has_arguments(const char *bytes, size_t size_bytes)
 {
+    bool has[sizeof marks / sizeof marks[0]] = {false};
+    const char *const end = bytes + size_bytes;
     int found = 0;
 
+    for (const char *line = bytes, *next; line < end; line = next) {
+        const char *line_end = memchr(line, '\n', (size_t)(end - line));
+        size_t code;
+
+        next = line_end ? line_end + 1 : end;
+        code = code_bytes(line, (size_t)(next - line));
+        for (size_t i = 0; i < sizeof marks / sizeof marks[0]; i++)
+            has[i] = has[i] || memmem(line, code, marks[i], strlen(marks[i])) != NULL;
+    }
     for (size_t i = 0; i < sizeof marks / sizeof marks[0]; i++)
-        found += memmem(bytes, size_bytes, marks[i], strlen(marks[i])) != NULL;
+        found += has[i];
     return found >= ARGUMENTS_MIN;
 }
 
@@ -36,6 +58,7 @@ struct script {
         const char *name, *value;
     } variables[VARIABLES_MAX];
     size_t variable_count;
+    size_t expanded_bytes; /* of the values that were put in place of variables */
 };
 
 static const char *variable_of(const struct script *s, const char *name, size_t len)
@@ -46,13 +69,14 @@ static const char *variable_of(const struct script *s, const char *name, size_t 
     return NULL;
 }
 
-/* Replaces $NAME and ${NAME} and ${NAME:-VALUE}; what the script does not set stays as it is. */
+/* Replaces $NAME and ${NAME} and ${NAME:-VALUE}; what the script does not set stays as it is. The
+ * result is cut at a limit: a variable may hold others many times. */
 static const char *expand_word(struct script *s, const char *word)
 {
     struct hd_text out = {0};
     const char *copy;
 
-    while (*word) {
+    while (*word && out.len_bytes < EXPANDED_WORD_BYTES_MAX) {
         const bool braces = word[0] == '$' && word[1] == '{';
         const char *name = word + 1 + braces;
         const size_t len = word[0] == '$' ? strspn(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -64,11 +88,12 @@ static const char *expand_word(struct script *s, const char *word)
         if (!value && len && braces && close && name[len] == ':' && name[len + 1] == '-')
             value = hd_arena_printf(s->arena, "%.*s", (int)(close - name - (long)len - 2),
                                     name + len + 2);
-        if (!value || !close) {
+        if (!value || !close || s->expanded_bytes > EXPANDED_BYTES_MAX) {
             hd_text_add(&out, "%c", *word++);
             continue;
         }
-        hd_text_add(&out, "%s", value);
+        hd_text_add(&out, "%.*s", (int)(EXPANDED_WORD_BYTES_MAX - out.len_bytes), value);
+        s->expanded_bytes += strlen(value);
         word = close + braces;
     }
     copy = hd_arena_strdup(s->arena, out.data ? out.data : "");

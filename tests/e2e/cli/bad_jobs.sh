@@ -110,6 +110,8 @@ check_equal and_its_settings_are_told "sequence_len model.context" \
 check_status it_is_translated 0 heddle translate "$theirs" --out "$work/theirs.yaml"
 check_equal with_its_template "  template: alpaca.jinja alpaca.jinja" "$(cd "$work" && grep -oE '^  template: [a-z.]+' theirs.yaml) $(cd "$work" && echo alpaca.*)"
 check_status no_file_is_replaced 2 heddle translate "$theirs" --out "$work/theirs.yaml"
+: >"$work/empty.yaml"
+check_status nor_is_one_without_text 2 heddle translate "$theirs" --out "$work/empty.yaml"
 
 check_equal nothing_was_submitted '' "$(heddle jobs -o jsonl)"
 check_status validate_starts_nothing 0 heddle validate "$good" --controller "$HEDDLE_CONTROLLER"

@@ -269,6 +269,41 @@ static void a_line_break_in_a_value_stays_in_it(void **state)
     hd_text_free(&made.table);
 }
 
+/* Marks in comments make no arguments of a job file. */
+static void arguments_in_comments_are_none(void **state)
+{
+    static const char text[] = "# was: --num-layers 12 --hidden-size 768 --seq-length 2048\n"
+                               "name: x # as --global-batch-size 8\n"
+                               "train: {lr: 0}\n";
+    struct hd_text mistakes = {0};
+    struct hd_job job;
+
+    assert_int_equal(read_job("x", text, NULL, 0, &mistakes, &job), HD_INVALID);
+    assert_non_null(strstr(hd_err_message(), "train.lr"));
+    hd_text_free(&mistakes);
+}
+
+/* Each variable holds the one before 60 times: whole, the last had 60^6 bytes. */
+static void variables_in_variables_stay_bounded(void **state)
+{
+    struct hd_spec_translation made = {0};
+    struct hd_text text = {0};
+
+    hd_text_add(&text, "A=xxxxxxxx\n");
+    for (char name = 'B'; name < 'G'; name++) {
+        hd_text_add(&text, "%c=", name);
+        for (int i = 0; i < 60; i++)
+            hd_text_add(&text, "$%c", name - 1);
+        hd_text_add(&text, "\n");
+    }
+    hd_text_add(&text, "--num-layers 2 --hidden-size 8 --seq-length 8 --tokenizer-model $F$F\n");
+    translate("x.sh", text.data, &made);
+    assert_true(made.job.len_bytes + made.table.len_bytes < 100000);
+    hd_text_free(&text);
+    hd_text_free(&made.job);
+    hd_text_free(&made.table);
+}
+
 /* Texts that look like arguments and end in the middle, lists in odd places, values of odd types. */
 static void odd_files_do_no_harm(void **state)
 {
