@@ -339,6 +339,8 @@ enum hd_status chat_server_ask(struct chat_server *server, const struct chat_req
     enum hd_status st = open_connection(server, &fd);
 
     ret_reason[0] = '\0';
+    if (st && *request->interrupted)
+        return HD_OK; /* the signal ended connect() */
     if (st && process_has_ended(&server->process) && server->process.name)
         st = explain_end(server);
     hd_text_add(&head,

@@ -307,6 +307,12 @@ static bool read_message(const struct chat *c, struct hd_text *message)
     return !more || message->len_bytes;
 }
 
+/* Returns whether a text is a command: one slash begins it, two a message with a slash. */
+static bool is_command(const char *text)
+{
+    return text[0] == '/' && text[1] != '/';
+}
+
 /* Takes one message of the user. */
 static enum hd_status take_message(struct chat *c, struct hd_text *message, bool *ret_end)
 {
@@ -320,7 +326,7 @@ static enum hd_status take_message(struct chat *c, struct hd_text *message, bool
         return hd_err(HD_INVALID, "the message is not UTF-8");
     if (text[strspn(text, " \t")] == '\0')
         return HD_OK;
-    if (text[0] == '/' && text[1] != '/')
+    if (is_command(text))
         return take_command(c, text, ret_end);
     return answer_to(c, text + (text[0] == '/'));
 }
@@ -342,7 +348,7 @@ static int converse(struct chat *c)
             code = cli_fail(st);
         if (st && (!c->is_terminal || st == HD_UNAVAILABLE || st == HD_IO))
             break;
-        if (st == HD_INVALID && c->count)
+        if (st == HD_INVALID && c->count && !is_command(message.data))
             cli_note("(/reset begins anew)");
         code = cli_out_end(CLI_OK);
         if (code != CLI_OK)

@@ -257,9 +257,9 @@ static void check_locked_memory(struct doctor_findings *doctor)
     char text[32];
 
     if (!doctor->gpus.count || !hd_file_exists("/sys/class/infiniband") ||
-        getrlimit(RLIMIT_MEMLOCK, &locked) < 0 || locked.rlim_max >= LOCKED_NEEDED)
+        getrlimit(RLIMIT_MEMLOCK, &locked) < 0 || locked.rlim_cur >= LOCKED_NEEDED)
         return;
-    hd_text_format_bytes((int64_t)locked.rlim_max, text);
+    hd_text_format_bytes((int64_t)locked.rlim_cur, text);
     doctor_add(doctor, DOCTOR_PROBLEM, "memlock",
                "raise it: LimitMEMLOCK=infinity, ulimit -l unlimited, docker: --ulimit memlock=-1",
                "only %s of memory may be locked; NCCL registers its buffers with the adapters of "

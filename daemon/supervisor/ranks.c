@@ -105,9 +105,10 @@ void sup_warn_of_environment(const struct sup *sup)
 static void warn_of_left_out(struct sup *sup, struct sup_rank *rank)
 {
     const struct sup_network *network = &sup->network;
+    const char *off = getenv("NCCL_IB_DISABLE");
     char text[HD_LINK_TEXT_MAX];
 
-    if (!network->left_out[0] || getenv("NCCL_IB_HCA"))
+    if (!network->left_out[0] || getenv("NCCL_IB_HCA") || (off && strcmp(off, "0") != 0))
         return;
     (void)snprintf(text, sizeof text,
                    "NCCL uses sockets on %s only: the active adapters %.120s serve other "
