@@ -153,7 +153,8 @@ void rank_check_stop(struct rank *r)
 {
     struct hd_text text = {0};
 
-    if (r->ends_early || !hd_trainer_stops_early(r->trainer))
+    if (r->ends_early || hd_trainer_steps_done(r->trainer) >= r->job.steps ||
+        !hd_trainer_stops_early(r->trainer))
         return;
     r->ends_early = true;
     hd_trainer_describe_stop(r->trainer, &text);

@@ -196,8 +196,7 @@ static enum hd_status find_of_job(const char *job_dir, char **ret_path)
         qsort(attempts, count, sizeof *attempts, compare_steps);
     for (size_t i = count; !st && !*ret_path && i > 0; i--)
         st = find_highest(attempts[i - 1].path, ret_path);
-    if (!st)
-        hd_ckpt_places_free(attempts, count);
+    hd_ckpt_places_free(attempts, count);
     return st;
 }
 

@@ -262,7 +262,8 @@ struct hd_comm_all_to_all_v_args {
     int32_t *recv_counts;       /* [P] rows received from each member; may lie outside of registered
                                    memory; may be NULL */
     int32_t *overflow;          /* flag, set to 1 when a member exceeds its maximum of rows; may lie
-                                   outside of registered memory; may be NULL */
+                                   outside of registered memory; may be NULL, but not on device streams
+                                   (engines local and nccl) */
     int64_t send_rows_max, recv_rows_max;
     int64_t row_elems; /* elements per row, equal on every member */
     enum hd_dtype dtype;

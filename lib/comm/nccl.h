@@ -70,7 +70,7 @@ enum {
 
 /* Returns the bytes of device memory that an endpoint of `world` ranks allocates beside its
  * registered memory: per stream a staging buffer for each piece in flight, and a scratch buffer.
- * NCCL's own memory, of each communicator, is hd_comm_nccl_communicator_bytes. */
+ * NCCL's own memory is hd_traits.communicator_bytes and hd_comm_nccl_connection_bytes. */
 int64_t hd_comm_nccl_bytes(int world);
 
 /* ---- what NCCL takes ----

@@ -1,4 +1,5 @@
 #include "optim/muon.h"
+#include <stddef.h>
 
 #include "program/matrices.h"
 
@@ -153,7 +154,9 @@ static void emit_matrix_exchange(struct emitted *x, enum hd_matrix_exchange exch
                                       .even = (moved + others - 1) / others,
                                       .moved = moved};
     struct hd_operand out = rows_for(x, "matrices_sent", sent), arrived = out;
+    struct hd_operand exceeded = hd_emit_global(x->e, HD_GLOBAL_STEP_STATE);
 
+    exceeded.offset_bytes = offsetof(struct hd_step_state, too_many_rows);
     emit_move(x, back ? HD_MOVE_RETURN : HD_MOVE_SEND, out, from);
     if (moved) {
         arrived = rows_for(x, "matrices_received", received);
@@ -162,7 +165,8 @@ static void emit_matrix_exchange(struct emitted *x, enum hd_matrix_exchange exch
             HD_ARGS(comm, .kind = HD_COMM_ALL_TO_ALL_V, .group = HD_GROUP_STAGE, .count = received,
                     .dtype = x->dtype, .rows = rows),
             HD_OPERANDS(comm, .received = arrived, .sent = out,
-                        .sent_counts = table_at(x->e, x->round->exchange[exchange].counts_at)));
+                        .sent_counts = table_at(x->e, x->round->exchange[exchange].counts_at),
+                        .exceeded = exceeded));
     }
     emit_move(x, back ? HD_MOVE_TAKE : HD_MOVE_ARRIVE, into, arrived);
 }

@@ -57,7 +57,7 @@ enum hd_status hd_lr_schedule_from_stage(const struct hd_data_stage *stage, int6
  *   1/sqrt     max(min, peak sqrt(max(w, 1) / step))
  *   WSD        peak, then min + (peak - min) f(x) over the last d steps (Hu et al. 2024), with x
  *              from 0 to 1 there and f(x) by shape: 1 - x, (1 + cos(pi x)) / 2, 1 - sqrt(x), or
- *              2 x 0.5^x - 1. The linear one is computed as linear is. */
+ *              2 * 0.5^x - 1. The linear one is computed as linear is. */
 double hd_lr_at(const struct hd_lr_schedule *schedule, int64_t step);
 
 /* Returns the settings of train.optimizer. */

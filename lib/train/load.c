@@ -432,8 +432,6 @@ static void read_guard(struct hd_trainer *t, const struct hd_ckpt *ckpt)
     t->guard = guard;
 }
 
-/* Restores the counters. A checkpoint of a run in another precision has no loss scale: it begins at
- * its initial value. */
 /* Returns whether two jobs judge by the same number of the same questions. */
 static bool same_number(const struct hd_job *a, struct hd_val_metric x, const struct hd_job *b,
                         struct hd_val_metric y)
@@ -470,6 +468,8 @@ static void read_numbers(struct hd_trainer *t, const struct hd_ckpt *ckpt,
     memcpy(&n->stop_best, &bits, sizeof n->stop_best);
 }
 
+/* Restores the counters. A checkpoint of a run in another precision has no loss scale: it begins at
+ * its initial value. */
 static enum hd_status read_counters(struct hd_trainer *t, const struct hd_ckpt *ckpt)
 {
     enum hd_status st = hd_ckpt_get_counter(ckpt, "step", &t->steps_done);

@@ -317,6 +317,9 @@ enum hd_status hd_trainer_step(struct hd_trainer *t, int64_t request,
     hd_profile_step_end(t->profile, t->runner, st != HD_OK);
     if (!st)
         st = read_results(t);
+    if (!st && t->block.too_many_rows && !has_too_many_rows(t)) /* set behind the step's records */
+        st = hd_err(HD_INTERNAL,
+                    "the optimizer's exchange of matrices moved other rows than planned");
     if (st)
         return st;
     scale = t->scale.used ? t->scale.scale : 0;

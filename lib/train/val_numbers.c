@@ -37,7 +37,7 @@ static bool mean_loss(const struct hd_trainer *t, double *ret_value)
 }
 
 /* Sets *ret_value to the number of the current weights, so that lower is better. False: this
- * validation has not computed it, or it is not finite. */
+ * validation has not computed it. It may be NaN or infinite. */
 static bool find_number(const struct hd_trainer *t, struct hd_val_metric metric, double *ret_value)
 {
     const struct hd_val_numbers *n = &t->numbers;
@@ -45,9 +45,9 @@ static bool find_number(const struct hd_trainer *t, struct hd_val_metric metric,
     switch (metric.kind) {
     case HD_VAL_LOSS:
         *ret_value = n->loss[metric.set];
-        return n->loss_step[metric.set] == t->steps_done && isfinite(*ret_value);
+        return n->loss_step[metric.set] == t->steps_done;
     case HD_VAL_MEAN:
-        return mean_loss(t, ret_value) && isfinite(*ret_value);
+        return mean_loss(t, ret_value);
     case HD_VAL_ACC:
     case HD_VAL_ACC_NORM:
         *ret_value = 1 - (metric.kind == HD_VAL_ACC ? n->acc : n->acc_norm)[metric.set];
@@ -90,10 +90,10 @@ static void weigh(struct hd_trainer *t)
 
     if (t->steps_done == 0)
         return;
-    if (job->checkpoint_best && find_number(t, hd_job_best_metric(job), &value))
+    if (job->checkpoint_best && find_number(t, hd_job_best_metric(job), &value) && isfinite(value))
         note_best(t, value);
     if (job->stop_patience && find_number(t, hd_job_stop_metric(job), &value))
-        note_stop(t, value);
+        note_stop(t, isfinite(value) ? value : (double)INFINITY);
 }
 
 void hd_trainer_note_loss(struct hd_trainer *t, int64_t set, double loss)

@@ -108,8 +108,7 @@ static void one_moment_of_matrices_is_kept(void **state)
     harness_teardown(&h);
 }
 
-/* dp = 2 and ZeRO 1: what is sent is what programs count; to owners and back there are two
- * exchanges in each round. Without ZeRO and tp nothing goes to owners. */
+/* What is sent is what programs count. */
 static void what_is_sent_is_counted(void **state)
 {
     static const struct layout cases[] = {
