@@ -2,7 +2,7 @@
  *
  * Bytes: a few numbers per row, negligible beside a row of logits. The rows of an answer are
  * consecutive: the thread of the first one adds them, in order and in double, as the CPU does. One
- * block adds the losses; thread t adds pairs t, t + 1024, ..., then threads as in block.cuh. The
+ * block adds the losses; thread t adds pairs t, t + 256, ..., then threads as in block.cuh. The
  * same shape gives the same bits.
  *
  * Not yet measured on a GPU.
@@ -10,7 +10,7 @@
 #include "kernels/cuda/block.cuh"
 #include "kernels/pair.h"
 
-enum { PREFERENCE_THREADS = 256, PAIR_THREADS = 1024 };
+enum { PREFERENCE_THREADS = 256, PAIR_THREADS = 256 };
 
 static dim3 blocks_of(int64_t count)
 {

@@ -241,9 +241,8 @@ static void momentum_has_the_bits_of_its_lines(void **state)
     for_settings(check_momenta);
 }
 
-static void check_step_along(struct device *device, enum hd_dtype copy_dtype)
+static void check_step_of(struct device *device, enum hd_dtype copy_dtype, enum hd_dtype dtype)
 {
-    const enum hd_dtype dtype = copy_dtype == HD_F32 ? HD_F32 : HD_BF16;
     struct one_shard s = shard_new(plain, false, copy_dtype);
     struct tensor *step = tensor_random(N, dtype, 1, 5);
     struct hd_step_state block = adam_block();
@@ -273,6 +272,12 @@ static void check_step_along(struct device *device, enum hd_dtype copy_dtype)
     block.skip_update = 1;
     device_launch(device, HD_K_step_along, &a);
     compare_floats("weight of a skipped step", s.weight, s.w_);
+}
+
+static void check_step_along(struct device *device, enum hd_dtype copy_dtype)
+{
+    check_step_of(device, copy_dtype, HD_F32);
+    check_step_of(device, copy_dtype, HD_BF16);
 }
 
 static void weights_decay_before_they_step(void **state)
