@@ -393,6 +393,23 @@ static void members_of_an_array_are_all_submitted_or_none(void **state)
     assert_non_null(strstr(run.err, "2 of 3 members had been submitted, and are cancelled: 8-9\n"));
 }
 
+/* Goal: Ctrl-C ends the tries, too, and says what is uncertain. */
+static void ctrl_c_ends_the_tries_of_an_array(void **state)
+{
+    char path[128], words[256];
+    struct run run;
+
+    put_job_file(path);
+    fake.interrupts = true;
+    (void)snprintf(words, sizeof words, "submit %s --array 1-3", path);
+    run = heddle(words, 0);
+    assert_int_equal(run.code, 130);
+    assert_int_equal(fake.submits, 1);
+    assert_string_equal(run.out, "");
+    assert_non_null(strstr(run.err, "not known whether the first of 3 members was submitted"));
+    assert_non_null(strstr(run.err, "the same command with --request-id "));
+}
+
 /* Goal: a queue that waits for ever is told at once. */
 static void what_can_never_run_is_told_or_refused(void **state)
 {

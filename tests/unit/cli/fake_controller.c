@@ -43,7 +43,9 @@ static void on_submit(struct hd_rpc_call *call, const ProtobufCMessage *message)
     Heddle__V1__JobStatus job;
 
     (void)snprintf(fake.last_id, sizeof fake.last_id, "%s", request->request_id);
-    if (fake.submits++ == 0) { /* as if the reply were lost */
+    if (fake.interrupts)
+        (void)kill(fake.pid, SIGINT);
+    if (fake.submits++ == 0 || fake.interrupts) { /* as if the reply were lost */
         (void)snprintf(fake.first_id, sizeof fake.first_id, "%s", request->request_id);
         hd_rpc_call_fail(call, hd_err(HD_UNAVAILABLE, "going down"));
         return;
@@ -537,6 +539,7 @@ struct run heddle(const char *words, int signal_number)
     if (pid == 0)
         exec_heddle(words, out, err);
     assert_true(pid > 0);
+    fake.pid = pid;
     while (waitpid(pid, &status, WNOHANG) == 0) {
         if (signal_number && lseek(out, 0, SEEK_END) > 0) {
             (void)kill(pid, signal_number);

@@ -9,6 +9,7 @@
 #include <semaphore.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include <pthread.h>
 
@@ -44,6 +45,8 @@ struct fake {
     bool warns;         /* that the limit is near */
     bool never_fits;    /* it has too few devices for any job */
     int refuse_at;      /* number of the SubmitJob, from 1 on, that a limit refuses; 0: none */
+    bool interrupts;    /* a SubmitJob interrupts the program, and its answer is lost */
+    _Atomic pid_t pid;  /* process of the program that runs */
     int validations;    /* number of ValidateJob calls, touched like `submits` */
     /* jobs that ListJobs sends, newest first; none: job 7, on two pages */
     struct fake_job {
