@@ -108,7 +108,7 @@ static void one_moment_of_matrices_is_kept(void **state)
     harness_teardown(&h);
 }
 
-/* What is sent is what programs count. */
+/* The bytes that ranks send are those that programs count. */
 static void what_is_sent_is_counted(void **state)
 {
     static const struct layout cases[] = {
