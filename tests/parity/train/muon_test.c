@@ -321,10 +321,10 @@ static enum hd_status load_by_adamw(struct harness_rank *r)
     struct hd_trainer *t;
     enum hd_status st = harness_trainer(r, &t);
 
-    if (!st)
-        st = hd_trainer_load(t, ((struct hd_saved *)r->context)->path, "-", NULL);
-    if (!st)
-        hd_trainer_free(t);
+    if (st)
+        return st;
+    st = hd_trainer_load(t, ((struct hd_saved *)r->context)->path, "-", NULL);
+    hd_trainer_free(t);
     return st;
 }
 

@@ -365,7 +365,7 @@ static void who_stops_for_a_job_that_is_held_says_so(void **state)
     sim_run(sim, 2);
     sim_assert_reason(sim, low,
                       "writes a checkpoint and gives its devices back: job 3 asked for them, and "
-                      "is held now");
+                      "is now held");
     assert_false(is_preempting(sim, high));
     sim_assert_reason(sim, third,
                       "writes a checkpoint, for at most 300 s, and stops, as a user asked");
