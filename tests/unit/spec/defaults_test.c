@@ -141,10 +141,10 @@ static void experts_get_the_documented_defaults(void **state)
     assert_int_equal(spec->ep, 0);
     assert_true(spec->expert_rows == 0);
 
-    spec =
-        read_good("model={family: mixtral, layers: 1, hidden: 64, heads: 4, context: 16, "
-                  "experts: 6, experts_per_token: 1, shared_ffn_hidden: 32, router: "
-                  "{renormalize: false, noisy: true, balance: 0, z_loss: 1e-3, capacity_factor: 1.25}}");
+    spec = read_good(
+        "model={family: mixtral, layers: 1, hidden: 64, heads: 4, context: 16, "
+        "experts: 6, experts_per_token: 1, shared_ffn_hidden: 32, router: "
+        "{renormalize: false, noisy: true, balance: 0, z_loss: 1e-3, capacity_factor: 1.25}}");
     assert_int_equal(spec->experts, 6);
     assert_int_equal(spec->experts_per_token, 1);
     assert_int_equal(spec->shared_ffn_hidden, 32);

@@ -235,8 +235,8 @@ static void each_setting_has_its_key(void **state)
 static void what_is_no_file_of_a_tool_is_none(void **state)
 {
     static const char *const texts[] = {
-        "name: x\nmodel: {layers: 2}\nlearning_rate: 1\nnum_train_epochs: 2\nmax_steps: 3\nseed: "
-        "1\n",
+        ("name: x\nmodel: {layers: 2}\nlearning_rate: 1\nnum_train_epochs: 2\n"
+         "max_steps: 3\nseed: 1\n"),
         "learning_rate: 1\n",
         "[1, 2]\n",
         "a: 1\nb: 2\nc: 3\n",
