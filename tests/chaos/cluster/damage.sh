@@ -26,9 +26,13 @@ flip_byte() { # FILE OFFSET
 # The ranks stand still, and the controller knows the newest checkpoint, whose step is printed.
 hold_still() { # JOB
     local newest
-    kill -STOP "$(rank_pid 0)" || fail "rank 0 was not there"
-    newest=$(newest_step "$1")
-    must_come $PATIENCE "the controller's word of step $newest" knows "$1" "$newest" || exit
+    while :; do
+        kill -STOP "$(rank_pid 0)" || fail "rank 0 was not there"
+        newest=$(newest_step "$1")
+        ! await 5 knows "$1" "$newest" || break
+        kill -CONT "$(rank_pid 0)" # it was stopped between a checkpoint and the report of it
+        must_come $PATIENCE "the controller's word of step $newest" knows "$1" "$newest" || exit
+    done
     printf '%s' "$newest"
 }
 knows() { "$HEDDLE_BIN/heddle" checkpoint ls "$1" -o jsonl | grep -qE "\"step\": *$2,"; }
