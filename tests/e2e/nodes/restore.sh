@@ -81,9 +81,13 @@ check_status a_copy_does_not_start_beside_the_first 6 controller --state-dir "$c
 check_equal and_it_names_the_first 1 "$(grep -c "is a copy of the database of the controller in $state on" "$work/check.err")"
 stop
 check a_person_says_that_the_first_is_gone controller restore --state-dir "$copy"
+connections() { grep -cE ': (re)?connected to ' "$work/n1.log"; }
+before=$(connections)
 serve "$copy"
 await 30 node_is n1 ready
 check_equal the_copy_takes_over 0 $?
+more_connections() { [ "$(connections)" -gt "$before" ]; }
+await 10 more_connections # the node has heard of it, too
 stop
 controller --state-dir "$state" --listen "$HEDDLE_CONTROLLER" --also-listen "unix:$work/c.sock" --jobs-dir "$work/jobs" \
     >>"$work/first.log" 2>&1
