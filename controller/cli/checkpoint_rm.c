@@ -30,15 +30,7 @@ static int confirm_checkpoint(struct cli *cli, uint64_t job, int64_t step)
     cli_note("job %llu: the checkpoint of step %lld, %s", (unsigned long long)job, (long long)step,
              size);
     hd_rpc_message_free(&response->base);
-    switch (cli_ask("remove it?")) {
-    case CLI_ANSWER_YES:
-        return CLI_CONTINUE;
-    case CLI_ANSWER_NO:
-        cli_note("heddle: nothing was removed");
-        return CLI_OK;
-    default:
-        return cli_usage("nothing was removed; to remove the checkpoint, add --yes");
-    }
+    return cli_confirm("remove it?", "nothing was removed", "to remove the checkpoint, add --yes");
 }
 
 int cli_remove_checkpoint(struct cli *cli, const char *name, int64_t step, bool yes)

@@ -203,10 +203,10 @@ void cli_warn(const char *text);
 /* Prints a text of any length as a line on stderr and frees it. cli_note would cut a command with a
  * long path. */
 void cli_note_text(struct hd_text *text);
-/* Answer to a yes/no question on the terminal. CLI_ANSWER_NONE: standard input or error is no
- * terminal, so it was not asked. */
-enum cli_answer { CLI_ANSWER_NO, CLI_ANSWER_YES, CLI_ANSWER_NONE };
-enum cli_answer cli_ask(const char *question);
+/* Asks a yes/no question on the terminal. Returns CLI_CONTINUE for yes. For no it says what was left, such as
+ * "nothing was removed", and returns CLI_OK. Where standard input or error is no terminal nothing is asked: it
+ * prints `left` with `remedy`, such as "add --yes", and returns CLI_USAGE. */
+int cli_confirm(const char *question, const char *left, const char *remedy);
 int cli_exit_of(enum hd_status st);
 int cli_exit_of_state(Heddle__V1__JobState state);
 int cli_exit_of_signal(int number); /* returns CLI_INTERRUPTED or CLI_TERMINATED */

@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/grow.h"
 #include "base/json.h"
 #include "controller/cli/chat_server.h"
 #include "controller/cli/found.h"
@@ -62,15 +63,8 @@ static enum hd_status no_memory_for_chat(void)
 
 static enum hd_status add_message(struct chat *c, const char *role, const char *text)
 {
-    struct chat_message *messages;
-
-    if (c->count == c->capacity) {
-        c->capacity = c->capacity ? 2 * c->capacity : 16;
-        messages = realloc(c->messages, c->capacity * sizeof *messages);
-        if (!messages)
-            return no_memory_for_chat();
-        c->messages = messages;
-    }
+    if (!hd_grow(&c->messages, c->count, &c->capacity, sizeof *c->messages))
+        return no_memory_for_chat();
     c->messages[c->count] = (struct chat_message){.role = role, .text = strdup(text)};
     return c->messages[c->count].text ? (c->count++, HD_OK) : no_memory_for_chat();
 }

@@ -129,16 +129,9 @@ static int confirm_jobs(int count)
     char question[64];
 
     (void)snprintf(question, sizeof question, count == 1 ? "remove it?" : "remove all %d?", count);
-    switch (cli_ask(question)) {
-    case CLI_ANSWER_YES:
-        return CLI_CONTINUE;
-    case CLI_ANSWER_NO:
-        cli_note("heddle: nothing was removed");
-        return CLI_OK;
-    default:
-        return cli_usage("nothing was removed; to remove %s, add --yes",
-                         count == 1 ? "the job" : "these jobs");
-    }
+    return cli_confirm(question, "nothing was removed",
+                       count == 1 ? "to remove the job, add --yes"
+                                  : "to remove these jobs, add --yes");
 }
 
 int cli_rm(struct cli *cli, int argc, char **argv)

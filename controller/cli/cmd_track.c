@@ -34,7 +34,7 @@ enum {
     BUFFER_MAX = 100000, /* metrics that wait; more are not read */
     LINE_BYTES_MAX = 1 << 20,
     READ_BYTES = 64 << 10,
-    FLUSH_MS = 5000,      /* pause between two calls */
+    FLUSH_MS = 5000,      /* metrics are collected this long, then sent in one call */
     TICK_MS = 200,        /* longest wait for input */
     PAUSE_MIN_MS = 1000,  /* after a failed call; doubles */
     PAUSE_MAX_MS = 60000, /* longest such pause */

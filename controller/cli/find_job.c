@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/grow.h"
 #include "controller/cli/cli.h"
 #include "controller/cli/run_control.h"
 
@@ -64,15 +65,8 @@ static int parse_number(const char *text, uint64_t *ret_job)
 
 static enum hd_status add_match(struct matches *m, const Heddle__V1__JobStatus *job)
 {
-    struct match *items;
-
-    if (m->count == m->capacity) {
-        m->capacity = m->capacity ? 2 * m->capacity : 16;
-        items = realloc(m->items, m->capacity * sizeof *items);
-        if (!items)
-            return no_memory_for_jobs();
-        m->items = items;
-    }
+    if (!hd_grow(&m->items, m->count, &m->capacity, sizeof *m->items))
+        return no_memory_for_jobs();
     m->items[m->count] = (struct match){
         .job = job->job, .state = job->state, .submitted_ms = job->submitted_unix_ms};
     (void)snprintf(m->items[m->count].name, sizeof m->items[0].name, "%s", job->name);
@@ -326,16 +320,7 @@ int cli_confirm_jobs(const struct cli *cli, const struct cli_picked *jobs, bool 
         return CLI_CONTINUE;
     (void)snprintf(question, sizeof question, "%s %s%zu?", cli->command->name,
                    jobs->count == 1 ? "this " : "all ", jobs->count);
-    switch (cli_ask(question)) {
-    case CLI_ANSWER_YES:
-        return CLI_CONTINUE;
-    case CLI_ANSWER_NO:
-        cli_note("heddle: nothing was changed");
-        return CLI_OK;
-    default:
-        return cli_usage("%s: nothing was changed; add --yes for what a pattern matches",
-                         cli->command->name);
-    }
+    return cli_confirm(question, "nothing was changed", "add --yes for what a pattern matches");
 }
 
 void cli_free_jobs(struct cli_picked *jobs)

@@ -1,4 +1,5 @@
 #include "controller/cli/found.h"
+#include "base/grow.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -21,15 +22,8 @@ static enum hd_status add(struct found *f, const Heddle__V1__CheckpointInfo *inf
 {
     Heddle__V1__CheckpointInfo *copy;
 
-    if (f->count == f->capacity) {
-        size_t capacity = f->capacity ? 2 * f->capacity : 16;
-        Heddle__V1__CheckpointInfo *items = realloc(f->items, capacity * sizeof *items);
-
-        if (!items)
-            return no_memory();
-        f->items = items;
-        f->capacity = capacity;
-    }
+    if (!hd_grow(&f->items, f->count, &f->capacity, sizeof *f->items))
+        return no_memory();
     copy = &f->items[f->count];
     *copy = *info;
     copy->path = hd_arena_strdup(&f->arena, info->path);

@@ -118,16 +118,17 @@ void cli_note_text(struct hd_text *text)
     hd_text_free(text);
 }
 
-enum cli_answer cli_ask(const char *question)
+int cli_confirm(const char *question, const char *left, const char *remedy)
 {
     char line[16];
 
     if (!isatty(STDIN_FILENO) || !isatty(STDERR_FILENO))
-        return CLI_ANSWER_NONE;
+        return cli_usage("%s; %s", left, remedy);
     (void)fprintf(stderr, "%s [y/N] ", question);
-    if (!fgets(line, sizeof line, stdin))
-        return CLI_ANSWER_NO;
-    return line[0] == 'y' || line[0] == 'Y' ? CLI_ANSWER_YES : CLI_ANSWER_NO;
+    if (fgets(line, sizeof line, stdin) && (line[0] == 'y' || line[0] == 'Y'))
+        return CLI_CONTINUE;
+    cli_note("heddle: %s", left);
+    return CLI_OK;
 }
 
 /* errno of the first failed write to standard output, process-wide; 0: none. Kept because fflush

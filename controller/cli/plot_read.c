@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "base/grow.h"
 #include "base/json.h"
 #include "controller/cli/plot.h"
 #include "controller/show/show.h"
@@ -23,18 +24,8 @@ enum {
 /* Makes room for one more element. Returns false, and sets run->failed, if out of memory. */
 static bool extend(struct plot_run *run, void *array, size_t count, size_t *capacity, size_t bytes)
 {
-    void **items = array, *more;
-
-    if (count < *capacity)
-        return true;
-    more = realloc(*items, (*capacity ? 2 * *capacity : 1024) * bytes);
-    if (!more) {
-        run->failed = true;
-        return false;
-    }
-    *items = more;
-    *capacity = *capacity ? 2 * *capacity : 1024;
-    return true;
+    run->failed = !hd_grow(array, count, capacity, bytes) || run->failed;
+    return !run->failed;
 }
 
 void plot_add_step(struct plot_run *run, const struct plot_step *step)

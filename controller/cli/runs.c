@@ -1,3 +1,4 @@
+#include "base/grow.h"
 #include "controller/cli/runs_internal.h"
 
 #include <dirent.h>
@@ -308,15 +309,8 @@ void runs_free_list(struct run_list *list)
 
 static enum hd_status add_run(struct run_list *list, const char *path, int64_t used_ms)
 {
-    if (list->count == list->capacity) {
-        const size_t capacity = list->capacity ? 2 * list->capacity : 16;
-        struct run_entry *items = realloc(list->items, capacity * sizeof *items);
-
-        if (!items)
-            return runs_no_memory();
-        list->items = items;
-        list->capacity = capacity;
-    }
+    if (!hd_grow(&list->items, list->count, &list->capacity, sizeof *list->items))
+        return runs_no_memory();
     list->items[list->count].path = strdup(path);
     list->items[list->count].used_ms = used_ms;
     return list->items[list->count].path ? (list->count++, HD_OK) : runs_no_memory();

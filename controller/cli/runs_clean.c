@@ -211,7 +211,8 @@ static int remove_runs(struct cleaned *c, const char *folder)
  * required. */
 static int confirm_and_remove(struct cleaned *c, const char *folder, bool yes)
 {
-    char question[128], size[32];
+    char question[128], remedy[160], size[32];
+    int code;
 
     if (!c->remove_count && !c->runs.count)
         cli_note("heddle: there was nothing to remove: %s has no runs", folder);
@@ -224,16 +225,10 @@ static int confirm_and_remove(struct cleaned *c, const char *folder, bool yes)
     hd_text_format_bytes(c->remove_bytes, size);
     (void)snprintf(question, sizeof question, "remove %zu run%s, %s, with all checkpoints?",
                    c->remove_count, c->remove_count == 1 ? "" : "s", size);
-    switch (yes ? CLI_ANSWER_YES : cli_ask(question)) {
-    case CLI_ANSWER_YES:
-        return remove_runs(c, folder);
-    case CLI_ANSWER_NO:
-        cli_note("heddle: nothing was removed");
-        return CLI_OK;
-    default:
-        return cli_usage("nothing was removed; to %.*s, add --yes", (int)strcspn(question, "?"),
-                         question);
-    }
+    (void)snprintf(remedy, sizeof remedy, "to %.*s, add --yes", (int)strcspn(question, "?"),
+                   question);
+    code = yes ? CLI_CONTINUE : cli_confirm(question, "nothing was removed", remedy);
+    return code == CLI_CONTINUE ? remove_runs(c, folder) : code;
 }
 
 static enum hd_status find_folder(const struct clean_options *options, struct hd_text *ret_folder,

@@ -33,7 +33,7 @@ def is_in_use(folder):
 
 
 def lines_of_folder(folder):
-    """The lines of a run's history, as they are written, until nobody writes any more."""
+    """The lines of a run's history, as they are written, until the run has ended."""
     rest = ""
     with open(os.path.join(folder, "history.jsonl"), encoding="utf-8", errors="replace") as file:
         while True:

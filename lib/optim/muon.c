@@ -81,8 +81,8 @@ static int64_t place_of(const struct emitted *x, const struct hd_matrix *m)
                                     m->index * m->rows * m->columns;
 }
 
-/* Emits the iterations of this rank's matrices; neighbours of one parameter, without a gap between
- * them, are one node. */
+/* Emits the Newton-Schulz iterations of the matrices that this rank owns. Matrices of one parameter that lie one
+ * behind the other, such as experts, are one launch. */
 static void emit_iterations(struct emitted *x, struct hd_operand matrices)
 {
     const struct hd_registry *r = x->e->registry;

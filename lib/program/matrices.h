@@ -38,8 +38,9 @@ struct hd_matrix {
     int param;
     int64_t index;         /* number of the matrix in its parameter: the expert; else 0 */
     int64_t rows, columns; /* of the whole matrix */
-    int owner;             /* index in group stage */
-    int64_t at; /* on the owner, of several ranks: first element in the buffer of its matrices */
+    int owner;             /* rank that iterates the matrix: its index in HD_GROUP_STAGE */
+    /* first element in the buffer of this rank's matrices; -1: another rank owns the matrix */
+    int64_t at;
 };
 
 struct hd_matrix_round {

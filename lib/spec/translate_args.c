@@ -12,7 +12,9 @@ enum {
     WORD_BYTES_MAX = 1024, /* of one word */
     VARIABLES_MAX = 128,
     EXPANDED_WORD_BYTES_MAX = 16 * WORD_BYTES_MAX, /* of a word whose variables are replaced */
-    EXPANDED_BYTES_MAX = 4 << 20 /* of all values of variables; more words stay as they are */
+    EXPANDED_BYTES_MAX =
+        4
+        << 20 /* limit of what all variables of a file are replaced by; variables beyond it stay */
 };
 
 /* Arguments that a file of Megatron-LM has some of. */

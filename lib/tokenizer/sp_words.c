@@ -27,7 +27,9 @@ struct sp_symbol {
 struct sp_pair { /* candidate to be joined */
     float score;
     int32_t left, right; /* indices of symbols */
-    uint32_t len_bytes;  /* bytes of both symbols when the pair was queued */
+    /* bytes of both symbols together when the pair was queued; if they have others now, the pair is
+     * passed over */
+    uint32_t len_bytes;
     int32_t id;
 };
 

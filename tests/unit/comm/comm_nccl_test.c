@@ -599,7 +599,8 @@ static void connect_and_work(struct rank *self)
     for (int u = 0; u < 3; u++) {
         CHECK_OK(self, hd_comm_connect(group, stream, uses[u]));
         CHECK_OK(self, hd_comm_wait_all(self->comm));
-        CHECK_OK(self, hd_comm_barrier(group, stream)); /* nobody connects more before all look */
+        CHECK_OK(self, hd_comm_barrier(
+                           group, stream)); /* no rank connects more until every rank has looked */
         CHECK_OK(self, hd_comm_wait_all(self->comm));
         if (self->rank == 0)
             self->report->numbers[u] = hd_cudasim_allocated();
@@ -614,7 +615,7 @@ static void connect_and_work(struct rank *self)
     CHECK_OK(self, hd_comm_wait_all(self->comm));
     CHECK(self, x[1] == sum_of(self->world, 1));
     self->report->numbers[3] = hd_cudasim_allocated();
-    CHECK_OK(self, hd_comm_barrier(group, stream)); /* nobody closes before all have looked */
+    CHECK_OK(self, hd_comm_barrier(group, stream)); /* no rank closes until every rank has looked */
     CHECK_OK(self, hd_comm_wait_all(self->comm));
 }
 
