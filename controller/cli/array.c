@@ -33,13 +33,11 @@ static int read_range(const char *text, int64_t *ret_first, int64_t *ret_last)
     if (dash)
         (void)snprintf(first, sizeof first, "%.*s", (int)(dash - text), text);
     if (hd_text_to_int64(first, 0, INT32_MAX, ret_first) ||
-        hd_text_to_int64(dash ? dash + 1 : text, *ret_first, INT32_MAX, ret_last))
+        hd_text_to_int64(dash ? dash + 1 : text, *ret_first, *ret_first + ARRAY_MEMBERS_MAX - 1,
+                         ret_last))
         return cli_usage("submit: --array %s: %s; give a number of members, such as 8, or a range, "
-                         "such as 3-10",
-                         text, hd_err_message());
-    if (*ret_last - *ret_first >= ARRAY_MEMBERS_MAX)
-        return cli_usage("submit: --array %s: %lld members; at most %d are possible", text,
-                         (long long)(*ret_last - *ret_first + 1), ARRAY_MEMBERS_MAX);
+                         "such as 3-10, of at most %d",
+                         text, hd_err_message(), ARRAY_MEMBERS_MAX);
     return CLI_CONTINUE;
 }
 

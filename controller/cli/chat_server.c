@@ -170,9 +170,16 @@ enum hd_status chat_server_use(struct chat_server *server, const char *address,
         return st;
     (void)snprintf(server->address, sizeof server->address, "%s", address);
     st = open_connection(server, &fd);
-    if (!st)
-        (void)close(fd);
-    return st;
+    if (st) {
+        char why[HD_ERR_MAX];
+
+        (void)snprintf(why, sizeof why, "%s", hd_err_message());
+        return hd_err(
+            st, "%s; heddle serve MODEL --listen %s starts one, and heddle chat MODEL needs none",
+            why, address);
+    }
+    (void)close(fd);
+    return HD_OK;
 }
 
 void chat_server_stop(struct chat_server *server)

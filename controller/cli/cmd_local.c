@@ -319,7 +319,7 @@ static void print_end(struct local *l, int code, int64_t begin_ms)
     hd_clock_format_span(hd_clock_now_ms() - begin_ms, span);
     if (code == CLI_OK) {
         const bool writes = strcmp(l->spec->tokenizer, "none") != 0 && !hd_job_is_reward(l->spec);
-        const bool chats = writes && hd_spec_has_conversations(l->spec);
+        const bool chats = writes && *l->spec->template && hd_spec_has_conversations(l->spec);
 
         (void)snprintf(more, sizeof more, " --set train.steps=%lld", (long long)l->spec->steps * 2);
         cli_note("heddle: took %s; to train on%s:", span,

@@ -9,6 +9,7 @@
 #include "base/file.h"
 #include "controller/cli/bar.h"
 #include "controller/cli/plot.h"
+#include "job/job.h"
 
 static const struct plot_options defaults = {.metrics = {HD_METRIC_INDEX_loss},
                                              .metric_count = 1,
@@ -74,12 +75,11 @@ static int read_options(const char *keys, const char *x, const char *smooth, int
 static int read_run(struct cli *cli, const char *name, const struct plot_options *options,
                     struct plot_run *ret_run)
 {
-    struct stat info;
     enum hd_status st;
     uint64_t job;
     int code;
 
-    if (stat(name, &info) == 0 && S_ISDIR(info.st_mode)) {
+    if (hd_file_is_dir(name)) {
         char path[PATH_MAX];
         const char *real = realpath(name, path), *slash = real ? strrchr(real, '/') : NULL;
 
@@ -87,6 +87,11 @@ static int read_run(struct cli *cli, const char *name, const struct plot_options
         st = plot_read_folder(name, options, ret_run);
         return st ? cli_fail(st) : CLI_CONTINUE;
     }
+    if (strchr(name, '/'))
+        return cli_fail(hd_err(HD_NOT_FOUND,
+                               "there is no folder %s; give the folder of a run, such as "
+                               "heddle-runs/latest, or a job's number or name",
+                               name));
     code = cli_find_job(cli, name, &job);
     if (code == CLI_CONTINUE)
         code = cli_connect(cli);
@@ -126,7 +131,7 @@ static struct plot_options with_scores(const struct plot_options *options,
 
     for (size_t r = 0; r < count; r++)
         for (size_t i = 0; i < runs[r].validation_count; i++)
-            any |= plot_is_score(&runs[r].validations[i]);
+            any |= hd_job_val_report_is_score(runs[r].validations[i].set);
     if (any && o.adds_scores && o.metric_count < PLOT_KEYS_MAX)
         o.metrics[o.metric_count++] = PLOT_SCORES;
     return o;

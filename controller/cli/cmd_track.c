@@ -452,15 +452,10 @@ static enum hd_status follow_run(struct tracker *t, int64_t patience_ms)
 /* Reads the name of the job file from the run's marker. */
 static void read_job_file_name(struct tracker *t)
 {
-    FILE *file = t->marker < 0 ? NULL : fdopen(dup(t->marker), "r");
-    char line[PATH_MAX + 16];
+    struct run_marker marker;
 
-    while (file && fgets(line, sizeof line, file))
-        if (strncmp(line, "job_file ", 9) == 0)
-            (void)snprintf(t->job_file, sizeof t->job_file, "%.*s", (int)strcspn(line + 9, "\n"),
-                           line + 9);
-    if (file)
-        (void)fclose(file);
+    if (!runs_read_marker(t->folder, &marker))
+        (void)snprintf(t->job_file, sizeof t->job_file, "%s", marker.job_file);
 }
 
 /* Opens the history of a run's folder, or standard input. */

@@ -42,22 +42,15 @@ void found_done(struct found *f)
 
 /* ---- on disk ---- */
 
-static bool is_dir(const char *path)
-{
-    struct stat info;
-
-    return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
-}
-
 bool found_is_model(const char *dir)
 {
-    return is_dir(dir) && hd_hf_has_config(dir) && !hd_source_is_checkpoint(dir);
+    return hd_file_is_dir(dir) && hd_hf_has_config(dir) && !hd_source_is_checkpoint(dir);
 }
 
 bool found_is_export(const char *dir)
 {
     return found_is_model(dir) ||
-           (is_dir(dir) && hd_hf_has_hashes(dir) && !hd_source_is_checkpoint(dir));
+           (hd_file_is_dir(dir) && hd_hf_has_hashes(dir) && !hd_source_is_checkpoint(dir));
 }
 
 /* Returns the step in a folder's name "step-00000100"; 0: the folder has another name. */
@@ -141,19 +134,19 @@ static enum hd_status scan_dir(struct found *f, const char *dir)
     }
     hd_text_clear(&path);
     hd_text_add(&path, "%s/checkpoints", dir);
-    if (!path.failed && is_dir(path.data))
+    if (!path.failed && hd_file_is_dir(path.data))
         st = add_attempt(f, dir);
     for (int attempt = 1; attempt < ATTEMPTS_MAX && !st; attempt++) {
         hd_text_clear(&path);
         hd_text_add(&path, "%s/attempt-%d", dir, attempt);
-        if (path.failed || !is_dir(path.data))
+        if (path.failed || !hd_file_is_dir(path.data))
             break;
         st = add_attempt(f, path.data);
     }
     hd_text_clear(&path);
     hd_text_add(&path, "%s/1/attempt-1", dir);
     /* the folder of a `heddle local` run */
-    if (!st && !f->count && !path.failed && is_dir(path.data)) {
+    if (!st && !f->count && !path.failed && hd_file_is_dir(path.data)) {
         path.data[path.len_bytes - strlen("/attempt-1")] = '\0';
         st = scan_dir(f, path.data);
     }
@@ -245,14 +238,17 @@ static enum hd_status need_dir(const char *name)
     struct stat info;
 
     if (stat(name, &info) < 0)
-        return hd_err(HD_NOT_FOUND,
-                      "cannot open the folder %s: %s; give a job's number, or the folder of a "
-                      "checkpoint, of a job or of a run",
-                      name, strerror(errno));
+        return hd_err(
+            HD_NOT_FOUND,
+            "cannot open the folder %s: %s; give a job's number or name, or the folder of "
+            "a model, of a checkpoint, of a job or of a run",
+            name, strerror(errno));
     if (!S_ISDIR(info.st_mode))
-        return hd_err(HD_INVALID,
-                      "%s is no folder; give the folder of a checkpoint, of a job or of a run",
-                      name);
+        return hd_err(
+            HD_INVALID,
+            "%s is no folder; give the folder of a model, of a checkpoint, of a job or of "
+            "a run",
+            name);
     return HD_OK;
 }
 

@@ -38,6 +38,17 @@ static void add_clean_lines(struct hd_text *out, char *lines)
     }
 }
 
+/* Prints each line of a text on stderr behind a prefix. lines: NULL: none. */
+static void note_lines(const char *prefix, const char *lines)
+{
+    for (const char *at = lines; at && *at; at += strspn(at, "\n")) {
+        const size_t n = strcspn(at, "\n");
+
+        cli_note("%s%.*s", prefix, (int)n, at);
+        at += n;
+    }
+}
+
 /* Reads the job file once and prints its mistakes. epoch_steps: steps of one epoch; problem: what
  * is wrong with the data (struct hd_spec_source); names: of the hub, the same for each reading. */
 static int read_job_file(const char *path, const struct cli_list *overrides, enum purpose purpose,
@@ -65,11 +76,11 @@ static int read_job_file(const char *path, const struct cli_list *overrides, enu
                             : hd_err(HD_NO_MEMORY, "no memory for a job");
     struct hd_text line = {0};
 
-    if (!st && notes.len_bytes)
-        cli_note("heddle: %.*s", (int)notes.len_bytes - 1, notes.data);
+    if (!st) {
+        note_lines("heddle: ", notes.data);
+        note_lines("", old_names.data); /* "FILE:LINE:" first, for editors */
+    }
     hd_text_free(&notes);
-    if (!st && old_names.len_bytes)
-        cli_note("%.*s", (int)old_names.len_bytes - 1, old_names.data);
     hd_text_free(&old_names);
     if (!st) {
         hd_text_free(&mistakes);

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "job/job.h"
 #include "proto/step.h"
 
 enum { AUTO_LINES_MAX = 100 };
@@ -156,14 +157,13 @@ static void add_end(struct hd_text *out, const struct lines *lines, const Heddle
         hd_text_add(out, " in %d attempts", end->attempts);
     if (p->step && p->step == end->step) {
         hd_text_add(out, ", loss %.6f", p->loss);
-        for (int i = 0; i < p->validation_count; i++)
-            hd_text_add(out, "%s%s%s %.6f",
-                        i                                    ? ", "
-                        : strchr(p->validations[i].set, '/') ? ", "
-                                                             : ", validation loss",
-                        i || !*p->validations[i].set || strchr(p->validations[i].set, '/') ? ""
-                                                                                           : " ",
-                        p->validations[i].set, p->validations[i].loss);
+        for (int i = 0; i < p->validation_count; i++) {
+            const char *set = p->validations[i].set;
+            const bool is_first_loss = !i && !hd_job_val_report_is_score(set);
+
+            hd_text_add(out, "%s%s%s %.6f", is_first_loss ? ", validation loss" : ", ",
+                        is_first_loss && *set ? " " : "", set, p->validations[i].loss);
+        }
         if (p->validation_count && p->validation_step != end->step)
             hd_text_add(out, " of step %lld", (long long)p->validation_step);
     }
@@ -176,7 +176,7 @@ static void add_end(struct hd_text *out, const struct lines *lines, const Heddle
 /* Appends a validation: the loss of a set, or a score of questions. */
 static void add_validation(struct hd_text *out, const Heddle__V1__ValidationReport *v)
 {
-    if (strchr(v->set, '/'))
+    if (hd_job_val_report_is_score(v->set))
         hd_text_add(out, "validation at step %lld: %s %.4f of %lld questions", (long long)v->step,
                     v->set, v->loss, (long long)v->tokens);
     else

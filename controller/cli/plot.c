@@ -1,5 +1,6 @@
 /* plot: panels of smoothed lines from the histories of runs; their axes. */
 #include "controller/cli/plot.h"
+#include "job/job.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -65,7 +66,7 @@ static bool make_lines(const struct plot_run *run, int index, const struct plot_
         for (;
              has_dots && next < run->validation_count && run->validations[next].step <= step->step;
              next++)
-            if (plot_is_score(&run->validations[next]) == scores)
+            if (hd_job_val_report_is_score(run->validations[next].set) == scores)
                 dots->points[dots->count++] =
                     (struct plot_point){.x = line->points[line->count - 1].x,
                                         .y = run->validations[next].loss,

@@ -52,10 +52,7 @@ struct plot_validation {
     /* name of the validation set, "": the job has one list; or of a score, NAME/acc */
     char set[HD_JOB_VAL_REPORT_MAX];
 };
-static inline bool plot_is_score(const struct plot_validation *validation)
-{
-    return strchr(validation->set, '/') != NULL;
-}
+
 /* Returns the name of a panel's metric. */
 static inline const char *plot_metric_name(int metric)
 {

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "controller/cli/plot.h"
+#include "job/job.h"
 
 enum {
     LEFT = 64, /* pixels around a panel's plotting area, with labels and title */
@@ -364,7 +365,8 @@ void plot_csv(const struct plot_run *runs, size_t run_count, const struct plot_o
         if (options->metrics[k] != PLOT_SCORES) /* scores are in columns of their own */
             hd_text_add(out, ",%s", plot_metric_name(options->metrics[k]));
     for (size_t k = 0; k < set_count; k++)
-        hd_text_add(out, ",%s%s%s", strchr(sets[k], '/') ? "score" : "validation_loss",
+        hd_text_add(out, ",%s%s%s",
+                    hd_job_val_report_is_score(sets[k]) ? "score" : "validation_loss",
                     *sets[k] ? "/" : "", sets[k]);
     hd_text_add(out, "\n");
     for (size_t r = 0; r < run_count; r++) {

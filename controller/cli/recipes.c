@@ -12,13 +12,6 @@
 
 enum { DEPTH_MAX = 3 }; /* folders in one another in a recipe */
 
-static bool is_folder(const char *path)
-{
-    struct stat info;
-
-    return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
-}
-
 /* ---- the folder ---- */
 
 /* Returns whether the folder holds a recipe. */
@@ -122,13 +115,13 @@ static enum hd_status list_recipe_files(struct hd_arena *arena, struct recipe *r
 /* Returns the lines of a paragraph, joined by blanks. */
 static const char *paragraph(struct hd_arena *arena, const char *text)
 {
-    const char *end = strstr(text, "\n\n");
+    const char *end;
     char *copy;
 
     while (*text == '\n')
         text++;
     end = strstr(text, "\n\n");
-    copy = hd_arena_printf(arena, "%.*s", end ? (int)(end - text) : (int)strcspn(text, ""), text);
+    copy = hd_arena_printf(arena, "%.*s", end ? (int)(end - text) : (int)strlen(text), text);
     for (char *c = copy; c && *c; c++)
         if (*c == '\n')
             *c = c[1] ? ' ' : '\0';
@@ -217,7 +210,7 @@ enum hd_status recipes_read(struct hd_arena *arena, struct recipes *ret_recipes)
         st = hd_err(HD_NO_MEMORY, "no memory for recipes");
     for (struct dirent *e; !st && ret_recipes->count < RECIPES_MAX && (e = readdir(dir));) {
         (void)snprintf(path, sizeof path, "%s/%s", folder, e->d_name);
-        if (e->d_name[0] == '.' || !is_folder(path))
+        if (e->d_name[0] == '.' || !hd_file_is_dir(path))
             continue;
         (void)snprintf(path, sizeof path, "%s/%s/job.yaml", folder, e->d_name);
         if (hd_file_exists(path))

@@ -36,7 +36,7 @@ bool run_control_is_run(const char *path)
         return true;
     /* the job's folder in it */
     return snprintf(marker, sizeof marker, "%s/../" RUN_MARKER, path) < (int)sizeof marker &&
-           runs_is_dir(path) && hd_file_exists(marker);
+           hd_file_is_dir(path) && hd_file_exists(marker);
 }
 
 /* ---- a run that is under way ---- */

@@ -33,13 +33,6 @@ enum hd_status runs_no_memory(void)
     return hd_err(HD_NO_MEMORY, "no memory for a path");
 }
 
-bool runs_is_dir(const char *path)
-{
-    struct stat info;
-
-    return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
-}
-
 enum hd_status runs_make_absolute(const char *path, struct hd_text *ret_path)
 {
     char *cwd = getcwd(NULL, 0);
@@ -67,12 +60,6 @@ enum hd_status runs_find_folder(const char *job_path, const char *state_dir,
 
 /* ---- the marker -------------------------------------------------------------------------------*/
 
-struct marker {
-    /* absolute path of the run's job file, links resolved; "": standard input */
-    char job_file[RUN_PATH_MAX];
-    char path[RUN_PATH_MAX]; /* path of the run's folder when it was made */
-};
-
 static void find_value(const char *text, const char *key, char ret_value[RUN_PATH_MAX])
 {
     const char *at = strstr(text, key);
@@ -83,9 +70,7 @@ static void find_value(const char *text, const char *key, char ret_value[RUN_PAT
         (void)snprintf(ret_value, RUN_PATH_MAX, "%.*s", (int)n, at + strlen(key));
 }
 
-/* Reads the marker in a run's folder. HD_NOT_FOUND: the folder was not made by heddle local. An
- * empty marker belongs to a run that was killed while its folder was made. */
-static enum hd_status read_marker(const char *dir, struct marker *ret_marker)
+enum hd_status runs_read_marker(const char *dir, struct run_marker *ret_marker)
 {
     char path[RUN_PATH_MAX + 32];
     struct hd_text text = {0};
@@ -241,7 +226,7 @@ static enum hd_status make_folder(struct run_folder *run, const char *job_path)
     char marker[RUN_PATH_MAX + 32];
     enum hd_status st;
 
-    run->was_there = runs_is_dir(run->path);
+    run->was_there = hd_file_is_dir(run->path);
     st = hd_file_make_dirs(run->path, 0750);
     if (!st)
         st = hd_file_make_plain(run->path, RUN_PATH_MAX - SPACE_BELOW);
@@ -339,7 +324,7 @@ enum hd_status runs_list(const char *folder, const char *job_file, struct run_li
                       folder, strerror(errno));
     while (!st && (entry = readdir(d))) {
         char path[RUN_PATH_MAX], marker[RUN_PATH_MAX + 32];
-        struct marker found;
+        struct run_marker found;
         struct stat info;
 
         if (entry->d_name[0] == '.' ||
@@ -347,7 +332,7 @@ enum hd_status runs_list(const char *folder, const char *job_file, struct run_li
             lstat(path, &info) < 0 || !S_ISDIR(info.st_mode))
             continue;
         (void)snprintf(marker, sizeof marker, "%s/" RUN_MARKER, path);
-        if (read_marker(path, &found) || info.st_uid != geteuid() || stat(marker, &info) < 0)
+        if (runs_read_marker(path, &found) || info.st_uid != geteuid() || stat(marker, &info) < 0)
             (*ret_others)++;
         else if (!job_file || strcmp(found.job_file, job_file) == 0)
             st = add_run(&list, path,
@@ -390,7 +375,7 @@ static enum hd_status find_newest_run(const char *job_path, const char *state_di
 
 /* Finds the run's folder for `target`. */
 static enum hd_status find_run(const char *target, const char *state_dir,
-                               char ret_path[RUN_PATH_MAX], struct marker *ret_marker)
+                               char ret_path[RUN_PATH_MAX], struct run_marker *ret_marker)
 {
     char path[PATH_MAX];
     struct stat info;
@@ -408,15 +393,15 @@ static enum hd_status find_run(const char *target, const char *state_dir,
                             target, strerror(errno));
     if (S_ISREG(info.st_mode)) {
         st = find_newest_run(target, state_dir, ret_path);
-        return st ? st : read_marker(ret_path, ret_marker);
+        return st ? st : runs_read_marker(ret_path, ret_marker);
     }
     if (!realpath(target, path))
         return hd_err(HD_IO, "cannot find %s: %s", target, strerror(errno));
-    st = read_marker(path, ret_marker);
+    st = runs_read_marker(path, ret_marker);
     /* target is the job's folder in the run */
     if (st == HD_NOT_FOUND && strcmp(strrchr(path, '/'), "/1") == 0) {
         *strrchr(path, '/') = '\0';
-        st = read_marker(path, ret_marker);
+        st = runs_read_marker(path, ret_marker);
     }
     if (st == HD_NOT_FOUND)
         st = hd_err(HD_INVALID,
@@ -431,7 +416,7 @@ static enum hd_status find_run(const char *target, const char *state_dir,
 
 enum hd_status run_find(const char *target, char ret_path[RUN_PATH_MAX])
 {
-    struct marker marker;
+    struct run_marker marker;
     const enum hd_status st = find_run(target, NULL, ret_path, &marker);
 
     return st == HD_INVALID
@@ -444,7 +429,7 @@ enum hd_status run_find(const char *target, char ret_path[RUN_PATH_MAX])
 
 /* Refuses a run folder that was moved: the controller's records hold checkpoint paths with the
  * original folder. */
-static enum hd_status check_moved(const char *path, const struct marker *marker)
+static enum hd_status check_moved(const char *path, const struct run_marker *marker)
 {
     char *made = realpath(marker->path, NULL);
     const bool same = made && strcmp(made, path) == 0;
@@ -506,7 +491,7 @@ static enum hd_status await_end(const char *dir)
     st = await_unlocked(path, dir);
     for (int k = 1; !st; k++) {
         (void)snprintf(attempt, sizeof attempt, "%s/1/attempt-%d", dir, k);
-        if (!runs_is_dir(attempt))
+        if (!hd_file_is_dir(attempt))
             break;
         (void)snprintf(path, sizeof path, "%s/nodes/local/lock", attempt);
         st = await_unlocked(path, dir);
@@ -517,7 +502,7 @@ static enum hd_status await_end(const char *dir)
 enum hd_status run_open(const char *target, const char *state_dir, struct run_folder *ret_run)
 {
     struct run_folder run = {.lock = -1};
-    struct marker marker;
+    struct run_marker marker;
     enum hd_status st = find_run(target, state_dir, run.path, &marker);
 
     if (!st)

@@ -170,7 +170,7 @@ static void mend_latest(const struct cleaned *c, const char *folder)
     for (size_t i = 0; i < c->runs.count; i++) {
         struct run_folder run = {.lock = -1};
 
-        if (!runs_is_dir(c->runs.items[i].path))
+        if (!hd_file_is_dir(c->runs.items[i].path))
             continue;
         (void)snprintf(run.path, sizeof run.path, "%s", c->runs.items[i].path);
         runs_link_latest(&run, false);

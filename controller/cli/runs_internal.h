@@ -1,4 +1,4 @@
-/* runs_internal: functions of runs.c for runs_clean.c only. */
+/* runs_internal: what runs.c shares with runs_clean.c, run_control.c and cmd_track.c. */
 #ifndef HD_CLI_RUNS_INTERNAL_H
 #define HD_CLI_RUNS_INTERNAL_H
 
@@ -18,8 +18,16 @@ struct run_list {
     size_t count, capacity;
 };
 
+struct run_marker {
+    /* absolute path of the run's job file, links resolved; "": standard input */
+    char job_file[RUN_PATH_MAX];
+    char path[RUN_PATH_MAX]; /* path of the run's folder when it was made */
+};
+
+/* Reads the marker in a run's folder. HD_NOT_FOUND: the folder was not made by heddle local. An
+ * empty marker belongs to a run that was killed while its folder was made. */
+enum hd_status runs_read_marker(const char *dir, struct run_marker *ret_marker);
 enum hd_status runs_no_memory(void);
-bool runs_is_dir(const char *path);
 enum hd_status runs_make_absolute(const char *path, struct hd_text *ret_path);
 /* Finds the folder of runs: --state-dir, or heddle-runs beside the job file. */
 enum hd_status runs_find_folder(const char *job_path, const char *state_dir,

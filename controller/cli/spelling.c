@@ -50,7 +50,7 @@ static const struct habit {
     const char *words, *here;
 } habits[] = {
     {"train run start launch pretrain finetune fine-tune sft dpo tune lora torchrun accelerate "
-     "deepspeed exec fit",
+     "deepspeed exec fit axolotl trl torchtune llamafactory-cli",
      "heddle local FILE runs a job here, heddle submit FILE gives it to the controller"},
     {"sbatch srun salloc qsub bsub apply create enqueue schedule add new",
      "heddle submit FILE gives a job to the controller"},

@@ -15,6 +15,7 @@
 #include "controller/services/downsample.h"
 #include "controller/services/web.h"
 #include "controller/show/show.h"
+#include "job/job.h"
 
 enum {
     CURVES_MAX = 16,
@@ -89,7 +90,7 @@ static void add_dots(struct hd_json_writer *w, const struct downsample *downsamp
     for (size_t i = 0; i < downsample->validation_count; i++) {
         const char *set = downsample->validations[i].set;
 
-        if ((strchr(set, '/') != NULL) != scores)
+        if (hd_job_val_report_is_score(set) != scores)
             continue;
         hd_json_begin(w, NULL, '{');
         hd_json_add_int64(w, "step", downsample->validations[i].step);

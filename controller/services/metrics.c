@@ -10,6 +10,7 @@
 
 #include "controller/services/internal.h"
 #include "controller/services/job_stats.h"
+#include "job/job.h"
 
 static void add_label(struct hd_text *out, enum hd_prom_family family, const char *name,
                       const char *value, double number)
@@ -157,7 +158,7 @@ static void add_validations(const struct job_stats *s, bool scores, struct hd_te
     struct hd_text labels = {0};
 
     for (size_t i = 0; i < s->validation_count; i++) {
-        if ((strchr(s->validations[i].set, '/') != NULL) != scores)
+        if (hd_job_val_report_is_score(s->validations[i].set) != scores)
             continue;
         hd_text_clear(&labels);
         hd_text_add(&labels, "%s", s->label);

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "job/job.h"
 #include "proto/step.h"
 #include "spec/spec.h"
 
@@ -369,7 +370,7 @@ static void add_step(struct hd_json_writer *w, const Heddle__V1__StepReport *s)
 
 static void add_validation(struct hd_json_writer *w, const Heddle__V1__ValidationReport *v)
 {
-    const bool is_score = strchr(v->set, '/') != NULL; /* of questions: NAME/acc */
+    const bool is_score = hd_job_val_report_is_score(v->set);
 
     hd_json_add_int64(w, "step", v->step);
     hd_json_add_real(w, is_score ? "score" : "loss", v->loss);

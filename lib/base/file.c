@@ -594,6 +594,13 @@ bool hd_file_exists(const char *path)
     return access(path, F_OK) == 0;
 }
 
+bool hd_file_is_dir(const char *path)
+{
+    struct stat info;
+
+    return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+}
+
 void hd_file_join(struct hd_text *ret_text, const char *dir, const char *path)
 {
     if (path[0] == '/')

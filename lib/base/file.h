@@ -119,6 +119,7 @@ enum hd_status hd_file_print(const char *text);
 enum hd_status hd_file_set_umask(const char *octal);
 
 bool hd_file_exists(const char *path);
+bool hd_file_is_dir(const char *path); /* or a link to a folder */
 /* Appends `path` to ret_text, relative to `dir`: "/home/x" and "a/b.txt" give "/home/x/a/b.txt"; an
  * absolute `path` is appended unchanged. */
 void hd_file_join(struct hd_text *ret_text, const char *dir, const char *path);

@@ -266,6 +266,8 @@ struct hd_val_metric hd_job_best_metric(const struct hd_job *job);
 struct hd_val_metric hd_job_stop_metric(const struct hd_job *job);
 /* Returns whether a report of a validation may have this name: a set's, or NAME/acc, NAME/acc_norm. */
 bool hd_job_val_report_is_possible(const char *name);
+/* Returns whether such a report has a score of questions, not the loss of a set. */
+bool hd_job_val_report_is_score(const char *name);
 
 /* Returns whether some layer of the job's model is a gated delta layer. */
 bool hd_job_has_delta(const struct hd_job *job);

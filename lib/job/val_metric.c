@@ -122,6 +122,11 @@ bool hd_job_metric_rises(struct hd_val_metric metric)
     return metric.kind == HD_VAL_ACC || metric.kind == HD_VAL_ACC_NORM;
 }
 
+bool hd_job_val_report_is_score(const char *name)
+{
+    return strchr(name, '/') != NULL; /* NAME/acc */
+}
+
 bool hd_job_val_report_is_possible(const char *name)
 {
     const char *slash = strchr(name, '/');

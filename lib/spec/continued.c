@@ -53,19 +53,14 @@ static enum hd_status check_steps(const struct hd_job *job, long long taken)
 /* Refuses moments of another optimizer than the job's. */
 static enum hd_status check_optimizer(const struct hd_job *job, const struct hd_job *then)
 {
-    for (size_t i = 0; i < hd_job_key_count; i++) {
-        const struct hd_key *key = &hd_job_keys[i];
-
-        if (strcmp(key->path, "train.optimizer.name") != 0 || hd_job_members_equal(key, job, then))
-            continue;
-        return hd_err(HD_INVALID,
-                      "train.continue_from: the checkpoint has moments of %s, and the job's "
-                      "optimizer is %s; keep that one, or begin with train.init_from: %s, which "
-                      "takes the weights alone",
-                      (const char *)hd_job_const_member(key, then),
-                      (const char *)hd_job_const_member(key, job), job->continue_from);
-    }
-    return HD_OK;
+    if (strcmp(job->optimizer, then->optimizer) == 0)
+        return HD_OK;
+    return hd_err(
+        HD_INVALID,
+        "train.continue_from: the checkpoint has moments of %s, and the job's optimizer is "
+        "%s; keep that one, or begin with train.init_from: %s, which takes the weights "
+        "alone",
+        then->optimizer, job->optimizer, job->continue_from);
 }
 
 enum hd_status spec_check_continued(const struct hd_job *job)

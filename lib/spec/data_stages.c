@@ -101,38 +101,17 @@ static enum hd_status join_sources(struct spec_reader *r, struct stage_list *lis
 
 /* ---- the learning rate ---- */
 
-/* Reads a word that the key `path` of a job may have. words: the same ones, for messages. */
-static enum hd_status read_one_of(struct spec_reader *r, const struct yaml_node *node,
-                                  const char *path, const char *const *words, size_t count,
-                                  char ret_word[16])
+/* Reads a word that the key `path` of a job may have. */
+static enum hd_status read_word(struct spec_reader *r, const struct yaml_node *node,
+                                const char *path, char ret_word[16])
 {
-    enum hd_status st = spec_need_scalar(r, node, "a word");
+    const struct hd_key *key = hd_job_find_key(path);
     double unused;
 
-    if (st)
-        return st;
-    if (!hd_job_word_value(hd_job_find_key(path), node->text, &unused))
-        return spec_unknown_word(r->path, node->text, words, count);
+    if (node->kind != YAML_KIND_SCALAR || !hd_job_word_value(key, node->text, &unused))
+        return spec_refuse_word(r, key, node);
     (void)snprintf(ret_word, 16, "%s", node->text);
     return HD_OK;
-}
-
-static enum hd_status read_decay(struct spec_reader *r, const struct yaml_node *node,
-                                 struct hd_data_stage *stage)
-{
-    static const char *const words[] = {"cosine", "linear", "wsd", "constant", "inverse_sqrt"};
-
-    return read_one_of(r, node, "train.lr.decay", words, sizeof words / sizeof words[0],
-                       stage->lr_decay);
-}
-
-static enum hd_status read_shape(struct spec_reader *r, const struct yaml_node *node,
-                                 struct hd_data_stage *stage)
-{
-    static const char *const words[] = {"linear", "cosine", "sqrt", "exponential"};
-
-    return read_one_of(r, node, "train.lr.decay_shape", words, sizeof words / sizeof words[0],
-                       stage->lr_decay_shape);
 }
 
 static enum hd_status read_schedule_key(struct spec_reader *r, const struct yaml_node *node,
@@ -149,9 +128,9 @@ static enum hd_status read_schedule_key(struct spec_reader *r, const struct yaml
     if (strcmp(node->key, "warmup") == 0)
         return spec_read_int(r, steps, node, &stage->lr_warmup_steps);
     if (strcmp(node->key, "decay") == 0)
-        return read_decay(r, node, stage);
+        return read_word(r, node, "train.lr.decay", stage->lr_decay);
     if (strcmp(node->key, "decay_shape") == 0)
-        return read_shape(r, node, stage);
+        return read_word(r, node, "train.lr.decay_shape", stage->lr_decay_shape);
     if (strcmp(node->key, "decay_steps") == 0)
         return spec_read_int(r, steps, node, &stage->lr_decay_steps);
     if (strcmp(node->key, "min") == 0)

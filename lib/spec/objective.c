@@ -2,6 +2,7 @@
  * (train.objective: dpo, simpo, cpo, orpo, reward). */
 #include <string.h>
 
+#include "base/words.h"
 #include "spec_internal.h"
 
 static enum hd_status refuse(const struct hd_job *job, const char *key, const char *why)
@@ -97,24 +98,13 @@ static const struct {
      "remove it"},
 };
 
-/* Returns whether the text `words`, separated by blanks, has `word`. */
-static bool has_word(const char *words, const char *word)
-{
-    const size_t n = strlen(word);
-
-    for (const char *at = words; (at = strstr(at, word)); at += n)
-        if ((at == words || at[-1] == ' ') && (!at[n] || at[n] == ' '))
-            return true;
-    return false;
-}
-
 /* Refuses keys of train.preference that the loss does not have. */
 static enum hd_status check_factors(const struct hd_job *job)
 {
     for (size_t i = 0; i < sizeof factors / sizeof factors[0]; i++) {
-        const bool has = has_word(factors[i].objectives, job->objective) &&
+        const bool has = hd_words_have(factors[i].objectives, job->objective) &&
                          (!factors[i].losses || strcmp(job->objective, "dpo") != 0 ||
-                          has_word(factors[i].losses, job->preference_loss));
+                          hd_words_have(factors[i].losses, job->preference_loss));
 
         if (!has && !is_default(job, factors[i].key))
             return hd_err(HD_INVALID, "%s: %s", factors[i].key, factors[i].without);

@@ -239,7 +239,7 @@ static int find_tool(const struct yaml_node *root)
     if (!root || root->kind != YAML_KIND_MAP)
         return -1;
     if (has_component(root))
-        return 2;
+        return __builtin_ctz(TOOL_TUNE);
     if (is_job(root))
         return -1;
     for (int i = 0; i < TOOLS; i++) {
@@ -404,14 +404,13 @@ static void finish_rules(struct translated_file *t)
 static void finish_name(struct translated_file *t)
 {
     const char *slash = strrchr(t->name, '/'), *name = slash ? slash + 1 : t->name;
-    char clean[64];
-    size_t n = 0;
+    char clean[TRANSLATE_NAME_MAX];
+    size_t n;
 
     if (translate_get(t, "name"))
         return;
-    for (; *name && n < 48; name++)
-        if (isalnum((unsigned char)*name) || ((*name == '-' || *name == '_' || *name == '.') && n))
-            clean[n++] = *name;
+    translate_clean_name(name, clean);
+    n = strlen(clean);
     while (n && (clean[n - 1] == '.' || clean[n - 1] == '-'))
         n--;
     clean[n] = '\0';
@@ -548,7 +547,7 @@ enum hd_status hd_spec_translate(const char *name, const char *folder, const voi
 
     if (st)
         return st;
-    tool = has_arguments ? TOOLS - 1 : find_tool(root);
+    tool = has_arguments ? __builtin_ctz(TOOL_MEGATRON) : find_tool(root);
     if (tool < 0)
         return hd_err(HD_NOT_FOUND,
                       "%s: is no file of axolotl, TRL, torchtune, LLaMA-Factory, TrainingArguments "

@@ -131,6 +131,16 @@ double translate_number(struct translated_file *t, const struct yaml_node *node,
     return *digits && !*end && isfinite(value) ? value : otherwise;
 }
 
+void translate_clean_name(const char *text, char ret_name[TRANSLATE_NAME_MAX])
+{
+    size_t n = 0;
+
+    for (; *text && n < TRANSLATE_NAME_MAX - 1; text++)
+        if (isalnum((unsigned char)*text) || (n && strchr("-_.", *text)))
+            ret_name[n++] = *text;
+    ret_name[n] = '\0';
+}
+
 const char *translate_quote(struct translated_file *t, const char *text)
 {
     const bool is_plain = *text && !strpbrk(text, ":#{}[],&*!|>'\"%@`") &&

@@ -12,6 +12,8 @@
 
 #include "spec_internal.h"
 
+enum { TRANSLATE_NAME_MAX = 49 }; /* bytes of a name that is made of a text, with the NUL */
+
 /* Tools, as bits of a row. */
 enum spec_tool {
     TOOL_AXOLOTL = 1,
@@ -143,6 +145,8 @@ bool translate_is_true(struct translated_file *t, const struct yaml_node *node);
 bool translate_is_false(struct translated_file *t, const struct yaml_node *node);
 /* Returns the number that a scalar is; `otherwise` if it is none. */
 double translate_number(struct translated_file *t, const struct yaml_node *node, double otherwise);
+/* Sets ret_name to the letters of a text that a job's name may have; "" if there are none. */
+void translate_clean_name(const char *text, char ret_name[TRANSLATE_NAME_MAX]);
 /* Returns the text as YAML: in quotes where it needs them. */
 const char *translate_quote(struct translated_file *t, const char *text);
 

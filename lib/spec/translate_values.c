@@ -27,14 +27,10 @@ static void take_model_name(struct translated_file *t, const struct spec_row *ro
 /* Sets the name of the job to the letters of a text that a name may have. */
 static void take_name(struct translated_file *t, const char *text)
 {
-    char clean[49];
-    size_t n = 0;
+    char clean[TRANSLATE_NAME_MAX];
 
-    for (; *text && n < sizeof clean - 1; text++)
-        if (isalnum((unsigned char)*text) || (n && strchr("-_.", *text)))
-            clean[n++] = *text;
-    clean[n] = '\0';
-    if (n && !translate_get(t, "name"))
+    translate_clean_name(text, clean);
+    if (*clean && !translate_get(t, "name"))
         translate_put(t, "name", hd_arena_strdup(t->arena, clean), NULL);
 }
 

@@ -113,6 +113,9 @@ check_status no_file_is_replaced 2 heddle translate "$theirs" --out "$work/their
 : >"$work/empty.yaml"
 check_status nor_is_one_without_text 2 heddle translate "$theirs" --out "$work/empty.yaml"
 
+heddle validate "$good" --set train.reduce=fp32 --set train.only=all >/dev/null 2>"$work/old_names"
+check_equal each_old_name_has_a_line 2 "$(grep -c 'the old name is read, too$' "$work/old_names")"
+
 check_equal nothing_was_submitted '' "$(heddle jobs -o jsonl)"
 check_status validate_starts_nothing 0 heddle validate "$good" --controller "$HEDDLE_CONTROLLER"
 check_equal validate_says_what_it_would_wait_for 1 "$(grep -c 'it would wait' "$work/check.out")"
