@@ -102,8 +102,8 @@ static enum hd_status join_sources(struct spec_reader *r, struct stage_list *lis
 /* ---- the learning rate ---- */
 
 /* Reads a word that the key `path` of a job may have. */
-static enum hd_status read_word(struct spec_reader *r, const struct yaml_node *node,
-                                const char *path, char ret_word[16])
+static enum hd_status read_schedule_word(struct spec_reader *r, const struct yaml_node *node,
+                                         const char *path, char ret_word[16])
 {
     const struct hd_key *key = hd_job_find_key(path);
     double unused;
@@ -128,9 +128,9 @@ static enum hd_status read_schedule_key(struct spec_reader *r, const struct yaml
     if (strcmp(node->key, "warmup") == 0)
         return spec_read_int(r, steps, node, &stage->lr_warmup_steps);
     if (strcmp(node->key, "decay") == 0)
-        return read_word(r, node, "train.lr.decay", stage->lr_decay);
+        return read_schedule_word(r, node, "train.lr.decay", stage->lr_decay);
     if (strcmp(node->key, "decay_shape") == 0)
-        return read_word(r, node, "train.lr.decay_shape", stage->lr_decay_shape);
+        return read_schedule_word(r, node, "train.lr.decay_shape", stage->lr_decay_shape);
     if (strcmp(node->key, "decay_steps") == 0)
         return spec_read_int(r, steps, node, &stage->lr_decay_steps);
     if (strcmp(node->key, "min") == 0)

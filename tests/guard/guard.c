@@ -204,6 +204,15 @@ static void run_command(char **argv, const char *log_path)
     _exit(EXIT_GUARD_FAILED);
 }
 
+/* Returns the status to exit with for a status of waitpid: above 128 for a signal alone, so that a
+ * program that exits with 255 (cmocka's, of an assertion in a thread) does not look killed. */
+static int exit_status(int status)
+{
+    if (WIFSIGNALED(status))
+        return 128 + WTERMSIG(status);
+    return WEXITSTATUS(status) < 128 ? WEXITSTATUS(status) : 1;
+}
+
 /* Waits for the child, the end of its time or a request to stop. Returns the exit status. */
 static int watch(pid_t child, int64_t limit_ms, const sigset_t *signals)
 {
@@ -215,7 +224,7 @@ static int watch(pid_t child, int64_t limit_ms, const sigset_t *signals)
         int signal_number;
 
         if (reap(child, &status))
-            return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+            return exit_status(status);
         if (now_ms() >= end)
             return EXIT_TIME_OVER;
         signal_number = sigtimedwait(signals, NULL, &poll);

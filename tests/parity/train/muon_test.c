@@ -8,7 +8,6 @@
 
 #include "compare.h"
 #include "tests/program/test.h"
-#include "traffic.h"
 
 enum { STEPS = 4 };
 
@@ -84,7 +83,7 @@ static void every_layout_takes_the_steps_of_one_rank(void **state)
     harness_teardown(&h);
 }
 
-/* ---- what is kept and sent ---- */
+/* ---- what is kept ---- */
 
 /* Bytes of moments: 4 of each element of a linear, 8 of each other one. Sizes of harness_job: C = 32,
  * F = 48, 2 of 4 heads for keys, V = 256; all are multiples of 16, so nothing is added. */
@@ -106,27 +105,6 @@ static void one_moment_of_matrices_is_kept(void **state)
     assert_int_equal(layout.memory.moments, 4 * linear + 8 * others);
     hd_arena_done(&arena);
     harness_teardown(&h);
-}
-
-/* The bytes that ranks send are those that programs count. */
-static void what_is_sent_is_counted(void **state)
-{
-    static const struct layout cases[] = {
-        {.family = "llama", .tp = 2, .dp = 2, .zero = 1},
-        {.family = "mixtral", .dp = 4, .ep = 2, .zero = 2},
-    };
-
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        struct traffic traffic = {0};
-        struct harness h;
-        struct hd_job job;
-
-        harness_setup(&h, 20000);
-        job = job_of(&h, &cases[i]);
-        traffic_count(&job, &traffic);
-        traffic_check_dry(&traffic, &job);
-        harness_teardown(&h);
-    }
 }
 
 /* ---- Lion ---- */

@@ -94,6 +94,42 @@ static void bf16_and_schedules_send_the_same(void **state)
                  LLAMA_ALL);
 }
 
+/* Muon: gradients are reduced as AdamW's are (a block's norms in a bucket of their own); then the owner
+ * of each matrix sends it in fp32 to the P-1 others that have it, once a block. With shards and tp,
+ * where owners gather first, and with ep the fold predicts it. */
+static void muon_sends_each_matrix_from_its_owner(void **state)
+{
+    enum { MATRICES = LLAMA_BLOCK - 2 * 32 };
+    static const struct {
+        const char *family;
+        int tp, ep, dp, zero;
+    } cases[] = {{"llama", 1, 1, 2, 0}, {"llama", 2, 1, 2, 1}, {"mixtral", 1, 2, 4, 2}};
+
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct traffic traffic = {0};
+        const struct counted *ranks = traffic.step;
+        struct harness h;
+        struct hd_job job;
+
+        harness_setup(&h, 20000);
+        job = harness_job(&h, cases[i].family, cases[i].dp);
+        (void)snprintf(job.optimizer, sizeof job.optimizer, "muon");
+        job.tp = cases[i].tp;
+        job.ep = cases[i].ep;
+        job.zero = cases[i].zero;
+        job.micro_batch = 1;
+        traffic_count(&job, &traffic);
+        traffic_check_dry(&traffic, &job);
+        if (!job.zero) {
+            assert_int_equal(moved(ranks, job.dp, HD_GROUP_DP_CP, HD_COMM_ALL_REDUCE, BUCKETS + 2),
+                             2 * (job.dp - 1) * 4 * LLAMA_ALL);
+            assert_int_equal(moved(ranks, job.dp, HD_GROUP_STAGE, HD_COMM_ALL_TO_ALL_V, 2),
+                             (job.dp - 1) * 4 * 2 * MATRICES);
+        }
+        harness_teardown(&h);
+    }
+}
+
 /* ---- when reductions start ---- */
 
 struct launch {
