@@ -28,10 +28,8 @@ static uint32_t unit_label(uint32_t unit)
     return unit & (1U << 31 | 0xFF);
 }
 
-/* Returns the length of the longest rule at the beginning of a text, and sets *ret_value to the
- * offset of its replacement; 0: no rule. Never leaves the array, whatever it holds. */
-static size_t find_rule(const struct hd_sp *sp, const unsigned char *text, size_t len_bytes,
-                        uint32_t *ret_value)
+size_t hd_sp_find_rule(const struct hd_sp *sp, const unsigned char *text, size_t len_bytes,
+                       bool shortest, uint32_t *ret_value)
 {
     size_t longest = 0;
     uint32_t unit, at;
@@ -54,6 +52,8 @@ static size_t find_rule(const struct hd_sp *sp, const unsigned char *text, size_
             break;
         longest = i + 1;
         *ret_value = sp->units[at] & INT32_MAX;
+        if (shortest)
+            break;
     }
     return longest;
 }
@@ -75,7 +75,7 @@ static enum hd_status normalise_prefix(const struct hd_sp *sp, const unsigned ch
     *ret = (struct replaced){(const char *)text, n, n};
     if (n)
         return HD_OK;
-    n = find_rule(sp, text, len_bytes, &value);
+    n = hd_sp_find_rule(sp, text, len_bytes, false, &value);
     if (!n) {
         n = hd_character_bytes(text[0]);
         *ret = (struct replaced){(const char *)text, n, n};
