@@ -91,8 +91,8 @@ static enum hd_status read_score(const char *text, double *ret_score)
     return HD_OK;
 }
 
-static enum hd_status read_piece(const struct hd_json *m, struct hd_bpe *bpe, int32_t id,
-                                 double *ret_score)
+static enum hd_status read_scored_token(const struct hd_json *m, struct hd_bpe *bpe, int32_t id,
+                                        double *ret_score)
 {
     struct hd_token_text *text = &bpe->texts[id];
     enum hd_status st;
@@ -135,8 +135,8 @@ static enum hd_status index_pieces(struct hd_bpe *bpe, struct hd_unigram *u)
     return st;
 }
 
-static enum hd_status read_pieces(const struct hd_json *vocab, struct hd_bpe *bpe,
-                                  struct hd_unigram *u)
+static enum hd_status read_scored_tokens(const struct hd_json *vocab, struct hd_bpe *bpe,
+                                         struct hd_unigram *u)
 {
     double *scores, least = DBL_MAX;
     int32_t id = 0;
@@ -149,7 +149,7 @@ static enum hd_status read_pieces(const struct hd_json *vocab, struct hd_bpe *bp
     scores = hd_arena_array(&bpe->arena, vocab->count, sizeof *scores);
     st = scores ? hd_bpe_reach(bpe, u->count - 1) : hd_bpe_no_memory();
     for (const struct hd_json *m = vocab->first; !st && m; m = m->next, id++) {
-        st = read_piece(m, bpe, id, &scores[id]);
+        st = read_scored_token(m, bpe, id, &scores[id]);
         least = !st && scores[id] < least ? scores[id] : least;
     }
     u->scores = scores;
@@ -179,7 +179,7 @@ enum hd_status hd_unigram_read(const struct hd_json *model, struct hd_bpe *bpe)
     }
     bpe->unknown = (int32_t)id;
     if (!st)
-        st = read_pieces(vocab, bpe, u);
+        st = read_scored_tokens(vocab, bpe, u);
     if (!st)
         st = hd_bpe_index_words(bpe, vocab->count);
     bpe->parts_at_spaces = false; /* the best segmentation of a part may not be that of the whole */
