@@ -454,29 +454,42 @@ static struct hd_tensor *embedding_forward(struct hd_rec *rec, void *context, in
     return op_dropout(rec, embed(rec, f), &d);
 }
 
-/* Records the layers that predict further tokens, and their losses (DeepSeek-AI 2024, "DeepSeek-V3",
- * section 2.2). x: the normed rows of the last block, [Rl, C]. Layer k reads them, or those of layer
- * k - 1, and the embedding of the token k places ahead, and predicts the token k + 1 places ahead. */
-static void further_forward(struct hd_rec *rec, const struct model_forward *f, struct hd_tensor *x,
-                            struct hd_head_settings settings)
+/* Records layer k = 1 .. of those that predict further tokens, [Rl, C] -> [Rl, C]. x: the normed rows
+ * of the last block, or those of layer k - 1; ahead: the token k places ahead of each row. */
+static struct hd_tensor *further_rows(struct hd_rec *rec, const struct model_forward *f, int k,
+                                      struct hd_tensor *x, struct hd_tensor *ahead)
 {
     const struct hd_model *m = f->model;
     const struct hd_model_config *c = &m->config;
+    const struct hd_further *w = &m->further[k - 1];
+    struct hd_tensor *e = op_embedding(rec, ahead, m->embedding, NULL, -1, c->embedding_scale);
 
-    for (int k = 1; k <= (int)c->further; k++) {
-        const struct hd_further *w = &m->further[k - 1];
+    e = norm_forward(rec, c, op_reduce_from_tp(rec, e), w->embedding_norm);
+    x = op_join_columns(rec, e, norm_forward(rec, c, x, w->hidden_norm)); /* [Rl, 2 C] */
+    x = op_linear(rec, x, w->projection, -1, 1);
+    x = layer_forward(rec, f, &w->block, c->L + k - 1, x);
+    return norm_forward(rec, c, x, w->head_norm);
+}
+
+/* Records the layers that predict further tokens, and their losses (DeepSeek-AI 2024, "DeepSeek-V3",
+ * section 2.2). x: the normed rows of the last block, [Rl, C]. Layer k predicts the token k + 1 places
+ * ahead. */
+static void further_forward(struct hd_rec *rec, const struct model_forward *f, struct hd_tensor *x,
+                            struct hd_head_settings settings)
+{
+    for (int k = 1; k <= (int)f->model->config.further; k++) {
         struct hd_tensor *ahead = hd_rec_batch(rec, HD_BATCH_AHEAD1 + k - 1);
         struct hd_tensor *target = hd_rec_batch(rec, HD_BATCH_FURTHER1 + k - 1);
-        struct hd_tensor *e = op_embedding(rec, ahead, m->embedding, NULL, -1, c->embedding_scale);
 
-        e = norm_forward(rec, c, op_reduce_from_tp(rec, e), w->embedding_norm);
-        x = op_join_columns(rec, e, norm_forward(rec, c, x, w->hidden_norm)); /* [Rl, 2 C] */
-        x = op_linear(rec, x, w->projection, -1, 1);
-        x = layer_forward(rec, f, &w->block, c->L + k - 1, x);
-        x = norm_forward(rec, c, x, w->head_norm);
+        x = further_rows(rec, f, k, x, ahead);
         settings.further = k;
-        op_head_loss(rec, op_copy_to_tp(rec, x), m->head, target, settings);
+        op_head_loss(rec, op_copy_to_tp(rec, x), f->model->head, target, settings);
     }
+}
+
+static struct hd_head_settings head_settings(const struct hd_model_config *c)
+{
+    return (struct hd_head_settings){.logit_scale = c->logit_scale, .cap = c->logit_cap};
 }
 
 static struct hd_tensor *head_forward(struct hd_rec *rec, void *context, int unit,
@@ -484,7 +497,7 @@ static struct hd_tensor *head_forward(struct hd_rec *rec, void *context, int uni
 {
     const struct model_forward *f = context;
     const struct hd_model_config *c = &f->model->config;
-    const struct hd_head_settings settings = {.logit_scale = c->logit_scale, .cap = c->logit_cap};
+    const struct hd_head_settings settings = head_settings(c);
 
     (void)unit;
     x = norm_forward(rec, c, x, f->model->head_norm);
@@ -499,6 +512,24 @@ static struct hd_tensor *head_forward(struct hd_rec *rec, void *context, int uni
                      hd_rec_batch(rec, HD_BATCH_TARGETS), settings);
     if (hd_rec_get_shape(rec)->mode == HD_RECORD_TRAIN)
         further_forward(rec, f, x, settings);
+    if (hd_rec_get_shape(rec)->drafts)
+        hd_rec_output(rec, x);
+    return NULL;
+}
+
+/* Records the first layer that predicts further tokens, with the logits behind the last row of each
+ * sequence. */
+static struct hd_tensor *draft_forward(struct hd_rec *rec, void *context, int unit,
+                                       struct hd_tensor *x)
+{
+    const struct model_forward *f = context;
+
+    (void)unit;
+    x = op_take_rows(rec, x, hd_rec_batch(rec, HD_BATCH_TAKEN));
+    x = further_rows(rec, f, 1, x, hd_rec_batch(rec, HD_BATCH_TOKENS));
+    op_logits(rec, op_take_rows(rec, x, hd_rec_batch(rec, HD_BATCH_LAST)), f->model->head,
+              head_settings(&f->model->config));
+    hd_rec_output(rec, x);
     return NULL;
 }
 
@@ -532,4 +563,12 @@ void hd_model_record(const struct hd_model *model, struct hd_units units, struct
             x = hd_rec_unit(rec, unit, head_forward, &f, x);
     if (units.end <= model->unit_head)
         hd_rec_output(rec, x);
+}
+
+void hd_model_record_draft(const struct hd_model *model, int64_t input_rows, struct hd_rec *rec)
+{
+    struct model_forward f = {model, hd_rec_tp_size(rec)};
+    struct hd_tensor *x = hd_rec_input(rec, "hidden", input_rows, model->config.C, false);
+
+    (void)hd_rec_unit(rec, model->unit_head, draft_forward, &f, x);
 }

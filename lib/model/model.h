@@ -241,6 +241,14 @@ struct hd_units hd_model_units(const struct hd_model *model);
  * logits of every row. The first failure is kept in the recording (hd_rec_status). */
 void hd_model_record(const struct hd_model *model, struct hd_units units, struct hd_rec *rec);
 
+/* Records the drafting of a further token as a chunk, in decode; the model has config.further >= 1.
+ * Row r of a call reads row TAKEN[r] of the chunk's `input_rows` hidden rows, which a chunk with
+ * hd_rec_shape.drafts or a draft wrote, and TOKENS[r], the token behind the row's own; its keys and
+ * values are in caches of the layer, at the place of the row. The outputs are the layer's normed rows,
+ * from which a draft of the token after that continues, and the logits [B, V] of the draft behind row
+ * LAST[b] of each sequence. */
+void hd_model_record_draft(const struct hd_model *model, int64_t input_rows, struct hd_rec *rec);
+
 /* Indices of units in the registry: embedding, the blocks in layer order, head. */
 enum { HD_UNIT_EMBEDDING, HD_UNIT_FIRST_BLOCK };
 static inline int hd_model_unit_count(const struct hd_model_config *config)

@@ -1,4 +1,5 @@
-/* Ops with weight matrices: embedding, linear, logits; the head with its loss is in ops_head.c.
+/* Ops with weight matrices: embedding, linear, logits; the head with its loss is in ops_head.c. Also
+ * take_rows, by the kernel of an embedding whose table is a tensor.
  *
  * linear:  y = x W^T + b,   dx = dy W,   dW += dy^T x,   db += sum_r dy. */
 #include "program/emit.h"
@@ -170,3 +171,19 @@ static void logits_forward(struct hd_emit *e, const struct hd_op *op)
 }
 
 const struct hd_op_row hd_op_row_logits = {.forward = logits_forward};
+
+/* ---- take_rows ---- */
+
+static void take_rows_forward(struct hd_emit *e, const struct hd_op *op)
+{
+    const struct hd_tensor *x = op->in[0], *out = op->out;
+
+    (void)hd_emit_embedding_forward(e,
+                                    HD_ARGS(embedding_forward, .R = out->dim[0], .C = out->dim[1],
+                                            .V = x->dim[0], .dtype = out->dtype),
+                                    HD_OPERANDS(embedding_forward, .out = hd_emit_result(e, op),
+                                                .index = hd_emit_value(e, op->in[1]),
+                                                .weight = hd_emit_value(e, x)));
+}
+
+const struct hd_op_row hd_op_row_take_rows = {.forward = take_rows_forward};

@@ -81,7 +81,9 @@ enum { HD_DIMS_MAX = 4, HD_OP_INPUTS_MAX = 5, HD_OP_PARAMS_MAX = 18, HD_LOW_RANK
     X(FURTHER1, "further1", I32)                                                                   \
     X(FURTHER2, "further2", I32)                                                                   \
     X(FURTHER3, "further3", I32)                                                                   \
-    X(FURTHER4, "further4", I32)
+    X(FURTHER4, "further4", I32)                                                                   \
+    X(TAKEN, "taken", I32) /* drafts: index of the chunk's input row that the row takes */         \
+    X(LAST, "last", I32)   /* drafts; [B]: index of the last row of the sequence */
 
 enum hd_batch_field {
 #define X(code, name, dtype) HD_BATCH_##code,
@@ -157,6 +159,7 @@ enum hd_op_class {
     X(dropout, RESIDUAL)       \
     X(bias, RESIDUAL)          \
     X(cast, RESIDUAL)          \
+    X(take_rows, RESIDUAL)     \
     X(head_loss, HEAD)         \
     X(head_pairs, HEAD)        \
     X(head_reward, HEAD)       \
@@ -372,6 +375,8 @@ struct hd_rec_shape {
                                end at first_position + context */
     int64_t slots;          /* decode: number of sequences that the key/value caches hold, one per
                                slot; one call works on B of them */
+    bool drafts;            /* decode: true: the head's normed rows are the chunk's output
+                               (HD_STAGE_OUTPUT), which drafts of further tokens read */
     bool bounded;           /* true: a row attends only within its document (HD_BATCH_BOUNDS);
                                ignored in decode */
     bool gather_keys;       /* true, with cp > 1: one all-gather of keys and values instead of the
@@ -404,7 +409,7 @@ int hd_rec_row_shards(const struct hd_rec *rec); /* number of ranks that split t
 /* Returns HD_OK, or the first failure of this recording with its message set. */
 enum hd_status hd_rec_status(const struct hd_rec *rec);
 
-/* Returns a batch field as a tensor: [B*S] (FILLED: [3*B]). Repeated calls for one field return one
+/* Returns a batch field as a tensor: [B*S] (FILLED: [3*B], LAST: [B]). Repeated calls for one field return one
  * tensor. */
 struct hd_tensor *hd_rec_batch(struct hd_rec *rec, enum hd_batch_field field);
 
@@ -618,6 +623,8 @@ void op_head_pairs(struct hd_rec *rec, struct hd_tensor *x, int weight,
  * ANSWERS. x has the rows outside of op_copy_to_tp and op_reduce_from_tp; every rank holds all of
  * weight. */
 void op_head_reward(struct hd_rec *rec, struct hd_tensor *x, int weight);
+/* out[r,:] = x[index[r],:]; out has as many rows as `index`. In decode only. */
+struct hd_tensor *op_take_rows(struct hd_rec *rec, struct hd_tensor *x, struct hd_tensor *index);
 /* Records logits[R, V] as an output that the host may read; in evaluation and decode only. */
 void op_logits(struct hd_rec *rec, struct hd_tensor *x, int weight,
                struct hd_head_settings settings);

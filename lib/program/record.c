@@ -106,7 +106,9 @@ struct hd_tensor *hd_rec_batch(struct hd_rec *rec, enum hd_batch_field field)
     };
 
     if (!rec->batch[field]) {
-        int64_t rows = field == HD_BATCH_FILLED ? 3 * rec->shape.B : rec->shape.B * rec->shape.S;
+        int64_t rows = field == HD_BATCH_FILLED ? 3 * rec->shape.B
+                       : field == HD_BATCH_LAST ? rec->shape.B
+                                                : rec->shape.B * rec->shape.S;
         struct hd_tensor *t = hd_rec_tensor(rec, names[field], rows, 0);
 
         t->kind = HD_TENSOR_BATCH;
@@ -781,6 +783,15 @@ void op_logits(struct hd_rec *rec, struct hd_tensor *x, int weight,
     if (!rec->error.status && rec->shape.mode == HD_RECORD_TRAIN)
         (void)hd_rec_fail(rec, hd_err(HD_INTERNAL, "logits: a training program has no outputs"));
     head(rec, &(struct hd_op){.kind = HD_OP_logits, .in = {x}, .in_count = 1}, x, weight, settings);
+}
+
+struct hd_tensor *op_take_rows(struct hd_rec *rec, struct hd_tensor *x, struct hd_tensor *index)
+{
+    if (!rec->error.status && rec->shape.mode != HD_RECORD_DECODE)
+        return hd_rec_fail(rec, hd_err(HD_INTERNAL, "take_rows: it has no backward"));
+    return hd_rec_result(rec,
+                         (struct hd_op){.kind = HD_OP_take_rows, .in = {x, index}, .in_count = 2},
+                         "taken", index->dim[0], x->dim[1]);
 }
 
 struct hd_tensor *op_bias(struct hd_rec *rec, struct hd_tensor *x, int bias, int fused_count)

@@ -11,7 +11,7 @@
 #include "train/decoder_rank.h"
 
 /* Task that all ranks do next. */
-enum decoder_task { TASK_OPEN, TASK_RUN, TASK_LOGITS, TASK_END };
+enum decoder_task { TASK_OPEN, TASK_RUN, TASK_DRAFT, TASK_LOGITS, TASK_END };
 
 enum {
     PART_SEQUENCES =
@@ -45,6 +45,14 @@ struct hd_decoder {
     /* [pp], consecutive pieces of one long prompt, one piece per part */
     struct hd_decoder_rows *pieces;
     int part_count;
+    /* the sequences of the last hd_decoder_draft, in the order of the last hd_decoder_run: their rows,
+     * and what each continues; [slots], or [pp] with pieces of a prompt, one a part */
+    struct hd_decoder_rows *draft_rows;
+    int64_t *draft_from;
+    /* [pp], rows of a part's last call before the first one of this part, if a prompt is divided among
+     * the parts */
+    int64_t *piece_begins;
+    bool in_pieces; /* true: the last hd_decoder_run divided one prompt */
     /* part that has the requested logits; index of the sequence within that part */
     int part, index;
     /* index, among the tokens of that sequence in the call, of the token whose logits are
@@ -68,6 +76,8 @@ static enum hd_status do_task(struct hd_decoder *d, int rank)
         return decoder_rank_open(r, d->options, rank, d->connecting);
     case TASK_RUN:
         return decoder_rank_run(r, d->parts, d->part_count);
+    case TASK_DRAFT:
+        return decoder_rank_draft(r, d->parts, d->part_count);
     case TASK_LOGITS:
         return decoder_rank_logits(r, d->part, d->index, d->row, d->logits);
     case TASK_END:
@@ -181,13 +191,19 @@ static enum hd_status open_ranks(struct hd_decoder *d, const struct hd_decoder_o
     return d->logits ? HD_OK : hd_err(HD_NO_MEMORY, "no memory for logits");
 }
 
-static enum hd_status allocate(struct hd_decoder *d)
+static enum hd_status allocate(struct hd_decoder *d, int slots)
 {
+    const size_t most = (size_t)(slots > d->pp ? slots : d->pp);
+
     d->ranks = calloc((size_t)d->world, sizeof *d->ranks);
     d->followers = calloc((size_t)d->world, sizeof *d->followers);
     d->parts = calloc((size_t)d->pp, sizeof *d->parts);
     d->pieces = calloc((size_t)d->pp, sizeof *d->pieces);
-    return d->ranks && d->followers && d->parts && d->pieces
+    d->draft_rows = calloc(most, sizeof *d->draft_rows);
+    d->draft_from = calloc(most, sizeof *d->draft_from);
+    d->piece_begins = calloc((size_t)d->pp, sizeof *d->piece_begins);
+    return d->ranks && d->followers && d->parts && d->pieces && d->draft_rows && d->draft_from &&
+                   d->piece_begins
                ? HD_OK
                : hd_err(HD_NO_MEMORY, "no memory for a decoder");
 }
@@ -199,7 +215,8 @@ enum hd_status hd_decoder_open(const struct hd_decoder_options *options,
     struct hd_decoder *d;
     enum hd_status st;
 
-    assert(options->slots <= HD_DECODER_SLOTS_MAX);
+    assert(options->slots <= HD_DECODER_SLOTS_MAX && options->drafts >= 0 &&
+           options->drafts <= HD_DECODER_DRAFTS_MAX);
     if (tp > HD_DECODER_RANKS_MAX / pp)
         return hd_err(HD_INVALID, "--tp %d x --pp %d: at most %d ranks can share a model", tp, pp,
                       (int)HD_DECODER_RANKS_MAX);
@@ -211,7 +228,7 @@ enum hd_status hd_decoder_open(const struct hd_decoder_options *options,
     (void)pthread_mutex_init(&d->lock, NULL);
     (void)pthread_cond_init(&d->given, NULL);
     (void)pthread_cond_init(&d->taken, NULL);
-    st = allocate(d);
+    st = allocate(d, options->slots);
     if (!st)
         st = open_ranks(d, options);
     if (st) {
@@ -242,6 +259,9 @@ void hd_decoder_close(struct hd_decoder *d)
     free(d->ranks);
     free(d->parts);
     free(d->pieces);
+    free(d->draft_rows);
+    free(d->draft_from);
+    free(d->piece_begins);
     free(d->logits);
     free(d);
 }
@@ -264,6 +284,11 @@ int hd_decoder_slots(const struct hd_decoder *d)
 int hd_decoder_ranks(const struct hd_decoder *d)
 {
     return d->world;
+}
+
+int hd_decoder_drafts(const struct hd_decoder *d)
+{
+    return d->ranks[0].drafts_max;
 }
 
 int64_t hd_decoder_memory_bytes(const struct hd_decoder *d, int rank)
@@ -297,8 +322,8 @@ int64_t hd_decoder_rows_max(const struct hd_decoder *d, int slots)
 {
     int64_t most = 0;
 
-    for (int i = 0; i < d->ranks[0].program_count; i++) {
-        const struct decode_program *p = &d->ranks[0].programs[i];
+    for (int i = 0; i < d->ranks[0].programs.count; i++) {
+        const struct decode_program *p = &d->ranks[0].programs.list[i];
 
         if (p->B >= slots && p->S > most)
             most = p->S;
@@ -326,6 +351,7 @@ static void part_tokens(struct hd_decoder *d, const struct hd_decoder_rows *rows
     for (int64_t at = 0; at < rows->count; at += HD_DECODER_ROWS) {
         struct hd_decoder_rows *piece = &d->pieces[d->part_count];
 
+        d->piece_begins[d->part_count] = at;
         *piece = *rows;
         piece->filled += at;
         piece->tokens += at;
@@ -341,7 +367,8 @@ static void choose_parts(struct hd_decoder *d, const struct hd_decoder_rows *row
     const int most = count / PART_SEQUENCES, parts = most < d->pp ? most : d->pp;
 
     d->part_count = 0;
-    if (count == 1 && rows->count > HD_DECODER_ROWS) {
+    d->in_pieces = count == 1 && rows->count > HD_DECODER_ROWS;
+    if (d->in_pieces) {
         part_tokens(d, rows);
         return;
     }
@@ -376,21 +403,102 @@ static enum hd_status check_finite(const float *logits, int64_t V)
     return HD_OK;
 }
 
-enum hd_status hd_decoder_logits(struct hd_decoder *d, int index, int64_t row,
-                                 const float **ret_logits)
+static enum hd_status read_logits(struct hd_decoder *d, int part, int index, int64_t row,
+                                  const float **ret_logits)
 {
     enum hd_status st;
 
-    if (row >= HD_DECODER_ROWS) { /* a long prompt, see part_tokens */
-        d->part = (int)(row / HD_DECODER_ROWS);
-        row %= HD_DECODER_ROWS;
-    } else {
-        for (d->part = 0; index >= d->parts[d->part].count; d->part++)
-            index -= d->parts[d->part].count;
-    }
+    d->part = part;
     d->index = index;
     d->row = row;
     st = all_do(d, TASK_LOGITS);
     *ret_logits = d->logits;
     return st ? st : check_finite(d->logits, model_of(d)->job.vocab);
+}
+
+/* Returns the part that has sequence *index of the call, and sets *index to its index there. */
+static int part_of(const struct hd_decoder *d, int *index)
+{
+    int part = 0;
+
+    for (; *index >= d->parts[part].count; part++)
+        *index -= d->parts[part].count;
+    return part;
+}
+
+enum hd_status hd_decoder_logits(struct hd_decoder *d, int index, int64_t row,
+                                 const float **ret_logits)
+{
+    int part;
+
+    if (row >= HD_DECODER_ROWS) /* a long prompt, see part_tokens */
+        return read_logits(d, (int)(row / HD_DECODER_ROWS), 0, row % HD_DECODER_ROWS, ret_logits);
+    part = part_of(d, &index);
+    return read_logits(d, part, index, row, ret_logits);
+}
+
+/* ---- drafting ---- */
+
+/* Sets the rows of a draft in entry `entry`, of `count` rows from `first` of the draft on. */
+static void put_draft(struct hd_decoder *d, int entry, const struct hd_decoder_rows *was,
+                      const struct hd_draft_rows *draft, int64_t first, int64_t count, int64_t from)
+{
+    d->draft_rows[entry] = (struct hd_decoder_rows){.slot = was->slot,
+                                                    .filled = draft->filled + first,
+                                                    .tokens = draft->tokens + first,
+                                                    .count = count};
+    d->draft_from[entry] = from;
+}
+
+/* Divides a draft behind a prompt in pieces like the prompt: each part continues its own rows. */
+static void draft_pieces(struct hd_decoder *d, const struct hd_draft_rows *draft)
+{
+    for (int k = 0; k < d->part_count; k++) {
+        const int64_t begin = d->piece_begins[k], end = begin + d->parts[k].rows->count;
+        const int64_t from = draft->from > begin ? draft->from : begin;
+        const int64_t to = draft->from + draft->count < end ? draft->from + draft->count : end;
+        const int64_t first = from - draft->from;
+
+        put_draft(d, k, d->parts[k].rows, draft, to > from ? first : 0, to > from ? to - from : 0,
+                  to > from ? from - begin : 0);
+        d->piece_begins[k] = first;
+        d->parts[k] =
+            (struct decoder_part){.rows = &d->draft_rows[k], .count = 1, .from = &d->draft_from[k]};
+    }
+}
+
+enum hd_status hd_decoder_draft(struct hd_decoder *d, const struct hd_draft_rows *drafts, int count)
+{
+    int at = 0;
+
+    if (d->in_pieces) {
+        assert(count == 1);
+        draft_pieces(d, drafts);
+        return all_do(d, TASK_DRAFT);
+    }
+    for (int k = 0; k < d->part_count; k++) {
+        struct decoder_part *part = &d->parts[k];
+
+        for (int b = 0; b < part->count; b++)
+            put_draft(d, at + b, &part->rows[b], &drafts[at + b], 0, drafts[at + b].count,
+                      drafts[at + b].from);
+        part->rows = &d->draft_rows[at];
+        part->from = &d->draft_from[at];
+        at += part->count;
+    }
+    assert(at == count);
+    return all_do(d, TASK_DRAFT);
+}
+
+enum hd_status hd_decoder_draft_logits(struct hd_decoder *d, int index, const float **ret_logits)
+{
+    int part = 0;
+
+    if (d->in_pieces) {
+        for (int k = 0; k < d->part_count; k++)
+            part = d->parts[k].rows->count ? k : part;
+        return read_logits(d, part, 0, 0, ret_logits);
+    }
+    part = part_of(d, &index);
+    return read_logits(d, part, index, 0, ret_logits);
 }

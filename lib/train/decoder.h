@@ -11,6 +11,14 @@
  * A program computes all of its rows. Rows without a token are padding: the keys and values that
  * they write lie behind the end of the slot's sequence, and the next call overwrites them.
  *
+ * Drafts: with options.drafts a model's first layer that predicts further tokens (model.mtp) guesses
+ * the tokens behind the next one. It has keys and values of its own, and its row t reads the model's
+ * hidden row t and the token t + 1. Behind a hd_decoder_run, hd_decoder_draft continues the hidden rows
+ * of that call; behind a draft, those of the draft, as if the guess were right. A run that then reads
+ * the guessed tokens computes the logits behind each of them at once, in programs for 1 + drafts tokens
+ * of 1, 2, 4 .. slots sequences; tokens that the caller refuses are discarded like padding, by the next
+ * call's `filled`. Only the ranks of the last stage draft.
+ *
  * The logits of a sequence do not depend on the other sequences, but the programs add in different
  * orders, so they may differ in the last bits with the number of sequences in a call.
  *
@@ -36,6 +44,7 @@
 #include "train/source.h"
 
 enum {
+    HD_DECODER_DRAFTS_MAX = 8,  /* tokens drafted per sequence at a time */
     HD_DECODER_ROWS = 64,       /* tokens per call, or with pp > 1 per part of a call */
     HD_DECODER_SLOTS_MAX = 256, /* sequences in the caches */
     HD_DECODER_RANKS_MAX = 64,  /* ranks of a decoder, tp x pp */
@@ -61,6 +70,8 @@ struct hd_decoder_options {
     /* encoding of the weight matrices of the transformer blocks (model.quantization): "nf4", "int8",
      * "fp8", "plain"; NULL: the encoding that the job or the model directory has */
     const char *weights;
+    /* most tokens that are drafted for a sequence at a time, at most HD_DECODER_DRAFTS_MAX; 0: none */
+    int drafts;
 };
 
 /* Opens a decoder with its ranks. HD_INVALID: bad options, or directories that do not fit together;
@@ -73,6 +84,7 @@ int64_t hd_decoder_vocab(const struct hd_decoder *decoder);
 int64_t hd_decoder_context(const struct hd_decoder *decoder);
 int hd_decoder_slots(const struct hd_decoder *decoder);
 int hd_decoder_ranks(const struct hd_decoder *decoder);
+int hd_decoder_drafts(const struct hd_decoder *decoder);
 /* Returns the bytes of weights, caches and work memory of a rank. */
 int64_t hd_decoder_memory_bytes(const struct hd_decoder *decoder, int rank);
 /* Returns data.tokenizer of the job, or the path of a tokenizer.json; "": unknown. */
@@ -107,5 +119,24 @@ enum hd_status hd_decoder_run(struct hd_decoder *decoder, const struct hd_decode
  * HD_CORRUPT: a logit is not finite. */
 enum hd_status hd_decoder_logits(struct hd_decoder *decoder, int index, int64_t row,
                                  const float **ret_logits);
+
+/* Rows of the layer that drafts, for one sequence of the last hd_decoder_run. */
+struct hd_draft_rows {
+    /* index, among the tokens of the sequence in the last hd_decoder_run or hd_decoder_draft, of the
+     * row that is continued first; 0 in the first draft behind a run */
+    int64_t from;
+    int64_t filled;        /* rows already in the layer's cache that stay */
+    const int32_t *tokens; /* for each row the token behind it */
+    int64_t count;         /* number of rows; 0: the sequence is left out */
+};
+
+/* Drafts behind each sequence rows[index] of the last hd_decoder_run, in the order of its rows. */
+enum hd_status hd_decoder_draft(struct hd_decoder *decoder, const struct hd_draft_rows *drafts,
+                                int count);
+
+/* Sets *ret_logits to the logits [V] of the token that follows the last row of sequence `index` in the
+ * last hd_decoder_draft, as hd_decoder_logits does. */
+enum hd_status hd_decoder_draft_logits(struct hd_decoder *decoder, int index,
+                                       const float **ret_logits);
 
 #endif

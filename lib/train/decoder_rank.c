@@ -10,23 +10,41 @@ enum { SHORT_ROWS = 16, SHORT_SLOTS = 4 };
 
 /* ---- opening ---- */
 
-static void add_program(struct decoder_rank *d, int64_t B, int64_t S)
+static void add_program(struct decode_programs *p, int64_t B, int64_t S)
 {
-    assert(d->program_count < DECODER_PROGRAMS_MAX);
-    d->programs[d->program_count++] = (struct decode_program){.B = B, .S = S};
+    assert(p->count < DECODER_PROGRAMS_MAX);
+    p->list[p->count++] = (struct decode_program){.B = B, .S = S};
 }
 
-static void choose_programs(struct decoder_rank *d)
+/* Adds programs for `rows` tokens of 1, 2, 4 .. slots sequences. */
+static void add_programs(struct decode_programs *p, int64_t slots, int64_t rows)
 {
     int64_t B = 1;
 
-    for (; B < d->slots; B *= 2)
-        add_program(d, B, 1);
-    add_program(d, d->slots, 1);
-    add_program(d, 1, SHORT_ROWS);
+    for (; B < slots; B *= 2)
+        add_program(p, B, rows);
+    add_program(p, slots, rows);
+}
+
+static void choose_programs(const struct decoder_rank *d, struct decode_programs *p)
+{
+    add_programs(p, d->slots, 1);
+    if (d->drafts_max) /* a token and the drafts behind it */
+        add_programs(p, d->slots, 1 + d->drafts_max);
+    add_program(p, 1, SHORT_ROWS);
     if (d->slots > 1)
-        add_program(d, d->slots < SHORT_SLOTS ? d->slots : SHORT_SLOTS, SHORT_ROWS);
-    add_program(d, 1, HD_DECODER_ROWS);
+        add_program(p, d->slots < SHORT_SLOTS ? d->slots : SHORT_SLOTS, SHORT_ROWS);
+    add_program(p, 1, HD_DECODER_ROWS);
+}
+
+/* Returns the most rows of any program. */
+static int64_t most_rows(const struct decode_programs *p)
+{
+    int64_t most = 0;
+
+    for (int i = 0; i < p->count; i++)
+        most = p->list[i].B * p->list[i].S > most ? p->list[i].B * p->list[i].S : most;
+    return most;
 }
 
 static enum hd_status choose_decoder_context(struct decoder_rank *d, int64_t wish)
@@ -58,44 +76,67 @@ static enum hd_status choose_weights(struct decoder_rank *d, const char *wish)
     return HD_OK;
 }
 
-static enum hd_status bind(struct decoder_rank *d, struct decode_program *p)
+static enum hd_status bind(struct decoder_rank *d, struct decode_program *p, bool drafts)
 {
     enum hd_status st = HD_OK;
 
     p->bound = hd_arena_array(&d->model.arena, (size_t)d->micro_batches, sizeof *p->bound);
     if (!p->bound)
         return hd_err(HD_NO_MEMORY, "no memory to bind a program");
-    for (int micro_batch = 0; !st && micro_batch < d->micro_batches; micro_batch++)
-        st = hd_inference_rank_bind(&d->model, p->chunk, HD_CALL_D, micro_batch,
-                                    &p->bound[micro_batch]);
+    for (int k = 0; !st && k < d->micro_batches; k++) {
+        const struct hd_bases bases = drafts ? hd_inference_rank_draft_bases(&d->model, k)
+                                             : hd_inference_rank_bases(&d->model, k);
+
+        st = hd_inference_rank_bind(&d->model, p->chunk, HD_CALL_D, &bases, &p->bound[k]);
+    }
+    return st;
+}
+
+/* Compiles the programs, and lists their chunks. input_rows 0: programs of the model; else of the
+ * layer that drafts. */
+static enum hd_status compile_programs(struct decoder_rank *d, struct decode_programs *programs,
+                                       int64_t input_rows,
+                                       struct hd_chunk *ret_chunks[DECODER_PROGRAMS_MAX])
+{
+    enum hd_status st = HD_OK;
+
+    choose_programs(d, programs);
+    for (int i = 0; !st && i < programs->count; i++) {
+        struct decode_program *p = &programs->list[i];
+        const struct hd_rec_shape shape = {.mode = HD_RECORD_DECODE,
+                                           .B = p->B,
+                                           .S = p->S,
+                                           .slots = d->slots,
+                                           .context = d->model.job.context,
+                                           .first_position = hd_job_first_position(&d->model.job),
+                                           .drafts = d->drafts_max > 0};
+
+        p->drafts = input_rows > 0;
+        st = input_rows ? hd_inference_rank_compile_draft(&d->model, &shape, input_rows, &p->chunk)
+                        : hd_inference_rank_compile(&d->model, &shape, &p->chunk);
+        ret_chunks[i] = p->chunk;
+    }
     return st;
 }
 
 static enum hd_status prepare_programs(struct decoder_rank *d,
                                        const struct hd_shm_control *connecting)
 {
-    struct hd_chunk *chunks[DECODER_PROGRAMS_MAX];
-    enum hd_status st = HD_OK;
+    struct hd_chunk *chunks[DECODER_PROGRAMS_MAX], *draft_chunks[DECODER_PROGRAMS_MAX];
+    enum hd_status st = compile_programs(d, &d->programs, 0, chunks);
 
-    choose_programs(d);
-    for (int i = 0; !st && i < d->program_count; i++) {
-        struct decode_program *p = &d->programs[i];
-        const struct hd_rec_shape shape = {.mode = HD_RECORD_DECODE,
-                                           .B = p->B,
-                                           .S = p->S,
-                                           .slots = d->slots,
-                                           .context = d->model.job.context,
-                                           .first_position = hd_job_first_position(&d->model.job)};
-
-        st = hd_inference_rank_compile(&d->model, &shape, &p->chunk);
-        chunks[i] = p->chunk;
-    }
+    if (!st && d->drafts_max && hd_inference_rank_has_head(&d->model))
+        st = compile_programs(d, &d->drafts, most_rows(&d->programs), draft_chunks);
     if (!st)
         st = hd_inference_rank_open(&d->model, connecting);
     if (!st)
-        st = hd_inference_rank_reserve(&d->model, chunks, d->program_count, d->micro_batches);
-    for (int i = 0; !st && i < d->program_count; i++)
-        st = bind(d, &d->programs[i]);
+        st = hd_inference_rank_reserve(
+            &d->model, &(struct hd_inference_chunks){chunks, d->programs.count},
+            &(struct hd_inference_chunks){draft_chunks, d->drafts.count}, d->micro_batches);
+    for (int i = 0; !st && i < d->programs.count; i++)
+        st = bind(d, &d->programs.list[i], false);
+    for (int i = 0; !st && i < d->drafts.count; i++)
+        st = bind(d, &d->drafts.list[i], true);
     return st ? st : decoder_link_open(&d->model, d->micro_batches, &d->link);
 }
 
@@ -103,13 +144,14 @@ static enum hd_status prepare_programs(struct decoder_rank *d,
  * caches that all programs read. */
 static enum hd_status run_start(struct decoder_rank *d)
 {
-    const struct hd_chunk *chunk = d->programs[0].chunk;
+    const struct hd_chunk *chunk = d->programs.list[0].chunk;
+    const struct hd_bases bases = hd_inference_rank_bases(&d->model, 0);
     struct hd_bound *bound = NULL;
     enum hd_status st;
 
     if (!chunk->program[HD_CALL_S].count)
         return HD_OK;
-    st = hd_inference_rank_bind(&d->model, chunk, HD_CALL_S, 0, &bound);
+    st = hd_inference_rank_bind(&d->model, chunk, HD_CALL_S, &bases, &bound);
     if (!st)
         st = hd_run(d->model.runner, bound);
     return st ? st : hd_runner_synchronize(d->model.runner);
@@ -208,7 +250,8 @@ static enum hd_status set_up_decoder(struct decoder_rank *d, const struct hd_dec
         st = run_start(d);
     if (st)
         return st;
-    d->fields = hd_arena_array(arena, (size_t)(HD_DECODER_ROWS + 3 * d->slots), sizeof *d->fields);
+    d->fields =
+        hd_arena_array(arena, (size_t)(most_rows(&d->programs) + 3 * d->slots), sizeof *d->fields);
     d->last = hd_arena_array(arena, (size_t)d->micro_batches, sizeof *d->last);
     return hd_arena_failed(arena) ? hd_err(HD_NO_MEMORY, "no memory for a batch") : HD_OK;
 }
@@ -219,8 +262,10 @@ enum hd_status decoder_rank_open(struct decoder_rank *d, const struct hd_decoder
     const int tp = o->tp > 1 ? o->tp : 1, pp = o->pp > 1 ? o->pp : 1, ranks = pp * tp;
     const int threads = o->threads / ranks + (number < o->threads % ranks);
 
-    *d = (struct decoder_rank){.slots = o->slots > 0 ? o->slots : 1, .micro_batches = pp};
+    *d = (struct decoder_rank){
+        .slots = o->slots > 0 ? o->slots : 1, .micro_batches = pp, .drafts_max = o->drafts};
     hd_inference_rank_init(&d->model, o->backend, threads > 0 ? threads : 1);
+    d->model.drafts = o->drafts > 0;
     d->model.pp = pp;
     d->model.tp = tp;
     d->model.rank = number;
@@ -235,14 +280,15 @@ void decoder_rank_close(struct decoder_rank *d)
 
 /* ---- running ---- */
 
-/* Returns the program with the fewest rows that can compute B sequences of S tokens; NULL: none is
- * large enough. */
-static const struct decode_program *find_program(const struct decoder_rank *d, int64_t B, int64_t S)
+/* Returns the program with the fewest rows that can compute B sequences of S tokens; NULL: none
+ * is. */
+static const struct decode_program *find_program(const struct decode_programs *programs, int64_t B,
+                                                 int64_t S)
 {
     const struct decode_program *best = NULL;
 
-    for (int i = 0; i < d->program_count; i++) {
-        const struct decode_program *p = &d->programs[i];
+    for (int i = 0; i < programs->count; i++) {
+        const struct decode_program *p = &programs->list[i];
 
         if (p->B >= B && p->S >= S && (!best || p->B * p->S < best->B * best->S))
             best = p;
@@ -296,30 +342,38 @@ static enum hd_status put_rows(struct decoder_rank *d, const struct decode_progr
 }
 
 /* Writes, per sequence of the call, its cache slot and the slot's number of tokens before and after
- * the call. A padding sequence has its slot full before (so it writes no key or value) and 0 tokens
- * after (so it reads none). */
+ * the call. A padding sequence, or one without tokens, has its slot full before (so it writes no key
+ * or value) and 0 tokens after (so it reads none). */
 static enum hd_status put_filled(struct decoder_rank *d, const struct decode_program *p,
                                  int micro_batch, const struct hd_decoder_rows *rows, int count)
 {
     int32_t *before = d->fields, *after = before + p->B, *slot = after + p->B;
 
     for (int b = 0; b < p->B; b++) {
-        before[b] = (int32_t)(b < count ? rows[b].filled : d->model.job.context);
-        after[b] = b < count ? (int32_t)(rows[b].filled + rows[b].count) : 0;
-        slot[b] = b < count ? rows[b].slot : 0;
+        const bool reads = b < count && rows[b].count > 0;
+
+        before[b] = (int32_t)(reads ? rows[b].filled : d->model.job.context);
+        after[b] = reads ? (int32_t)(rows[b].filled + rows[b].count) : 0;
+        slot[b] = reads ? rows[b].slot : 0;
     }
     return put_field(d, p, micro_batch, HD_BATCH_FILLED, 3 * p->B);
 }
 
-static const struct decode_program *program_of(const struct decoder_rank *d,
-                                               const struct decoder_part *part)
+/* Returns the most tokens of a sequence of the part. */
+static int64_t most_tokens(const struct decoder_part *part)
 {
-    const struct decode_program *p;
-    int64_t most = 1;
+    int64_t most = 0;
 
     for (int b = 0; b < part->count; b++)
         most = part->rows[b].count > most ? part->rows[b].count : most;
-    p = find_program(d, part->count, most);
+    return most;
+}
+
+static const struct decode_program *program_of(const struct decode_programs *programs,
+                                               const struct decoder_part *part)
+{
+    const struct decode_program *p = find_program(programs, part->count, most_tokens(part));
+
     assert(p);
     return p;
 }
@@ -345,11 +399,59 @@ enum hd_status decoder_rank_run(struct decoder_rank *d, const struct decoder_par
 
     assert(count <= d->micro_batches);
     for (int k = 0; !st && k < count; k++) {
-        d->last[k] = program_of(d, &parts[k]);
+        d->last[k] = program_of(&d->programs, &parts[k]);
         st = decoder_link_receive(&d->link, &d->model, d->last[k]->chunk, k);
     }
     for (int k = 0; !st && k < count; k++)
         st = run_part(d, &parts[k], k);
+    return st ? st : hd_runner_synchronize(d->model.runner);
+}
+
+/* Writes, per row of a draft, the index of the hidden row that it continues, and per sequence the
+ * index of its last row. The lane's hidden rows are in the order of the program `before`. */
+static enum hd_status put_taken(struct decoder_rank *d, const struct decode_program *p,
+                                int micro_batch, const struct decoder_part *part,
+                                const struct decode_program *before)
+{
+    enum hd_status st;
+
+    memset(d->fields, 0, (size_t)(p->B * p->S) * sizeof *d->fields);
+    for (int b = 0; b < part->count; b++)
+        for (int64_t i = 0; i < part->rows[b].count; i++)
+            d->fields[b * p->S + i] = (int32_t)(b * before->S + part->from[b] + i);
+    st = put_field(d, p, micro_batch, HD_BATCH_TAKEN, p->B * p->S);
+    memset(d->fields, 0, (size_t)p->B * sizeof *d->fields);
+    for (int b = 0; b < part->count; b++)
+        if (part->rows[b].count)
+            d->fields[b] = (int32_t)(b * p->S + part->rows[b].count - 1);
+    return st ? st : put_field(d, p, micro_batch, HD_BATCH_LAST, p->B);
+}
+
+static enum hd_status draft_part(struct decoder_rank *d, const struct decoder_part *part,
+                                 int micro_batch)
+{
+    const struct decode_program *before = d->last[micro_batch];
+    const struct decode_program *p = program_of(&d->drafts, part);
+    enum hd_status st = put_rows(d, p, micro_batch, part->rows, part->count);
+
+    d->last[micro_batch] = p;
+    if (!st)
+        st = put_filled(d, p, micro_batch, part->rows, part->count);
+    if (!st)
+        st = put_taken(d, p, micro_batch, part, before);
+    return st ? st : hd_run(d->model.runner, p->bound[micro_batch]);
+}
+
+enum hd_status decoder_rank_draft(struct decoder_rank *d, const struct decoder_part *parts,
+                                  int count)
+{
+    enum hd_status st = HD_OK;
+
+    if (!hd_inference_rank_has_head(&d->model))
+        return HD_OK;
+    for (int k = 0; !st && k < count; k++)
+        if (most_tokens(&parts[k]))
+            st = draft_part(d, &parts[k], k);
     return st ? st : hd_runner_synchronize(d->model.runner);
 }
 
@@ -365,7 +467,8 @@ enum hd_status decoder_rank_logits(struct decoder_rank *d, int part, int index, 
 
     if (!hd_inference_rank_has_head(&d->model))
         return HD_OK;
-    own = (const float *)hd_store_address(&bases, store) + (index * p->S + row) * store->columns;
+    own = (const float *)hd_store_address(&bases, store) +
+          (p->drafts ? index : index * p->S + row) * store->columns;
     if (d->model.table->device)
         return hd_staging_read(&d->model.staging, ret_all + head->start[0], own, bytes);
     memcpy(ret_all + head->start[0], own, (size_t)bytes);

@@ -245,15 +245,18 @@ static enum hd_status load(struct evaluation *e)
                                        .bounded = strcmp(e->job.documents, "bounded") == 0,
                                        .preference = hd_rank_program_preference(&e->job)};
     enum hd_status st = hd_inference_rank_declare(m);
+    struct hd_bases bases;
 
     if (!st)
         st = hd_inference_rank_compile(m, &shape, &e->chunk);
     if (!st)
         st = hd_inference_rank_open(m, NULL);
     if (!st)
-        st = hd_inference_rank_reserve(m, &e->chunk, 1, 1);
+        st = hd_inference_rank_reserve(m, &(struct hd_inference_chunks){&e->chunk, 1},
+                                       &(struct hd_inference_chunks){0}, 1);
+    bases = hd_inference_rank_bases(m, 0);
     if (!st)
-        st = hd_inference_rank_bind(m, e->chunk, HD_CALL_E, 0, &e->bound);
+        st = hd_inference_rank_bind(m, e->chunk, HD_CALL_E, &bases, &e->bound);
     return st ? st : hd_inference_rank_read_weights(m, &e->options->dirs);
 }
 

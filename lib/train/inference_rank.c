@@ -109,6 +109,30 @@ static enum hd_status add_adapter(struct hd_inference_rank *l, const char *dir, 
     return st;
 }
 
+/* Checks that the model has a layer that predicts further tokens, which can draft. */
+static enum hd_status check_drafts(const struct hd_inference_rank *l,
+                                   const struct hd_source_dirs *dirs)
+{
+    if (hd_job_has_delta(&l->job))
+        return hd_err(
+            HD_UNSUPPORTED,
+            "--draft: %s has gated delta layers, whose state cannot go back behind a draft "
+            "that is refused; leave --draft out",
+            dirs->dir);
+    if (!l->job.mtp_layers)
+        return hd_err(HD_UNSUPPORTED,
+                      "--draft: %s has no layers that predict further tokens (model.mtp, or "
+                      "num_nextn_predict_layers in config.json), which would draft them; leave "
+                      "--draft out",
+                      dirs->dir);
+    if (dirs->adapter && *dirs->adapter)
+        return hd_err(
+            HD_UNSUPPORTED,
+            "--draft: with --adapter the layers that predict further tokens would draft as "
+            "without it; leave --draft out, or export the model with its adapter merged");
+    return HD_OK;
+}
+
 enum hd_status hd_inference_rank_read_job(struct hd_inference_rank *l,
                                           const struct hd_source_dirs *dirs)
 {
@@ -117,7 +141,9 @@ enum hd_status hd_inference_rank_read_job(struct hd_inference_rank *l,
 
     if (!st && is_model)
         (void)snprintf(l->job.adapter, sizeof l->job.adapter, "none");
-    l->job.mtp_layers = 0; /* only training predicts further tokens */
+    if (!st && l->drafts)
+        st = check_drafts(l, dirs);
+    l->job.mtp_layers = l->drafts; /* only training has all layers that predict further tokens */
     return !st && dirs->adapter && *dirs->adapter ? add_adapter(l, dirs->adapter, dirs->dir) : st;
 }
 
@@ -188,8 +214,8 @@ enum hd_status hd_inference_rank_cut(struct hd_inference_rank *l, int64_t block_
     st = declare_on_mesh(l, &(struct hd_mesh_sizes){.tp = l->tp}, 0, NULL);
     if (st)
         return st;
-    for (int64_t u = 0; u < units; u++)
-        load[u] = u < HD_UNIT_FIRST_BLOCK || u > L ? 0 : (double)block_bytes;
+    for (int64_t u = 0; u < units; u++) /* the head has the blocks that draft */
+        load[u] = u < HD_UNIT_FIRST_BLOCK || (u > L && !l->drafts) ? 0 : (double)block_bytes;
     add_weights(l, load);
     return hd_partition_evenly(load, L, l->pp, &l->arena, l->stages);
 }
@@ -220,9 +246,10 @@ bool hd_inference_rank_has_head(const struct hd_inference_rank *l)
     return stage_of(l) == l->pp - 1;
 }
 
-enum hd_status hd_inference_rank_compile(struct hd_inference_rank *l,
-                                         const struct hd_rec_shape *shape,
-                                         struct hd_chunk **ret_chunk)
+/* Records and compiles a chunk of the model, or with input_rows > 0 one that drafts. */
+static enum hd_status compile_inference(struct hd_inference_rank *l,
+                                        const struct hd_rec_shape *shape, int64_t input_rows,
+                                        struct hd_chunk **ret_chunk)
 {
     struct hd_compile_options options = {
         .precision = hd_precision_uniform(hd_rank_program_compute_dtype(&l->job)),
@@ -232,8 +259,27 @@ enum hd_status hd_inference_rank_compile(struct hd_inference_rank *l,
     if (!rec)
         return hd_err(HD_NO_MEMORY, "no memory to record the model");
     l->table->describe(&l->options, &options.traits);
-    hd_model_record(&l->model, l->stages ? l->stages[stage_of(l)] : hd_model_units(&l->model), rec);
+    if (input_rows)
+        hd_model_record_draft(&l->model, input_rows, rec);
+    else
+        hd_model_record(&l->model, l->stages ? l->stages[stage_of(l)] : hd_model_units(&l->model),
+                        rec);
     return hd_compile(rec, &options, ret_chunk);
+}
+
+enum hd_status hd_inference_rank_compile(struct hd_inference_rank *l,
+                                         const struct hd_rec_shape *shape,
+                                         struct hd_chunk **ret_chunk)
+{
+    return compile_inference(l, shape, 0, ret_chunk);
+}
+
+enum hd_status hd_inference_rank_compile_draft(struct hd_inference_rank *l,
+                                               const struct hd_rec_shape *shape, int64_t input_rows,
+                                               struct hd_chunk **ret_chunk)
+{
+    assert(input_rows > 0 && hd_inference_rank_has_head(l));
+    return compile_inference(l, shape, input_rows, ret_chunk);
 }
 
 /* Opens the communication of the ranks: shm on the CPU; on devices NCCL, which uses shm to exchange
@@ -292,6 +338,7 @@ static enum hd_status reserve_memory(struct hd_inference_rank *l, int64_t size_b
 }
 
 static enum hd_status write_inference_constant(struct hd_inference_rank *l,
+                                               const struct hd_bases *bases,
                                                const struct hd_store *s)
 {
     void *values = malloc((size_t)s->size_bytes);
@@ -299,9 +346,23 @@ static enum hd_status write_inference_constant(struct hd_inference_rank *l,
 
     if (!st) {
         hd_constant_fill(s, values);
-        st = hd_staging_write(&l->staging, hd_store_address(&l->bases, s), values, s->size_bytes);
+        st = hd_staging_write(&l->staging, hd_store_address(bases, s), values, s->size_bytes);
     }
     free(values);
+    return st;
+}
+
+/* Writes the constants of chunks that share them. */
+static enum hd_status write_inference_constants(struct hd_inference_rank *l,
+                                                const struct hd_bases *bases,
+                                                const struct hd_inference_chunks *chunks)
+{
+    const struct hd_chunk *first = chunks->count ? chunks->list[0] : NULL;
+    enum hd_status st = HD_OK;
+
+    for (int i = 0; first && !st && i < first->store_count; i++)
+        if (first->stores[i]->kind == HD_STORE_CONSTANT)
+            st = write_inference_constant(l, bases, first->stores[i]);
     return st;
 }
 
@@ -328,37 +389,60 @@ static enum hd_status reserve_registered(struct hd_inference_rank *l, int64_t wo
     return HD_OK;
 }
 
-enum hd_status hd_inference_rank_reserve(struct hd_inference_rank *l,
-                                         struct hd_chunk *const *chunks, int count,
-                                         int micro_batches)
+/* Adds what chunks need to the largest work memory and hidden rows. Returns the bytes of their
+ * constants and caches. */
+static int64_t add_extents(struct hd_inference_rank *l, const struct hd_inference_chunks *chunks,
+                           struct hd_extent *work)
 {
-    const int64_t own = chunks[0]->extent[HD_REGION_STATE].private_bytes;
-    const int64_t before_work = hd_work_begin(l->registry.private_bytes + own);
-    int64_t work = 0, registered_work = 0;
-    enum hd_status st;
+    int64_t own = 0;
 
-    for (int i = 0; i < count; i++) {
-        const struct hd_extent *extent = chunks[i]->extent;
+    for (int i = 0; i < chunks->count; i++) {
+        const struct hd_extent *extent = chunks->list[i]->extent;
 
-        assert(own == extent[HD_REGION_STATE].private_bytes);
-        work = hd_max(work, extent[HD_REGION_WORK].private_bytes);
-        registered_work = hd_max(registered_work, extent[HD_REGION_WORK].registered_bytes);
+        assert(!i || own == extent[HD_REGION_STATE].private_bytes);
+        own = extent[HD_REGION_STATE].private_bytes;
+        work->private_bytes = hd_max(work->private_bytes, extent[HD_REGION_WORK].private_bytes);
+        work->registered_bytes =
+            hd_max(work->registered_bytes, extent[HD_REGION_WORK].registered_bytes);
         l->stage_io_bytes =
             hd_max(l->stage_io_bytes, hd_work_begin(extent[HD_REGION_STAGE_IO].registered_bytes));
     }
-    l->micro_batch_bytes = hd_inference_rank_has_head(l) ? hd_work_begin(work) : 0;
-    st = reserve_memory(l, before_work + l->micro_batch_bytes * (micro_batches - 1) + work);
+    return own;
+}
+
+enum hd_status hd_inference_rank_reserve(struct hd_inference_rank *l,
+                                         const struct hd_inference_chunks *model,
+                                         const struct hd_inference_chunks *drafts,
+                                         int micro_batches)
+{
+    struct hd_extent work = {0};
+    const int64_t before_drafts =
+        hd_work_begin(l->registry.private_bytes + add_extents(l, model, &work));
+    const int64_t before_work = hd_work_begin(before_drafts + add_extents(l, drafts, &work));
+    const bool keeps_rows = !l->comm && l->stage_io_bytes; /* no other rank accesses them */
+    int64_t end, before_rows;
+    struct hd_bases bases;
+    enum hd_status st;
+
+    l->micro_batch_bytes = hd_inference_rank_has_head(l) ? hd_work_begin(work.private_bytes) : 0;
+    end = before_work + l->micro_batch_bytes * (micro_batches - 1) + work.private_bytes;
+    before_rows = hd_work_begin(end);
+    if (keeps_rows)
+        end = before_rows + 2 * micro_batches * l->stage_io_bytes;
+    st = reserve_memory(l, end);
     if (!st)
-        st = reserve_registered(l, registered_work, micro_batches);
+        st = reserve_registered(l, work.registered_bytes, micro_batches);
     if (st)
         return st;
+    if (keeps_rows)
+        l->stage_io = l->memory + before_rows;
     l->bases.base[HD_REGION_STATE][0] = l->memory;
     l->bases.chunk_state = l->memory + l->registry.private_bytes;
     l->bases.base[HD_REGION_WORK][0] = l->memory + before_work;
-    for (int i = 0; !st && i < chunks[0]->store_count; i++)
-        if (chunks[0]->stores[i]->kind == HD_STORE_CONSTANT)
-            st = write_inference_constant(l, chunks[0]->stores[i]);
-    return st;
+    l->draft_state = l->memory + before_drafts;
+    st = write_inference_constants(l, &l->bases, model);
+    bases = hd_inference_rank_draft_bases(l, 0);
+    return st ? st : write_inference_constants(l, &bases, drafts);
 }
 
 struct hd_bases hd_inference_rank_bases(const struct hd_inference_rank *l, int micro_batch)
@@ -373,13 +457,20 @@ struct hd_bases hd_inference_rank_bases(const struct hd_inference_rank *l, int m
     return bases;
 }
 
+struct hd_bases hd_inference_rank_draft_bases(const struct hd_inference_rank *l, int micro_batch)
+{
+    struct hd_bases bases = hd_inference_rank_bases(l, micro_batch);
+
+    bases.chunk_state = l->draft_state;
+    bases.stage_io[HD_STAGE_INPUT] = bases.stage_io[HD_STAGE_OUTPUT];
+    return bases;
+}
+
 enum hd_status hd_inference_rank_bind(struct hd_inference_rank *l, const struct hd_chunk *chunk,
-                                      enum hd_call call, int micro_batch,
+                                      enum hd_call call, const struct hd_bases *bases,
                                       struct hd_bound **ret_bound)
 {
-    const struct hd_bases bases = hd_inference_rank_bases(l, micro_batch);
-
-    return hd_bind(l->runner, chunk, call, true, true, &bases, &l->arena, ret_bound);
+    return hd_bind(l->runner, chunk, call, true, true, bases, &l->arena, ret_bound);
 }
 
 /* Makes the quantized codes of one parameter in its place; on a device they are made in `buffer`
@@ -449,6 +540,11 @@ static enum hd_status read_param(struct hd_inference_rank *l, struct hd_source *
         st = hd_norms_make(source, &l->registry, param, (uint64_t)l->job.seed, 0, p->count, buffer);
         return st ? st : put_values(l, bucket->stored, memory, buffer, p->count);
     }
+    if (!hd_source_has(source, param) && l->drafts && !p->adapter)
+        return hd_err(HD_INVALID,
+                      "--draft: the model has no %s, although it says that it has a layer that "
+                      "predicts further tokens; leave --draft out",
+                      p->name);
     /* left at zero: an adapter whose factors no directory has adds nothing */
     if (!hd_source_has(source, param))
         return HD_OK;

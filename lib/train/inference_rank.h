@@ -25,6 +25,9 @@ struct hd_inference_rank {
     struct hd_job job;
     /* pipeline stages, ranks per stage, and this rank's number; defaults: 1, 1, 0 */
     int pp, tp, rank;
+    /* set before read_job: the rank also has the first layer that predicts further tokens, which
+     * drafts tokens (hd_model_record_draft) */
+    bool drafts;
     /* [pp], the units (embedding, blocks, head) of each pipeline stage; NULL: one stage has all
      * units */
     struct hd_units *stages;
@@ -47,6 +50,7 @@ struct hd_inference_rank {
     /* hidden rows of all lanes: per lane the input rows, then the output rows */
     char *stage_io;
     int64_t stage_io_bytes; /* bytes of one lane's input, and of its output */
+    char *draft_state;      /* constants and caches of the chunks that draft */
     bool is_checkpoint;     /* false: a Hugging Face model directory */
     int64_t step;           /* training step of the checkpoint; unset for a model directory */
     const char *tokenizer;  /* data.tokenizer, or the path of a tokenizer.json; "": unknown */
@@ -73,20 +77,35 @@ bool hd_inference_rank_has_head(const struct hd_inference_rank *l);
 enum hd_status hd_inference_rank_compile(struct hd_inference_rank *l,
                                          const struct hd_rec_shape *shape,
                                          struct hd_chunk **ret_chunk);
+/* Compiles a chunk that drafts, on a rank with the head. input_rows: the most rows of any chunk of
+ * the rank. */
+enum hd_status hd_inference_rank_compile_draft(struct hd_inference_rank *l,
+                                               const struct hd_rec_shape *shape, int64_t input_rows,
+                                               struct hd_chunk **ret_chunk);
 /* Opens the backend and, with several ranks, their communication. connecting: shared by the ranks,
  * which are threads of this process; NULL with one rank. On a device rank r opens the device of
  * index r, and waits here for the others. */
 enum hd_status hd_inference_rank_open(struct hd_inference_rank *l,
                                       const struct hd_shm_control *connecting);
-/* Reserves the rank's memory: weights, then the chunks' constants and caches (all chunks of a model
- * have them at the same offsets), then work memory. */
+/* Chunks that have their constants and caches at the same offsets of the same memory. */
+struct hd_inference_chunks {
+    struct hd_chunk *const *list;
+    int count;
+};
+/* Reserves the rank's memory: weights, then constants and caches of the model's chunks and of those
+ * that draft, then work memory. */
 enum hd_status hd_inference_rank_reserve(struct hd_inference_rank *l,
-                                         struct hd_chunk *const *chunks, int count,
+                                         const struct hd_inference_chunks *model,
+                                         const struct hd_inference_chunks *drafts,
                                          int micro_batches);
 /* Returns the base addresses of the memory regions that a program uses in lane `micro_batch`. */
 struct hd_bases hd_inference_rank_bases(const struct hd_inference_rank *l, int micro_batch);
+/* Returns those of a program that drafts. It reads the hidden rows that the model, or the draft
+ * before it, wrote in the lane, and writes its own in their place: its first op has read them by
+ * then. */
+struct hd_bases hd_inference_rank_draft_bases(const struct hd_inference_rank *l, int micro_batch);
 enum hd_status hd_inference_rank_bind(struct hd_inference_rank *l, const struct hd_chunk *chunk,
-                                      enum hd_call call, int micro_batch,
+                                      enum hd_call call, const struct hd_bases *bases,
                                       struct hd_bound **ret_bound);
 /* Reads the weights that this rank holds. Rank 0 first verifies a checkpoint for all ranks. */
 enum hd_status hd_inference_rank_read_weights(struct hd_inference_rank *l,

@@ -141,7 +141,7 @@ static enum hd_status place_in_checkpoint(struct hd_source *s, const struct hd_c
     const char *dir = hd_ckpt_dir(ckpt);
     const bool adapted = has_adapter(ckpt, r);
     const size_t further = count_further(ckpt);
-    size_t weights = 0, expected = 0, unused;
+    size_t weights = 0, expected = 0, used_further = 0, unused;
     enum hd_status st = check_head(r, ckpt, &unused);
 
     for (size_t i = 0; i < hd_ckpt_tensor_count(ckpt); i++)
@@ -157,10 +157,10 @@ static enum hd_status place_in_checkpoint(struct hd_source *s, const struct hd_c
             continue;
         st = is ? check_shape(dir, is, p) : misses(dir, p);
         s->places[i] = place;
+        used_further += is && is_further(p->name);
         expected++;
     }
-    if (!r->further)
-        unused += further;
+    unused += further - used_further; /* the model has none of these layers, or not all */
     if (!st && all && weights != expected + unused)
         st = hd_err(HD_INVALID, "%s has %zu weights, the model %zu: it belongs to another model",
                     dir, weights, expected);
