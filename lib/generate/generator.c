@@ -41,6 +41,8 @@ struct hd_generator {
     bool prompts_last; /* true if the last step read prompts */
     struct hd_decoder_rows *rows;
     int *slot_of_rows;
+    struct hd_drafts *drafts;          /* NULL: the decoder does not draft */
+    struct hd_draft_request *requests; /* [slots] */
     bool keeps_state; /* true: gated delta layers keep a state of all that a slot has read, which
                          cannot go back: a sequence shares all of it, or nothing */
     struct hd_likely top[HD_GENERATE_TOP_MAX]; /* candidates for the token that is being reported */
@@ -66,7 +68,10 @@ enum hd_status hd_generator_new(struct hd_decoder *decoder, int64_t drawn_max,
     g->rows = calloc((size_t)slots, sizeof *g->rows);
     g->slot_of_rows = calloc((size_t)slots, sizeof *g->slot_of_rows);
     g->order = calloc((size_t)g->drawn_max, sizeof *g->order);
-    if (!g->slots || !g->rows || !g->slot_of_rows || !g->order)
+    g->requests = calloc((size_t)slots, sizeof *g->requests);
+    if (!g->slots || !g->rows || !g->slot_of_rows || !g->order || !g->requests)
+        goto no_memory;
+    if (hd_decoder_drafts(decoder) && hd_drafts_new(decoder, g->drawn_max, &g->drafts))
         goto no_memory;
     for (int i = 0; i < slots; i++) {
         g->slots[i].history = calloc((size_t)context, sizeof *g->slots[i].history);
@@ -105,12 +110,19 @@ void hd_generator_free(struct hd_generator *g)
     free(g->rows);
     free(g->slot_of_rows);
     free(g->order);
+    free(g->requests);
+    hd_drafts_free(g->drafts);
     free(g);
 }
 
 int64_t hd_generator_waiting(const struct hd_generator *g)
 {
     return g->waiting_count;
+}
+
+struct hd_draft_counts hd_generator_drafts(const struct hd_generator *g)
+{
+    return g->drafts ? hd_drafts_counts(g->drafts) : (struct hd_draft_counts){0};
 }
 
 int64_t hd_generator_running(const struct hd_generator *g)
@@ -192,12 +204,19 @@ static void unqueue(struct hd_generator *g, struct hd_sequence **at)
     g->waiting_count--;
 }
 
+static int index_of(const struct hd_generator *g, const struct generator_slot *slot)
+{
+    return (int)(slot - g->slots);
+}
+
 /* Frees a slot of its sequence. The slot keeps its tokens for a later sequence with the same
  * beginning. */
 static void leave_slot(struct hd_generator *g, struct generator_slot *slot)
 {
     slot->sequence = NULL;
     slot->count = slot->filled;
+    if (g->drafts)
+        hd_drafts_drop(g->drafts, index_of(g, slot));
     g->running_count--;
 }
 
@@ -228,8 +247,26 @@ static void end(struct hd_generator *g, struct generator_slot *slot, enum hd_gen
     free_sequence(s);
 }
 
+/* Returns whether the layer that drafts must read what the sequence reads. */
+static bool wants_drafts(const struct hd_generator *g, const struct hd_sequence *s)
+{
+    return g->drafts && s->what.max_tokens > 0;
+}
+
+/* Returns the rows that remain of those the layer that drafts has read in a slot, if its first `common`
+ * tokens stay: the last of them has read the token behind it, which may be another one now. */
+static int64_t drafts_kept(const struct hd_generator *g, const struct generator_slot *slot,
+                           int64_t common)
+{
+    const int64_t read = hd_drafts_read(g->drafts, index_of(g, slot));
+    const int64_t left = common > 0 ? common - 1 : 0;
+
+    return left < read ? left : read;
+}
+
 /* Returns the number of tokens that the slot has read and with which the sequence begins. The token
- * before the first one that is reported or sampled is read again, for its logits. */
+ * before the first one that is reported or sampled is read again, for its logits; a sequence that
+ * drafts also reads again what the layer that drafts has not read. */
 static int64_t common_beginning(const struct hd_generator *g, const struct generator_slot *slot,
                                 const struct hd_sequence *s)
 {
@@ -238,6 +275,8 @@ static int64_t common_beginning(const struct hd_generator *g, const struct gener
 
     while (n < slot->filled && n + 1 < next && slot->history[n] == s->prompt[n])
         n++;
+    if (wants_drafts(g, s))
+        n = drafts_kept(g, slot, n);
     return g->keeps_state && n < slot->filled ? 0 : n;
 }
 
@@ -278,6 +317,9 @@ static void start_waiting(struct hd_generator *g)
             return;
         unqueue(g, &g->waiting);
         memcpy(slot->history, s->prompt, (size_t)s->what.prompt_count * sizeof *s->prompt);
+        if (g->drafts)
+            hd_drafts_discard(g->drafts, index_of(g, slot),
+                              wants_drafts(g, s) ? common : drafts_kept(g, slot, common));
         slot->filled = common;
         slot->count = s->what.prompt_count;
         slot->sequence = s;
@@ -319,9 +361,23 @@ static void report(struct hd_generator *g, struct generator_slot *slot, struct h
         s->ended = true;
 }
 
-/* Samples the next token of the slot's sequence from `logits` and reports it; then the sequence
+/* Returns the next token of the slot's sequence: sampled, or the decision on draft `draft`; -1: none
+ * is proposed. */
+static int32_t choose_token(struct hd_generator *g, const struct generator_slot *slot, int draft,
+                            const float *logits)
+{
+    const struct hd_sequence *s = slot->sequence;
+    const uint64_t index = (uint64_t)s->drawn;
+
+    return draft < 0 ? hd_sample_token(logits, g->drawn_max, &s->what.sampling, index, g->order)
+                     : hd_drafts_decide(g->drafts, index_of(g, slot), draft, logits,
+                                        &s->what.sampling, index, g->order);
+}
+
+/* Chooses the next token of the slot's sequence from `logits` and reports it; then the sequence
  * continues or ends. */
-static void draw(struct hd_generator *g, struct generator_slot *slot, const float *logits)
+static void draw(struct hd_generator *g, struct generator_slot *slot, int draft,
+                 const float *logits)
 {
     struct hd_sequence *s = slot->sequence;
     const int64_t context = hd_decoder_context(g->decoder), half = context / 2;
@@ -332,8 +388,7 @@ static void draw(struct hd_generator *g, struct generator_slot *slot, const floa
         end(g, slot, HD_GENERATION_LENGTH, HD_OK);
         return;
     }
-    token.id =
-        hd_sample_token(logits, g->drawn_max, &s->what.sampling, (uint64_t)s->drawn, g->order);
+    token.id = choose_token(g, slot, draft, logits);
     token.is_stop = hd_stops_has(&s->stops, token.id);
     s->drawn++;
     report(g, slot, &token, s->what.reports_odds ? logits : NULL);
@@ -347,6 +402,8 @@ static void draw(struct hd_generator *g, struct generator_slot *slot, const floa
                     (size_t)half * sizeof *slot->history);
             slot->count = half;
             slot->filled = 0;
+            if (g->drafts)
+                hd_drafts_discard(g->drafts, index_of(g, slot), 0);
         }
         slot->history[slot->count++] = token.id;
     }
@@ -363,6 +420,33 @@ static void report_last(struct hd_generator *g, struct generator_slot *slot, con
 
 /* ---- a step ---- */
 
+/* Handles the logits behind a sequence's last token and its drafts, which are entry `index` of the
+ * decoder call: takes tokens up to the first draft that is not confirmed, and one more. */
+static enum hd_status take_drafts(struct hd_generator *g, struct generator_slot *slot, int index)
+{
+    const struct hd_sequence *s = slot->sequence;
+    int32_t drafts[HD_DECODER_DRAFTS_MAX];
+    int count;
+    const int32_t *tokens = hd_drafts_of(g->drafts, index_of(g, slot), &count);
+    bool goes_on = true;
+
+    memcpy(drafts, tokens, (size_t)count * sizeof *drafts);
+    for (int i = 0; goes_on && i <= count; i++) {
+        const float *logits;
+        const enum hd_status st = hd_decoder_logits(g->decoder, index, i, &logits);
+
+        if (st) {
+            end(g, slot, HD_GENERATION_FAILED, st);
+            return HD_OK;
+        }
+        slot->filled++;
+        draw(g, slot, i < count ? i : -1, logits);
+        goes_on = slot->sequence == s && i < count && slot->count == slot->filled + 1 &&
+                  slot->history[slot->filled] == drafts[i];
+    }
+    return HD_OK;
+}
+
 /* Handles the logits that the decoder computed for the `count` tokens read in a slot, which is
  * entry `index` of the decoder call: reports prompt tokens, then samples. */
 static enum hd_status take_logits(struct hd_generator *g, struct generator_slot *slot, int index,
@@ -372,6 +456,8 @@ static enum hd_status take_logits(struct hd_generator *g, struct generator_slot 
     const bool reports = s->reads_prompt && s->what.reports_prompt;
     enum hd_status st = HD_OK;
 
+    if (count > slot->count - slot->filled)
+        return take_drafts(g, slot, index);
     for (int64_t i = reports ? 0 : count - 1; !st && !s->ended && i < count; i++) {
         const int64_t next = slot->filled + i + 1;
         const float *logits;
@@ -388,7 +474,7 @@ static enum hd_status take_logits(struct hd_generator *g, struct generator_slot 
             if (s->last >= 0)
                 report_last(g, slot, logits);
             else
-                draw(g, slot, logits);
+                draw(g, slot, -1, logits);
             return HD_OK;
         }
     }
@@ -446,16 +532,67 @@ static int choose_prompts(struct hd_generator *g)
     return n;
 }
 
-/* Chooses for the next decoder call all slots whose sequence has one token to read. Returns their
+/* Puts the drafts of a slot behind its last token, where the next call reads them. Returns their
  * number. */
+static int64_t put_drafts(struct hd_generator *g, struct generator_slot *slot)
+{
+    int count = 0;
+    const int32_t *tokens;
+
+    if (!g->drafts)
+        return 0;
+    tokens = hd_drafts_of(g->drafts, index_of(g, slot), &count);
+    memcpy(slot->history + slot->count, tokens, (size_t)count * sizeof *tokens);
+    return count;
+}
+
+/* Chooses for the next decoder call all slots whose sequence has one token to read, with the drafts
+ * behind it. Returns their number. */
 static int choose_ones(struct hd_generator *g)
 {
     int n = 0;
 
     for (int i = 0; i < g->slot_count; i++)
         if (g->slots[i].sequence && g->slots[i].count - g->slots[i].filled == 1)
-            add_rows(g, i, 1, &n);
+            add_rows(g, i, 1 + put_drafts(g, &g->slots[i]), &n);
     return n;
+}
+
+/* Describes what the layer that drafts does for entry i of the last decoder call. A sequence that has
+ * ended, or that begins a new context, keeps nothing of the call. */
+static struct hd_draft_request draft_request(const struct hd_generator *g, int i)
+{
+    const struct generator_slot *slot = &g->slots[g->slot_of_rows[i]];
+    const struct hd_sequence *s = slot->sequence;
+    const int64_t context = hd_decoder_context(g->decoder), filled = g->rows[i].filled;
+    struct hd_draft_request r = {.slot = g->slot_of_rows[i], .filled = filled};
+
+    if (!s || !wants_drafts(g, s) || slot->filled <= filled)
+        return r;
+    r.tokens = slot->history + filled + 1;
+    r.count = slot->filled - filled;
+    r.sampling = &s->what.sampling;
+    r.index = (uint64_t)s->drawn;
+    if (slot->count - slot->filled > 1)
+        return r; /* the rest of the prompt comes first */
+    r.most = hd_decoder_drafts(g->decoder);
+    if (r.most > context - slot->count)
+        r.most = context - slot->count;
+    if (r.most > s->what.max_tokens - s->drawn - 1)
+        r.most = s->what.max_tokens - s->drawn - 1;
+    if (r.most <= 0)
+        r.count = r.most = 0; /* no draft will follow, so the layer need not read on */
+    return r;
+}
+
+/* Drafts behind the sequences of the last decoder call. */
+static enum hd_status draft(struct hd_generator *g, int n)
+{
+    if (!g->drafts)
+        return HD_OK;
+    for (int i = 0; i < n; i++)
+        g->requests[i] = draft_request(g, i);
+    return hd_drafts_run(g->drafts, g->requests, n, g->order);
 }
 
 /* Ends sequences that a callback has ended before they read a token. */
@@ -468,20 +605,23 @@ static void end_early(struct hd_generator *g)
 
 enum hd_status hd_generator_step(struct hd_generator *g, bool *ret_busy)
 {
+    bool prompts = !g->prompts_last;
     enum hd_status st;
     int n;
 
     start_waiting(g);
     end_early(g);
-    n = g->prompts_last ? choose_ones(g) : choose_prompts(g);
-    if (!n)
-        n = g->prompts_last ? choose_prompts(g) : choose_ones(g);
+    n = prompts ? choose_prompts(g) : choose_ones(g);
+    if (!n) {
+        prompts = !prompts;
+        n = prompts ? choose_prompts(g) : choose_ones(g);
+    }
     *ret_busy = n > 0 || g->waiting;
     if (!n)
         return HD_OK;
-    g->prompts_last = g->rows[0].count > 1;
+    g->prompts_last = prompts;
     st = hd_decoder_run(g->decoder, g->rows, n);
     for (int i = 0; !st && i < n; i++)
         st = take_logits(g, &g->slots[g->slot_of_rows[i]], i, g->rows[i].count);
-    return st;
+    return st ? st : draft(g, n);
 }

@@ -12,6 +12,12 @@
  * the same tokens, it continues behind them (the turns of a conversation, the answers to one
  * question).
  *
+ * A decoder that drafts (hd_decoder_options.drafts) reads, with the one token of a sequence, tokens that
+ * it guesses to follow, and the sequence gets as many of them as the model confirms, and one more
+ * (drafts.h). A greedy sequence gets the tokens that it would get without drafts, but for near ties that
+ * the other shape of the programs rounds the other way; a sampled one gets tokens of the same
+ * distribution.
+ *
  * Used by: speech, choices, worker, serve.   Uses: train (decoder), tokenizer.
  * Threads: a generator and all of its callbacks belong to one thread. */
 #ifndef HD_GENERATE_GENERATOR_H
@@ -21,6 +27,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "generate/drafts.h"
 #include "generate/sample.h"
 #include "generate/stops.h"
 #include "train/decoder.h"
@@ -100,6 +107,9 @@ void hd_generator_remove(struct hd_generator *generator, struct hd_sequence *seq
  * one sequence is passed to its on_end; a failure that is returned is the decoder's, and ends no
  * sequence. */
 enum hd_status hd_generator_step(struct hd_generator *generator, bool *ret_busy);
+
+/* Returns the numbers of tokens that were drafted and kept; 0 if the decoder does not draft. */
+struct hd_draft_counts hd_generator_drafts(const struct hd_generator *generator);
 
 /* Return the number of sequences that wait for a slot of the decoder, and of those that have
  * one. */

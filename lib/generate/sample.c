@@ -68,36 +68,70 @@ static int32_t ranked(struct ranking *r, int64_t i)
     return r->order[r->V - 1 - i];
 }
 
+/* Returns the weight of an id, e^((logit - largest) / temperature). */
+static double weight_of(const float *logits, const struct hd_sampling *s, double largest,
+                        int32_t id)
+{
+    return exp(((double)logits[id] - largest) / s->temperature);
+}
+
+/* Returns the number of ids among which the settings sample, the ids of the first ranks, and sets
+ * *ret_total to the sum of their weights. */
+static int64_t count_kept(struct ranking *r, const struct hd_sampling *s, double largest,
+                          double *ret_total)
+{
+    const bool few = s->top_k > 0 && s->top_k < r->V;
+    int64_t count = few ? s->top_k : r->V;
+    double total = 0, kept = 0;
+
+    for (int64_t i = 0; i < count; i++)
+        total += weight_of(r->logits, s, largest, few ? ranked(r, i) : (int32_t)i);
+    if (s->top_p < 1) {
+        const int64_t all = count;
+
+        for (count = 0; count < all && (count == 0 || kept < s->top_p * total); count++)
+            kept += weight_of(r->logits, s, largest, ranked(r, count));
+        total = kept;
+    }
+    *ret_total = total;
+    return count;
+}
+
 int32_t hd_sample_token(const float *logits, int64_t V, const struct hd_sampling *s, uint64_t index,
                         int32_t *order)
 {
-    const bool few = s->top_k > 0 && s->top_k < V;
     struct ranking r = {.logits = logits, .order = order, .V = V};
-    int64_t count = few ? s->top_k : V;
-    double total = 0, kept = 0, target, largest;
+    double total, target, largest;
+    int64_t count;
 
     if (s->temperature <= 0)
         return most_likely(logits, V);
     build_heap(logits, V, order);
     largest = (double)logits[order[0]];
-#define WEIGHT(id) exp(((double)logits[id] - largest) / s->temperature)
-    for (int64_t i = 0; i < count; i++)
-        total += WEIGHT(few ? ranked(&r, i) : i);
-    if (s->top_p < 1) {
-        const int64_t all = count;
-
-        for (count = 0; count < all && (count == 0 || kept < s->top_p * total); count++)
-            kept += WEIGHT(ranked(&r, count));
-        total = kept;
-    }
+    count = count_kept(&r, s, largest, &total);
     target = hd_random_uniform(hd_random_key(s->seed, hd_random_hash("sample")), index) * total;
     for (int64_t i = 0; i < count; i++) {
-        target -= WEIGHT(ranked(&r, i));
+        target -= weight_of(logits, s, largest, ranked(&r, i));
         if (target < 0)
             return ranked(&r, i);
     }
-#undef WEIGHT
     return ranked(&r, count - 1); /* reached only by rounding errors */
+}
+
+void hd_sample_weights(const float *logits, int64_t V, const struct hd_sampling *s, int32_t *order,
+                       double *ret_weights)
+{
+    struct ranking r = {.logits = logits, .order = order, .V = V};
+    double total, largest;
+    int64_t count;
+
+    build_heap(logits, V, order);
+    largest = (double)logits[order[0]];
+    count = count_kept(&r, s, largest, &total);
+    for (int64_t v = 0; v < V; v++)
+        ret_weights[v] = count < V ? 0 : weight_of(logits, s, largest, (int32_t)v);
+    for (int64_t i = 0; count < V && i < count; i++)
+        ret_weights[ranked(&r, i)] = weight_of(logits, s, largest, ranked(&r, i));
 }
 
 double hd_sample_norm(const float *logits, int64_t V)

@@ -1,6 +1,6 @@
 /* sample: chooses the next token from logits, and computes log-probabilities of tokens.
  *
- * Used by: generator, tests.   Uses: base.   Threads: any; pure. */
+ * Used by: generator, drafts, tests.   Uses: base.   Threads: any; pure. */
 #ifndef HD_GENERATE_SAMPLE_H
 #define HD_GENERATE_SAMPLE_H
 
@@ -20,6 +20,11 @@ struct hd_sampling {
  * `order` is workspace for V ids. Deterministic in (logits, sampling, index). */
 int32_t hd_sample_token(const float *logits, int64_t V, const struct hd_sampling *sampling,
                         uint64_t index, int32_t *order);
+
+/* Sets ret_weights[V] to numbers in proportion to the probabilities with which hd_sample_token samples
+ * each id, at a temperature above 0. */
+void hd_sample_weights(const float *logits, int64_t V, const struct hd_sampling *sampling,
+                       int32_t *order, double *ret_weights);
 
 /* Returns log sum exp of logits[V], computed in double: the log-probability of token v is logits[v]
  * minus this number, and the two are of similar size. */

@@ -72,6 +72,19 @@ static void check_counts(const int64_t *counts, const double *odds, int cells, i
                  chi_square_limit(freedom));
 }
 
+/* The weights are in proportion to the odds. */
+static void check_weights(const struct hd_sampling *s, const double *odds)
+{
+    double weights[V], total = 0;
+    int32_t order[V];
+
+    hd_sample_weights(some_logits, V, s, order, weights);
+    for (int v = 0; v < V; v++)
+        total += weights[v];
+    for (int v = 0; v < V; v++)
+        assert_true(fabs(weights[v] / total - odds[v]) < 1e-12);
+}
+
 static void draws_follow_the_odds_of_the_settings(void **state)
 {
     static const struct hd_sampling settings[] = {
@@ -93,6 +106,7 @@ static void draws_follow_the_odds_of_the_settings(void **state)
             counts[hd_sample_token(some_logits, V, &settings[s], i, order)]++;
         expected_odds(&settings[s], odds);
         check_counts(counts, odds, V, DRAWS);
+        check_weights(&settings[s], odds);
     }
 }
 
