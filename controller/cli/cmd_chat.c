@@ -25,7 +25,7 @@
 /* Flags that heddle-serve takes under the same names; it checks them. */
 static const char *const served[] = {"base",    "adapter", "precision", "weights",
                                      "device",  "context", "template",  "date",
-                                     "threads", "tp",      "pp"};
+                                     "threads", "tp",      "pp",        "draft"};
 enum { SERVED_COUNT = sizeof served / sizeof served[0], MESSAGE_BYTES_MAX = 1 << 20 };
 
 struct chat_message {

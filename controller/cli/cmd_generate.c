@@ -2,10 +2,12 @@
 #include "controller/cli/found.h"
 #include "controller/cli/process.h"
 
+enum { CLI_DRAFTS_MAX = 8 }; /* HD_DECODER_DRAFTS_MAX */
+
 /* Flags, passed to heddle-worker under the same names. NULL: not given. */
 struct generate {
     const char *prompt, *max_tokens, *temperature, *top_k, *top_p, *seed, *base, *adapter;
-    const char *system, *template, *date, *precision, *weights, *device, *tp, *pp;
+    const char *system, *template, *date, *precision, *weights, *device, *tp, *pp, *draft;
     bool greedy, chat;
 };
 
@@ -30,8 +32,9 @@ static enum hd_status exec_generate(const struct generate *g, const char *checkp
         {"--device", g->device},
         {"--tp", g->tp},
         {"--pp", g->pp},
+        {"--draft", g->draft},
     };
-    const char *argv[40] = {NULL, "generate", "--checkpoint", checkpoint};
+    const char *argv[44] = {NULL, "generate", "--checkpoint", checkpoint};
     size_t n = 4;
 
     for (size_t i = 0; i < sizeof values / sizeof values[0]; i++) {
@@ -62,6 +65,8 @@ static int check_numbers(const struct generate *g)
         return cli_usage("generate: --top-p: %s", hd_err_message());
     if (g->seed && hd_text_to_int64(g->seed, 0, INT64_MAX, &i))
         return cli_usage("generate: --seed: %s", hd_err_message());
+    if (g->draft && hd_text_to_int64(g->draft, 0, CLI_DRAFTS_MAX, &i))
+        return cli_usage("generate: --draft: %s", hd_err_message());
     if (!g->chat && (g->system || g->template || g->date))
         return cli_usage("generate: --system, --template and --date are for --chat");
     if (g->greedy && (g->temperature || g->top_k || g->top_p))
@@ -95,6 +100,7 @@ int cli_generate(struct cli *cli, int argc, char **argv)
         {"device", 0, CLI_FLAG_TEXT, &g.device, 0, 0},
         {"tp", 0, CLI_FLAG_TEXT, &g.tp, 0, 0},
         {"pp", 0, CLI_FLAG_TEXT, &g.pp, 0, 0},
+        {"draft", 0, CLI_FLAG_TEXT, &g.draft, 0, 0},
         {"step", 0, CLI_FLAG_TEXT, &step_text, 0, 0},
     };
     int code = cli_parse(cli, argc, argv, flags, sizeof flags / sizeof flags[0], 1, 1);

@@ -2,13 +2,13 @@
 #include "controller/cli/found.h"
 #include "controller/cli/process.h"
 
-enum { FLAG_COUNT = 22 };
+enum { FLAG_COUNT = 23 };
 
 /* Flags, passed to heddle-serve under the same names; heddle-serve checks them. */
 static const char *const names[FLAG_COUNT] = {
     "listen",    "name",     "base",     "adapter", "precision", "weights", "device",    "context",
     "sequences", "template", "threads",  "cert",    "key",       "tokens",  "http-host", "queue",
-    "timeout",   "grace",    "body-max", "tp",      "pp",        "date"};
+    "timeout",   "grace",    "body-max", "tp",      "pp",        "date",    "draft"};
 
 static enum hd_status exec_serve(const char *const values[FLAG_COUNT], const char *model)
 {

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/text.h"
+#include "controller/cli/show.h"
 #include "controller/cli/table.h"
 #include "spec/spec.h"
 

@@ -36,6 +36,7 @@ enum {
     X(DEVICE, "--device", false)       \
     X(TP, "--tp", false)               \
     X(PP, "--pp", false)               \
+    X(DRAFT, "--draft", false)         \
     X(CONTEXT, "--context", false)     \
     X(SEQUENCES, "--sequences", false) \
     X(TEMPLATE, "--template", false)   \
@@ -100,7 +101,7 @@ static enum hd_status choose_hosts(struct settings *s, const char *list)
 static enum hd_status read_numbers(const struct hd_flag *f, struct settings *s)
 {
     struct hd_decoder_options *d = &s->serve.work.decoder;
-    int64_t slots = 0, threads = 0, tp = 1, pp = 1, body = 0, timeout = 0, grace = 0;
+    int64_t slots = 0, threads = 0, tp = 1, pp = 1, body = 0, timeout = 0, grace = 0, drafts = 0;
     enum hd_status st = hd_flag_int(&f[FLAG_CONTEXT], 1, 1 << 24, 0, &d->context);
 
     if (!st)
@@ -119,6 +120,9 @@ static enum hd_status read_numbers(const struct hd_flag *f, struct settings *s)
         st = hd_flag_int(&f[FLAG_TIMEOUT], 1, 86400, 600, &timeout);
     if (!st)
         st = hd_flag_int(&f[FLAG_GRACE], 0, 86400, 30, &grace);
+    if (!st)
+        st = hd_flag_int(&f[FLAG_DRAFT], 0, HD_DECODER_DRAFTS_MAX, 0, &drafts);
+    d->drafts = (int)drafts;
     d->slots = (int)slots;
     d->threads = (int)threads;
     d->tp = (int)tp;

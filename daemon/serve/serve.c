@@ -59,6 +59,19 @@ static void answer_model(const struct serve *s, struct hd_http_request *request,
     reply(request, &text);
 }
 
+/* Adds the state of the server as JSON, with the drafts if it has any (--draft). */
+static void add_health(const struct serve *s, struct hd_text *text)
+{
+    const struct hd_draft_counts c = serve_work_drafts(s->work);
+
+    hd_text_add(text, "{\"status\":\"%s\",\"choices\":%lld", s->stopping ? "stopping" : "ok",
+                (long long)s->choices);
+    if (s->options.work.decoder.drafts)
+        hd_text_add(text, ",\"drafted\":%lld,\"drafts_kept\":%lld", (long long)c.drafted,
+                    (long long)c.accepted);
+    hd_text_add(text, "}");
+}
+
 static void on_request(void *user, struct hd_http_request *request)
 {
     static const char models[] = "/v1/models/";
@@ -87,8 +100,7 @@ static void on_request(void *user, struct hd_http_request *request)
     } else if (hd_http_is_post(request)) {
         wrong_method(request);
     } else if (strcmp(path, "/health") == 0) {
-        hd_text_add(&text, "{\"status\":\"%s\",\"choices\":%lld}", s->stopping ? "stopping" : "ok",
-                    (long long)s->choices);
+        add_health(s, &text);
         reply(request, &text);
     } else {
         answer_model(s, request, is_model ? path + sizeof models - 1 : NULL);
@@ -118,9 +130,19 @@ static bool is_quiet(struct serve *s, int64_t now_ms)
     return !stats.connections || now_ms - s->quiet_ms >= QUIET_MS || now_ms >= s->stop_ms;
 }
 
+static void log_drafts(const struct serve *s)
+{
+    const struct hd_draft_counts c = serve_work_drafts(s->work);
+
+    if (c.drafted)
+        hd_log(HD_LOG_INFO, "%lld of %lld drafts kept (%.1f %%)", (long long)c.accepted,
+               (long long)c.drafted, 100 * (double)c.accepted / (double)c.drafted);
+}
+
 /* Closes all libuv handles, so that the loop ends. */
 static void close_all(struct serve *s)
 {
+    log_drafts(s);
     uv_close((uv_handle_t *)&s->timer, NULL);
     for (int i = 0; i < SERVE_SIGNALS; i++)
         uv_close((uv_handle_t *)&s->signals[i], NULL);

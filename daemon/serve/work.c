@@ -36,6 +36,7 @@ struct serve_work {
     struct cancel_request *cancelled;
     struct serve_event *events, **events_end;
     struct hd_error failure; /* first failure of the decoder */
+    struct hd_draft_counts drafts;
     bool ready, closing;
 };
 
@@ -269,6 +270,16 @@ static enum hd_status load(struct serve_work *w)
     return st && (w->options.template_path || *w->options.date) ? st : HD_OK;
 }
 
+/* Lets the loop's thread read how many drafts were kept. */
+static void publish_drafts(struct serve_work *w)
+{
+    if (!w->options.decoder.drafts)
+        return;
+    uv_mutex_lock(&w->lock);
+    w->drafts = hd_generator_drafts(w->generator);
+    uv_mutex_unlock(&w->lock);
+}
+
 static void run(void *user)
 {
     struct serve_work *w = user;
@@ -287,6 +298,7 @@ static void run(void *user)
 
         if (failed)
             fail_all(w, failed);
+        publish_drafts(w);
         idle = !busy;
     }
     hd_generator_free(w->generator);
@@ -400,6 +412,16 @@ const struct hd_decoder *serve_work_decoder(const struct serve_work *w)
 enum hd_status serve_work_chat(const struct serve_work *w)
 {
     return w->chat_error.status ? hd_err_restore(&w->chat_error) : HD_OK;
+}
+
+struct hd_draft_counts serve_work_drafts(struct serve_work *w)
+{
+    struct hd_draft_counts counts;
+
+    uv_mutex_lock(&w->lock);
+    counts = w->drafts;
+    uv_mutex_unlock(&w->lock);
+    return counts;
 }
 
 enum hd_status serve_work_failure(struct serve_work *w)

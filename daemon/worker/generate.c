@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/json.h"
 #include "flags/flags.h"
 #include "generate/generator.h"
@@ -62,9 +63,10 @@ static enum hd_status read_generate_request(int argc, char **argv,
         {"--system", false, false, NULL},     {"--template", false, false, NULL},
         {"--precision", false, false, NULL},  {"--weights", false, false, NULL},
         {"--device", false, false, NULL},     {"--tp", false, false, NULL},
-        {"--pp", false, false, NULL},         {"--date", false, false, NULL}};
+        {"--pp", false, false, NULL},         {"--date", false, false, NULL},
+        {"--draft", false, false, NULL}};
     struct generate_request r = {.device = "cpu"};
-    int64_t threads = 0, tp = 1, pp = 1;
+    int64_t threads = 0, tp = 1, pp = 1, drafts = 0;
     enum hd_status st = hd_flags_read(argc, argv, f, sizeof f / sizeof f[0]);
 
     if (!st)
@@ -77,6 +79,8 @@ static enum hd_status read_generate_request(int argc, char **argv,
         st = hd_flag_int(&f[17], 1, HD_DECODER_RANKS_MAX, 1, &tp);
     if (!st)
         st = hd_flag_int(&f[18], 1, HD_DECODER_RANKS_MAX, 1, &pp);
+    if (!st)
+        st = hd_flag_int(&f[20], 0, HD_DECODER_DRAFTS_MAX, 0, &drafts);
     if (!st && !f[11].value && (f[12].value || f[13].value || f[19].value))
         st = hd_err(HD_INVALID, "--system, --template and --date are for --chat");
     if (st)
@@ -90,7 +94,8 @@ static enum hd_status read_generate_request(int argc, char **argv,
                                             .tp = (int)tp,
                                             .pp = (int)pp,
                                             .precision = f[14].value,
-                                            .weights = f[15].value};
+                                            .weights = f[15].value,
+                                            .drafts = (int)drafts};
     if (f[16].value)
         r.device = f[16].value;
     r.prompt = f[1].value;
@@ -102,6 +107,7 @@ static enum hd_status read_generate_request(int argc, char **argv,
 struct writing {
     const struct hd_tokenizer *tokenizer;
     struct hd_utf8_printer printer;
+    int64_t tokens;    /* number of tokens generated */
     enum hd_status st; /* first failure of a callback that prints */
     struct hd_error error;
     bool ended;
@@ -138,6 +144,7 @@ static bool on_token(void *user, const struct hd_generated *token)
     struct writing *w = user;
     struct hd_text bytes = {0};
 
+    w->tokens++;
     if (token->is_stop)
         return true;
     w->st = hd_tokenizer_decode_next(w->tokenizer, token->id, &bytes);
@@ -161,6 +168,22 @@ static void on_end(void *user, enum hd_generation_end end, enum hd_status st)
     }
 }
 
+/* Prints how many drafts were kept, and the tokens that a pass of the model gave. */
+static void tell_drafts(const struct hd_generator *g, int64_t tokens, double seconds)
+{
+    const struct hd_draft_counts c = hd_generator_drafts(g);
+
+    (void)fprintf(stderr, "heddle: %lld tokens in %.2f s, %.1f tokens/s; %lld of %lld drafts kept",
+                  (long long)tokens, seconds, (double)tokens / seconds, (long long)c.accepted,
+                  (long long)c.drafted);
+    if (c.drafted)
+        (void)fprintf(stderr, " (%.1f %%)", 100 * (double)c.accepted / (double)c.drafted);
+    if (tokens > c.accepted)
+        (void)fprintf(stderr, ", %.2f tokens per pass of the model",
+                      (double)tokens / (double)(tokens - c.accepted));
+    (void)fputc('\n', stderr);
+}
+
 /* Prints the text that the model generates after the prompt, up to a stop token. The prompt is
  * printed first, except in a chat. */
 static enum hd_status write_text(struct hd_decoder *decoder, const struct generate_request *r,
@@ -180,6 +203,7 @@ static enum hd_status write_text(struct hd_decoder *decoder, const struct genera
                                        .user = &w};
     struct hd_generator *g = NULL;
     struct hd_text rest = {0};
+    const int64_t begin_ms = hd_clock_now_ms();
     bool busy;
     enum hd_status st = hd_generator_new(decoder, hd_tokenizer_vocab(w.tokenizer), &g);
 
@@ -194,6 +218,10 @@ static enum hd_status write_text(struct hd_decoder *decoder, const struct genera
     hd_utf8_printer_end(&w.printer, &rest);
     if (!st)
         (void)printf("%s\n", rest.data ? rest.data : "");
+    if (!st && r->decoder.drafts) {
+        (void)fflush(stdout);
+        tell_drafts(g, w.tokens, (double)(hd_clock_now_ms() - begin_ms + 1) / 1000);
+    }
     hd_text_free(&rest);
     hd_generator_free(g);
     return st;
