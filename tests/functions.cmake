@@ -129,7 +129,7 @@ function(heddle_test_program program ret_entry ret_object)
     endforeach()
 endfunction()
 
-# heddle_scenario(NAME GROUP unit|parity|e2e|interop|chaos|fuzz|gpu SCRIPT file [ARGS arg...]
+# heddle_scenario(NAME GROUP unit|parity|e2e|interop|chaos|fuzz|gpu|bench SCRIPT file [ARGS arg...]
 #                 [READS path...] [TIMEOUT seconds] [LONG|CUDA] [WAITS|LAST] [NOT_BARE])
 # A script that speaks the protocol of tests/README.md; no argument of it contains a space. READS are
 # the files and folders of the repository that it looks at, beside its own folder, for `tests/run
@@ -148,8 +148,8 @@ endfunction()
 # The part both share: the ctest test and the lines for tests/run.
 function(heddle_list_test name kind script command)
     cmake_parse_arguments(arg "LONG;CUDA;DEAR;WAITS;LAST;NOT_BARE" "GROUP;TIMEOUT;IN" "ARGS;SOURCES;USES;SCRIPT;READS" ${ARGN})
-    if(NOT arg_GROUP MATCHES "^(unit|parity|e2e|interop|chaos|fuzz|gpu)$")
-        message(FATAL_ERROR "${name}: GROUP is '${arg_GROUP}', not one of unit parity e2e interop chaos fuzz gpu")
+    if(NOT arg_GROUP MATCHES "^(unit|parity|e2e|interop|chaos|fuzz|gpu|bench)$")
+        message(FATAL_ERROR "${name}: GROUP is '${arg_GROUP}', not one of unit parity e2e interop chaos fuzz gpu bench")
     endif()
     if(HEDDLE_ENGINE_ONLY AND arg_GROUP MATCHES "^(e2e|interop|chaos)$") # no controller, no daemon
         return()

@@ -2,7 +2,7 @@
 #include <stdio.h>
 
 #include "controller/cli/found.h"
-#include "controller/cli/show.h"
+#include "controller/cli/rows.h"
 
 static int ask_to_remove(struct cli *cli, uint64_t job, int64_t step, bool check,
                          Heddle__V1__RemoveJobResponse **ret_response)
@@ -12,8 +12,7 @@ static int ask_to_remove(struct cli *cli, uint64_t job, int64_t step, bool check
     request.job = job;
     request.step = step;
     request.check = check;
-    return cli_call(cli, "RemoveJob", &heddle__v1__remove_job_response__descriptor, &request.base,
-                    ret_response);
+    return cli_call(cli, "RemoveJob", &request.base, ret_response);
 }
 
 /* Asks before the removal, unless --yes. Returns CLI_CONTINUE if the checkpoint may be removed,
@@ -33,39 +32,45 @@ static int confirm_checkpoint(struct cli *cli, uint64_t job, int64_t step)
     return cli_confirm("remove it?", "nothing was removed", "to remove the checkpoint, add --yes");
 }
 
+struct removed_checkpoint {
+    uint64_t job;
+    int64_t step, checkpoint_bytes;
+};
+
+static void add_removed_line(const struct cli *cli, struct hd_text *out, const void *item)
+{
+    const struct removed_checkpoint *removed = item;
+
+    (void)cli;
+    hd_text_add(out, "job %llu: the checkpoint of step %lld is removed\n",
+                (unsigned long long)removed->job, (long long)removed->step);
+}
+
+static const struct rows_column removed_columns[] = {
+    {.json = "job", ROWS_OF(struct removed_checkpoint, job)},
+    {.json = "step", ROWS_OF(struct removed_checkpoint, step)},
+    {.json = "checkpoint_bytes", ROWS_OF(struct removed_checkpoint, checkpoint_bytes)},
+};
+static const struct rows_kind removed_rows = {"RemovedCheckpointList", "removed_checkpoint",
+                                              ROWS_COLUMNS(removed_columns),
+                                              .line = add_removed_line};
+
 int cli_remove_checkpoint(struct cli *cli, const char *name, int64_t step, bool yes)
 {
+    struct removed_checkpoint removed = {.step = step};
     Heddle__V1__RemoveJobResponse *response = NULL;
-    struct hd_text out = {0};
-    struct show_list list;
-    uint64_t job;
     int code;
 
     if (step <= 0)
         return cli_usage("checkpoint rm: --step N is missing: which one");
-    code = cli_find_job(cli, name, &job);
-    if (code == CLI_CONTINUE)
-        code = cli_connect(cli);
+    code = cli_find_job(cli, name, &removed.job);
     if (code == CLI_CONTINUE && !yes)
-        code = confirm_checkpoint(cli, job, step);
+        code = confirm_checkpoint(cli, removed.job, step);
     if (code == CLI_CONTINUE)
-        code = ask_to_remove(cli, job, step, false, &response);
+        code = ask_to_remove(cli, removed.job, step, false, &response);
     if (code != CLI_CONTINUE)
         return code;
-    if (cli->format >= CLI_JSON) {
-        show_list_begin(&list, &out, cli->format, "RemovedCheckpointList", "removed_checkpoint");
-        show_item_begin(&list);
-        hd_json_add_int64(&list.writer, "job", (int64_t)job);
-        hd_json_add_int64(&list.writer, "step", step);
-        hd_json_add_int64(&list.writer, "checkpoint_bytes", response->checkpoint_bytes);
-        show_item_end(&list);
-        show_list_end(&list);
-    } else {
-        hd_text_add(&out, "job %llu: the checkpoint of step %lld is removed\n",
-                    (unsigned long long)job, (long long)step);
-    }
-    (void)cli_out(&out);
-    hd_text_free(&out);
+    removed.checkpoint_bytes = response->checkpoint_bytes;
     hd_rpc_message_free(&response->base);
-    return cli_out_end(CLI_OK);
+    return rows_print_one(cli, &removed_rows, &removed);
 }

@@ -6,7 +6,7 @@
  * before it is written to a terminal: control characters, and characters that reorder or hide text,
  * become '?'.
  *
- * Scripts rely on the exit codes, the JSON forms (show.h) and the words for states: do not change
+ * Scripts rely on the exit codes, the JSON forms (rows.h) and the words for states: do not change
  * them.
  *
  * Used by: the heddle command.   Uses: base, rpc, spec, checkpoint, plan.
@@ -161,8 +161,7 @@ int cli_find_job_or_run(struct cli *cli, const char *word, uint64_t *ret_job);
  * or_run: it may be a run of heddle local. request_job points to the member of `request` that
  * receives the job's number. */
 int cli_call_about_job(struct cli *cli, int argc, char **argv, bool or_run, const char *method,
-                       const ProtobufCMessageDescriptor *response, const ProtobufCMessage *request,
-                       uint64_t *request_job, void *ret_response);
+                       const ProtobufCMessage *request, uint64_t *request_job, void *ret_response);
 struct hd_job;
 /* Replaces the names in `after` of a job that is to be submitted by numbers; connects if there are
  * any. Returns CLI_CONTINUE, or an exit code after printing a message. */
@@ -270,16 +269,15 @@ void cli_add_coloured(struct hd_text *out, const char *colour, const char *text)
 /* Finds and checks the controller's address, and prepares the connection to it, once. Returns
  * CLI_CONTINUE, or an exit code after printing a message. */
 int cli_connect(struct cli *cli);
-/* Makes one unary call by the name of its method, "GetJob" (of Control) or "Identity/WhoAmI". The
- * caller frees the response (hd_rpc_message_free). Returns CLI_CONTINUE, or the exit code after
- * printing a message; CLI_INTERRUPTED: *cli->interrupted was set while the controller was
- * unreachable. */
-int cli_call(struct cli *cli, const char *method, const ProtobufCMessageDescriptor *response,
-             const ProtobufCMessage *request, void *ret_response);
-/* Makes a call like cli_call, but prints no message on failure. */
-enum hd_status cli_try_call(struct cli *cli, const char *method,
-                            const ProtobufCMessageDescriptor *response,
-                            const ProtobufCMessage *request, void *ret_response);
+/* Makes one unary call by the name of its method, "GetJob" (of Control) or "Identity/WhoAmI";
+ * connects first where that is still to do. The caller frees the response (hd_rpc_message_free).
+ * Returns CLI_CONTINUE, or the exit code after printing a message; CLI_INTERRUPTED:
+ * *cli->interrupted was set while the controller was unreachable. */
+int cli_call(struct cli *cli, const char *method, const ProtobufCMessage *request,
+             void *ret_response);
+/* Makes a call like cli_call on a connection that is there, but prints no message on failure. */
+enum hd_status cli_try_call(struct cli *cli, const char *method, const ProtobufCMessage *request,
+                            void *ret_response);
 /* Enclose a wait for the controller's first answer: after one second, a line on the terminal says
  * what the command waits for. cli_call and cli_try_call do this themselves. */
 void cli_wait_begin(struct cli *cli);

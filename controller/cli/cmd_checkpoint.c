@@ -7,18 +7,12 @@
 #include "base/file.h"
 #include "controller/cli/found.h"
 #include "controller/cli/process.h"
-#include "controller/cli/show.h"
-#include "controller/cli/table.h"
+#include "controller/cli/rows.h"
 #include "hf/hf.h"
 
 enum { SAVE_PAUSE_MS = 300, COPY_MARK_BYTES_MAX = 8192 };
 
 /* ---- checkpoint ls, verify ---- */
-
-static const struct table_column checkpoint_columns[] = {
-    {"ATTEMPT", true},   {"STEP", true},  {"SIZE", true},  {"TIME", false},
-    {"VAL LOSS", false}, {"PATH", false}, {"COPY", false},
-};
 
 /* Appends the name of the checkpoint's copy in an object store (checkpoint.copy_to), which heddled
  * marks in its folder. */
@@ -33,60 +27,70 @@ static void add_copy(const char *path, struct hd_text *out)
     hd_text_free(&file);
 }
 
+static void add_loss_cell(struct rows *rows, const void *item)
+{
+    const Heddle__V1__CheckpointInfo *c = item;
+
+    if (c->_val_loss_case)
+        rows_cell(rows, NULL, "%.4f%s", c->val_loss, c->best ? " best" : "");
+    else
+        rows_cell(rows, NULL, "%s", "");
+}
+
+static void add_path_cell(struct rows *rows, const void *item)
+{
+    const Heddle__V1__CheckpointInfo *c = item;
+
+    rows_cell(rows, NULL, "%s%s", c->path, c->missing ? " (missing)" : "");
+}
+
+static void add_copy_cell(struct rows *rows, const void *item)
+{
+    const Heddle__V1__CheckpointInfo *c = item;
+    struct hd_text copy = {0};
+
+    add_copy(c->path, &copy);
+    rows_text_cell(rows, NULL, &copy);
+}
+
+static void show_checkpoint_item(struct hd_json_writer *w, const void *item)
+{
+    const Heddle__V1__CheckpointInfo *c = item;
+    struct hd_text copy = {0};
+
+    show_checkpoint(w, c);
+    add_copy(c->path, &copy);
+    if (copy.len_bytes)
+        hd_json_add_string(w, "copy", copy.data);
+    hd_text_free(&copy);
+}
+
+static const struct rows_column checkpoint_columns[] = {
+    {"ATTEMPT", ROWS_OF(Heddle__V1__CheckpointInfo, attempt)},
+    {"STEP", ROWS_OF(Heddle__V1__CheckpointInfo, step)},
+    {"SIZE", ROWS_OF(Heddle__V1__CheckpointInfo, size_bytes), .form = ROWS_SOME_BYTES},
+    {"TIME", ROWS_OF(Heddle__V1__CheckpointInfo, time_unix_ms), .form = ROWS_TIME},
+    {"VAL LOSS", .cell = add_loss_cell},
+    {"PATH", .cell = add_path_cell},
+    {"COPY", .cell = add_copy_cell},
+};
+static const struct rows_kind checkpoint_rows = {"CheckpointList", "checkpoint",
+                                                 ROWS_COLUMNS(checkpoint_columns),
+                                                 .show = show_checkpoint_item, .is_uncut = true};
+
 static void list_checkpoints(struct cli *cli, const struct found *f)
 {
-    char size[32], when[HD_CLOCK_TEXT_MAX];
-    struct hd_text out = {0}, copy = {0};
-    struct show_list list;
-    struct table table;
+    struct rows rows;
 
-    if (cli->format >= CLI_JSON) {
-        show_list_begin(&list, &out, cli->format, "CheckpointList", "checkpoint");
-        for (size_t i = 0; i < f->count; i++) {
-            show_item_begin(&list);
-            show_checkpoint(&list.writer, &f->items[i]);
-            hd_text_clear(&copy);
-            add_copy(f->items[i].path, &copy);
-            if (copy.len_bytes)
-                hd_json_add_string(&list.writer, "copy", copy.data);
-            show_item_end(&list);
-        }
-        show_list_end(&list);
-    } else {
-        table_init(&table, checkpoint_columns,
-                   sizeof checkpoint_columns / sizeof checkpoint_columns[0]);
-        for (size_t i = 0; i < f->count; i++) {
-            const Heddle__V1__CheckpointInfo *c = &f->items[i];
-
-            hd_text_format_bytes(c->size_bytes, size);
-            hd_clock_format_utc(c->time_unix_ms, when);
-            table_begin_row(&table);
-            table_add(&table, NULL, "%d", c->attempt);
-            table_add(&table, NULL, "%lld", (long long)c->step);
-            table_add(&table, NULL, "%s", c->size_bytes ? size : "");
-            table_add(&table, NULL, "%s", c->time_unix_ms ? when : "");
-            if (c->_val_loss_case)
-                table_add(&table, NULL, "%.4f%s", c->val_loss, c->best ? " best" : "");
-            else
-                table_add(&table, NULL, "%s", "");
-            table_add(&table, NULL, "%s%s", c->path, c->missing ? " (missing)" : "");
-            hd_text_clear(&copy);
-            add_copy(c->path, &copy);
-            table_add(&table, NULL, "%s", copy.data ? copy.data : "");
-        }
-        table_render(&table, cli->colour, 0, &out); /* unlimited width: a path must not be cut */
-        table_done(&table);
-    }
-    (void)cli_out(&out);
-    hd_text_free(&out);
-    hd_text_free(&copy);
+    rows_begin(&rows, cli, &checkpoint_rows);
+    for (size_t i = 0; i < f->count; i++)
+        rows_add(&rows, &f->items[i]);
+    (void)rows_end(&rows, CLI_CONTINUE);
 }
 
 /* Results of `checkpoint verify`, printed in the command's format. */
 struct verdicts {
-    struct cli *cli;
-    struct hd_text out;
-    struct show_list list;
+    struct rows rows;
     /* exit code of the worst result so far: damaged, then unreadable, then CLI_CONTINUE (all
      * intact) */
     int code;
@@ -104,11 +108,49 @@ static const char *outcome_of(enum hd_status st)
     return !st ? "ok" : is_unreadable(st) ? "unreadable" : "bad";
 }
 
+struct verdict {
+    enum hd_status st;
+    const char *path, *problem;
+    const Heddle__V1__CheckpointInfo *checkpoint; /* NULL: a model folder */
+};
+
+static void show_verdict(struct hd_json_writer *w, const void *item)
+{
+    const struct verdict *verdict = item;
+
+    hd_json_add_string(w, "path", verdict->path);
+    if (verdict->checkpoint) {
+        hd_json_add_int64(w, "attempt", verdict->checkpoint->attempt);
+        hd_json_add_int64(w, "step", verdict->checkpoint->step);
+    }
+    hd_json_add_bool(w, "ok", !verdict->st);
+    if (verdict->st)
+        hd_json_add_string(w, "problem", verdict->problem);
+    else
+        hd_json_add_null(w, "problem");
+    hd_json_add_string(w, "outcome", outcome_of(verdict->st));
+}
+
+static void add_verdict_line(const struct cli *cli, struct hd_text *out, const void *item)
+{
+    const struct verdict *verdict = item;
+
+    (void)cli;
+    hd_text_add(out, "%s  ",
+                !verdict->st                 ? "ok "
+                : is_unreadable(verdict->st) ? "cannot be read"
+                                             : "bad");
+    cli_add_clean(out, verdict->path);
+    hd_text_add(out, "\n");
+}
+
+static const struct rows_kind verdict_rows = {"VerdictList", "verdict", .show = show_verdict,
+                                              .line = add_verdict_line};
+
 static void verdicts_begin(struct verdicts *v, struct cli *cli)
 {
-    *v = (struct verdicts){.cli = cli, .code = CLI_CONTINUE};
-    if (cli->format >= CLI_JSON)
-        show_list_begin(&v->list, &v->out, cli->format, "VerdictList", "verdict");
+    *v = (struct verdicts){.code = CLI_CONTINUE};
+    rows_begin(&v->rows, cli, &verdict_rows);
 }
 
 /* Prints the result of verifying one checkpoint, or (NULL) a model folder, as soon as it is known:
@@ -119,26 +161,10 @@ static void add_verdict(struct verdicts *v, enum hd_status st, const char *path,
     struct hd_error error;
 
     hd_err_save(st, &error);
-    if (v->cli->format >= CLI_JSON) {
-        show_item_begin(&v->list);
-        hd_json_add_string(&v->list.writer, "path", path);
-        if (checkpoint) {
-            hd_json_add_int64(&v->list.writer, "attempt", checkpoint->attempt);
-            hd_json_add_int64(&v->list.writer, "step", checkpoint->step);
-        }
-        hd_json_add_bool(&v->list.writer, "ok", !st);
-        if (st)
-            hd_json_add_string(&v->list.writer, "problem", error.message);
-        else
-            hd_json_add_null(&v->list.writer, "problem");
-        hd_json_add_string(&v->list.writer, "outcome", outcome_of(st));
-        show_item_end(&v->list);
-    } else {
-        hd_text_add(&v->out, "%s  ", !st ? "ok " : is_unreadable(st) ? "cannot be read" : "bad");
-        cli_add_clean(&v->out, path);
-        hd_text_add(&v->out, "\n");
-    }
-    (void)cli_out(&v->out);
+    rows_add(&v->rows,
+             &(struct verdict){
+                 .st = st, .path = path, .problem = error.message, .checkpoint = checkpoint});
+    (void)rows_flush(&v->rows);
     if (!st)
         return;
     (void)cli_fail(hd_err_restore(&error));
@@ -156,10 +182,7 @@ static int verdicts_end(struct verdicts *v)
         cli_note(
             "heddle: what cannot be read may be sound: mend what the message names, or verify as a "
             "user who may read it");
-    if (v->cli->format >= CLI_JSON)
-        show_list_end(&v->list);
-    (void)cli_out(&v->out);
-    hd_text_free(&v->out);
+    (void)rows_end(&v->rows, CLI_CONTINUE);
     return v->code;
 }
 
@@ -267,29 +290,30 @@ static int find_newest_checkpoint(struct cli *cli, const char *job, int64_t *ret
     return code;
 }
 
-static void print_saved(enum cli_format format, uint64_t job, int64_t attempt, int64_t step,
-                        const char *path)
-{
-    struct hd_text out = {0};
-    struct show_list list;
+struct saved {
+    uint64_t job;
+    int64_t attempt, step;
+    const char *path;
+};
 
-    if (format >= CLI_JSON) {
-        show_list_begin(&list, &out, format, "SavedCheckpointList", "saved_checkpoint");
-        show_item_begin(&list);
-        hd_json_add_int64(&list.writer, "job", (int64_t)job);
-        hd_json_add_int64(&list.writer, "attempt", attempt);
-        hd_json_add_int64(&list.writer, "step", step);
-        hd_json_add_string(&list.writer, "path", path);
-        show_item_end(&list);
-        show_list_end(&list);
-    } else {
-        hd_text_add(&out, "step %lld  ", (long long)step);
-        cli_add_clean(&out, path);
-        hd_text_add(&out, "\n");
-    }
-    (void)cli_out(&out);
-    hd_text_free(&out);
+static void add_saved_line(const struct cli *cli, struct hd_text *out, const void *item)
+{
+    const struct saved *saved = item;
+
+    (void)cli;
+    hd_text_add(out, "step %lld  ", (long long)saved->step);
+    cli_add_clean(out, saved->path);
+    hd_text_add(out, "\n");
 }
+
+static const struct rows_column saved_columns[] = {
+    {.json = "job", ROWS_OF(struct saved, job)},
+    {.json = "attempt", ROWS_OF(struct saved, attempt)},
+    {.json = "step", ROWS_OF(struct saved, step)},
+    {.json = "path", ROWS_OF(struct saved, path)},
+};
+static const struct rows_kind saved_rows = {"SavedCheckpointList", "saved_checkpoint",
+                                            ROWS_COLUMNS(saved_columns), .line = add_saved_line};
 
 static int save_now(struct cli *cli, const char *job, int64_t timeout_s)
 {
@@ -301,12 +325,9 @@ static int save_now(struct cli *cli, const char *job, int64_t timeout_s)
     int code = cli_find_job(cli, job, &request.job);
 
     if (code == CLI_CONTINUE)
-        code = cli_connect(cli);
-    if (code == CLI_CONTINUE)
         code = find_newest_checkpoint(cli, job, &attempt_before, &step_before, &path);
     if (code == CLI_CONTINUE)
-        code = cli_call(cli, "CheckpointJob", &heddle__v1__checkpoint_job_response__descriptor,
-                        &request.base, &response);
+        code = cli_call(cli, "CheckpointJob", &request.base, &response);
     if (code == CLI_CONTINUE)
         hd_rpc_message_free(&response->base);
     attempt = attempt_before;
@@ -323,7 +344,9 @@ static int save_now(struct cli *cli, const char *job, int64_t timeout_s)
         code = find_newest_checkpoint(cli, job, &attempt, &step, &path);
     }
     if (code == CLI_CONTINUE)
-        print_saved(cli->format, request.job, attempt, step, path.failed ? "" : path.data);
+        code = rows_print_one(
+            cli, &saved_rows,
+            &(struct saved){request.job, attempt, step, path.failed ? "" : path.data});
     hd_text_free(&path);
     return code;
 }
@@ -419,10 +442,8 @@ int cli_checkpoint(struct cli *cli, int argc, char **argv)
         return code;
     if (verb == VERB_RM)
         return cli_remove_checkpoint(cli, cli->args[1], f.step, f.yes);
-    if (verb == VERB_SAVE) {
-        code = save_now(cli, cli->args[1], f.timeout_s);
-        return code == CLI_CONTINUE ? cli_out_end(CLI_OK) : code;
-    }
+    if (verb == VERB_SAVE)
+        return save_now(cli, cli->args[1], f.timeout_s);
     if (verb == VERB_VERIFY && found_is_export(cli->args[1])) {
         if (f.step)
             return cli_usage("checkpoint: --step: %s is a model folder, which has no steps",

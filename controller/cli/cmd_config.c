@@ -5,8 +5,7 @@
 
 #include "controller/cli/cli.h"
 #include "controller/cli/contexts.h"
-#include "controller/cli/show.h"
-#include "controller/cli/table.h"
+#include "controller/cli/rows.h"
 
 static const char example_file[] =
     "# client.yaml: how heddle finds its controller. For all users /etc/heddle/client.yaml, for "
@@ -31,58 +30,41 @@ static const char example_file[] =
     "#token_file: ~/.config/heddle/token\n"
     "#tls_ca: /etc/heddle/ca.pem\n";
 
-static const struct table_column columns[] = {{"KEY", false}, {"VALUE", false}, {"FROM", false}};
+struct setting {
+    const char *key, *value, *from;
+};
 
-static void add_value(struct table *table, struct show_list *list, const char *key,
-                      const struct context_value *value)
+static const struct rows_column columns[] = {
+    {"KEY", ROWS_OF(struct setting, key), .json = "key"},
+    {"VALUE", ROWS_OF(struct setting, value), .json = "value"},
+    {"FROM", ROWS_OF(struct setting, from), .json = "from"},
+};
+static const struct rows_kind setting_rows = {"Configuration", "setting", ROWS_COLUMNS(columns),
+                                              .is_uncut = true};
+
+static void add_value(struct rows *rows, const char *key, const struct context_value *value)
 {
-    if (list) {
-        show_item_begin(list);
-        hd_json_add_string(&list->writer, "key", key);
-        if (value->text)
-            hd_json_add_string(&list->writer, "value", value->text);
-        else
-            hd_json_add_null(&list->writer, "value");
-        hd_json_add_string(&list->writer, "from", value->from);
-        show_item_end(list);
-        return;
-    }
-    table_begin_row(table);
-    table_add(table, NULL, "%s", key);
-    table_add(table, NULL, "%s", value->text ? value->text : "-");
-    table_add(table, NULL, "%s", value->from);
+    rows_add(rows, &(struct setting){key, value->text, value->from});
 }
 
 static int config_show(struct cli *cli)
 {
     const char *const given[CONTEXT_KEY_COUNT] = {cli->controller, cli->token_file, cli->tls_ca,
                                                   cli->tls_cert};
-    const bool json = cli->format >= CLI_JSON;
-    struct hd_text out = {0};
     struct contexts found;
-    struct show_list list;
-    struct table table;
+    struct rows rows;
     enum hd_status st = contexts_find(cli->context, given, &found);
+    int code;
 
-    if (st) {
-        contexts_done(&found);
-        return cli_fail(st);
+    rows_begin(&rows, cli, &setting_rows);
+    if (!st) {
+        add_value(&rows, "context", &found.context);
+        for (int key = 0; key < CONTEXT_KEY_COUNT; key++)
+            add_value(&rows, context_key_names[key], &found.values[key]);
     }
-    table_init(&table, columns, sizeof columns / sizeof columns[0]);
-    if (json)
-        show_list_begin(&list, &out, cli->format, "Configuration", "setting");
-    add_value(&table, json ? &list : NULL, "context", &found.context);
-    for (int key = 0; key < CONTEXT_KEY_COUNT; key++)
-        add_value(&table, json ? &list : NULL, context_key_names[key], &found.values[key]);
-    if (json)
-        show_list_end(&list);
-    else
-        table_render(&table, cli->colour, 0, &out);
-    (void)cli_out(&out);
-    table_done(&table);
-    hd_text_free(&out);
+    code = rows_end(&rows, st ? cli_fail(st) : CLI_CONTINUE);
     contexts_done(&found);
-    return cli_out_end(CLI_OK);
+    return code;
 }
 
 int cli_config(struct cli *cli, int argc, char **argv)

@@ -18,7 +18,7 @@
 #include "base/file.h"
 #include "controller/cli/debug.h"
 #include "controller/cli/process.h"
-#include "controller/cli/show.h"
+#include "controller/cli/rows.h"
 #include "version/version.h"
 
 enum { BLOCK = 512, LOG_BYTES = 256 << 10, TOKEN_MIN = 16 /* minimum of letters and digits */ };
@@ -323,14 +323,29 @@ static int make_bundle(struct cli *cli, const char *path)
     return st ? cli_fail(st) : CLI_CONTINUE;
 }
 
+struct bundle_row {
+    const char *path;
+};
+
+static void add_bundle_line(const struct cli *cli, struct hd_text *out, const void *item)
+{
+    (void)cli;
+    hd_text_add(out, "%s\n", ((const struct bundle_row *)item)->path);
+}
+
+static const struct rows_column bundle_columns[] = {
+    {.json = "path", ROWS_OF(struct bundle_row, path)},
+};
+static const struct rows_kind bundle_rows = {"BundleList", "bundle", ROWS_COLUMNS(bundle_columns),
+                                             .line = add_bundle_line};
+
 int cli_debug(struct cli *cli, int argc, char **argv)
 {
     char name[64];
     const char *out_path = NULL;
     const struct cli_flag flags[] = {{"out", 0, CLI_FLAG_TEXT, &out_path, 0, 0}};
     int code = cli_parse(cli, argc, argv, flags, 1, 1, 64);
-    struct hd_text out = {0};
-    struct show_list list;
+    struct bundle_row row;
 
     if (code == CLI_CONTINUE && strcmp(cli->args[0], "bundle") != 0)
         return cli_usage("debug: %s is not bundle", cli->args[0]);
@@ -344,18 +359,9 @@ int cli_debug(struct cli *cli, int argc, char **argv)
     code = make_bundle(cli, out_path ? out_path : name);
     if (code != CLI_CONTINUE)
         return code;
-    if (cli->format >= CLI_JSON) {
-        show_list_begin(&list, &out, cli->format, "BundleList", "bundle");
-        show_item_begin(&list);
-        hd_json_add_string(&list.writer, "path", out_path ? out_path : name);
-        show_item_end(&list);
-        show_list_end(&list);
-    } else {
-        hd_text_add(&out, "%s\n", out_path ? out_path : name);
+    row.path = out_path ? out_path : name;
+    if (cli->format < CLI_JSON)
         cli_note(
             "heddle: read it before you send it: names of people, machines and files are in it");
-    }
-    (void)cli_out(&out);
-    hd_text_free(&out);
-    return cli_out_end(CLI_OK);
+    return rows_print_one(cli, &bundle_rows, &row);
 }

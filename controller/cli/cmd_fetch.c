@@ -10,7 +10,7 @@
 
 #include "base/file.h"
 #include "controller/cli/fetch.h"
-#include "controller/cli/show.h"
+#include "controller/cli/rows.h"
 
 struct fetch_flags {
     bool is_dataset, offline;
@@ -110,38 +110,45 @@ static enum hd_status copy_objects_out(const struct hd_s3_result *result, const 
 
 /* ---- output ---- */
 
-static void print_fetched(const struct cli *cli, const struct hd_hub_name *name,
-                          const struct hd_hub_result *result, const char *folder)
-{
-    struct hd_text out = {0};
-    struct show_list list;
+struct fetched {
+    const struct hd_hub_name *name;
+    const struct hd_hub_result *result;
+    const char *folder;
+};
 
-    if (cli->format >= CLI_JSON) {
-        show_list_begin(&list, &out, cli->format, "FetchList", "fetch");
-        show_item_begin(&list);
-        hd_json_add_string(&list.writer, "kind", name->is_dataset ? "dataset" : "model");
-        hd_json_add_string(&list.writer, "name", name->repo);
-        hd_json_add_string(&list.writer, "revision", name->revision);
-        hd_json_add_string(&list.writer, "commit", result->commit);
-        hd_json_add_string(&list.writer, "folder", folder);
-        hd_json_add_int64(&list.writer, "size_bytes", result->size_bytes);
-        hd_json_add_int64(&list.writer, "fetched_bytes", result->fetched_bytes);
-        hd_json_begin(&list.writer, "files", '[');
-        for (size_t i = 0; i < result->file_count; i++) {
-            hd_json_begin(&list.writer, NULL, '{');
-            hd_json_add_string(&list.writer, "path", result->files[i].path);
-            hd_json_add_int64(&list.writer, "size_bytes", result->files[i].size_bytes);
-            hd_json_end(&list.writer, '}');
-        }
-        hd_json_end(&list.writer, ']');
-        show_item_end(&list);
-        show_list_end(&list);
-    } else {
-        hd_text_add(&out, "%s\n", folder);
-    }
-    (void)cli_out(&out);
-    hd_text_free(&out);
+static void show_file(struct hd_json_writer *w, const char *path, int64_t size_bytes)
+{
+    hd_json_begin(w, NULL, '{');
+    hd_json_add_string(w, "path", path);
+    hd_json_add_int64(w, "size_bytes", size_bytes);
+    hd_json_end(w, '}');
 }
+
+static void show_fetched(struct hd_json_writer *w, const void *item)
+{
+    const struct fetched *f = item;
+
+    hd_json_add_string(w, "kind", f->name->is_dataset ? "dataset" : "model");
+    hd_json_add_string(w, "name", f->name->repo);
+    hd_json_add_string(w, "revision", f->name->revision);
+    hd_json_add_string(w, "commit", f->result->commit);
+    hd_json_add_string(w, "folder", f->folder);
+    hd_json_add_int64(w, "size_bytes", f->result->size_bytes);
+    hd_json_add_int64(w, "fetched_bytes", f->result->fetched_bytes);
+    hd_json_begin(w, "files", '[');
+    for (size_t i = 0; i < f->result->file_count; i++)
+        show_file(w, f->result->files[i].path, f->result->files[i].size_bytes);
+    hd_json_end(w, ']');
+}
+
+static void add_fetched_line(const struct cli *cli, struct hd_text *out, const void *item)
+{
+    (void)cli;
+    hd_text_add(out, "%s\n", ((const struct fetched *)item)->folder);
+}
+
+static const struct rows_kind fetched_rows = {"FetchList", "fetch", .show = show_fetched,
+                                              .line = add_fetched_line};
 
 /* ---- the command ---- */
 
@@ -201,48 +208,50 @@ static int run_fetch(struct cli *cli, struct fetch_flags *f, struct hd_arena *ar
         (void)cli_fail(st);
         return fetch_exit_of(st);
     }
-    print_fetched(cli, &name, &result, f->out ? f->out : result.snapshot);
-    return cli_out_end(CLI_OK);
+    return rows_print_one(cli, &fetched_rows,
+                          &(struct fetched){&name, &result, f->out ? f->out : result.snapshot});
 }
 
 /* ---- objects ---- */
 
-static void print_objects(const struct cli *cli, const struct hd_s3_name *name, bool is_data,
-                          const struct hd_s3_result *result, const char *folder)
-{
-    struct hd_text out = {0};
-    struct show_list list;
+struct fetched_objects {
+    const struct hd_s3_name *name;
+    const struct hd_s3_result *result;
+    const char *folder; /* NULL: the objects are files of their own */
+    bool is_data;
+};
 
-    if (cli->format >= CLI_JSON) {
-        show_list_begin(&list, &out, cli->format, "FetchList", "fetch");
-        show_item_begin(&list);
-        hd_json_add_string(&list.writer, "kind", is_data ? "dataset" : "model");
-        hd_json_add_string(&list.writer, "bucket", name->bucket);
-        hd_json_add_string(&list.writer, "key", name->key);
-        if (folder)
-            hd_json_add_string(&list.writer, "folder", folder);
-        hd_json_add_int64(&list.writer, "size_bytes", result->size_bytes);
-        hd_json_add_int64(&list.writer, "fetched_bytes", result->fetched_bytes);
-        hd_json_begin(&list.writer, "files", '[');
-        for (size_t i = 0; i < result->file_count; i++) {
-            hd_json_begin(&list.writer, NULL, '{');
-            hd_json_add_string(&list.writer, "path",
-                               folder ? result->files[i].rel : result->files[i].path);
-            hd_json_add_int64(&list.writer, "size_bytes", result->files[i].size_bytes);
-            hd_json_end(&list.writer, '}');
-        }
-        hd_json_end(&list.writer, ']');
-        show_item_end(&list);
-        show_list_end(&list);
-    } else if (folder) {
-        hd_text_add(&out, "%s\n", folder);
-    } else {
-        for (size_t i = 0; i < result->file_count; i++)
-            hd_text_add(&out, "%s\n", result->files[i].path);
-    }
-    (void)cli_out(&out);
-    hd_text_free(&out);
+static void show_objects(struct hd_json_writer *w, const void *item)
+{
+    const struct fetched_objects *f = item;
+
+    hd_json_add_string(w, "kind", f->is_data ? "dataset" : "model");
+    hd_json_add_string(w, "bucket", f->name->bucket);
+    hd_json_add_string(w, "key", f->name->key);
+    if (f->folder)
+        hd_json_add_string(w, "folder", f->folder);
+    hd_json_add_int64(w, "size_bytes", f->result->size_bytes);
+    hd_json_add_int64(w, "fetched_bytes", f->result->fetched_bytes);
+    hd_json_begin(w, "files", '[');
+    for (size_t i = 0; i < f->result->file_count; i++)
+        show_file(w, f->folder ? f->result->files[i].rel : f->result->files[i].path,
+                  f->result->files[i].size_bytes);
+    hd_json_end(w, ']');
 }
+
+static void add_objects(const struct cli *cli, struct hd_text *out, const void *item)
+{
+    const struct fetched_objects *f = item;
+
+    (void)cli;
+    if (f->folder)
+        hd_text_add(out, "%s\n", f->folder);
+    for (size_t i = 0; !f->folder && i < f->result->file_count; i++)
+        hd_text_add(out, "%s\n", f->result->files[i].path);
+}
+
+static const struct rows_kind object_rows = {"FetchList", "fetch", .show = show_objects,
+                                             .line = add_objects};
 
 static int run_fetch_s3(struct cli *cli, const struct fetch_flags *f, struct hd_arena *arena)
 {
@@ -269,11 +278,13 @@ static int run_fetch_s3(struct cli *cli, const struct fetch_flags *f, struct hd_
         (void)cli_fail(st);
         return fetch_exit_of(st);
     }
-    print_objects(cli, &name, f->is_dataset, &result,
-                  f->out          ? f->out
-                  : f->is_dataset ? NULL
-                                  : result.paths);
-    return cli_out_end(CLI_OK);
+    return rows_print_one(cli, &object_rows,
+                          &(struct fetched_objects){.name = &name,
+                                                    .result = &result,
+                                                    .folder = f->out          ? f->out
+                                                              : f->is_dataset ? NULL
+                                                                              : result.paths,
+                                                    .is_data = f->is_dataset});
 }
 
 int cli_fetch(struct cli *cli, int argc, char **argv)

@@ -9,8 +9,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "controller/cli/identity.h"
-#include "controller/cli/show.h"
-#include "controller/cli/table.h"
+#include "controller/cli/rows.h"
 #include "heddle/v1/identity.pb-c.h"
 #include "pki/pki.h"
 
@@ -18,39 +17,35 @@
 
 /* ---- whoami -----------------------------------------------------------------------------------*/
 
-static void print_who(const struct cli *cli, const Heddle__V1__WhoAmIResponse *r)
+static void add_who(const struct cli *cli, struct hd_text *out, const void *item)
 {
+    const Heddle__V1__WhoAmIResponse *r = item;
     char when[HD_CLOCK_TEXT_MAX];
-    struct hd_text out = {0};
-    struct show_list list;
 
-    if (cli->format >= CLI_JSON) {
-        show_list_begin(&list, &out, cli->format, "CallerList", "caller");
-        show_item_begin(&list);
-        hd_json_add_string(&list.writer, "name", r->name);
-        hd_json_add_string(&list.writer, "role", r->role);
-        hd_json_add_string(&list.writer, "way", r->way);
-        hd_json_add_string(&list.writer, "sees", r->sees);
-        hd_json_add_int64(&list.writer, "credential", (int64_t)r->credential);
-        show_time(&list.writer, "expires", r->expires_unix_ms);
-        show_item_end(&list);
-        show_list_end(&list);
-    } else {
-        hd_text_add(&out, "%s, role %s, by %s", r->name, r->role, r->way);
-        if (r->credential)
-            hd_text_add(&out, " %llu", (unsigned long long)r->credential);
-        if (r->expires_unix_ms) {
-            hd_clock_format_utc(r->expires_unix_ms, when);
-            hd_text_add(&out, " until %s", when);
-        }
-        hd_text_add(&out, "; sees %s\n",
-                    strcmp(r->sees, "own") == 0    ? "its own jobs"
-                    : strcmp(r->sees, "jobs") == 0 ? "its own jobs, and that others have some"
-                                                   : "all jobs");
+    (void)cli;
+    hd_text_add(out, "%s, role %s, by %s", r->name, r->role, r->way);
+    if (r->credential)
+        hd_text_add(out, " %llu", (unsigned long long)r->credential);
+    if (r->expires_unix_ms) {
+        hd_clock_format_utc(r->expires_unix_ms, when);
+        hd_text_add(out, " until %s", when);
     }
-    (void)cli_out(&out);
-    hd_text_free(&out);
+    hd_text_add(out, "; sees %s\n",
+                strcmp(r->sees, "own") == 0    ? "its own jobs"
+                : strcmp(r->sees, "jobs") == 0 ? "its own jobs, and that others have some"
+                                               : "all jobs");
 }
+
+static const struct rows_column who_columns[] = {
+    {.json = "name", ROWS_OF(Heddle__V1__WhoAmIResponse, name)},
+    {.json = "role", ROWS_OF(Heddle__V1__WhoAmIResponse, role)},
+    {.json = "way", ROWS_OF(Heddle__V1__WhoAmIResponse, way)},
+    {.json = "sees", ROWS_OF(Heddle__V1__WhoAmIResponse, sees)},
+    {.json = "credential", ROWS_OF(Heddle__V1__WhoAmIResponse, credential)},
+    {.json = "expires", ROWS_OF(Heddle__V1__WhoAmIResponse, expires_unix_ms), .form = ROWS_TIME},
+};
+static const struct rows_kind who_rows = {"CallerList", "caller", ROWS_COLUMNS(who_columns),
+                                          .line = add_who};
 
 int cli_whoami(struct cli *cli, int argc, char **argv)
 {
@@ -59,15 +54,12 @@ int cli_whoami(struct cli *cli, int argc, char **argv)
     int code = cli_parse(cli, argc, argv, NULL, 0, 0, 0);
 
     if (code == CLI_CONTINUE)
-        code = cli_connect(cli);
-    if (code == CLI_CONTINUE)
-        code = cli_call(cli, "Identity/WhoAmI", &heddle__v1__who_am_iresponse__descriptor,
-                        &request.base, &response);
+        code = cli_call(cli, "Identity/WhoAmI", &request.base, &response);
     if (code != CLI_CONTINUE)
         return code;
-    print_who(cli, response);
+    code = rows_print_one(cli, &who_rows, response);
     hd_rpc_message_free(&response->base);
-    return cli_out_end(CLI_OK);
+    return code;
 }
 
 /* ---- token create and cert --------------------------------------------------------------------*/
@@ -137,10 +129,7 @@ static int create_token(struct cli *cli, const char *role, int64_t ttl_ms, const
     request.name = cli->args[1];
     request.role = (char *)(uintptr_t)role;
     request.ttl_ms = ttl_ms;
-    code = cli_connect(cli);
-    if (code == CLI_CONTINUE)
-        code = cli_call(cli, "Identity/CreateToken", &heddle__v1__create_token_response__descriptor,
-                        &request.base, &response);
+    code = cli_call(cli, "Identity/CreateToken", &request.base, &response);
     if (code != CLI_CONTINUE)
         return give_up(out, code);
     hd_text_add(&text, "%s\n", response->token);
@@ -169,9 +158,7 @@ static int create_cert(struct cli *cli, const char *role, const char *out)
     request.role = (char *)(uintptr_t)role;
     request.request = asked.data;
     if (code == CLI_CONTINUE)
-        code = give_up(out, cli_call(cli, "Identity/SignPerson",
-                                     &heddle__v1__sign_person_response__descriptor, &request.base,
-                                     &response));
+        code = give_up(out, cli_call(cli, "Identity/SignPerson", &request.base, &response));
     else
         (void)give_up(out, code);
     if (code == CLI_CONTINUE) {
@@ -191,82 +178,53 @@ static int create_cert(struct cli *cli, const char *role, const char *out)
 
 /* ---- token ls and revoke ----------------------------------------------------------------------*/
 
-static void show_credential(struct hd_json_writer *w, const Heddle__V1__Credential *c)
+static void add_ended_cell(struct rows *rows, const void *item)
 {
-    hd_json_add_int64(w, "id", (int64_t)c->id);
-    hd_json_add_string(w, "kind", c->kind);
-    hd_json_add_string(w, "name", c->name);
-    hd_json_add_string(w, "role", c->role);
-    hd_json_add_string(w, "made_by", c->made_by);
-    show_time(w, "made", c->made_unix_ms);
-    show_time(w, "expires", c->expires_unix_ms);
-    show_time(w, "ended", c->ended_unix_ms);
-    hd_json_add_string(w, "ended_by", c->ended_by);
-}
+    const Heddle__V1__Credential *c = item;
+    char when[HD_CLOCK_TEXT_MAX] = "";
 
-static void add_credential_row(struct table *table, const Heddle__V1__Credential *c)
-{
-    char when[HD_CLOCK_TEXT_MAX];
-
-    table_begin_row(table);
-    table_add(table, NULL, "%llu", (unsigned long long)c->id);
-    table_add(table, NULL, "%s", c->kind);
-    table_add(table, NULL, "%s", c->name);
-    table_add(table, NULL, "%s", c->role);
-    hd_clock_format_utc(c->expires_unix_ms, when);
-    table_add(table, NULL, "%s", when);
-    table_add(table, NULL, "%s", c->made_by);
     if (c->ended_unix_ms)
         hd_clock_format_utc(c->ended_unix_ms, when);
-    table_add(table, NULL, "%s%s%s", c->ended_unix_ms ? when : "", c->ended_unix_ms ? " by " : "",
-              c->ended_by);
+    rows_cell(rows, NULL, "%s%s%s", when, c->ended_unix_ms ? " by " : "", c->ended_by);
 }
+
+/* EXPIRES is before MADE BY in the table, and behind it in JSON. */
+static const struct rows_column credential_columns[] = {
+    {"ID", ROWS_OF(Heddle__V1__Credential, id), .json = "id"},
+    {"KIND", ROWS_OF(Heddle__V1__Credential, kind), .json = "kind"},
+    {"NAME", ROWS_OF(Heddle__V1__Credential, name), .json = "name"},
+    {"ROLE", ROWS_OF(Heddle__V1__Credential, role), .json = "role"},
+    {"EXPIRES", ROWS_OF(Heddle__V1__Credential, expires_unix_ms), .form = ROWS_TIME},
+    {"MADE BY", ROWS_OF(Heddle__V1__Credential, made_by), .json = "made_by"},
+    {.json = "made", ROWS_OF(Heddle__V1__Credential, made_unix_ms), .form = ROWS_TIME},
+    {.json = "expires", ROWS_OF(Heddle__V1__Credential, expires_unix_ms), .form = ROWS_TIME},
+    {"ENDED", .cell = add_ended_cell},
+    {.json = "ended", ROWS_OF(Heddle__V1__Credential, ended_unix_ms), .form = ROWS_TIME},
+    {.json = "ended_by", ROWS_OF(Heddle__V1__Credential, ended_by)},
+};
+static const struct rows_kind credential_rows = {"CredentialList", "credential",
+                                                 ROWS_COLUMNS(credential_columns)};
 
 static int list_credentials(struct cli *cli, bool all)
 {
-    static const struct table_column columns[] = {
-        {"ID", true},       {"KIND", false},    {"NAME", false}, {"ROLE", false},
-        {"EXPIRES", false}, {"MADE BY", false}, {"ENDED", false}};
     Heddle__V1__ListCredentialsRequest request = HEDDLE__V1__LIST_CREDENTIALS_REQUEST__INIT;
     Heddle__V1__ListCredentialsResponse *page = NULL;
-    struct hd_text out = {0};
-    struct show_list list;
-    struct table table;
-    int code = cli_connect(cli);
+    struct rows rows;
+    int code;
 
     request.ended = all;
     request.limit = 1000;
-    table_init(&table, columns, sizeof columns / sizeof columns[0]);
-    if (cli->format >= CLI_JSON)
-        show_list_begin(&list, &out, cli->format, "CredentialList", "credential");
+    rows_begin(&rows, cli, &credential_rows);
     do {
-        if (code == CLI_CONTINUE)
-            code =
-                cli_call(cli, "Identity/ListCredentials",
-                         &heddle__v1__list_credentials_response__descriptor, &request.base, &page);
+        code = cli_call(cli, "Identity/ListCredentials", &request.base, &page);
         if (code != CLI_CONTINUE)
             break;
-        for (size_t i = 0; i < page->n_credentials; i++) {
-            if (cli->format < CLI_JSON) {
-                add_credential_row(&table, page->credentials[i]);
-                continue;
-            }
-            show_item_begin(&list);
-            show_credential(&list.writer, page->credentials[i]);
-            show_item_end(&list);
-        }
+        for (size_t i = 0; i < page->n_credentials; i++)
+            rows_add(&rows, page->credentials[i]);
         request.after = page->next;
         hd_rpc_message_free(&page->base);
     } while (request.after);
-    if (code == CLI_CONTINUE && cli->format >= CLI_JSON)
-        show_list_end(&list);
-    else if (code == CLI_CONTINUE)
-        table_render(&table, cli->colour, table_terminal_columns(), &out);
-    if (code == CLI_CONTINUE)
-        (void)cli_out(&out);
-    table_done(&table);
-    hd_text_free(&out);
-    return code == CLI_CONTINUE ? cli_out_end(CLI_OK) : code;
+    return rows_end(&rows, code);
 }
 
 /* Revokes one credential, if the argument is its number such as "7"; else all credentials of a
@@ -277,14 +235,12 @@ static int revoke_token(struct cli *cli)
     Heddle__V1__RevokeTokenResponse *response = NULL;
     struct hd_text out = {0};
     int64_t id = 0;
-    int code = cli_connect(cli);
+    int code;
 
     if (hd_text_to_int64(cli->args[1], 1, INT64_MAX, &id))
         request.name = cli->args[1];
     request.id = (uint64_t)id;
-    if (code == CLI_CONTINUE)
-        code = cli_call(cli, "Identity/RevokeToken", &heddle__v1__revoke_token_response__descriptor,
-                        &request.base, &response);
+    code = cli_call(cli, "Identity/RevokeToken", &request.base, &response);
     if (code != CLI_CONTINUE)
         return code;
     hd_text_add(&out, "%d revoked\n", response->count);
@@ -329,17 +285,49 @@ int cli_token(struct cli *cli, int argc, char **argv)
 
 /* ---- audit ------------------------------------------------------------------------------------*/
 
-static const struct table_column audit_columns[] = {
-    {"SEQ", true},     {"TIME", false},   {"WHO", false},    {"ROLE", false},
-    {"METHOD", false}, {"OBJECT", false}, {"RESULT", false}, {"FROM", false}};
+static void add_result_cell(struct rows *rows, const void *item)
+{
+    const Heddle__V1__AuditRow *r = item;
+
+    rows_cell(rows, strcmp(r->result, "ok") == 0 ? NULL : "33", "%s", r->result);
+}
+
+static void show_audit_row(struct hd_json_writer *w, const void *item)
+{
+    const Heddle__V1__AuditRow *r = item;
+    char hash[HD_PKI_HASH_TEXT_MAX] = "";
+
+    if (r->hash.len == HD_PKI_HASH_BYTES)
+        hd_pki_format_hash(r->hash.data, hash);
+    hd_json_add_int64(w, "sequence", (int64_t)r->sequence);
+    show_time(w, "time", r->time_unix_ms);
+    hd_json_add_string(w, "who", r->who);
+    hd_json_add_string(w, "role", r->role);
+    hd_json_add_string(w, "method", r->method);
+    hd_json_add_string(w, "object", r->object);
+    hd_json_add_string(w, "source", r->source);
+    hd_json_add_string(w, "result", r->result);
+    hd_json_add_string(w, "hash", hash);
+}
+
+static const struct rows_column audit_columns[] = {
+    {"SEQ", ROWS_OF(Heddle__V1__AuditRow, sequence)},
+    {"TIME", ROWS_OF(Heddle__V1__AuditRow, time_unix_ms), .form = ROWS_TIME},
+    {"WHO", ROWS_OF(Heddle__V1__AuditRow, who)},
+    {"ROLE", ROWS_OF(Heddle__V1__AuditRow, role)},
+    {"METHOD", ROWS_OF(Heddle__V1__AuditRow, method)},
+    {"OBJECT", ROWS_OF(Heddle__V1__AuditRow, object)},
+    {"RESULT", .cell = add_result_cell},
+    {"FROM", ROWS_OF(Heddle__V1__AuditRow, source)},
+};
+static const struct rows_kind audit_rows = {"AuditList", "audit", ROWS_COLUMNS(audit_columns),
+                                            .show = show_audit_row};
 
 struct audit_walk {
     struct cli *cli;
-    struct hd_text out;
-    struct show_list list;
-    struct table table;
+    struct rows rows; /* rows of a page, or with JSON of the whole log */
     bool verify;
-    uint64_t rows, head; /* number of audit rows read; number of the newest row */
+    uint64_t count, head; /* number of audit rows read; number of the newest row */
     unsigned char hash[HD_PKI_HASH_BYTES];
 };
 
@@ -362,70 +350,26 @@ static int check_link(struct audit_walk *walk, const Heddle__V1__AuditRow *r)
     return CLI_CONTINUE;
 }
 
-static void show_row(struct hd_json_writer *w, const Heddle__V1__AuditRow *r)
-{
-    char hash[HD_PKI_HASH_TEXT_MAX] = "";
-
-    if (r->hash.len == HD_PKI_HASH_BYTES)
-        hd_pki_format_hash(r->hash.data, hash);
-    hd_json_add_int64(w, "sequence", (int64_t)r->sequence);
-    show_time(w, "time", r->time_unix_ms);
-    hd_json_add_string(w, "who", r->who);
-    hd_json_add_string(w, "role", r->role);
-    hd_json_add_string(w, "method", r->method);
-    hd_json_add_string(w, "object", r->object);
-    hd_json_add_string(w, "source", r->source);
-    hd_json_add_string(w, "result", r->result);
-    hd_json_add_string(w, "hash", hash);
-}
-
-static void add_audit_row(struct table *table, const Heddle__V1__AuditRow *r)
-{
-    char when[HD_CLOCK_TEXT_MAX];
-
-    hd_clock_format_utc(r->time_unix_ms, when);
-    table_begin_row(table);
-    table_add(table, NULL, "%llu", (unsigned long long)r->sequence);
-    table_add(table, NULL, "%s", when);
-    table_add(table, NULL, "%s", r->who);
-    table_add(table, NULL, "%s", r->role);
-    table_add(table, NULL, "%s", r->method);
-    table_add(table, NULL, "%s", r->object);
-    table_add(table, strcmp(r->result, "ok") == 0 ? NULL : "33", "%s", r->result);
-    table_add(table, NULL, "%s", r->source);
-}
-
 static int take_rows(struct audit_walk *walk, const Heddle__V1__ListAuditResponse *page)
 {
     int code = CLI_CONTINUE;
 
-    if (!walk->verify && walk->cli->format < CLI_JSON)
-        table_init(&walk->table, audit_columns, sizeof audit_columns / sizeof audit_columns[0]);
     for (size_t i = 0; i < page->n_rows && code == CLI_CONTINUE; i++) {
-        const Heddle__V1__AuditRow *r = page->rows[i];
-
-        if (walk->verify) {
-            code = check_link(walk, r);
-        } else if (walk->cli->format < CLI_JSON) {
-            add_audit_row(&walk->table, r);
-        } else {
-            show_item_begin(&walk->list);
-            show_row(&walk->list.writer, r);
-            show_item_end(&walk->list);
-        }
-        walk->head = r->sequence;
-        walk->rows++;
-    }
-    if (!walk->verify && walk->cli->format < CLI_JSON) {
-        table_render(&walk->table, walk->cli->colour, table_terminal_columns(), &walk->out);
-        table_done(&walk->table);
+        if (walk->verify)
+            code = check_link(walk, page->rows[i]);
+        else
+            rows_add(&walk->rows, page->rows[i]);
+        walk->head = page->rows[i]->sequence;
+        walk->count++;
     }
     return code;
 }
 
-/* Reads all audit rows after row `after`, page by page; or only the newest `last` rows. */
+/* Reads all audit rows after row `after`, page by page; prints each page as it comes, a table for
+ * each. */
 static int walk_rows(struct audit_walk *walk, uint64_t after)
 {
+    const bool pages = !walk->verify && walk->cli->format < CLI_JSON;
     Heddle__V1__ListAuditRequest request = HEDDLE__V1__LIST_AUDIT_REQUEST__INIT;
     Heddle__V1__ListAuditResponse *page = NULL;
     bool more = true;
@@ -433,17 +377,20 @@ static int walk_rows(struct audit_walk *walk, uint64_t after)
 
     request.after_sequence = after;
     request.limit = 1000;
-    while (more && code == CLI_CONTINUE) {
-        code = cli_call(walk->cli, "Identity/ListAudit",
-                        &heddle__v1__list_audit_response__descriptor, &request.base, &page);
+    while (more && code == CLI_CONTINUE && !ferror(stdout)) {
+        code = cli_call(walk->cli, "Identity/ListAudit", &request.base, &page);
         if (code != CLI_CONTINUE)
             break;
         code = take_rows(walk, page);
         more = page->more;
         request.after_sequence = walk->head;
         hd_rpc_message_free(&page->base);
-        if (!cli_out(&walk->out))
-            break;
+        if (pages && more) {
+            code = rows_end(&walk->rows, code) == CLI_OK ? CLI_CONTINUE : CLI_FAILED;
+            rows_begin(&walk->rows, walk->cli, &audit_rows);
+        } else {
+            (void)rows_flush(&walk->rows);
+        }
     }
     return code;
 }
@@ -459,89 +406,69 @@ int cli_audit(struct cli *cli, int argc, char **argv)
 
     if (code == CLI_CONTINUE && walk.verify && after)
         code = cli_usage("audit: --verify reads the whole log; it goes without --after");
-    if (code == CLI_CONTINUE)
-        code = cli_connect(cli);
     if (code != CLI_CONTINUE)
         return code;
-    if (!walk.verify && cli->format >= CLI_JSON)
-        show_list_begin(&walk.list, &walk.out, cli->format, "AuditList", "audit");
-    code = walk_rows(&walk, (uint64_t)after);
-    if (code == CLI_CONTINUE && !walk.verify && cli->format >= CLI_JSON)
-        show_list_end(&walk.list);
-    if (code == CLI_CONTINUE && walk.verify) {
-        hd_pki_format_hash(walk.hash, hash);
-        hd_text_add(&walk.out, "%llu rows, each follows from the one before; the last has %s\n",
-                    (unsigned long long)walk.rows, hash);
+    if (!walk.verify) {
+        rows_begin(&walk.rows, cli, &audit_rows);
+        return rows_end(&walk.rows, walk_rows(&walk, (uint64_t)after));
     }
-    if (code == CLI_CONTINUE)
-        (void)cli_out(&walk.out);
-    hd_text_free(&walk.out);
-    return code == CLI_CONTINUE ? cli_out_end(CLI_OK) : code;
+    code = walk_rows(&walk, 0);
+    if (code != CLI_CONTINUE)
+        return code;
+    hd_pki_format_hash(walk.hash, hash);
+    (void)printf("%llu rows, each follows from the one before; the last has %s\n",
+                 (unsigned long long)walk.count, hash);
+    return cli_out_end(CLI_OK);
 }
 
 /* ---- limits -----------------------------------------------------------------------------------*/
 
-static void print_limits(const struct cli *cli, const Heddle__V1__GetLimitsResponse *r)
+struct limit_row {
+    const char *who, *name, *unit;
+    int64_t used, most;
+};
+
+static void add_used_cell(struct rows *rows, const void *item)
 {
-    static const struct table_column columns[] = {
-        {"LIMIT", false}, {"USED", true}, {"MOST", true}, {"OF", false}};
-    struct hd_text out = {0};
-    struct show_list list;
-    struct table table;
+    const struct limit_row *l = item;
 
-    if (cli->format >= CLI_JSON)
-        show_list_begin(&list, &out, cli->format, "LimitList", "limit");
-    else
-        table_init(&table, columns, sizeof columns / sizeof columns[0]);
-    for (size_t i = 0; i < r->n_limits; i++) {
-        const Heddle__V1__LimitUse *l = r->limits[i];
-
-        if (cli->format >= CLI_JSON) {
-            show_item_begin(&list);
-            hd_json_add_string(&list.writer, "who", r->name);
-            hd_json_add_string(&list.writer, "limit", l->name);
-            hd_json_add_int64(&list.writer, "used", l->used);
-            hd_json_add_int64(&list.writer, "most", l->most);
-            show_item_end(&list);
-            continue;
-        }
-        table_begin_row(&table);
-        table_add(&table, NULL, "%s", l->name);
-        table_add(&table, l->most && l->used >= l->most ? "33" : NULL, "%lld", (long long)l->used);
-        if (l->most)
-            table_add(&table, NULL, "%lld", (long long)l->most);
-        else
-            table_add(&table, NULL, "%s", "");
-        table_add(&table, NULL, "%s", l->unit);
-    }
-    if (cli->format >= CLI_JSON) {
-        show_list_end(&list);
-    } else {
-        table_render(&table, cli->colour, table_terminal_columns(), &out);
-        table_done(&table);
-    }
-    (void)cli_out(&out);
-    hd_text_free(&out);
+    rows_cell(rows, l->most && l->used >= l->most ? "33" : NULL, "%lld", (long long)l->used);
 }
+
+static const struct rows_column limit_columns[] = {
+    {.json = "who", ROWS_OF(struct limit_row, who)},
+    {"LIMIT", ROWS_OF(struct limit_row, name), .json = "limit"},
+    {"USED", ROWS_OF(struct limit_row, used), .json = "used", .cell = add_used_cell},
+    {"MOST", ROWS_OF(struct limit_row, most), .json = "most", .form = ROWS_SOME},
+    {"OF", ROWS_OF(struct limit_row, unit)},
+};
+static const struct rows_kind limit_rows = {"LimitList", "limit", ROWS_COLUMNS(limit_columns)};
 
 int cli_limits(struct cli *cli, int argc, char **argv)
 {
     Heddle__V1__GetLimitsRequest request = HEDDLE__V1__GET_LIMITS_REQUEST__INIT;
     Heddle__V1__GetLimitsResponse *response = NULL;
+    struct rows rows;
     int code = cli_parse(cli, argc, argv, NULL, 0, 0, 1);
 
-    if (code == CLI_CONTINUE)
-        code = cli_connect(cli);
     if (code == CLI_CONTINUE && cli->arg_count)
         request.name = cli->args[0];
     if (code == CLI_CONTINUE)
-        code = cli_call(cli, "Identity/GetLimits", &heddle__v1__get_limits_response__descriptor,
-                        &request.base, &response);
+        code = cli_call(cli, "Identity/GetLimits", &request.base, &response);
     if (code != CLI_CONTINUE)
         return code;
-    print_limits(cli, response);
+    rows_begin(&rows, cli, &limit_rows);
+    for (size_t i = 0; i < response->n_limits; i++) {
+        const Heddle__V1__LimitUse *l = response->limits[i];
+
+        rows_add(&rows, &(struct limit_row){.who = response->name,
+                                            .name = l->name,
+                                            .unit = l->unit,
+                                            .used = l->used,
+                                            .most = l->most});
+    }
     hd_rpc_message_free(&response->base);
-    return cli_out_end(CLI_OK);
+    return rows_end(&rows, CLI_CONTINUE);
 }
 
 /* ---- nodes ------------------------------------------------------------------------------------*/
@@ -590,10 +517,7 @@ int cli_node_invite(struct cli *cli, const char *address, const char *ttl)
     request.node = cli->args[1];
     if (ttl && hd_clock_read_span(ttl, 60 * 1000, YEAR_MS, &request.ttl_ms))
         return cli_usage("node invite: --ttl: %s", hd_err_message());
-    code = cli_connect(cli);
-    if (code == CLI_CONTINUE)
-        code = cli_call(cli, "Identity/InviteNode", &heddle__v1__invite_node_response__descriptor,
-                        &request.base, &response);
+    code = cli_call(cli, "Identity/InviteNode", &request.base, &response);
     if (code != CLI_CONTINUE)
         return code;
     code = print_invitation(response, cli->args[1], address ? address : response->address);
@@ -606,12 +530,10 @@ int cli_node_revoke(struct cli *cli)
     Heddle__V1__RevokeNodeRequest request = HEDDLE__V1__REVOKE_NODE_REQUEST__INIT;
     Heddle__V1__RevokeNodeResponse *response = NULL;
     struct hd_text out = {0};
-    int code = cli_connect(cli);
+    int code;
 
     request.node = cli->args[1];
-    if (code == CLI_CONTINUE)
-        code = cli_call(cli, "Identity/RevokeNode", &heddle__v1__revoke_node_response__descriptor,
-                        &request.base, &response);
+    code = cli_call(cli, "Identity/RevokeNode", &request.base, &response);
     if (code != CLI_CONTINUE)
         return code;
     hd_text_add(&out, "node %s: %d revoked\n", cli->args[1], response->count);

@@ -1,120 +1,118 @@
-/* jobs, cancel: lists jobs and cancels them. */
+/* jobs, cancel, hold, release: lists jobs, and changes those that the arguments name. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/clock.h"
-#include "controller/cli/show.h"
-#include "controller/cli/table.h"
+#include "controller/cli/rows.h"
 
 enum { PAGE = 500 };
 
 /* ---- jobs ---- */
 
-static const struct table_column job_columns[] = {
-    {"JOB", true},  {"NAME", false}, {"OWNER", false}, {"STATE", false}, {"DEVICES", true},
-    {"STEP", true}, {"LOSS", true},  {"TOK/S", true},  {"AGE", true},    {"REASON", false},
-};
-static const struct table_column job_wide_columns[] = {
-    {"JOB", true},    {"NAME", false},   {"OWNER", false}, {"QUEUE", false},   {"PRIORITY", true},
-    {"STATE", false}, {"DEVICES", true}, {"NODES", false}, {"STEP", true},     {"LOSS", true},
-    {"TOK/S", true},  {"MFU", true},     {"CKPT", true},   {"RESTARTS", true}, {"SUBMITTED", true},
-    {"START", true},  {"REASON", false},
-};
-
-static void add_job_row(const struct cli *cli, struct table *table, const Heddle__V1__JobStatus *j)
+static void add_state_cell(struct rows *rows, const void *item)
 {
-    char word[CLI_WORD_MAX], when[HD_CLOCK_TEXT_MAX], rate[32] = "", loss[32] = "";
-    bool stepped = j->step > 0, wide = cli->format == CLI_WIDE;
-    const bool is_due = j->expected_start_unix_ms && j->expected_start_unix_ms <= cli_now_ms(cli);
+    const Heddle__V1__JobStatus *j = item;
+    char word[CLI_WORD_MAX];
+
+    rows_cell(rows, cli_state_colour(j->state), "%s", cli_job_state(j->state, word));
+}
+
+static void add_nodes_cell(struct rows *rows, const void *item)
+{
     struct hd_text nodes = {0};
 
-    cli_add_nodes(&nodes, j);
-    cli_format_when(cli, j->submitted_unix_ms, cli->format, when);
-    if (stepped)
-        cli_format_count(j->tokens_per_s, rate);
-    table_begin_row(table);
-    table_add(table, NULL, "%llu", (unsigned long long)j->job);
-    table_add(table, NULL, "%s", j->name);
-    table_add(table, NULL, "%s", j->owner);
-    if (wide) {
-        table_add(table, NULL, "%s", j->queue);
-        table_add(table, NULL, "%d", j->priority);
-    }
-    table_add(table, cli_state_colour(j->state), "%s", cli_job_state(j->state, word));
-    table_add(table, NULL, "%d", j->devices);
-    if (wide)
-        table_add(table, NULL, "%s", nodes.failed ? "?" : nodes.data);
-    table_add(table, NULL, "%lld/%lld", (long long)j->step, (long long)j->steps);
-    if (stepped)
+    cli_add_nodes(&nodes, item);
+    rows_text_cell(rows, NULL, &nodes);
+}
+
+static void add_step_cell(struct rows *rows, const void *item)
+{
+    const Heddle__V1__JobStatus *j = item;
+
+    rows_cell(rows, NULL, "%lld/%lld", (long long)j->step, (long long)j->steps);
+}
+
+static void add_loss_cell(struct rows *rows, const void *item)
+{
+    const Heddle__V1__JobStatus *j = item;
+    char loss[32] = "";
+
+    if (j->step > 0)
         (void)snprintf(loss, sizeof loss, "%.4f", j->loss);
-    table_add(table, NULL, "%s", loss);
-    table_add(table, NULL, "%s", rate);
-    if (wide) {
-        if (j->mfu > 0)
-            table_add(table, NULL, "%.1f%%", 100 * j->mfu);
-        else
-            table_add(table, NULL, "%s", "");
-        table_add(table, NULL, "%lld", (long long)j->checkpoint_step);
-        table_add(table, NULL, "%d", j->restarts);
-    }
-    table_add(table, NULL, "%s", when);
-    if (wide) {
-        cli_format_when(cli, j->expected_start_unix_ms, cli->format, when);
-        table_add(table, NULL, "%s", is_due ? "now" : when);
-    }
-    table_add(table, NULL, "%s", j->reason);
-    hd_text_free(&nodes);
+    rows_cell(rows, NULL, "%s", loss);
 }
 
-/* Output of a job list: a table that is rendered at the end, or JSON items as they arrive. */
-struct job_sink {
-    const struct cli *cli;
-    struct table table;
-    struct show_list list;
-    struct hd_text out;
+static void add_rate_cell(struct rows *rows, const void *item)
+{
+    const Heddle__V1__JobStatus *j = item;
+    char rate[32] = "";
+
+    if (j->step > 0)
+        cli_format_count(j->tokens_per_s, rate);
+    rows_cell(rows, NULL, "%s", rate);
+}
+
+static void add_mfu_cell(struct rows *rows, const void *item)
+{
+    const Heddle__V1__JobStatus *j = item;
+    char mfu[32] = "";
+
+    if (j->mfu > 0)
+        (void)snprintf(mfu, sizeof mfu, "%.1f%%", 100 * j->mfu);
+    rows_cell(rows, NULL, "%s", mfu);
+}
+
+static void add_start_cell(struct rows *rows, const void *item)
+{
+    const Heddle__V1__JobStatus *j = item;
+    const bool is_due =
+        j->expected_start_unix_ms && j->expected_start_unix_ms <= cli_now_ms(rows->cli);
+    char when[HD_CLOCK_TEXT_MAX];
+
+    cli_format_when(rows->cli, j->expected_start_unix_ms, rows->cli->format, when);
+    rows_cell(rows, NULL, "%s", is_due ? "now" : when);
+}
+
+static const struct rows_column job_columns[] = {
+    {"JOB", ROWS_OF(Heddle__V1__JobStatus, job)},
+    {"NAME", ROWS_OF(Heddle__V1__JobStatus, name)},
+    {"OWNER", ROWS_OF(Heddle__V1__JobStatus, owner)},
+    {"QUEUE", ROWS_OF(Heddle__V1__JobStatus, queue), .in_width = ROWS_WIDE_ONLY},
+    {"PRIORITY", ROWS_OF(Heddle__V1__JobStatus, priority), .in_width = ROWS_WIDE_ONLY},
+    {"STATE", .cell = add_state_cell},
+    {"DEVICES", ROWS_OF(Heddle__V1__JobStatus, devices)},
+    {"NODES", .cell = add_nodes_cell, .in_width = ROWS_WIDE_ONLY},
+    {"STEP", .cell = add_step_cell, .right = true},
+    {"LOSS", .cell = add_loss_cell, .right = true},
+    {"TOK/S", .cell = add_rate_cell, .right = true},
+    {"MFU", .cell = add_mfu_cell, .right = true, .in_width = ROWS_WIDE_ONLY},
+    {"CKPT", ROWS_OF(Heddle__V1__JobStatus, checkpoint_step), .in_width = ROWS_WIDE_ONLY},
+    {"RESTARTS", ROWS_OF(Heddle__V1__JobStatus, restarts), .in_width = ROWS_WIDE_ONLY},
+    {"AGE", ROWS_OF(Heddle__V1__JobStatus, submitted_unix_ms), .form = ROWS_WHEN,
+     .in_width = ROWS_NARROW_ONLY},
+    {"SUBMITTED", ROWS_OF(Heddle__V1__JobStatus, submitted_unix_ms), .form = ROWS_WHEN,
+     .in_width = ROWS_WIDE_ONLY},
+    {"START", .cell = add_start_cell, .right = true, .in_width = ROWS_WIDE_ONLY},
+    {"REASON", ROWS_OF(Heddle__V1__JobStatus, reason)},
 };
+static const struct rows_kind job_rows = {"JobList", "job", ROWS_COLUMNS(job_columns),
+                                          .show = rows_show_job};
 
-static void sink_begin(struct job_sink *sink, const struct cli *cli)
-{
-    const enum cli_format format = cli->format;
-    bool wide = format == CLI_WIDE;
-
-    sink->cli = cli;
-    sink->out = (struct hd_text){0};
-    if (format >= CLI_JSON)
-        show_list_begin(&sink->list, &sink->out, format, "JobList", "job");
-    else
-        table_init(&sink->table, wide ? job_wide_columns : job_columns,
-                   wide ? sizeof job_wide_columns / sizeof job_wide_columns[0]
-                        : sizeof job_columns / sizeof job_columns[0]);
-}
-
-static void sink_add(struct job_sink *sink, const Heddle__V1__JobStatus *job)
-{
-    if (sink->cli->format < CLI_JSON) {
-        add_job_row(sink->cli, &sink->table, job);
-        return;
-    }
-    show_job_item(&sink->list, job);
-}
-
-/* Prints the job list if `print`; frees it in any case. */
-static void sink_end(struct job_sink *sink, bool print)
-{
-    const struct cli *cli = sink->cli;
-
-    if (cli->format >= CLI_JSON)
-        show_list_end(&sink->list);
-    else if (print)
-        table_render(&sink->table, cli->colour,
-                     cli->format == CLI_WIDE ? 0 : table_terminal_columns(), &sink->out);
-    if (print)
-        (void)cli_out(&sink->out);
-    if (cli->format < CLI_JSON)
-        table_done(&sink->table);
-    hd_text_free(&sink->out);
-}
+/* Columns of heddle top: those of a narrow terminal, and MFU. */
+static const struct rows_column top_columns[] = {
+    {"JOB", ROWS_OF(Heddle__V1__JobStatus, job)},
+    {"NAME", ROWS_OF(Heddle__V1__JobStatus, name)},
+    {"OWNER", ROWS_OF(Heddle__V1__JobStatus, owner)},
+    {"STATE", .cell = add_state_cell},
+    {"DEVICES", ROWS_OF(Heddle__V1__JobStatus, devices)},
+    {"STEP", .cell = add_step_cell, .right = true},
+    {"LOSS", .cell = add_loss_cell, .right = true},
+    {"TOK/S", .cell = add_rate_cell, .right = true},
+    {"MFU", .cell = add_mfu_cell, .right = true},
+    {"AGE", ROWS_OF(Heddle__V1__JobStatus, submitted_unix_ms), .form = ROWS_AGE},
+    {"REASON", ROWS_OF(Heddle__V1__JobStatus, reason)},
+};
+const struct rows_kind rows_top = {"JobList", "job", ROWS_COLUMNS(top_columns)};
 
 static int take_state(const char *text, Heddle__V1__JobState *ret_state)
 {
@@ -131,7 +129,7 @@ static int take_state(const char *text, Heddle__V1__JobState *ret_state)
 }
 
 static int list_jobs(struct cli *cli, Heddle__V1__ListJobsRequest *request, int64_t limit,
-                     struct job_sink *sink)
+                     struct rows *rows)
 {
     Heddle__V1__ListJobsResponse *page = NULL;
     char *next = NULL;
@@ -140,12 +138,11 @@ static int list_jobs(struct cli *cli, Heddle__V1__ListJobsRequest *request, int6
     while (code == CLI_CONTINUE && limit > 0) {
         request->limit = limit < PAGE ? (int32_t)limit : PAGE;
         request->page = next ? next : (char *)protobuf_c_empty_string;
-        code = cli_call(cli, "ListJobs", &heddle__v1__list_jobs_response__descriptor,
-                        &request->base, &page);
+        code = cli_call(cli, "ListJobs", &request->base, &page);
         if (code != CLI_CONTINUE)
             break;
         for (size_t i = 0; i < page->n_jobs; i++)
-            sink_add(sink, page->jobs[i]);
+            rows_add(rows, page->jobs[i]);
         if (!next) /* once, after the first page */
             cli_warn(page->warning);
         limit -= (int64_t)page->n_jobs;
@@ -168,7 +165,7 @@ int cli_jobs(struct cli *cli, int argc, char **argv)
     struct cli_list names = {.count = 0};
     const char *owner = NULL, *name = NULL;
     int64_t limit = 100;
-    struct job_sink sink;
+    struct rows rows;
     const struct cli_flag flags[] = {
         {"state", 0, CLI_FLAG_LIST, &names, 0, 0},
         {"owner", 0, CLI_FLAG_TEXT, &owner, 0, 0},
@@ -184,70 +181,112 @@ int cli_jobs(struct cli *cli, int argc, char **argv)
     request.n_states = names.count;
     request.owner = owner ? (char *)owner : request.owner;
     request.name = name ? (char *)name : request.name;
-    if (code == CLI_CONTINUE)
-        code = cli_connect(cli);
     if (code != CLI_CONTINUE)
         return code;
-    sink_begin(&sink, cli);
-    code = list_jobs(cli, &request, limit, &sink);
-    sink_end(&sink, code == CLI_CONTINUE);
-    return code == CLI_CONTINUE ? cli_out_end(CLI_OK) : code;
+    rows_begin(&rows, cli, &job_rows);
+    return rows_end(&rows, list_jobs(cli, &request, limit, &rows));
 }
 
-/* ---- cancel ---- */
+/* ---- cancel, hold, release ---- */
 
-static int cancel_one(struct cli *cli, uint64_t job, bool now, struct job_sink *sink)
+static void add_state_line(const struct cli *cli, struct hd_text *out, const void *item)
 {
-    Heddle__V1__CancelJobRequest request = HEDDLE__V1__CANCEL_JOB_REQUEST__INIT;
-    Heddle__V1__CancelJobResponse *response = NULL;
+    const Heddle__V1__JobStatus *job = item;
     char word[CLI_WORD_MAX];
+
+    (void)cli;
+    hd_text_add(out, "job %llu %s\n", (unsigned long long)job->job,
+                cli_job_state(job->state, word));
+}
+
+static const struct rows_kind cancelled_rows = {"JobList", "job", .show = rows_show_job,
+                                                .line = add_state_line};
+
+/* Changes one job and adds it to the rows. Requests and responses of these calls begin alike: a job's
+ * number, and the job. */
+struct change {
+    const char *method;
+    ProtobufCMessage *request;
+    uint64_t *job;                /* member of the request */
+    const struct rows_kind *kind; /* how a changed job is printed */
+};
+
+static int change_one(struct cli *cli, const struct change *change, uint64_t job, struct rows *rows)
+{
+    Heddle__V1__HoldJobResponse *response = NULL;
     int code;
 
-    request.job = job;
-    request.now = now;
-    code = cli_call(cli, "CancelJob", &heddle__v1__cancel_job_response__descriptor, &request.base,
-                    &response);
+    *change->job = job;
+    code = cli_call(cli, change->method, change->request, &response);
     if (code != CLI_CONTINUE)
         return code;
-    if (sink->cli->format >= CLI_JSON)
-        sink_add(sink, response->job);
-    else
-        hd_text_add(&sink->out, "job %llu %s\n", (unsigned long long)response->job->job,
-                    cli_job_state(response->job->state, word));
+    rows_add(rows, response->job);
     hd_rpc_message_free(&response->base);
     return CLI_CONTINUE;
 }
 
-int cli_cancel(struct cli *cli, int argc, char **argv)
+/* Changes the jobs of the arguments, and asks before that where a pattern names them. A failure does
+ * not keep the remaining jobs from being changed. */
+static int change_jobs(struct cli *cli, const struct change *change, bool yes)
 {
-    bool now = false, yes = false;
-    const struct cli_flag flags[] = {{"now", 0, CLI_FLAG_BOOL, &now, 0, 0},
-                                     {"yes", 'y', CLI_FLAG_BOOL, &yes, 0, 0}};
-    struct job_sink sink = {.cli = cli};
-    struct cli_picked jobs = {.shows = true};
-    int code = cli_parse(cli, argc, argv, flags, 2, 1, CLI_ARGS_ANY);
+    struct cli_picked jobs = {.shows = !yes};
+    struct rows rows;
+    int code = cli_find_jobs(cli, 0, CLI_PICK_LIVE, &jobs), end;
 
-    jobs.shows = !yes;
-    if (code == CLI_CONTINUE)
-        code = cli_find_jobs(cli, 0, CLI_PICK_LIVE, &jobs);
     if (code == CLI_CONTINUE)
         code = cli_confirm_jobs(cli, &jobs, yes);
     if (code != CLI_CONTINUE) {
         cli_free_jobs(&jobs);
         return code;
     }
-    if (cli->format >= CLI_JSON)
-        sink_begin(&sink, cli);
-    /* a failure does not keep the remaining jobs from being cancelled */
+    rows_begin(&rows, cli, change->kind);
     for (size_t i = 0; i < jobs.count; i++) {
-        int one = cancel_one(cli, jobs.numbers[i], now, &sink);
+        const int one = change_one(cli, change, jobs.numbers[i], &rows);
 
         code = one == CLI_CONTINUE ? code : one;
     }
-    if (cli->format >= CLI_JSON)
-        show_list_end(&sink.list);
-    (void)cli_out(&sink.out);
-    hd_text_free(&sink.out);
+    end = rows_end(&rows, CLI_CONTINUE);
     cli_free_jobs(&jobs);
-    return code == CLI_CONTINUE ? cli_out_end(CLI_OK) : code;
+    return code == CLI_CONTINUE ? end : code;
+}
+
+_Static_assert(offsetof(Heddle__V1__CancelJobResponse, job) ==
+                       offsetof(Heddle__V1__HoldJobResponse, job) &&
+                   offsetof(Heddle__V1__ReleaseJobResponse, job) ==
+                       offsetof(Heddle__V1__HoldJobResponse, job),
+               "responses to changes of jobs have the job in one place");
+
+int cli_cancel(struct cli *cli, int argc, char **argv)
+{
+    Heddle__V1__CancelJobRequest request = HEDDLE__V1__CANCEL_JOB_REQUEST__INIT;
+    const struct change change = {"CancelJob", &request.base, &request.job, &cancelled_rows};
+    bool now = false, yes = false;
+    const struct cli_flag flags[] = {{"now", 0, CLI_FLAG_BOOL, &now, 0, 0},
+                                     {"yes", 'y', CLI_FLAG_BOOL, &yes, 0, 0}};
+    int code = cli_parse(cli, argc, argv, flags, 2, 1, CLI_ARGS_ANY);
+
+    request.now = now;
+    return code == CLI_CONTINUE ? change_jobs(cli, &change, yes) : code;
+}
+
+int cli_hold(struct cli *cli, int argc, char **argv)
+{
+    Heddle__V1__HoldJobRequest request = HEDDLE__V1__HOLD_JOB_REQUEST__INIT;
+    const struct change change = {"HoldJob", &request.base, &request.job, &rows_job_state};
+    bool yes = false;
+    const struct cli_flag flags[] = {{"yes", 'y', CLI_FLAG_BOOL, &yes, 0, 0}};
+    int code = cli_parse(cli, argc, argv, flags, 1, 1, CLI_ARGS_ANY);
+
+    return code == CLI_CONTINUE ? change_jobs(cli, &change, yes) : code;
+}
+
+int cli_release(struct cli *cli, int argc, char **argv)
+{
+    Heddle__V1__ReleaseJobRequest request = HEDDLE__V1__RELEASE_JOB_REQUEST__INIT;
+    const struct change change = {"ReleaseJob", &request.base, &request.job, &rows_job_state};
+    bool yes = false;
+    const struct cli_flag flags[] = {{"yes", 'y', CLI_FLAG_BOOL, &yes, 0, 0}};
+    int code = cli_parse(cli, argc, argv, flags, 1, 1, CLI_ARGS_ANY);
+
+    return code == CLI_CONTINUE ? change_jobs(cli, &change, yes) : code;
 }

@@ -3,8 +3,7 @@
 #include <string.h>
 
 #include "base/json.h"
-#include "controller/cli/show.h"
-#include "controller/cli/table.h"
+#include "controller/cli/rows.h"
 #include "spec/spec.h"
 
 /* Returns whether a key is listed: it equals `prefix` or is in the group of that name; "": all are
@@ -17,42 +16,43 @@ static bool is_listed(const struct hd_key *key, const char *prefix)
                                      (!key->path[len] || key->path[len] == '.')));
 }
 
-static void add_keys_json(const struct cli *cli, const char *prefix, struct hd_text *out)
+static void show_key(struct hd_json_writer *w, const void *item)
 {
-    struct show_list list;
+    const struct hd_key *key = item;
+    struct hd_text value = {0};
 
-    show_list_begin(&list, out, cli->format, "KeyList", "key");
-    for (size_t i = 0; i < hd_job_key_count; i++) {
-        struct hd_text value = {0};
-
-        if (!is_listed(&hd_job_keys[i], prefix))
-            continue;
-        hd_spec_document_default(&hd_job_keys[i], &value);
-        show_item_begin(&list);
-        hd_json_add_string(&list.writer, "path", hd_job_keys[i].path);
-        hd_json_add_bool(&list.writer, "required", hd_job_keys[i].required);
-        hd_json_add_string(&list.writer, "default", value.data ? value.data : "");
-        hd_json_add_string(&list.writer, "meaning", hd_job_keys[i].help);
-        show_item_end(&list);
-        hd_text_free(&value);
-    }
-    show_list_end(&list);
+    hd_spec_document_default(key, &value);
+    hd_json_add_string(w, "path", key->path);
+    hd_json_add_bool(w, "required", key->required);
+    hd_json_add_string(w, "default", value.data ? value.data : "");
+    hd_json_add_string(w, "meaning", key->help);
+    hd_text_free(&value);
 }
 
-/* Appends each key of a job file with its default on one line and its meaning below. */
-static void add_keys_text(const char *prefix, struct hd_text *out)
+/* Appends a key of a job file with its default on one line and its meaning below. */
+static void add_key(const struct cli *cli, struct hd_text *out, const void *item)
 {
-    for (size_t i = 0; i < hd_job_key_count; i++) {
-        struct hd_text value = {0};
+    const struct hd_key *key = item;
+    struct hd_text value = {0};
 
-        if (!is_listed(&hd_job_keys[i], prefix))
-            continue;
-        hd_spec_document_default(&hd_job_keys[i], &value);
-        hd_text_add(out, "%s  (%s%s)\n    %s\n", hd_job_keys[i].path,
-                    hd_job_keys[i].required ? "" : "default: ", value.data ? value.data : "",
-                    hd_job_keys[i].help);
-        hd_text_free(&value);
-    }
+    (void)cli;
+    hd_spec_document_default(key, &value);
+    hd_text_add(out, "%s  (%s%s)\n    %s\n", key->path,
+                key->required ? "" : "default: ", value.data ? value.data : "", key->help);
+    hd_text_free(&value);
+}
+
+static const struct rows_kind key_rows = {"KeyList", "key", .show = show_key, .line = add_key};
+
+static void add_keys(const struct cli *cli, const char *prefix, struct hd_text *out)
+{
+    struct rows rows;
+
+    rows_begin(&rows, cli, &key_rows);
+    for (size_t i = 0; i < hd_job_key_count; i++)
+        if (is_listed(&hd_job_keys[i], prefix))
+            rows_add(&rows, &hd_job_keys[i]);
+    rows_end_in(&rows, out);
 }
 
 int cli_keys(struct cli *cli, int argc, char **argv)
@@ -76,10 +76,8 @@ int cli_keys(struct cli *cli, int argc, char **argv)
         hd_spec_add_schema(&out);
     else if (markdown)
         hd_spec_document(prefix, &out);
-    else if (cli->format >= CLI_JSON)
-        add_keys_json(cli, prefix, &out);
     else
-        add_keys_text(prefix, &out);
+        add_keys(cli, prefix, &out);
     if (!out.len_bytes && hd_spec_suggest(prefix, &out) && !out.failed)
         return cli_usage("keys: %s is no key and no group of a job file; %s", prefix, out.data);
     if (!out.len_bytes)

@@ -365,8 +365,7 @@ static int fetch_spec(struct local *l)
 
     l->job = request.job = 1;
     l->spec = hd_arena_alloc(&l->arena, sizeof *l->spec);
-    st = l->spec ? cli_try_call(l->cli, "GetJob", &heddle__v1__get_job_response__descriptor,
-                                &request.base, &response)
+    st = l->spec ? cli_try_call(l->cli, "GetJob", &request.base, &response)
                  : hd_err(HD_NO_MEMORY, "no memory for a job");
     if (st == HD_NOT_FOUND || !st)
         st = check_job_folder(l->run.path, st ? NULL : response->job);
@@ -392,8 +391,7 @@ static int resume(struct local *l)
             code = cli_fail(hd_err(HD_NO_MEMORY, "no memory for a job"));
     }
     if (code == CLI_CONTINUE)
-        code = cli_call(l->cli, "ResumeJob", &heddle__v1__resume_job_response__descriptor,
-                        &request.base, &response);
+        code = cli_call(l->cli, "ResumeJob", &request.base, &response);
     if (code == CLI_CONTINUE)
         hd_rpc_message_free(&response->base);
     return code;

@@ -381,8 +381,7 @@ static enum hd_status next_attempt(struct logs *l, bool *ret_over)
     *ret_over = l->fixed_attempt;
     request.job = l->job;
     while (!*ret_over && !l->interrupted) {
-        st = cli_try_call(l->cli, "GetJob", &heddle__v1__get_job_response__descriptor,
-                          &request.base, &response);
+        st = cli_try_call(l->cli, "GetJob", &request.base, &response);
         if (st)
             return st;
         if (response->job->attempt > attempt) {
@@ -448,8 +447,7 @@ static int find_world(struct logs *l, int32_t *ret_world)
     int code;
 
     request.job = l->job;
-    code = cli_call(l->cli, "GetJob", &heddle__v1__get_job_response__descriptor, &request.base,
-                    &response);
+    code = cli_call(l->cli, "GetJob", &request.base, &response);
     if (code != CLI_CONTINUE)
         return code;
     *ret_world = 0;

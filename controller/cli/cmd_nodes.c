@@ -1,50 +1,41 @@
-/* nodes, drain, undrain, node: lists and manages the machines of the cluster. */
+/* nodes, show-node, drain, undrain, node: lists, shows and manages the machines of the cluster. */
 #include <stdio.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "controller/cli/identity.h"
-#include "controller/cli/show.h"
-#include "controller/cli/table.h"
+#include "controller/cli/rows.h"
 
-static const struct table_column node_columns[] = {
-    {"NODE", false}, {"STATE", false}, {"DEVICES", true}, {"FREE", true},
-    {"JOBS", false}, {"SEEN", true},   {"REASON", false},
-};
-static const struct table_column node_wide_columns[] = {
-    {"NODE", false},   {"STATE", false}, {"DEVICES", true},       {"FREE", true},
-    {"JOBS", false},   {"SEEN", true},   {"KIND", false},         {"THREADS", true},
-    {"UUID", false},   {"BUILD", false}, {"DATA ADDRESS", false}, {"ISOLATION", false},
-    {"REASON", false},
-};
-
-/* Appends the jobs of a node, "7,9", each once, in the order of its devices; "another" replaces
+/* Fills the jobs of a node, "7,9", each once, in the order of its devices; "another" replaces
  * jobs that the caller may not see. */
-static void add_jobs(struct hd_text *out, const Heddle__V1__NodeStatus *n)
+static void add_jobs_cell(struct rows *rows, const void *item)
 {
+    const Heddle__V1__NodeStatus *n = item;
+    struct hd_text out = {0};
     uint64_t last = 0;
     bool others = false;
 
-    hd_text_add(out, "%s", "");
     for (size_t i = 0; i < n->n_devices; i++) {
         uint64_t job = n->devices[i]->job;
 
         if (job && job != last)
-            hd_text_add(out, "%s%llu", last ? "," : "", (unsigned long long)job);
+            hd_text_add(&out, "%s%llu", last ? "," : "", (unsigned long long)job);
         last = job ? job : last;
         others |= !job && n->devices[i]->held;
     }
     if (others)
-        hd_text_add(out, "%sanother", last ? "," : "");
+        hd_text_add(&out, "%sanother", last ? "," : "");
+    rows_text_cell(rows, NULL, &out);
 }
 
-/* Appends "cpu", or for a node with several kinds "2 cuda, 4 cpu", in the order of their first
+/* Fills "cpu", or for a node with several kinds "2 cuda, 4 cpu", in the order of their first
  * devices. */
-static void add_kinds(struct hd_text *out, const Heddle__V1__NodeStatus *n)
+static void add_kinds_cell(struct rows *rows, const void *item)
 {
+    const Heddle__V1__NodeStatus *n = item;
+    struct hd_text out = {0};
     char word[CLI_WORD_MAX];
 
-    hd_text_add(out, "%s", "");
     for (size_t i = 0; i < n->n_devices; i++) {
         size_t before = 0, count = 0;
 
@@ -55,19 +46,21 @@ static void add_kinds(struct hd_text *out, const Heddle__V1__NodeStatus *n)
         if (before)
             continue;
         if (count < n->n_devices)
-            hd_text_add(out, "%s%zu ", i ? ", " : "", count);
-        hd_text_add(out, "%s", cli_device_kind(n->devices[i]->kind, word));
+            hd_text_add(&out, "%s%zu ", i ? ", " : "", count);
+        hd_text_add(&out, "%s", cli_device_kind(n->devices[i]->kind, word));
     }
+    rows_text_cell(rows, NULL, &out);
 }
 
-/* Returns the number of threads of a node's CPU devices; GPUs have none. */
-static int threads_of(const Heddle__V1__NodeStatus *n)
+/* Fills the number of threads of a node's CPU devices; GPUs have none. */
+static void add_threads_cell(struct rows *rows, const void *item)
 {
+    const Heddle__V1__NodeStatus *n = item;
     int threads = 0;
 
     for (size_t i = 0; i < n->n_devices && !threads; i++)
         threads = n->devices[i]->threads;
-    return threads;
+    rows_cell(rows, NULL, "%d", threads);
 }
 
 /* Returns the length of the first clause of a reason, up to "; " or ". " outside parentheses. */
@@ -84,10 +77,13 @@ static size_t first_clause(const char *reason)
     return i;
 }
 
-/* Adds why the node, or some of its devices, get no jobs; and when its running jobs will leave it.
+/* Fills why the node, or some of its devices, get no jobs; and when its running jobs will leave it.
  * The remedy is shown by show-node and in the wide table. */
-static void add_reason(const struct cli *cli, struct hd_text *out, const Heddle__V1__NodeStatus *n)
+static void add_reason_cell(struct rows *rows, const void *item)
 {
+    const Heddle__V1__NodeStatus *n = item;
+    const struct cli *cli = rows->cli;
+    struct hd_text out = {0};
     const char *reason = *n->reason ? n->reason : n->jobs_dir_problem;
     const size_t length = cli->format == CLI_WIDE ? strlen(reason) : first_clause(reason);
     const Heddle__V1__DeviceInfo *first = NULL;
@@ -97,140 +93,236 @@ static void add_reason(const struct cli *cli, struct hd_text *out, const Heddle_
         first = first || !*n->devices[i]->problem ? first : n->devices[i];
         broken += *n->devices[i]->problem != '\0';
     }
-    hd_text_add(out, "%.*s", (int)length, reason);
+    hd_text_add(&out, "%.*s", (int)length, reason);
     if (reason[length])
-        hd_text_add(out, " (heddle show-node %s)", n->name);
+        hd_text_add(&out, " (heddle show-node %s)", n->name);
     if (n->drain_deadline_unix_ms && n->state != HEDDLE__V1__NODE_STATE__NODE_STATE_DRAINED) {
-        hd_text_add(out, "%s", out->len_bytes ? "; " : "");
-        cli_add_deadline(cli, n->drain_deadline_unix_ms, out);
+        hd_text_add(&out, "%s", out.len_bytes ? "; " : "");
+        cli_add_deadline(cli, n->drain_deadline_unix_ms, &out);
     }
-    if (broken && out->data)
-        hd_text_add(out, "%sdevice %d: %s", out->len_bytes ? "; " : "", first->index,
+    if (broken)
+        hd_text_add(&out, "%sdevice %d: %s", out.len_bytes ? "; " : "", first->index,
                     first->problem);
     if (broken > 1)
-        hd_text_add(out, " (and %zu more)", broken - 1);
+        hd_text_add(&out, " (and %zu more)", broken - 1);
+    rows_text_cell(rows, NULL, &out);
 }
 
-static void add_node_row(const struct cli *cli, struct table *table,
-                         const Heddle__V1__NodeStatus *n)
+static bool is_ready(const Heddle__V1__NodeStatus *n)
 {
-    char word[CLI_WORD_MAX], when[HD_CLOCK_TEXT_MAX];
-    bool ready = n->state == HEDDLE__V1__NODE_STATE__NODE_STATE_READY;
-    struct hd_text jobs = {0}, kinds = {0}, reason = {0};
+    return n->state == HEDDLE__V1__NODE_STATE__NODE_STATE_READY;
+}
+
+static void add_state_cell(struct rows *rows, const void *item)
+{
+    const Heddle__V1__NodeStatus *n = item;
+    char word[CLI_WORD_MAX];
+
+    rows_cell(rows, is_ready(n) ? "32" : "33", "%s", cli_node_state(n->state, word));
+}
+
+static void add_devices_cell(struct rows *rows, const void *item)
+{
+    const Heddle__V1__NodeStatus *n = item;
+
+    rows_cell(rows, NULL, "%zu", n->n_devices);
+}
+
+static void add_free_cell(struct rows *rows, const void *item)
+{
+    const Heddle__V1__NodeStatus *n = item;
     size_t free_devices = 0;
 
     for (size_t i = 0; i < n->n_devices; i++)
         free_devices += !show_is_held(n->devices[i]) && !*n->devices[i]->problem;
-    add_jobs(&jobs, n);
-    cli_format_when(cli, n->seen_unix_ms, cli->format, when);
-    table_begin_row(table);
-    table_add(table, NULL, "%s", n->name);
-    table_add(table, ready ? "32" : "33", "%s", cli_node_state(n->state, word));
-    table_add(table, NULL, "%zu", n->n_devices);
-    table_add(table, NULL, "%zu", ready ? free_devices : 0);
-    table_add(table, NULL, "%s", jobs.failed ? "?" : jobs.data);
-    table_add(table, NULL, "%s", when);
-    if (cli->format == CLI_WIDE) {
-        add_kinds(&kinds, n);
-        table_add(table, NULL, "%s", kinds.failed ? "?" : kinds.data);
-        table_add(table, NULL, "%d", threads_of(n));
-        table_add(table, NULL, "%s", n->node_uuid);
-        table_add(table, NULL, "%s", n->build);
-        table_add(table, NULL, "%s", n->data_address);
-        table_add(table, NULL, "%s",
-                  !n->isolation         ? ""
-                  : *n->isolation->tier ? n->isolation->tier
-                                        : n->isolation->mode);
-    }
-    add_reason(cli, &reason, n);
-    table_add(table, NULL, "%s", reason.failed ? "?" : reason.data);
-    hd_text_free(&reason);
-    hd_text_free(&jobs);
-    hd_text_free(&kinds);
+    rows_cell(rows, NULL, "%zu", is_ready(n) ? free_devices : 0);
 }
 
-static void print_table(struct cli *cli, const Heddle__V1__ListNodesResponse *response,
-                        struct hd_text *out)
+static void add_isolation_cell(struct rows *rows, const void *item)
 {
-    bool wide = cli->format == CLI_WIDE;
-    struct table table;
+    const Heddle__V1__NodeStatus *n = item;
 
-    table_init(&table, wide ? node_wide_columns : node_columns,
-               wide ? sizeof node_wide_columns / sizeof node_wide_columns[0]
-                    : sizeof node_columns / sizeof node_columns[0]);
-    for (size_t i = 0; i < response->n_nodes; i++)
-        add_node_row(cli, &table, response->nodes[i]);
-    table_render(&table, cli->colour, wide ? 0 : table_terminal_columns(), out);
-    table_done(&table);
+    rows_cell(rows, NULL, "%s",
+              !n->isolation         ? ""
+              : *n->isolation->tier ? n->isolation->tier
+                                    : n->isolation->mode);
 }
+
+static void show_node_item(struct hd_json_writer *w, const void *item)
+{
+    show_node(w, item);
+}
+
+static const struct rows_column node_columns[] = {
+    {"NODE", ROWS_OF(Heddle__V1__NodeStatus, name)},
+    {"STATE", .cell = add_state_cell},
+    {"DEVICES", .cell = add_devices_cell, .right = true},
+    {"FREE", .cell = add_free_cell, .right = true},
+    {"JOBS", .cell = add_jobs_cell},
+    {"SEEN", ROWS_OF(Heddle__V1__NodeStatus, seen_unix_ms), .form = ROWS_WHEN},
+    {"KIND", .cell = add_kinds_cell, .in_width = ROWS_WIDE_ONLY},
+    {"THREADS", .cell = add_threads_cell, .right = true, .in_width = ROWS_WIDE_ONLY},
+    {"UUID", ROWS_OF(Heddle__V1__NodeStatus, node_uuid), .in_width = ROWS_WIDE_ONLY},
+    {"BUILD", ROWS_OF(Heddle__V1__NodeStatus, build), .in_width = ROWS_WIDE_ONLY},
+    {"DATA ADDRESS", ROWS_OF(Heddle__V1__NodeStatus, data_address), .in_width = ROWS_WIDE_ONLY},
+    {"ISOLATION", .cell = add_isolation_cell, .in_width = ROWS_WIDE_ONLY},
+    {"REASON", .cell = add_reason_cell},
+};
+static const struct rows_kind node_rows = {"NodeList", "node", ROWS_COLUMNS(node_columns),
+                                           .show = show_node_item};
 
 int cli_nodes(struct cli *cli, int argc, char **argv)
 {
     Heddle__V1__ListNodesRequest request = HEDDLE__V1__LIST_NODES_REQUEST__INIT;
     Heddle__V1__ListNodesResponse *response = NULL;
-    struct hd_text out = {0};
-    struct show_list list;
     int code = cli_parse(cli, argc, argv, NULL, 0, 0, 0);
 
     if (code == CLI_CONTINUE)
-        code = cli_connect(cli);
-    if (code == CLI_CONTINUE)
-        code = cli_call(cli, "ListNodes", &heddle__v1__list_nodes_response__descriptor,
-                        &request.base, &response);
+        code = cli_call(cli, "ListNodes", &request.base, &response);
     if (code != CLI_CONTINUE)
         return code;
     cli_warn(response->warning);
-    if (cli->format >= CLI_JSON) {
-        show_list_begin(&list, &out, cli->format, "NodeList", "node");
-        for (size_t i = 0; i < response->n_nodes; i++) {
-            show_item_begin(&list);
-            show_node(&list.writer, response->nodes[i]);
-            show_item_end(&list);
-        }
-        show_list_end(&list);
-    } else {
-        print_table(cli, response, &out);
-    }
-    (void)cli_out(&out);
-    hd_text_free(&out);
+    code = rows_print(cli, &node_rows, (const void *const *)response->nodes, response->n_nodes);
     hd_rpc_message_free(&response->base);
-    return cli_out_end(CLI_OK);
+    return code;
+}
+
+/* ---- one node ---- */
+
+static void add_device_kind_cell(struct rows *rows, const void *item)
+{
+    const Heddle__V1__DeviceInfo *d = item;
+    char word[CLI_WORD_MAX];
+
+    rows_cell(rows, NULL, "%s", cli_device_kind(d->kind, word));
+}
+
+static void add_device_job_cell(struct rows *rows, const void *item)
+{
+    const Heddle__V1__DeviceInfo *d = item;
+
+    if (d->job)
+        rows_cell(rows, NULL, "%llu", (unsigned long long)d->job);
+    else
+        rows_cell(rows, NULL, "%s", d->held ? "another" : "");
+}
+
+static void add_problem_cell(struct rows *rows, const void *item)
+{
+    const Heddle__V1__DeviceInfo *d = item;
+
+    rows_cell(rows, *d->problem ? "33" : NULL, "%s", d->problem);
+}
+
+static const struct rows_column device_columns[] = {
+    {"DEVICE", ROWS_OF(Heddle__V1__DeviceInfo, index)},
+    {"KIND", .cell = add_device_kind_cell},
+    {"MODEL", ROWS_OF(Heddle__V1__DeviceInfo, name)},
+    {"MEMORY", ROWS_OF(Heddle__V1__DeviceInfo, memory_bytes), .form = ROWS_SOME_BYTES},
+    {"THREADS", ROWS_OF(Heddle__V1__DeviceInfo, threads)},
+    {"JOB", .cell = add_device_job_cell, .right = true},
+    {"ATTEMPT", ROWS_OF(Heddle__V1__DeviceInfo, attempt), .form = ROWS_SOME},
+    {"PROBLEM", .cell = add_problem_cell},
+};
+static const struct rows_kind device_rows = {NULL, NULL, ROWS_COLUMNS(device_columns)};
+
+static void add_fact(struct hd_text *out, const char *name, const char *value)
+{
+    if (!*value)
+        return;
+    hd_text_add(out, "  %-13s ", name);
+    cli_add_people(out, value);
+    hd_text_add(out, "\n");
+}
+
+static void add_node_text(const struct cli *cli, struct hd_text *out, const void *item)
+{
+    const Heddle__V1__NodeStatus *n = item;
+    char word[CLI_WORD_MAX], when[HD_CLOCK_TEXT_MAX] = "";
+    struct rows devices;
+
+    hd_text_add(out, "node ");
+    cli_add_clean(out, n->name);
+    hd_text_add(out, " %s\n", cli_node_state(n->state, word));
+    add_fact(out, "reason", n->reason);
+    add_fact(out, "build", n->build);
+    add_fact(out, "uuid", n->node_uuid);
+    add_fact(out, "data address", n->data_address);
+    add_fact(out, "jobs folder", n->jobs_dir_visible ? "seen" : n->jobs_dir_problem);
+    if (n->isolation) {
+        add_fact(out, "isolation", n->isolation->mode);
+        add_fact(out, "bounded by", n->isolation->tier);
+        add_fact(out, "locks", n->isolation->locks);
+        add_fact(out, "lacks", n->isolation->lacks);
+        add_fact(out, "users", n->isolation->users);
+    }
+    if (n->seen_unix_ms)
+        hd_clock_format_utc(n->seen_unix_ms, when);
+    add_fact(out, "last message", when);
+    if (n->drain_deadline_unix_ms) {
+        hd_clock_format_utc(n->drain_deadline_unix_ms, when);
+        add_fact(out,
+                 n->drain_deadline_unix_ms > cli_now_ms(cli) ? "jobs leave by" : "jobs left by",
+                 when);
+    }
+    if (!n->n_devices)
+        return;
+    hd_text_add(out, "\n");
+    rows_begin(&devices, cli, &device_rows);
+    for (size_t i = 0; i < n->n_devices; i++)
+        rows_add(&devices, n->devices[i]);
+    rows_end_in(&devices, out);
+}
+
+static const struct rows_kind one_node_rows = {"NodeList", "node", .show = show_node_item,
+                                               .line = add_node_text};
+
+int cli_show_node(struct cli *cli, int argc, char **argv)
+{
+    Heddle__V1__ListNodesRequest request = HEDDLE__V1__LIST_NODES_REQUEST__INIT;
+    Heddle__V1__ListNodesResponse *response = NULL;
+    const Heddle__V1__NodeStatus *found = NULL;
+    int code = cli_parse(cli, argc, argv, NULL, 0, 1, 1);
+
+    if (code == CLI_CONTINUE)
+        code = cli_call(cli, "ListNodes", &request.base, &response);
+    if (code != CLI_CONTINUE)
+        return code;
+    cli_warn(response->warning);
+    for (size_t i = 0; i < response->n_nodes; i++)
+        if (strcmp(response->nodes[i]->name, cli->args[0]) == 0)
+            found = response->nodes[i];
+    code = found ? rows_print_one(cli, &one_node_rows, found)
+                 : cli_fail(hd_err(HD_NOT_FOUND, "there is no node %.64s; heddle nodes lists them",
+                                   cli->args[0]));
+    hd_rpc_message_free(&response->base);
+    return code;
 }
 
 /* ---- drain and undrain ---- */
 
 #define YEAR_MS ((int64_t)365 * 86400 * 1000)
 
-static int print_node(struct cli *cli, const Heddle__V1__NodeStatus *node)
+static void add_node_line(const struct cli *cli, struct hd_text *out, const void *item)
 {
+    const Heddle__V1__NodeStatus *n = item;
+    const bool drained = n->state == HEDDLE__V1__NODE_STATE__NODE_STATE_DRAINED;
     char word[CLI_WORD_MAX];
-    struct hd_text out = {0};
-    struct show_list list;
 
-    if (cli->format >= CLI_JSON) {
-        show_list_begin(&list, &out, cli->format, "NodeList", "node");
-        show_item_begin(&list);
-        show_node(&list.writer, node);
-        show_item_end(&list);
-        show_list_end(&list);
-    } else {
-        hd_text_add(&out, "node %s %s", node->name, cli_node_state(node->state, word));
-        if (node->drain_deadline_unix_ms &&
-            node->state != HEDDLE__V1__NODE_STATE__NODE_STATE_DRAINED) {
-            hd_text_add(&out, "; ");
-            cli_add_deadline(cli, node->drain_deadline_unix_ms, &out);
-        }
-        if (*node->reason && node->state != HEDDLE__V1__NODE_STATE__NODE_STATE_DRAINING &&
-            node->state != HEDDLE__V1__NODE_STATE__NODE_STATE_DRAINED) {
-            hd_text_add(&out, ": "); /* the node does not answer, so it may not be drained yet */
-            cli_add_clean(&out, node->reason);
-        }
-        hd_text_add(&out, "\n");
+    hd_text_add(out, "node %s %s", n->name, cli_node_state(n->state, word));
+    if (n->drain_deadline_unix_ms && !drained) {
+        hd_text_add(out, "; ");
+        cli_add_deadline(cli, n->drain_deadline_unix_ms, out);
     }
-    (void)cli_out(&out);
-    hd_text_free(&out);
-    return cli_out_end(CLI_OK);
+    if (*n->reason && n->state != HEDDLE__V1__NODE_STATE__NODE_STATE_DRAINING && !drained) {
+        hd_text_add(out, ": "); /* the node does not answer, so it may not be drained yet */
+        cli_add_clean(out, n->reason);
+    }
+    hd_text_add(out, "\n");
 }
+
+static const struct rows_kind changed_rows = {"NodeList", "node", .show = show_node_item,
+                                              .line = add_node_line};
 
 int cli_drain(struct cli *cli, int argc, char **argv)
 {
@@ -244,17 +336,14 @@ int cli_drain(struct cli *cli, int argc, char **argv)
     if (code == CLI_CONTINUE && deadline &&
         hd_clock_read_span(deadline, 1000, YEAR_MS, &request.deadline_ms))
         code = cli_usage("drain: --deadline: %s", hd_err_message());
-    if (code == CLI_CONTINUE)
-        code = cli_connect(cli);
     if (code != CLI_CONTINUE)
         return code;
     request.node = (char *)cli->args[0];
     request.reason = reason ? (char *)reason : request.reason;
-    code = cli_call(cli, "DrainNode", &heddle__v1__drain_node_response__descriptor, &request.base,
-                    &response);
+    code = cli_call(cli, "DrainNode", &request.base, &response);
     if (code != CLI_CONTINUE)
         return code;
-    code = print_node(cli, response->node);
+    code = rows_print_one(cli, &changed_rows, response->node);
     hd_rpc_message_free(&response->base);
     return code;
 }
@@ -265,41 +354,38 @@ int cli_undrain(struct cli *cli, int argc, char **argv)
     Heddle__V1__UndrainNodeResponse *response = NULL;
     int code = cli_parse(cli, argc, argv, NULL, 0, 1, 1);
 
-    if (code == CLI_CONTINUE)
-        code = cli_connect(cli);
     if (code != CLI_CONTINUE)
         return code;
     request.node = (char *)cli->args[0];
-    code = cli_call(cli, "UndrainNode", &heddle__v1__undrain_node_response__descriptor,
-                    &request.base, &response);
+    code = cli_call(cli, "UndrainNode", &request.base, &response);
     if (code != CLI_CONTINUE)
         return code;
-    code = print_node(cli, response->node);
+    code = rows_print_one(cli, &changed_rows, response->node);
     hd_rpc_message_free(&response->base);
     return code;
 }
 
 /* ---- node rm ---- */
 
-static void print_removed(const struct cli *cli, const Heddle__V1__RemoveNodeResponse *response)
+static void add_removed_line(const struct cli *cli, struct hd_text *out, const void *item)
 {
-    struct hd_text out = {0};
-    struct show_list list;
+    const Heddle__V1__RemoveNodeResponse *removed = item;
 
-    if (cli->format >= CLI_JSON) {
-        show_list_begin(&list, &out, cli->format, "NodeList", "node");
-        show_item_begin(&list);
-        hd_json_add_string(&list.writer, "name", response->node);
-        hd_json_add_string(&list.writer, "node_uuid", response->node_uuid);
-        hd_json_add_string(&list.writer, "state", "removed");
-        show_item_end(&list);
-        show_list_end(&list);
-    } else {
-        hd_text_add(&out, "node %s removed\n", response->node);
-    }
-    (void)cli_out(&out);
-    hd_text_free(&out);
+    (void)cli;
+    hd_text_add(out, "node %s removed\n", removed->node);
 }
+
+static void show_removed(struct hd_json_writer *w, const void *item)
+{
+    const Heddle__V1__RemoveNodeResponse *removed = item;
+
+    hd_json_add_string(w, "name", removed->node);
+    hd_json_add_string(w, "node_uuid", removed->node_uuid);
+    hd_json_add_string(w, "state", "removed");
+}
+
+static const struct rows_kind removed_rows = {"NodeList", "node", .show = show_removed,
+                                              .line = add_removed_line};
 
 int cli_node(struct cli *cli, int argc, char **argv)
 {
@@ -326,15 +412,11 @@ int cli_node(struct cli *cli, int argc, char **argv)
                          address ? "address" : "ttl");
     if (strcmp(cli->args[0], "revoke") == 0)
         return cli_node_revoke(cli);
-    code = cli_connect(cli);
-    if (code != CLI_CONTINUE)
-        return code;
     request.node = (char *)cli->args[1];
-    code = cli_call(cli, "RemoveNode", &heddle__v1__remove_node_response__descriptor, &request.base,
-                    &response);
+    code = cli_call(cli, "RemoveNode", &request.base, &response);
     if (code != CLI_CONTINUE)
         return code;
-    print_removed(cli, response);
+    code = rows_print_one(cli, &removed_rows, response);
     hd_rpc_message_free(&response->base);
-    return cli_out_end(CLI_OK);
+    return code;
 }

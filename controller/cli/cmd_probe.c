@@ -9,7 +9,7 @@
 #include "base/clock.h"
 #include "controller/cli/bar.h"
 #include "controller/cli/probe_show.h"
-#include "controller/cli/show.h"
+#include "controller/cli/rows.h"
 
 enum {
     POLL_MS = 300,
@@ -37,8 +37,7 @@ static int request_probe(struct cli *cli, struct asked_node *node)
     int code;
 
     request.node = node->name;
-    code = cli_call(cli, "ProbeNode", &heddle__v1__probe_node_response__descriptor, &request.base,
-                    &response);
+    code = cli_call(cli, "ProbeNode", &request.base, &response);
     if (response) {
         node->ended_before_ms = response->probe ? response->probe->ended_unix_ms : 0;
         hd_rpc_message_free(&response->base);
@@ -52,8 +51,7 @@ static int read_topology(struct cli *cli, const char *name, Heddle__V1__GetTopol
 
     if (name)
         request.node = (char *)name;
-    return cli_call(cli, "GetTopology", &heddle__v1__get_topology_response__descriptor,
-                    &request.base, ret);
+    return cli_call(cli, "GetTopology", &request.base, ret);
 }
 
 static const Heddle__V1__NodeTopology *find_probed(const Heddle__V1__GetTopologyResponse *t,
@@ -143,94 +141,91 @@ static int wait_for(struct cli *cli, struct asked_node *nodes, size_t count,
     return code;
 }
 
-/* Prints one node's result. Returns whether it has measured. */
-static bool show_probe(const struct cli *cli, const Heddle__V1__NodeTopology *n,
-                       const struct asked_node *asked, struct show_list *list, struct hd_text *out)
-{
-    const Heddle__V1__NodeProbe *probe = n->probe;
-    const bool gone = is_gone(n) || was_given_up(n, asked);
-    const bool forgotten = is_forgotten(n, asked);
-    const bool measured =
-        !forgotten && !probe->pending && !*probe->problem && probe->measured_unix_ms;
+struct probed {
+    const Heddle__V1__NodeTopology *node; /* NULL: the node was removed meanwhile */
+    const struct asked_node *asked;
+};
 
-    if (cli->format >= CLI_JSON) {
-        show_item_begin(list);
-        hd_json_add_string(&list->writer, "node", n->node);
-        probe_show_json(&list->writer, n);
-        hd_json_add_int64(&list->writer, "silent_ms", n->silent_ms);
-        hd_json_add_string(&list->writer, "result",
-                           measured         ? "measured"
-                           : gone           ? "no_answer"
-                           : forgotten      ? "forgotten"
-                           : probe->pending ? "pending"
-                                            : "failed");
-        show_item_end(list);
-        return measured;
-    }
-    cli_add_clean(out, n->node);
+static bool has_measured(const struct probed *p)
+{
+    return p->node && !is_forgotten(p->node, p->asked) && !p->node->probe->pending &&
+           !*p->node->probe->problem && p->node->probe->measured_unix_ms;
+}
+
+static bool has_gone(const struct probed *p)
+{
+    return is_gone(p->node) || was_given_up(p->node, p->asked);
+}
+
+static void show_probed(struct hd_json_writer *w, const void *item)
+{
+    const struct probed *p = item;
+
+    hd_json_add_string(w, "node", p->asked->name);
+    probe_show_json(w, p->node);
+    hd_json_add_int64(w, "silent_ms", p->node ? p->node->silent_ms : 0);
+    hd_json_add_string(w, "result",
+                       !p->node                          ? "removed"
+                       : has_measured(p)                 ? "measured"
+                       : has_gone(p)                     ? "no_answer"
+                       : is_forgotten(p->node, p->asked) ? "forgotten"
+                       : p->node->probe->pending         ? "pending"
+                                                         : "failed");
+}
+
+static void add_probed(const struct cli *cli, struct hd_text *out, const void *item)
+{
+    const struct probed *p = item;
+
+    cli_add_clean(out, p->asked->name);
     hd_text_add(out, ": ");
-    if (gone) {
+    if (!p->node) {
+        hd_text_add(out, "no result: the node was removed meanwhile\n");
+        return;
+    }
+    if (has_gone(p)) {
         hd_text_add(out,
                     "no result: it has not answered for %lld s; its heddled has stopped, or its "
                     "machine or network is down. Start heddled there, and probe again when heddle "
                     "nodes shows the node ready or drained\n",
-                    (long long)(n->silent_ms / 1000));
-        return false;
+                    (long long)(p->node->silent_ms / 1000));
+        return;
     }
-    if (forgotten) {
+    if (is_forgotten(p->node, p->asked)) {
         hd_text_add(out, "no result: the controller was started anew meanwhile, or counted the "
                          "node as lost until it was back, and does not know of the question; "
                          "probe again\n");
-        return false;
+        return;
     }
-    probe_show_age(probe, false, cli_now_ms(cli), out);
-    if (probe->pending)
+    probe_show_age(p->node->probe, false, cli_now_ms(cli), out);
+    if (p->node->probe->pending)
         hd_text_add(out, ", for longer than %d s; heddle topo shows its result when there is one",
                     (int)PATIENCE_S);
     hd_text_add(out, "\n");
-    probe_show_trouble(n, cli_now_ms(cli), out);
-    if (measured)
-        probe_show_figures(n, out);
-    return measured;
+    probe_show_trouble(p->node, cli_now_ms(cli), out);
+    if (has_measured(p))
+        probe_show_figures(p->node, out);
 }
 
-static void show_removed_node(const struct cli *cli, const char *name, struct show_list *list,
-                              struct hd_text *out)
-{
-    if (cli->format >= CLI_JSON) {
-        show_item_begin(list);
-        hd_json_add_string(&list->writer, "node", name);
-        probe_show_json(&list->writer, NULL);
-        hd_json_add_int64(&list->writer, "silent_ms", 0);
-        hd_json_add_string(&list->writer, "result", "removed");
-        show_item_end(list);
-        return;
-    }
-    cli_add_clean(out, name);
-    hd_text_add(out, ": no result: the node was removed meanwhile\n");
-}
+static const struct rows_kind probed_rows = {"ProbeList", "node", .show = show_probed,
+                                             .line = add_probed};
 
 static int show_all(const struct cli *cli, const Heddle__V1__GetTopologyResponse *t,
                     const struct asked_node *nodes, size_t count, int code)
 {
-    struct hd_text out = {0};
-    struct show_list list;
+    struct rows rows;
+    int end;
 
-    if (cli->format >= CLI_JSON)
-        show_list_begin(&list, &out, cli->format, "ProbeList", "node");
+    rows_begin(&rows, cli, &probed_rows);
     for (size_t i = 0; i < count; i++) {
-        const Heddle__V1__NodeTopology *n = find_probed(t, nodes[i].name);
+        const struct probed probed = {find_probed(t, nodes[i].name), &nodes[i]};
 
-        if (!n)
-            show_removed_node(cli, nodes[i].name, &list, &out);
-        if (!n || !show_probe(cli, n, &nodes[i], &list, &out))
+        rows_add(&rows, &probed);
+        if (!has_measured(&probed))
             code = CLI_FAILED;
     }
-    if (cli->format >= CLI_JSON)
-        show_list_end(&list);
-    (void)cli_out(&out);
-    hd_text_free(&out);
-    return cli_out_end(code);
+    end = rows_end(&rows, CLI_CONTINUE);
+    return code == CLI_OK ? end : code;
 }
 
 /* Probes nodes[count]; nodes that refuse are left out. */
@@ -290,8 +285,6 @@ int cli_probe(struct cli *cli, int argc, char **argv)
 
     if (code == CLI_CONTINUE && all == (cli->arg_count == 1))
         code = cli_usage("probe: give the name of a node, or --all");
-    if (code == CLI_CONTINUE)
-        code = cli_connect(cli);
     if (code != CLI_CONTINUE)
         return code;
     return all ? probe_all(cli) : probe(cli, &(struct asked_node){.name = cli->args[0]}, 1);

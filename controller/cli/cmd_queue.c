@@ -1,79 +1,48 @@
-/* queue, hold, release, explain: shows the queues, holds jobs back, and says why jobs wait. */
+/* queue, explain: shows and changes the queues, and says why jobs wait. */
 #include <stdio.h>
 #include <string.h>
 
-#include "controller/cli/show.h"
-#include "controller/cli/table.h"
+#include "controller/cli/rows.h"
 
 /* ---- queue ------------------------------------------------------------------------------------*/
 
-static void add_limit(struct table *table, int32_t limit)
+static void add_max_cell(struct rows *rows, const void *item)
 {
-    if (limit)
-        table_add(table, NULL, "%d", limit);
+    const Heddle__V1__QueueStatus *q = item;
+
+    if (q->closed) /* its jobs get no further devices */
+        rows_cell(rows, NULL, "closed");
+    else if (q->devices_max)
+        rows_cell(rows, NULL, "%d", q->devices_max);
     else
-        table_add(table, NULL, "%s", "");
+        rows_cell(rows, NULL, "%s", "");
 }
 
-static void add_queue_row(struct table *table, const Heddle__V1__QueueStatus *q)
+static void show_queue_item(struct hd_json_writer *w, const void *item)
 {
-    table_begin_row(table);
-    table_add(table, NULL, "%s", q->name);
-    table_add(table, NULL, "%d", q->weight);
-    table_add(table, NULL, "%lld", (long long)q->devices_held);
-    if (q->closed) /* closed: its jobs get no further devices */
-        table_add(table, NULL, "closed");
-    else
-        add_limit(table, q->devices_max);
-    add_limit(table, q->user_devices_max);
-    table_add(table, NULL, "%lld", (long long)q->jobs_waiting);
+    show_queue(w, item);
 }
 
-static int print_queues(struct cli *cli, Heddle__V1__QueueStatus *const *queues, size_t count)
-{
-    static const struct table_column columns[] = {{"QUEUE", false},   {"WEIGHT", true},
-                                                  {"HELD", true},     {"MAX", true},
-                                                  {"USER MAX", true}, {"WAITING", true}};
-    struct hd_text out = {0};
-    struct show_list list;
-    struct table table;
-
-    if (cli->format >= CLI_JSON)
-        show_list_begin(&list, &out, cli->format, "QueueList", "queue");
-    else
-        table_init(&table, columns, sizeof columns / sizeof columns[0]);
-    for (size_t i = 0; i < count; i++) {
-        if (cli->format < CLI_JSON) {
-            add_queue_row(&table, queues[i]);
-            continue;
-        }
-        show_item_begin(&list);
-        show_queue(&list.writer, queues[i]);
-        show_item_end(&list);
-    }
-    if (cli->format >= CLI_JSON) {
-        show_list_end(&list);
-    } else {
-        table_render(&table, cli->colour, table_terminal_columns(), &out);
-        table_done(&table);
-    }
-    (void)cli_out(&out);
-    hd_text_free(&out);
-    return cli_out_end(CLI_OK);
-}
+static const struct rows_column queue_columns[] = {
+    {"QUEUE", ROWS_OF(Heddle__V1__QueueStatus, name)},
+    {"WEIGHT", ROWS_OF(Heddle__V1__QueueStatus, weight)},
+    {"HELD", ROWS_OF(Heddle__V1__QueueStatus, devices_held)},
+    {"MAX", .cell = add_max_cell, .right = true},
+    {"USER MAX", ROWS_OF(Heddle__V1__QueueStatus, user_devices_max), .form = ROWS_SOME},
+    {"WAITING", ROWS_OF(Heddle__V1__QueueStatus, jobs_waiting)},
+};
+static const struct rows_kind queue_rows = {"QueueList", "queue", ROWS_COLUMNS(queue_columns),
+                                            .show = show_queue_item};
 
 static int list_queues(struct cli *cli)
 {
     Heddle__V1__ListQueuesRequest request = HEDDLE__V1__LIST_QUEUES_REQUEST__INIT;
     Heddle__V1__ListQueuesResponse *response = NULL;
-    int code = cli_connect(cli);
+    int code = cli_call(cli, "ListQueues", &request.base, &response);
 
-    if (code == CLI_CONTINUE)
-        code = cli_call(cli, "ListQueues", &heddle__v1__list_queues_response__descriptor,
-                        &request.base, &response);
     if (code != CLI_CONTINUE)
         return code;
-    code = print_queues(cli, response->queues, response->n_queues);
+    code = rows_print(cli, &queue_rows, (const void *const *)response->queues, response->n_queues);
     hd_rpc_message_free(&response->base);
     return code;
 }
@@ -98,7 +67,6 @@ static int set_queue(struct cli *cli, const struct queue_setting *s)
 
     if (s->closed && s->open)
         return cli_usage("queue set: --closed and --open; give one of them");
-    code = cli_connect(cli);
     request.name = cli->args[1];
     if (s->devices_max >= 0) {
         request._devices_max_case = HEDDLE__V1__SET_QUEUE_REQUEST___DEVICES_MAX_DEVICES_MAX;
@@ -117,45 +85,43 @@ static int set_queue(struct cli *cli, const struct queue_setting *s)
         request._closed_case = HEDDLE__V1__SET_QUEUE_REQUEST___CLOSED_CLOSED;
         request.closed = s->closed;
     }
-    if (code == CLI_CONTINUE)
-        code = cli_call(cli, "SetQueue", &heddle__v1__set_queue_response__descriptor, &request.base,
-                        &response);
+    code = cli_call(cli, "SetQueue", &request.base, &response);
     if (code != CLI_CONTINUE)
         return code;
-    code = print_queues(cli, &response->queue, 1);
+    code = rows_print_one(cli, &queue_rows, response->queue);
     hd_rpc_message_free(&response->base);
     return code;
 }
+
+static void add_removed_line(const struct cli *cli, struct hd_text *out, const void *item)
+{
+    const Heddle__V1__RemoveQueueResponse *removed = item;
+
+    (void)cli;
+    hd_text_add(out, "queue ");
+    cli_add_clean(out, removed->name);
+    hd_text_add(out, " removed\n");
+}
+
+static const struct rows_column removed_columns[] = {
+    {.json = "name", ROWS_OF(Heddle__V1__RemoveQueueResponse, name)},
+};
+static const struct rows_kind removed_rows = {
+    "RemovedQueueList", "removed_queue", ROWS_COLUMNS(removed_columns), .line = add_removed_line};
 
 static int remove_queue(struct cli *cli)
 {
     Heddle__V1__RemoveQueueRequest request = HEDDLE__V1__REMOVE_QUEUE_REQUEST__INIT;
     Heddle__V1__RemoveQueueResponse *response = NULL;
-    struct hd_text out = {0};
-    struct show_list list;
-    int code = cli_connect(cli);
+    int code;
 
     request.name = cli->args[1];
-    if (code == CLI_CONTINUE)
-        code = cli_call(cli, "RemoveQueue", &heddle__v1__remove_queue_response__descriptor,
-                        &request.base, &response);
+    code = cli_call(cli, "RemoveQueue", &request.base, &response);
     if (code != CLI_CONTINUE)
         return code;
-    if (cli->format >= CLI_JSON) {
-        show_list_begin(&list, &out, cli->format, "RemovedQueueList", "removed_queue");
-        show_item_begin(&list);
-        hd_json_add_string(&list.writer, "name", response->name);
-        show_item_end(&list);
-        show_list_end(&list);
-    } else {
-        hd_text_add(&out, "queue ");
-        cli_add_clean(&out, response->name);
-        hd_text_add(&out, " removed\n");
-    }
-    (void)cli_out(&out);
-    hd_text_free(&out);
+    code = rows_print_one(cli, &removed_rows, response);
     hd_rpc_message_free(&response->base);
-    return cli_out_end(CLI_OK);
+    return code;
 }
 
 int cli_queue(struct cli *cli, int argc, char **argv)
@@ -191,130 +157,54 @@ int cli_queue(struct cli *cli, int argc, char **argv)
     return list_queues(cli);
 }
 
-/* ---- hold and release -------------------------------------------------------------------------*/
-
-static int hold_one(struct cli *cli, uint64_t number, bool hold, struct show_list *list,
-                    struct hd_text *out)
-{
-    const Heddle__V1__JobStatus *job;
-    Heddle__V1__HoldJobRequest held = HEDDLE__V1__HOLD_JOB_REQUEST__INIT;
-    Heddle__V1__ReleaseJobRequest released = HEDDLE__V1__RELEASE_JOB_REQUEST__INIT;
-    Heddle__V1__HoldJobResponse *of_hold = NULL;
-    Heddle__V1__ReleaseJobResponse *of_release = NULL;
-    int code;
-
-    released.job = held.job = number;
-    if (hold)
-        code = cli_call(cli, "HoldJob", &heddle__v1__hold_job_response__descriptor, &held.base,
-                        &of_hold);
-    else
-        code = cli_call(cli, "ReleaseJob", &heddle__v1__release_job_response__descriptor,
-                        &released.base, &of_release);
-    if (code != CLI_CONTINUE)
-        return code;
-    job = hold ? of_hold->job : of_release->job;
-    if (cli->format >= CLI_JSON)
-        show_job_item(list, job);
-    else
-        show_job_line(out, job, false);
-    hd_rpc_message_free(hold ? &of_hold->base : &of_release->base);
-    return CLI_CONTINUE;
-}
-
-static int hold_all(struct cli *cli, int argc, char **argv, bool hold)
-{
-    bool yes = false;
-    const struct cli_flag flags[] = {{"yes", 'y', CLI_FLAG_BOOL, &yes, 0, 0}};
-    struct cli_picked jobs = {.count = 0};
-    struct hd_text out = {0};
-    struct show_list list;
-    int code = cli_parse(cli, argc, argv, flags, 1, 1, CLI_ARGS_ANY);
-
-    jobs.shows = !yes;
-    if (code == CLI_CONTINUE)
-        code = cli_find_jobs(cli, 0, CLI_PICK_LIVE, &jobs);
-    if (code == CLI_CONTINUE)
-        code = cli_confirm_jobs(cli, &jobs, yes);
-    if (code != CLI_CONTINUE) {
-        cli_free_jobs(&jobs);
-        return code;
-    }
-    if (cli->format >= CLI_JSON)
-        show_list_begin(&list, &out, cli->format, "JobList", "job");
-    for (size_t i = 0; i < jobs.count; i++) { /* a failure does not stop the remaining jobs */
-        int one = hold_one(cli, jobs.numbers[i], hold, &list, &out);
-
-        code = one == CLI_CONTINUE ? code : one;
-    }
-    if (cli->format >= CLI_JSON)
-        show_list_end(&list);
-    (void)cli_out(&out);
-    hd_text_free(&out);
-    cli_free_jobs(&jobs);
-    return code == CLI_CONTINUE ? cli_out_end(CLI_OK) : code;
-}
-
-int cli_hold(struct cli *cli, int argc, char **argv)
-{
-    return hold_all(cli, argc, argv, true);
-}
-
-int cli_release(struct cli *cli, int argc, char **argv)
-{
-    return hold_all(cli, argc, argv, false);
-}
-
 /* ---- explain ----------------------------------------------------------------------------------*/
 
-static void print_explained(const struct cli *cli, const Heddle__V1__JobStatus *job)
+static void add_explained(const struct cli *cli, struct hd_text *out, const void *item)
 {
+    const Heddle__V1__JobStatus *job = item;
     char word[CLI_WORD_MAX], when[HD_CLOCK_TEXT_MAX];
-    struct hd_text out = {0};
 
-    hd_text_add(&out, "job %llu ", (unsigned long long)job->job);
-    cli_add_clean(&out, job->name);
-    hd_text_add(&out, " %s in queue ", cli_job_state(job->state, word));
-    cli_add_clean(&out, job->queue);
-    hd_text_add(&out, ", priority %d%s\n", job->priority, job->held ? ", held" : "");
+    hd_text_add(out, "job %llu ", (unsigned long long)job->job);
+    cli_add_clean(out, job->name);
+    hd_text_add(out, " %s in queue ", cli_job_state(job->state, word));
+    cli_add_clean(out, job->queue);
+    hd_text_add(out, ", priority %d%s\n", job->priority, job->held ? ", held" : "");
     if (*job->reason) {
-        hd_text_add(&out, "  reason    ");
-        cli_add_clean(&out, job->reason);
-        hd_text_add(&out, "\n");
+        hd_text_add(out, "  reason    ");
+        cli_add_clean(out, job->reason);
+        hd_text_add(out, "\n");
     }
     for (size_t i = 0; i < job->n_blockers; i++) {
-        hd_text_add(&out, i ? "            " : "  waits     ");
-        cli_add_clean(&out, job->blockers[i]->kind);
-        hd_text_add(&out, ": ");
-        cli_add_clean(&out, job->blockers[i]->message);
-        hd_text_add(&out, "\n");
+        hd_text_add(out, i ? "            " : "  waits     ");
+        cli_add_clean(out, job->blockers[i]->kind);
+        hd_text_add(out, ": ");
+        cli_add_clean(out, job->blockers[i]->message);
+        hd_text_add(out, "\n");
     }
     if (job->expected_start_unix_ms && job->expected_start_unix_ms <= cli_now_ms(cli)) {
-        hd_text_add(&out, "  start     expected at any moment\n");
+        hd_text_add(out, "  start     expected at any moment\n");
     } else if (job->expected_start_unix_ms) {
         hd_clock_format_utc(job->expected_start_unix_ms, when);
-        hd_text_add(&out, "  start     expected at %s\n", when);
+        hd_text_add(out, "  start     expected at %s\n", when);
     } else if (job->state == HEDDLE__V1__JOB_STATE__JOB_STATE_QUEUED) {
-        hd_text_add(&out, "  start     not known yet\n");
+        hd_text_add(out, "  start     not known yet\n");
     }
-    (void)cli_out(&out);
-    hd_text_free(&out);
 }
+
+static const struct rows_kind explained_rows = {"JobList", "job", .show = rows_show_job,
+                                                .line = add_explained};
 
 int cli_explain(struct cli *cli, int argc, char **argv)
 {
     Heddle__V1__ExplainJobRequest request = HEDDLE__V1__EXPLAIN_JOB_REQUEST__INIT;
     Heddle__V1__ExplainJobResponse *response = NULL;
-    int code = cli_call_about_job(cli, argc, argv, true, "ExplainJob",
-                                  &heddle__v1__explain_job_response__descriptor, &request.base,
-                                  &request.job, &response);
+    int code = cli_call_about_job(cli, argc, argv, true, "ExplainJob", &request.base, &request.job,
+                                  &response);
 
     if (code != CLI_CONTINUE)
         return code;
     cli_warn(response->job->stale);
-    if (cli->format >= CLI_JSON)
-        show_one_job(cli, response->job, true);
-    else
-        print_explained(cli, response->job);
+    code = rows_print_one(cli, &explained_rows, response->job);
     hd_rpc_message_free(&response->base);
-    return cli_out_end(CLI_OK);
+    return code;
 }

@@ -6,12 +6,8 @@
 
 #include "base/file.h"
 #include "controller/cli/recipes.h"
-#include "controller/cli/show.h"
-#include "controller/cli/table.h"
+#include "controller/cli/rows.h"
 #include "spec/spec.h"
-
-static const struct table_column columns[] = {
-    {"NAME", false}, {"HARDWARE", false}, {"MODEL", false}, {"WHAT", false}};
 
 #define SCHEMA_FILE "job.schema.json" /* the name in the first line of each job.yaml */
 
@@ -26,39 +22,28 @@ static void add_members(struct hd_json_writer *writer, const struct recipe *r)
 
 /* ---- ls ---- */
 
+static void show_recipe(struct hd_json_writer *w, const void *item)
+{
+    add_members(w, item);
+}
+
+static const struct rows_column recipe_columns[] = {
+    {"NAME", ROWS_OF(struct recipe, name)},
+    {"HARDWARE", ROWS_OF(struct recipe, hardware)},
+    {"MODEL", ROWS_OF(struct recipe, model)},
+    {"WHAT", ROWS_OF(struct recipe, what)},
+};
+static const struct rows_kind recipe_rows = {"RecipeList", "recipe", ROWS_COLUMNS(recipe_columns),
+                                             .show = show_recipe};
+
 static int print_list(const struct cli *cli, const struct recipes *recipes)
 {
-    struct hd_text out = {0};
-    struct show_list list;
-    struct table table;
+    struct rows rows;
 
-    table_init(&table, columns, sizeof columns / sizeof columns[0]);
-    if (cli->format >= CLI_JSON)
-        show_list_begin(&list, &out, cli->format, "RecipeList", "recipe");
-    for (size_t i = 0; i < recipes->count; i++) {
-        const struct recipe *r = &recipes->items[i];
-
-        if (cli->format >= CLI_JSON) {
-            show_item_begin(&list);
-            add_members(&list.writer, r);
-            show_item_end(&list);
-            continue;
-        }
-        table_begin_row(&table);
-        table_add(&table, NULL, "%s", r->name);
-        table_add(&table, NULL, "%s", r->hardware);
-        table_add(&table, NULL, "%s", r->model);
-        table_add(&table, NULL, "%s", r->what);
-    }
-    if (cli->format >= CLI_JSON)
-        show_list_end(&list);
-    else
-        table_render(&table, cli->colour, cli->format == CLI_WIDE ? 0 : table_terminal_columns(),
-                     &out);
-    (void)cli_out(&out);
-    table_done(&table);
-    hd_text_free(&out);
-    return cli_out_end(CLI_OK);
+    rows_begin(&rows, cli, &recipe_rows);
+    for (size_t i = 0; i < recipes->count; i++)
+        rows_add(&rows, &recipes->items[i]);
+    return rows_end(&rows, CLI_CONTINUE);
 }
 
 /* ---- show ---- */
@@ -75,37 +60,48 @@ static void add_clean_text(struct hd_text *out, char *text)
     }
 }
 
+struct whole_recipe {
+    const struct recipe *recipe;
+    struct hd_text readme, job;
+};
+
+static void show_whole_recipe(struct hd_json_writer *w, const void *item)
+{
+    const struct whole_recipe *whole = item;
+
+    add_members(w, whole->recipe);
+    hd_json_begin(w, "files", '[');
+    for (size_t i = 0; i < whole->recipe->file_count; i++)
+        hd_json_add_string(w, NULL, whole->recipe->files[i]);
+    hd_json_end(w, ']');
+    hd_json_add_string(w, "readme", whole->readme.data ? whole->readme.data : "");
+    hd_json_add_string(w, "job", whole->job.data ? whole->job.data : "");
+}
+
+static void add_whole_recipe(const struct cli *cli, struct hd_text *out, const void *item)
+{
+    const struct whole_recipe *whole = item;
+
+    (void)cli;
+    add_clean_text(out, whole->readme.data);
+    hd_text_add(out, "\n---- job.yaml ----\n\n");
+    add_clean_text(out, whole->job.data);
+}
+
+static const struct rows_kind whole_recipe_rows = {
+    "RecipeList", "recipe", .show = show_whole_recipe, .line = add_whole_recipe};
+
 static int print_recipe(const struct cli *cli, const struct recipe *r)
 {
-    struct hd_text readme = {0}, job = {0}, out = {0};
-    struct show_list list;
-    enum hd_status st = recipe_read_file(r, "job.yaml", &job);
+    struct whole_recipe whole = {.recipe = r};
+    enum hd_status st = recipe_read_file(r, "job.yaml", &whole.job);
     int code;
 
-    if (!st && recipe_read_file(r, "README.md", &readme))
-        hd_text_clear(&readme);
-    if (!st && cli->format >= CLI_JSON) {
-        show_list_begin(&list, &out, cli->format, "RecipeList", "recipe");
-        show_item_begin(&list);
-        add_members(&list.writer, r);
-        hd_json_begin(&list.writer, "files", '[');
-        for (size_t i = 0; i < r->file_count; i++)
-            hd_json_add_string(&list.writer, NULL, r->files[i]);
-        hd_json_end(&list.writer, ']');
-        hd_json_add_string(&list.writer, "readme", readme.data ? readme.data : "");
-        hd_json_add_string(&list.writer, "job", job.data ? job.data : "");
-        show_item_end(&list);
-        show_list_end(&list);
-    } else if (!st) {
-        add_clean_text(&out, readme.data);
-        hd_text_add(&out, "\n---- job.yaml ----\n\n");
-        add_clean_text(&out, job.data);
-    }
-    (void)cli_out(&out);
-    code = st ? cli_fail(st) : cli_out_end(CLI_OK);
-    hd_text_free(&out);
-    hd_text_free(&readme);
-    hd_text_free(&job);
+    if (!st && recipe_read_file(r, "README.md", &whole.readme))
+        hd_text_clear(&whole.readme);
+    code = st ? cli_fail(st) : rows_print_one(cli, &whole_recipe_rows, &whole);
+    hd_text_free(&whole.readme);
+    hd_text_free(&whole.job);
     return code;
 }
 

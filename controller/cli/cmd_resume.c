@@ -7,7 +7,7 @@
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/json.h"
-#include "controller/cli/show.h"
+#include "controller/cli/rows.h"
 #include "controller/cli/submit.h"
 #include "hf/hf.h"
 #include "spec/spec.h"
@@ -139,7 +139,7 @@ static int prepare(struct cli *cli, const struct cli_list *overrides, struct hd_
     int code;
 
     get.job = request->job;
-    code = cli_call(cli, "GetJob", &heddle__v1__get_job_response__descriptor, &get.base, &response);
+    code = cli_call(cli, "GetJob", &get.base, &response);
     if (code != CLI_CONTINUE)
         return code;
     if (!st && (!response->job || !response->job->spec))
@@ -169,37 +169,33 @@ int cli_resume(struct cli *cli, int argc, char **argv)
     if (code == CLI_CONTINUE)
         code = cli_find_job(cli, cli->args[0], &request.job);
     if (code == CLI_CONTINUE)
-        code = cli_connect(cli);
-    if (code == CLI_CONTINUE)
         code = prepare(cli, &overrides, &arena, &request);
     if (code == CLI_CONTINUE)
-        code = cli_call(cli, "ResumeJob", &heddle__v1__resume_job_response__descriptor,
-                        &request.base, &response);
+        code = cli_call(cli, "ResumeJob", &request.base, &response);
     hd_arena_done(&arena);
     if (code != CLI_CONTINUE)
         return code;
-    show_one_job(cli, response->job, false);
+    code = rows_print_one(cli, &rows_job_state, response->job);
     if (cli->format <= CLI_WIDE)
         cli_note("  next: heddle watch %llu | heddle logs -f %llu | heddle cancel %llu",
                  (unsigned long long)request.job, (unsigned long long)request.job,
                  (unsigned long long)request.job);
     hd_rpc_message_free(&response->base);
-    return cli_out_end(CLI_OK);
+    return code;
 }
 
 int cli_requeue(struct cli *cli, int argc, char **argv)
 {
     Heddle__V1__RequeueJobRequest request = HEDDLE__V1__REQUEUE_JOB_REQUEST__INIT;
     Heddle__V1__RequeueJobResponse *response = NULL;
-    int code = cli_call_about_job(cli, argc, argv, false, "RequeueJob",
-                                  &heddle__v1__requeue_job_response__descriptor, &request.base,
-                                  &request.job, &response);
+    int code = cli_call_about_job(cli, argc, argv, false, "RequeueJob", &request.base, &request.job,
+                                  &response);
 
     if (code != CLI_CONTINUE)
         return code;
-    show_one_job(cli, response->job, false);
+    code = rows_print_one(cli, &rows_job_state, response->job);
     hd_rpc_message_free(&response->base);
-    return cli_out_end(CLI_OK);
+    return code;
 }
 
 /* ---- the way on -------------------------------------------------------------------------------*/
@@ -271,8 +267,7 @@ void cli_print_next_commands_by(struct cli *cli, uint64_t job, const char *resum
     bool diverged, has_failed;
 
     request.job = job;
-    if (!job || cli_try_call(cli, "GetJob", &heddle__v1__get_job_response__descriptor,
-                             &request.base, &response))
+    if (!job || cli_try_call(cli, "GetJob", &request.base, &response))
         response = NULL;
     diverged = response && response->job && has_diverged(response->job);
     has_failed = response && response->job &&

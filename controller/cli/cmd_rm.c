@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "controller/cli/show.h"
+#include "controller/cli/rows.h"
 
 static int call(struct cli *cli, uint64_t job, bool check,
                 Heddle__V1__RemoveJobResponse **ret_response)
@@ -12,8 +12,7 @@ static int call(struct cli *cli, uint64_t job, bool check,
 
     request.job = job;
     request.check = check;
-    return cli_call(cli, "RemoveJob", &heddle__v1__remove_job_response__descriptor, &request.base,
-                    ret_response);
+    return cli_call(cli, "RemoveJob", &request.base, ret_response);
 }
 
 /* Appends "job 7 tiny (succeeded): 3 checkpoints, 1.2 GB, and all else in /jobs/7" */
@@ -72,23 +71,26 @@ static int show_what_goes(struct cli *cli, const uint64_t *jobs, int count)
     return code;
 }
 
-static void show_removed_job(struct show_list *list, struct hd_text *out, enum cli_format format,
-                             const Heddle__V1__RemoveJobResponse *r)
+static void show_removed_job(struct hd_json_writer *w, const void *item)
 {
-    if (format >= CLI_JSON) {
-        show_item_begin(list);
-        hd_json_add_int64(&list->writer, "job", (int64_t)r->job->job);
-        hd_json_add_string(&list->writer, "name", r->job->name);
-        hd_json_add_string(&list->writer, "directory", r->job->directory);
-        hd_json_add_int64(&list->writer, "checkpoints", r->checkpoints);
-        hd_json_add_int64(&list->writer, "checkpoint_bytes", r->checkpoint_bytes);
-        if (*r->waits_for)
-            hd_json_add_string(&list->writer, "waits_for", r->waits_for);
-        else
-            hd_json_add_null(&list->writer, "waits_for");
-        show_item_end(list);
-        return;
-    }
+    const Heddle__V1__RemoveJobResponse *r = item;
+
+    hd_json_add_int64(w, "job", (int64_t)r->job->job);
+    hd_json_add_string(w, "name", r->job->name);
+    hd_json_add_string(w, "directory", r->job->directory);
+    hd_json_add_int64(w, "checkpoints", r->checkpoints);
+    hd_json_add_int64(w, "checkpoint_bytes", r->checkpoint_bytes);
+    if (*r->waits_for)
+        hd_json_add_string(w, "waits_for", r->waits_for);
+    else
+        hd_json_add_null(w, "waits_for");
+}
+
+static void add_removed_line(const struct cli *cli, struct hd_text *out, const void *item)
+{
+    const Heddle__V1__RemoveJobResponse *r = item;
+
+    (void)cli;
     hd_text_add(out, "job %llu removed", (unsigned long long)r->job->job);
     if (*r->waits_for) {
         hd_text_add(out, "; its files on node ");
@@ -98,14 +100,15 @@ static void show_removed_job(struct show_list *list, struct hd_text *out, enum c
     hd_text_add(out, "\n");
 }
 
+static const struct rows_kind removed_rows = {"RemovedJobList", "removed_job",
+                                              .show = show_removed_job, .line = add_removed_line};
+
 static int remove_all(struct cli *cli, const uint64_t *jobs, int count)
 {
-    struct hd_text out = {0};
-    struct show_list list;
-    int code = CLI_CONTINUE;
+    struct rows rows;
+    int code = CLI_CONTINUE, end;
 
-    if (cli->format >= CLI_JSON)
-        show_list_begin(&list, &out, cli->format, "RemovedJobList", "removed_job");
+    rows_begin(&rows, cli, &removed_rows);
     for (int i = 0; i < count; i++) { /* a failure does not stop the remaining jobs */
         Heddle__V1__RemoveJobResponse *response = NULL;
         const int one = call(cli, jobs[i], false, &response);
@@ -114,14 +117,11 @@ static int remove_all(struct cli *cli, const uint64_t *jobs, int count)
             code = one;
             continue;
         }
-        show_removed_job(&list, &out, cli->format, response);
+        rows_add(&rows, response);
         hd_rpc_message_free(&response->base);
     }
-    if (cli->format >= CLI_JSON)
-        show_list_end(&list);
-    (void)cli_out(&out);
-    hd_text_free(&out);
-    return code;
+    end = rows_end(&rows, CLI_CONTINUE);
+    return code == CLI_CONTINUE ? end : code;
 }
 
 static int confirm_jobs(int count)
@@ -150,5 +150,5 @@ int cli_rm(struct cli *cli, int argc, char **argv)
     if (code == CLI_CONTINUE)
         code = remove_all(cli, jobs.numbers, (int)jobs.count);
     cli_free_jobs(&jobs);
-    return code == CLI_CONTINUE ? cli_out_end(CLI_OK) : code;
+    return code;
 }

@@ -5,8 +5,7 @@
 
 #include "base/clock.h"
 #include "controller/cli/fetch.h"
-#include "controller/cli/show.h"
-#include "controller/cli/table.h"
+#include "controller/cli/rows.h"
 #include "spec/spec.h"
 
 static void add_fact(struct hd_text *out, const char *name, const char *fmt, ...)
@@ -116,38 +115,66 @@ static void add_ranks(struct hd_text *out, const Heddle__V1__Plan *p)
     hd_text_free(&placements);
 }
 
-static const struct table_column attempt_columns[] = {
-    {"ATTEMPT", true}, {"STATE", false}, {"RANKS", true},    {"FROM STEP", true},
-    {"STARTED", true}, {"CAUSE", false}, {"MESSAGE", false},
-};
-
-static void add_attempts(struct cli *cli, struct hd_text *out, const Heddle__V1__JobStatus *j)
+static void add_state_cell(struct rows *rows, const void *item)
 {
-    char word[CLI_WORD_MAX], when[HD_CLOCK_TEXT_MAX];
-    struct table table;
+    const Heddle__V1__AttemptStatus *a = item;
+    char word[CLI_WORD_MAX];
 
-    table_init(&table, attempt_columns, sizeof attempt_columns / sizeof attempt_columns[0]);
-    for (size_t i = 0; i < j->n_attempts; i++) {
-        const Heddle__V1__AttemptStatus *a = j->attempts[i];
+    rows_cell(rows, NULL, "%s", cli_attempt_state(a->state, word));
+}
 
-        cli_format_when(cli, a->created_unix_ms, cli->format, when);
-        table_begin_row(&table);
-        table_add(&table, NULL, "%d", a->attempt);
-        table_add(&table, NULL, "%s", cli_attempt_state(a->state, word));
-        table_add(&table, NULL, "%zu", a->plan ? a->plan->n_ranks : 0);
-        table_add(&table, NULL, "%lld",
-                  a->base_checkpoint ? (long long)a->base_checkpoint->step : 0LL);
-        table_add(&table, NULL, "%s", when);
-        table_add(&table, NULL, "%s", a->end ? cli_end_cause(a->end->cause, word) : "");
-        if (a->end && a->end->rank >= 0)
-            table_add(&table, NULL, "rank %d on %s: %s", a->end->rank, a->end->node,
-                      a->end->message);
-        else
-            table_add(&table, NULL, "%s", a->end ? a->end->message : "");
-    }
+static void add_ranks_cell(struct rows *rows, const void *item)
+{
+    const Heddle__V1__AttemptStatus *a = item;
+
+    rows_cell(rows, NULL, "%zu", a->plan ? a->plan->n_ranks : 0);
+}
+
+static void add_base_cell(struct rows *rows, const void *item)
+{
+    const Heddle__V1__AttemptStatus *a = item;
+
+    rows_cell(rows, NULL, "%lld", a->base_checkpoint ? (long long)a->base_checkpoint->step : 0LL);
+}
+
+static void add_cause_cell(struct rows *rows, const void *item)
+{
+    const Heddle__V1__AttemptStatus *a = item;
+    char word[CLI_WORD_MAX];
+
+    rows_cell(rows, NULL, "%s", a->end ? cli_end_cause(a->end->cause, word) : "");
+}
+
+static void add_message_cell(struct rows *rows, const void *item)
+{
+    const Heddle__V1__AttemptStatus *a = item;
+
+    if (a->end && a->end->rank >= 0)
+        rows_cell(rows, NULL, "rank %d on %s: %s", a->end->rank, a->end->node, a->end->message);
+    else
+        rows_cell(rows, NULL, "%s", a->end ? a->end->message : "");
+}
+
+static const struct rows_column attempt_columns[] = {
+    {"ATTEMPT", ROWS_OF(Heddle__V1__AttemptStatus, attempt)},
+    {"STATE", .cell = add_state_cell},
+    {"RANKS", .cell = add_ranks_cell, .right = true},
+    {"FROM STEP", .cell = add_base_cell, .right = true},
+    {"STARTED", ROWS_OF(Heddle__V1__AttemptStatus, created_unix_ms), .form = ROWS_WHEN},
+    {"CAUSE", .cell = add_cause_cell},
+    {"MESSAGE", .cell = add_message_cell},
+};
+static const struct rows_kind attempt_rows = {NULL, NULL, ROWS_COLUMNS(attempt_columns)};
+
+static void add_attempts(const struct cli *cli, struct hd_text *out, const Heddle__V1__JobStatus *j)
+{
+    struct rows rows;
+
+    rows_begin(&rows, cli, &attempt_rows);
+    for (size_t i = 0; i < j->n_attempts; i++)
+        rows_add(&rows, j->attempts[i]);
     hd_text_add(out, "\n");
-    table_render(&table, cli->colour, cli->format == CLI_WIDE ? 0 : table_terminal_columns(), out);
-    table_done(&table);
+    rows_end_in(&rows, out);
 }
 
 /* Appends the best checkpoint of a job with checkpoint.best. On failure appends nothing: the
@@ -158,8 +185,7 @@ static void add_best(struct cli *cli, struct hd_text *out, uint64_t job)
     Heddle__V1__ListCheckpointsResponse *response = NULL;
 
     request.job = job;
-    if (cli_try_call(cli, "ListCheckpoints", &heddle__v1__list_checkpoints_response__descriptor,
-                     &request.base, &response))
+    if (cli_try_call(cli, "ListCheckpoints", &request.base, &response))
         return;
     for (size_t i = 0; i < response->n_checkpoints; i++)
         if (response->checkpoints[i]->best)
@@ -227,30 +253,32 @@ static void show_facts(struct cli *cli, struct hd_text *out, const Heddle__V1__J
     hd_text_free(&owner);
 }
 
+static void show_whole_job(struct hd_json_writer *w, const void *item)
+{
+    show_job(w, item, true);
+}
+
+static const struct rows_kind whole_job_rows = {"JobList", "job", .show = show_whole_job};
+
 int cli_show(struct cli *cli, int argc, char **argv)
 {
     Heddle__V1__GetJobRequest request = HEDDLE__V1__GET_JOB_REQUEST__INIT;
     Heddle__V1__GetJobResponse *response = NULL;
     struct hd_text out = {0};
-    struct show_list list;
-    int code = cli_call_about_job(cli, argc, argv, true, "GetJob",
-                                  &heddle__v1__get_job_response__descriptor, &request.base,
-                                  &request.job, &response);
+    int code =
+        cli_call_about_job(cli, argc, argv, true, "GetJob", &request.base, &request.job, &response);
 
     if (code != CLI_CONTINUE)
         return code;
     cli_warn(response->job->stale);
     if (cli->format >= CLI_JSON) {
-        show_list_begin(&list, &out, cli->format, "JobList", "job");
-        show_item_begin(&list);
-        show_job(&list.writer, response->job, true);
-        show_item_end(&list);
-        show_list_end(&list);
+        code = rows_print_one(cli, &whole_job_rows, response->job);
     } else {
         show_facts(cli, &out, response->job);
+        (void)cli_out(&out);
+        code = cli_out_end(CLI_OK);
     }
-    (void)cli_out(&out);
     hd_text_free(&out);
     hd_rpc_message_free(&response->base);
-    return cli_out_end(CLI_OK);
+    return code;
 }

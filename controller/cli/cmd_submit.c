@@ -16,7 +16,7 @@
 #include "controller/cli/array.h"
 #include "controller/cli/data_check.h"
 #include "controller/cli/plan_file.h"
-#include "controller/cli/show.h"
+#include "controller/cli/rows.h"
 #include "controller/cli/watch.h"
 #include "hf/hf.h"
 #include "plan/plan.h"
@@ -81,8 +81,7 @@ static int submit_spec(struct cli *cli, const struct hd_job *job, const char *re
     if (!st && !request.spec)
         st = hd_err(HD_NO_MEMORY, "no memory for a job");
     for (int try = 0; !st; try++) {
-        st = cli_try_call(cli, "SubmitJob", &heddle__v1__submit_job_response__descriptor,
-                          &request.base, ret_response);
+        st = cli_try_call(cli, "SubmitJob", &request.base, ret_response);
         if (!st)
             break;
         *ret_uncertain |= may_have_happened(st); /* true if any try may have made the job */
@@ -119,7 +118,7 @@ struct submit_command {
     char id[CLI_REQUEST_ID_MAX]; /* request id that was made here; "": request_id was given */
     char never_fits[HD_ERR_MAX]; /* last warning of this kind, printed once */
     struct hd_text out;
-    struct show_list list;
+    struct rows rows; /* verdicts, or jobs that were submitted */
 };
 
 /* ---- before anything is submitted ---- */
@@ -160,28 +159,37 @@ static int read_members(struct submit_command *s, struct hd_arena *arena)
     return code == CLI_CONTINUE ? array_name(&s->array, s->jobs) : code;
 }
 
-static void show_verdict(struct submit_command *s, const struct hd_job *job,
-                         const Heddle__V1__ValidateJobResponse *verdict)
-{
-    struct hd_json_writer *writer = &s->list.writer;
+struct verdict {
+    const struct hd_job *job;
+    const Heddle__V1__ValidateJobResponse *answer;
+};
 
-    if (s->cli->format >= CLI_JSON) {
-        show_item_begin(&s->list);
-        hd_json_add_string(writer, "name", job->name);
-        hd_json_add_bool(writer, "accepted", true);
-        hd_json_add_bool(writer, "fits_now", verdict->fits_now);
-        hd_json_add_string(writer, "reason", verdict->reason);
-        if (*verdict->never_fits)
-            hd_json_add_string(writer, "never_fits", verdict->never_fits);
-        show_item_end(&s->list);
-    } else if (!s->quiet) {
-        hd_text_add(&s->out, "%s would be taken, and would %s", job->name,
-                    verdict->fits_now ? "start now" : "wait: ");
-        if (!verdict->fits_now)
-            cli_add_people(&s->out, verdict->reason);
-        hd_text_add(&s->out, "; nothing was submitted\n");
-    }
+static void show_verdict(struct hd_json_writer *w, const void *item)
+{
+    const struct verdict *verdict = item;
+
+    hd_json_add_string(w, "name", verdict->job->name);
+    hd_json_add_bool(w, "accepted", true);
+    hd_json_add_bool(w, "fits_now", verdict->answer->fits_now);
+    hd_json_add_string(w, "reason", verdict->answer->reason);
+    if (*verdict->answer->never_fits)
+        hd_json_add_string(w, "never_fits", verdict->answer->never_fits);
 }
+
+static void add_verdict_line(const struct cli *cli, struct hd_text *out, const void *item)
+{
+    const struct verdict *verdict = item;
+
+    (void)cli;
+    hd_text_add(out, "%s would be taken, and would %s", verdict->job->name,
+                verdict->answer->fits_now ? "start now" : "wait: ");
+    if (!verdict->answer->fits_now)
+        cli_add_people(out, verdict->answer->reason);
+    hd_text_add(out, "; nothing was submitted\n");
+}
+
+static const struct rows_kind verdict_rows = {"VerdictList", "verdict", .show = show_verdict,
+                                              .line = add_verdict_line};
 
 /* Has the controller check a job. Refuses it if it can never run and --must-fit is given. */
 static int ask_for_verdict(struct submit_command *s, const struct hd_job *job)
@@ -193,10 +201,8 @@ static int ask_for_verdict(struct submit_command *s, const struct hd_job *job)
 
     hd_arena_init(&arena, 0);
     request.spec = hd_spec_to_message(job, &arena);
-    code = request.spec
-               ? cli_call(s->cli, "ValidateJob", &heddle__v1__validate_job_response__descriptor,
-                          &request.base, &verdict)
-               : cli_fail(hd_err(HD_NO_MEMORY, "no memory for a job"));
+    code = request.spec ? cli_call(s->cli, "ValidateJob", &request.base, &verdict)
+                        : cli_fail(hd_err(HD_NO_MEMORY, "no memory for a job"));
     hd_arena_done(&arena);
     if (code != CLI_CONTINUE)
         return code;
@@ -204,8 +210,8 @@ static int ask_for_verdict(struct submit_command *s, const struct hd_job *job)
         (void)cli_usage("submit: %s can never run on this cluster: %s; nothing was submitted",
                         job->name, verdict->never_fits);
         code = CLI_NEVER_FITS;
-    } else if (s->dry) {
-        show_verdict(s, job, verdict);
+    } else if (s->dry && (!s->quiet || s->cli->format >= CLI_JSON)) {
+        rows_add(&s->rows, &(struct verdict){job, verdict});
     }
     hd_rpc_message_free(&verdict->base);
     return code;
@@ -216,8 +222,8 @@ static int validate_members(struct submit_command *s)
 {
     int code = CLI_CONTINUE;
 
-    if (s->dry && s->cli->format >= CLI_JSON)
-        show_list_begin(&s->list, &s->out, s->cli->format, "VerdictList", "verdict");
+    if (s->dry)
+        rows_begin(&s->rows, s->cli, &verdict_rows);
     for (size_t i = 0; i < s->array.count && code == CLI_CONTINUE; i++) {
         code = cli_find_after(s->cli, s->jobs[i]);
         if (code == CLI_CONTINUE && (s->dry || s->must_fit || s->array.count > 1))
@@ -225,8 +231,8 @@ static int validate_members(struct submit_command *s)
         if (code != CLI_CONTINUE)
             note_member(s, i);
     }
-    if (s->dry && s->cli->format >= CLI_JSON && code == CLI_CONTINUE)
-        show_list_end(&s->list);
+    if (s->dry)
+        rows_end_in(&s->rows, &s->out);
     return code;
 }
 
@@ -254,10 +260,8 @@ static void show_submitted(struct submit_command *s, const Heddle__V1__SubmitJob
 {
     if (s->quiet)
         hd_text_add(&s->out, "%llu\n", (unsigned long long)response->job->job);
-    else if (s->cli->format >= CLI_JSON)
-        show_job_item(&s->list, response->job);
     else
-        show_job_line(&s->out, response->job, true);
+        rows_add(&s->rows, response->job);
 }
 
 /* Prints the numbers of the members that were submitted: "12-15, 17". */
@@ -287,8 +291,7 @@ static void take_back(struct submit_command *s)
 
         request.job = s->numbers[i];
         request.now = true;
-        if (cli_try_call(s->cli, "CancelJob", &heddle__v1__cancel_job_response__descriptor,
-                         &request.base, &response))
+        if (cli_try_call(s->cli, "CancelJob", &request.base, &response))
             cli_note("heddle: job %llu was not cancelled: %s", (unsigned long long)request.job,
                      hd_err_message());
         else
@@ -412,14 +415,15 @@ static int watch_submitted(struct submit_command *s)
 
 static int submit_all(struct submit_command *s)
 {
-    const bool as_json = s->cli->format >= CLI_JSON && !s->quiet && !s->watch;
+    /* with --watch and JSON the first line is the first event */
+    const bool lists = !s->quiet && !(s->watch && s->cli->format >= CLI_JSON);
     int code;
 
-    if (as_json)
-        show_list_begin(&s->list, &s->out, s->cli->format, "JobList", "job");
+    if (lists)
+        rows_begin(&s->rows, s->cli, &rows_job_named);
     code = submit_members(s);
-    if (as_json)
-        show_list_end(&s->list);
+    if (lists)
+        rows_end_in(&s->rows, &s->out);
     if (code != CLI_CONTINUE && !s->done)
         return code;
     (void)cli_out(&s->out);

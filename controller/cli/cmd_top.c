@@ -1,21 +1,13 @@
 /* top: shows the state of the cluster; on a terminal, refreshes it. */
-#include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "controller/cli/show.h"
-#include "controller/cli/table.h"
+#include "controller/cli/rows.h"
 
 enum { LIVE_JOBS_MAX = 1000, SHOWN_MAX = 50 };
-
-static const struct table_column columns[] = {
-    {"JOB", true},     {"NAME", false}, {"OWNER", false},  {"STATE", false},
-    {"DEVICES", true}, {"STEP", true},  {"LOSS", true},    {"TOK/S", true},
-    {"MFU", true},     {"AGE", true},   {"REASON", false},
-};
 
 struct top {
     struct cli *cli;
@@ -78,42 +70,15 @@ static int ask(struct top *t)
     jobs.states = states;
     jobs.n_states = sizeof states / sizeof states[0];
     jobs.limit = LIVE_JOBS_MAX;
-    code = cli_call(t->cli, "ListJobs", &heddle__v1__list_jobs_response__descriptor, &jobs.base,
-                    &t->jobs);
+    code = cli_call(t->cli, "ListJobs", &jobs.base, &t->jobs);
     if (code == CLI_CONTINUE)
-        code = cli_call(t->cli, "ListNodes", &heddle__v1__list_nodes_response__descriptor,
-                        &nodes.base, &t->nodes);
+        code = cli_call(t->cli, "ListNodes", &nodes.base, &t->nodes);
     if (code == CLI_CONTINUE)
         count(t);
     return code;
 }
 
 /* ---- showing ---------------------------------------------------------------------------------*/
-
-static void add_top_row(const struct cli *cli, struct table *table, const Heddle__V1__JobStatus *j)
-{
-    char word[CLI_WORD_MAX], rate[32] = "", loss[32] = "", mfu[32] = "", age[HD_CLOCK_TEXT_MAX];
-
-    if (j->step > 0) {
-        cli_format_count(j->tokens_per_s, rate);
-        (void)snprintf(loss, sizeof loss, "%.4f", j->loss);
-    }
-    if (j->mfu > 0)
-        (void)snprintf(mfu, sizeof mfu, "%.1f%%", 100 * j->mfu);
-    cli_format_when(cli, j->submitted_unix_ms, CLI_TABLE, age);
-    table_begin_row(table);
-    table_add(table, NULL, "%" PRIu64, j->job);
-    table_add(table, NULL, "%s", j->name);
-    table_add(table, NULL, "%s", j->owner);
-    table_add(table, cli_state_colour(j->state), "%s", cli_job_state(j->state, word));
-    table_add(table, NULL, "%d", j->devices);
-    table_add(table, NULL, "%lld/%lld", (long long)j->step, (long long)j->steps);
-    table_add(table, NULL, "%s", loss);
-    table_add(table, NULL, "%s", rate);
-    table_add(table, NULL, "%s", mfu);
-    table_add(table, NULL, "%s", age);
-    table_add(table, NULL, "%s", j->reason);
-}
 
 /* Lists nodes that are not ready, one per line; ready ones are only counted. */
 static void add_nodes(const struct top *t, struct hd_text *out)
@@ -137,7 +102,7 @@ static void add_overview_text(const struct top *t, struct hd_text *out)
 {
     const bool wide = t->cli->format == CLI_WIDE;
     char rate[32];
-    struct table table;
+    struct rows rows;
     size_t shown = 0;
 
     cli_format_count(t->tokens_per_s, rate);
@@ -155,44 +120,41 @@ static void add_overview_text(const struct top *t, struct hd_text *out)
     }
     add_nodes(t, out);
     hd_text_add(out, "\n");
-    table_init(&table, columns, sizeof columns / sizeof columns[0]);
+    rows_begin(&rows, t->cli, &rows_top);
     for (int queued = 0; queued < 2; queued++) /* running jobs first */
         for (size_t i = 0; i < t->jobs->n_jobs && (wide || shown < SHOWN_MAX); i++)
             if ((t->jobs->jobs[i]->state == HEDDLE__V1__JOB_STATE__JOB_STATE_QUEUED) == queued) {
-                add_top_row(t->cli, &table, t->jobs->jobs[i]);
+                rows_add(&rows, t->jobs->jobs[i]);
                 shown++;
             }
-    table_render(&table, t->cli->colour, wide ? 0 : table_terminal_columns(), out);
-    table_done(&table);
+    rows_end_in(&rows, out);
     if (shown < t->jobs->n_jobs)
         hd_text_add(out, "and %zu more; heddle jobs lists them\n", t->jobs->n_jobs - shown);
 }
 
-static void add_overview_json(const struct top *t, struct hd_text *out)
+static void show_overview(struct hd_json_writer *w, const void *item)
 {
-    struct show_list list;
+    const struct top *t = item;
 
-    show_list_begin(&list, out, t->cli->format, "Overview", "overview");
-    show_item_begin(&list);
-    hd_json_add_int64(&list.writer, "jobs_running", (int64_t)t->running);
-    hd_json_add_int64(&list.writer, "jobs_stopping", (int64_t)t->stopping);
-    hd_json_add_int64(&list.writer, "jobs_queued", (int64_t)t->queued);
-    hd_json_add_int64(&list.writer, "nodes", (int64_t)t->nodes->n_nodes);
-    hd_json_add_int64(&list.writer, "nodes_ready", (int64_t)t->ready);
-    hd_json_add_int64(&list.writer, "devices", (int64_t)t->devices);
-    hd_json_add_int64(&list.writer, "devices_in_use", (int64_t)t->used);
-    hd_json_add_int64(&list.writer, "devices_with_a_problem", (int64_t)t->broken);
-    hd_json_add_real(&list.writer, "tokens_per_s", t->tokens_per_s);
-    hd_json_begin(&list.writer, "jobs", '[');
+    hd_json_add_int64(w, "jobs_running", (int64_t)t->running);
+    hd_json_add_int64(w, "jobs_stopping", (int64_t)t->stopping);
+    hd_json_add_int64(w, "jobs_queued", (int64_t)t->queued);
+    hd_json_add_int64(w, "nodes", (int64_t)t->nodes->n_nodes);
+    hd_json_add_int64(w, "nodes_ready", (int64_t)t->ready);
+    hd_json_add_int64(w, "devices", (int64_t)t->devices);
+    hd_json_add_int64(w, "devices_in_use", (int64_t)t->used);
+    hd_json_add_int64(w, "devices_with_a_problem", (int64_t)t->broken);
+    hd_json_add_real(w, "tokens_per_s", t->tokens_per_s);
+    hd_json_begin(w, "jobs", '[');
     for (size_t i = 0; i < t->jobs->n_jobs; i++) {
-        hd_json_begin(&list.writer, NULL, '{');
-        show_job(&list.writer, t->jobs->jobs[i], false);
-        hd_json_end(&list.writer, '}');
+        hd_json_begin(w, NULL, '{');
+        show_job(w, t->jobs->jobs[i], false);
+        hd_json_end(w, '}');
     }
-    hd_json_end(&list.writer, ']');
-    show_item_end(&list);
-    show_list_end(&list);
+    hd_json_end(w, ']');
 }
+
+static const struct rows_kind overview_rows = {"Overview", "overview", .show = show_overview};
 
 /* Prints one picture. screen: clears the terminal first. */
 static int show_once(struct top *t, bool screen)
@@ -203,10 +165,15 @@ static int show_once(struct top *t, bool screen)
     if (code == CLI_CONTINUE) {
         if (screen)
             hd_text_add(&out, "\033[H\033[J");
-        if (t->cli->format >= CLI_JSON)
-            add_overview_json(t, &out);
-        else
+        if (t->cli->format >= CLI_JSON) {
+            struct rows rows;
+
+            rows_begin(&rows, t->cli, &overview_rows);
+            rows_add(&rows, t);
+            rows_end_in(&rows, &out);
+        } else {
             add_overview_text(t, &out);
+        }
         if (!cli_out(&out))
             code = cli_out_end(CLI_OK);
         (void)fflush(stdout);

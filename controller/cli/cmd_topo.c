@@ -4,7 +4,7 @@
 
 #include "base/clock.h"
 #include "controller/cli/probe_show.h"
-#include "controller/cli/show.h"
+#include "controller/cli/rows.h"
 
 /* ---- JSON -------------------------------------------------------------------------------------*/
 
@@ -57,46 +57,54 @@ static void show_inventory(struct hd_json_writer *w, const Heddle__V1__NodeInven
     hd_json_end(w, '}');
 }
 
-static void show_topology(const Heddle__V1__GetTopologyResponse *t, enum cli_format format,
-                          struct hd_text *out)
+struct topology_row {
+    const Heddle__V1__GetTopologyResponse *all;
+    const Heddle__V1__NodeTopology *node;
+};
+
+static void show_topology(struct hd_json_writer *w, const void *item)
 {
-    struct show_list list;
-    struct hd_json_writer *w = &list.writer;
+    const Heddle__V1__GetTopologyResponse *t = ((const struct topology_row *)item)->all;
+    const Heddle__V1__NodeTopology *n = ((const struct topology_row *)item)->node;
 
-    show_list_begin(&list, out, format, "TopologyList", "node");
-    for (size_t i = 0; i < t->n_nodes; i++) {
-        const Heddle__V1__NodeTopology *n = t->nodes[i];
-
-        show_item_begin(&list);
-        hd_json_add_string(w, "node", n->node);
-        hd_json_add_bool(w, "in_cluster_file", n->n_switches > 0);
-        hd_json_begin(w, "switches", '[');
-        for (size_t k = 0; k < n->n_switches && k < t->n_tiers; k++) {
-            hd_json_begin(w, NULL, '{');
-            hd_json_add_string(w, "tier", t->tiers[k]->name);
-            hd_json_add_int64(w, "switch", n->switches[k]);
-            hd_json_add_real(w, "bytes_per_s", t->tiers[k]->bytes_per_s);
-            hd_json_add_real(w, "latency_s", t->tiers[k]->latency_s);
-            hd_json_end(w, '}');
-        }
-        hd_json_end(w, ']');
-        hd_json_begin(w, "devices", '[');
-        for (size_t d = 0; d < n->n_devices; d++)
-            hd_json_add_string(w, NULL, n->devices[d]->name);
-        hd_json_end(w, ']');
-        hd_json_begin(w, "device_numbers", '[');
-        for (size_t d = 0; d < n->n_devices; d++)
-            hd_json_add_int64(w, NULL, n->devices[d]->index);
-        hd_json_end(w, ']');
-        hd_json_add_int64(w, "silent_ms", n->silent_ms);
-        if (n->inventory)
-            show_inventory(w, n->inventory);
-        else
-            hd_json_add_null(w, "inventory");
-        probe_show_json(w, n);
-        show_item_end(&list);
+    hd_json_add_string(w, "node", n->node);
+    hd_json_add_bool(w, "in_cluster_file", n->n_switches > 0);
+    hd_json_begin(w, "switches", '[');
+    for (size_t k = 0; k < n->n_switches && k < t->n_tiers; k++) {
+        hd_json_begin(w, NULL, '{');
+        hd_json_add_string(w, "tier", t->tiers[k]->name);
+        hd_json_add_int64(w, "switch", n->switches[k]);
+        hd_json_add_real(w, "bytes_per_s", t->tiers[k]->bytes_per_s);
+        hd_json_add_real(w, "latency_s", t->tiers[k]->latency_s);
+        hd_json_end(w, '}');
     }
-    show_list_end(&list);
+    hd_json_end(w, ']');
+    hd_json_begin(w, "devices", '[');
+    for (size_t d = 0; d < n->n_devices; d++)
+        hd_json_add_string(w, NULL, n->devices[d]->name);
+    hd_json_end(w, ']');
+    hd_json_begin(w, "device_numbers", '[');
+    for (size_t d = 0; d < n->n_devices; d++)
+        hd_json_add_int64(w, NULL, n->devices[d]->index);
+    hd_json_end(w, ']');
+    hd_json_add_int64(w, "silent_ms", n->silent_ms);
+    if (n->inventory)
+        show_inventory(w, n->inventory);
+    else
+        hd_json_add_null(w, "inventory");
+    probe_show_json(w, n);
+}
+
+static const struct rows_kind topology_rows = {"TopologyList", "node", .show = show_topology};
+
+static int print_topology(const struct cli *cli, const Heddle__V1__GetTopologyResponse *t)
+{
+    struct rows rows;
+
+    rows_begin(&rows, cli, &topology_rows);
+    for (size_t i = 0; i < t->n_nodes; i++)
+        rows_add(&rows, &(struct topology_row){t, t->nodes[i]});
+    return rows_end(&rows, CLI_CONTINUE);
 }
 
 /* ---- text -------------------------------------------------------------------------------------*/
@@ -241,26 +249,24 @@ int cli_topo(struct cli *cli, int argc, char **argv)
     struct hd_text out = {0};
     int code = cli_parse(cli, argc, argv, NULL, 0, 0, 1);
 
-    if (code == CLI_CONTINUE)
-        code = cli_connect(cli);
     if (code != CLI_CONTINUE)
         return code;
     if (cli->arg_count)
         request.node = (char *)cli->args[0];
-    code = cli_call(cli, "GetTopology", &heddle__v1__get_topology_response__descriptor,
-                    &request.base, &t);
+    code = cli_call(cli, "GetTopology", &request.base, &t);
     if (code != CLI_CONTINUE)
         return code;
     if (cli->format >= CLI_JSON) {
-        show_topology(t, cli->format, &out);
+        code = print_topology(cli, t);
     } else {
         if (*t->cluster_file)
             add_switches(t, &out);
         for (size_t i = 0; i < t->n_nodes; i++)
             add_node(t->nodes[i], cli_now_ms(cli), cli->arg_count || cli->format == CLI_WIDE, &out);
+        (void)cli_out(&out);
+        code = cli_out_end(CLI_OK);
     }
-    (void)cli_out(&out);
     hd_text_free(&out);
     hd_rpc_message_free(&t->base);
-    return cli_out_end(CLI_OK);
+    return code;
 }

@@ -7,7 +7,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
-#include "controller/cli/show.h"
+#include "controller/cli/cli.h"
 #include "spec/spec.h"
 
 static enum hd_status already_there(const char *path)

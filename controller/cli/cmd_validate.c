@@ -4,7 +4,7 @@
 
 #include "controller/cli/data_check.h"
 #include "controller/cli/fetch.h"
-#include "controller/cli/show.h"
+#include "controller/cli/rows.h"
 #include "controller/cli/stage_table.h"
 #include "controller/cli/submit.h"
 #include "spec/spec.h"
@@ -26,15 +26,11 @@ static int ask_to_validate(struct cli *cli, const struct hd_job *spec, struct hd
                            Heddle__V1__ValidateJobResponse **ret_response)
 {
     Heddle__V1__ValidateJobRequest request = HEDDLE__V1__VALIDATE_JOB_REQUEST__INIT;
-    int code = cli_connect(cli);
 
     request.spec = hd_spec_to_message(spec, arena);
     if (!request.spec)
         return cli_fail(hd_err(HD_NO_MEMORY, "no memory for a job"));
-    if (code != CLI_CONTINUE)
-        return code;
-    return cli_call(cli, "ValidateJob", &heddle__v1__validate_job_response__descriptor,
-                    &request.base, ret_response);
+    return cli_call(cli, "ValidateJob", &request.base, ret_response);
 }
 
 /* ---- for programs ---- */
@@ -67,28 +63,24 @@ static void show_data(struct hd_json_writer *w, const struct hd_json *data)
     hd_json_end(w, ']');
 }
 
-static void print_json(const struct validated *v, struct hd_text *out)
+static void show_validated(struct hd_json_writer *w, const void *item)
 {
-    struct show_list list;
+    const struct validated *v = item;
 
-    show_list_begin(&list, out, v->cli->format, "JobSpecList", "spec");
-    show_item_begin(&list);
-    hd_spec_add_json(v->spec, "spec", &list.writer);
+    hd_spec_add_json(v->spec, "spec", w);
     if (v->data)
-        show_data(&list.writer, v->data);
+        show_data(w, v->data);
     if (v->epoch) {
-        hd_json_begin(&list.writer, "epoch", '{');
+        hd_json_begin(w, "epoch", '{');
         for (const struct hd_json *m = v->epoch->first; m; m = m->next)
             if (m->kind == HD_JSON_NUMBER)
-                copy_value(&list.writer, m);
-        hd_json_end(&list.writer, '}');
+                copy_value(w, m);
+        hd_json_end(w, '}');
     }
     if (v->verdict) {
-        hd_json_add_bool(&list.writer, "fits_now", v->verdict->fits_now);
-        hd_json_add_string(&list.writer, "reason", v->verdict->reason);
+        hd_json_add_bool(w, "fits_now", v->verdict->fits_now);
+        hd_json_add_string(w, "reason", v->verdict->reason);
     }
-    show_item_end(&list);
-    show_list_end(&list);
 }
 
 /* ---- for people ---- */
@@ -211,16 +203,18 @@ static void print_summary(const struct validated *v, struct hd_text *out)
     }
 }
 
+static void add_summary(const struct cli *cli, struct hd_text *out, const void *item)
+{
+    (void)cli;
+    print_summary(item, out);
+}
+
+static const struct rows_kind validated_rows = {"JobSpecList", "spec", .show = show_validated,
+                                                .line = add_summary};
+
 static void print_valid(const struct validated *v)
 {
-    struct hd_text out = {0};
-
-    if (v->cli->format >= CLI_JSON)
-        print_json(v, &out);
-    else
-        print_summary(v, &out);
-    (void)cli_out(&out);
-    hd_text_free(&out);
+    (void)rows_print_one(v->cli, &validated_rows, v);
     if (v->spec->lr_peak > 0.1)
         cli_note(
             "heddle: note: train.lr %g is far above usual rates, 1e-5 to 1e-2: a run may diverge",

@@ -11,6 +11,7 @@
 #include "base/process.h"
 #include "controller/cli/cli.h"
 #include "controller/cli/watch.h"
+#include "heddle/v1/identity.pb-c.h"
 #include "pki/pki.h"
 #include "rpc/find.h"
 #include "version/version.h"
@@ -271,6 +272,17 @@ static void take_time(struct cli *cli, const ProtobufCMessage *answer)
 
 /* ---- calls ---- */
 
+/* Returns the form of a method's response, from the services of the .proto files. */
+static const ProtobufCMessageDescriptor *response_of(const char *method)
+{
+    const char *slash = strchr(method, '/');
+
+    return protobuf_c_service_descriptor_get_method_by_name(
+               slash ? &heddle__v1__identity__descriptor : &heddle__v1__control__descriptor,
+               slash ? slash + 1 : method)
+        ->output;
+}
+
 static void pause_before_retry(struct cli *cli, int64_t pause_ms)
 {
     for (int64_t left_ms = pause_ms; left_ms > 0 && !(cli->interrupted && *cli->interrupted);
@@ -301,12 +313,11 @@ static enum hd_status reopen_client(struct cli *cli, int64_t connect_ms)
 }
 
 static enum hd_status call_once(struct cli *cli, const char *method,
-                                const ProtobufCMessageDescriptor *response,
                                 const ProtobufCMessage *request, ProtobufCMessage **ret_message)
 {
     char path[64];
-    enum hd_status st = hd_rpc_call_wait(cli->client, cli_method_path(method, path), response, 0,
-                                         request, ret_message);
+    enum hd_status st = hd_rpc_call_wait(cli->client, cli_method_path(method, path),
+                                         response_of(method), 0, request, ret_message);
 
     cli->is_known |= st != HD_UNAVAILABLE && st != HD_TIMEOUT;
     return st;
@@ -322,13 +333,12 @@ static bool should_retry(const struct cli *cli, int tries)
 /* Retries a call while the connection is closed before its first answer: a listener with too many
  * unauthenticated connections closes some of them (docs/decisions/listeners-and-strangers.md). */
 static enum hd_status call_until_let_in(struct cli *cli, const char *method,
-                                        const ProtobufCMessageDescriptor *response,
                                         const ProtobufCMessage *request,
                                         ProtobufCMessage **ret_message)
 {
     const int64_t since_ms = hd_clock_now_ms();
     int64_t pause_ms = CUT_PAUSE_MS;
-    enum hd_status st = call_once(cli, method, response, request, ret_message);
+    enum hd_status st = call_once(cli, method, request, ret_message);
     int tries = 1;
 
     while (should_retry(cli, tries)) {
@@ -342,7 +352,7 @@ static enum hd_status call_until_let_in(struct cli *cli, const char *method,
             return st;
         pause_before_retry(cli, pause_ms);
         pause_ms = pause_ms < CUT_PAUSE_MAX_MS ? 2 * pause_ms : pause_ms;
-        st = call_once(cli, method, response, request, ret_message);
+        st = call_once(cli, method, request, ret_message);
     }
     st = explain_certificate(cli, explain_closed(cli, st));
     if (st && tries > 1 && hd_rpc_client_was_cut(cli->client))
@@ -374,17 +384,14 @@ static enum hd_status greet(struct cli *cli)
 {
     const Heddle__V1__GetServerInfoRequest request = HEDDLE__V1__GET_SERVER_INFO_REQUEST__INIT;
     ProtobufCMessage *message = NULL;
-    enum hd_status st =
-        call_until_let_in(cli, "GetServerInfo", &heddle__v1__get_server_info_response__descriptor,
-                          &request.base, &message);
+    enum hd_status st = call_until_let_in(cli, "GetServerInfo", &request.base, &message);
 
     hd_rpc_message_free(message);
     return cli->is_known ? HD_OK : st;
 }
 
-enum hd_status cli_try_call(struct cli *cli, const char *method,
-                            const ProtobufCMessageDescriptor *response,
-                            const ProtobufCMessage *request, void *ret_response)
+enum hd_status cli_try_call(struct cli *cli, const char *method, const ProtobufCMessage *request,
+                            void *ret_response)
 {
     ProtobufCMessage *message = NULL;
     enum hd_status st = HD_OK;
@@ -393,7 +400,7 @@ enum hd_status cli_try_call(struct cli *cli, const char *method,
     if (!cli->is_known && !may_repeat(method) && !hd_rpc_address_is_unix(cli->address))
         st = greet(cli);
     if (!st)
-        st = call_until_let_in(cli, method, response, request, &message);
+        st = call_until_let_in(cli, method, request, &message);
     cli_wait_end(cli);
     if (!st) {
         take_time(cli, message);
@@ -407,13 +414,18 @@ static bool is_away(enum hd_status st)
     return st == HD_UNAVAILABLE || st == HD_ABORTED || st == HD_TIMEOUT;
 }
 
-int cli_call(struct cli *cli, const char *method, const ProtobufCMessageDescriptor *response,
-             const ProtobufCMessage *request, void *ret_response)
+int cli_call(struct cli *cli, const char *method, const ProtobufCMessage *request,
+             void *ret_response)
 {
-    enum hd_status st = cli_try_call(cli, method, response, request, ret_response);
-    const int64_t since_ms = hd_clock_now_ms();
     bool reported = false;
+    int64_t since_ms;
+    enum hd_status st;
+    int code = cli_connect(cli);
 
+    if (code != CLI_CONTINUE)
+        return code;
+    st = cli_try_call(cli, method, request, ret_response);
+    since_ms = hd_clock_now_ms();
     while (is_away(st) && cli->interrupted && cli->has_answered &&
            hd_clock_now_ms() - since_ms < watch_patience_ms(cli)) {
         if (!reported)
@@ -422,7 +434,7 @@ int cli_call(struct cli *cli, const char *method, const ProtobufCMessageDescript
         pause_before_retry(cli, RETRY_MS);
         if (*cli->interrupted)
             return CLI_INTERRUPTED;
-        st = cli_try_call(cli, method, response, request, ret_response);
+        st = cli_try_call(cli, method, request, ret_response);
     }
     cli->has_answered |= !st;
     return st ? cli_fail(st) : CLI_CONTINUE;

@@ -90,8 +90,7 @@ static int list_matches(struct cli *cli, const char *pattern, struct matches *m)
     request.page = next;
     do {
         if (code == CLI_CONTINUE)
-            code = cli_call(cli, "ListJobs", &heddle__v1__list_jobs_response__descriptor,
-                            &request.base, &page);
+            code = cli_call(cli, "ListJobs", &request.base, &page);
         if (code != CLI_CONTINUE)
             return code;
         for (size_t i = 0; i < page->n_jobs && !st; i++)
@@ -198,17 +197,14 @@ int cli_find_job_or_run(struct cli *cli, const char *word, uint64_t *ret_job)
 }
 
 int cli_call_about_job(struct cli *cli, int argc, char **argv, bool or_run, const char *method,
-                       const ProtobufCMessageDescriptor *response, const ProtobufCMessage *request,
-                       uint64_t *request_job, void *ret_response)
+                       const ProtobufCMessage *request, uint64_t *request_job, void *ret_response)
 {
     int code = cli_parse(cli, argc, argv, NULL, 0, 1, 1);
 
     if (code == CLI_CONTINUE)
         code = or_run ? cli_find_job_or_run(cli, cli->args[0], request_job)
                       : cli_find_job(cli, cli->args[0], request_job);
-    if (code == CLI_CONTINUE)
-        code = cli_connect(cli);
-    return code == CLI_CONTINUE ? cli_call(cli, method, response, request, ret_response) : code;
+    return code == CLI_CONTINUE ? cli_call(cli, method, request, ret_response) : code;
 }
 
 int cli_find_after(struct cli *cli, struct hd_job *job)

@@ -223,8 +223,7 @@ static int ask_for_checkpoints(struct cli *cli, const char *name, struct found *
     if (code == CLI_CONTINUE)
         code = cli_connect(cli);
     if (code == CLI_CONTINUE)
-        code = cli_call(cli, "ListCheckpoints", &heddle__v1__list_checkpoints_response__descriptor,
-                        &request.base, &response);
+        code = cli_call(cli, "ListCheckpoints", &request.base, &response);
     if (code != CLI_CONTINUE)
         return code;
     for (size_t i = 0; i < response->n_checkpoints && !st; i++)

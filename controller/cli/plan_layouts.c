@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "base/text.h"
-#include "controller/cli/show.h"
 #include "controller/cli/table.h"
 #include "spec/spec.h"
 

@@ -128,16 +128,13 @@ int plan_live(struct cli *cli, const struct hd_job *spec, int top, const char *o
 {
     Heddle__V1__PlanJobRequest request = HEDDLE__V1__PLAN_JOB_REQUEST__INIT;
     Heddle__V1__PlanJobResponse *response = NULL;
-    int code = cli_connect(cli);
+    int code;
 
-    if (code != CLI_CONTINUE)
-        return code;
     request.spec = hd_spec_to_message(spec, arena);
     request.top = top;
     if (!request.spec)
         return cli_fail(hd_err(HD_NO_MEMORY, "no memory for a job"));
-    code = cli_call(cli, "PlanJob", &heddle__v1__plan_job_response__descriptor, &request.base,
-                    &response);
+    code = cli_call(cli, "PlanJob", &request.base, &response);
     if (code != CLI_CONTINUE)
         return code;
     code = show_plans(cli, response->plan, out_file, arena);

@@ -4,8 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "controller/cli/show.h"
-#include "controller/cli/table.h"
+#include "controller/cli/rows.h"
 #include "plan/inter_node.h"
 
 /* Predicted times of a step's matrix products and memory traffic at data-sheet rates, ms. */
@@ -148,17 +147,28 @@ static void show_rank(struct hd_json_writer *w, int rank, const struct plan_aske
     hd_json_end(w, '}');
 }
 
+struct rank_row {
+    const struct plan_asked *asked;
+    int rank;
+};
+
+static void show_rank_row(struct hd_json_writer *w, const void *item)
+{
+    const struct rank_row *row = item;
+
+    show_rank(w, row->rank, row->asked);
+}
+
+static const struct rows_kind rank_rows = {"RankPlanList", "rank_plan", .show = show_rank_row};
+
 void plan_show_json(const struct cli *cli, const struct plan_asked *a, struct hd_text *out)
 {
-    struct show_list list;
+    struct rows rows;
 
-    show_list_begin(&list, out, cli->format, "RankPlanList", "rank_plan");
-    for (int r = 0; r < a->plan.mesh.world; r++) {
-        show_item_begin(&list);
-        show_rank(&list.writer, r, a);
-        show_item_end(&list);
-    }
-    show_list_end(&list);
+    rows_begin(&rows, cli, &rank_rows);
+    for (int r = 0; r < a->plan.mesh.world; r++)
+        rows_add(&rows, &(struct rank_row){a, r});
+    rows_end_in(&rows, out);
 }
 
 /* ---- for people ---- */

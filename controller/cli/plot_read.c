@@ -229,8 +229,7 @@ static int read_job_name(struct cli *cli, uint64_t job, struct plot_run *run, in
     int code;
 
     request.job = job;
-    code = cli_call(cli, "GetJob", &heddle__v1__get_job_response__descriptor, &request.base,
-                    &response);
+    code = cli_call(cli, "GetJob", &request.base, &response);
     if (code != CLI_CONTINUE)
         return code;
     (void)snprintf(run->name, sizeof run->name, "%llu %s", (unsigned long long)job,

@@ -14,7 +14,6 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/random.h"
-#include "controller/cli/show.h"
 
 /* First line of a marker. */
 #define MARKER_FORM "heddle-run 1"

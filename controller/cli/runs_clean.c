@@ -9,9 +9,8 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "controller/cli/rows.h"
 #include "controller/cli/runs_internal.h"
-#include "controller/cli/show.h"
-#include "controller/cli/table.h"
 
 enum verdict { KEEP_NEWEST, KEEP_IN_USE, REMOVE };
 
@@ -76,46 +75,32 @@ static enum hd_status judge(struct cleaned *c, int64_t keep)
 
 static const char *const verdict_words[] = {"keep", "in use", "remove"};
 
-static const struct table_column clean_columns[] = {
-    {"WHAT", false}, {"SIZE", true}, {"USED", false}, {"RUN", false}};
+struct clean_row {
+    const char *what, *path;
+    int64_t size_bytes, used_ms;
+};
+
+static const struct rows_column clean_columns[] = {
+    {.json = "path", ROWS_OF(struct clean_row, path)},
+    {"WHAT", ROWS_OF(struct clean_row, what), .json = "what"},
+    {"SIZE", ROWS_OF(struct clean_row, size_bytes), .form = ROWS_BYTES, .json = "size_bytes"},
+    {"USED", ROWS_OF(struct clean_row, used_ms), .form = ROWS_TIME, .json = "used_at"},
+    {"RUN", ROWS_OF(struct clean_row, path)},
+};
+static const struct rows_kind clean_rows = {"RunList", "run", ROWS_COLUMNS(clean_columns),
+                                            .is_uncut = true};
 
 static void show_runs(const struct cleaned *c)
 {
-    char size[32], when[HD_CLOCK_TEXT_MAX];
-    struct hd_text out = {0};
-    struct show_list list;
-    struct table table;
+    struct rows rows;
 
-    table_init(&table, clean_columns, sizeof clean_columns / sizeof clean_columns[0]);
-    if (c->cli->format >= CLI_JSON)
-        show_list_begin(&list, &out, c->cli->format, "RunList", "run");
-    for (size_t i = 0; i < c->runs.count; i++) {
-        const struct run_entry *run = &c->runs.items[i];
-
-        if (c->cli->format >= CLI_JSON) {
-            show_item_begin(&list);
-            hd_json_add_string(&list.writer, "path", run->path);
-            hd_json_add_string(&list.writer, "what", verdict_words[c->verdicts[i]]);
-            hd_json_add_int64(&list.writer, "size_bytes", c->bytes[i]);
-            show_time(&list.writer, "used_at", run->used_ms);
-            show_item_end(&list);
-            continue;
-        }
-        hd_text_format_bytes(c->bytes[i], size);
-        hd_clock_format_utc(run->used_ms, when);
-        table_begin_row(&table);
-        table_add(&table, NULL, "%s", verdict_words[c->verdicts[i]]);
-        table_add(&table, NULL, "%s", size);
-        table_add(&table, NULL, "%s", when);
-        table_add(&table, NULL, "%s", run->path);
-    }
-    if (c->cli->format >= CLI_JSON)
-        show_list_end(&list);
-    else if (c->runs.count)
-        table_render(&table, c->cli->colour, 0, &out);
-    table_done(&table);
-    (void)cli_out(&out);
-    hd_text_free(&out);
+    if (!c->runs.count && c->cli->format < CLI_JSON)
+        return;
+    rows_begin(&rows, c->cli, &clean_rows);
+    for (size_t i = 0; i < c->runs.count; i++)
+        rows_add(&rows, &(struct clean_row){verdict_words[c->verdicts[i]], c->runs.items[i].path,
+                                            c->bytes[i], c->runs.items[i].used_ms});
+    (void)rows_end(&rows, CLI_CONTINUE);
 }
 
 /* Removes one entry of a run's folder. HD_CONFLICT: it is the folder of another run or cluster. */

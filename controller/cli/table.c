@@ -45,19 +45,16 @@ void table_begin_row(struct table *table)
     table->last = row;
 }
 
-void table_add(struct table *table, const char *colour, const char *fmt, ...)
+void table_add_args(struct table *table, const char *colour, const char *fmt, va_list ap)
 {
     struct hd_text clean = {0};
     char text[CELL_BYTES_MAX];
     struct table_cell *cell;
-    va_list ap;
 
     if (!table->last || table->cell == table->column_count)
         return;
     cell = &table->last->cells[table->cell++];
-    va_start(ap, fmt);
     (void)vsnprintf(text, sizeof text, fmt, ap);
-    va_end(ap);
     cli_add_clean(&clean, text[0] ? text : "-");
     cell->text = clean.failed ? NULL : hd_arena_strdup(&table->arena, clean.data);
     if (!cell->text)
@@ -65,6 +62,15 @@ void table_add(struct table *table, const char *colour, const char *fmt, ...)
     cell->width = cli_text_width(cell->text);
     cell->colour = colour;
     hd_text_free(&clean);
+}
+
+void table_add(struct table *table, const char *colour, const char *fmt, ...)
+{
+    va_list ap;
+
+    va_start(ap, fmt);
+    table_add_args(table, colour, fmt, ap);
+    va_end(ap);
 }
 
 static void add_cell(struct hd_text *out, const struct table_column *column, const char *text,

@@ -11,7 +11,7 @@
 #include "controller/cli/eta.h"
 #include "controller/cli/lines.h"
 #include "controller/cli/progress.h"
-#include "controller/cli/show.h"
+#include "controller/show/show.h"
 #include "spec/spec.h"
 
 enum {
@@ -596,8 +596,7 @@ static int fetch_job(struct watched_job *w)
     int code;
 
     request.job = w->options->job;
-    code = cli_call(w->cli, "GetJob", &heddle__v1__get_job_response__descriptor, &request.base,
-                    &w->job);
+    code = cli_call(w->cli, "GetJob", &request.base, &w->job);
     if (code != CLI_CONTINUE)
         return code;
     plan.steps = w->job->job->steps;

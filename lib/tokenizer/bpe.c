@@ -46,6 +46,8 @@ struct hd_words {
     size_t part_capacity, heap_count;
     struct hd_id_list *list;
     struct hd_sp_words *sp; /* encodes words of a SentencePiece model; NULL: another tokenizer */
+    struct hd_unigram_words
+        *unigram; /* encodes words of a Unigram model; NULL: another tokenizer */
 };
 
 enum hd_status hd_words_new(const struct hd_bpe *bpe, struct hd_words **ret_words)
@@ -59,7 +61,8 @@ enum hd_status hd_words_new(const struct hd_bpe *bpe, struct hd_words **ret_word
         return hd_err(HD_NO_MEMORY, "no memory for an encoder");
     }
     w->bpe = bpe;
-    if (bpe->sp && hd_sp_words_new(bpe, &w->sp)) {
+    if ((bpe->sp && hd_sp_words_new(bpe, &w->sp)) ||
+        (bpe->unigram && hd_unigram_words_new(bpe, &w->unigram))) {
         hd_words_free(w);
         return hd_err(HD_NO_MEMORY, "no memory for an encoder");
     }
@@ -76,6 +79,7 @@ void hd_words_free(struct hd_words *words)
     free(words->heap);
     free(words->lens);
     hd_sp_words_free(words->sp);
+    hd_unigram_words_free(words->unigram);
     free(words);
 }
 
@@ -410,6 +414,8 @@ enum hd_status hd_words_add(struct hd_words *words, const unsigned char *word, s
         st = add_whole(words, whole);
     else if (words->sp)
         st = hd_sp_words_add(words->sp, word, len_bytes, list, NULL);
+    else if (words->unigram)
+        st = hd_unigram_words_add(words->unigram, word, len_bytes, list, NULL);
     else
         st = len_bytes <= SCAN_MAX ? add_short_word(words, word, len_bytes)
                                    : add_long_word(words, word, len_bytes);
@@ -432,6 +438,8 @@ enum hd_status hd_words_add_lens(struct hd_words *words, const unsigned char *wo
     words->list = list;
     if (!st && words->sp) {
         st = hd_sp_words_add(words->sp, word, len_bytes, list, words->lens);
+    } else if (!st && words->unigram) {
+        st = hd_unigram_words_add(words->unigram, word, len_bytes, list, words->lens);
     } else if (!st && whole >= 0) {
         words->lens[0] = (int32_t)len_bytes;
         st = add_whole(words, whole);

@@ -14,16 +14,37 @@
 enum { COUNT_VALUES_MAX = 16 << 20, COUNT_DEPTH_MAX = 32 };
 static const size_t count_bytes_max = (size_t)4 << 30;
 
+/* Adds the tokens of a Unigram model to the table of texts. */
+static enum hd_status add_list_tokens(const struct hd_json *vocab, struct hd_bpe *bpe)
+{
+    int32_t id = 0;
+    enum hd_status st = HD_OK;
+
+    if (vocab->count > HD_BPE_IDS_MAX)
+        return hd_err(HD_LIMIT, "model.vocab has %zu tokens", vocab->count);
+    for (const struct hd_json *m = vocab->first; !st && m; m = m->next, id++) {
+        st = hd_bpe_reach(bpe, id);
+        if (!st && (m->kind != HD_JSON_ARRAY || !m->count || m->first->kind != HD_JSON_STRING))
+            st = hd_err(HD_INVALID, "model.vocab[%d] is not [\"TOKEN\", SCORE]", (int)id);
+        if (!st)
+            bpe->texts[id].content = m->first->text;
+    }
+    return st;
+}
+
 /* Adds the tokens of a tokenizer.json's model to the table of texts. */
 static enum hd_status add_model_tokens(const struct hd_json *root, struct hd_bpe *bpe)
 {
     const struct hd_json *model = NULL, *vocab = NULL;
+    bool is_unigram = false;
     enum hd_status st = hd_json_need(root, "model", HD_JSON_OBJECT, &model);
 
     if (!st)
-        st = hd_bpe_check_type(hd_bpe_member(model, "type"));
+        st = hd_bpe_check_type(model, &is_unigram);
     if (!st)
-        st = hd_json_need(model, "vocab", HD_JSON_OBJECT, &vocab);
+        st = hd_json_need(model, "vocab", is_unigram ? HD_JSON_ARRAY : HD_JSON_OBJECT, &vocab);
+    if (!st && is_unigram)
+        return add_list_tokens(vocab, bpe);
     for (const struct hd_json *m = st ? NULL : vocab->first; !st && m; m = m->next) {
         int64_t id = 0;
 

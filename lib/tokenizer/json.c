@@ -1,4 +1,4 @@
-/* json: parses the tokenizer.json of a BPE. An unknown key is an error that names the key, because
+/* json: parses a tokenizer.json, and its model if that is a BPE. An unknown key is an error that names the key, because
  * ignoring it could change the ids. */
 #include <stdlib.h>
 #include <string.h>
@@ -272,12 +272,12 @@ static enum hd_status read_unknown(struct tokenizer_reading *r, const struct hd_
 
 static enum hd_status read_model(struct tokenizer_reading *r, const struct hd_json *model)
 {
-    const struct hd_json *type = hd_bpe_member(model, "type"), *vocab = NULL, *merges = NULL;
-    enum hd_status st = HD_OK;
+    const struct hd_json *vocab = NULL, *merges = NULL;
+    bool is_unigram = false;
+    enum hd_status st = hd_bpe_check_type(model, &is_unigram);
 
-    st = hd_bpe_check_type(type);
-    if (st)
-        return st;
+    if (st || is_unigram)
+        return st ? st : hd_unigram_read(model, r->bpe);
     st = hd_bpe_check_keys(
         model, "model",
         "type|dropout|unk_token|continuing_subword_prefix|end_of_word_suffix|fuse_unk|"

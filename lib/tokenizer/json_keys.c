@@ -28,16 +28,23 @@ enum hd_status hd_bpe_check_keys(const struct hd_json *object, const char *where
     return HD_OK;
 }
 
-enum hd_status hd_bpe_check_type(const struct hd_json *type)
+enum hd_status hd_bpe_check_type(const struct hd_json *model, bool *ret_is_unigram)
 {
-    if (!type || (type->kind == HD_JSON_STRING && strcmp(type->text, "BPE") == 0))
+    const struct hd_json *type = hd_bpe_member(model, "type"), *vocab;
+
+    *ret_is_unigram = false;
+    if (!type) { /* files of 2020 name no type; a list of tokens is that of Unigram */
+        vocab = hd_bpe_member(model, "vocab");
+        *ret_is_unigram = vocab && vocab->kind == HD_JSON_ARRAY;
         return HD_OK;
-    return hd_err(HD_UNSUPPORTED, "model.type is %.64s; only BPE is supported%s",
-                  type->text ? type->text : "not a string",
-                  type->text && strcmp(type->text, "Unigram") == 0
-                      ? "; where its folder has a tokenizer.model or spiece.model, name that in "
-                        "data.tokenizer"
-                      : "");
+    }
+    if (type->kind == HD_JSON_STRING && strcmp(type->text, "BPE") == 0)
+        return HD_OK;
+    *ret_is_unigram = type->kind == HD_JSON_STRING && strcmp(type->text, "Unigram") == 0;
+    return *ret_is_unigram
+               ? HD_OK
+               : hd_err(HD_UNSUPPORTED, "model.type is %.64s; only BPE and Unigram are supported",
+                        type->text ? type->text : "not a string");
 }
 
 const struct hd_json *hd_bpe_member(const struct hd_json *object, const char *key)

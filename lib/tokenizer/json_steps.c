@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/json.h"
+#include "tokenizer/sentencepiece.h"
 #include "tokenizer/tokenizer_internal.h"
 
 enum { DEPTH_MAX = 32 };
@@ -161,6 +162,14 @@ static enum hd_status read_normal_strip(struct hd_bpe *bpe, const struct hd_json
     return st ? st : add_normal_step(bpe, step);
 }
 
+static enum hd_status read_precompiled(struct hd_bpe *bpe, const struct hd_json *n)
+{
+    struct hd_normal_step step = {.kind = HD_NORMAL_PRECOMPILED};
+    const enum hd_status st = hd_precompiled_read(n, &bpe->arena, &step.sp);
+
+    return st ? st : add_normal_step(bpe, step);
+}
+
 static enum hd_status read_bert(struct hd_bpe *bpe, const struct hd_json *n)
 {
     static const char where[] = "normalizer";
@@ -215,7 +224,8 @@ static enum hd_status read_plain_normalizer(struct hd_bpe *bpe, const struct hd_
         }
     return hd_err(HD_UNSUPPORTED,
                   "normalizer.type %.64s is not supported; NFC, NFD, NFKC, NFKD, Lowercase, Strip, "
-                  "StripAccents, Nmt, Replace, Prepend, ByteLevel, BertNormalizer and Sequence are",
+                  "StripAccents, Nmt, Replace, Prepend, ByteLevel, BertNormalizer, Precompiled and "
+                  "Sequence are",
                   type);
 }
 
@@ -235,6 +245,8 @@ static enum hd_status read_normalizer(struct hd_bpe *bpe, const struct hd_json *
         return read_normal_strip(bpe, n);
     if (strcmp(type, "BertNormalizer") == 0)
         return read_bert(bpe, n);
+    if (strcmp(type, "Precompiled") == 0)
+        return read_precompiled(bpe, n);
     if (strcmp(type, "Sequence") != 0)
         return read_plain_normalizer(bpe, n, type);
     st = hd_bpe_check_keys(n, "normalizer", "type|normalizers");

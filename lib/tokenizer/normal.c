@@ -314,6 +314,8 @@ static enum hd_status apply_normal_step(const struct normalising *w)
         return HD_OK;
     case HD_NORMAL_SENTENCEPIECE:
         return hd_sp_normalise(w->step->sp, w->in, w->out);
+    case HD_NORMAL_PRECOMPILED:
+        return hd_precompiled_normalise(w->step->sp, w->in, w->out);
     default:
         change_all(w);
         return HD_OK;

@@ -88,6 +88,26 @@ enum hd_status hd_sp_read(const void *bytes, size_t size_bytes, struct hd_compan
 enum hd_status hd_sp_normalise(const struct hd_sp *sp, const struct hd_text_piece *piece,
                                struct hd_rewrite *out);
 
+/* Takes the rules of a precompiled_charsmap: the number of bytes of a double array, the array, and
+ * the replacements. */
+enum hd_status hd_sp_take_rules(const unsigned char *charsmap, size_t charsmap_bytes,
+                                struct hd_arena *arena, struct hd_sp *sp);
+
+/* Returns the length of the longest, or shortest, rule at the beginning of a text, and sets
+ * *ret_value to the offset of its replacement; 0: no rule. Never leaves the array, whatever it
+ * holds. */
+size_t hd_sp_find_rule(const struct hd_sp *sp, const unsigned char *text, size_t len_bytes,
+                       bool shortest, uint32_t *ret_value);
+
+/* ---- precompiled.c ---- */
+
+/* Reads the normalizer Precompiled of a tokenizer.json. */
+enum hd_status hd_precompiled_read(const struct hd_json *n, struct hd_arena *arena,
+                                   const struct hd_sp **ret_sp);
+/* Writes the normalized piece to `out`. */
+enum hd_status hd_precompiled_normalise(const struct hd_sp *sp, const struct hd_text_piece *piece,
+                                        struct hd_rewrite *out);
+
 /* Returns the length of the longest text in the set at the beginning of a text; 0: none.
  * *ret_token: its token. */
 size_t hd_sp_longest(const struct hd_added_set *set, const unsigned char *text, size_t len_bytes,

@@ -142,41 +142,6 @@ static enum hd_status take_scores(const struct hd_sp_file *file, struct hd_bpe *
 
 /* ---- the normalizer ---- */
 
-/* Reads precompiled_charsmap: the number of bytes of a double array, the array, and the
- * replacements. */
-static enum hd_status take_rules(const struct hd_sp_file *file, struct hd_bpe *bpe,
-                                 struct hd_sp *sp)
-{
-    const unsigned char *p = file->charsmap;
-    uint32_t size = 0, *units;
-    char *replacements;
-
-    if (!p)
-        return HD_OK;
-    for (int i = 3; file->charsmap_bytes > 4 && i >= 0; i--)
-        size = size << 8 | p[i];
-    if (file->charsmap_bytes <= 4 || size % 4 || size >= file->charsmap_bytes - 4)
-        return hd_err(HD_INVALID, "precompiled_charsmap is damaged: %u of %zu bytes", size,
-                      file->charsmap_bytes);
-    sp->unit_count = size / 4;
-    sp->replacement_bytes = file->charsmap_bytes - 4 - size;
-    units = hd_arena_array(&bpe->arena, sp->unit_count + 1, sizeof *units);
-    replacements = hd_arena_alloc(&bpe->arena, sp->replacement_bytes + 1);
-    if (!units || !replacements)
-        return hd_bpe_no_memory();
-    for (size_t i = 0; i < sp->unit_count; i++) {
-        const unsigned char *u = p + 4 + 4 * i;
-
-        units[i] =
-            (uint32_t)u[0] | (uint32_t)u[1] << 8 | (uint32_t)u[2] << 16 | (uint32_t)u[3] << 24;
-    }
-    memcpy(replacements, p + 4 + size, sp->replacement_bytes);
-    replacements[sp->replacement_bytes] = '\0';
-    sp->units = units;
-    sp->replacements = replacements;
-    return HD_OK;
-}
-
 static void set_steps(const struct hd_sp_file *file, struct hd_bpe *bpe, const struct hd_sp *sp)
 {
     static const char mark[] = "\xE2\x96\x81";
@@ -261,8 +226,8 @@ static enum hd_status build_model(const struct hd_sp_file *file, struct hd_bpe *
         st = check_distinct(bpe, file->count);
     if (!st)
         st = take_scores(file, bpe, sp);
-    if (!st)
-        st = take_rules(file, bpe, sp);
+    if (!st && file->charsmap)
+        st = hd_sp_take_rules(file->charsmap, file->charsmap_bytes, &bpe->arena, sp);
     if (sp->kind == HD_SP_UNIGRAM || sp->has_unused)
         bpe->parts_at_spaces = false;
     set_steps(file, bpe, sp);

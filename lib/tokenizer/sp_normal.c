@@ -11,6 +11,36 @@ static const char space_mark[] = "\xE2\x96\x81"; /* U+2581 */
 
 /* ---- rules ---- */
 
+enum hd_status hd_sp_take_rules(const unsigned char *charsmap, size_t charsmap_bytes,
+                                struct hd_arena *arena, struct hd_sp *sp)
+{
+    uint32_t size = 0, *units;
+    char *replacements;
+
+    for (int i = 3; charsmap_bytes > 4 && i >= 0; i--)
+        size = size << 8 | charsmap[i];
+    if (charsmap_bytes <= 4 || size % 4 || size >= charsmap_bytes - 4)
+        return hd_err(HD_INVALID, "precompiled_charsmap is damaged: %u of %zu bytes", size,
+                      charsmap_bytes);
+    sp->unit_count = size / 4;
+    sp->replacement_bytes = charsmap_bytes - 4 - size;
+    units = hd_arena_array(arena, sp->unit_count + 1, sizeof *units);
+    replacements = hd_arena_alloc(arena, sp->replacement_bytes + 1);
+    if (!units || !replacements)
+        return hd_bpe_no_memory();
+    for (size_t i = 0; i < sp->unit_count; i++) {
+        const unsigned char *u = charsmap + 4 + 4 * i;
+
+        units[i] =
+            (uint32_t)u[0] | (uint32_t)u[1] << 8 | (uint32_t)u[2] << 16 | (uint32_t)u[3] << 24;
+    }
+    memcpy(replacements, charsmap + 4 + size, sp->replacement_bytes);
+    replacements[sp->replacement_bytes] = '\0';
+    sp->units = units;
+    sp->replacements = replacements;
+    return HD_OK;
+}
+
 /* Fields of a unit of the double array (Yata 2012, darts-clone): bit 8 says that it has a leaf,
  * which is the unit at its offset; bits 0 to 7 and bit 31 are its label. */
 static uint32_t unit_offset(uint32_t unit)
@@ -28,10 +58,8 @@ static uint32_t unit_label(uint32_t unit)
     return unit & (1U << 31 | 0xFF);
 }
 
-/* Returns the length of the longest rule at the beginning of a text, and sets *ret_value to the
- * offset of its replacement; 0: no rule. Never leaves the array, whatever it holds. */
-static size_t find_rule(const struct hd_sp *sp, const unsigned char *text, size_t len_bytes,
-                        uint32_t *ret_value)
+size_t hd_sp_find_rule(const struct hd_sp *sp, const unsigned char *text, size_t len_bytes,
+                       bool shortest, uint32_t *ret_value)
 {
     size_t longest = 0;
     uint32_t unit, at;
@@ -54,6 +82,8 @@ static size_t find_rule(const struct hd_sp *sp, const unsigned char *text, size_
             break;
         longest = i + 1;
         *ret_value = sp->units[at] & INT32_MAX;
+        if (shortest)
+            break;
     }
     return longest;
 }
@@ -75,7 +105,7 @@ static enum hd_status normalise_prefix(const struct hd_sp *sp, const unsigned ch
     *ret = (struct replaced){(const char *)text, n, n};
     if (n)
         return HD_OK;
-    n = find_rule(sp, text, len_bytes, &value);
+    n = hd_sp_find_rule(sp, text, len_bytes, false, &value);
     if (!n) {
         n = hd_character_bytes(text[0]);
         *ret = (struct replaced){(const char *)text, n, n};

@@ -266,16 +266,6 @@ static void add_by_scores(struct hd_sp_words *w, const unsigned char *word, size
 
 /* ---- unigram ---- */
 
-/* Returns the child of a node of a set by its byte; 0: none. */
-static int32_t next_node(const struct hd_added_set *set, int32_t node, unsigned char byte)
-{
-    int32_t child = node ? set->nodes[node].child : set->first[byte];
-
-    while (node && child && set->nodes[child].byte != byte)
-        child = set->nodes[child].sibling;
-    return child;
-}
-
 size_t hd_sp_longest(const struct hd_added_set *set, const unsigned char *text, size_t len_bytes,
                      int32_t *ret_token)
 {
@@ -284,7 +274,7 @@ size_t hd_sp_longest(const struct hd_added_set *set, const unsigned char *text, 
 
     if (!set->node_count)
         return 0;
-    for (size_t i = 0; i < len_bytes && (node = next_node(set, node, text[i])); i++)
+    for (size_t i = 0; i < len_bytes && (node = hd_added_next_node(set, node, text[i])); i++)
         if (set->nodes[node].token >= 0) {
             longest = i + 1;
             *ret_token = set->nodes[node].token;
@@ -311,7 +301,7 @@ static void extend(struct hd_sp_words *w, const unsigned char *word, size_t n, s
     bool has_character = false;
     int32_t node = 0;
 
-    for (size_t at = from; at < n && (node = next_node(set, node, word[at])); at++) {
+    for (size_t at = from; at < n && (node = hd_added_next_node(set, node, word[at])); at++) {
         const int32_t id = set->nodes[node].token;
         const size_t len = at + 1 - from;
         float score;

@@ -1,8 +1,8 @@
 /* tokenizer: encodes text to token ids and decodes ids to text.
  *
  * "bytes" has one token per byte. The path of a tokenizer.json opens a BPE: byte-level (as of
- * GPT-2, Llama-3 and Qwen), with byte fallback (Llama-2, Mistral, Gemma) or of characters. It gives
- * the same ids as transformers' AutoTokenizer with add_special_tokens=False: special tokens in the
+ * GPT-2, Llama-3 and Qwen), with byte fallback (Llama-2, Mistral, Gemma) or of characters, or a
+ * model of type Unigram (T5, XLM-R). It gives the same ids as transformers' AutoTokenizer with add_special_tokens=False: special tokens in the
  * text are recognised (not with split_special_tokens: true in tokenizer_config.json), and none are
  * added. Tokens that only the files beside it name (companions.h) are tokens, too. The path of a
  * tokenizer.model opens a SentencePiece model (sentencepiece.h), with the ids of that library. A

@@ -1,4 +1,4 @@
-/* tokenizer_internal: the data structures of a BPE, shared by the files of this folder.
+/* tokenizer_internal: the data structures of a BPE or Unigram model, shared by the files of this folder.
  *
  *   json.c          tokenizer.json -> struct hd_bpe
  *   companions.c    the files beside it that name and add tokens
@@ -9,6 +9,8 @@
  *   added.c         finds added tokens in a text
  *   vocabulary.c    finds tokens by their bytes
  *   sp_*.c          SentencePiece models (sentencepiece.h)
+ *   unigram.c       models of type Unigram
+ *   precompiled.c   the normalizer Precompiled
  *   piece.c         pieces of a text that remember the bytes they were made of
  *   normal.c        normalizers
  *   unicode.c       normal forms and sets of characters (the only user of utf8proc.h)
@@ -95,6 +97,7 @@ enum hd_normal_kind {
     HD_NORMAL_PREPEND,
     HD_NORMAL_LETTERS, /* ByteLevel: writes a letter for each byte */
     HD_NORMAL_SENTENCEPIECE,
+    HD_NORMAL_PRECOMPILED,
     /* steps of BertNormalizer */
     HD_NORMAL_BERT_CLEAN,
     HD_NORMAL_BERT_CHINESE,
@@ -111,7 +114,7 @@ struct hd_normal_step {
     struct hd_matcher pattern; /* HD_NORMAL_REPLACE: what to replace */
     const char *content;       /* HD_NORMAL_REPLACE, HD_NORMAL_PREPEND: text */
     size_t content_bytes;
-    const struct hd_sp *sp; /* HD_NORMAL_SENTENCEPIECE */
+    const struct hd_sp *sp; /* HD_NORMAL_SENTENCEPIECE, HD_NORMAL_PRECOMPILED: its rules */
 };
 
 enum hd_split_kind {
@@ -226,7 +229,8 @@ struct hd_bpe {
                                      splits_specials */
     bool splits_specials; /* true: the text of a special token is encoded as ordinary tokens */
     struct hd_around around;
-    const struct hd_sp *sp; /* encodes the words, instead of merges; NULL: merges do */
+    const struct hd_sp *sp;           /* encodes the words, instead of merges; NULL: others do */
+    const struct hd_unigram *unigram; /* encodes the words; NULL: others do */
     /* true: ids are the bytes of words, each word followed by HD_WORD_END (word_counts.h) */
     bool spells_words;
 };
@@ -247,8 +251,8 @@ struct hd_json; /* parsed JSON, base/json.h */
 /* Checks that a JSON object has no other keys than `known`, "a|b|c". Used by json*.c. */
 enum hd_status hd_bpe_check_keys(const struct hd_json *object, const char *where,
                                  const char *known);
-/* Checks the type of the model of a tokenizer.json; NULL: it names none. */
-enum hd_status hd_bpe_check_type(const struct hd_json *type);
+/* Checks the type of the model of a tokenizer.json, and sets whether it is Unigram, not BPE. */
+enum hd_status hd_bpe_check_type(const struct hd_json *model, bool *ret_is_unigram);
 /* Returns a member of a JSON object; NULL: absent or null. */
 const struct hd_json *hd_bpe_member(const struct hd_json *object, const char *key);
 enum hd_status hd_bpe_read_bool(const struct hd_json *object, const char *where, const char *key,
@@ -268,6 +272,18 @@ int hd_vocabulary_byte(const char *content);
 int32_t hd_bpe_word(const struct hd_bpe *bpe, const unsigned char *bytes, size_t len_bytes);
 /* Returns the mask of a hash table that `count` entries fill at most half. */
 uint64_t hd_table_mask(size_t count);
+
+/* ---- unigram.c ---- */
+
+/* Reads a model of type Unigram into `bpe`, whose arena must be initialised. */
+enum hd_status hd_unigram_read(const struct hd_json *model, struct hd_bpe *bpe);
+struct hd_unigram_words; /* working memory in which one thread encodes words */
+enum hd_status hd_unigram_words_new(const struct hd_bpe *bpe, struct hd_unigram_words **ret_words);
+void hd_unigram_words_free(struct hd_unigram_words *words); /* NULL is fine */
+/* Appends the ids of a word. lens: [len_bytes] bytes of the word that each id spells; NULL: not
+ * needed. */
+enum hd_status hd_unigram_words_add(struct hd_unigram_words *words, const unsigned char *word,
+                                    size_t len_bytes, struct hd_id_list *list, int32_t *lens);
 
 /* ---- json_added.c ---- */
 
@@ -394,6 +410,17 @@ enum hd_status hd_around_read(const struct hd_json *post_processor, struct hd_ar
 
 enum hd_status hd_added_insert(struct hd_arena *arena, struct hd_added_set *set, int token,
                                const char *content, size_t len_bytes);
+
+/* Returns the child of a node of a set by its byte; node 0 is the root; 0: no such child. */
+static inline int32_t hd_added_next_node(const struct hd_added_set *set, int32_t node,
+                                         unsigned char byte)
+{
+    int32_t child = node ? set->nodes[node].child : set->first[byte];
+
+    while (node && child && set->nodes[child].byte != byte)
+        child = set->nodes[child].sibling;
+    return child;
+}
 
 /* Piece of a text: an added token (id >= 0), or the text between added tokens (id -1). */
 struct hd_added_piece {

@@ -13,8 +13,8 @@
  * behind this RPC library can do better than both, one after the other: that floor has a line of
  * its own. Then `heddle submit` as a process beside `heddle
  * --version` and one submission, and lists that find nothing among all these jobs beside one that
- * ends at its first row. The last column of a line is the bar. Exit code 1: some bar is missed. Run
- * it on a quiet machine.
+ * ends at its first row. The last column of a line is the bar. Exit code 1: some bar is missed;
+ * 2: it failed. Run it on a quiet machine.
  */
 #include "control.h"
 
@@ -60,7 +60,7 @@ struct bench {
 static void stop(const char *what)
 {
     (void)fprintf(stderr, "control: %s\n", what);
-    exit(1);
+    exit(2);
 }
 
 static void need(enum hd_status st)

@@ -22,7 +22,7 @@ static void expect(struct floor *floor, int code, int wanted)
     if (code == wanted)
         return;
     (void)fprintf(stderr, "control: the floor's database: %s\n", sqlite3_errmsg(floor->db));
-    exit(1);
+    exit(2);
 }
 
 static sqlite3_stmt *prepare(struct floor *floor, const char *sql)

@@ -1,9 +1,9 @@
 /* kernels_bench: how near each kernel of the CPU backend comes to the machine's floor.
  *
- *   kernels_bench [-t THREADS] [-p] [-o | -l] [-d TYPE] [NAME]
+ *   kernels_bench [-t THREADS] [-p] [-o | -l] [-d TYPE] [-s] [NAME]
  *
  * -p: the portable path; -o, -l: products by own code, by the library; -d: only this encoding, f32,
- * bf16 or f16; NAME: only kernels that begin so, or a block, latent_block or experts_block.
+ * bf16 or f16; -s: small sizes, one launch of each kernel, a test of this program; NAME: only kernels that begin so, or a block, latent_block or experts_block.
  *
  *   kernels_bench -t THREADS -b [-d TYPE] [NAME]
  *
@@ -37,7 +37,7 @@ enum { POOL_BYTES = 512 * 1024 * 1024, ROUNDS_MIN = 4, TIME_NS = 200 * 1000 * 10
 
 static atomic_llong malloc_count;
 
-#ifdef __GLIBC__
+#if defined __GLIBC__ && !defined __SANITIZE_ADDRESS__ /* whose allocator it is there */
 #pragma GCC visibility push(default)
 void *__libc_malloc(size_t size);
 void *__libc_calloc(size_t count, size_t size);
@@ -86,6 +86,13 @@ static int64_t now_ns(const struct bench *b)
         return hd_clock_now_ns();
     (void)clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+int64_t bench_size(const struct bench *b, int64_t size)
+{
+    enum { SMALL = 64 };
+
+    return b->smoke && size > SMALL ? SMALL : size;
 }
 
 _Noreturn void bench_die(const char *what)
@@ -213,7 +220,7 @@ void bench_kernel(struct bench *b, const char *label, enum hd_kernel kernel, mak
         time_beside(b, label, kernel, make, sizes, dtype);
         return;
     }
-    for (int round = 0; round < ROUNDS_MIN || total_ns < TIME_NS; round++) {
+    for (int round = 0; b->smoke ? round < 2 : round < ROUNDS_MIN || total_ns < TIME_NS; round++) {
         int64_t begin_ns, ns;
 
         memset(&args, 0, sizeof args);
@@ -256,7 +263,7 @@ void bench_sum(struct bench *b, const char *block, const char *label, enum hd_dt
 /* a = b + c over tensors that no cache holds, through the add kernel: what its threads can move. */
 static double measure_bandwidth(struct bench *b)
 {
-    const int64_t N = 24 * 1024 * 1024;
+    const int64_t N = bench_size(b, 24 * 1024 * 1024);
     double best = 0;
 
     for (int i = 0; i < 5; i++) {
@@ -300,6 +307,8 @@ int main(int argc, char **argv)
             options.gemm_by = HD_GEMM_BY_LIBRARY;
         else if (!strcmp(argv[i], "-d") && i + 1 < argc)
             b.only_dtype = argv[++i];
+        else if (!strcmp(argv[i], "-s"))
+            b.smoke = true;
         else if (!strcmp(argv[i], "-b"))
             beside = true;
         else if (!strcmp(argv[i], "-t") && i + 1 < argc)

@@ -21,6 +21,7 @@ struct bench {
     int64_t used_bytes, scratch_bytes;
     double peak[TYPES], bytes_per_s;
     const char *only, *only_dtype;
+    bool smoke; /* small sizes, one launch of each: a test of this program */
     struct hd_step_state *block;
     pid_t neighbour;          /* 0: none */
     double ours_ms, floor_ms; /* sums over the launches of a block, for bench_sum */
@@ -33,6 +34,8 @@ _Noreturn void bench_die(const char *what);
 /* Returns a tensor of small random values from the pool, which wraps around: the next launch gets
  * others. */
 void *bench_tensor(struct bench *b, int64_t count, enum hd_dtype dtype);
+/* Returns a size, in a smoke test a small one. */
+int64_t bench_size(const struct bench *b, int64_t size);
 /* Times launches whose arguments `make` fills; prints the best. */
 void bench_kernel(struct bench *b, const char *label, enum hd_kernel kernel, make_args *make,
                   const int64_t *sizes, enum hd_dtype dtype, bool computes);

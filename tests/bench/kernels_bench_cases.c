@@ -43,6 +43,10 @@ static void bench_gemm(struct bench *b, int64_t R, int64_t out, int64_t in)
 {
     static const char kinds[] = "fbw"; /* Y = X W^T, dX = dY W, dW += dY^T X */
 
+    R = bench_size(b, R);
+    out = bench_size(b, out);
+    in = bench_size(b, in);
+
     for (int type = 0; type < TYPES; type++)
         for (int k = 0; k < 3; k++) {
             const int64_t forward[] = {R, out, in, 'f'}, backward[] = {R, in, out, 'b'};
@@ -139,7 +143,12 @@ static void bench_attention(struct bench *b)
 
     for (int i = 0; i < 4; i++)
         for (int type = 0; type < TYPES; type++) {
-            const int64_t *s = sizes[i];
+            const int64_t s[] = {sizes[i][0],
+                                 bench_size(b, sizes[i][1]),
+                                 bench_size(b, sizes[i][2]),
+                                 sizes[i][3],
+                                 sizes[i][4],
+                                 sizes[i][5]};
             char label[64];
 
             (void)snprintf(label, sizeof label, "B%lld %lldx%lld H%lld/%lld D%lld", (long long)s[0],
@@ -448,8 +457,9 @@ static void make_adamw_blocks(struct bench *b, void *args, const int64_t *s, enu
     a->v = bench_tensor(b, a->moment_bytes, HD_U8);
 }
 
-static void bench_rows(struct bench *b, const int64_t *s)
+static void bench_rows(struct bench *b, const int64_t *sizes)
 {
+    const int64_t s[] = {bench_size(b, sizes[0]), sizes[1], sizes[2], sizes[3]};
     static const struct {
         enum hd_kernel kernel;
         void (*make)(struct bench *, void *, const int64_t *, enum hd_dtype);
@@ -605,8 +615,9 @@ static void make_experts_weight(struct bench *b, void *args, const int64_t *s, e
                                              .ab_dtype = dtype};
 }
 
-static void bench_experts(struct bench *b, const int64_t *s)
+static void bench_experts(struct bench *b, const int64_t *sizes)
 {
+    const int64_t s[] = {bench_size(b, sizes[0]), sizes[1], sizes[2], sizes[3], sizes[4]};
     static const struct {
         enum hd_kernel kernel;
         make_args *make;
@@ -647,7 +658,7 @@ static void bench_block(struct bench *b, const char *block, const char *label,
 
     if (only && hd_text_starts(block, only))
         b->only = NULL; /* every launch of it, whatever the kernel */
-    for (int type = 0; type < TYPES; type++) {
+    for (int type = 0; type < (b->smoke ? 1 : TYPES); type++) {
         bench_sum(b, block, label, (enum hd_dtype)type);
         for (size_t i = 0; i < count; i++)
             bench_kernel(b, label, launches[i].kernel, launches[i].make, launches[i].sizes,

@@ -1,7 +1,7 @@
 /* layouts_cpu: what a layout of two ranks costs, beside plain data parallelism and beside PyTorch.
  *
  *   layouts_cpu [--engine shm|gloo] [--case NAME,..] [--precision fp32|bf16] [--runs 5] [--where]
- *               [--peer torch|none] [--python PYTHON] [--help]
+ *               [--peer torch|none] [--python PYTHON] [--smoke] [--help]
  *
  * A GPT-2 model of 6 layers x 384 (train_cpu's case a), vocabulary 256, 16 sequences of 128 tokens
  * a step in every layout, AdamW, clipping at 1. Two processes of one thread each, but for `one`:
@@ -25,6 +25,7 @@
  *
  * A pipeline is held against its list: hd_schedule_walk with the times that the kernels of F and B
  * took in the same steps, plus those of the update. --where shows where a rank's time goes.
+ * --smoke: one run of a small model, a test of this program.
  *
  * The figures of docs/PERFORMANCE.md come from here. Run by hand; nothing depends on PyTorch.
  */
@@ -40,20 +41,16 @@
 #include "tests/bench/bench_peer.h"
 #include "tests/bench/layouts_cpu.h"
 
-enum {
-    LAYERS = 6,
-    HIDDEN = 384,
-    HEADS = 6,
-    VOCAB = 256,
-    CONTEXT = 128,
-    BATCH = 16,
-    STEPS = 3, /* a run */
-    TORCH_NUMBERS_MAX = 16
-};
+enum { VOCAB = 256, BATCH = 16, STEPS = 3 /* a run */, TORCH_NUMBERS_MAX = 16 };
+
+/* The model's sizes; --smoke makes them small. */
+static struct {
+    int layers, hidden, heads, context;
+} model = {6, 384, 6, 128};
 
 static const char usage[] =
     "usage: layouts_cpu [--engine shm|gloo] [--case NAME,..] [--precision fp32|bf16] [--runs 5]\n"
-    "                   [--where] [--peer torch|none] [--python PYTHON]\n"
+    "                   [--where] [--peer torch|none] [--python PYTHON] [--smoke]\n"
     "cases: one dp zero1 zero2 zero3 selective full pp4 pp8; dp always runs\n"
     "PYTHON has torch; without --python it is $HEDDLE_PYTHON, or python3\n";
 
@@ -113,14 +110,14 @@ static struct hd_job job_of(const struct setting *s, const struct layout *l,
     struct hd_job j = bench_job("gpt2", s->precision, "cpu", file);
 
     *file = (struct hd_job_file){.path = (char *)s->corpus, .size_bytes = BENCH_CORPUS_BYTES};
-    j.layers = LAYERS;
-    j.hidden = HIDDEN;
-    j.heads = j.kv_heads = HEADS;
-    j.head_width = HIDDEN / HEADS;
+    j.layers = model.layers;
+    j.hidden = model.hidden;
+    j.heads = j.kv_heads = model.heads;
+    j.head_width = model.hidden / model.heads;
     j.qkv_bias = j.out_bias = j.mlp_bias = true;
-    j.ffn_hidden = 4 * HIDDEN;
+    j.ffn_hidden = 4L * model.hidden;
     j.vocab = VOCAB;
-    j.context = CONTEXT;
+    j.context = model.context;
     j.rope_theta = 10000;
     j.threads = threads_of(l);
     j.pp = l->pp;
@@ -182,7 +179,7 @@ static void bind_threads(const struct layout *l)
 
 static void start_torch(struct side *side, const struct setting *s, const struct layout *l)
 {
-    const int64_t shape[] = {LAYERS, HIDDEN, HEADS, VOCAB, CONTEXT, BATCH};
+    const int64_t shape[] = {model.layers, model.hidden, model.heads, VOCAB, model.context, BATCH};
     enum { SHAPE = sizeof shape / sizeof shape[0] };
     char numbers[TORCH_NUMBERS_MAX][24], store[BENCH_DIR_MAX + 32], about[BENCH_ABOUT_MAX];
     const char *argv[TORCH_NUMBERS_MAX + 4] = {s->python, HEDDLE_BENCH_TORCH};
@@ -336,7 +333,7 @@ static void print_table(const struct measured *m, const struct setting *s)
             continue;
         printf("%-9s", layouts[k].name);
         print_spread(1, ms);
-        printf(" | %8.0f", BATCH * CONTEXT / ms.median * 1e3);
+        printf(" | %8.0f", BATCH * model.context / ms.median * 1e3);
         print_spread(3, ratio(m->ours[DP].ms, o->ms, s->runs));
         printf(" | %10.3f", m->ours[DP].best_ms / o->best_ms);
         printf(" | %9.1f / %-11.1f", o->taken_mib, o->planned_mib);
@@ -486,7 +483,8 @@ static void run_engine(const struct setting *s)
     memset(&m, 0, sizeof m);
     printf("\nengine %s, %s, %d layers x %d, vocabulary %d, %d sequences of %d a step, %d runs of "
            "%d steps\n",
-           s->engine, s->precision, LAYERS, HIDDEN, VOCAB, BATCH, CONTEXT, s->runs, STEPS);
+           s->engine, s->precision, model.layers, model.hidden, VOCAB, BATCH, model.context,
+           s->runs, STEPS);
     start_all(&m, s);
     for (int i = 0; i < s->runs; i++)
         run_all(&m, i);
@@ -539,6 +537,14 @@ int main(int argc, char **argv)
                         .runs = atoi(bench_value_of(argc, argv, "--runs", "5")),
                         .where = bench_has(argc, argv, "--where")};
 
+    if (bench_has(argc, argv, "--smoke")) {
+        model.layers = 2;
+        model.hidden = 64;
+        model.heads = 4;
+        model.context = 32;
+        s.runs = 1;
+        s.where = true;
+    }
     if (bench_has(argc, argv, "--help")) {
         (void)fputs(usage, stdout);
         return 0;

@@ -129,8 +129,8 @@ def stage(model):
     from torch.distributed.pipelining import PipelineStage, Schedule1F1B, schedules
     keep_transfers(schedules)
     rows = batch // micro_batches
-    inside = torch.zeros(rows, context, hidden)
-    shapes = [torch.zeros(rows, context, dtype=torch.int64), inside, torch.zeros(rows, context, vocab)]
+    inside = torch.zeros(rows, context, hidden, requires_grad=True)  # later versions ask it whether gradients come back
+    shapes = [torch.zeros(rows, context, dtype=torch.int64), inside, torch.zeros(rows, context, vocab, requires_grad=True)]
     part = PipelineStage(model, rank, world, torch.device("cpu"), input_args=(shapes[0] if rank == 0 else inside,),
                          output_args=(inside if rank == 0 else shapes[2],))
     options = {"scale_grads": False} if "scale_grads" in inspect.signature(Schedule1F1B).parameters else {}

@@ -7,7 +7,7 @@
  * a checkpoint, and waits, so that it has every series. Each round makes the page as a scrape does,
  * and prints the same numbers by a bare loop: for each line of the page, its name with its labels
  * and its number by printf into one buffer. The median of the rounds' ratios counts; the bar is 2.
- * Exit code 1: it is missed. Run it on a quiet machine. */
+ * Exit code 1: it is missed; 2: it failed. Run it on a quiet machine. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,7 +29,7 @@ static const double bar = 2;
 static void stop(const char *what)
 {
     (void)fprintf(stderr, "scrape: %s: %s\n", what, hd_err_message());
-    exit(1);
+    exit(2);
 }
 
 static void need(enum hd_status st)

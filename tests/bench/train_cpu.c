@@ -2,6 +2,7 @@
  *
  *   train_cpu [--case a|b|full|lora|qlora] [--precision fp32|bf16] [--runs 5] [--ops]
  *             [--peer torch|peft --python PYTHON [--compile]]
+ *   train_cpu --smoke [--case NAME] [--peer ...]   every case at its smallest, one run: a test
  *
  * Cases, one rank of 2 threads, GPT-2 models, AdamW, clipping at 1:
  *   a   6 layers x 384 x 6 heads, vocabulary 256, 16 sequences of 256 tokens a step
@@ -45,11 +46,41 @@ static const struct train_case cases[] = {
      .weights = "nf4"},
 };
 
+/* Set in the environment of peers, too, which find their case by name. */
+static const char smoke_variable[] = "HEDDLE_BENCH_SMOKE";
+
+static bool is_smoke(void)
+{
+    return getenv(smoke_variable) != NULL;
+}
+
+/* Returns a case at its smallest: every kernel and pass of it, in milliseconds. */
+static struct train_case smallest(struct train_case c)
+{
+    c.layers = 2;
+    c.hidden = 64;
+    c.heads = 4;
+    c.vocab = 256;
+    c.context = 32;
+    c.batch = 2;
+    c.steps = 1;
+    if (c.ffn_hidden) {
+        c.kv_heads = 2;
+        c.ffn_hidden = 96;
+    }
+    return c;
+}
+
 const struct train_case *train_case_find(const char *name)
 {
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
-        if (!strcmp(cases[i].name, name))
-            return &cases[i];
+    static struct train_case small[sizeof cases / sizeof cases[0]];
+
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        if (strcmp(cases[i].name, name) != 0)
+            continue;
+        small[i] = smallest(cases[i]);
+        return is_smoke() ? &small[i] : &cases[i];
+    }
     return NULL;
 }
 
@@ -305,6 +336,13 @@ int main(int argc, char **argv)
         return serve(argv + 2);
     if (s.runs < 1 || s.runs > BENCH_RUNS_MAX)
         bench_die("--runs", "give 1 to 64");
+    if (bench_has(argc, argv, "--smoke")) {
+        (void)setenv(smoke_variable, "1", 1);
+        s.runs = 1;
+        s.ops = true;
+    }
+    if (only_case && !train_case_find(only_case))
+        bench_die("--case", "use a, b, full, lora or qlora");
     if (!strcmp(bench_value_of(argc, argv, "--peer", ""), "peft"))
         s.peft = HEDDLE_BENCH_PEFT;
     if (*bench_value_of(argc, argv, "--peer", "") && !s.python)
@@ -315,9 +353,11 @@ int main(int argc, char **argv)
         bench_die("corpus", hd_err_message());
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
         for (size_t k = 0; k < sizeof precisions / sizeof precisions[0]; k++)
-            if ((only_case ? !strcmp(only_case, cases[i].name) : !cases[i].ffn_hidden) &&
+            if ((only_case ? !strcmp(only_case, cases[i].name)
+                           : is_smoke() || !cases[i].ffn_hidden) &&
                 (!only_precision || !strcmp(only_precision, precisions[k])))
-                (cases[i].ffn_hidden ? run_tuning : run_case)(&s, &cases[i], precisions[k], corpus);
+                (cases[i].ffn_hidden ? run_tuning : run_case)(&s, train_case_find(cases[i].name),
+                                                              precisions[k], corpus);
     (void)hd_file_remove_tree(dir);
     return 0;
 }

@@ -64,6 +64,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size_bytes)
     "a\":4,\"<\":5,\"s\":6,"                                        \
     "\">\":7,\"\xC3\x83\":8,\"\xC2\xA9\":9,\"1\":10,\"2\":11,\"\xC4\x8A\":12}"
 
+#define CHARSMAP                                                                       \
+    "iAEAAAAEAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA" \
+    "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA" \
+    "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA" \
+    "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA" \
+    "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA" \
+    "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA" \
+    "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAGEFAAAAAACAYgA="
+
 static const char *const seeds[] = {
     "{\"version\":\"1.0\",\"truncation\":null,\"padding\":null,\"added_tokens\":[{\"id\":13,"
     "\"content\":\"<s>\",\"single_word\":false,\"lstrip\":true,\"rstrip\":false,\"normalized\":"
@@ -89,6 +98,14 @@ static const char *const seeds[] = {
     "\"ByteFallback\"},{\"type\":\"BPEDecoder\",\"suffix\":\"b\"},{\"type\":\"Fuse\"},{\"type\":"
     "\"Strip\",\"content\":\" \",\"start\":1,\"stop\":1}]},\"model\":{\"unk_token\":\"a\","
     "\"fuse_unk\":true,\"end_of_word_suffix\":\"b\"," VOCAB ",\"merges\":[\"a b\"]}}",
+    /* a Unigram model behind a rule that replaces "a" by "b": units 0 (offset 1), 0x60 (label "a",
+     * leaf at 0x61) and 0x61 */
+    "{\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"Precompiled\","
+    "\"precompiled_charsmap\":\"" CHARSMAP "\"}]},\"pre_tokenizer\":{\"type\":\"Sequence\","
+    "\"pretokenizers\":[{\"type\":\"WhitespaceSplit\"},{\"type\":\"Metaspace\",\"replacement\":"
+    "\"_\",\"prepend_scheme\":\"always\",\"split\":true}]},\"model\":{\"type\":\"Unigram\","
+    "\"unk_id\":0,\"byte_fallback\":true,\"vocab\":[[\"<unk>\",0],[\"_\",-2.5],[\"_b\",-3.0625],["
+    "\"b\",-3],[\"bb\",-4e0],[\"<0x31>\",0.0],[\"<s>\",-1],[\"b\",-0.2598547935485839843]]}}",
 };
 
 /* A BPE with byte fallback, as of Llama-2. */

@@ -23,7 +23,11 @@ if "$python" -c 'import sentencepiece' 2>/dev/null; then
         "$HEDDLE_SOURCE_DIR/tests/interop/tokenizers/sentencepiece_models.py" compare \
         "$HEDDLE_BUILD_DIR/tests/tokens_of" 2000 "$RANDOM"
     cat "$work/check.out"
+    check unigram_models_have_the_same_ids env PYTHONDONTWRITEBYTECODE=1 "$python" \
+        "$HEDDLE_SOURCE_DIR/tests/interop/tokenizers/unigram.py" compare "$HEDDLE_BUILD_DIR/tests/tokens_of" 12 "$RANDOM"
+    cat "$work/check.out"
 else
     skip models_of_sentencepiece_have_the_same_ids "this Python has no sentencepiece"
+    skip unigram_models_have_the_same_ids "this Python has no sentencepiece"
 fi
 finish

@@ -8,7 +8,7 @@
 #include "controller/cli/eta.h"
 #include "controller/cli/lines.h"
 #include "controller/cli/progress.h"
-#include "controller/cli/show.h"
+#include "controller/cli/rows.h"
 #include "controller/cli/table.h"
 #include "tests/program/test.h"
 
@@ -336,29 +336,50 @@ static void steps_are_logged_by_their_number(void **state)
 
 /* ---- JSON ---- */
 
+struct numbered {
+    int64_t job;
+};
+
+static const struct rows_column numbered_columns[] = {
+    {"JOB", ROWS_OF(struct numbered, job), .json = "job"},
+    {"ALWAYS", ROWS_OF(struct numbered, job), .form = ROWS_SOME},
+    {"NARROW", ROWS_OF(struct numbered, job), .in_width = ROWS_NARROW_ONLY},
+    {"WIDE", ROWS_OF(struct numbered, job), .in_width = ROWS_WIDE_ONLY},
+};
+static const struct rows_kind numbered_rows = {"JobList", "job", ROWS_COLUMNS(numbered_columns)};
+
+/* Compares the list of the jobs first to last in a format. */
+static void expect_rows(enum cli_format format, int64_t first, int64_t last, const char *expected)
+{
+    const struct cli cli = {.format = format};
+    struct hd_text out = {0};
+    struct rows rows;
+
+    rows_begin(&rows, &cli, &numbered_rows);
+    for (int64_t i = first; i <= last; i++)
+        rows_add(&rows, &(struct numbered){i});
+    rows_end_in(&rows, &out);
+    assert_string_equal(out.data, expected);
+    hd_text_free(&out);
+}
+
 static void an_envelope_has_version_kind_and_items(void **state)
 {
-    struct hd_text out = {0};
-    struct show_list list;
+    expect_rows(CLI_JSON, 1, 2,
+                "{\"api_version\":\"heddle/v1\",\"kind\":\"JobList\",\"items\":[\n"
+                "{\"job\":1},\n{\"job\":2}]}\n");
+    expect_rows(CLI_JSONL, 1, 1, "{\"type\":\"job\",\"job\":1}\n");
+}
 
-    show_list_begin(&list, &out, CLI_JSON, "JobList", "job");
-    for (int i = 1; i <= 2; i++) {
-        show_item_begin(&list);
-        hd_json_add_int64(&list.writer, "job", i);
-        show_item_end(&list);
-    }
-    show_list_end(&list);
-    assert_string_equal(out.data,
-                        "{\"api_version\":\"heddle/v1\",\"kind\":\"JobList\",\"items\":[\n"
-                        "{\"job\":1},\n{\"job\":2}]}\n");
-    hd_text_clear(&out);
-    show_list_begin(&list, &out, CLI_JSONL, "JobList", "job");
-    show_item_begin(&list);
-    hd_json_add_int64(&list.writer, "job", 1);
-    show_item_end(&list);
-    show_list_end(&list);
-    assert_string_equal(out.data, "{\"type\":\"job\",\"job\":1}\n");
-    hd_text_free(&out);
+static void a_row_has_the_columns_of_its_width(void **state)
+{
+    expect_rows(CLI_TABLE, 0, 1,
+                "JOB  ALWAYS  NARROW\n"
+                "  0       -       0\n"
+                "  1       1       1\n");
+    expect_rows(CLI_WIDE, 7, 7,
+                "JOB  ALWAYS  WIDE\n"
+                "  7       7     7\n");
 }
 
 /* State of job 7 before these entries. */

@@ -1,5 +1,6 @@
-/* tokenizer_sentencepiece_test: SentencePiece models. tests/interop/tokenizers/sentencepiece_models.py
- * made the golden files, and compares random texts. */
+/* tokenizer_sentencepiece_test: SentencePiece models, and models of type Unigram of a
+ * tokenizer.json. tests/interop/tokenizers/sentencepiece_models.py and unigram.py made the golden
+ * files, and compare random texts. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,7 +26,7 @@ static uint32_t take_number(const struct hd_text *from, size_t *at)
 }
 
 /* Compares the ids of each golden text; lens: also by the way that follows places in the text. */
-static void check_model(const char *name, bool with_places)
+static void check_model(const char *name, const char *suffix, bool with_places)
 {
     struct hd_text texts = {0}, wanted = {0};
     struct hd_tokenizer *t = NULL;
@@ -35,7 +36,7 @@ static void check_model(const char *name, bool with_places)
     char file[64];
     int32_t ids = 0;
 
-    (void)snprintf(file, sizeof file, "%s.model", name);
+    (void)snprintf(file, sizeof file, "%s.%s", name, suffix);
     assert_int_equal(golden_open(golden_path(file), &t), HD_OK);
     assert_int_equal(hd_tokenizer_count_ids(golden_path(file), &ids), HD_OK);
     assert_int_equal(ids, hd_tokenizer_vocab(t));
@@ -72,8 +73,18 @@ static void ids_are_those_of_the_library(void **state)
     static const char *const names[] = {"unigram", "bpe", "suffix"};
 
     for (size_t i = 0; i < 3; i++) {
-        check_model(names[i], false);
-        check_model(names[i], true);
+        check_model(names[i], "model", false);
+        check_model(names[i], "model", true);
+    }
+}
+
+static void unigram_ids_are_those_of_tokenizers(void **state)
+{
+    static const char *const names[] = {"t5", "albert"};
+
+    for (size_t i = 0; i < 2; i++) {
+        check_model(names[i], "json", false);
+        check_model(names[i], "json", true);
     }
 }
 

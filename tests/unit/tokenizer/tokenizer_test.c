@@ -269,13 +269,19 @@ static void merges_are_read_in_both_spellings(void **state)
 /* Goal: a file that asks for more than is built here is never read as another tokenizer. */
 static void what_is_not_known_is_refused_by_name(void **state)
 {
-#define M SMALL ",\"merges\":[]"
+#define M                       SMALL ",\"merges\":[]"
+#define UNIGRAM_OF(vocab, more) "{\"model\":{\"type\":\"Unigram\",\"vocab\":" vocab more "}}"
     static const struct {
         const char *text, *story;
     } cases[] = {
         {FILE_OF("null", BYTE_LEVEL, M, ",\"extra\":1"), "extra"},
         {FILE_OF("null", BYTE_LEVEL, M ",\"extra\":1", ""), "model.extra"},
-        {FILE_OF("{\"type\":\"Precompiled\"}", BYTE_LEVEL, M, ""), "Precompiled"},
+        {FILE_OF("{\"type\":\"Precompiled\"}", BYTE_LEVEL, M, ""), "precompiled_charsmap"},
+        {FILE_OF("{\"type\":\"Precompiled\",\"precompiled_charsmap\":\"a*==\"}", BYTE_LEVEL, M, ""),
+         "is no base64"},
+        {FILE_OF("{\"type\":\"Precompiled\",\"precompiled_charsmap\":\"BAAAAAA=\"}", BYTE_LEVEL, M,
+                 ""),
+         "precompiled_charsmap is damaged"},
         {FILE_OF("null", "{\"type\":\"UnicodeScripts\"}", M, ""), "UnicodeScripts"},
         {FILE_OF("{\"type\":\"Replace\",\"pattern\":{\"Regex\":\"a*\"},\"content\":\"b\"}",
                  BYTE_LEVEL, M, ""),
@@ -292,7 +298,13 @@ static void what_is_not_known_is_refused_by_name(void **state)
         {FILE_OF("null", SPLIT_OF("(a)\\\\1"), M, ""), "at byte 3"},
         {FILE_OF("null", SPLIT_OF("(a"), M, ""), "not valid at byte 0"},
         {"{\"decoder\":{\"type\":\"CTC\"},\"model\":{\"type\":\"BPE\"," M "}}", "CTC"},
-        {"{\"model\":{\"type\":\"Unigram\"," M "}}", "Unigram"},
+        {"{\"model\":{\"type\":\"WordPiece\"," M "}}", "WordPiece; only BPE and Unigram"},
+        {"{\"model\":{\"type\":\"Unigram\"," M "}}", "model.merges"},
+        {UNIGRAM_OF("[]", ""), "model.vocab has 0 tokens"},
+        {UNIGRAM_OF("[[\"a\"]]", ""), "model.vocab[0] is not [\"TOKEN\", SCORE]"},
+        {UNIGRAM_OF("[[\"a\",-1],[\"b\",1e999]]", ""), "model.vocab[1]: a score is no finite"},
+        {UNIGRAM_OF("[[\"a\",-1]]", ",\"unk_id\":1"), "model.unk_id"},
+        {UNIGRAM_OF("[[\"a\",-1]]", ",\"alpha\":0.1"), "model.alpha is not known"},
         {"[]", "not an object"},
         {"{", "byte 1"},
     };

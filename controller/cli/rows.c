@@ -1,0 +1,261 @@
+#include "controller/cli/rows.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+static bool is_json(const struct rows *rows)
+{
+    return rows->cli->format >= CLI_JSON;
+}
+
+static bool is_shown(const struct rows *rows, const struct rows_column *column)
+{
+    const bool wide = rows->cli->format == CLI_WIDE;
+
+    return column->title &&
+           (column->in_width == ROWS_ALWAYS || (column->in_width == ROWS_WIDE_ONLY) == wide);
+}
+
+/* Returns whether a column is right-aligned. */
+static bool is_right(const struct rows_column *c)
+{
+    return c->right || c->form == ROWS_WHEN || c->form == ROWS_AGE ||
+           (c->form != ROWS_TIME && c->type != ROWS_NONE && c->type != ROWS_TEXT);
+}
+
+void rows_begin(struct rows *rows, const struct cli *cli, const struct rows_kind *kind)
+{
+    size_t count = 0;
+
+    *rows = (struct rows){.cli = cli, .kind = kind, .writer = {.out = &rows->out}};
+    if (is_json(rows) && cli->format != CLI_JSONL) {
+        show_envelope_begin(&rows->writer, kind->kind);
+        hd_json_begin(&rows->writer, "items", '[');
+    } else if (!is_json(rows) && !kind->line) {
+        for (size_t i = 0; i < kind->column_count; i++)
+            if (is_shown(rows, &kind->columns[i]))
+                rows->titles[count++] =
+                    (struct table_column){kind->columns[i].title, is_right(&kind->columns[i])};
+        table_init(&rows->table, rows->titles, count);
+    }
+}
+
+/* ---- items ---- */
+
+static int64_t number_of(const struct rows_column *c, const void *item)
+{
+    const char *at = (const char *)item + c->offset;
+    int32_t number;
+    int64_t long_number;
+
+    if (c->type == ROWS_BOOL)
+        return *(const bool *)at;
+    if (c->type == ROWS_INT32) {
+        memcpy(&number, at, sizeof number);
+        return number;
+    }
+    memcpy(&long_number, at, sizeof long_number);
+    return long_number;
+}
+
+static const char *text_of(const struct rows_column *c, const void *item)
+{
+    const char *text;
+
+    memcpy(&text, (const char *)item + c->offset, sizeof text);
+    return text;
+}
+
+static void add_cell(struct rows *rows, const struct rows_column *c, const void *item)
+{
+    char text[HD_CLOCK_TEXT_MAX > 32 ? HD_CLOCK_TEXT_MAX : 32] = "";
+    int64_t number;
+
+    if (c->cell) {
+        c->cell(rows, item);
+        return;
+    }
+    if (c->type == ROWS_TEXT) {
+        rows_cell(rows, NULL, "%s", text_of(c, item) ? text_of(c, item) : "");
+        return;
+    }
+    number = number_of(c, item);
+    if (c->form == ROWS_TIME && number)
+        hd_clock_format_utc(number, text);
+    else if (c->form == ROWS_WHEN || c->form == ROWS_AGE)
+        cli_format_when(rows->cli, number, c->form == ROWS_AGE ? CLI_TABLE : rows->cli->format,
+                        text);
+    else if (c->form == ROWS_BYTES || (c->form == ROWS_SOME_BYTES && number))
+        hd_text_format_bytes(number, text);
+    else if (c->form == ROWS_PLAIN || (c->form == ROWS_SOME && number))
+        (void)snprintf(text, sizeof text, "%" PRId64, number);
+    rows_cell(rows, NULL, "%s", text);
+}
+
+static void add_member(struct hd_json_writer *w, const struct rows_column *c, const void *item)
+{
+    if (c->type == ROWS_TEXT && text_of(c, item))
+        hd_json_add_string(w, c->json, text_of(c, item));
+    else if (c->type == ROWS_TEXT)
+        hd_json_add_null(w, c->json);
+    else if (c->type == ROWS_BOOL)
+        hd_json_add_bool(w, c->json, number_of(c, item) != 0);
+    else if (c->form == ROWS_TIME || c->form == ROWS_WHEN)
+        show_time(w, c->json, number_of(c, item));
+    else
+        hd_json_add_int64(w, c->json, number_of(c, item));
+}
+
+static void add_json(struct rows *rows, const void *item)
+{
+    const struct rows_kind *kind = rows->kind;
+    struct hd_json_writer *w = &rows->writer;
+
+    if (rows->cli->format == CLI_JSONL)
+        *w = (struct hd_json_writer){.out = &rows->out};
+    else
+        hd_json_add_line(w);
+    hd_json_begin(w, NULL, '{');
+    if (rows->cli->format == CLI_JSONL)
+        hd_json_add_string(w, "type", kind->type);
+    if (kind->show)
+        kind->show(w, item);
+    for (size_t i = 0; i < kind->column_count && !kind->show; i++)
+        if (kind->columns[i].json)
+            add_member(w, &kind->columns[i], item);
+    hd_json_end(w, '}');
+    if (rows->cli->format == CLI_JSONL)
+        hd_text_add(&rows->out, "\n");
+}
+
+void rows_add(struct rows *rows, const void *item)
+{
+    const struct rows_kind *kind = rows->kind;
+
+    if (is_json(rows)) {
+        add_json(rows, item);
+    } else if (kind->line) {
+        kind->line(rows->cli, &rows->out, item);
+    } else {
+        table_begin_row(&rows->table);
+        for (size_t i = 0; i < kind->column_count; i++)
+            if (is_shown(rows, &kind->columns[i]))
+                add_cell(rows, &kind->columns[i], item);
+    }
+}
+
+void rows_cell(struct rows *rows, const char *colour, const char *fmt, ...)
+{
+    va_list ap;
+
+    va_start(ap, fmt);
+    table_add_args(&rows->table, colour, fmt, ap);
+    va_end(ap);
+}
+
+void rows_text_cell(struct rows *rows, const char *colour, struct hd_text *text)
+{
+    rows_cell(rows, colour, "%s", text->failed ? "?" : text->data ? text->data : "");
+    hd_text_free(text);
+}
+
+/* ---- the end ---- */
+
+bool rows_flush(struct rows *rows)
+{
+    return cli_out(&rows->out);
+}
+
+static void finish(struct rows *rows)
+{
+    const struct cli *cli = rows->cli;
+    const bool cut = cli->format != CLI_WIDE && !rows->kind->is_uncut;
+
+    if (cli->format == CLI_JSON) {
+        hd_json_end(&rows->writer, ']');
+        hd_json_end(&rows->writer, '}');
+        hd_text_add(&rows->out, "\n");
+    } else if (!is_json(rows) && !rows->kind->line) {
+        table_render(&rows->table, cli->colour, cut ? table_terminal_columns() : 0, &rows->out);
+        table_done(&rows->table);
+    }
+}
+
+int rows_end(struct rows *rows, int code)
+{
+    finish(rows);
+    if (code == CLI_CONTINUE) {
+        (void)cli_out(&rows->out);
+        code = cli_out_end(CLI_OK);
+    }
+    hd_text_free(&rows->out);
+    return code;
+}
+
+void rows_end_in(struct rows *rows, struct hd_text *out)
+{
+    finish(rows);
+    hd_text_add(out, "%s", rows->out.data ? rows->out.data : "");
+    hd_text_free(&rows->out);
+}
+
+int rows_print(const struct cli *cli, const struct rows_kind *kind, const void *const *items,
+               size_t count)
+{
+    struct rows rows;
+
+    rows_begin(&rows, cli, kind);
+    for (size_t i = 0; i < count; i++)
+        rows_add(&rows, items[i]);
+    return rows_end(&rows, CLI_CONTINUE);
+}
+
+int rows_print_one(const struct cli *cli, const struct rows_kind *kind, const void *item)
+{
+    return rows_print(cli, kind, &item, 1);
+}
+
+/* ---- jobs ---- */
+
+void rows_show_job(struct hd_json_writer *writer, const void *job)
+{
+    show_job(writer, job, false);
+}
+
+static void add_job_line(struct hd_text *out, const Heddle__V1__JobStatus *job, bool with_name)
+{
+    char word[CLI_WORD_MAX];
+
+    hd_text_add(out, "job %llu ", (unsigned long long)job->job);
+    if (with_name) {
+        cli_add_clean(out, job->name);
+        hd_text_add(out, " ");
+    }
+    hd_text_add(out, "%s", cli_job_state(job->state, word));
+    if (*job->reason) {
+        hd_text_add(out, ": ");
+        cli_add_clean(out, job->reason);
+    } else if (job->held && job->state == HEDDLE__V1__JOB_STATE__JOB_STATE_RUNNING) {
+        hd_text_add(out, ", held: the running attempt continues, no further one starts");
+    }
+    hd_text_add(out, "\n");
+}
+
+static void add_named_line(const struct cli *cli, struct hd_text *out, const void *job)
+{
+    (void)cli;
+    add_job_line(out, job, true);
+}
+
+static void add_state_line(const struct cli *cli, struct hd_text *out, const void *job)
+{
+    (void)cli;
+    add_job_line(out, job, false);
+}
+
+const struct rows_kind rows_job_named = {"JobList", "job", .show = rows_show_job,
+                                         .line = add_named_line};
+const struct rows_kind rows_job_state = {"JobList", "job", .show = rows_show_job,
+                                         .line = add_state_line};

@@ -1,0 +1,56 @@
+#!/bin/bash
+# smoke.sh: every benchmark at its smallest size, with every case and precision that needs no GPU, so that none rots.
+# A bar that is missed (exit status 1) is no failure here: times of such sizes say nothing. With a Python that has
+# PyTorch ($HEDDLE_PYTHON) its peers run, too.
+#
+#   smoke.sh engine | control      those of training, kernels and plans; those of the control plane
+set -u
+cd "$TMPDIR" || exit 1
+bench=$HEDDLE_BUILD_DIR/bench status=0
+
+runs() { # NAME LINES PROGRAM ARG...: it ends by itself, and prints so many lines at least
+    local name=$1 lines=$2 rc
+    shift 2
+    "$bench/$1" "${@:2}" >"$TMPDIR/out" 2>"$TMPDIR/err" </dev/null
+    rc=$?
+    if [ $rc -gt 1 ] || { [ $rc = 1 ] && ! grep -qE 'MISSED|missed|at most' "$TMPDIR/out"; }; then
+        echo "not ok $name: exit status $rc"
+    elif [ "$(wc -l <"$TMPDIR/out")" -lt "$lines" ]; then
+        echo "not ok $name: only $(wc -l <"$TMPDIR/out") lines, at least $lines were due"
+    else
+        echo "ok $name"
+        return
+    fi
+    sed 's/^/    /' "$TMPDIR/out" "$TMPDIR/err" | tail -n 40
+    status=1
+}
+
+case $1 in
+engine)
+    # two precisions of five cases: a heading and a line of each peer, of which there are two
+    runs train_cpu_trains_every_case 30 train_cpu --smoke
+    runs layouts_cpu_runs_every_layout 40 layouts_cpu --smoke
+    runs kernels_bench_launches_every_kernel 150 kernels_bench -s -t 2
+    runs plan_time_prices_and_runs_layouts 10 plan_time --smoke
+    runs plan_bench_plans 1 plan_bench --runs 1 --case pp8
+    runs sandbox_trains_behind_locks 3 sandbox --rounds 1 --steps 1 --layers 1 --context 16
+    runs comm_bench_moves_every_size 36 comm_bench -r 1
+    if "${HEDDLE_PYTHON:-python3}" -c 'import torch' 2>/dev/null; then
+        runs train_cpu_has_its_peer 20 train_cpu --smoke --case a --peer torch --python "${HEDDLE_PYTHON:-python3}"
+        runs layouts_cpu_has_its_peer 20 layouts_cpu --smoke --engine gloo --case pp4 --peer torch --python "${HEDDLE_PYTHON:-python3}"
+    else
+        echo "skip peers: ${HEDDLE_PYTHON:-python3} has no package torch"
+    fi
+    ;;
+control)
+    runs control_submits_lists_and_compares 8 control -d 10 -r 1 -n 20
+    runs scrape_reads_a_page 3 scrape 2 2 1
+    runs schedule_takes_every_kind_of_step 6 schedule -n 40 -j 50
+    if command -v chromium >/dev/null; then
+        runs page_load_shows_data 1 page_load 2 1
+    else
+        echo "skip page_load_shows_data: chromium is not installed"
+    fi
+    ;;
+esac
+exit $status
