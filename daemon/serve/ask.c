@@ -9,6 +9,7 @@ enum { N_MAX = 128, COMPLETION_TOKENS = 16 /* OpenAI's default of max_tokens */ 
 struct ask_reading {
     const struct hd_json *value; /* value of the key being read; never NULL */
     struct hd_ask *ask;
+    bool hides_tools; /* tool_choice is "none" */
 };
 
 /* ---- values of one kind ---- */
@@ -301,12 +302,49 @@ static enum hd_status need_text_format(struct ask_reading *r)
     return hd_err(HD_UNSUPPORTED, "only {\"type\": \"text\"} is supported");
 }
 
-static enum hd_status need_no_tool(struct ask_reading *r)
+/* Checks the tools: {"type": "function", "function": {"name": ..}}. */
+static enum hd_status read_tools(struct ask_reading *r)
 {
-    if (r->value->kind == HD_JSON_STRING &&
-        (strcmp(r->value->text, "none") == 0 || strcmp(r->value->text, "auto") == 0))
+    int number = 0;
+
+    if (r->value->kind != HD_JSON_ARRAY)
+        return wrong("a list of tools");
+    for (const struct hd_json *t = r->value->first; t; t = t->next, number++) {
+        const struct hd_json *function = NULL;
+        const char *type, *name;
+
+        if (hd_json_need_string(t, "type", &type) || strcmp(type, "function") != 0)
+            return hd_err(HD_INVALID, "tool %d: its type is not \"function\"", number);
+        if (hd_json_need(t, "function", HD_JSON_OBJECT, &function) ||
+            hd_json_need_string(function, "name", &name) || !*name)
+            return hd_err(HD_INVALID, "tool %d: it has no function with a name", number);
+    }
+    r->ask->tools = r->value->count ? r->value : NULL;
+    return HD_OK;
+}
+
+/* Reads tool_choice: the model may choose, or gets no tools. It cannot be made to call one. */
+static enum hd_status read_tool_choice(struct ask_reading *r)
+{
+    const struct hd_json *v = r->value;
+
+    if (v->kind == HD_JSON_STRING && strcmp(v->text, "auto") == 0)
         return HD_OK;
-    return hd_err(HD_UNSUPPORTED, "tools are not supported; leave it out");
+    r->hides_tools = v->kind == HD_JSON_STRING && strcmp(v->text, "none") == 0;
+    if (r->hides_tools)
+        return HD_OK;
+    return hd_err(HD_UNSUPPORTED,
+                  "only \"auto\" and \"none\" are supported: a model cannot be made "
+                  "to call a tool; ask for the call in a message");
+}
+
+static enum hd_status read_parallel(struct ask_reading *r)
+{
+    bool many = true;
+    enum hd_status st = read_bool(r->value, &many);
+
+    r->ask->one_call = !many;
+    return st;
 }
 
 enum { IN_COMPLETION = 1, IN_CHAT = 2, IN_BOTH = 3 };
@@ -338,11 +376,11 @@ static const struct {
     {"repetition_penalty", IN_BOTH, need_one},
     {"logit_bias", IN_BOTH, need_empty},
     {"suffix", IN_COMPLETION, need_empty},
-    {"tools", IN_CHAT, need_empty},
+    {"tools", IN_CHAT, read_tools},
     {"functions", IN_CHAT, need_empty},
-    {"tool_choice", IN_CHAT, need_no_tool},
+    {"tool_choice", IN_CHAT, read_tool_choice},
     {"response_format", IN_CHAT, need_text_format},
-    {"parallel_tool_calls", IN_CHAT, ignore},
+    {"parallel_tool_calls", IN_CHAT, read_parallel},
     {"user", IN_BOTH, ignore},
     {"metadata", IN_BOTH, ignore},
     {"store", IN_BOTH, ignore},
@@ -412,6 +450,8 @@ enum hd_status hd_ask_read(struct hd_arena *arena, enum hd_ask_kind kind, const 
         *ret_param = r.value->key;
         st = read_key(&r);
     }
+    if (r.hides_tools)
+        ret_ask->tools = NULL;
     return st ? st : check_together(ret_ask, ret_param);
 }
 
@@ -428,7 +468,7 @@ const struct hd_json *hd_ask_prompt(const struct hd_ask *ask, int64_t index)
 
 /* ---- messages ---- */
 
-static void write_value(struct hd_json_writer *w, const struct hd_json *v)
+void hd_ask_write_value(struct hd_json_writer *w, const char *key, const struct hd_json *v)
 {
     switch (v->kind) {
     case HD_JSON_NULL:
@@ -436,19 +476,19 @@ static void write_value(struct hd_json_writer *w, const struct hd_json *v)
         break;
     case HD_JSON_FALSE:
     case HD_JSON_TRUE:
-        hd_json_add_bool(w, v->key, v->kind == HD_JSON_TRUE);
+        hd_json_add_bool(w, key, v->kind == HD_JSON_TRUE);
         break;
     case HD_JSON_NUMBER:
-        hd_json_add_number(w, v->key, v->text);
+        hd_json_add_number(w, key, v->text);
         break;
     case HD_JSON_STRING:
-        hd_json_add_string(w, v->key, v->text);
+        hd_json_add_string(w, key, v->text);
         break;
     case HD_JSON_ARRAY:
     case HD_JSON_OBJECT:
-        hd_json_begin(w, v->key, v->kind == HD_JSON_ARRAY ? '[' : '{');
+        hd_json_begin(w, key, v->kind == HD_JSON_ARRAY ? '[' : '{');
         for (const struct hd_json *child = v->first; child; child = child->next)
-            write_value(w, child);
+            hd_ask_write_value(w, child->key, child);
         hd_json_end(w, v->kind == HD_JSON_ARRAY ? ']' : '}');
         break;
     }
@@ -465,19 +505,87 @@ static void write_parts(struct hd_json_writer *w, const struct hd_json *parts)
     hd_text_free(&all);
 }
 
-void hd_ask_write_messages(const struct hd_json *messages, struct hd_text *ret_json)
+/* Writes the description of a call, {"name", "arguments"}, with the arguments as an object. */
+static enum hd_status write_function(struct hd_arena *arena, struct hd_json_writer *w,
+                                     const struct hd_json *function)
+{
+    static const struct hd_json_limits limits = {.values_max = HD_ASK_VALUES_MAX, .depth_max = 32};
+    enum hd_status st = HD_OK;
+
+    hd_json_begin(w, "function", '{');
+    for (const struct hd_json *v = function->first; !st && v; v = v->next) {
+        const struct hd_json *value = v;
+
+        if (strcmp(v->key, "arguments") == 0 && v->kind == HD_JSON_STRING) {
+            st = *v->text ? hd_json_parse(arena, v->text, strlen(v->text), &limits, &value) : HD_OK;
+            if (st != HD_NO_MEMORY && (st || value->kind != HD_JSON_OBJECT))
+                st = hd_err(HD_INVALID, "the arguments of a tool call are no JSON object");
+        }
+        if (!st)
+            hd_ask_write_value(w, v->key, value);
+    }
+    hd_json_end(w, '}');
+    return st;
+}
+
+static enum hd_status write_asked_calls(struct hd_arena *arena, struct hd_json_writer *w,
+                                        const struct hd_json *calls)
+{
+    enum hd_status st = HD_OK;
+
+    hd_json_begin(w, "tool_calls", '[');
+    for (const struct hd_json *call = calls->first; !st && call; call = call->next) {
+        if (call->kind != HD_JSON_OBJECT)
+            return hd_err(HD_INVALID, "a tool call is no object");
+        hd_json_begin(w, NULL, '{');
+        for (const struct hd_json *v = call->first; !st && v; v = v->next)
+            if (v->kind == HD_JSON_OBJECT && strcmp(v->key, "function") == 0)
+                st = write_function(arena, w, v);
+            else
+                hd_ask_write_value(w, v->key, v);
+        hd_json_end(w, '}');
+    }
+    hd_json_end(w, ']');
+    return st;
+}
+
+static enum hd_status write_message(struct hd_arena *arena, struct hd_json_writer *w,
+                                    const struct hd_json *m)
+{
+    enum hd_status st = HD_OK;
+
+    hd_json_begin(w, NULL, '{');
+    for (const struct hd_json *v = m->first; !st && v; v = v->next)
+        if (v->kind == HD_JSON_ARRAY && strcmp(v->key, "content") == 0)
+            write_parts(w, v);
+        else if (v->kind == HD_JSON_ARRAY && strcmp(v->key, "tool_calls") == 0)
+            st = write_asked_calls(arena, w, v);
+        else
+            hd_ask_write_value(w, v->key, v);
+    hd_json_end(w, '}');
+    return st;
+}
+
+enum hd_status hd_ask_write_messages(struct hd_arena *arena, const struct hd_ask *ask,
+                                     struct hd_text *ret_json)
 {
     struct hd_json_writer w = {.out = ret_json};
+    int number = 0;
+    enum hd_status st = HD_OK;
 
-    hd_json_begin(&w, NULL, '[');
-    for (const struct hd_json *m = messages->first; m; m = m->next) {
+    if (ask->tools)
         hd_json_begin(&w, NULL, '{');
-        for (const struct hd_json *v = m->first; v; v = v->next)
-            if (v->kind == HD_JSON_ARRAY && strcmp(v->key, "content") == 0)
-                write_parts(&w, v);
-            else
-                write_value(&w, v);
-        hd_json_end(&w, '}');
+    hd_json_begin(&w, ask->tools ? "messages" : NULL, '[');
+    for (const struct hd_json *m = ask->messages->first; !st && m; m = m->next, number++) {
+        st = write_message(arena, &w, m);
+        st = st ? hd_err_prefix(st, "message %d", number) : HD_OK;
     }
     hd_json_end(&w, ']');
+    if (ask->tools) {
+        hd_ask_write_value(&w, "tools", ask->tools);
+        hd_json_end(&w, '}');
+    }
+    if (!st && ret_json->failed)
+        st = hd_err(HD_NO_MEMORY, "no memory for messages");
+    return st;
 }

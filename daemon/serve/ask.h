@@ -28,7 +28,10 @@ struct hd_ask {
                                      ids; chat: NULL */
     int64_t prompt_count;
     const struct hd_json *messages; /* chat: list of messages; completion: NULL */
-    int64_t n;                      /* choices per prompt */
+    /* chat: list of tools that the model may call; NULL: none, or tool_choice is "none" */
+    const struct hd_json *tools;
+    bool one_call; /* parallel_tool_calls is false: an answer has at most one call */
+    int64_t n;     /* choices per prompt */
     /* limit of tokens to generate per choice; -1: up to the end of the context */
     int64_t max_tokens;
     struct hd_sampling sampling;
@@ -49,7 +52,12 @@ enum hd_status hd_ask_read(struct hd_arena *arena, enum hd_ask_kind kind, const 
 const struct hd_json *hd_ask_prompt(const struct hd_ask *ask, int64_t index);
 
 /* Writes the messages as JSON for a chat template; content that is a list of text parts becomes one
- * text. */
-void hd_ask_write_messages(const struct hd_json *messages, struct hd_text *ret_json);
+ * text, and the arguments of tool calls, a text with JSON, an object, as templates expect them. With
+ * tools the result is an object of messages and tools. HD_INVALID: arguments are no object. */
+enum hd_status hd_ask_write_messages(struct hd_arena *arena, const struct hd_ask *ask,
+                                     struct hd_text *ret_json);
+
+/* Writes a JSON value as a member of an object (its key), or an item of a list (key NULL). */
+void hd_ask_write_value(struct hd_json_writer *w, const char *key, const struct hd_json *value);
 
 #endif

@@ -167,7 +167,7 @@ static void send_chunk(struct serve_choice *c)
     struct serve_call *call = c->call;
     struct hd_text text = {0};
 
-    if (!call->request || (!c->ended && !c->text.len_bytes && !c->token_count &&
+    if (!call->request || (!c->ended && serve_unsent(c) == 0 && !c->token_count &&
                            (c->has_begun || call->ask.kind != HD_ASK_CHAT)))
         return;
     serve_write_chunk(c, &text);
@@ -240,16 +240,42 @@ static enum hd_status encode_text(struct hd_language *language, const char *text
     return st;
 }
 
+/* Copies the names of the tools out of the body, and finds the form in which the model calls. */
+static enum hd_status keep_tools(struct serve_call *call)
+{
+    struct hd_json *list = hd_arena_alloc(&call->arena, sizeof *list), *items, *next;
+
+    items = hd_arena_array(&call->arena, 2 * call->ask.tools->count, sizeof *items);
+    if (!list || !items)
+        return hd_err(HD_NO_MEMORY, "no memory for tools");
+    *list = (struct hd_json){.kind = HD_JSON_ARRAY, .first = items};
+    next = items;
+    for (const struct hd_json *t = call->ask.tools->first; t; t = t->next, next += 2) {
+        const struct hd_json *name = hd_json_member(hd_json_member(t, "function"), "name");
+
+        next[0] = (struct hd_json){.kind = HD_JSON_OBJECT,
+                                   .count = 1,
+                                   .first = &next[1],
+                                   .next = t->next ? next + 2 : NULL};
+        next[1] = (struct hd_json){.kind = HD_JSON_STRING, .key = "name"};
+        next[1].text = hd_arena_strdup(&call->arena, name->text);
+        if (!next[1].text)
+            return hd_err(HD_NO_MEMORY, "no memory for tools");
+    }
+    call->tools = list;
+    return hd_language_call_form(serve_work_language(call->serve->work), &call->call_form);
+}
+
 static enum hd_status encode_chat(struct serve_call *call, struct hd_id_list *ids)
 {
     struct serve_work *work = call->serve->work;
     struct hd_text messages = {0};
     enum hd_status st = serve_work_chat(work);
 
+    if (!st && call->ask.tools)
+        st = keep_tools(call);
     if (!st)
-        hd_ask_write_messages(call->ask.messages, &messages);
-    if (!st && messages.failed)
-        st = hd_err(HD_NO_MEMORY, "no memory for messages");
+        st = hd_ask_write_messages(&call->arena, &call->ask, &messages);
     if (!st)
         st = hd_language_encode_chat(serve_work_language(work), messages.data, messages.len_bytes,
                                      ids);
@@ -468,7 +494,7 @@ void serve_call_begin(struct serve *s, struct hd_http_request *request, enum hd_
     hd_arena_init(&json, 0);
     st = make_call(call, &json, kind, &param);
     call->ask.model = NULL;
-    call->ask.prompt = call->ask.messages = NULL;
+    call->ask.prompt = call->ask.messages = call->ask.tools = NULL;
     if (!st) {
         hd_arena_done(&json);
         start(call);

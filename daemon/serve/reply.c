@@ -254,12 +254,120 @@ static const char *text_of(const struct serve_choice *c)
     return c->text.data ? c->text.data : "";
 }
 
-static void write_finish(const struct serve_choice *c, struct hd_json_writer *w)
+/* calls: number of tool calls of the answer. */
+static void write_finish(const struct serve_choice *c, size_t calls, struct hd_json_writer *w)
 {
     if (!c->ended)
         hd_json_add_null(w, "finish_reason");
     else
-        hd_json_add_string(w, "finish_reason", c->end == SERVE_STOP ? "stop" : "length");
+        hd_json_add_string(w, "finish_reason",
+                           c->end != SERVE_STOP ? "length"
+                           : calls              ? "tool_calls"
+                                                : "stop");
+}
+
+/* ---- tool calls ---- */
+
+size_t serve_unsent(const struct serve_choice *c)
+{
+    const size_t n = c->text.len_bytes;
+
+    if (!c->call->tools || c->ended)
+        return n - c->sent_bytes;
+    return hd_chat_calls_safe(c->call->call_form, text_of(c), n) - c->sent_bytes;
+}
+
+/* Finds the calls in the whole text of a choice. An answer that was cut off has those that are
+ * whole. */
+static enum hd_status find_calls(const struct serve_choice *c, struct hd_arena *arena,
+                                 struct hd_chat_calls *ret)
+{
+    enum hd_status st = HD_OK;
+
+    *ret = (struct hd_chat_calls){.content = text_of(c)};
+    if (c->call->tools && c->ended)
+        st = hd_chat_calls_find(arena, c->call->call_form, text_of(c), c->call->tools, ret);
+    if (!st && c->call->ask.one_call && ret->count > 1)
+        ret->count = 1;
+    return st;
+}
+
+/* Writes tool_calls; the id of a call is unique among the answers of this server. Indices are those
+ * of parts of a stream. */
+static void write_calls(const struct serve_choice *c, const struct hd_chat_calls *calls,
+                        bool in_stream, struct hd_json_writer *w)
+{
+    hd_json_begin(w, "tool_calls", '[');
+    for (size_t i = 0; i < calls->count; i++) {
+        struct hd_text arguments = {0}, id = {0};
+        struct hd_json_writer inner = {.out = &arguments};
+
+        hd_ask_write_value(&inner, NULL, calls->calls[i].arguments);
+        hd_text_add(&id, "call_%s_%lld_%zu", strchr(c->call->id, '-') + 1,
+                    (long long)(c - c->call->choices), i);
+        hd_json_begin(w, NULL, '{');
+        if (in_stream)
+            hd_json_add_int64(w, "index", (int64_t)i);
+        hd_json_add_string(w, "id", id.data ? id.data : "");
+        hd_json_add_string(w, "type", "function");
+        hd_json_begin(w, "function", '{');
+        hd_json_add_string(w, "name", calls->calls[i].name);
+        hd_json_add_string(w, "arguments", arguments.data ? arguments.data : "");
+        hd_json_end(w, '}');
+        hd_json_end(w, '}');
+        w->out->failed |= arguments.failed || id.failed;
+        hd_text_free(&arguments);
+        hd_text_free(&id);
+    }
+    hd_json_end(w, ']');
+}
+
+/* Writes the message of a whole answer; returns the number of its tool calls. */
+static size_t write_chat_message(const struct serve_choice *c, struct hd_json_writer *w)
+{
+    struct hd_chat_calls calls;
+    struct hd_arena arena;
+
+    hd_arena_init(&arena, 0);
+    w->out->failed |= find_calls(c, &arena, &calls) != HD_OK;
+    hd_json_begin(w, "message", '{');
+    hd_json_add_string(w, "role", "assistant");
+    if (calls.count && !*calls.content)
+        hd_json_add_null(w, "content");
+    else
+        hd_json_add_string(w, "content", calls.content);
+    if (calls.count)
+        write_calls(c, &calls, false, w);
+    hd_json_end(w, '}');
+    hd_arena_done(&arena);
+    return calls.count;
+}
+
+/* Writes the unsent part of a chat's choice; returns the number of tool calls in it. */
+static size_t write_chat_delta(struct serve_choice *c, struct hd_json_writer *w)
+{
+    struct hd_chat_calls calls;
+    struct hd_arena arena;
+    const char *text;
+    size_t n = serve_unsent(c);
+
+    hd_arena_init(&arena, 0);
+    w->out->failed |= find_calls(c, &arena, &calls) != HD_OK;
+    if (calls.count) /* text in front of the calls is sent, text behind them is not */
+        n = hd_chat_calls_safe(c->call->call_form, text_of(c), c->text.len_bytes) - c->sent_bytes;
+    text = hd_arena_printf(&arena, "%.*s", (int)n, text_of(c) + c->sent_bytes);
+    hd_json_begin(w, "delta", '{');
+    if (!c->has_begun)
+        hd_json_add_string(w, "role", "assistant");
+    if (!c->has_begun || n)
+        hd_json_add_string(w, "content", text ? text : "");
+    if (calls.count)
+        write_calls(c, &calls, true, w);
+    hd_json_end(w, '}');
+    w->out->failed |= !text;
+    c->sent_bytes += n;
+    hd_arena_done(&arena);
+    return calls.count;
 }
 
 static void write_usage(const struct serve_call *call, struct hd_json_writer *w)
@@ -284,19 +392,16 @@ void serve_write_answer(struct serve_call *call, struct hd_text *out)
     hd_json_begin(&w, "choices", '[');
     for (int64_t i = 0; i < call->choice_count; i++) {
         struct serve_choice *c = &call->choices[i];
+        size_t calls = 0;
 
         hd_json_begin(&w, NULL, '{');
         hd_json_add_int64(&w, "index", i);
-        if (is_chat) {
-            hd_json_begin(&w, "message", '{');
-            hd_json_add_string(&w, "role", "assistant");
-            hd_json_add_string(&w, "content", text_of(c));
-            hd_json_end(&w, '}');
-        } else {
+        if (is_chat)
+            calls = write_chat_message(c, &w);
+        else
             hd_json_add_string(&w, "text", text_of(c));
-        }
         write_odds(c, &w);
-        write_finish(c, &w);
+        write_finish(c, calls, &w);
         hd_json_end(&w, '}');
     }
     hd_json_end(&w, ']');
@@ -312,24 +417,19 @@ void serve_write_chunk(struct serve_choice *c, struct hd_text *out)
     const struct serve_call *call = c->call;
     const bool is_chat = call->ask.kind == HD_ASK_CHAT;
     struct hd_json_writer w = {.out = out};
+    size_t calls = 0;
 
     hd_text_add(out, "data: ");
     begin_answer(call, is_chat ? "chat.completion.chunk" : "text_completion", &w);
     hd_json_begin(&w, "choices", '[');
     hd_json_begin(&w, NULL, '{');
     hd_json_add_int64(&w, "index", c - call->choices);
-    if (is_chat) {
-        hd_json_begin(&w, "delta", '{');
-        if (!c->has_begun)
-            hd_json_add_string(&w, "role", "assistant");
-        if (!c->has_begun || c->text.len_bytes)
-            hd_json_add_string(&w, "content", text_of(c));
-        hd_json_end(&w, '}');
-    } else {
+    if (is_chat)
+        calls = write_chat_delta(c, &w);
+    else
         hd_json_add_string(&w, "text", text_of(c));
-    }
     write_odds(c, &w);
-    write_finish(c, &w);
+    write_finish(c, calls, &w);
     hd_json_end(&w, '}');
     hd_json_end(&w, ']');
     hd_json_end(&w, '}');
@@ -337,7 +437,10 @@ void serve_write_chunk(struct serve_choice *c, struct hd_text *out)
     c->has_begun = true;
     c->token_count = 0;
     out->failed |= c->text.failed;
+    if (call->tools)
+        return;
     hd_text_clear(&c->text);
+    c->sent_bytes = 0;
 }
 
 void serve_write_stream_end(const struct serve_call *call, struct hd_text *out)

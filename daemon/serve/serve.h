@@ -61,6 +61,9 @@ struct serve_choice {
     /* all tokens are generated; has_begun: a part of the choice was sent in a stream */
     bool ended, has_begun;
     enum serve_end end;
+    /* in a stream of a chat with tools: bytes of `text` that were sent; such a text is kept, as the
+     * calls in it are found at the end */
+    size_t sent_bytes;
 };
 
 struct serve_call {
@@ -70,6 +73,8 @@ struct serve_call {
     struct hd_arena arena;           /* memory of the texts of ask.stops */
     struct hd_ask ask;               /* model, prompt and messages are valid only until the call has
                                         begun */
+    struct hd_json *tools;       /* copy of ask.tools, names only; NULL: the model gets no tools */
+    enum hd_call_form call_form; /* form of calls, if there are tools */
     char id[48];
     int64_t created; /* time when the request arrived, seconds since 1970 */
     int64_t begun_ms, deadline_ms;
@@ -111,6 +116,9 @@ void serve_write_error(struct hd_text *out, int status, const char *word, const 
 void serve_write_models(const struct serve *serve, struct hd_text *out, bool one);
 /* Writes the JSON of the whole answer to a call. */
 void serve_write_answer(struct serve_call *call, struct hd_text *out);
+/* Returns how many bytes of a choice's text can be sent now: in a chat with tools those that belong
+ * to no call. */
+size_t serve_unsent(const struct serve_choice *choice);
 /* Writes the unsent part of a choice as one event of a stream, and marks it as sent. */
 void serve_write_chunk(struct serve_choice *choice, struct hd_text *out);
 /* Writes the last events of a stream. */

@@ -187,6 +187,11 @@ const char *chat_columns_role(const char *given, const char *name)
     return NULL;
 }
 
+bool chat_columns_is_call(const char *given, const char *name)
+{
+    return strcasecmp(name, "function_call") == 0 && !given_role(given, name);
+}
+
 /* Returns whether a message before `until` has the speaker `name`. */
 static bool spoke_before(const struct hd_json *messages, const struct hd_json *until,
                          const char *key, const char *name)
@@ -308,7 +313,44 @@ enum hd_status chat_columns_refuse_rated(const struct hd_json *root)
     return HD_OK;
 }
 
-enum hd_status chat_columns_tools(struct hd_arena *arena, const struct hd_json *root,
+/* Makes {"type": "function", "function": TOOL} of each tool that has a name itself. */
+static enum hd_status wrap_tools(struct hd_arena *arena, const struct hd_json *tools,
+                                 const struct hd_json **ret_tools)
+{
+    struct hd_json *list = hd_arena_alloc(arena, sizeof *list), *last = NULL;
+
+    if (!list)
+        return hd_err(HD_NO_MEMORY, "no memory for a conversation");
+    *list = *tools;
+    list->first = NULL;
+    for (const struct hd_json *t = tools->first; t; t = t->next) {
+        const bool is_bare = t->kind == HD_JSON_OBJECT && is_there(t, "name") &&
+                             !is_there(t, "function") && !is_there(t, "type");
+        struct hd_json *parts = hd_arena_array(arena, 3, sizeof *parts);
+
+        if (!parts)
+            return hd_err(HD_NO_MEMORY, "no memory for a conversation");
+        parts[0] = *t;
+        if (is_bare) {
+            parts[0] = (struct hd_json){.kind = HD_JSON_OBJECT, .count = 2, .first = &parts[1]};
+            parts[1] = (struct hd_json){
+                .kind = HD_JSON_STRING, .key = "type", .text = "function", .next = &parts[2]};
+            parts[2] = *t;
+            parts[2].key = "function";
+            parts[2].next = NULL;
+        }
+        parts[0].next = NULL;
+        if (last)
+            last->next = parts;
+        else
+            list->first = parts;
+        last = parts;
+    }
+    *ret_tools = list;
+    return HD_OK;
+}
+
+enum hd_status chat_columns_tools(struct hd_arena *arena, const struct hd_json *root, bool wraps,
                                   const struct hd_json **ret_tools)
 {
     static const struct hd_json_limits limits = {.values_max = 100000, .depth_max = 64};
@@ -329,7 +371,7 @@ enum hd_status chat_columns_tools(struct hd_arena *arena, const struct hd_json *
     if (tools->kind != HD_JSON_ARRAY)
         return hd_err(HD_INVALID, "tools must be a list");
     *ret_tools = tools;
-    return HD_OK;
+    return wraps ? wrap_tools(arena, tools, ret_tools) : HD_OK;
 }
 
 /* Returns the length of the lists in an object; SIZE_MAX: they differ, or it has another member. */

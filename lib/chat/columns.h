@@ -29,6 +29,9 @@ enum hd_status chat_columns_unknown(const struct hd_json *root);
  * name; else the usual one, such as "user" for "Human", where the case of letters does not matter.
  * NULL: the name is of no known speaker. */
 const char *chat_columns_role(const char *roles, const char *name);
+/* Returns whether a speaker's turns are tool calls, as of the name function_call, to which
+ * data.roles gives no role. */
+bool chat_columns_is_call(const char *roles, const char *name);
 /* Refuses a message of an unknown speaker: the error has the speakers of the list of messages and
  * what to write. key: "role" or "from". */
 enum hd_status chat_columns_refuse_role(const struct hd_json *messages, const char *key,
@@ -43,8 +46,9 @@ enum hd_status chat_columns_check_content(const struct hd_json *message);
 enum hd_status chat_columns_refuse_media(const struct hd_json *root);
 /* Refuses a record whose answer is rated: a label, as for KTO. */
 enum hd_status chat_columns_refuse_rated(const struct hd_json *root);
-/* Sets *ret_tools to the list of a record's tools, which may also be written as text; NULL: none. */
-enum hd_status chat_columns_tools(struct hd_arena *arena, const struct hd_json *root,
+/* Sets *ret_tools to the list of a record's tools, which may also be written as text; NULL: none.
+ * wraps: a tool without a type, as ShareGPT's sets have them, becomes the function of one. */
+enum hd_status chat_columns_tools(struct hd_arena *arena, const struct hd_json *root, bool wraps,
                                   const struct hd_json **ret_tools);
 /* Turns an object of lists of equal length, {"role": [a, b], "content": [c, d]}, into a list of
  * objects, [{"role": a, "content": c}, ..]. Sets *ret_list to any other value as it is. */

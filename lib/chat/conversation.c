@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "chat/calls.h"
 #include "chat/columns.h"
 
 static const struct hd_json_limits LIMITS = {.values_max = 100000, .depth_max = 64};
@@ -32,6 +33,10 @@ bool hd_chat_form_find(const char *name, enum hd_chat_form *ret_form)
 struct chat_reading {
     struct hd_arena *arena; /* memory of the conversation */
     const char *roles;      /* text of data.roles; NULL: the usual names alone */
+    /* true: the record has tools, so calls and results in tags, as Hermes writes them, are read */
+    bool has_tools;
+    /* calls in the messages so far, and how many of them have a result */
+    size_t call_count, result_count;
 };
 
 static enum hd_status no_memory_for_conversation(void)
@@ -98,8 +103,130 @@ static enum hd_status add_message(struct hd_arena *arena, struct hd_json *list,
     return HD_OK;
 }
 
+/* Adds a member with a string to an object of which *last is the last member. */
+static bool add_string(struct chat_reading *r, struct hd_json *object, struct hd_json **last,
+                       const char *key, const char *text)
+{
+    const struct hd_json value = {.kind = HD_JSON_STRING, .key = key, .text = text};
+
+    return text && append(r->arena, object, last, &value);
+}
+
+/* Adds a call to the list tool_calls of a message. Its id has nine characters, as Mistral's
+ * templates ask for. */
+static bool add_tool_call(struct chat_reading *r, const struct hd_chat_call *call,
+                          struct hd_json *calls, struct hd_json **last)
+{
+    const struct hd_json empty = {.kind = HD_JSON_OBJECT};
+    const struct hd_json function = {.kind = HD_JSON_OBJECT, .key = "function"};
+    struct hd_json *item = append(r->arena, calls, last, &empty), *member = NULL, *inner = NULL;
+    struct hd_json arguments = *call->arguments, *described;
+
+    arguments.key = "arguments";
+    return item &&
+           add_string(r, item, &member, "id",
+                      hd_arena_printf(r->arena, "call%05zu", r->call_count++ % 100000)) &&
+           add_string(r, item, &member, "type", "function") &&
+           (described = append(r->arena, item, &member, &function)) &&
+           add_string(r, described, &inner, "name", call->name) &&
+           append(r->arena, described, &inner, &arguments);
+}
+
+/* Adds an assistant's message with tool calls. weight NULL: none. */
+static enum hd_status add_calls(struct chat_reading *r, struct hd_json *list, struct hd_json **last,
+                                const struct hd_chat_calls *calls, const struct hd_json *weight)
+{
+    const struct hd_json array = {.kind = HD_JSON_ARRAY, .key = "tool_calls"};
+    struct hd_json *message, *member, *all, *item = NULL;
+    enum hd_status st = add_message(r->arena, list, last, "assistant", calls->content, NULL);
+
+    if (st)
+        return st;
+    message = *last;
+    member = (struct hd_json *)hd_json_member(message, "content");
+    all = append(r->arena, message, &member, &array);
+    for (size_t i = 0; all && i < calls->count; i++)
+        if (!add_tool_call(r, &calls->calls[i], all, &item))
+            return no_memory_for_conversation();
+    return !all || (weight && !append(r->arena, message, &member, weight))
+               ? no_memory_for_conversation()
+               : HD_OK;
+}
+
+/* Adds a tool's message; it answers the next call that has no result yet. */
+static enum hd_status add_result(struct chat_reading *r, struct hd_json *list,
+                                 struct hd_json **last, const char *content)
+{
+    struct hd_json *member;
+    enum hd_status st = add_message(r->arena, list, last, "tool", content, NULL);
+
+    if (st || r->result_count >= r->call_count)
+        return st;
+    member = (struct hd_json *)hd_json_member(*last, "content");
+    return add_string(r, *last, &member, "tool_call_id",
+                      hd_arena_printf(r->arena, "call%05zu", r->result_count++ % 100000))
+               ? HD_OK
+               : no_memory_for_conversation();
+}
+
+/* Adds the results in a tool's turn: each text in <tool_response> of Hermes is one, if the record
+ * has tools; else the turn is. */
+static enum hd_status add_results(struct chat_reading *r, struct hd_json *list,
+                                  struct hd_json **last, const char *value)
+{
+    static const char begin[] = "<tool_response>", end[] = "</tool_response>";
+    const char *p = value + strspn(value, " \t\r\n"), *stop;
+    enum hd_status st = HD_OK;
+
+    if (!r->has_tools || !hd_text_starts(p, begin))
+        return add_result(r, list, last, value);
+    for (const char *q = p; *q;
+         q = stop + sizeof end - 1 + strspn(stop + sizeof end - 1, " \t\r\n"))
+        if (!hd_text_starts(q, begin) || !(stop = strstr(q, end)))
+            return add_result(r, list, last, value); /* the tags are not whole */
+    while (!st && *p) {
+        const char *text;
+        size_t n;
+
+        p += sizeof begin - 1;
+        p += *p == '\n';
+        stop = strstr(p, end);
+        n = (size_t)(stop - p);
+        n -= n && p[n - 1] == '\n';
+        text = hd_arena_printf(r->arena, "%.*s", (int)n, p);
+        st = text ? add_result(r, list, last, text) : no_memory_for_conversation();
+        p = stop + sizeof end - 1;
+        p += strspn(p, " \t\r\n");
+    }
+    return st;
+}
+
+/* Adds a turn as the messages that chat templates know: a function_call, or a call in the tags of
+ * Hermes, as tool_calls; an observation or tool as a result. A function_call whose value is no call
+ * is an ordinary answer, as is one to which data.roles gives a role. */
+static enum hd_status add_turn(struct chat_reading *r, const char *from, const char *value,
+                               const struct hd_json *weight, struct hd_json *list,
+                               struct hd_json **last)
+{
+    const char *role = chat_columns_role(r->roles, from);
+    struct hd_chat_calls calls = {.count = 0};
+    enum hd_status st = HD_OK;
+
+    if (chat_columns_is_call(r->roles, from))
+        st = hd_chat_calls_of_value(r->arena, value, &calls);
+    else if (r->has_tools && strcmp(role, "assistant") == 0)
+        st = hd_chat_calls_find(r->arena, HD_CALLS_TAGGED, value, NULL, &calls);
+    if (st)
+        return st;
+    if (calls.count)
+        return add_calls(r, list, last, &calls, weight);
+    r->result_count = strcmp(role, "tool") == 0 ? r->result_count : r->call_count;
+    return strcmp(role, "tool") == 0 ? add_results(r, list, last, value)
+                                     : add_message(r->arena, list, last, role, value, weight);
+}
+
 /* Adds a list of turns with from and value. */
-static enum hd_status add_turns(const struct chat_reading *r, const struct hd_json *turns,
+static enum hd_status add_turns(struct chat_reading *r, const struct hd_json *turns,
                                 struct hd_json *list, struct hd_json **last)
 {
     enum hd_status st = HD_OK;
@@ -118,7 +245,7 @@ static enum hd_status add_turns(const struct chat_reading *r, const struct hd_js
             st = chat_columns_refuse_role(turns, "from", from);
         weight = weight && weight->kind != HD_JSON_NULL ? weight : train;
         if (!st)
-            st = add_message(r->arena, list, last, role, value, weight);
+            st = add_turn(r, from, value, weight, list, last);
     }
     return st;
 }
@@ -180,8 +307,8 @@ static const struct hd_json *reasoning_of(const struct hd_json *message)
 
 /* Adds a message as transformers passes it to a template: without null members, because templates
  * test `is defined`, and with its reasoning as both `reasoning_content` and `thinking`. */
-static bool add_as_given(const struct chat_reading *r, const struct hd_json *m,
-                         struct hd_json *list, struct hd_json **last)
+static bool add_as_given(struct chat_reading *r, const struct hd_json *m, struct hd_json *list,
+                         struct hd_json **last)
 {
     const struct hd_json *reasoning = m->kind == HD_JSON_OBJECT ? reasoning_of(m) : NULL;
     const struct hd_json *thinking = hd_json_member(m, "thinking");
@@ -217,17 +344,30 @@ static bool add_as_given(const struct chat_reading *r, const struct hd_json *m,
     return true;
 }
 
-static enum hd_status add_all(const struct chat_reading *r, const struct hd_json *from,
+static enum hd_status add_all(struct chat_reading *r, const struct hd_json *from,
                               struct hd_json *list, struct hd_json **last)
 {
-    for (const struct hd_json *m = from->first; m; m = m->next)
-        if (!add_as_given(r, m, list, last))
-            return no_memory_for_conversation();
+    for (const struct hd_json *m = from->first; m; m = m->next) {
+        const struct hd_json *role = hd_json_member(m, "role"),
+                             *content = hd_json_member(m, "content");
+        struct hd_chat_calls calls = {.count = 0};
+        enum hd_status st = HD_OK;
+
+        if (role && role->kind == HD_JSON_STRING && content && content->kind == HD_JSON_STRING &&
+            chat_columns_is_call(r->roles, role->text))
+            st = hd_chat_calls_of_value(r->arena, content->text, &calls);
+        if (!st && calls.count)
+            st = add_calls(r, list, last, &calls, hd_json_member(m, "weight"));
+        else if (!st && !add_as_given(r, m, list, last))
+            st = no_memory_for_conversation();
+        if (st)
+            return st;
+    }
     return HD_OK;
 }
 
 /* Adds a list of messages with role and content, or with from and value. */
-static enum hd_status add_listed(const struct chat_reading *r, const struct hd_json *from,
+static enum hd_status add_listed(struct chat_reading *r, const struct hd_json *from,
                                  struct hd_json *list, struct hd_json **last)
 {
     return from->first && !hd_json_member(from->first, "role") &&
@@ -238,7 +378,7 @@ static enum hd_status add_listed(const struct chat_reading *r, const struct hd_j
 
 /* Returns the text of the member `system` beside a list of messages; NULL: none, or the list begins
  * with one. */
-static const char *system_beside(const struct chat_reading *r, const struct hd_json *root,
+static const char *system_beside(struct chat_reading *r, const struct hd_json *root,
                                  const struct hd_json *list)
 {
     const struct hd_json *system = hd_json_member(root, "system");
@@ -253,7 +393,7 @@ static const char *system_beside(const struct chat_reading *r, const struct hd_j
 
 /* Adds the messages of a record: a list of objects with role and content, or with from and value;
  * or, as old tables have them, an object of lists, one for each. */
-static enum hd_status read_messages(const struct chat_reading *r, const struct hd_json *root,
+static enum hd_status read_messages(struct chat_reading *r, const struct hd_json *root,
                                     const char *key, struct hd_json *list, struct hd_json **last)
 {
     const struct hd_json *from = hd_json_member(root, key);
@@ -276,7 +416,7 @@ static enum hd_status read_messages(const struct chat_reading *r, const struct h
 enum hd_status hd_conversation_of_messages(struct hd_arena *arena, const struct hd_json *messages,
                                            struct hd_conversation *ret)
 {
-    const struct chat_reading r = {.arena = arena};
+    struct chat_reading r = {.arena = arena};
     struct hd_json *last = NULL;
 
     if (messages->kind != HD_JSON_ARRAY)
@@ -288,7 +428,7 @@ enum hd_status hd_conversation_of_messages(struct hd_arena *arena, const struct 
 
 /* Reads the form prompt_completion. Sets *prompt_count to the number of messages of the prompt,
  * which do not count for the loss. */
-static enum hd_status read_completion(const struct chat_reading *r, const struct hd_json *root,
+static enum hd_status read_completion(struct chat_reading *r, const struct hd_json *root,
                                       struct hd_conversation *c, struct hd_json **last,
                                       size_t *prompt_count)
 {
@@ -365,7 +505,7 @@ enum hd_status hd_conversation_read(struct hd_arena *arena, const char *line, si
                                     enum hd_chat_form form, const char *roles,
                                     struct hd_conversation *ret)
 {
-    const struct chat_reading r = {arena, roles};
+    struct chat_reading r = {.arena = arena, .roles = roles};
     const struct hd_json *root = NULL;
     struct hd_conversation c = {.messages = {.kind = HD_JSON_ARRAY}, .form = form, .prompt = ""};
     struct hd_json *last = NULL;
@@ -376,6 +516,7 @@ enum hd_status hd_conversation_read(struct hd_arena *arena, const char *line, si
         st = find_form(root, &c.form);
     if (st)
         return st;
+    r.has_tools = hd_json_member(root, "tools") != NULL;
     st = chat_columns_refuse_media(root);
     if (!st && c.form != HD_CHAT_TEXT)
         st = chat_columns_refuse_rated(root);
@@ -395,7 +536,7 @@ enum hd_status hd_conversation_read(struct hd_arena *arena, const char *line, si
         st = hd_json_need_string(root, "text", &c.answer); /* the text may be empty */
     }
     if (!st)
-        st = chat_columns_tools(arena, root, &c.tools);
+        st = chat_columns_tools(arena, root, c.form == HD_CHAT_SHAREGPT, &c.tools);
     if (!st && !c.answer)
         st = check_messages(arena, &c, prompt_count);
     if (!st)
@@ -454,7 +595,7 @@ static enum hd_status wrong_pair(void)
 }
 
 /* Makes the conversation of a prompt with one of its answers. */
-static enum hd_status read_answer(const struct chat_reading *r, const struct pair *p, size_t index,
+static enum hd_status read_answer(struct chat_reading *r, const struct pair *p, size_t index,
                                   struct hd_conversation *c)
 {
     const struct hd_json *answer = p->answers[index];
@@ -488,7 +629,7 @@ static enum hd_status read_answer(const struct chat_reading *r, const struct pai
 }
 
 /* Returns whether `text` is the last message of a user among the first `count` of a list. */
-static bool is_last_question(const struct chat_reading *r, const struct hd_json *list, size_t count,
+static bool is_last_question(struct chat_reading *r, const struct hd_json *list, size_t count,
                              const char *text)
 {
     const struct hd_json *m = list->first, *content;
@@ -508,7 +649,7 @@ static bool is_last_question(const struct chat_reading *r, const struct hd_json 
 
 /* Finds the prompt of answers that are lists of messages: a list in front of them; or the messages
  * that they share at their beginning, which a prompt beside them only repeats. */
-static enum hd_status find_shared(const struct chat_reading *r, struct pair *p)
+static enum hd_status find_shared(struct chat_reading *r, struct pair *p)
 {
     const struct hd_json *prompt = p->prompt;
     const size_t alike = common_messages(p->answers[0], p->answers[1]);
@@ -573,7 +714,7 @@ static enum hd_status find_both_answers(const struct hd_json *root, struct pair 
 }
 
 /* Finds the prompt of a pair. */
-static enum hd_status find_pair_prompt(const struct chat_reading *r, const struct hd_json *root,
+static enum hd_status find_pair_prompt(struct chat_reading *r, const struct hd_json *root,
                                        struct pair *p)
 {
     static const char *const names[] = {"prompt", "messages", "conversations"};
@@ -618,7 +759,7 @@ enum hd_status hd_conversation_read_pair(struct hd_arena *arena, const char *lin
                                          struct hd_conversation ret_pair[HD_CHAT_PAIR])
 {
     static const char *const names[] = {"chosen", "rejected"};
-    const struct chat_reading r = {arena, roles};
+    struct chat_reading r = {.arena = arena, .roles = roles};
     const struct hd_json *root = NULL, *tools = NULL;
     struct pair p = {.text = NULL};
     enum hd_status st = hd_json_parse_line(arena, line, line_bytes, &LIMITS, &root);
@@ -630,7 +771,7 @@ enum hd_status hd_conversation_read_pair(struct hd_arena *arena, const char *lin
     if (!st)
         st = find_pair_prompt(&r, root, &p);
     if (!st)
-        st = chat_columns_tools(arena, root, &tools);
+        st = chat_columns_tools(arena, root, false, &tools);
     for (size_t i = 0; !st && i < HD_CHAT_PAIR; i++) {
         ret_pair[i] = (struct hd_conversation){.messages = {.kind = HD_JSON_ARRAY},
                                                .form = HD_CHAT_PREFERENCE,

@@ -397,6 +397,11 @@ bool hd_template_asks_date(const struct hd_template *t)
     return t->asks_date;
 }
 
+bool hd_template_writes_calls(const struct hd_template *t)
+{
+    return t->writes_calls;
+}
+
 /* Returns an error that names the line and the first byte of the template that is not UTF-8. */
 static enum hd_status not_utf8(const char *source, size_t source_bytes)
 {
@@ -438,6 +443,7 @@ enum hd_status hd_template_parse(const char *source, size_t source_bytes,
         st = chat_parse(&p, &t->body);
     t->has_generation = p.has_generation;
     t->asks_date = p.asks_date;
+    t->writes_calls = memmem(source, source_bytes, "tool_calls", strlen("tool_calls")) != NULL;
     if (st)
         hd_template_free(t);
     else

@@ -179,6 +179,26 @@ static enum hd_status find_answers(const struct chat_rendering *r,
     return st;
 }
 
+/* Refuses a conversation with tool calls that the template would leave out. */
+static enum hd_status check_calls(const struct hd_template *t, const struct hd_conversation *c)
+{
+    size_t number = 0;
+
+    for (const struct hd_json *m = c->messages.first; m; m = m->next) {
+        const struct hd_json *calls = hd_json_member(m, "tool_calls");
+
+        number++;
+        if (calls && calls->kind == HD_JSON_ARRAY && calls->count && !hd_template_writes_calls(t))
+            return hd_err(HD_INVALID,
+                          "message %zu has tool calls, and the chat template writes none; take a "
+                          "template for tools, or make calls ordinary answers in the job file: "
+                          "data.roles: {function_call: assistant}, for a function_call, or "
+                          "data.columns: {messages: NAME}, which leaves tools out",
+                          number);
+    }
+    return HD_OK;
+}
+
 enum hd_status hd_chat_render(const struct hd_template *t, const struct hd_conversation *c,
                               enum hd_chat_loss loss, const struct hd_template_input *input,
                               struct hd_template_output *output)
@@ -188,7 +208,9 @@ enum hd_status hd_chat_render(const struct hd_template *t, const struct hd_conve
 
     if (c->answer)
         return plain_text(c, loss, output);
-    st = chat_render_messages(&r, &c->messages, c->messages.count, false, output);
+    st = check_calls(t, c);
+    if (!st)
+        st = chat_render_messages(&r, &c->messages, c->messages.count, false, output);
     if (!st && loss == HD_CHAT_ALL) {
         st = reserve(output, 1);
         if (!st)
@@ -206,6 +228,7 @@ enum hd_status hd_chat_render_prompt(const struct hd_template *t, const struct h
                                      struct hd_template_output *output)
 {
     const struct chat_rendering r = {.t = t, .c = c, .input = input};
+    enum hd_status st = check_calls(t, c);
 
-    return chat_render_messages(&r, &c->messages, c->messages.count, prompt, output);
+    return st ? st : chat_render_messages(&r, &c->messages, c->messages.count, prompt, output);
 }

@@ -52,6 +52,9 @@ bool hd_template_has_generation(const struct hd_template *t);
 /* Returns whether the template uses strftime_now, so that its text may depend on the date. */
 bool hd_template_asks_date(const struct hd_template *t);
 
+/* Returns whether the template mentions tool_calls; one that does not writes no tool call. */
+bool hd_template_writes_calls(const struct hd_template *t);
+
 struct hd_template_variable {
     const char *name;
     /* value of the variable; of an array or object the template sees the first `count` children */

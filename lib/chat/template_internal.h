@@ -168,7 +168,7 @@ struct chat_node {
 struct hd_template {
     struct hd_arena arena;
     struct chat_node *body;
-    bool has_generation, asks_date;
+    bool has_generation, asks_date, writes_calls;
 };
 
 enum hd_status chat_fail(struct chat_place at, enum hd_status st, const char *fmt, ...)
@@ -187,7 +187,7 @@ struct chat_parser {
     /* bits of enum chat_special_name: names that the body of the enclosing macro read before it set
      * them; names that it set */
     unsigned reads, sets;
-    bool has_generation, asks_date;
+    bool has_generation, asks_date, writes_calls;
 };
 
 enum hd_status chat_parse(struct chat_parser *p, struct chat_node **ret_body);

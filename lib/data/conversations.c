@@ -238,20 +238,27 @@ static enum hd_status render_messages(struct hd_conversation_encoder *e, struct 
     static const struct hd_json_limits limits = {.values_max = 100000, .depth_max = 64};
     struct hd_conversation c = {.prompt = ""};
     const struct hd_template_input input = hd_chat_input(e->rules.chat);
-    const struct hd_json *root = NULL;
+    const struct hd_json *root = NULL, *list, *tools = NULL;
     enum hd_status st;
 
     if (!hd_chat_template(e->rules.chat))
         return hd_err(HD_INVALID, "the model has no chat template; put a chat_template.jinja into "
                                   "its folder, or name one with --template");
     st = hd_json_parse(arena, messages, bytes, &limits, &root);
+    list = root;
+    if (!st && root->kind == HD_JSON_OBJECT) {
+        tools = hd_json_member(root, "tools");
+        st = hd_json_need(root, "messages", HD_JSON_ARRAY, &list);
+    }
     if (!st)
-        st = hd_conversation_of_messages(arena, root, &c);
+        st = hd_conversation_of_messages(arena, list, &c);
     if (st)
         return st;
+    c.tools = tools && tools->count ? tools : NULL;
     st = hd_chat_guard_new(arena, messages, bytes, find_special, e->rules.tokenizer, &c, &e->guard);
     if (!st)
-        st = hd_chat_render_prompt(hd_chat_template(e->rules.chat), &c, prompt, &input, &e->output);
+        st = hd_chat_render_prompt(hd_chat_template_for(e->rules.chat, c.tools != NULL), &c, prompt,
+                                   &input, &e->output);
     return st ? st : hd_chat_unguard(&e->guard, &e->output);
 }
 

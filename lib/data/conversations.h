@@ -56,7 +56,7 @@ enum hd_status hd_conversation_encode_pair(struct hd_conversation_encoder *encod
                                            size_t *ret_second, bool *ret_spelled);
 
 /* Appends the ids of a prompt that asks for an answer to `messages`, a JSON array as in the form
- * `messages`. */
+ * `messages`, or an object with members messages and tools. */
 enum hd_status hd_conversation_prompt(struct hd_conversation_encoder *encoder, const char *messages,
                                       size_t messages_bytes, struct hd_id_list *ids);
 

@@ -209,3 +209,10 @@ enum hd_status hd_language_encode_chat(struct hd_language *l, const char *messag
         st = hd_conversation_prompt(l->conversations, messages, messages_bytes, ids);
     return st ? st : hd_whole_encoder_check(&l->whole, ids, first);
 }
+
+enum hd_status hd_language_call_form(struct hd_language *l, enum hd_call_form *ret_form)
+{
+    enum hd_status st = set_date(l);
+
+    return st ? st : hd_chat_calls_form(l->chat, ret_form);
+}

@@ -11,6 +11,7 @@
 
 #include <stdbool.h>
 
+#include "chat/calls.h"
 #include "generate/stops.h"
 #include "tokenizer/tokenizer.h"
 #include "train/decoder.h"
@@ -54,9 +55,13 @@ const struct hd_special *hd_language_special(const struct hd_language *language)
  * cannot be used, and the message says why. */
 enum hd_status hd_language_open_chat(struct hd_language *language, const char *template_path,
                                      const char *date);
-/* Appends the ids of a prompt for an answer to messages, a JSON array of {role, content}. Needs
- * hd_language_open_chat. */
+/* Appends the ids of a prompt for an answer to messages, a JSON array of {role, content}, or an
+ * object with members messages and tools. Needs hd_language_open_chat. */
 enum hd_status hd_language_encode_chat(struct hd_language *language, const char *messages,
                                        size_t messages_bytes, struct hd_id_list *ids);
+
+/* Sets *ret_form to the form in which the model writes tool calls. Needs hd_language_open_chat.
+ * HD_UNSUPPORTED: its chat template takes no tools, or has calls in another form. */
+enum hd_status hd_language_call_form(struct hd_language *language, enum hd_call_form *ret_form);
 
 #endif

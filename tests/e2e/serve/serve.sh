@@ -84,6 +84,7 @@ ask='"messages": [{"role": "user", "content": "fd?"}], "temperature": 0'
 chat=$(answer /v1/chat/completions "{$ask}")
 check_equal a_chat_is_answered "ffdd stop" "$(member content <<<"$chat") $(member finish_reason <<<"$chat")"
 check_equal parts_of_content_are_one_text ffdd "$(answer /v1/chat/completions '{"temperature": 0, "messages": [{"role": "user", "content": [{"type": "text", "text": "f"}, {"type": "text", "text": "d?"}]}]}' | member content)"
+check_equal tools_need_a_template_for_them 'the chat template of this model takes no tools' "$(answer /v1/chat/completions "{$ask, \"tools\": [{\"type\": \"function\", \"function\": {\"name\": \"f\"}}]}" | member message)"
 odds=$(answer /v1/chat/completions "{$ask, \"logprobs\": true, \"top_logprobs\": 2}")
 check_equal a_chat_tells_odds '"token":"f"' "$(grep -o '"token":"[^"]*"' <<<"$odds" | head -n 1)"
 # a message that spells a special token is text: ten letters in place of one token, in

@@ -27,9 +27,14 @@ static void look_at_messages(struct hd_arena *arena, const struct hd_ask *ask)
     struct hd_text json = {0};
     const struct hd_json *root;
 
-    hd_ask_write_messages(ask->messages, &json);
-    require(!json.failed);
+    if (hd_ask_write_messages(arena, ask, &json)) { /* arguments of a call are no object */
+        require(*hd_err_message() != '\0');
+        hd_text_free(&json);
+        return;
+    }
     require(hd_json_parse(arena, json.data, json.len_bytes, &limits, &root) == HD_OK);
+    if (ask->tools)
+        require(hd_json_need(root, "messages", HD_JSON_ARRAY, &root) == HD_OK);
     require(root->kind == HD_JSON_ARRAY && root->count == ask->messages->count);
     for (const struct hd_json *m = root->first; m; m = m->next) {
         const struct hd_json *content = hd_json_member(m, "content");
@@ -85,6 +90,10 @@ size_t hd_fuzz_seed(unsigned index, uint8_t *bytes, size_t size_bytes)
         "{\"prompt\":[[1,2],[3]],\"max_tokens\":5,\"temperature\":0.5,\"top_p\":1,\"seed\":7}",
         ("{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"a\"}]}],"
          "\"logprobs\":true,\"top_logprobs\":2,\"stream\":true,\"tools\":[]}"),
+        ("{\"messages\":[{\"role\":\"assistant\",\"tool_calls\":[{\"function\":{\"arguments\":\"{}"
+         "\"}}]}],"
+         "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\"}}],\"tool_choice\":"
+         "\"auto\"}"),
         "{\"prompt\":[\"a\",\"b\"],\"stream_options\":{\"include_usage\":true},\"user\":null}"};
     const size_t count = sizeof seeds / sizeof seeds[0];
 

@@ -135,7 +135,11 @@ static void what_is_not_understood_is_refused_by_its_key(void **state)
          "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}], \"top_logprobs\": 1}",
          "top_logprobs", "needs logprobs"},
         {HD_ASK_CHAT, "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}], \"tools\": [{}]}",
-         "tools", "is not supported"},
+         "tools", "tool 0: its type is not \"function\""},
+        {HD_ASK_CHAT, "{\"tools\": [{\"type\": \"function\", \"function\": {}}]}", "tools",
+         "tool 0: it has no function with a name"},
+        {HD_ASK_CHAT, "{\"tool_choice\": \"required\"}", "tool_choice",
+         "only \"auto\" and \"none\" are supported"},
         {HD_ASK_CHAT,
          "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}], \"response_format\": "
          "{\"type\": \"json_object\"}}",
@@ -176,9 +180,36 @@ static void messages_reach_the_template_as_they_are_and_parts_as_one_text(void *
     take(HD_ASK_CHAT, "{\"messages\": [{\"role\":\"user\",\"content\":[{\"type\":\"text\","
                       "\"text\":\"a\\n\"},{\"type\":\"text\",\"text\":\"b\"}],\"x\":[1.50,null,"
                       "{\"y\":false}]}]}");
-    hd_ask_write_messages(ask.messages, &json);
+    assert_int_equal(hd_ask_write_messages(&arena, &ask, &json), HD_OK);
     assert_string_equal(json.data, "[{\"role\":\"user\",\"content\":\"a\\nb\",\"x\":[1.50,null,"
                                    "{\"y\":false}]}]");
+    hd_text_free(&json);
+}
+
+#define CALL_MESSAGE(arguments)                                                            \
+    "\"messages\": "                                                                       \
+    "[{\"role\":\"assistant\",\"tool_calls\":[{\"id\":\"c\",\"function\":{\"name\":\"f\"," \
+    "\"arguments\":" arguments "}}]}]"
+#define TOOL "[{\"type\":\"function\",\"function\":{\"name\":\"f\"}}]"
+
+static void tools_and_calls_reach_the_template(void **state)
+{
+    struct hd_text json = {0};
+
+    take(HD_ASK_CHAT, "{" CALL_MESSAGE("\"{\\\"a\\\": 1}\"") ", \"tools\": " TOOL
+                                                             ", \"parallel_tool_calls\": false}");
+    assert_true(ask.tools && ask.one_call);
+    assert_int_equal(hd_ask_write_messages(&arena, &ask, &json), HD_OK);
+    assert_string_equal(
+        json.data,
+        "{\"messages\":[{\"role\":\"assistant\",\"tool_calls\":[{\"id\":\"c\",\"function\":{"
+        "\"name\":\"f\",\"arguments\":{\"a\":1}}}]}],\"tools\":" TOOL "}");
+    take(HD_ASK_CHAT,
+         "{" CALL_MESSAGE("\"x\"") ", \"tools\": " TOOL ", \"tool_choice\": \"none\"}");
+    assert_null(ask.tools);
+    assert_int_equal(hd_ask_write_messages(&arena, &ask, &json), HD_INVALID);
+    assert_string_equal(hd_err_message(),
+                        "message 0: the arguments of a tool call are no JSON object");
     hd_text_free(&json);
 }
 
