@@ -381,13 +381,15 @@ static enum hd_status need_sequence(const struct list *list, const char *key, in
                                     int64_t context)
 {
     const struct file_facts *first = NULL;
-    int64_t total = 0;
+    const char *path_of_first = "";
+    int64_t total = 0, files = 0;
     bool tokens = false, packed = false;
 
     for (size_t i = 0; i < list->count; i++) {
         if (list->items[i].source != source)
             continue;
         packed = packed || list->facts[i].packed;
+        path_of_first = files++ ? path_of_first : list->items[i].path;
         first = first ? first : &list->facts[i];
         if (first->conversations != list->facts[i].conversations)
             return hd_err(
@@ -402,6 +404,9 @@ static enum hd_status need_sequence(const struct list *list, const char *key, in
     /* enough for one sequence and the token after it */
     if (total > context || packed || (first && first->conversations))
         return HD_OK;
+    if (!total && first)
+        return hd_err(HD_INVALID, "%s: %s is empty%s; give files with data", key, path_of_first,
+                      files > 1 ? ", as are its other files" : "");
     return hd_err(HD_INVALID,
                   "%s: %lld %s are less than one sequence of model.context + 1 = %lld; give more "
                   "text or lower model.context",
