@@ -296,17 +296,16 @@ static enum hd_status read_config(struct hd_hf_reading *r)
         st = check_built(r);
     if (!st && r->extra_layers)
         hd_hf_note(r->notes,
-                   "config.json says num_nextn_predict_layers = %" PRId64 "; the layers that "
-                   "predict further tokens train only with model.mtp.layers; else an export copies "
-                   "them from the base's folder",
-                   r->extra_layers);
+                   "config.json says %s = %" PRId64
+                   "; the layers that predict further tokens train "
+                   "only with model.mtp.layers; else an export copies them from the base's folder",
+                   hd_hf_further_key(r->family), r->extra_layers);
     if (!st && r->jitter > 0)
         hd_hf_note(r->notes,
                    "config.json says router_jitter_noise = %g; jitter is not supported, the model "
                    "is trained without it",
                    r->jitter);
-    if (hd_hf_names_further(r->family) &&
-        r->extra_layers <= (int64_t)hd_job_find_key("model.mtp.layers")->max)
+    if (r->extra_layers <= hd_hf_further_max(r->family))
         r->job->mtp_layers = r->extra_layers;
     (void)snprintf(r->job->family, sizeof r->job->family, "%s", r->family->name);
     return st;

@@ -41,7 +41,8 @@ enum hd_status hd_hf_read_expert_count(struct hd_hf_reading *r, const struct hd_
                   {"moe_layer_start_index", &r->first_sparse, 0},
                   {"moe_layer_end_index", &r->last_sparse, -1},
                   {"moe_layer_interval", &r->sparse_step, 1},
-                  {"num_nextn_predict_layers", &r->extra_layers, 0}};
+                  {"num_nextn_predict_layers", &r->extra_layers, 0},
+                  {"mtp_num_hidden_layers", &r->extra_layers, 0}};
     enum hd_status st = HD_OK;
 
     for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++)

@@ -59,7 +59,8 @@ struct hd_hf_reading {
     bool no_q_latent;                /* q_lora_rank is null */
     int64_t
         last_sparse; /* moe_layer_end_index: last layer that may have experts; -1: that of the model */
-    int64_t extra_layers;                    /* num_nextn_predict_layers */
+    int64_t extra_layers;                    /* num_nextn_predict_layers, or
+                                                mtp_num_hidden_layers */
     bool grouped;                            /* topk_method is group_limited_greedy */
     bool qk_norm;                            /* use_qk_norm, qk_layernorm */
     bool no_tuning;                          /* attn_temperature_tuning is false */

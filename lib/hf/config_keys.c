@@ -506,6 +506,7 @@ static const struct key keys[] = {
     SPECIAL("moe_layer_end_index", LISTED, hd_hf_read_expert_count),
     SPECIAL("moe_layer_interval", LISTED, hd_hf_read_expert_count),
     SPECIAL("num_nextn_predict_layers", LISTED, hd_hf_read_expert_count),
+    SPECIAL("mtp_num_hidden_layers", LISTED, hd_hf_read_expert_count),
     INT("n_group", LISTED, router_groups, 1, 64),
     INT("topk_group", LISTED, router_groups_kept, 1, 64),
     REAL("routed_scaling_factor", LISTED, router_scale, 1e-6, 1e6),

@@ -574,6 +574,8 @@ static void add_rotary(struct hd_json_writer *w, const struct hd_job *job,
         hd_json_add_real(w, "resid_pdrop", job->dropout_residual);
     if (f->experts)
         hd_hf_describe_experts(w, job, f);
+    else
+        hd_hf_describe_further(w, job, f);
 }
 
 static void add_id(struct hd_json_writer *w, const char *key, int64_t id)

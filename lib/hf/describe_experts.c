@@ -165,9 +165,15 @@ static void add_deep_experts(struct hd_json_writer *w, const struct hd_job *job,
     if (hd_hf_reads(f, "topk_method"))
         hd_json_add_string(w, "topk_method",
                            job->router_groups > 1 ? "group_limited_greedy" : "greedy");
-    if (hd_hf_reads(f, "num_nextn_predict_layers"))
-        hd_json_add_int64(w, "num_nextn_predict_layers",
-                          hd_hf_names_further(f) ? job->mtp_layers : 0);
+}
+
+void hd_hf_describe_further(struct hd_json_writer *w, const struct hd_job *job,
+                            const struct hd_family *f)
+{
+    const int64_t count = job->mtp_layers <= hd_hf_further_max(f) ? job->mtp_layers : 0;
+
+    if (hd_hf_further_key(f) && (count || !hd_hf_has_aside(f)))
+        hd_json_add_int64(w, hd_hf_further_key(f), count);
 }
 
 void hd_hf_describe_experts(struct hd_json_writer *w, const struct hd_job *job,
@@ -177,6 +183,7 @@ void hd_hf_describe_experts(struct hd_json_writer *w, const struct hd_job *job,
     hd_json_add_int64(w, hd_hf_reads(f, "moe_k") ? "moe_k" : "num_experts_per_tok",
                       job->experts_per_token);
     add_deep_experts(w, job, f);
+    hd_hf_describe_further(w, job, f);
     if (hd_hf_reads(f, "router_aux_loss_coef"))
         hd_hf_add_float(w, "router_aux_loss_coef", coefficient_of(job));
     hd_json_add_bool(w, "output_router_logits", false);

@@ -61,11 +61,8 @@ static void begin_tensor(struct hd_exporter *x, const struct hd_hf_row *row, int
                          int64_t expert)
 {
     struct hd_export_tensor *t = &x->tensors[x->count++];
-    char theirs[HD_CKPT_NAME_MAX];
 
-    hd_hf_format_name(row->theirs, layer, expert, theirs);
-    (void)snprintf(t->name, sizeof t->name, "%s%s", row->top ? x->prefixes.top : x->prefixes.base,
-                   theirs);
+    hd_hf_format_theirs(row, &x->job, &x->prefixes, layer, expert, t->name);
     t->transposed = row->transposed;
     t->one_row = row->one_row;
     t->fp32 = strcmp(row->ours, "blocks.#.moe.select_bias") == 0;
@@ -130,8 +127,9 @@ static void add_further(struct hd_exporter *x, const struct hd_hf_row *rows, siz
                         size_t *used)
 {
     size_t own_count, copy_count, copies = 0;
-    const struct hd_hf_row *own = hd_hf_further_rows(&own_count);
-    const struct hd_hf_row *copy = hd_hf_further_copies(&copy_count);
+    const struct hd_family *family = hd_family_named(x->job.family);
+    const struct hd_hf_row *own = hd_hf_further_rows(family, &own_count);
+    const struct hd_hf_row *copy = hd_hf_further_copies(family, &copy_count);
 
     for (int64_t i = 0; i < hd_export_further(x); i++) {
         const int64_t layer = x->job.layers + i;
@@ -166,9 +164,10 @@ static enum hd_status check_all_used(const struct hd_exporter *x, size_t used)
                    !hd_ckpt_find_tensor(x->ckpt, base->entries[i].name);
     if (x->job.mtp_layers && !hd_export_further(x) && x->options->notes)
         hd_text_add(x->options->notes,
-                    "the export leaves out the layers of model.mtp: transformers' %s has no names "
-                    "for them",
-                    x->job.family);
+                    "the export leaves out the layers of model.mtp: files of %s have no names for "
+                    "%s",
+                    x->job.family,
+                    hd_hf_further_max(hd_family_named(x->job.family)) ? "so many" : "them");
     if (weights == used)
         return HD_OK;
     return hd_err(HD_UNSUPPORTED, "%s: %zu of its %zu weights have no name in transformers' %s",

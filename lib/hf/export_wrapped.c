@@ -161,7 +161,9 @@ static void find_extra(struct hd_exporter *x, const struct base_facts *facts)
 
 int64_t hd_export_further(const struct hd_exporter *x)
 {
-    return hd_hf_names_further(hd_family_named(x->job.family)) ? x->job.mtp_layers : 0;
+    const int64_t most = hd_hf_further_max(hd_family_named(x->job.family));
+
+    return x->job.mtp_layers <= most ? x->job.mtp_layers : 0;
 }
 
 enum hd_status hd_export_open_wrapped(struct hd_exporter *x, const char *prefix,
@@ -193,6 +195,8 @@ enum hd_status hd_export_open_wrapped(struct hd_exporter *x, const char *prefix,
 
 static bool is_copied(const struct hd_exporter *x, const struct hd_weight *w)
 {
+    if (hd_export_further(x) && hd_hf_is_aside(w->name))
+        return false; /* the run has these layers */
     return x->extra_layers ? hd_hf_is_extra(x->source, &x->job, x->prefixes.base, w->name)
                            : !hd_hf_is_of_text(&x->prefixes, w->name);
 }

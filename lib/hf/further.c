@@ -1,12 +1,20 @@
-/* further: the layers that predict further tokens (model.mtp) in files of DeepSeek V3 and GLM-4.5.
- * Layer k of ours is their layer L + k, for a model of L blocks: a block with the names of any other,
- * and four tensors of its own. Their files also have copies of the embedding and of the head in each
- * of these layers, which are not read; an export has them. */
+/* further: the layers that predict further tokens (model.mtp) in files of families that have names for
+ * them, in one of two forms:
+ *
+ *   behind  DeepSeek V3, GLM-4.5: layer k of ours is their layer L + k, for a model of L blocks: a block
+ *           with the names of any other, and four tensors of its own. These files also have copies of
+ *           the embedding and of the head in each of these layers, which are not read; an export has
+ *           them.
+ *   aside   Qwen3-Next, Qwen3.5: the tensors mtp.*, without the prefix of the model's, of one layer: a
+ *           block mtp.layers.0.*, and four more. Files with several layers share the four among them,
+ *           which ours do not; they are not read. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "hf/hf_internal.h"
+
+#define ASIDE "mtp."
 
 #define ROW(our, their)                          \
     {                                            \
@@ -22,11 +30,39 @@ static const struct hd_hf_row copy_rows[] = {
     ROW("embedding.weight", "layers.#.embed_tokens.weight"),
     ROW("head.weight", "layers.#.shared_head.head.weight"),
 };
+static const struct hd_hf_row aside_rows[] = {
+    ROW("mtp.#.embedding_norm.weight", "pre_fc_norm_embedding.weight"),
+    ROW("mtp.#.hidden_norm.weight", "pre_fc_norm_hidden.weight"),
+    ROW("mtp.#.projection.weight", "fc.weight"),
+    ROW("mtp.#.head_norm.weight", "norm.weight"),
+};
+enum { OWN_COUNT = sizeof own_rows / sizeof own_rows[0] };
+_Static_assert(sizeof aside_rows == sizeof own_rows, "both forms have the same tensors of ours");
 
-bool hd_hf_names_further(const struct hd_family *family)
+bool hd_hf_has_aside(const struct hd_family *family)
 {
-    return (family->names == HD_NAMES_DEEPSEEK || family->names == HD_NAMES_GLM4_MOE) &&
-           hd_hf_reads(family, "num_nextn_predict_layers");
+    return family->names == HD_NAMES_QWEN_NEXT || family->names == HD_NAMES_QWEN3_5;
+}
+
+const char *hd_hf_further_key(const struct hd_family *family)
+{
+    static const char *const keys[] = {"num_nextn_predict_layers", "mtp_num_hidden_layers"};
+
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++)
+        if (hd_hf_reads(family, keys[i]))
+            return keys[i];
+    return NULL;
+}
+
+int64_t hd_hf_further_max(const struct hd_family *family)
+{
+    const bool behind = family->names == HD_NAMES_DEEPSEEK || family->names == HD_NAMES_GLM4_MOE;
+
+    if (!hd_hf_further_key(family))
+        return 0;
+    return hd_hf_has_aside(family) ? 1
+           : behind                ? (int64_t)hd_job_find_key("model.mtp.layers")->max
+                                   : 0;
 }
 
 bool hd_hf_is_further(const char *ours)
@@ -34,16 +70,36 @@ bool hd_hf_is_further(const char *ours)
     return hd_text_starts(ours, "mtp.");
 }
 
-const struct hd_hf_row *hd_hf_further_rows(size_t *ret_count)
+bool hd_hf_is_aside(const char *theirs)
 {
-    *ret_count = sizeof own_rows / sizeof own_rows[0];
-    return own_rows;
+    return hd_text_starts(theirs, ASIDE);
 }
 
-const struct hd_hf_row *hd_hf_further_copies(size_t *ret_count)
+const struct hd_hf_row *hd_hf_further_rows(const struct hd_family *family, size_t *ret_count)
 {
-    *ret_count = sizeof copy_rows / sizeof copy_rows[0];
+    *ret_count = OWN_COUNT;
+    return hd_hf_has_aside(family) ? aside_rows : own_rows;
+}
+
+const struct hd_hf_row *hd_hf_further_copies(const struct hd_family *family, size_t *ret_count)
+{
+    *ret_count = hd_hf_has_aside(family) ? 0 : sizeof copy_rows / sizeof copy_rows[0];
     return copy_rows;
+}
+
+void hd_hf_format_theirs(const struct hd_hf_row *row, const struct hd_job *job,
+                         const struct hd_hf_prefixes *prefixes, int64_t layer, int64_t expert,
+                         char ret_name[HD_WEIGHTS_NAME_MAX])
+{
+    const bool aside = layer >= job->layers && hd_hf_has_aside(hd_family_named(job->family));
+    char plain[HD_CKPT_NAME_MAX];
+
+    hd_hf_format_name(row->theirs, aside ? layer - job->layers : layer, expert, plain);
+    (void)snprintf(ret_name, HD_WEIGHTS_NAME_MAX, "%s%s",
+                   aside      ? ASIDE
+                   : row->top ? prefixes->top
+                              : prefixes->base,
+                   plain);
 }
 
 static const struct hd_hf_row *find_pattern(const struct hd_hf_row *rows, size_t count,
@@ -67,10 +123,11 @@ const struct hd_hf_row *hd_hf_find_row(const struct hd_hf_row *rows, size_t coun
 
     if (!hd_hf_is_further(ours))
         return find_pattern(rows, count, job, ours, ret_layer);
-    if (!hd_hf_names_further(hd_family_named(job->family)))
-        return NULL;
     depth = strtoll(ours + strlen("mtp."), &end, 10);
-    row = find_pattern(own_rows, sizeof own_rows / sizeof own_rows[0], job, ours, ret_layer);
+    if (depth >= hd_hf_further_max(hd_family_named(job->family)))
+        return NULL;
+    row = find_pattern(hd_hf_has_aside(hd_family_named(job->family)) ? aside_rows : own_rows,
+                       OWN_COUNT, job, ours, ret_layer);
     if (!row) {
         (void)snprintf(name, sizeof name, "blocks.%lld%s", depth, end);
         row = find_pattern(rows, count, job, name, ret_layer);

@@ -213,15 +213,30 @@ bool hd_hf_is_extra(const struct hd_weights *weights, const struct hd_job *job, 
 
 /* ---- layers for further tokens that train (further.c) ---- */
 
-/* Returns whether files of the family have names for them. */
-bool hd_hf_names_further(const struct hd_family *family);
+/* Returns the most of them for which files of the family have names; 0: none. */
+int64_t hd_hf_further_max(const struct hd_family *family);
+/* Returns the key of config.json with their number; NULL: the family's class has none. */
+const char *hd_hf_further_key(const struct hd_family *family);
 /* Returns whether a parameter of ours is of such a layer. */
 bool hd_hf_is_further(const char *ours);
+/* hd_hf_has_aside: returns whether the family's files have them beside the model's tensors, as mtp.*;
+ * hd_hf_is_aside: whether a tensor of theirs is one of these. */
+bool hd_hf_has_aside(const struct hd_family *family);
+bool hd_hf_is_aside(const char *theirs);
+/* Adds their number to config.json. Files with the form aside may lack the key, and have none if there
+ * are no such layers. */
+void hd_hf_describe_further(struct hd_json_writer *w, const struct hd_job *job,
+                            const struct hd_family *f);
 /* hd_hf_further_rows: returns the rows of the tensors that such a layer has beside its block.
  * hd_hf_further_copies: returns the rows of its copies of the embedding and of the head; `ours` is
  * the original. '#' in theirs is the layer. */
-const struct hd_hf_row *hd_hf_further_rows(size_t *ret_count);
-const struct hd_hf_row *hd_hf_further_copies(size_t *ret_count);
+const struct hd_hf_row *hd_hf_further_rows(const struct hd_family *family, size_t *ret_count);
+const struct hd_hf_row *hd_hf_further_copies(const struct hd_family *family, size_t *ret_count);
+/* Sets ret_name to their name of a tensor in a row, for a layer from hd_hf_find_row, or one from
+ * job->layers on. */
+void hd_hf_format_theirs(const struct hd_hf_row *row, const struct hd_job *job,
+                         const struct hd_hf_prefixes *prefixes, int64_t layer, int64_t expert,
+                         char ret_name[HD_WEIGHTS_NAME_MAX]);
 /* Returns the row of a parameter of ours in the table of names, or of those above, and sets
  * *ret_layer to the number of its layer in their names; NULL: files of the family have no such
  * tensor. */

@@ -20,6 +20,7 @@ struct config_merge {
     int64_t positions; /* number of rows of the exported table of learned positions */
     /* keys that are always written as described; that are never added to those of the base */
     const char *always, *never;
+    bool whole; /* true: the export has all tensors of a wrapped base beside the text model */
 };
 
 /* ---- rows whose change is not a difference of members ---- */
@@ -112,12 +113,14 @@ static bool always_same(const struct config_merge *m)
 /* Returns whether the export has as many layers that predict further tokens as the base. */
 static bool same_extra_layers(const struct config_merge *m)
 {
-    const struct hd_json *count = member_of(m->base, "num_nextn_predict_layers");
+    const struct hd_json *key = member_of(m->base, "num_nextn_predict_layers");
+    const struct hd_json *count = key ? key : member_of(m->base, "mtp_num_hidden_layers");
 
     if (m->now->further)
         return !member_of(m->base, "num_mtp_layers") && m->was.mtp_layers == m->now->further;
-    return m->now->extra_layers || (!member_of(m->base, "num_mtp_layers") && count && count->text &&
-                                    strcmp(count->text, "0") == 0);
+    return m->now->extra_layers || m->whole ||
+           (!member_of(m->base, "num_mtp_layers") && count && count->text &&
+            strcmp(count->text, "0") == 0);
 }
 
 /* ---- the table ---- */
@@ -203,7 +206,7 @@ static const struct merge_row {
      "model.experts_layers", NULL},
     {"n_group topk_group topk_method", "model.router.groups model.router.groups_kept", NULL},
     {"routed_scaling_factor", "model.router.scale", NULL},
-    {"num_nextn_predict_layers num_mtp_layers", NULL, same_extra_layers},
+    {"num_nextn_predict_layers num_mtp_layers mtp_num_hidden_layers", NULL, same_extra_layers},
     {"use_qk_norm qk_layernorm", "model.qk_norm", NULL},
     {"q_lora_rank", "model.mla.q_rank", NULL},
     {"kv_lora_rank", "model.mla.kv_rank", NULL},
@@ -279,6 +282,7 @@ static void write_wrapped(struct config_merge *m, struct hd_json_writer *w)
     const char *const tie = "tie_word_embeddings";
 
     m->never = "architectures torch_dtype";
+    m->whole = true;
     hd_json_begin(w, NULL, '{');
     for (const struct hd_json *v = outer->first; v; v = v->next)
         if (strcmp(v->key, "text_config") == 0) {

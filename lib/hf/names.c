@@ -75,6 +75,9 @@ struct search {
     const struct hd_job *job;
     const struct hd_hf_row *rows;
     size_t row_count;
+    /* names of the blocks of layers that predict further tokens, which may have another form */
+    const struct hd_hf_row *further_rows;
+    size_t further_count;
     struct hd_hf_prefixes prefixes; /* prefixes of the tensors' names in this directory */
     bool adapter;                   /* the weights are PEFT's factors, not a model */
     struct hd_text missing, unexpected;
@@ -197,10 +200,9 @@ static enum hd_status find_tensor(struct search *s, struct hd_hf_map *map,
                                   const struct hd_weight **ret_weight,
                                   struct hd_hf_quantized *ret_quantized)
 {
-    char plain[HD_CKPT_NAME_MAX], name[2 * HD_CKPT_NAME_MAX];
+    char plain[HD_CKPT_NAME_MAX], name[HD_WEIGHTS_NAME_MAX];
 
-    hd_hf_format_name(row->theirs, layer, expert, plain);
-    (void)snprintf(name, sizeof name, "%s%s", row->top ? s->prefixes.top : s->prefixes.base, plain);
+    hd_hf_format_theirs(row, s->job, &s->prefixes, layer, expert, name);
     *ret_weight = hd_weights_find(s->weights, name);
     if (!*ret_weight && s->job->tie_embeddings && !s->adapter &&
         /* an embedding may be saved under the name of the tied head */
@@ -241,7 +243,9 @@ static enum hd_status find_one(struct search *s, struct hd_hf_map *map, size_t i
     int64_t layer = 0, count = 1;
     enum hd_status st = HD_OK;
 
-    row = hd_hf_find_row(s->rows, s->row_count, s->job, want->name, &layer);
+    row = hd_hf_is_further(want->name)
+              ? hd_hf_find_row(s->further_rows, s->further_count, s->job, want->name, &layer)
+              : hd_hf_find_row(s->rows, s->row_count, s->job, want->name, &layer);
     if (!row)
         return hd_err(HD_UNSUPPORTED, "%s: family %s has no such tensor in transformers",
                       want->name, s->job->family);
@@ -336,18 +340,20 @@ static bool may_stay_unused(const struct search *s, const struct hd_weight *w)
 
 bool hd_hf_has_further(const struct hd_weights *weights, const struct hd_job *job)
 {
-    const struct hd_hf_row *rows;
+    const struct hd_family *family = hd_family_named(job->family);
+    const struct hd_hf_row *rows, *own;
     const char *prefix;
     struct hd_hf_prefixes prefixes;
-    size_t count;
-    char plain[HD_CKPT_NAME_MAX], name[2 * HD_CKPT_NAME_MAX];
+    size_t count, own_count;
+    char name[HD_WEIGHTS_NAME_MAX];
 
-    if (hd_hf_rows(job->family, &rows, &count, &prefix) ||
-        !hd_hf_names_further(hd_family_named(job->family)))
+    if (hd_hf_rows(job->family, &rows, &count, &prefix) || !hd_hf_further_max(family))
         return false;
     prefixes = hd_hf_find_prefixes(weights, prefix, rows[0].theirs);
-    hd_hf_format_name("layers.#.eh_proj.weight", job->layers, 0, plain);
-    (void)snprintf(name, sizeof name, "%s%s", prefixes.base, plain);
+    own = hd_hf_further_rows(family, &own_count);
+    for (size_t i = 0; i < own_count; i++)
+        if (strcmp(own[i].ours, "mtp.#.projection.weight") == 0)
+            hd_hf_format_theirs(&own[i], job, &prefixes, job->layers, 0, name);
     return hd_weights_find(weights, name) != NULL;
 }
 
@@ -384,20 +390,25 @@ static enum hd_status judge(struct search *s, const struct hd_hf_map *map)
     return HD_OK;
 }
 
-/* Selects the table of names with stacked experts if the weights have its sign in some layer. */
+/* Selects the tables of names with stacked experts if the weights have their sign in some layer. */
 static void choose_form(struct search *s)
 {
-    const struct hd_hf_names *names = hd_hf_names_of(hd_family_named(s->job->family));
-    char plain[HD_CKPT_NAME_MAX], name[2 * HD_CKPT_NAME_MAX];
+    const struct hd_family *family = hd_family_named(s->job->family);
+    const struct hd_hf_names *names = hd_hf_names_of(family);
+    const struct hd_hf_row sign = {.theirs = names->stacked_sign};
+    char name[HD_WEIGHTS_NAME_MAX];
 
-    for (int64_t layer = 0; names->stacked && layer < s->job->layers; layer++) {
-        hd_hf_format_name(names->stacked_sign, layer, 0, plain);
-        (void)snprintf(name, sizeof name, "%s%s", s->prefixes.base, plain);
+    s->further_rows = s->rows;
+    s->further_count = s->row_count;
+    for (int64_t layer = 0; names->stacked && layer <= s->job->layers; layer++) {
+        const bool further = layer == s->job->layers;
+
+        hd_hf_format_theirs(&sign, s->job, &s->prefixes, layer, 0, name);
         if (!hd_weights_find(s->weights, name))
             continue;
-        s->rows = names->stacked;
-        s->row_count = names->stacked_count;
-        return;
+        *(further ? &s->further_rows : &s->rows) = names->stacked;
+        *(further ? &s->further_count : &s->row_count) = names->stacked_count;
+        layer = s->job->layers - 1 + further; /* the sign of one layer will do */
     }
 }
 

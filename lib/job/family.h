@@ -163,7 +163,7 @@ struct hd_family {
     enum hd_family_names names;
     enum hd_window_rule window;
     bool extra_layers;    /* files have layers after the last, for the prediction of further tokens,
-                          which neither the class nor training uses (num_nextn_predict_layers) */
+                          which neither the class nor training uses (num_nextn_predict_layers, or mtp_num_hidden_layers), unless model.mtp has them */
     bool no_out_bias;     /* attention_bias does not mean the output projection */
     bool no_head_width;   /* the class does not read head_dim: heads have hidden / heads channels */
     bool rope_in_windows; /* a layer has rotary positions iff it has a window (Cohere 2) */

@@ -280,17 +280,36 @@ static void assert_copy(const struct hd_weights *w, const char *copy, const char
     assert_memory_equal(a->data, b->data, (size_t)b->size_bytes);
 }
 
+static int count_aside(const struct hd_weights *w)
+{
+    int count = 0;
+
+    for (size_t i = 0; i < hd_weights_count(w); i++)
+        count += strncmp(hd_weights_at(w, i)->name, "mtp.", 4) == 0;
+    return count;
+}
+
 /* Goal: layers for further tokens go out under the names of the hub's files and come back; a run that
  * does not ask for them leaves them out, and one that asks where none are has new ones. Decoding does
  * not see them. */
 static void layers_for_further_tokens_go_out_and_come_back(void **state)
 {
-    static const char *const families[] = {"deepseek_v3", "glm4_moe"};
+    static const struct {
+        const char *family;
+        int layers;
+        const char *up;
+    } all[] = {
+        {"deepseek_v3", 2, "model.layers.3.mlp.experts.0.up_proj.weight"},
+        {"glm4_moe", 2, "model.layers.3.mlp.experts.0.up_proj.weight"},
+        {"qwen3_next", 1, "mtp.layers.0.mlp.experts.0.up_proj.weight"},
+        {"qwen3_5_text", 1, "mtp.layers.0.mlp.up_proj.weight"},
+    };
     float *before = malloc(2 * TOKENS * VOCAB * sizeof *before), *after = before + TOKENS * VOCAB;
 
     assert_non_null(before);
 
-    for (int i = 0; i < 2; i++) {
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+        const bool behind = all[i].layers > 1;
         struct model m = {.out = ""};
         struct start s = {.differs = false};
         struct hd_hf_export options;
@@ -298,23 +317,29 @@ static void layers_for_further_tokens_go_out_and_come_back(void **state)
         struct hd_job job = {0};
 
         harness_setup(&m.h, CORPUS_BYTES);
-        m.job = harness_job(&m.h, families[i], 1);
-        m.job.shared_ffn_hidden = m.job.ffn_hidden;
-        m.job.mtp_layers = 2;
+        m.job = harness_job(&m.h, all[i].family, 1);
+        if (behind)
+            m.job.shared_ffn_hidden = m.job.ffn_hidden;
+        m.job.mtp_layers = all[i].layers;
         m.job.mtp_weight = 0.3;
         must(harness_threads(&m.job, 1, &m.saved, harness_save_trained));
         (void)snprintf(m.out, sizeof m.out, "%s/out", m.h.dir);
         options = export_of(&m, HD_F32, 1 << 30);
         must(hd_hf_export_run(&options));
         must(hd_hf_read_config(m.out, &job, NULL));
-        assert_int_equal(job.mtp_layers, 2);
+        assert_int_equal(job.mtp_layers, all[i].layers);
         read_logits(m.saved.path, before);
         read_logits(m.out, after);
         assert_memory_equal(before, after, TOKENS * VOCAB * sizeof *before);
         must(hd_weights_open(m.out, &w));
-        assert_copy(w, "model.layers.3.embed_tokens.weight", "model.embed_tokens.weight");
-        assert_copy(w, "model.layers.3.shared_head.head.weight", "lm_head.weight");
-        assert_non_null(hd_weights_find(w, "model.layers.3.mlp.experts.0.up_proj.weight"));
+        if (behind) {
+            assert_copy(w, "model.layers.3.embed_tokens.weight", "model.embed_tokens.weight");
+            assert_copy(w, "model.layers.3.shared_head.head.weight", "lm_head.weight");
+        }
+        assert_non_null(hd_weights_find(w, all[i].up));
+        if (!m.job.experts) /* fc, three norms, a block's two norms, q with its gate, k, v, o, the
+                               norms of q and k, and three matrices */
+            assert_int_equal(count_aside(w), 4 + 2 + 4 + 2 + 3);
         hd_weights_close(w);
 
         s.checkpoint = m.saved.path;

@@ -419,4 +419,54 @@ static void a_layer_after_the_last_is_one_that_predicts(void **state)
     must(hd_file_remove_tree(f.path));
 }
 
+/* Goal: the layer for further tokens of Qwen3.5 is found where published folders have it: outside of
+ * the text model's prefix, with its experts in stacks, or not, whatever the model's have.
+ * Bytes are 0, 1, 2 ..: fp32 values of ours begin with the byte at which their tensor lies. */
+static void a_layer_beside_a_wrapped_model_is_found(void **state)
+{
+    static const char *const heads[] = {
+        "{" T("model.language_model.embed_tokens.weight", "F32", "[2]", "0",
+              "8") "," T("mtp.fc.weight", "F32", "[2,4]", "8",
+                         "40") "," T("mtp.norm.weight", "F32", "[2]", "40",
+                                     "48") "," T("mtp.layers.0.mlp.experts.gate_up_proj", "F32",
+                                                 "[2,2,2]", "48", "80") "}",
+        "{" T("model.language_model.embed_tokens.weight", "F32", "[2]", "0", "8") "," T(
+            "mtp.fc.weight", "F32", "[2,4]", "8",
+            "40") "," T("mtp.norm.weight", "F32", "[2]", "40",
+                        "48") "," T("mtp.layers.0.mlp.experts.0.up_proj.weight", "F32", "[1,2]",
+                                    "48", "56") "," T("mtp.layers.0.mlp.experts.1.up_proj.weight",
+                                                      "F32", "[1,2]", "56", "64") "}",
+    };
+    const struct hd_ckpt_entry want[] = {
+        hd_ckpt_entry_whole("embedding.weight", HD_F32, 1, (const int64_t[]){2}),
+        hd_ckpt_entry_whole("mtp.0.projection.weight", HD_F32, 2, (const int64_t[]){2, 4}),
+        hd_ckpt_entry_whole("mtp.0.head_norm.weight", HD_F32, 1, (const int64_t[]){2}),
+        hd_ckpt_entry_whole("mtp.0.moe.up.weight", HD_F32, 3, (const int64_t[]){2, 1, 2}),
+    };
+    /* up of an expert is the second row of a stack's two, or a tensor of its own */
+    static const unsigned char begins[2][4] = {{0, 8, 40, 56}, {0, 8, 40, 48}};
+    const struct hd_job job = {.family = "qwen3_5_moe_text", .layers = 2, .experts = 2};
+    struct folder f;
+
+    folder_setup(&f);
+    for (int i = 0; i < 2; i++) {
+        struct hd_weights *w = NULL;
+        struct hd_hf_map *map = NULL;
+
+        put_weights(&f, "model.safetensors", heads[i], i ? 64 : 80);
+        must(hd_weights_open(f.path, &w));
+        assert_true(hd_hf_has_further(w, &job));
+        must(hd_hf_map_open(w, &job, want, 4, &map));
+        for (size_t k = 0; k < 4; k++) {
+            float values[8];
+
+            must(hd_hf_read(map, k, &want[k], values));
+            assert_int_equal(*(const unsigned char *)values, begins[i][k]);
+        }
+        hd_hf_map_close(map);
+        hd_weights_close(w);
+    }
+    must(hd_file_remove_tree(f.path));
+}
+
 RUN_CASES()
