@@ -1,7 +1,12 @@
 /* s3_put: copies a checkpoint to an object store.
  *
- *     end uploads of an earlier copy --> each file: there already? --no--> PUT, or in parts --> HEAD
- *                                    --> manifest.json
+ *     list uploads of an earlier copy --> each file: there already? --no--> PUT, or in parts --> HEAD
+ *                                     --> manifest.json --> end uploads that are left
+ *
+ * An upload in parts that was interrupted goes on: a part that the store lists with the size and the
+ * MD5 of the file's is not sent again. (Where ETags of parts are no MD5, all parts are.) The mark of
+ * the checkpoint is that of the beginning of an upload and cannot be asked for; an object that turns
+ * out to have another one is sent once more from its start.
  *
  * Files are read twice, for the hash and to be sent, so memory does not grow with them. The hash of
  * what is sent is signed, so a store that receives other bytes refuses them. (No x-amz-checksum-*
@@ -31,6 +36,10 @@ enum {
 #define MANIFEST   "manifest.json"
 #define PART_BYTES (INT64_C(64) << 20)
 
+struct s3_left {          /* an upload in parts that an earlier copy left */
+    const char *key, *id; /* id NULL: it was taken or ended */
+};
+
 struct s3_upload {
     const struct hd_s3_copy *copy;
     struct hd_s3 *s3;
@@ -38,12 +47,16 @@ struct s3_upload {
     struct hd_arena arena;
     const char **files; /* paths in the folder */
     int file_count, file_room;
+    struct s3_left *left;
+    int left_count, left_room;
 
     /* the file under way */
     int fd;
     int64_t size_bytes, part_bytes;
     char *key, *id; /* key of the object; id of the upload in parts */
     char (*etags)[160];
+    char (
+        *listed)[HD_PKI_HASH_TEXT_MAX]; /* [part_count] MD5 of parts that the store has; "": none */
     int part_count;
 
     /* shared by the threads that send parts */
@@ -138,12 +151,12 @@ static enum hd_status open_file(struct s3_upload *u, const char *path)
 }
 
 /* Hashes a part of the file. */
-static enum hd_status hash_range(const struct s3_upload *u, int64_t from, int64_t bytes,
-                                 char ret_hash[HD_PKI_HASH_TEXT_MAX])
+static enum hd_status hash_range(const struct s3_upload *u, enum hd_pki_digest_kind kind,
+                                 int64_t from, int64_t bytes, char ret_hash[HD_PKI_HASH_TEXT_MAX])
 {
     struct hd_pki_digest *digest = NULL;
     char *chunk = malloc(READ_BYTES);
-    enum hd_status st = chunk ? hd_pki_digest_new(HD_PKI_SHA256, &digest) : no_memory_for_copy();
+    enum hd_status st = chunk ? hd_pki_digest_new(kind, &digest) : no_memory_for_copy();
 
     while (!st && bytes > 0) {
         const ssize_t n =
@@ -206,7 +219,7 @@ static enum hd_status put_whole(struct s3_upload *u)
                                  .body_bytes = u->size_bytes,
                                  .payload_hash = hash};
     struct hub_answer answer;
-    enum hd_status st = hash_range(u, 0, u->size_bytes, hash);
+    enum hd_status st = hash_range(u, HD_PKI_SHA256, 0, u->size_bytes, hash);
 
     if (!st)
         st = s3_send(u->s3, u->client, &call, &answer);
@@ -258,7 +271,7 @@ static enum hd_status put_part(struct s3_upload *u, struct hub_client *client, i
                                  .body_bytes = left < u->part_bytes ? left : u->part_bytes,
                                  .payload_hash = hash};
     struct hub_answer answer;
-    enum hd_status st = hash_range(u, from, call.body_bytes, hash);
+    enum hd_status st = hash_range(u, HD_PKI_SHA256, from, call.body_bytes, hash);
 
     (void)snprintf(text, sizeof text, "%d", number);
     if (!st)
@@ -270,6 +283,20 @@ static enum hd_status put_part(struct s3_upload *u, struct hub_client *client, i
         count_sent(u, call.body_bytes);
     }
     return st;
+}
+
+/* Takes a part that the store has, if it is that of the file: the ETag listed for it is its MD5. */
+static bool take_part(struct s3_upload *u, int number)
+{
+    const int64_t from = (int64_t)(number - 1) * u->part_bytes, left = u->size_bytes - from;
+    char md5[HD_PKI_HASH_TEXT_MAX];
+
+    if (!*u->listed[number - 1] ||
+        hash_range(u, HD_PKI_MD5, from, left < u->part_bytes ? left : u->part_bytes, md5) ||
+        strcmp(md5, u->listed[number - 1]) != 0)
+        return false;
+    memcpy(u->etags[number - 1], md5, sizeof md5);
+    return true;
 }
 
 static void *send_parts(void *user)
@@ -285,7 +312,7 @@ static void *send_parts(void *user)
             break;
         if (hub_is_stopped(u->copy->stop))
             st = hd_err(HD_ABORTED, "interrupted");
-        if (!st)
+        if (!st && !take_part(u, number))
             st = put_part(u, client, number);
     }
     hub_client_free(client);
@@ -376,26 +403,127 @@ static enum hd_status join_parts(struct s3_upload *u)
     return st;
 }
 
-static enum hd_status put_parts(struct s3_upload *u)
+/* Notes a part of the list, if it has the size of the file's part. */
+static void note_part(struct s3_upload *u, const char *begin, const char *end)
+{
+    struct hd_text number = {0}, etag = {0}, size = {0};
+    int64_t n = 0, bytes = 0, from;
+    size_t at = 0, len;
+
+    if (!s3_find_text(begin, end, "PartNumber", &number) ||
+        !s3_find_text(begin, end, "ETag", &etag) || !s3_find_text(begin, end, "Size", &size) ||
+        number.failed || etag.failed || size.failed ||
+        hd_text_to_int64(number.data, 1, u->part_count, &n) ||
+        hd_text_to_int64(size.data, 0, INT64_MAX, &bytes))
+        n = 0;
+    from = (n - 1) * u->part_bytes;
+    if (n &&
+        bytes == (u->size_bytes - from < u->part_bytes ? u->size_bytes - from : u->part_bytes)) {
+        at = etag.data[0] == '"';
+        len = strcspn(etag.data + at, "\"");
+        if (len == 32) /* digits of an MD5 */
+            (void)snprintf(u->listed[n - 1], sizeof u->listed[0], "%.*s", (int)len, etag.data + at);
+    }
+    hd_text_free(&number);
+    hd_text_free(&etag);
+    hd_text_free(&size);
+}
+
+/* Lists the parts of the upload u->id. HD_NOT_FOUND: there is no such upload any more. */
+static enum hd_status list_parts(struct s3_upload *u)
+{
+    struct hd_text reply = {0}, more = {0}, marker = {0};
+    enum hd_status st = HD_OK;
+    bool goes_on = true;
+
+    hd_text_add(&marker, "0");
+    while (!st && goes_on) {
+        const struct s3_call call = {
+            .bucket = u->copy->name->bucket,
+            .key = u->key,
+            .query = {{"part-number-marker", marker.data}, {"uploadId", u->id}},
+            .query_count = 2,
+            .reply = &reply,
+            .may_lack = true};
+        struct hub_answer answer;
+        const char *at, *end, *begin, *last;
+
+        hd_text_clear(&reply);
+        st = s3_send(u->s3, u->client, &call, &answer);
+        hd_text_add(&reply, "%s", "");
+        if (st || reply.failed)
+            break;
+        at = reply.data;
+        end = at + reply.len_bytes;
+        goes_on = s3_find_text(at, end, "IsTruncated", &more) && strcmp(more.data, "true") == 0 &&
+                  s3_find_text(at, end, "NextPartNumberMarker", &marker) && !marker.failed;
+        for (; s3_find_element(at, end, "Part", &begin, &last); at = last)
+            note_part(u, begin, last);
+    }
+    hd_text_free(&reply);
+    hd_text_free(&more);
+    hd_text_free(&marker);
+    return st;
+}
+
+/* Goes on with the upload of the file that an earlier copy left, or begins one. *ret_goes_on: it does
+ * the former. */
+static enum hd_status open_upload(struct s3_upload *u, bool *ret_goes_on)
+{
+    enum hd_status st;
+
+    *ret_goes_on = false;
+    for (int i = 0; i < u->left_count && !*ret_goes_on; i++) {
+        if (!u->left[i].id || strcmp(u->left[i].key, u->key) != 0)
+            continue;
+        u->id = hd_arena_strdup(&u->arena, u->left[i].id);
+        u->left[i].id = NULL;
+        if (!u->id)
+            return no_memory_for_copy();
+        st = list_parts(u);
+        *ret_goes_on = !st;
+        if (st == HD_ABORTED || st == HD_NO_MEMORY)
+            return st;
+        if (st && st != HD_NOT_FOUND) /* the keys may not list parts, or the store cannot */
+            (void)abort_upload(u, u->key, u->id);
+    }
+    return *ret_goes_on ? HD_OK : begin_parts(u);
+}
+
+/* Returns whether parts that were sent are of use to a later copy: the failure is not one of what was
+ * sent. */
+static bool may_go_on(enum hd_status st)
+{
+    return st == HD_ABORTED || st == HD_UNAVAILABLE || st == HD_TIMEOUT || st == HD_IO;
+}
+
+static enum hd_status put_parts(struct s3_upload *u, bool *ret_goes_on)
 {
     struct hd_error error;
     enum hd_status st;
 
+    *ret_goes_on = false;
     u->part_count = (int)((u->size_bytes + u->part_bytes - 1) / u->part_bytes);
     u->etags = calloc((size_t)u->part_count, sizeof *u->etags);
-    st = u->etags ? begin_parts(u) : no_memory_for_copy();
+    u->listed = calloc((size_t)u->part_count, sizeof *u->listed);
+    st = u->etags && u->listed ? open_upload(u, ret_goes_on) : no_memory_for_copy();
     if (!st) {
+        bool keeps;
+
         st = send_all_parts(u);
+        keeps = st && may_go_on(st);
         if (!st)
             st = join_parts(u);
-        if (st) {
+        if (st && !keeps) {
             hd_err_save(st, &error);
             (void)abort_upload(u, u->key, u->id); /* if this fails, the next copy does it */
             st = hd_err_restore(&error);
         }
     }
     free(u->etags);
+    free(u->listed);
     u->etags = NULL;
+    u->listed = NULL;
     return st;
 }
 
@@ -412,6 +540,7 @@ static int64_t choose_part_bytes(const struct hd_s3_settings *s, int64_t size_by
 
 static enum hd_status put_file(struct s3_upload *u, const char *path)
 {
+    bool goes_on;
     enum hd_status st = open_file(u, path);
 
     u->key = hd_arena_printf(&u->arena, "%s/%s", u->copy->name->key, path);
@@ -421,8 +550,12 @@ static enum hd_status put_file(struct s3_upload *u, const char *path)
         st = check_there(u, false);
     if (st == HD_NOT_FOUND && u->fd >= 0) {
         u->part_bytes = choose_part_bytes(u->copy->settings, u->size_bytes);
-        st = u->size_bytes <= u->part_bytes ? put_whole(u) : put_parts(u);
-        if (!st && (st = check_there(u, true)) == HD_NOT_FOUND)
+        do { /* an upload that goes on may have the mark of another checkpoint */
+            goes_on = false;
+            st = u->size_bytes <= u->part_bytes ? put_whole(u) : put_parts(u, &goes_on);
+            st = st ? st : check_there(u, true);
+        } while (st == HD_NOT_FOUND && goes_on);
+        if (st == HD_NOT_FOUND)
             st = hd_err(HD_CORRUPT,
                         "s3://%s/%s is not what was sent: it is missing, or has another size or "
                         "x-amz-meta-heddle-manifest; another program writes there, or the store "
@@ -435,8 +568,21 @@ static enum hd_status put_file(struct s3_upload *u, const char *path)
     return st;
 }
 
-/* Ends the uploads in parts that an earlier copy of this folder left. */
-static enum hd_status abort_left(struct s3_upload *u)
+static enum hd_status add_left(struct s3_upload *u, const char *key, const char *id)
+{
+    struct s3_left *left =
+        hd_arena_grow(&u->arena, u->left, u->left_count, &u->left_room, sizeof *left);
+
+    if (!left)
+        return no_memory_for_copy();
+    u->left = left;
+    left[u->left_count] =
+        (struct s3_left){hd_arena_strdup(&u->arena, key), hd_arena_strdup(&u->arena, id)};
+    return left[u->left_count].key && left[u->left_count++].id ? HD_OK : no_memory_for_copy();
+}
+
+/* Lists the uploads in parts that an earlier copy of this folder left. */
+static enum hd_status list_left(struct s3_upload *u)
 {
     const char *prefix = hd_arena_printf(&u->arena, "%s/", u->copy->name->key);
     struct hd_text reply = {0}, key = {0}, id = {0};
@@ -458,10 +604,21 @@ static enum hd_status abort_left(struct s3_upload *u)
     for (; !st && at && s3_find_element(at, end, "Upload", &begin, &last); at = last)
         if (s3_find_text(begin, last, "Key", &key) && s3_find_text(begin, last, "UploadId", &id) &&
             !key.failed && !id.failed && hd_text_starts(key.data, prefix))
-            st = abort_upload(u, key.data, id.data);
+            st = add_left(u, key.data, id.data);
     hd_text_free(&reply);
     hd_text_free(&key);
     hd_text_free(&id);
+    return st;
+}
+
+/* Ends the uploads that were left and are of no use. */
+static enum hd_status abort_left(struct s3_upload *u)
+{
+    enum hd_status st = HD_OK;
+
+    for (int i = 0; !st && i < u->left_count; i++)
+        if (u->left[i].id)
+            st = abort_upload(u, u->left[i].key, u->left[i].id);
     return st;
 }
 
@@ -484,12 +641,14 @@ enum hd_status hd_s3_copy_folder(const struct hd_s3_copy *copy)
     if (!st)
         st = add_files(u, openat(copy->dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), "", 0);
     if (!st)
-        st = abort_left(u);
+        st = list_left(u);
     for (int i = 0; i < u->file_count && !st; i++)
         st = hub_is_stopped(copy->stop) ? hd_err(HD_ABORTED, "interrupted")
                                         : put_file(u, u->files[i]);
     if (!st)
         st = put_file(u, MANIFEST);
+    if (!st)
+        st = abort_left(u);
     hub_client_free(u->client);
     hd_s3_free(u->s3);
     hd_arena_done(&u->arena);

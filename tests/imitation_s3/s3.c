@@ -512,6 +512,18 @@ int imitation_s3_uploads(struct imitation_s3 *s3)
     return count;
 }
 
+int imitation_s3_parts(struct imitation_s3 *s3)
+{
+    int count = 0;
+
+    (void)pthread_mutex_lock(&s3->mutex);
+    for (size_t i = 0; i < S3_UPLOADS_MAX; i++)
+        for (size_t k = 0; s3->uploads[i].id && k < S3_PARTS_MAX; k++)
+            count += s3->uploads[i].parts[k].bytes != NULL;
+    (void)pthread_mutex_unlock(&s3->mutex);
+    return count;
+}
+
 static struct s3_upload *find_upload(struct imitation_s3 *s3, int id)
 {
     for (size_t i = 0; i < S3_UPLOADS_MAX; i++)

@@ -78,6 +78,7 @@ void imitation_s3_put(struct imitation_s3 *s3, const char *bucket, const char *k
                       const void *bytes, size_t count);
 const struct s3_stored *imitation_s3_find(const struct imitation_s3 *s3, const char *bucket,
                                           const char *key); /* NULL: there is none */
+int imitation_s3_parts(struct imitation_s3 *s3); /* whole parts of all uploads under way */
 int imitation_s3_uploads(
     struct imitation_s3 *s3); /* uploads that are neither complete nor aborted */
 void imitation_s3_start(struct imitation_s3 *s3); /* begins to answer at 127.0.0.1:port */

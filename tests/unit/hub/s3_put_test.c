@@ -167,11 +167,9 @@ static void a_copy_that_fails_is_not_whole(void **state)
     expect_copy(f);
 }
 
-/* Goal: a process that is killed in the middle of a file leaves no manifest; the next copy ends its
- * upload, and sends only what is not there. */
-static void a_killed_copy_goes_on(void **state)
+/* Copies in a child, which is killed when the store has a part of the shard. */
+static void kill_in_the_middle(struct fixture *f)
 {
-    struct fixture *f = *state;
     pid_t child;
 
     f->s3.pace_ms = 20; /* about two parts a tenth of a second */
@@ -180,16 +178,55 @@ static void a_killed_copy_goes_on(void **state)
         (void)hd_s3_copy_folder(&f->copy);
         _exit(0);
     }
-    for (int i = 0; i < 500 && __atomic_load_n(&f->s3.received_bytes, __ATOMIC_RELAXED) < PART; i++)
+    for (int i = 0; i < 500 && !imitation_s3_parts(&f->s3); i++)
         (void)usleep(5000);
     assert_int_equal(kill(child, SIGKILL), 0);
     assert_int_equal(waitpid(child, NULL, 0), child);
     assert_null(stored(f, "manifest.json"));
     assert_int_equal(imitation_s3_uploads(&f->s3), 1);
     f->s3.pace_ms = 0;
+}
+
+/* Goal: a process that is killed in the middle of a file leaves no manifest; the next copy goes on in
+ * that file, and sends only what is not there. */
+static void a_killed_copy_goes_on(void **state)
+{
+    struct fixture *f = *state;
+
+    kill_in_the_middle(f);
+    must(hd_s3_copy_folder(&f->copy));
+    expect_copy(f);
+    assert_in_range(f->sent_bytes, 6 + 8, SHARD_BYTES + 6 + 8 - 1024);
+    assert_int_equal(imitation_s3_uploads(&f->s3), 0);
+}
+
+/* Goal: parts of other bytes are not joined. */
+static void parts_of_another_file_are_sent_again(void **state)
+{
+    struct fixture *f = *state;
+
+    kill_in_the_middle(f);
+    for (size_t at = 0; at < SHARD_BYTES; at += PART)
+        f->shard[at] ^= 1;
+    write_file(f, "rank-0.safetensors", f->shard, SHARD_BYTES);
+    must(hd_s3_copy_folder(&f->copy));
+    expect_copy(f);
+    assert_int_equal(f->sent_bytes, SHARD_BYTES + 6 + 8);
+}
+
+/* Goal: equal parts of an upload of another checkpoint do not keep its mark. */
+static void the_mark_of_another_checkpoint_is_replaced(void **state)
+{
+    struct fixture *f = *state;
+
+    f->copy.origin = "fedcba9876543210";
+    kill_in_the_middle(f);
+    f->copy.origin = "0123456789abcdef";
     must(hd_s3_copy_folder(&f->copy));
     expect_copy(f);
     assert_int_equal(imitation_s3_uploads(&f->s3), 0);
+    must(hd_s3_copy_folder(&f->copy)); /* all is there with this mark */
+    assert_true(f->sent_bytes < 2 * SHARD_BYTES + 6 + 8);
 }
 
 /* Goal: a link in a checkpoint leads heddled, which may be root, to no other file. */
