@@ -88,6 +88,7 @@ enum {
     K(gated_norm_backward_weight, W(dweight) R(dout) R(inp) R(gate) R(rstd) S(scratch))           \
     K(add, W(out) R(a) R(b))                                                                      \
     K(dropout, W(out) R(inp) R(sample) R(index) R(block) R(counts))                               \
+    K(noise, W(out) R(inp) R(sample) R(index) R(length) R(block))                                 \
     K(cast, W(out) R(inp))                                                                        \
     K(copy_columns, W(out) R(inp))                                                                \
     K(dora_squares, W(squares) R(weight) R(b) R(p) R(g))                                          \

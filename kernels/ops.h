@@ -32,7 +32,7 @@ enum {
                                  workspace */
     HD_GRAD_CHUNK = 4 * 1024, /* elements per chunk: the gradient norm has one partial sum of
                                  squares per chunk, and ZeRO splits a bucket only between chunks */
-    HD_EXCHANGE_WORDS = 11    /* doubles per rank in the exchange at the end of a step: enum
+    HD_EXCHANGE_WORDS = 12    /* doubles per rank in the exchange at the end of a step: enum
                                  hd_exchange_word */
 };
 
@@ -88,6 +88,8 @@ struct hd_step_state {
     double correct_pairs;  /* number of pairs with a positive margin */
     double answer_targets; /* number of targets in the answers of pairs */
     double reward_sum;     /* sum of the mean rewards of both answers of pairs */
+    double z_sum; /* sum of log^2 Z over this rank's targets, with a z-loss (cross_entropy);
+                              0 without */
     /* results, which step_finish sets to equal values on all ranks */
     double mean_loss;                                /* loss_sum / target_count over all ranks */
     double total_targets;                            /* number of targets of all ranks; with pairs
@@ -96,6 +98,7 @@ struct hd_step_state {
                                                         positive margin, and targets, over the pairs
                                                         of all ranks; 0 without pairs */
     double mean_reward;
+    double mean_z;       /* z_sum / target_count over all ranks */
     double grad_norm;    /* L2 norm of the mean gradient over all parameters, before clipping */
     float grad_factor;   /* factor by which adamw multiplies the summed gradient: division to the
                             mean, and clipping */
@@ -118,7 +121,8 @@ enum hd_exchange_word {
     HD_EXCHANGE_MARGIN,
     HD_EXCHANGE_CORRECT,
     HD_EXCHANGE_ANSWER_TARGETS,
-    HD_EXCHANGE_REWARD
+    HD_EXCHANGE_REWARD,
+    HD_EXCHANGE_Z
 };
 
 /* ---- Argument structs ---- */
@@ -401,6 +405,24 @@ struct hd_dropout_args {
     enum hd_dtype dtype;
 };
 
+/* Noise on embeddings (Jain et al. 2023, "NEFTune: Noisy Embeddings Improve Instruction Finetuning"):
+ *   out[r,c] = inp[r,c] + alpha / sqrt(length[r] C) u,   u uniform in (-1, 1).
+ * u = (2 (word >> 8) + 1) / 2^24 - 1, of the random word that dropout defines for channel c of row r,
+ * with head 0 and the key of its own site. Rows with length 0, padding, are only copied. The gradient
+ * of inp is that of out. */
+struct hd_noise_args {
+    void *out;             /* [R, C]  dtype; may alias inp */
+    const void *inp;       /* [R, C]  dtype */
+    const int32_t *sample; /* [R] */
+    const int32_t *index;  /* [R] */
+    const int32_t *length; /* [R] tokens of the row's conversation, or window of other text */
+    const struct hd_step_state *block;
+    uint64_t key;
+    int64_t R, C;
+    float alpha;
+    enum hd_dtype dtype;
+};
+
 /* Activations act(x), with sigmoid(x) = 1 / (1 + exp(-x)). */
 enum hd_activation {
     HD_ACT_SILU,      /* x sigmoid(x) */
@@ -600,7 +622,12 @@ struct hd_map_logits_args {
  * r. With logp or weight nothing is added to loss_sum and target_count.
  *
  * A loss of further tokens (multi-token prediction, docs/engine/further-tokens.md) has a record, in place of the
- * sums of block: losses and targets are added to it, and its factor multiplies the gradients. */
+ * sums of block: losses and targets are added to it, and its factor multiplies the gradients.
+ *
+ * With z > 0, and neither logp, weight nor record, a z-loss is trained beside the loss (Chowdhery et al.
+ * 2022, "PaLM", section 5): z log^2 Z of each row with a target, Z the sum of the exponentials of its
+ * mapped logits. Its gradient multiplies the softmax of the row by 1 + 2 z log Z. loss_sum does not
+ * contain it; z_sum += sum_r log^2 Z. */
 enum {
     HD_FURTHER_FACTOR,  /* factor of the gradients, which is only read */
     HD_FURTHER_LOSS,    /* sum of the losses */
@@ -620,6 +647,7 @@ struct hd_cross_entropy_args {
     void *scratch;
     int64_t R, V, Vp;
     struct hd_logit_map map;
+    float z; /* factor of the z-loss; 0: none */
     enum hd_dtype dtype;
 };
 
@@ -654,6 +682,7 @@ struct hd_cross_entropy_shared_args {
     void *scratch;
     int64_t R, V, Vp, P, first;
     struct hd_logit_map map;
+    float z; /* factor of the z-loss; 0: none */
     enum hd_dtype dtype;
 };
 

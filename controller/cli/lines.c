@@ -55,6 +55,8 @@ static void add_step(struct hd_text *out, const struct lines *lines,
     if (metrics.mtp_loss_1 != 0)
         hd_text_add(out, "  mtp_loss %.4f  mtp_hits %.1f%%", metrics.mtp_loss_1,
                     100 * metrics.mtp_hits_1);
+    if (metrics.z_loss != 0)
+        hd_text_add(out, "  z_loss %.4f", metrics.z_loss);
     if (metrics.pairs)
         hd_text_add(out, "  margin %.4f  accuracy %.1f%%", metrics.margin, 100 * metrics.accuracy);
     if (!lines->times)

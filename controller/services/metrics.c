@@ -108,6 +108,8 @@ static double value_of(enum hd_prom_family family, const struct metrics_row *row
         return m ? m->step_ms / 1e3 : NAN;
     case HD_PROM_job_loss:
         return m ? m->loss : NAN;
+    case HD_PROM_job_z_loss:
+        return m && m->z_loss != 0 ? m->z_loss : NAN;
     case HD_PROM_job_grad_norm:
         return m ? m->grad_norm : NAN;
     case HD_PROM_job_tokens_per_second:

@@ -281,6 +281,7 @@ const CHARTS = [
   ['mfu', 'Model FLOPs utilization', 150, (v) => v === null ? '–' : `${+(100 * v).toFixed(1)}%`],
   ['margin', 'Margin of pairs', 150, (v) => curves.short(v)],
   ['accuracy', 'Pairs with a margin above 0', 150, (v) => v === null ? '–' : `${+(100 * v).toFixed(1)}%`],
+  ['z_loss', 'Mean log² Z of the logits', 150, (v) => curves.short(v)],
   ['loss_scale', 'Loss scale', 150, (v) => curves.short(v)],
   ['router_balance', 'Router balance', 150, (v) => curves.short(v)],
   ['router_dropped', 'Choices dropped', 150, (v) => curves.short(v)],

@@ -66,6 +66,7 @@ struct hd_step_metrics rank_metrics(const struct hd_step_result *s)
                                       .margin = without_sign(s->pairs.margin),
                                       .accuracy = s->pairs.accuracy,
                                       .reward = without_sign(s->pairs.reward),
+                                      .z_loss = without_sign(s->z_loss),
                                       .loss_scale = (double)s->loss_scale};
 
     for (int k = 0; k < s->further.count; k++) {

@@ -25,17 +25,17 @@ void hd_cost_map_logits(struct hd_costs *costs, const struct hd_map_logits_args 
     costs->write_bytes += bytes;
 }
 
-/* Returns the bytes of one double per row, for the row's loss; the losses are then added in
- * order. */
+/* Returns the bytes of one double per row, for the row's loss, and with a z-loss of another one, for
+ * its log Z; they are then added in order. */
 int64_t hd_scratch_cross_entropy(const struct hd_cross_entropy_args *args,
                                  const struct hd_traits *traits)
 {
     (void)traits;
-    return args->R * (int64_t)sizeof(double);
+    return args->R * (int64_t)sizeof(double) * (args->z > 0 ? 2 : 1);
 }
 
 /* Counts per logit: maximum, subtraction, exp, add; for the gradient subtraction, exp and a
- * multiply; and the map. */
+ * multiply; and the map. A z-loss changes a factor of the row, which is not counted. */
 void hd_cost_cross_entropy(struct hd_costs *costs, const struct hd_cross_entropy_args *a)
 {
     const int64_t e = (int64_t)hd_dtype_size(a->dtype);
@@ -60,7 +60,7 @@ int64_t hd_scratch_cross_entropy_shared(const struct hd_cross_entropy_shared_arg
                                         const struct hd_traits *traits)
 {
     (void)traits;
-    return args->R * (int64_t)sizeof(double);
+    return args->R * (int64_t)sizeof(double) * (args->z > 0 ? 2 : 1);
 }
 
 /* Counts the gradient of cross_entropy; operations on the stats are not counted. */

@@ -139,6 +139,18 @@ INLINE double marked(double loss, bool hit)
     return hit ? -fabs(loss) : loss;
 }
 
+/* ---- z-loss ---- */
+
+/* Returns the factor by which the z-loss multiplies the softmax in a row's gradient, and keeps log Z
+ * of the row behind the R losses of the scratch. Without a z-loss returns 1 and keeps nothing. */
+INLINE float z_factor(float z, double log_z, double *losses, int64_t R, int64_t r)
+{
+    if (!(z > 0))
+        return 1;
+    losses[R + r] = log_z;
+    return (float)(1 + 2 * (double)z * log_z);
+}
+
 /* ---- one rank has all logits ---- */
 
 /* Computes the cross-entropy of row r in three passes over its logits in cache: maximum, sum of
@@ -149,7 +161,7 @@ INLINE void cross_entropy_row(const struct hd_cross_entropy_args *a, int64_t r, 
     const int64_t row = r * a->Vp;
     const int32_t target = a->target[r];
     double *losses = a->scratch;
-    float max, sum, unit, scale, target_logit, gradient;
+    float max, sum, unit, scale, target_logit, gradient, factor;
 
     if (target < 0 || target >= a->V) { /* no target: masked, or invalid, which sets overflow when
                                            the losses are added */
@@ -162,11 +174,14 @@ INLINE void cross_entropy_row(const struct hd_cross_entropy_args *a, int64_t r, 
     target_logit = mapped(vf_load(a->logits, row + target, 1, dtype), a->map, kind)[0];
     losses[r] = marked(log((double)sum) + ((double)max - (double)target_logit),
                        a->record && target_logit >= max);
+    factor = z_factor(a->z, log((double)sum) + (double)max, losses, a->R, r);
     if (!a->dlogits)
         return;
     unit = a->block->loss_scale * (a->weight ? a->weight[r] : 1) * record_factor(a->record) *
            hd_factor_of(a->map.scale);
     scale = unit / sum;
+    if (a->z > 0)
+        scale *= factor;
     gradient = vf_exp(vf_set(target_logit - max))[0] * scale - unit;
     if (kind == MAP_CAP)
         gradient *= logit_slope(vf_set(target_logit), a->map)[0];
@@ -186,9 +201,10 @@ static void cross_entropy_rows(const void *args, int64_t begin, int64_t end, int
 /* Destination of the losses of rows that have a target. */
 struct loss_sink {
     float *logp;
+    const double *log_z; /* [R], with a z-loss; NULL: none */
     bool adds;
     bool has_marks; /* true: the losses are marked */
-    double sum;
+    double sum, z_sum;
     int64_t count, hits;
 };
 
@@ -199,6 +215,8 @@ INLINE void take_loss(struct loss_sink *sink, int64_t r, double loss)
     sink->hits += signbit(loss) != 0;
     sink->sum += sink->has_marks ? fabs(loss) : loss;
     sink->count++;
+    if (sink->log_z)
+        sink->z_sum += sink->log_z[r] * sink->log_z[r];
 }
 
 INLINE void add_losses(const struct loss_sink *sink, double *record, struct hd_step_state *block)
@@ -213,6 +231,7 @@ INLINE void add_losses(const struct loss_sink *sink, double *record, struct hd_s
         return;
     block->loss_sum += sink->sum;
     block->target_count += sink->count;
+    block->z_sum += sink->z_sum;
 }
 
 enum hd_status KERNEL(cross_entropy)(struct hd_backend *cpu,
@@ -222,6 +241,7 @@ enum hd_status KERNEL(cross_entropy)(struct hd_backend *cpu,
     const double *losses = args->scratch;
     struct hd_step_state *block = args->block;
     struct loss_sink sink = {.logp = args->logp,
+                             .log_z = args->z > 0 ? losses + args->R : NULL,
                              .adds = !args->logp && !args->weight,
                              .has_marks = args->record != NULL};
 
@@ -281,7 +301,7 @@ INLINE void shared_row(const struct hd_cross_entropy_shared_args *a, int64_t r, 
     double *losses = a->scratch, sum = 0, target_logit = 0;
     const float unit = a->block->loss_scale * (a->weight ? a->weight[r] : 1) *
                        record_factor(a->record) * hd_factor_of(a->map.scale);
-    float max = -INFINITY, owners = 0, scale;
+    float max = -INFINITY, owners = 0, scale, factor;
     vf gradient;
 
     for (int64_t p = 0; p < a->P && a->target[r] >= 0; p++) {
@@ -304,9 +324,12 @@ INLINE void shared_row(const struct hd_cross_entropy_shared_args *a, int64_t r, 
     }
     losses[r] =
         marked(log(sum) + ((double)max - target_logit), a->record && target_logit >= (double)max);
+    factor = z_factor(a->z, log(sum) + (double)max, losses, a->R, r);
     if (!a->dlogits)
         return;
     scale = (float)((double)unit / sum);
+    if (a->z > 0)
+        scale *= factor;
     row_gradient(a->dlogits, a->logits, row, a->V, a->Vp, max, scale, a->map, kind, dtype);
     if (target < 0 || target >= a->V)
         return;
@@ -332,6 +355,7 @@ enum hd_status KERNEL(cross_entropy_shared)(struct hd_backend *cpu,
     const double *losses = args->scratch;
     struct hd_step_state *block = args->block;
     struct loss_sink sink = {.logp = args->logp,
+                             .log_z = args->z > 0 ? losses + args->R : NULL,
                              .adds = !args->logp && !args->weight,
                              .has_marks = args->record != NULL};
 

@@ -14,6 +14,7 @@ enum hd_status KERNEL(step_begin)(struct hd_backend *cpu, const struct hd_step_b
     args->block->correct_pairs = 0;
     args->block->answer_targets = 0;
     args->block->reward_sum = 0;
+    args->block->z_sum = 0;
     return HD_OK;
 }
 
@@ -79,6 +80,7 @@ enum hd_status KERNEL(step_record)(struct hd_backend *cpu, const struct hd_step_
         record[HD_EXCHANGE_CORRECT] = args->block->correct_pairs;
         record[HD_EXCHANGE_ANSWER_TARGETS] = args->block->answer_targets;
         record[HD_EXCHANGE_REWARD] = args->block->reward_sum;
+        record[HD_EXCHANGE_Z] = args->block->z_sum;
     }
     for (int64_t i = 0; i < args->chunks; i++)
         record[HD_EXCHANGE_SQUARES] += args->sums[i];
@@ -89,7 +91,7 @@ enum hd_status KERNEL(step_finish)(struct hd_backend *cpu, const struct hd_step_
 {
     struct hd_step_state *block = args->block;
     double loss = 0, targets = 0, overflow = 0, squares = 0, scale, norm;
-    double margin = 0, correct = 0, answers = 0, reward = 0;
+    double margin = 0, correct = 0, answers = 0, reward = 0, z = 0;
 
     (void)cpu;
     for (int64_t r = 0; r < args->ranks; r++) {
@@ -103,6 +105,7 @@ enum hd_status KERNEL(step_finish)(struct hd_backend *cpu, const struct hd_step_
         correct += record[HD_EXCHANGE_CORRECT];
         answers += record[HD_EXCHANGE_ANSWER_TARGETS];
         reward += record[HD_EXCHANGE_REWARD];
+        z += record[HD_EXCHANGE_Z];
     }
 
     scale = targets > 0 ? 1.0 / (targets * (double)block->loss_scale) : 0;
@@ -113,6 +116,7 @@ enum hd_status KERNEL(step_finish)(struct hd_backend *cpu, const struct hd_step_
     block->pair_accuracy = targets > 0 ? correct / targets : 0;
     block->pair_targets = answers;
     block->mean_reward = targets > 0 ? reward / targets : 0;
+    block->mean_z = targets > 0 ? z / targets : 0;
     block->grad_norm = norm;
     if (block->max_grad_norm > 0 && norm > (double)block->max_grad_norm)
         scale *= (double)block->max_grad_norm / norm;

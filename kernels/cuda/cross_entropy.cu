@@ -401,14 +401,21 @@ static __device__ __forceinline__ double marked(double loss, bool hit)
     return hit ? -fabs(loss) : loss;
 }
 
-/* Adds the losses to the record, if there is one, else to the block if `adds`. */
+/* Returns the factor by which a z-loss multiplies the softmax in a row's gradient. */
+static __device__ __forceinline__ float z_factor(float z, double log_z)
+{
+    return z > 0 ? (float)(1 + 2 * (double)z * log_z) : 1.0f;
+}
+
+/* Adds the losses to the record, if there is one, else to the block if `adds`. log_z: of each row,
+ * with a z-loss; null: none. */
 static __global__ void __launch_bounds__(LOSS_THREADS)
     add_losses(struct hd_step_state *block, double *record, const double *losses,
-               const int32_t *target, int64_t R, bool adds)
+               const double *log_z, const int32_t *target, int64_t R, bool adds)
 {
     HD_SHARED(double, shared, BLOCK_WARPS);
     HD_SHARED(int64_t, shared_count, BLOCK_WARPS);
-    double sum = 0;
+    double sum = 0, z_sum = 0;
     int64_t count = 0, hits = 0;
     int outside = 0;
 
@@ -422,12 +429,15 @@ static __global__ void __launch_bounds__(LOSS_THREADS)
             } else {
                 hits += signbit(loss) != 0;
                 sum += record ? fabs(loss) : loss;
+                z_sum += log_z ? log_z[r] * log_z[r] : 0;
                 count++;
             }
         }
     sum = block_add(sum, shared);
     count = block_add(count, shared_count);
     hits = block_add(hits, shared_count);
+    if (log_z)
+        z_sum = block_add(z_sum, shared);
     outside = __syncthreads_or(outside);
     if (threadIdx.x > 0)
         return;
@@ -438,17 +448,20 @@ static __global__ void __launch_bounds__(LOSS_THREADS)
     } else if (adds) {
         block->loss_sum += sum;
         block->target_count += count;
+        block->z_sum += z_sum;
     }
     if (outside)
         block->overflow = 1;
 }
 
 static enum hd_status add_losses_launch(struct hd_cuda_stream *s, struct hd_step_state *block,
-                                        double *record, const void *losses, const int32_t *target,
-                                        int64_t R, bool adds)
+                                        double *record, const void *scratch, bool has_z,
+                                        const int32_t *target, int64_t R, bool adds)
 {
-    return HD_LAUNCH(s, add_losses, dim3(1), dim3(LOSS_THREADS), 0, block, record,
-                     (const double *)losses, target, R, adds);
+    const double *losses = (const double *)scratch;
+
+    return HD_LAUNCH(s, add_losses, dim3(1), dim3(LOSS_THREADS), 0, block, record, losses,
+                     has_z ? losses + R : (const double *)nullptr, target, R, adds);
 }
 
 /* ---- Launching ---- */
@@ -504,6 +517,7 @@ static __global__ void __launch_bounds__(ROW_THREADS, ROW_RESIDENT)
     const float unit = unit_of<M>(
         a.block->loss_scale * (a.weight ? a.weight[r] : 1.0f) * record_factor(a.record), a.map);
     float target_logit;
+    double log_z;
 
     if (target < 0 || target >= a.V) {
         if (threadIdx.x == 0)
@@ -521,10 +535,13 @@ static __global__ void __launch_bounds__(ROW_THREADS, ROW_RESIDENT)
                            a.record && target_logit >= s.max);
     if (threadIdx.x == 0 && a.logp)
         a.logp[r] = (float)-losses[r];
+    log_z = a.z > 0 ? log((double)s.sum) + (double)s.max : 0;
+    if (threadIdx.x == 0 && a.z > 0)
+        losses[a.R + r] = log_z;
     if (!a.dlogits)
         return;
     g.max = s.max;
-    g.factor = unit / s.sum;
+    g.factor = unit / s.sum * z_factor(a.z, log_z);
     g.target_less = unit;
     g.target = target;
     g.V = a.V;
@@ -564,7 +581,7 @@ extern "C" enum hd_status hd_cuda_cross_entropy(struct hd_cuda_stream *s,
         return HD_OK;
     HD_WITH_MAP(a->map, M, st = cross_entropy_typed<M>(s, a));
     if (!st)
-        st = add_losses_launch(s, a->block, a->record, a->scratch, a->target, a->R,
+        st = add_losses_launch(s, a->block, a->record, a->scratch, a->z > 0, a->target, a->R,
                                !a->logp && !a->weight);
     return st;
 }
@@ -620,7 +637,7 @@ static __global__ void __launch_bounds__(ROW_THREADS, ROW_RESIDENT)
     const T *logits = (const T *)a.logits + r * a.Vp;
     const float unit = unit_of<M>(
         a.block->loss_scale * (a.weight ? a.weight[r] : 1.0f) * record_factor(a.record), a.map);
-    double *losses = (double *)a.scratch, sum = 0, target_logit = 0;
+    double *losses = (double *)a.scratch, sum = 0, target_logit = 0, log_z;
     float max = -INFINITY, owners = 0;
     struct gradient g;
 
@@ -650,10 +667,13 @@ static __global__ void __launch_bounds__(ROW_THREADS, ROW_RESIDENT)
                            a.record && target_logit >= (double)max);
     if (threadIdx.x == 0 && a.logp)
         a.logp[r] = (float)-losses[r];
+    log_z = a.z > 0 ? log(sum) + (double)max : 0;
+    if (threadIdx.x == 0 && a.z > 0)
+        losses[a.R + r] = log_z;
     if (!a.dlogits)
         return;
     g.max = max;
-    g.factor = (float)((double)unit / sum);
+    g.factor = (float)((double)unit / sum) * z_factor(a.z, log_z);
     g.target_less = unit;
     g.target = target;
     g.V = a.V;
@@ -682,7 +702,7 @@ extern "C" enum hd_status hd_cuda_cross_entropy_shared(struct hd_cuda_stream *s,
         return HD_OK;
     HD_WITH_MAP(a->map, M, st = shared_typed<M>(s, a));
     if (!st)
-        st = add_losses_launch(s, a->block, a->record, a->scratch, a->target, a->R,
+        st = add_losses_launch(s, a->block, a->record, a->scratch, a->z > 0, a->target, a->R,
                                !a->logp && !a->weight);
     return st;
 }

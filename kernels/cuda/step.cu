@@ -25,6 +25,7 @@ static __global__ void step_begin(struct hd_step_state *block)
     block->correct_pairs = 0;
     block->answer_targets = 0;
     block->reward_sum = 0;
+    block->z_sum = 0;
 }
 
 extern "C" enum hd_status hd_cuda_step_begin(struct hd_cuda_stream *s,
@@ -116,6 +117,7 @@ static __global__ void __launch_bounds__(RECORD_THREADS)
     record[HD_EXCHANGE_CORRECT] = counts_loss ? block->correct_pairs : 0;
     record[HD_EXCHANGE_ANSWER_TARGETS] = counts_loss ? block->answer_targets : 0;
     record[HD_EXCHANGE_REWARD] = counts_loss ? block->reward_sum : 0;
+    record[HD_EXCHANGE_Z] = counts_loss ? block->z_sum : 0;
 }
 
 extern "C" enum hd_status hd_cuda_step_record(struct hd_cuda_stream *s,
@@ -131,7 +133,7 @@ static __global__ void step_finish(struct hd_step_state *block, const double *re
                                    int64_t ranks)
 {
     double loss = 0, targets = 0, overflow = 0, squares = 0, scale, norm;
-    double margin = 0, correct = 0, answers = 0, reward = 0;
+    double margin = 0, correct = 0, answers = 0, reward = 0, z = 0;
 
     for (int64_t r = 0; r < ranks; r++) {
         const double *record = records + r * HD_EXCHANGE_WORDS;
@@ -144,6 +146,7 @@ static __global__ void step_finish(struct hd_step_state *block, const double *re
         correct += record[HD_EXCHANGE_CORRECT];
         answers += record[HD_EXCHANGE_ANSWER_TARGETS];
         reward += record[HD_EXCHANGE_REWARD];
+        z += record[HD_EXCHANGE_Z];
     }
     scale = targets > 0 ? 1.0 / (targets * (double)block->loss_scale) : 0;
     norm = sqrt(squares) * scale;
@@ -153,6 +156,7 @@ static __global__ void step_finish(struct hd_step_state *block, const double *re
     block->pair_accuracy = targets > 0 ? correct / targets : 0;
     block->pair_targets = answers;
     block->mean_reward = targets > 0 ? reward / targets : 0;
+    block->mean_z = targets > 0 ? z / targets : 0;
     block->grad_norm = norm;
     if (block->max_grad_norm > 0 && norm > (double)block->max_grad_norm)
         scale *= (double)block->max_grad_norm / norm;

@@ -61,6 +61,8 @@ bool hd_metric_is_present(const struct hd_step_metrics *metrics, int index, bool
     if (index == HD_METRIC_INDEX_pairs || index == HD_METRIC_INDEX_margin ||
         index == HD_METRIC_INDEX_accuracy || index == HD_METRIC_INDEX_reward)
         return metrics->pairs > 0;
+    if (index == HD_METRIC_INDEX_z_loss)
+        return metrics->z_loss != 0;
     return experts || strncmp(hd_metrics[index].name, "router_", 7) != 0;
 }
 

@@ -46,7 +46,7 @@ double hd_metric_get(const struct hd_step_metrics *metrics, int index);
 bool hd_metric_set(struct hd_step_metrics *metrics, int index, double value);
 /* Returns whether a step of a job has the metric: router metrics only with experts, the loss scale
  * only with fp16, metrics of pairs only in steps of pairs, those of further tokens for as many as the
- * model predicts. */
+ * model predicts, the z-loss only where one is trained. */
 bool hd_metric_is_present(const struct hd_step_metrics *metrics, int index, bool experts);
 int hd_metric_find(int id); /* returns the index in hd_metrics; -1: unknown id */
 

@@ -430,14 +430,16 @@ static struct hd_tensor *block_forward(struct hd_rec *rec, void *context, int un
 static struct hd_tensor *embed(struct hd_rec *rec, const struct model_forward *f)
 {
     const int table = f->model->positions;
-    const double scale = f->model->config.embedding_scale;
+    const struct hd_model_config *c = &f->model->config;
+    const double scale = c->embedding_scale;
     struct hd_tensor *tokens = hd_rec_batch(rec, HD_BATCH_TOKENS);
     struct hd_tensor *positions = table >= 0 ? hd_rec_batch(rec, HD_BATCH_POSITIONS) : NULL;
     struct hd_tensor *x;
 
-    if (f->tp == 1)
+    if (f->tp == 1 && !(c->neftune_alpha > 0))
         return op_embedding(rec, tokens, f->model->embedding, positions, table, scale);
-    x = op_reduce_from_tp(rec, op_embedding(rec, tokens, f->model->embedding, NULL, -1, scale));
+    x = op_embedding(rec, tokens, f->model->embedding, NULL, -1, scale);
+    x = op_noise(rec, f->tp > 1 ? op_reduce_from_tp(rec, x) : x, c->neftune_alpha, c->seed);
     if (!positions)
         return x;
     return op_add(rec, x, op_embedding(rec, op_tp_rows(rec, positions), table, NULL, -1, 1), 1);
@@ -489,7 +491,8 @@ static void further_forward(struct hd_rec *rec, const struct model_forward *f, s
 
 static struct hd_head_settings head_settings(const struct hd_model_config *c)
 {
-    return (struct hd_head_settings){.logit_scale = c->logit_scale, .cap = c->logit_cap};
+    return (struct hd_head_settings){
+        .logit_scale = c->logit_scale, .cap = c->logit_cap, .z_loss = c->z_loss};
 }
 
 static struct hd_tensor *head_forward(struct hd_rec *rec, void *context, int unit,

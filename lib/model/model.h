@@ -86,6 +86,8 @@ struct hd_model_config {
     /* dropout probabilities: of the embedding; of attention weights; of the outputs of attention
      * and MLP before they are added to the residual stream */
     double dropout_embedding, dropout_attention, dropout_residual;
+    double neftune_alpha;       /* noise on embeddings (train.neftune_alpha); 0: none */
+    double z_loss;              /* factor of the z-loss of the head (train.z_loss); 0: none */
     uint64_t seed;              /* seed of the random numbers of dropout */
     char only[HD_JOB_PATH_MAX]; /* text that says which parameters train (only.h) */
     struct hd_adapter adapter;

@@ -173,6 +173,29 @@ static void dropout_backward_inputs(struct hd_emit *e, const struct hd_op *op)
 const struct hd_op_row hd_op_row_dropout = {.forward = dropout_forward,
                                             .backward_inputs = dropout_backward_inputs};
 
+/* ---- noise ---- */
+
+static void noise_forward(struct hd_emit *e, const struct hd_op *op)
+{
+    (void)hd_emit_noise(
+        e,
+        HD_ARGS(noise, .key = hd_emit_dropout_key(&op->set.dropout), .R = op->out->dim[0],
+                .C = op->out->dim[1], .alpha = (float)op->set.noise, .dtype = op->out->dtype),
+        HD_OPERANDS(noise, .out = hd_emit_result(e, op), .inp = hd_emit_value(e, op->in[0]),
+                    .sample = hd_emit_value(e, op->in[1]), .index = hd_emit_value(e, op->in[2]),
+                    .length = hd_emit_value(e, op->in[3]),
+                    .block = hd_emit_global(e, HD_GLOBAL_STEP_STATE)));
+}
+
+static void noise_backward_inputs(struct hd_emit *e, const struct hd_op *op)
+{
+    if (op->in[0]->needs_grad)
+        hd_emit_add_grad(e, op->in[0], hd_emit_grad(e, op->out), false);
+}
+
+const struct hd_op_row hd_op_row_noise = {.forward = noise_forward,
+                                          .backward_inputs = noise_backward_inputs};
+
 /* ---- cast ---- */
 
 static void emit_cast(struct hd_emit *e, struct hd_operand out, enum hd_dtype out_dtype,

@@ -104,13 +104,15 @@ static void head_loss(struct hd_emit *e, const struct head_state *h, struct hd_o
     const struct hd_operand weight = rows_of(h, h->weight, HD_F32);
     const struct hd_operand block = hd_emit_global(e, HD_GLOBAL_STEP_STATE);
     const struct hd_operand record = record_of(e, h->op);
+    /* the z-loss is one of training, and of the model's own targets */
+    const float z = h->gradients && !record.store ? (float)h->op->set.head.z_loss : 0;
     struct hd_operand mine, all;
 
     if (h->tp == 1) {
         (void)hd_emit_cross_entropy(
             e,
             HD_ARGS(cross_entropy, .R = h->rows, .V = h->V, .Vp = h->Vp,
-                    .map = hd_emit_logit_map(h->op), .dtype = h->dtype),
+                    .map = hd_emit_logit_map(h->op), .z = z, .dtype = h->dtype),
             HD_OPERANDS(cross_entropy, .dlogits = dlogits, .logp = logp, .record = record,
                         .block = block, .logits = h->logits, .target = target, .weight = weight));
         return;
@@ -129,7 +131,7 @@ static void head_loss(struct hd_emit *e, const struct head_state *h, struct hd_o
     (void)hd_emit_cross_entropy_shared(
         e,
         HD_ARGS(cross_entropy_shared, .R = h->rows, .V = h->V, .Vp = h->Vp, .P = h->tp,
-                .first = h->first, .map = hd_emit_logit_map(h->op), .dtype = h->dtype),
+                .first = h->first, .map = hd_emit_logit_map(h->op), .z = z, .dtype = h->dtype),
         HD_OPERANDS(cross_entropy_shared, .dlogits = dlogits, .logp = logp, .record = record,
                     .block = block, .logits = h->logits, .stats = all, .target = target,
                     .weight = weight));

@@ -157,6 +157,7 @@ enum hd_op_class {
     X(sigmoid_gate, ATTENTION) \
     X(add, RESIDUAL)           \
     X(dropout, RESIDUAL)       \
+    X(noise, RESIDUAL)         \
     X(bias, RESIDUAL)          \
     X(cast, RESIDUAL)          \
     X(take_rows, RESIDUAL)     \
@@ -254,7 +255,8 @@ enum {
     HD_SITE_PREFIX,
     HD_SITE_ADAPTER_Q_B,
     HD_SITE_ADAPTER_KV_A,
-    HD_SITE_ADAPTER_KV_B
+    HD_SITE_ADAPTER_KV_B,
+    HD_SITE_NOISE
 };
 
 /* Dropout of an op (ops.h, "Dropout"). hd_rec_unit adjusts `layer` when it repeats the ops of a
@@ -303,6 +305,7 @@ struct hd_magnitude {
 struct hd_head_settings {
     double logit_scale; /* > 0; 0: 1 */
     double cap;         /* > 0; 0: none */
+    double z_loss;      /* head_loss op: factor of the z-loss (cross_entropy, ops.h); 0: none */
     int further; /* head_loss op: depth of the further token that is predicted, whose record has the
                     loss (HD_GLOBAL_FURTHER); 0: the loss is the model's own */
 };
@@ -337,7 +340,8 @@ struct hd_op_settings {
     const struct hd_rope *rope; /* in the recording's arena */
     struct hd_query_factor query_factor;
     struct hd_latent_heads latent;
-    struct hd_dropout dropout;
+    struct hd_dropout dropout; /* noise op: seed and site of its random numbers */
+    double noise;              /* noise op: alpha */
     int64_t first_channel; /* dropout op: index of x's first channel in a row with the channels of
                               all tp ranks; head_columns op: index in a head */
     bool rebuilt;          /* linear op: see op_rebuilt_linear */
@@ -598,6 +602,8 @@ struct hd_tensor *op_add(struct hd_rec *rec, struct hd_tensor *a, struct hd_tens
  * training. */
 struct hd_tensor *op_dropout(struct hd_rec *rec, struct hd_tensor *x,
                              const struct hd_dropout *dropout);
+/* Adds noise to embeddings x, in training only (ops.h, "Noise on embeddings"); alpha 0: returns x. */
+struct hd_tensor *op_noise(struct hd_rec *rec, struct hd_tensor *x, double alpha, uint64_t seed);
 /* Drops values of x as op_dropout does, for x with all rows (between op_copy_to_tp and
  * op_reduce_from_tp) and the channels from first_channel on. */
 struct hd_tensor *op_dropout_all_rows(struct hd_rec *rec, struct hd_tensor *x,

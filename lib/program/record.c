@@ -717,6 +717,24 @@ struct hd_tensor *op_dropout_all_rows(struct hd_rec *rec, struct hd_tensor *x,
                           hd_rec_batch(rec, HD_BATCH_INDEX), first_channel);
 }
 
+struct hd_tensor *op_noise(struct hd_rec *rec, struct hd_tensor *x, double alpha, uint64_t seed)
+{
+    struct hd_tensor *samples, *index, *lengths;
+
+    if (rec->shape.mode != HD_RECORD_TRAIN || alpha <= 0)
+        return x;
+    samples = op_tp_rows(rec, hd_rec_batch(rec, HD_BATCH_SAMPLES));
+    index = op_tp_rows(rec, hd_rec_batch(rec, HD_BATCH_INDEX));
+    lengths = op_tp_rows(rec, hd_rec_batch(rec, HD_BATCH_LENGTHS));
+    return hd_rec_result(
+        rec,
+        (struct hd_op){.kind = HD_OP_noise,
+                       .in = {x, samples, index, lengths},
+                       .in_count = 4,
+                       .set = {.dropout = {.seed = seed, .site = HD_SITE_NOISE}, .noise = alpha}},
+        "noisy", x->dim[0], x->dim[1]);
+}
+
 static void head(struct hd_rec *rec, const struct hd_op *what, struct hd_tensor *x, int weight,
                  struct hd_head_settings settings)
 {

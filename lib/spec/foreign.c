@@ -78,8 +78,7 @@ static const struct {
     {"model.router.balance",
      "router_aux_loss_coef moe_aux_loss_coeff aux_loss_coef aux_loss_weight load_balancing_weight",
      "The loss is 1 at balance in each block, and summed over the blocks."},
-    {"model.router.z_loss",
-     "z_loss router_z_loss router_z_loss_coef moe_z_loss_coeff z_loss_weight", NULL},
+    {"model.router.z_loss", "router_z_loss router_z_loss_coef moe_z_loss_coeff", NULL},
     {"model.router.capacity_factor",
      "moe_expert_capacity_factor capacity_factor expert_capacity_factor", NULL},
 
@@ -143,6 +142,11 @@ static const struct {
     {"train.lr.decay_steps", "decay_ratio decay_fraction", "It is a number of steps."},
     {"train.lr.min", "min_lr_ratio cosine_min_lr_ratio lr_min_ratio", "It is a learning rate."},
     {"train.lr.min", "min_lr learning_rate_min lr_min min_learning_rate", NULL},
+    {"train.z_loss",
+     "z_loss z_loss_weight z_loss_coef z_loss_multiplier softmax_auxiliary_loss "
+     "auxiliary_loss_multiplier",
+     "That of routers is model.router.z_loss."},
+    {"train.neftune_alpha", "neftune_noise_alpha noisy_embedding_alpha neftune_alpha", NULL},
     {"train.optimizer", "optim optimizer optimizer_name optimizer_type",
      "It is adamw, lion or muon."},
     {"train.optimizer.momentum", "muon_momentum", NULL},

@@ -51,6 +51,11 @@ static enum hd_status check_reference(const struct hd_job *job)
                    {"train.dropout.residual", job->dropout_residual},
                    {"train.adapter.dropout", job->adapter_dropout}};
 
+    if (job->neftune_alpha > 0)
+        return refuse(
+            job, "train.neftune_alpha",
+            "answers are compared with a reference, whose embeddings have no noise; set 0");
+
     for (size_t i = 0; i < sizeof dropout / sizeof dropout[0]; i++)
         if (dropout[i].value > 0)
             return refuse(job, dropout[i].key,
@@ -124,6 +129,9 @@ enum hd_status spec_check_objective(const struct hd_job *job)
 
     if (st || !hd_job_has_pairs(job))
         return st;
+    if (job->head_z_loss > 0)
+        return refuse(job, "train.z_loss",
+                      "the loss compares answers, and a z-loss is a loss of tokens; set 0");
     st = check_objective_data(job);
     if (!st)
         st = check_routers(job);

@@ -265,8 +265,8 @@ const struct spec_row spec_rows[] = {
     COPY(TOOL_TUNE, "seed", "train.seed", NULL),
     COPY(TOOL_MEGATRON, "seed", "train.seed", NULL),
     DROP(TOOLS_SFT, "data_seed full_determinism", "train.seed is that of weights and data"),
-    LACK(TOOLS_SFT, "neftune_noise_alpha noisy_embedding_alpha label_smoothing_factor",
-         "noise on embeddings and smoothed labels are not here"),
+    COPY(TOOLS_SFT, "neftune_noise_alpha noisy_embedding_alpha", "train.neftune_alpha", NULL),
+    LACK(TOOLS_SFT, "label_smoothing_factor", "smoothed labels are not here"),
     COPY(TOOL_MEGATRON, "attention_dropout", "train.dropout.attention", NULL),
     COPY(TOOL_MEGATRON, "hidden_dropout", "train.dropout.residual", NULL),
 

@@ -181,7 +181,8 @@ struct hd_step_result {
     double lr;
     int64_t tokens; /* tokens of all ranks, without padding */
     double tokens_per_s, step_ms, mfu;
-    int64_t targets;             /* tokens of all ranks whose prediction counts in the loss */
+    int64_t targets; /* tokens of all ranks whose prediction counts in the loss */
+    double z_loss;   /* mean of log^2 Z over the targets, with train.z_loss; 0 without */
     struct hd_pair_result pairs; /* results of the preference pairs of all ranks */
     /* true: no weight changed, because a gradient was not finite, the step had no target, or
      * too_many_rows or spiked is set */

@@ -5,7 +5,8 @@ Mixtral of one layer with router_aux_loss_coef 0.5, as transformers' MixtralForC
     python3 tests/golden/rows.py
 
 Prompt tokens are routed and count in the balancing loss; padding, hidden by the attention mask, does not: the script
-checks that windows of 42, 48, 64 and 128 tokens give the same numbers. Weights are made by generate.py's rule.
+checks that windows of 42, 48, 64 and 128 tokens give the same numbers. Weights are made by generate.py's rule. Z is the
+mean of log^2 Z over the targets, Z_NORM the gradient norm with 0.25 times it added to the loss.
 """
 import math
 import os
@@ -16,7 +17,7 @@ import transformers
 
 import generate
 
-TOKENS, COEF = 42, 0.5
+TOKENS, COEF, Z = 42, 0.5, 0.25
 CASE = generate.case("mixtral", **{**generate.EXPERTS, "layers": 1, "context": 128})
 
 
@@ -25,7 +26,7 @@ def ids_and_counts():
     return ids, [10 <= i < 19 or 30 <= i < 38 for i in range(TOKENS)]
 
 
-def compute(model, window):
+def compute(model, window, z=0):
     ids, counts = ids_and_counts()
     pad = window - TOKENS
     tokens = torch.tensor(np.concatenate([ids, np.zeros(pad, np.int64)]))[None]
@@ -33,10 +34,12 @@ def compute(model, window):
     labels = torch.tensor([[int(i) if c else -100 for i, c in zip(ids, counts)] + [-100] * pad])
     model.zero_grad()
     out = model(input_ids=tokens, attention_mask=mask, labels=labels, output_router_logits=True, use_cache=False)
-    out.loss.backward()
+    rows = [i - 1 for i in range(1, TOKENS) if counts[i]]
+    squares = (torch.logsumexp(out.logits[0, rows].double(), -1) ** 2).mean()
+    (out.loss + z * squares).backward()
     norm = math.sqrt(sum(float((p.grad**2).sum()) for p in model.parameters()))
     balance = out.aux_loss.item() / CASE["experts_per_token"]
-    return out.loss.item() - COEF * out.aux_loss.item(), norm, balance
+    return out.loss.item() - COEF * out.aux_loss.item(), norm, balance, squares.item()
 
 
 def main():
@@ -54,8 +57,9 @@ def main():
         out.write(f"/* rows.py: torch {torch.__version__}, transformers {transformers.__version__}; "
                   f"{sum(counts)} of the tokens count */\n")
         out.write(f"enum {{ ROWS_TOKENS = {TOKENS} }};\n")
-        for name, value in zip(("LOSS", "NORM", "BALANCE"), results[0]):
+        for name, value in zip(("LOSS", "NORM", "BALANCE", "Z"), results[0]):
             out.write(f"#define ROWS_{name} {value:.9f}\n")
+        out.write(f"#define ROWS_Z_NORM {compute(model, TOKENS, Z)[1]:.9f}\n")
         out.write("static const int32_t rows_ids[] = {" + ", ".join(map(str, ids)) + "};\n")
         out.write("static const char rows_counts[] = {" + ", ".join(str(int(c)) for c in counts) + "};\n")
 

@@ -14,7 +14,7 @@
 #include "values/rows.inc"
 
 struct step {
-    double loss, norm, balance;
+    double loss, norm, balance, z;
 };
 
 static enum hd_status take_step(struct harness_rank *r)
@@ -34,7 +34,7 @@ static enum hd_status take_step(struct harness_rank *r)
     }
     if (!st)
         st = hd_trainer_step(t, 0, &result);
-    *s = (struct step){result.loss, result.grad_norm, result.router.balance};
+    *s = (struct step){result.loss, result.grad_norm, result.router.balance, result.z_loss};
     hd_trainer_free(t);
     return st;
 }
@@ -79,6 +79,15 @@ static void one_conversation_has_the_gradient_of_transformers(void **state)
             !(fabs(s.balance / ROWS_BALANCE - 1) < 1e-6))
             fail_msg("window of %d: loss %.8g norm %.8g balance %.8g, transformers' %.8g %.8g %.8g",
                      windows[i], s.loss, s.norm, s.balance, ROWS_LOSS, ROWS_NORM, ROWS_BALANCE);
+        assert_true(s.z == 0);
+        job.head_z_loss = 0.25;
+        if (harness_threads(&job, 1, &s, take_step))
+            fail_msg("%s", hd_err_message());
+        job.head_z_loss = 0;
+        if (!(fabs(s.loss / ROWS_LOSS - 1) < 1e-6) || !(fabs(s.norm / ROWS_Z_NORM - 1) < 1e-5) ||
+            !(fabs(s.z / ROWS_Z - 1) < 1e-6))
+            fail_msg("window of %d with z-loss: loss %.8g norm %.8g z %.8g, torch's %.8g %.8g %.8g",
+                     windows[i], s.loss, s.norm, s.z, ROWS_LOSS, ROWS_Z_NORM, ROWS_Z);
     }
     harness_teardown(&h);
 }

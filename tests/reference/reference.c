@@ -456,6 +456,27 @@ double ref_cross_entropy(double *dlogits, const double *logits, const int32_t *t
     return total;
 }
 
+double ref_z_loss(double *dlogits, const double *logits, const int32_t *target, int64_t R,
+                  int64_t V, int64_t Vp, double z, double loss_scale)
+{
+    double total = 0;
+
+    for (int64_t r = 0; r < R; r++) {
+        const double *x = logits + r * Vp;
+        double sum = 0, log_z;
+
+        if (target[r] < 0)
+            continue;
+        for (int64_t v = 0; v < V; v++)
+            sum += exp(x[v]);
+        log_z = log(sum);
+        total += log_z * log_z;
+        for (int64_t v = 0; v < V; v++)
+            dlogits[r * Vp + v] += loss_scale * z * 2 * log_z * exp(x[v]) / sum;
+    }
+    return total;
+}
+
 /* The k-th choice is the largest that is smaller than the one before, or as large and of a higher
  * index. */
 static int32_t next_choice(const double *h, int64_t E, int32_t before)

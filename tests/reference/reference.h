@@ -97,6 +97,11 @@ void ref_row_gate_backward(double *dy, double *dg, const double *dout, const dou
 double ref_cross_entropy(double *dlogits, const double *logits, const int32_t *target, int64_t R,
                          int64_t V, int64_t Vp, double loss_scale);
 
+/* Returns the sum of log^2 Z over the rows with a target, and adds the gradient of z times it, times
+ * loss_scale, to dlogits. */
+double ref_z_loss(double *dlogits, const double *logits, const int32_t *target, int64_t R,
+                  int64_t V, int64_t Vp, double z, double loss_scale);
+
 /* Gated delta layers (ops_delta.h), row after row. bound or NULL; rows are B*S. */
 void ref_conv(double *out, const double *inp, const double *weight, const int32_t *bound, int64_t B,
               int64_t S, int64_t N, int64_t W);

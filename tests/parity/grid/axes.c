@@ -207,6 +207,8 @@ static void drop(struct hd_job *job)
     job->dropout_embedding = 0.1;
     job->dropout_attention = 0.3;
     job->dropout_residual = 0.2;
+    job->neftune_alpha = 5;
+    job->head_z_loss = 0.02;
 }
 
 /* Everything that a router may be asked beside what Mixtral asks; many choices are dropped. */
@@ -400,7 +402,7 @@ static const struct grid_model models[] = {
     {"gpt_oss", "gpt_oss", 257, true, false, GROUPS | EXPERTS,
      "sinks, biases of experts, clamped gates, every second window, bounded documents", clamp},
     {"gpt2_dropout", "gpt2", 257, false, false, MASKS,
-     "dropout of embedding, attention and residual", drop},
+     "dropout of embedding, attention and residual, noise on embeddings, z-loss", drop},
     {"llama_alibi", "llama", 258, true, false, GROUPS | 1 << GRID_EXCHANGE,
      "ALiBi with 12 heads, bounded documents", weigh_by_distance},
     {"gpt2_tuned", "gpt2", 257, true, true, DENSE | REDUCE | OFFLOAD | TUNING,

@@ -26,7 +26,7 @@ static void begin_again(struct hd_trainer *t)
     free(weights);
 }
 
-/* Mean loss of the batch at the present weights, with those of further tokens. */
+/* Mean loss of the batch at the present weights, with those of further tokens and the z-loss. */
 static double loss_now(struct hd_trainer *t)
 {
     const double weight = hd_trainer_rank_program(t)->job.mtp_weight;
@@ -37,7 +37,7 @@ static double loss_now(struct hd_trainer *t)
     assert_int_equal(hd_trainer_step(t, 0, &s), HD_OK);
     for (int k = 0; k < s.further.count; k++)
         s.loss += weight / s.further.count * s.further.loss[k];
-    return s.loss;
+    return s.loss + hd_trainer_rank_program(t)->job.head_z_loss * s.z_loss;
 }
 
 static double length(const double *d, int64_t n)
@@ -153,6 +153,8 @@ static void drop(struct hd_job *job)
     job->dropout_embedding = 0.1;
     job->dropout_attention = 0.3;
     job->dropout_residual = 0.2;
+    job->neftune_alpha = 5;
+    job->head_z_loss = 0.02;
 }
 
 /* Six heads, no power of two. */

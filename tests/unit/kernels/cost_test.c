@@ -564,6 +564,14 @@ static void dropout_moves_each_element_once(void **state)
     check(cost_of(HD_K_dropout, &a), 15, 2 * 15 + 3 * 8, 2 * 15);
 }
 
+static void noise_moves_each_element_once(void **state)
+{
+    const struct hd_noise_args a = {.R = 3, .C = 5, .alpha = 5, .dtype = HD_BF16};
+
+    /* a multiply and an add; with a sample, an index and a length per row */
+    check(cost_of(HD_K_noise, &a), 2 * 15, 2 * 15 + 3 * 12, 2 * 15);
+}
+
 static void cross_entropy_reads_v_and_writes_vp_columns(void **state)
 {
     struct hd_cross_entropy_args a = {.R = 3, .V = 10, .Vp = 16, .dtype = HD_F32};
@@ -618,9 +626,9 @@ static void the_step_and_the_update_are_counted_per_weight(void **state)
 
     /* a square and an add each; two chunks of 8 bytes */
     check(cost_of(HD_K_square_sums, &s), 2 * (HD_GRAD_CHUNK + 1), 4 * (HD_GRAD_CHUNK + 1), 16);
-    /* a record of 11 words; eight words of 2 ranks are added */
-    check(cost_of(HD_K_step_record, &r), 0, 0, 8 * 11);
-    check(cost_of(HD_K_step_finish, &f), 16, 8 * 22, 0);
+    /* a record of 12 words; nine words of 2 ranks are added */
+    check(cost_of(HD_K_step_record, &r), 0, 0, 8 * 12);
+    check(cost_of(HD_K_step_finish, &f), 18, 8 * 24, 0);
     check(cost_of(HD_K_step_begin, &b), 0, 0, 0);
     /* weight, m, v and grad in; weight, m, v and the copy out */
     check(cost_of(HD_K_adamw, &a), 170, 4 * 40, 4 * 30 + 2 * 10);
@@ -671,7 +679,7 @@ static void scratch_follows_shape_and_threads(void **state)
     struct hd_traits traits = {.threads = 2};
     const struct hd_bias_backward_args small = {.R = 65, .N = 10};
     const struct hd_bias_backward_args large = {.R = 1000000, .N = 10};
-    const struct hd_cross_entropy_args loss = {.R = 9};
+    const struct hd_cross_entropy_args loss = {.R = 9}, with_z = {.R = 9, .z = 1e-4f};
     const struct hd_embedding_backward_args table = {.R = 9, .V = 20};
     const struct hd_gemm_args product = {.M = 1000, .N = 1000, .K = 1000, .c_dtype = HD_F32};
     struct hd_gemm_args rounded = {
@@ -682,6 +690,7 @@ static void scratch_follows_shape_and_threads(void **state)
     assert_int_equal(hd_kernel_scratch_bytes(HD_K_bias_backward, &small, &traits), 2 * 10 * 4);
     assert_int_equal(hd_kernel_scratch_bytes(HD_K_bias_backward, &large, &traits), 64 * 10 * 4);
     assert_int_equal(hd_kernel_scratch_bytes(HD_K_cross_entropy, &loss, &traits), 9 * 8);
+    assert_int_equal(hd_kernel_scratch_bytes(HD_K_cross_entropy, &with_z, &traits), 2 * 9 * 8);
     assert_int_equal(hd_kernel_scratch_bytes(HD_K_embedding_backward, &table, &traits),
                      (21 + 9) * 8);
     /* panels of a slab of 1000 x 1000, each with room for one more panel of 32, two slices of 500

@@ -89,6 +89,61 @@ static void what_stays_is_the_contract(void **state)
     }
 }
 
+/* Returns the noise of a channel by the contract in ops.h, before its factor. */
+static double uniform(uint64_t key, int64_t sample, int64_t index, int64_t channel)
+{
+    uint32_t words[4];
+
+    hd_random_philox(hd_random_key(key, STEP), (uint64_t)(channel / 4) | (uint64_t)index << 32,
+                     (uint64_t)sample << 32, words);
+    return (2.0 * (words[channel % 4] >> 8) + 1) * 0x1p-24 - 1;
+}
+
+/* Channels on both sides of a vector and of 256; rows of conversations of several lengths, and of
+ * padding. Every setting gives the same bits. */
+static void noise_is_the_contract(void **state)
+{
+    static const int64_t channels[] = {1, 5, 40, 255, 257, 600};
+    enum { R = 9, CASES = sizeof channels / sizeof channels[0] };
+
+    for (int i = 0; i < CASES * float_type_count; i++) {
+        const int64_t C = channels[i / float_type_count];
+        struct tensor *length = tensor_new(R, HD_I32);
+        double *want = doubles(R * C);
+        struct problem p;
+
+        make(&p, R, C, 0, 0, float_types[i % float_type_count]);
+        for (int64_t r = 0; r < R; r++)
+            tensor_put(length, r, (double)(r % 4 ? 10 * r : 0));
+        for (int64_t k = 0; k < R * C; k++) {
+            const int64_t r = k / C, L = r % 4 ? 10 * r : 0;
+            const double u = uniform(p.args.key, 5 + r / 4, 1000 + r % 4, k % C);
+
+            want[k] = p.inp->values[k] + (L ? 5 / sqrt((double)(L * C)) * u : 0);
+        }
+        for (int setting = 0; setting < setting_count; setting++) {
+            struct device device = device_open(&settings[setting]);
+            struct hd_noise_args a = {.out = p.out->data,
+                                      .inp = p.inp->data,
+                                      .sample = p.sample->data,
+                                      .index = p.index->data,
+                                      .length = length->data,
+                                      .block = &p.block,
+                                      .key = p.args.key,
+                                      .R = R,
+                                      .C = C,
+                                      .alpha = 5,
+                                      .dtype = p.args.dtype};
+
+            tensor_poison(p.out);
+            device_launch(&device, HD_K_noise, &a);
+            assert_close("out", p.out, want, FP32_UNITS);
+            device_close(&device);
+        }
+        tensors_free();
+    }
+}
+
 /* Rows of experts 6 to 8, of which the second one has none; the last two rows are of no expert. The
  * same place is given to rows of two experts. */
 static void experts_have_masks_of_their_own(void **state)

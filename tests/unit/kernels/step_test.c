@@ -48,6 +48,9 @@ static double *new_record(void)
     return record->data;
 }
 
+/* factor of the z-loss */
+static const double Z = 0.25;
+
 /* In place the loss is one of further tokens: its record has the sums in place of the block, and
  * its factor of 2 is on the gradients, whose loss scale is half as large. */
 static void check_mapped_cross_entropy(struct device *device, struct hd_logit_map map,
@@ -60,7 +63,7 @@ static void check_mapped_cross_entropy(struct device *device, struct hd_logit_ma
     struct tensor *all = in_place ? logits : tensor_new(R * VP + displaced, dtype);
     struct tensor *dlogits = &(struct tensor){0};
     struct hd_step_state block = {.loss_sum = 5, .target_count = 7, .loss_scale = 0.5f};
-    double *want = doubles(R * VP), *mapped = doubles(R * VP), loss, without;
+    double *want = doubles(R * VP), *mapped = doubles(R * VP), loss, without, z;
     double *record = new_record();
     int64_t hits;
     struct hd_cross_entropy_args a = {.block = &block,
@@ -86,6 +89,7 @@ static void check_mapped_cross_entropy(struct device *device, struct hd_logit_ma
             tensor_put(logits, i, NAN);
     ref_map_logits(mapped, logits->values, R * VP, map.scale, map.cap);
     loss = ref_cross_entropy(want, mapped, target->data, R, V, VP, 0.5);
+    z = in_place ? 0 : ref_z_loss(want, mapped, target->data, R, V, VP, Z, 0.5);
     for (int64_t r = 0; r < R; r++) /* not the padding */
         ref_map_backward(want + r * VP, logits->values + r * VP, V, map.scale, map.cap);
     hits = count_hits(logits->values, target->data, R, V, VP);
@@ -96,6 +100,7 @@ static void check_mapped_cross_entropy(struct device *device, struct hd_logit_ma
     assert_int_equal(block.target_count, 7 + R - 2);
     a.dlogits = dlogits->data;
     a.record = in_place ? record : NULL;
+    a.z = in_place ? 0 : (float)Z; /* a loss of further tokens has none */
     block.loss_scale = in_place ? 0.25f : 0.5f;
     device_launch(device, HD_K_cross_entropy, &a);
     assert_close_at("loss", 1, in_place ? record[HD_FURTHER_LOSS] : block.loss_sum - without,
@@ -106,6 +111,7 @@ static void check_mapped_cross_entropy(struct device *device, struct hd_logit_ma
     assert_true(!in_place || record[HD_FURTHER_HITS] == (double)hits);
     assert_true(hits > 0 && record[HD_FURTHER_FACTOR] == 2);
     assert_close("dlogits", dlogits, want, FP32_UNITS);
+    assert_close_at("z", 0, block.z_sum, z, 1e-6 * z);
     assert_int_equal(block.overflow, 0);
 }
 
@@ -134,7 +140,8 @@ static void check_mapped_shares(struct device *device, struct hd_logit_map map, 
     struct tensor *whole = tensor_random(R * V, dtype, 3, 1);
     struct tensor *target = tensor_random_int32(R, 0, V, 2), *logits[P];
     struct tensor *stats = tensor_new(P * WORDS, HD_F32);
-    double *want = doubles(R * V), *want_share = doubles(R * VP), *mapped = doubles(R * V), loss;
+    double *want = doubles(R * V), *want_share = doubles(R * VP), *mapped = doubles(R * V), loss, z;
+    double *with_z = doubles(R * V);
     int64_t hits;
 
     tensor_put(target, 3, -1);
@@ -145,7 +152,10 @@ static void check_mapped_shares(struct device *device, struct hd_logit_map map, 
     hits = count_hits(whole->values, target->data, R, V, V);
     ref_map_logits(mapped, whole->values, R * V, map.scale, map.cap);
     loss = ref_cross_entropy(want, mapped, target->data, R, V, V, 0.5);
+    memcpy(with_z, want, (size_t)(R * V) * sizeof *with_z);
+    z = ref_z_loss(with_z, mapped, target->data, R, V, V, Z, 0.5);
     ref_map_backward(want, whole->values, R * V, map.scale, map.cap);
+    ref_map_backward(with_z, whole->values, R * V, map.scale, map.cap);
     for (int64_t p = 0; p < P; p++) {
         const int64_t first = p * SHARE, columns = V - first < SHARE ? V - first : SHARE;
 
@@ -194,13 +204,16 @@ static void check_mapped_shares(struct device *device, struct hd_logit_map map, 
             a.record = record;
             block.loss_scale = 0.25f;
         }
+        a.z = p == 2 ? (float)Z : 0;
         device_launch(device, HD_K_cross_entropy_shared, &a);
+        assert_close_at("z", p, block.z_sum, p == 2 ? z : 0, 1e-6 * z);
         assert_close_at("loss", p, p == 1 ? record[HD_FURTHER_LOSS] : loss, loss,
                         R * 20 * 8 * 0x1p-24);
         assert_int_equal(record[HD_FURTHER_TARGETS], p == 1 ? R - 1 : 0);
         assert_int_equal(record[HD_FURTHER_HITS], p == 1 ? hits : 0);
         for (int64_t i = 0; i < R * VP; i++)
-            want_share[i] = i % VP < columns ? want[i / VP * V + first + i % VP] : 0;
+            want_share[i] =
+                i % VP < columns ? (p == 2 ? with_z : want)[i / VP * V + first + i % VP] : 0;
         assert_close("dlogits", &used, want_share, FP32_UNITS);
         assert_true(!displaced || isnan(tensor_get(dlogits, 0)));
         assert_int_equal(block.overflow, 0);
@@ -344,8 +357,8 @@ static void step_finish_means_and_clips(void **state)
 {
     struct device device = device_open(&settings[0]);
     struct hd_step_state block = {.loss_scale = 2, .max_grad_norm = 0.25f};
-    struct hd_step_state first = {.loss_sum = 12, .target_count = 6};
-    struct hd_step_state second = {.loss_sum = 36, .target_count = 10};
+    struct hd_step_state first = {.loss_sum = 12, .target_count = 6, .z_sum = 40};
+    struct hd_step_state second = {.loss_sum = 36, .target_count = 10, .z_sum = 8};
     static const double sums[] = {100, 44};
     const size_t records_bytes = 2 * HD_EXCHANGE_WORDS * sizeof(double);
     double *records = reachable(NULL, records_bytes);
@@ -362,7 +375,7 @@ static void step_finish_means_and_clips(void **state)
     r.chunks = 0; /* the other has the same gradient and counts it */
     device_launch(&device, HD_K_step_record, &r);
     device_launch(&device, HD_K_step_finish, &f);
-    assert_true(block.mean_loss == 48.0 / 16);
+    assert_true(block.mean_loss == 48.0 / 16 && block.mean_z == 48.0 / 16);
     assert_true(block.total_targets == 16);
     assert_true(block.grad_norm == 12.0 / 16 / 2);
     /* clipped to 0.25: the factor of the sum is 0.25 / 12 */

@@ -71,7 +71,7 @@ static const struct {
     {AXOLOTL, "wandb_entity", "x", "docs/tracking.md", false},
     {AXOLOTL, "sample_packing pad_to_sequence_len", "true", "always packed", false},
     {AXOLOTL, "flash_attention torch_compile", "true", "not needed", false},
-    {AXOLOTL, "neftune_noise_alpha", "5", "not here", false},
+    {AXOLOTL, "neftune_noise_alpha", "5", "train.neftune_alpha", false},
     {TRL, "model_name_or_path", "a/b", "model.from", false},
     {TRL, "dataset_name", "a/b", "data.train", false},
     {TRL, "max_length max_seq_length", "8", "model.context", false},

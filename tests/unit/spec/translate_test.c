@@ -154,7 +154,7 @@ static void what_several_settings_say_is_computed(void **state)
         {"axolotl_qlora.yml", "\n  zero: 2\n"},
         {"axolotl_chat.yml", "\n    min: 2e-06\n"},
         {"axolotl_chat.yml", "\n  steps: 400\n"},
-        {"axolotl_chat.yml", "\n# neftune_noise_alpha: "},
+        {"axolotl_chat.yml", "\n  neftune_alpha: 5\n"},
         {"axolotl_dpo.yml",
          "\n  columns: {prompt: conversation, chosen: chosen, rejected: rejected}\n"},
         {"trl_dpo.yaml", "\n  objective: dpo\n"},
