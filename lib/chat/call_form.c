@@ -57,13 +57,13 @@ static enum hd_status find_call_form(const char *text, size_t text_bytes, enum h
         return hd_err(HD_UNSUPPORTED, "the chat template writes no tool calls");
     for (tag = call; tag > text && !hd_text_starts(tag, HD_CALL_TAG);)
         tag--;
-    for (list = call; list > text && !hd_text_starts(list, HD_CALL_LIST);)
+    for (list = call; list > text && !hd_text_starts(list, HD_CALL_MARK);)
         list--;
     end = text + text_bytes;
     if (hd_text_starts(tag, HD_CALL_TAG) && tag[n + strspn(tag + n, " \t\r\n")] == '{' &&
         strstr(call, HD_CALL_TAG_END) && strstr(call, HD_CALL_TAG_END) < end)
         *ret = HD_CALLS_TAGGED;
-    else if (hd_text_starts(list, HD_CALL_LIST))
+    else if (hd_text_starts(list, HD_CALL_MARK))
         *ret = HD_CALLS_LISTED;
     else if (strstr(call, "\"parameters\"") && call - text > 9 &&
              strncmp(call - 10, "{\"name\": \"", 10) == 0)

@@ -5,7 +5,7 @@
 enum { CALLS_MAX = 128 };
 
 static const char tag_begin[] = HD_CALL_TAG, tag_end[] = HD_CALL_TAG_END;
-static const char list_begin[] = HD_CALL_LIST, list_id[] = "[CALL_ID]", list_args[] = "[ARGS]";
+static const char list_begin[] = HD_CALL_MARK, list_id[] = "[CALL_ID]", list_args[] = "[ARGS]";
 static const char python_tag[] = "<|python_tag|>";
 static const char blanks[] = " \t\r\n";
 

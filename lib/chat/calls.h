@@ -16,7 +16,7 @@
 
 #define HD_CALL_TAG     "<tool_call>"
 #define HD_CALL_TAG_END "</tool_call>"
-#define HD_CALL_LIST    "[TOOL_CALLS]"
+#define HD_CALL_MARK    "[TOOL_CALLS]"
 
 enum hd_call_form { HD_CALLS_TAGGED, HD_CALLS_LISTED, HD_CALLS_BARE };
 
