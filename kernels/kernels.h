@@ -75,14 +75,20 @@ enum {
     K(row_gate_backward, W(dy) W(dg) R(dout) R(y) R(g))                                           \
     K(sigmoid_gate_forward, W(out) R(y) R(g))                                                     \
     K(sigmoid_gate_backward, W(dy) W(dg) R(dout) R(y) R(g))                                       \
-    K(conv_forward, W(out) RW(state) R(inp) R(weight) R(bound) R(before) R(after) R(slot))        \
-    K(conv_backward, W(dinp) R(dout) R(inp) R(weight) R(bound))                                   \
-    K(conv_backward_weight, W(dweight) R(dout) R(inp) R(weight) R(bound) S(scratch))              \
+    K(conv_forward,                                                                               \
+      W(out) RW(state) R(inp) R(weight) R(bound) R(before) R(after) R(slot) R(halo) R(position))  \
+    K(conv_backward, W(dinp) W(dhalo) R(dout) R(inp) R(weight) R(bound) R(halo) R(position))      \
+    K(conv_backward_weight,                                                                       \
+      W(dweight) R(dout) R(inp) R(weight) R(bound) R(halo) R(position) S(scratch))                \
     K(delta_gates_forward, W(gates) R(inp) R(A_log) R(dt_bias))                                   \
     K(delta_gates_backward, W(dinp) W(terms) R(dgates) R(inp) R(A_log) R(dt_bias))                \
-    K(gated_delta_forward,                                                                        \
-      W(out) RW(state) R(qkv) R(gates) R(bound) R(before) R(after) R(slot) S(scratch))            \
-    K(gated_delta_backward, W(dqkv) W(dgates) R(dout) R(qkv) R(gates) R(bound) S(scratch))        \
+    K(gated_delta_forward, W(out) RW(state) R(qkv) R(gates) R(bound) R(before) R(after) R(slot)   \
+                               R(initial) R(position) S(scratch))                                 \
+    K(gated_delta_backward, W(dqkv) W(dgates) R(dout) R(qkv) R(gates) R(bound) R(initial)         \
+                                R(dfinal) R(position) S(scratch))                                 \
+    K(delta_summary, W(summary) R(qkv) R(gates) R(bound) R(position) S(scratch))                  \
+    K(delta_state_gradient, W(dstate) R(dout) R(qkv) R(gates) R(bound) R(position) S(scratch))    \
+    K(delta_prefix, W(state) R(summaries))                                                        \
     K(gated_norm_forward, W(out) W(rstd) R(inp) R(gate) R(weight))                                \
     K(gated_norm_backward, W(dinp) W(dgate) R(dout) R(inp) R(gate) R(rstd) R(weight))             \
     K(gated_norm_backward_weight, W(dweight) R(dout) R(inp) R(gate) R(rstd) S(scratch))           \

@@ -10,6 +10,11 @@
  * is then taken as zeros; the first after[b] - before[b] of its S rows are its next tokens, and
  * other rows are not computed. Slots of sequences without next tokens are not changed.
  *
+ * A sequence may be a segment of a longer one, with rows before and after it on other ranks. The
+ * kernels then get what comes from the rows before (`halo`, `initial`), and `position`, the index
+ * in the whole sequence of each row, which `bound` counts by; of it they read the first row of each
+ * segment. A segment before which there is nothing has zeros in halo or initial.
+ *
  * Used by: kernels.h; do not include it directly.   Uses: base.   Threads: pure declarations.
  */
 #ifndef HD_KERNELS_OPS_DELTA_H
@@ -30,38 +35,47 @@ enum {
  * where rows before the row's document are zeros. With `state`, rows before the sequence's first
  * are the last W-1 inputs of the slot, which then become those of the sequence's end. */
 struct hd_conv_forward_args {
-    void *out;             /* [B*S, N]  dtype                                       */
-    void *state;           /* [slots, W-1, N]  dtype, or NULL                       */
-    const void *inp;       /* [B*S, N]  dtype                                       */
-    const void *weight;    /* [N, W]  dtype                                         */
-    const int32_t *bound;  /* [B*S]: row of the sequence at which the row's document begins; NULL:
+    void *out;               /* [B*S, N]  dtype                                       */
+    void *state;             /* [slots, W-1, N]  dtype, or NULL                       */
+    const void *inp;         /* [B*S, N]  dtype                                       */
+    const void *weight;      /* [N, W]  dtype                                         */
+    const int32_t *bound;    /* [B*S]: row of the sequence at which the row's document begins; NULL:
                               row 0 */
-    const int32_t *before; /* [B]; NULL exactly when state is */
-    const int32_t *after;  /* [B]; NULL exactly when state is */
-    const int32_t *slot;   /* [B]; NULL exactly when state is */
-    int64_t B, S, N, W;    /* W from 2 to HD_CONV_WIDTH_MAX */
+    const int32_t *before;   /* [B]; NULL exactly when state is */
+    const int32_t *after;    /* [B]; NULL exactly when state is */
+    const int32_t *slot;     /* [B]; NULL exactly when state is */
+    const void *halo;        /* [B, W-1, N]  dtype: the inputs before each segment; NULL: whole
+                              sequences, or state is given */
+    const int32_t *position; /* [B*S]; NULL exactly when halo is */
+    int64_t B, S, N, W;      /* W from 2 to HD_CONV_WIDTH_MAX */
     enum hd_dtype dtype;
 };
 
 /* With g[t] = dout[t] * silu'(pre[t]): dinp[t,c] = sum over j < W of weight[c, W-1-j] * g[t+j,c] of
- * the rows t+j that are in the sequence and in the row's document. */
+ * the rows t+j that are in the sequence and in the row's document; dhalo is the same sum for the
+ * rows of the halo. */
 struct hd_conv_backward_args {
-    void *dinp;           /* [B*S, N]  dtype            */
-    const void *dout;     /* [B*S, N]  dtype            */
-    const void *inp;      /* [B*S, N]  dtype            */
-    const void *weight;   /* [N, W]  dtype              */
-    const int32_t *bound; /* [B*S], or NULL             */
+    void *dinp;              /* [B*S, N]  dtype            */
+    float *dhalo;            /* [B, W-1, N]; NULL exactly when halo is */
+    const void *dout;        /* [B*S, N]  dtype            */
+    const void *inp;         /* [B*S, N]  dtype            */
+    const void *weight;      /* [N, W]  dtype              */
+    const int32_t *bound;    /* [B*S], or NULL             */
+    const void *halo;        /* [B, W-1, N]  dtype, or NULL */
+    const int32_t *position; /* [B*S]; NULL exactly when halo is */
     int64_t B, S, N, W;
     enum hd_dtype dtype;
 };
 
 /* dweight[c, W-1-j] (+)= sum_t g[t,c] * inp[t-j,c], over rows t-j of the row's document. */
 struct hd_conv_backward_weight_args {
-    float *dweight;       /* [N, W]                     */
-    const void *dout;     /* [B*S, N]  dtype            */
-    const void *inp;      /* [B*S, N]  dtype            */
-    const void *weight;   /* [N, W]  dtype              */
-    const int32_t *bound; /* [B*S], or NULL             */
+    float *dweight;          /* [N, W]                     */
+    const void *dout;        /* [B*S, N]  dtype            */
+    const void *inp;         /* [B*S, N]  dtype            */
+    const void *weight;      /* [N, W]  dtype              */
+    const int32_t *bound;    /* [B*S], or NULL             */
+    const void *halo;        /* [B, W-1, N]  dtype, or NULL */
+    const int32_t *position; /* [B*S]; NULL exactly when halo is */
     void *scratch;
     int64_t B, S, N, W;
     bool accumulate;
@@ -114,6 +128,9 @@ struct hd_gated_delta_forward_args {
     const int32_t *before; /* [B]; NULL exactly when state is                      */
     const int32_t *after;  /* [B]; NULL exactly when state is                      */
     const int32_t *slot;   /* [B]; NULL exactly when state is                      */
+    const float *initial;  /* [B, H, Dk, Dv]: M before each segment; NULL: whole sequences, or state
+                              is given */
+    const int32_t *position; /* [B*S]; NULL exactly when initial is                */
     void *scratch;
     int64_t B, S, G, H, Dk, Dv; /* G divides H; widths are multiples of 8, at most
                                    HD_DELTA_WIDTH_MAX */
@@ -121,19 +138,65 @@ struct hd_gated_delta_forward_args {
     enum hd_dtype dtype;
 };
 
-/* The gradients of gated_delta_forward without a state. The kernel recomputes the state before each
- * chunk, in scratch. */
+/* The gradients of gated_delta_forward without slots. The kernel recomputes the state before each
+ * chunk, in scratch. The gradient of `initial` is no result: delta_prefix computes it for all
+ * segments. */
 struct hd_gated_delta_backward_args {
-    void *dqkv;           /* [B*S, 2*G*Dk + H*Dv]  dtype */
-    float *dgates;        /* [B*S, 2, H]                 */
-    const void *dout;     /* [B*S, H*Dv]  dtype          */
-    const void *qkv;      /* [B*S, 2*G*Dk + H*Dv]  dtype */
-    const float *gates;   /* [B*S, 2, H]                 */
-    const int32_t *bound; /* [B*S], or NULL              */
+    void *dqkv;              /* [B*S, 2*G*Dk + H*Dv]  dtype */
+    float *dgates;           /* [B*S, 2, H]                 */
+    const void *dout;        /* [B*S, H*Dv]  dtype          */
+    const void *qkv;         /* [B*S, 2*G*Dk + H*Dv]  dtype */
+    const float *gates;      /* [B*S, 2, H]                 */
+    const int32_t *bound;    /* [B*S], or NULL              */
+    const float *initial;    /* [B, H, Dk, Dv], or NULL     */
+    const float *dfinal;     /* [B, H, Dk, Dv]: gradient of M after each segment; NULL exactly when
+                             initial is */
+    const int32_t *position; /* [B*S]; NULL exactly when initial is */
     void *scratch;
     int64_t B, S, G, H, Dk, Dv;
     float eps;
     enum hd_dtype dtype;
+};
+
+/* A segment as a function of the state before it, M_after = T M_before + M_own, per value head: T
+ * is the product of the transitions of its rows, exp(g) (I - beta kn kn^T), or zero if a document
+ * begins in the segment; M_own is M_after of a segment before which the state is zero. Both go
+ * through the chunks as states do, T with no values and from the unit matrix on. */
+struct hd_delta_summary_args {
+    float *summary;          /* T of all segments [B, H, Dk, Dk], then M_own [B, H, Dk, Dv] */
+    const void *qkv;         /* [B*S, 2*G*Dk + H*Dv]  dtype */
+    const float *gates;      /* [B*S, 2, H]                 */
+    const int32_t *bound;    /* [B*S], or NULL              */
+    const int32_t *position; /* [B*S]                       */
+    void *scratch;
+    int64_t B, S, G, H, Dk, Dv;
+    float eps;
+    enum hd_dtype dtype;
+};
+
+/* The gradient of the state before a segment through its results alone; that of the whole is
+ * dM_before = T^T dM_after + dstate. */
+struct hd_delta_state_gradient_args {
+    float *dstate;           /* [B, H, Dk, Dv]              */
+    const void *dout;        /* [B*S, H*Dv]  dtype          */
+    const void *qkv;         /* [B*S, 2*G*Dk + H*Dv]  dtype */
+    const float *gates;      /* [B*S, 2, H]                 */
+    const int32_t *bound;    /* [B*S], or NULL              */
+    const int32_t *position; /* [B*S]                       */
+    void *scratch;
+    int64_t B, S, G, H, Dk, Dv;
+    float eps;
+    enum hd_dtype dtype;
+};
+
+/* Goes through the 2 P segments of each sequence in order, from M = 0 on, by M <- T M + X, and
+ * stores M before the two segments of rank `rank` (mesh/zigzag.h: numbers rank and 2P-1-rank). With
+ * `reverse`: from the last segment on, by M <- T^T M + X, and M after the two segments. */
+struct hd_delta_prefix_args {
+    float *state;           /* [B, 2, H, Dk, Dv] */
+    const float *summaries; /* by rank [P]: T [B, 2, H, Dk, Dk], then X [B, 2, H, Dk, Dv] */
+    int64_t P, rank, B, H, Dk, Dv;
+    bool reverse;
 };
 
 /* RMSNorm over the D channels of each head, times SiLU of a gate:

@@ -317,11 +317,12 @@ struct hd_costs_delta_layout {
     int64_t transposed;               /* [max(key, value), max(rows, key, value)] */
     int64_t qk, kk;                   /* [rows, rows]: products q_i.k_j and k_i.k_j */
     int64_t a, l;                     /* [rows, rows]: A and -L of the contract */
-    int64_t u, km;                    /* [rows, value]: U and K M */
-    int64_t wide;                     /* [rows, max(rows, key, value)] */
-    int64_t state;                    /* [n, key, value]; backward [chunks, n, key, value] */
-    int64_t vectors;                  /* [HD_COSTS_DELTA_VECTORS, rows] */
-    /* areas that only backward uses */
+    int64_t u, km;      /* [rows, value]: U and K M; summary [rows, max(key, value)] */
+    int64_t wide;       /* [rows, max(rows, key, value)] */
+    int64_t state;      /* [n, key, value]; backward [chunks, n, key, value] */
+    int64_t transition; /* [n, key, key]; summary only */
+    int64_t vectors;    /* [HD_COSTS_DELTA_VECTORS, rows] */
+    /* areas that only backward uses, and state_gradient: dout, du and dstate */
     int64_t dout, du, qm; /* [rows, value] */
     int64_t dq, dk;       /* [rows, key] */
     int64_t da, dl;       /* [rows, rows] */
@@ -338,6 +339,13 @@ hd_costs_delta_forward_layout(const struct hd_gated_delta_forward_args *args,
 struct hd_costs_delta_layout
 hd_costs_delta_backward_layout(const struct hd_gated_delta_backward_args *args,
                                const struct hd_traits *traits);
+struct hd_costs_delta_layout hd_costs_delta_summary_layout(const struct hd_delta_summary_args *args,
+                                                           const struct hd_traits *traits);
+struct hd_costs_delta_layout
+hd_costs_delta_state_gradient_layout(const struct hd_delta_state_gradient_args *args,
+                                     const struct hd_traits *traits);
+/* Returns the number of segments that delta_prefix goes through, whose matrices it applies. */
+int64_t hd_costs_delta_prefix_steps(const struct hd_delta_prefix_args *args);
 /* Return HD_UNSUPPORTED for sizes that ops_delta.h forbids. */
 enum hd_status hd_costs_check_delta(int64_t G, int64_t H, int64_t Dk, int64_t Dv);
 enum hd_status hd_costs_check_conv(int64_t W);

@@ -22,34 +22,40 @@ struct sizes {
     int64_t B, S, G, H, Dk, Dv;
 };
 
-/* Sets the offsets of the areas of a thread or block. In forward those of backward have no floats.
- */
-static void place_areas(struct hd_costs_delta_layout *l, int64_t heads, bool backward)
+/* Kernels that have areas of scratch. */
+enum delta_user { FORWARD, BACKWARD, SUMMARY, STATE_GRADIENT };
+
+/* Sets the offsets of the areas of a thread or block. Areas that the kernel does not use have no
+ * floats. */
+static void place_areas(struct hd_costs_delta_layout *l, int64_t heads, enum delta_user user)
 {
     const int64_t wide = hd_max(l->key, l->value), widest = hd_max(l->rows, wide);
-    const int64_t states = heads * (backward ? l->chunks : 1), b = backward ? 1 : 0;
+    const int64_t b = user == BACKWARD, s = user == SUMMARY, g = b || user == STATE_GRADIENT;
+    const int64_t states = user == STATE_GRADIENT ? 0 : heads * (b ? l->chunks : 1);
+    const int64_t values = user == STATE_GRADIENT ? 0 : l->rows * (s ? wide : l->value);
     const struct {
         int64_t *offset, floats;
-    } areas[] = {{&l->q, l->rows * l->key},
+    } areas[] = {{&l->q, s ? 0 : l->rows * l->key},
                  {&l->k, l->rows * l->key},
                  {&l->transposed, wide * widest},
-                 {&l->qk, l->rows * l->rows},
+                 {&l->qk, s ? 0 : l->rows * l->rows},
                  {&l->kk, l->rows * l->rows},
-                 {&l->a, l->rows * l->rows},
+                 {&l->a, s ? 0 : l->rows * l->rows},
                  {&l->l, l->rows * l->rows},
-                 {&l->u, l->rows * l->value},
-                 {&l->km, l->rows * l->value},
+                 {&l->u, values},
+                 {&l->km, values},
                  {&l->wide, l->rows * widest},
                  {&l->state, states * l->key * l->value},
+                 {&l->transition, s * heads * l->key * l->key},
                  {&l->vectors, HD_COSTS_DELTA_VECTORS * l->rows},
-                 {&l->dout, b * l->rows * l->value},
-                 {&l->du, b * l->rows * l->value},
+                 {&l->dout, g * l->rows * l->value},
+                 {&l->du, g * l->rows * l->value},
                  {&l->qm, b * l->rows * l->value},
                  {&l->dq, b * l->rows * l->key},
                  {&l->dk, b * l->rows * l->key},
                  {&l->da, b * l->rows * l->rows},
                  {&l->dl, b * l->rows * l->rows},
-                 {&l->dstate, b * heads * l->key * l->value}};
+                 {&l->dstate, g * heads * l->key * l->value}};
 
     for (size_t i = 0; i < sizeof areas / sizeof areas[0]; i++) {
         *areas[i].offset = l->floats;
@@ -57,7 +63,7 @@ static void place_areas(struct hd_costs_delta_layout *l, int64_t heads, bool bac
     }
 }
 
-static struct hd_costs_delta_layout layout_of(const struct sizes *s, bool backward,
+static struct hd_costs_delta_layout layout_of(const struct sizes *s, enum delta_user user,
                                               const struct hd_traits *traits)
 {
     const bool cuda = hd_traits_is_cuda(traits);
@@ -67,9 +73,10 @@ static struct hd_costs_delta_layout layout_of(const struct sizes *s, bool backwa
                                       .value = hd_round_up(s->Dv, 16),
                                       .chunks = hd_divide_up(s->S, HD_DELTA_CHUNK)};
 
-    place_areas(&l, cuda ? 1 : s->H / s->G, backward);
-    l.scratch_floats = l.floats * (cuda ? s->B * s->H : traits->threads);
-    if (cuda && backward) {
+    place_areas(&l, cuda ? 1 : s->H / s->G, user);
+    l.scratch_floats =
+        l.floats * (cuda ? s->B * s->H * (user == SUMMARY ? 2 : 1) : traits->threads);
+    if (cuda && user == BACKWARD) {
         l.dq_of = l.scratch_floats;
         l.dk_of = l.dq_of + by_head;
         l.scratch_floats = l.dk_of + by_head;
@@ -81,14 +88,27 @@ struct hd_costs_delta_layout
 hd_costs_delta_forward_layout(const struct hd_gated_delta_forward_args *a,
                               const struct hd_traits *traits)
 {
-    return layout_of(&(struct sizes){a->B, a->S, a->G, a->H, a->Dk, a->Dv}, false, traits);
+    return layout_of(&(struct sizes){a->B, a->S, a->G, a->H, a->Dk, a->Dv}, FORWARD, traits);
 }
 
 struct hd_costs_delta_layout
 hd_costs_delta_backward_layout(const struct hd_gated_delta_backward_args *a,
                                const struct hd_traits *traits)
 {
-    return layout_of(&(struct sizes){a->B, a->S, a->G, a->H, a->Dk, a->Dv}, true, traits);
+    return layout_of(&(struct sizes){a->B, a->S, a->G, a->H, a->Dk, a->Dv}, BACKWARD, traits);
+}
+
+struct hd_costs_delta_layout hd_costs_delta_summary_layout(const struct hd_delta_summary_args *a,
+                                                           const struct hd_traits *traits)
+{
+    return layout_of(&(struct sizes){a->B, a->S, a->G, a->H, a->Dk, a->Dv}, SUMMARY, traits);
+}
+
+struct hd_costs_delta_layout
+hd_costs_delta_state_gradient_layout(const struct hd_delta_state_gradient_args *a,
+                                     const struct hd_traits *traits)
+{
+    return layout_of(&(struct sizes){a->B, a->S, a->G, a->H, a->Dk, a->Dv}, STATE_GRADIENT, traits);
 }
 
 int64_t hd_scratch_gated_delta_forward(const struct hd_gated_delta_forward_args *args,
@@ -102,6 +122,21 @@ int64_t hd_scratch_gated_delta_backward(const struct hd_gated_delta_backward_arg
 {
     return hd_costs_delta_backward_layout(args, traits).scratch_floats * (int64_t)sizeof(float);
 }
+
+int64_t hd_scratch_delta_summary(const struct hd_delta_summary_args *args,
+                                 const struct hd_traits *traits)
+{
+    return hd_costs_delta_summary_layout(args, traits).scratch_floats * (int64_t)sizeof(float);
+}
+
+int64_t hd_scratch_delta_state_gradient(const struct hd_delta_state_gradient_args *args,
+                                        const struct hd_traits *traits)
+{
+    return hd_costs_delta_state_gradient_layout(args, traits).scratch_floats *
+           (int64_t)sizeof(float);
+}
+
+HD_COSTS_NO_SCRATCH(delta_prefix)
 
 /* Counts per element: exponential, addition, division for beta; exponential, logarithm and two
  * products for g. */
@@ -134,24 +169,39 @@ static double chunk_flops(double c, double Dk, double Dv)
     return 6.0 * c * Dk * Dv + 2.0 * c * c * (Dk + Dv);
 }
 
-/* Returns the sum of chunk_flops over the chunks of all sequences and heads. */
-static double delta_flops(int64_t B, int64_t S, int64_t H, int64_t Dk, int64_t Dv)
+/* Returns those of a chunk in delta_summary: K M, K T and two products (fK)^T U; L, and the
+ * solutions of M and T. */
+static double chunk_summary_flops(double c, double Dk, double Dv)
+{
+    return 4.0 * c * Dk * (Dk + Dv) + c * c * (2.0 * Dk + Dv);
+}
+
+/* Returns the sum of `flops` over the chunks of all sequences and heads. */
+static double sum_chunks(double (*flops)(double c, double Dk, double Dv), int64_t B, int64_t S,
+                         int64_t H, int64_t Dk, int64_t Dv)
 {
     const int64_t rest = S % HD_DELTA_CHUNK;
-    const double whole = chunk_flops(HD_DELTA_CHUNK, (double)Dk, (double)Dv);
+    const double whole = flops(HD_DELTA_CHUNK, (double)Dk, (double)Dv);
 
-    return (double)(B * H) * ((double)(S / HD_DELTA_CHUNK) * whole +
-                              chunk_flops((double)rest, (double)Dk, (double)Dv));
+    return (double)(B * H) *
+           ((double)(S / HD_DELTA_CHUNK) * whole + flops((double)rest, (double)Dk, (double)Dv));
+}
+
+/* Returns the bytes of the states of all value heads of B sequences; 0 if they are absent. */
+static int64_t states_bytes(const float *states, int64_t B, int64_t H, int64_t Dk, int64_t Dv)
+{
+    return states ? B * H * Dk * Dv * (int64_t)sizeof(float) : 0;
 }
 
 void hd_cost_gated_delta_forward(struct hd_costs *costs,
                                  const struct hd_gated_delta_forward_args *a)
 {
     const int64_t e = (int64_t)hd_dtype_size(a->dtype), R = a->B * a->S;
-    const int64_t states = a->state ? a->B * a->H * a->Dk * a->Dv * 4 : 0;
+    const int64_t states = states_bytes(a->state, a->B, a->H, a->Dk, a->Dv);
 
-    costs->flops += delta_flops(a->B, a->S, a->H, a->Dk, a->Dv);
+    costs->flops += sum_chunks(chunk_flops, a->B, a->S, a->H, a->Dk, a->Dv);
     costs->read_bytes += R * (2 * a->G * a->Dk + a->H * a->Dv) * e + R * 2 * a->H * 4 + states +
+                         states_bytes(a->initial, a->B, a->H, a->Dk, a->Dv) +
                          (a->bound ? R * 4 : 0);
     costs->write_bytes += R * a->H * a->Dv * e + states;
 }
@@ -163,7 +213,46 @@ void hd_cost_gated_delta_backward(struct hd_costs *costs,
     const int64_t e = (int64_t)hd_dtype_size(a->dtype), R = a->B * a->S;
     const int64_t row = 2 * a->G * a->Dk + a->H * a->Dv;
 
-    costs->flops += 3.0 * delta_flops(a->B, a->S, a->H, a->Dk, a->Dv);
-    costs->read_bytes += R * (row + a->H * a->Dv) * e + R * 2 * a->H * 4 + (a->bound ? R * 4 : 0);
+    costs->flops += 3.0 * sum_chunks(chunk_flops, a->B, a->S, a->H, a->Dk, a->Dv);
+    costs->read_bytes += R * (row + a->H * a->Dv) * e + R * 2 * a->H * 4 +
+                         2 * states_bytes(a->initial, a->B, a->H, a->Dk, a->Dv) +
+                         (a->bound ? R * 4 : 0);
     costs->write_bytes += R * row * e + R * 2 * a->H * 4;
+}
+
+void hd_cost_delta_summary(struct hd_costs *costs, const struct hd_delta_summary_args *a)
+{
+    const int64_t e = (int64_t)hd_dtype_size(a->dtype), R = a->B * a->S;
+
+    costs->flops += sum_chunks(chunk_summary_flops, a->B, a->S, a->H, a->Dk, a->Dv);
+    costs->read_bytes +=
+        R * (a->G * a->Dk + a->H * a->Dv) * e + R * 2 * a->H * 4 + (a->bound ? R * 4 : 0);
+    costs->write_bytes += a->B * a->H * a->Dk * (a->Dk + a->Dv) * 4;
+}
+
+/* Counts the products with the gradient of the state, (fK) dM, Q^T (e dO) and K^T (beta e dR), and
+ * those among the rows, L, A, A^T dO and the solution: as many as forward has. */
+void hd_cost_delta_state_gradient(struct hd_costs *costs,
+                                  const struct hd_delta_state_gradient_args *a)
+{
+    const int64_t e = (int64_t)hd_dtype_size(a->dtype), R = a->B * a->S;
+
+    costs->flops += sum_chunks(chunk_flops, a->B, a->S, a->H, a->Dk, a->Dv);
+    costs->read_bytes +=
+        R * (2 * a->G * a->Dk + a->H * a->Dv) * e + R * 2 * a->H * 4 + (a->bound ? R * 4 : 0);
+    costs->write_bytes += a->B * a->H * a->Dk * a->Dv * 4;
+}
+
+int64_t hd_costs_delta_prefix_steps(const struct hd_delta_prefix_args *a)
+{
+    return 2 * a->P - 1 - a->rank;
+}
+
+void hd_cost_delta_prefix(struct hd_costs *costs, const struct hd_delta_prefix_args *a)
+{
+    const int64_t heads = a->B * a->H, steps = hd_costs_delta_prefix_steps(a);
+
+    costs->flops += 2.0 * (double)(steps * heads * a->Dk * a->Dk * a->Dv);
+    costs->read_bytes += steps * heads * a->Dk * (a->Dk + a->Dv) * 4;
+    costs->write_bytes += 2 * heads * a->Dk * a->Dv * 4;
 }

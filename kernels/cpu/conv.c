@@ -14,6 +14,7 @@ enum { BLOCK = 128, W_MAX = HD_CONV_WIDTH_MAX }; /* channels of a block; most ta
 struct conv_block {
     const void *inp, *state;    /* state: the last W - 1 inputs before the rows; NULL: zeros */
     const int32_t *bound;       /* bounds of the sequence's rows, or NULL */
+    int64_t origin;             /* index of the first row, as bounds count; 0: whole sequences */
     int64_t first, count, N, W; /* first channel of the block, number of its channels, of all
                                    channels, and of taps */
     float taps[W_MAX][BLOCK];   /* taps[j]: factors of the inputs j rows before */
@@ -28,10 +29,10 @@ static void load_taps(struct conv_block *b, const void *weight, enum hd_dtype dt
             });
 }
 
-/* Returns the number of taps whose rows are in the document of row t, or in the state. */
+/* Returns the number of taps whose rows are in the document of row t; they may be in the state. */
 INLINE int64_t taps_of(const struct conv_block *b, int64_t t)
 {
-    const int64_t seen = b->state ? b->W : t + 1 - (b->bound ? b->bound[t] : 0);
+    const int64_t seen = b->bound ? t + 1 - (b->bound[t] - b->origin) : b->state ? b->W : t + 1;
 
     return seen < b->W ? seen : b->W;
 }
@@ -114,6 +115,17 @@ static struct conv_block block_at(int64_t number, int64_t N, int64_t W, const vo
     return b;
 }
 
+/* Sets bounds, origin and halo of sequence b_ from arguments, whose members have equal names. */
+#define ENTER_SEQUENCE(block, a, b_)                                              \
+    do {                                                                          \
+        const int64_t halo_bytes =                                                \
+            (b_) * ((a)->W - 1) * (a)->N * (int64_t)hd_dtype_size((a)->dtype);    \
+                                                                                  \
+        (block)->bound = (a)->bound ? (a)->bound + (b_) * (a)->S : NULL;          \
+        (block)->origin = (a)->position ? (a)->position[(b_) * (a)->S] : 0;       \
+        (block)->state = (a)->halo ? (const char *)(a)->halo + halo_bytes : NULL; \
+    } while (0)
+
 static void forward_blocks(const void *args, int64_t begin, int64_t end, int thread)
 {
     const struct hd_conv_forward_args *a = args;
@@ -123,7 +135,7 @@ static void forward_blocks(const void *args, int64_t begin, int64_t end, int thr
         const int64_t sequence = i / blocks_of(a->N);
         struct conv_block b = block_at(i % blocks_of(a->N), a->N, a->W, a->weight, a->dtype);
 
-        b.bound = a->bound ? a->bound + sequence * a->S : NULL;
+        ENTER_SEQUENCE(&b, a, sequence);
         WITH_FLOATS(a->dtype, T, forward_block(a, &b, sequence, T));
     }
 }
@@ -153,10 +165,10 @@ INLINE vf sum_gradient(const struct conv_block *b, const void *dout, int64_t t, 
     return vf_load(dout, t * b->N + b->first + c, n, dtype) * s * (1.0f + pre * (1.0f - s));
 }
 
-/* Computes the gradients of a sequence's inputs; sums[t % W] are those of row t until row t + W - 1
- * has added to them. */
-INLINE void backward_block(const struct conv_block *b, void *dinp, const void *dout, int64_t S,
-                           enum hd_dtype dtype)
+/* Computes the gradients of a sequence's inputs, and of its halo [W-1, N] unless dhalo is NULL;
+ * sums[t % W] are those of row t until row t + W - 1 has added to them. */
+INLINE void backward_block(const struct conv_block *b, void *dinp, float *dhalo, const void *dout,
+                           int64_t S, enum hd_dtype dtype)
 {
     float sums[W_MAX][BLOCK] = {{0}};
 
@@ -168,15 +180,18 @@ INLINE void backward_block(const struct conv_block *b, void *dinp, const void *d
                 const vf g = sum_gradient(b, dout, t, taps, c, n, dtype);
 
                 for (int64_t j = 0; j < taps; j++) {
-                    float *sum = sums[(t - j) % b->W] + c;
+                    float *sum = sums[(t - j + b->W) % b->W] + c;
 
                     vf_store_f32(sum, n, vf_load_f32(sum, n) + vf_load_f32(b->taps[j] + c, n) * g);
                 }
             }
-            if (done >= 0) {
-                float *sum = sums[done % b->W] + c;
+            if (done >= 0 || dhalo) {
+                float *sum = sums[(done + b->W) % b->W] + c;
 
-                vf_store(dinp, done * b->N + b->first + c, n, vf_load_f32(sum, n), dtype);
+                if (done >= 0)
+                    vf_store(dinp, done * b->N + b->first + c, n, vf_load_f32(sum, n), dtype);
+                else
+                    vf_store_f32(dhalo + t * b->N + b->first + c, n, vf_load_f32(sum, n));
                 vf_store_f32(sum, n, (vf){0});
             }
         }
@@ -193,11 +208,12 @@ static void backward_blocks(const void *args, int64_t begin, int64_t end, int th
         const int64_t bytes = sequence * a->S * a->N * (int64_t)hd_dtype_size(a->dtype);
         struct conv_block b = block_at(i % blocks_of(a->N), a->N, a->W, a->weight, a->dtype);
 
-        b.bound = a->bound ? a->bound + sequence * a->S : NULL;
+        ENTER_SEQUENCE(&b, a, sequence);
         b.inp = (const char *)a->inp + bytes;
-        WITH_FLOATS(
-            a->dtype, T,
-            backward_block(&b, (char *)a->dinp + bytes, (const char *)a->dout + bytes, a->S, T));
+        WITH_FLOATS(a->dtype, T,
+                    backward_block(&b, (char *)a->dinp + bytes,
+                                   a->dhalo ? a->dhalo + sequence * (a->W - 1) * a->N : NULL,
+                                   (const char *)a->dout + bytes, a->S, T));
     }
 }
 
@@ -239,7 +255,7 @@ static void weight_blocks(const void *args, int64_t begin, int64_t end, int thre
         float sums[W_MAX][BLOCK] = {{0}};
 
         for (int64_t s = 0; s < a->B; s++) {
-            b.bound = a->bound ? a->bound + s * a->S : NULL;
+            ENTER_SEQUENCE(&b, a, s);
             b.inp = (const char *)a->inp + s * bytes;
             WITH_FLOATS(a->dtype, T,
                         add_weight_terms(&b, sums, (const char *)a->dout + s * bytes, a->S, T));

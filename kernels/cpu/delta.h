@@ -1,7 +1,8 @@
 /* delta: a chunk of the gated delta rule, shared by forward and backward (ops_delta.h has the
  * formulas and their letters).
  *
- * Used by: delta_forward.c, delta_backward.c.   Uses: costs, micro, transpose, vecmath.
+ * Used by: delta_forward.c, delta_backward.c, delta_segment.c.   Uses: costs, micro, transpose,
+ * vecmath.
  */
 #ifndef HD_KERNELS_CPU_DELTA_H
 #define HD_KERNELS_CPU_DELTA_H
@@ -40,6 +41,8 @@ struct delta_head {
     const void *qkv;
     const float *gates;
     const int32_t *bound;     /* bounds of the sequence's rows, or NULL */
+    int64_t origin;           /* index of the first row, as bounds count; 0: whole sequences */
+    bool continues;           /* without bounds: the first row's document has rows before it */
     int64_t row;              /* first row of the sequence in qkv */
     int64_t head;             /* index of the key head */
     int64_t G, H, Dk, Dv, ld; /* ld: distance of rows of qkv */
@@ -49,14 +52,16 @@ struct delta_head {
 
 /* Makes key head head_ of sequence b_ from the arguments of forward or backward, whose members have
  * equal names, with the scratch of thread_. */
-#define DELTA_HEAD_OF(a, layout_, b_, head_, thread_)                                           \
-    (struct delta_head)                                                                         \
-    {                                                                                           \
-        .layout = *(layout_), .scratch = (float *)(a)->scratch + (thread_) * (layout_)->floats, \
-        .qkv = (a)->qkv, .gates = (a)->gates,                                                   \
-        .bound = (a)->bound ? (a)->bound + (b_) * (a)->S : NULL, .row = (b_) * (a)->S,          \
-        .head = (head_), .G = (a)->G, .H = (a)->H, .Dk = (a)->Dk, .Dv = (a)->Dv,                \
-        .ld = 2 * (a)->G * (a)->Dk + (a)->H * (a)->Dv, .eps = (a)->eps, .dtype = (a)->dtype     \
+#define DELTA_HEAD_OF(a, layout_, b_, head_, thread_)                                             \
+    (struct delta_head)                                                                           \
+    {                                                                                             \
+        .layout = *(layout_), .scratch = (float *)(a)->scratch + (thread_) * (layout_)->floats,   \
+        .qkv = (a)->qkv, .gates = (a)->gates,                                                     \
+        .bound = (a)->bound ? (a)->bound + (b_) * (a)->S : NULL,                                  \
+        .origin = (a)->position ? (a)->position[(b_) * (a)->S] : 0,                               \
+        .continues = (a)->position != NULL, .row = (b_) * (a)->S, .head = (head_), .G = (a)->G,   \
+        .H = (a)->H, .Dk = (a)->Dk, .Dv = (a)->Dv, .ld = 2 * (a)->G * (a)->Dk + (a)->H * (a)->Dv, \
+        .eps = (a)->eps, .dtype = (a)->dtype                                                      \
     }
 
 /* Rows [first, first + count) of the sequence, count at most P. */
@@ -114,9 +119,9 @@ static __attribute__((unused)) struct delta_chunk delta_chunk_of(const struct de
     struct delta_chunk c = {.first = first, .count = S - first < P ? S - first : P};
     int document = 0;
 
-    c.continues = first > (h->bound ? h->bound[first] : 0);
+    c.continues = h->bound ? first > h->bound[first] - h->origin : first > 0 || h->continues;
     for (int64_t i = 0; i < c.count; i++) {
-        if (i > 0 && h->bound && h->bound[first + i] == first + i)
+        if (i > 0 && h->bound && h->bound[first + i] - h->origin == first + i)
             document++;
         c.document[i] = document;
     }
@@ -146,21 +151,33 @@ INLINE void load_normed(const struct delta_head *h, const struct delta_chunk *c,
     }
 }
 
+/* Loads k of a chunk and multiplies it by itself: areas k, transposed and kk. */
+static __attribute__((unused)) void delta_load_own_keys(const struct delta_head *h,
+                                                        const struct delta_chunk *c)
+{
+    const struct hd_costs_delta_layout *l = &h->layout;
+    float *k = delta_area(h, l->k), *k_t = delta_area(h, l->transposed);
+
+    WITH_FLOATS(
+        h->dtype, T,
+        load_normed(h, c, k, delta_vector(h, DELTA_K_RSTD), (h->G + h->head) * h->Dk, 1.0f, T));
+    delta_transpose(k_t, P, k, l->key, c->count, h->Dk, P);
+    delta_multiply_rows(delta_area(h, l->kk), P, k, l->key, k_t, P, c->count, P, h->Dk, false);
+}
+
 /* Loads q and k of a chunk and multiplies them: areas q, k, qk and kk. */
 static __attribute__((unused)) void delta_load_keys(const struct delta_head *h,
                                                     const struct delta_chunk *c)
 {
     const struct hd_costs_delta_layout *l = &h->layout;
-    float *q = delta_area(h, l->q), *k = delta_area(h, l->k), *k_t = delta_area(h, l->transposed);
+    float *q = delta_area(h, l->q);
 
-    WITH_FLOATS(h->dtype, T, {
-        load_normed(h, c, q, delta_vector(h, DELTA_Q_RSTD), h->head * h->Dk,
-                    1.0f / sqrtf((float)h->Dk), T);
-        load_normed(h, c, k, delta_vector(h, DELTA_K_RSTD), (h->G + h->head) * h->Dk, 1.0f, T);
-    });
-    delta_transpose(k_t, P, k, l->key, c->count, h->Dk, P);
-    delta_multiply_rows(delta_area(h, l->qk), P, q, l->key, k_t, P, c->count, P, h->Dk, false);
-    delta_multiply_rows(delta_area(h, l->kk), P, k, l->key, k_t, P, c->count, P, h->Dk, false);
+    WITH_FLOATS(h->dtype, T,
+                load_normed(h, c, q, delta_vector(h, DELTA_Q_RSTD), h->head * h->Dk,
+                            1.0f / sqrtf((float)h->Dk), T));
+    delta_load_own_keys(h, c);
+    delta_multiply_rows(delta_area(h, l->qk), P, q, l->key, delta_area(h, l->transposed), P,
+                        c->count, P, h->Dk, false);
 }
 
 /* Sets beta, c, e and f of value head `head`. */
@@ -185,7 +202,8 @@ static __attribute__((unused)) void delta_load_gates(const struct delta_head *h,
     }
 }
 
-/* Sets a[i, :] and l[i, :] of the areas `a` and `l`: A and -L, zero above the diagonal. */
+/* Sets a[i, :] and l[i, :] of the areas `a` and `l`: A and -L, zero above the diagonal. qk NULL:
+ * only l. */
 INLINE void decay_row(const struct delta_chunk *c, int64_t i, float beta, const float *sum,
                       const float *qk, const float *kk, float *a, float *l)
 {
@@ -194,27 +212,37 @@ INLINE void decay_row(const struct delta_chunk *c, int64_t i, float beta, const 
     while (begin > 0 && c->document[begin - 1] == c->document[i])
         begin--;
     FOR_VECTORS (j, n, 0, P) {
-        vf_store_f32(a + j, n, (vf){0});
+        if (qk)
+            vf_store_f32(a + j, n, (vf){0});
         vf_store_f32(l + j, n, (vf){0});
     }
     FOR_VECTORS (j, n, begin, i) {
         const vf decay = vf_exp(vf_keep(sum[i] - vf_load_f32(sum + j, n), n, 0));
 
-        vf_store_f32(a + j, n, vf_load_f32(qk + j, n) * decay);
+        if (qk)
+            vf_store_f32(a + j, n, vf_load_f32(qk + j, n) * decay);
         vf_store_f32(l + j, n, -beta * vf_load_f32(kk + j, n) * decay);
     }
-    a[i] = qk[i];
+    if (qk)
+        a[i] = qk[i];
 }
 
-static __attribute__((unused)) void delta_decay(const struct delta_head *h,
-                                                const struct delta_chunk *c)
+/* Sets the areas a and l from qk and kk; without `queries` only l. */
+static __attribute__((unused)) void delta_decay_of(const struct delta_head *h,
+                                                   const struct delta_chunk *c, bool queries)
 {
     const struct hd_costs_delta_layout *l = &h->layout;
 
     for (int64_t i = 0; i < c->count; i++)
         decay_row(c, i, delta_vector(h, DELTA_BETA)[i], delta_vector(h, DELTA_C),
-                  delta_area(h, l->qk) + i * P, delta_area(h, l->kk) + i * P,
+                  queries ? delta_area(h, l->qk) + i * P : NULL, delta_area(h, l->kk) + i * P,
                   delta_area(h, l->a) + i * P, delta_area(h, l->l) + i * P);
+}
+
+static __attribute__((unused)) void delta_decay(const struct delta_head *h,
+                                                const struct delta_chunk *c)
+{
+    delta_decay_of(h, c, true);
 }
 
 /* Solves (I + L) x = x for rows [0, count) of x [., width], given l = -L. */
@@ -233,6 +261,41 @@ static __attribute__((unused)) void delta_solve(float *x, int64_t width, const f
                     vf_store_f32(x + r * width + d, n,
                                  vf_load_f32(x + r * width + d, n) +
                                      l[r * P + j] * vf_load_f32(x + j * width + d, n));
+    }
+}
+
+/* Computes dR in place of dU: solves (I + L)^T x = x, given l = -L. */
+static __attribute__((unused)) void delta_solve_transposed(float *x, int64_t width, const float *l,
+                                                           int64_t count)
+{
+    for (int64_t i = (count - 1) / SOLVE * SOLVE; i >= 0; i -= SOLVE) {
+        const int64_t end = i + SOLVE < count ? i + SOLVE : count;
+
+        if (end < count)
+            delta_multiply_columns(x + i * width, width, l + end * P + i, P, x + end * width, width,
+                                   end - i, width, count - end, true);
+        for (int64_t r = end - 2; r >= i; r--)
+            for (int64_t j = r + 1; j < end; j++)
+                FOR_VECTORS (d, n, 0, width)
+                    vf_store_f32(x + r * width + d, n,
+                                 vf_load_f32(x + r * width + d, n) +
+                                     l[j * P + r] * vf_load_f32(x + j * width + d, n));
+    }
+}
+
+/* Loads the gradients of the results of value head `head` in a chunk: area dout. */
+INLINE void delta_load_dout(const void *results, const struct delta_head *h,
+                            const struct delta_chunk *c, int64_t head, enum hd_dtype dtype)
+{
+    float *dout = delta_area(h, h->layout.dout);
+
+    for (int64_t i = 0; i < c->count; i++) {
+        FOR_VECTORS (d, n, 0, h->Dv)
+            vf_store_f32(
+                dout + i * h->layout.value + d, n,
+                vf_load(results, ((h->row + c->first + i) * h->H + head) * h->Dv + d, n, dtype));
+        FOR_VECTORS (d, n, h->Dv, h->layout.value)
+            vf_store_f32(dout + i * h->layout.value + d, n, (vf){0});
     }
 }
 
@@ -285,6 +348,21 @@ delta_advance(const struct delta_head *h, const struct delta_chunk *c, float *ou
         vf_store_f32(out + i, n, decay * vf_load_f32(m + i, n));
     delta_multiply_columns(out, l->value, fk, l->key, delta_area(h, l->u), l->value, l->key,
                            l->value, c->count, true);
+}
+
+/* Copy a matrix of `columns` columns between padded scratch m, `width` floats a row, and memory. */
+static __attribute__((unused)) void delta_take_state(float *m, int64_t width, const float *state,
+                                                     int64_t rows, int64_t columns)
+{
+    for (int64_t i = 0; i < rows; i++)
+        memcpy(m + i * width, state + i * columns, (size_t)columns * sizeof *m);
+}
+
+static __attribute__((unused)) void delta_put_state(float *state, const float *m, int64_t width,
+                                                    int64_t rows, int64_t columns)
+{
+    for (int64_t i = 0; i < rows; i++)
+        memcpy(state + i * columns, m + i * width, (size_t)columns * sizeof *m);
 }
 
 #endif

@@ -26,39 +26,6 @@ INLINE float dot(const float *a, const float *b, int64_t count)
     return vf_sum(sum);
 }
 
-/* Computes dR in place of dU: solves (I + L)^T x = x, given l = -L. */
-static void solve_transposed(float *x, int64_t width, const float *l, int64_t count)
-{
-    for (int64_t i = (count - 1) / SOLVE * SOLVE; i >= 0; i -= SOLVE) {
-        const int64_t end = i + SOLVE < count ? i + SOLVE : count;
-
-        if (end < count)
-            delta_multiply_columns(x + i * width, width, l + end * P + i, P, x + end * width, width,
-                                   end - i, width, count - end, true);
-        for (int64_t r = end - 2; r >= i; r--)
-            for (int64_t j = r + 1; j < end; j++)
-                FOR_VECTORS (d, n, 0, width)
-                    vf_store_f32(x + r * width + d, n,
-                                 vf_load_f32(x + r * width + d, n) +
-                                     l[j * P + r] * vf_load_f32(x + j * width + d, n));
-    }
-}
-
-INLINE void load_dout(const struct hd_gated_delta_backward_args *a, const struct delta_head *h,
-                      const struct delta_chunk *c, int64_t head, enum hd_dtype dtype)
-{
-    float *dout = delta_area(h, h->layout.dout);
-
-    for (int64_t i = 0; i < c->count; i++) {
-        FOR_VECTORS (d, n, 0, h->Dv)
-            vf_store_f32(
-                dout + i * h->layout.value + d, n,
-                vf_load(a->dout, ((h->row + c->first + i) * h->H + head) * h->Dv + d, n, dtype));
-        FOR_VECTORS (d, n, h->Dv, h->layout.value)
-            vf_store_f32(dout + i * h->layout.value + d, n, (vf){0});
-    }
-}
-
 /* Replaces dA by dA D and dL (given as -dL) by beta dL D + its transposed, and adds the gradients
  * of beta and of the decays. */
 static void differentiate_products(const struct delta_head *h, const struct delta_chunk *c)
@@ -106,7 +73,7 @@ static void differentiate_inside(const struct delta_head *h, const struct delta_
     delta_multiply_columns(du, value, delta_area(h, l->a), P, dout, value, count, value, count,
                            false);
     delta_multiply_rows(du, value, fk, key, dm, value, count, value, h->Dk, true);
-    solve_transposed(du, value, delta_area(h, l->l), count);
+    delta_solve_transposed(du, value, delta_area(h, l->l), count);
     delta_transpose(u_t, P, delta_area(h, l->u), value, count, h->Dv, P);
     delta_multiply_rows(da, P, dout, value, u_t, P, count, P, h->Dv, false);
     delta_multiply_rows(dl, P, du, value, u_t, P, count, P, h->Dv, false);
@@ -211,7 +178,7 @@ static void backward_value_head(const struct hd_gated_delta_backward_args *a,
     delta_load_gates(h, c, head);
     delta_decay(h, c);
     delta_new_values(h, c, head, m);
-    WITH_FLOATS(a->dtype, T, load_dout(a, h, c, head, T));
+    WITH_FLOATS(a->dtype, T, delta_load_dout(a->dout, h, c, head, T));
     memset(delta_vector(h, DELTA_DBETA), 0, 2 * P * sizeof(float)); /* and DELTA_DC */
     differentiate_inside(h, c, dm);
     WITH_FLOATS(a->dtype, T, store_dv(a, h, c, head, T));
@@ -237,13 +204,25 @@ INLINE void store_normed(const struct hd_gated_delta_backward_args *a, const str
     }
 }
 
+/* Sets the states [group, key, value] of the value heads of a key head, in padded scratch, to those
+ * of sequence b in from [B, H, Dk, Dv]; NULL: to zeros. */
+static void begin_states(const struct delta_head *h, float *states, const float *from, int64_t b)
+{
+    const int64_t group = delta_group(h), size = h->layout.key * h->layout.value;
+
+    memset(states, 0, (size_t)(group * size) * sizeof *states);
+    for (int64_t n = 0; from && n < group; n++)
+        delta_take_state(states + n * size, h->layout.value,
+                         from + (b * h->H + h->head * group + n) * h->Dk * h->Dv, h->Dk, h->Dv);
+}
+
 /* Computes the states of all value heads before each chunk. */
-static void compute_states(const struct delta_head *h, int64_t S)
+static void compute_states(const struct delta_head *h, int64_t S, const float *initial, int64_t b)
 {
     const int64_t group = delta_group(h), size = h->layout.key * h->layout.value;
     float *states = delta_area(h, h->layout.state);
 
-    memset(states, 0, (size_t)(group * size) * sizeof *states);
+    begin_states(h, states, initial, b);
     for (int64_t at = 0; at + P < S; at += P) {
         const struct delta_chunk c = delta_chunk_of(h, at, S);
 
@@ -260,7 +239,7 @@ static void compute_states(const struct delta_head *h, int64_t S)
 }
 
 static void backward_sequence(const struct hd_gated_delta_backward_args *a,
-                              const struct delta_head *h)
+                              const struct delta_head *h, int64_t b)
 {
     const struct hd_costs_delta_layout *l = &h->layout;
     const int64_t group = delta_group(h), size = l->key * l->value;
@@ -268,8 +247,8 @@ static void backward_sequence(const struct hd_gated_delta_backward_args *a,
     float *dm = delta_area(h, l->dstate), *states = delta_area(h, l->state);
     float *dq = delta_area(h, l->dq), *dk = delta_area(h, l->dk);
 
-    compute_states(h, a->S);
-    memset(dm, 0, (size_t)(group * size) * sizeof *dm);
+    compute_states(h, a->S, a->initial, b);
+    begin_states(h, dm, a->dfinal, b);
     for (int64_t chunk = l->chunks - 1; chunk >= 0; chunk--) {
         const struct delta_chunk c = delta_chunk_of(h, chunk * P, a->S);
 
@@ -297,7 +276,7 @@ static void backward_heads(const void *args, int64_t begin, int64_t end, int thr
         const int64_t b = i / a->G;
         const struct delta_head h = DELTA_HEAD_OF(a, &f->layout, b, i % a->G, thread);
 
-        backward_sequence(a, &h);
+        backward_sequence(a, &h, b);
     }
 }
 

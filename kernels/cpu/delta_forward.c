@@ -36,39 +36,33 @@ static void forward_head(const struct hd_gated_delta_forward_args *a, const stru
     delta_advance(h, c, m, m);
 }
 
-/* Copies the state of a value head to padded scratch, or back (`store`). */
-static void move_state(const struct delta_head *h, float *m, float *state, bool store)
-{
-    for (int64_t i = 0; i < h->Dk; i++)
-        for (int64_t j = 0; j < h->Dv; j++)
-            if (store)
-                state[i * h->Dv + j] = m[i * h->layout.value + j];
-            else
-                m[i * h->layout.value + j] = state[i * h->Dv + j];
-}
-
-static void forward_sequence(const struct hd_gated_delta_forward_args *a,
-                             const struct delta_head *h, int64_t b)
+static void forward_sequence(const struct hd_gated_delta_forward_args *a, struct delta_head *h,
+                             int64_t b)
 {
     const int64_t group = delta_group(h), size = h->layout.key * h->layout.value;
     const int64_t first = h->head * group, rows = a->state ? a->after[b] - a->before[b] : a->S;
-    const bool continues = a->state && a->before[b] > 0;
+    const int64_t slot = a->state ? a->slot[b] : b,
+                  at_state = (slot * h->H + first) * h->Dk * h->Dv;
     float *m = delta_area(h, h->layout.state);
-    float *state = a->state ? a->state + (a->slot[b] * h->H + first) * h->Dk * h->Dv : NULL;
+    float *state = a->state ? a->state + at_state : NULL;
+    const float *before = a->initial ? a->initial + at_state : NULL;
 
+    if (a->state && a->before[b] > 0) {
+        h->continues = true;
+        before = state;
+    }
     memset(m, 0, (size_t)(group * size) * sizeof *m);
-    for (int64_t n = 0; continues && n < group; n++)
-        move_state(h, m + n * size, state + n * h->Dk * h->Dv, false);
+    for (int64_t n = 0; before && n < group; n++)
+        delta_take_state(m + n * size, h->layout.value, before + n * h->Dk * h->Dv, h->Dk, h->Dv);
     for (int64_t at = 0; at < rows; at += P) {
-        struct delta_chunk c = delta_chunk_of(h, at, rows);
+        const struct delta_chunk c = delta_chunk_of(h, at, rows);
 
-        c.continues |= continues;
         delta_load_keys(h, &c);
         for (int64_t n = 0; n < group; n++)
             forward_head(a, h, &c, first + n, m + n * size);
     }
     for (int64_t n = 0; state && rows > 0 && n < group; n++)
-        move_state(h, m + n * size, state + n * h->Dk * h->Dv, true);
+        delta_put_state(state + n * h->Dk * h->Dv, m + n * size, h->layout.value, h->Dk, h->Dv);
 }
 
 static void forward_heads(const void *args, int64_t begin, int64_t end, int thread)
@@ -78,7 +72,7 @@ static void forward_heads(const void *args, int64_t begin, int64_t end, int thre
 
     for (int64_t i = begin; i < end; i++) {
         const int64_t b = i / a->G;
-        const struct delta_head h = DELTA_HEAD_OF(a, &f->layout, b, i % a->G, thread);
+        struct delta_head h = DELTA_HEAD_OF(a, &f->layout, b, i % a->G, thread);
 
         forward_sequence(a, &h, b);
     }

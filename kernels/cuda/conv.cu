@@ -15,12 +15,14 @@ struct conv_channel {
     const T *inp, *weight;
     const int32_t *bound; /* [rows of the sequence], or NULL */
     const T *state;       /* the last W - 1 inputs before the rows, or NULL: zeros */
+    int64_t origin;       /* index of the first row, as bounds count */
     int64_t c, N, W;
 
-    /* Returns the number of taps whose rows are in the document of row t, or in the state. */
+    /* Returns the number of taps whose rows are in the document of row t; they may be in the
+     * state. */
     __device__ int taps(int64_t t) const
     {
-        const int64_t seen = state ? W : t + 1 - (bound ? bound[t] : 0);
+        const int64_t seen = bound ? t + 1 - (bound[t] - origin) : state ? W : t + 1;
 
         return (int)(seen < W ? seen : W);
     }
@@ -58,7 +60,8 @@ static __device__ struct conv_channel<T> channel_of(const Args &a, int64_t b) {
     x.inp = (const T *)a.inp + b * a.S * a.N;
     x.weight = (const T *)a.weight;
     x.bound = a.bound ? a.bound + b * a.S : NULL;
-    x.state = NULL;
+    x.origin = a.position ? a.position[b * a.S] : 0;
+    x.state = a.halo ? (const T *)a.halo + b * (a.W - 1) * a.N : NULL;
     x.c = (int64_t)blockIdx.x * CONV_THREADS + threadIdx.x;
     x.N = a.N;
     x.W = a.W;
@@ -133,6 +136,14 @@ static __global__ void __launch_bounds__(CONV_THREADS)
     const struct conv_channel<T> x = channel_of<T>(a, b);
     const T *dout = (const T *)a.dout + b * a.S * a.N;
 
+    /* the first rows' threads also have the halo, rows -(W-1) to -1 */
+    for (int64_t t = 1 - a.W; a.dhalo && begin == 0 && x.c < a.N && t < 0; t++) {
+        float sum = 0;
+
+        for (int64_t j = -t; j < a.W && t + j < a.S && x.taps(t + j) > j; j++)
+            sum += x.factor((int)j) * x.sum_gradient(t + j, dout[(t + j) * a.N + x.c]);
+        a.dhalo[(b * (a.W - 1) + a.W - 1 + t) * a.N + x.c] = sum;
+    }
     for (int64_t t = begin; x.c < a.N && t < a.S && t < begin + CONV_ROWS; t++) {
         float sum = 0;
 

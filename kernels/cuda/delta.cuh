@@ -6,7 +6,7 @@
  * plain fp32, in tiles of 8 rows and 64 columns per warp; each block computes the products of keys,
  * which the value heads of a key head could share. Not yet measured on a GPU.
  *
- * Used by: delta_forward.cu, delta_backward.cu.   Uses: block, device, costs.
+ * Used by: delta_forward.cu, delta_backward.cu, delta_segment.cu.   Uses: block, device, costs.
  * Threads: all threads of a block call each function; between functions the caller synchronizes,
  * and a function that synchronizes at its end says so.
  */
@@ -45,6 +45,8 @@ struct cuda_delta {
     const T *qkv;
     const float *gates;
     const int32_t *bound; /* [rows of the sequence], or NULL */
+    int64_t origin;       /* index of the first row, as bounds count; 0: whole sequences */
+    bool follows;         /* without bounds: the first row's document has rows before it */
     int64_t row;          /* first row of the sequence in qkv */
     int64_t head, key_head, G, H, Dk, Dv, ld;
     float eps;
@@ -128,13 +130,13 @@ static __device__ void delta_begin_chunk(struct cuda_delta<T> &d, int64_t first,
 {
     d.first = first;
     d.count = S - first < DELTA_ROWS ? (int)(S - first) : (int)DELTA_ROWS;
-    d.continues = first > (d.bound ? d.bound[first] : 0);
+    d.continues = d.bound ? first > d.bound[first] - d.origin : first > 0 || d.follows;
     DELTA_FOR(i, d.count)
     {
         int documents = 0;
 
         for (int64_t j = 1; d.bound && j <= i; j++)
-            documents += d.bound[first + j] == first + j;
+            documents += d.bound[first + j] - d.origin == first + j;
         d.document[i] = documents;
     }
     __syncthreads();
@@ -159,25 +161,28 @@ static __device__ void delta_load_normed(const struct cuda_delta<T> &d, float *t
     }
 }
 
-/* Loads q and k of the chunk and multiplies them: areas q, k, qk and kk. Synchronizes. */
+/* Loads k of the chunk, and with `queries` q, and multiplies them: areas q, k, qk and kk.
+ * Synchronizes. */
 template <typename T>
-static __device__ void delta_load_keys(const struct cuda_delta<T> &d)
+static __device__ void delta_load_keys(const struct cuda_delta<T> &d, bool queries = true)
 {
     float *q = d.area(d.l.q), *k = d.area(d.l.k), *k_t = d.area(d.l.transposed);
 
-    delta_load_normed(d, q, d.key_head * d.Dk, 1.0f / sqrtf((float)d.Dk));
+    if (queries)
+        delta_load_normed(d, q, d.key_head * d.Dk, 1.0f / sqrtf((float)d.Dk));
     delta_load_normed(d, k, (d.G + d.key_head) * d.Dk, 1.0f);
     __syncthreads();
     delta_transpose(k_t, DELTA_ROWS, k, d.l.key, d.count, d.Dk, DELTA_ROWS);
-    delta_multiply(d.area(d.l.qk), DELTA_ROWS, q, d.l.key, 1, k_t, DELTA_ROWS, d.count, DELTA_ROWS,
-                   d.Dk, false);
+    if (queries)
+        delta_multiply(d.area(d.l.qk), DELTA_ROWS, q, d.l.key, 1, k_t, DELTA_ROWS, d.count,
+                       DELTA_ROWS, d.Dk, false);
     delta_multiply(d.area(d.l.kk), DELTA_ROWS, k, d.l.key, 1, k_t, DELTA_ROWS, d.count, DELTA_ROWS,
                    d.Dk, false);
 }
 
-/* Sets beta, c, e and f, and A and -L: areas a and l. Synchronizes. */
+/* Sets beta, c, e and f, and -L and with `queries` A: areas l and a. Synchronizes. */
 template <typename T>
-static __device__ void delta_load_gates(const struct cuda_delta<T> &d)
+static __device__ void delta_load_gates(const struct cuda_delta<T> &d, bool queries = true)
 {
     float *beta = d.vector(DELTA_BETA), *g = d.vector(DELTA_G), *c = d.vector(DELTA_C);
     float *a = d.area(d.l.a), *l = d.area(d.l.l);
@@ -213,7 +218,8 @@ static __device__ void delta_load_gates(const struct cuda_delta<T> &d)
         const bool sees = j <= i && d.document[j] == d.document[i];
         const float decay = sees ? expf(c[i] - c[j]) : 0;
 
-        a[n] = sees ? qk[n] * decay : 0;
+        if (queries)
+            a[n] = sees ? qk[n] * decay : 0;
         l[n] = sees && j < i ? -beta[i] * kk[n] * decay : 0;
     }
     __syncthreads();
@@ -272,6 +278,40 @@ static __device__ void delta_new_values(const struct cuda_delta<T> &d, const flo
     delta_solve(u, value, d.area(d.l.l), d.count, false);
 }
 
+/* Copies a matrix of `columns` columns between memory and padded scratch m, `width` floats a row.
+ * Synchronizes. */
+static __device__ __forceinline__ void delta_take_state(float *m, int64_t width, const float *state,
+                                                        int64_t rows, int64_t columns)
+{
+    DELTA_FOR(n, rows * columns)
+    m[n / columns * width + n % columns] = state[n];
+    __syncthreads();
+}
+
+static __device__ __forceinline__ void delta_put_state(float *state, const float *m, int64_t width,
+                                                       int64_t rows, int64_t columns)
+{
+    DELTA_FOR(n, rows * columns)
+    state[n] = m[n / columns * width + n % columns];
+    __syncthreads();
+}
+
+/* Loads the gradients of the results of the chunk: area dout. Synchronizes. */
+template <typename T>
+static __device__ void delta_load_dout(const struct cuda_delta<T> &d, const T *results)
+{
+    float *dout = d.area(d.l.dout);
+
+    DELTA_FOR(n, d.count * d.l.value)
+    {
+        const int64_t i = n / d.l.value, c = n % d.l.value;
+        const int64_t at = ((d.row + d.first + i) * d.H + d.head) * d.Dv + c;
+
+        dout[n] = c < d.Dv ? to_float(results[at]) : 0;
+    }
+    __syncthreads();
+}
+
 /* Computes the state after the chunk, out = e_last m + (f K)^T U; out may be m. Synchronizes. */
 template <typename T>
 static __device__ void delta_advance(const struct cuda_delta<T> &d, float *out, const float *m)
@@ -303,6 +343,8 @@ delta_of(const Args &a, const struct hd_costs_delta_layout &l, float *vectors, i
     d.qkv = (const T *)a.qkv;
     d.gates = a.gates;
     d.bound = a.bound ? a.bound + b * a.S : NULL;
+    d.origin = a.position ? a.position[b * a.S] : 0;
+    d.follows = a.position != NULL;
     d.row = b * a.S;
     d.head = blockIdx.x % a.H;
     d.key_head = d.head / (a.H / a.G);

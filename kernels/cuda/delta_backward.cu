@@ -5,16 +5,26 @@
  * order. Not yet measured on a GPU. */
 #include "kernels/cuda/delta.cuh"
 
+/* Sets a state in padded scratch to that of this block in from [B, H, Dk, Dv]; NULL: to zeros.
+ * Synchronizes. */
+template <typename T>
+static __device__ void begin_state(const struct cuda_delta<T> &d, float *m, const float *from)
+{
+    DELTA_FOR(n, d.l.key * d.l.value)
+    m[n] = 0;
+    __syncthreads();
+    if (from)
+        delta_take_state(m, d.l.value, from + (int64_t)blockIdx.x * d.Dk * d.Dv, d.Dk, d.Dv);
+}
+
 /* Computes the states before each chunk. */
 template <typename T>
-static __device__ void compute_states(struct cuda_delta<T> &d, int64_t S)
+static __device__ void compute_states(struct cuda_delta<T> &d, int64_t S, const float *initial)
 {
     const int64_t size = d.l.key * d.l.value;
     float *states = d.area(d.l.state);
 
-    DELTA_FOR(n, size)
-    states[n] = 0;
-    __syncthreads();
+    begin_state(d, states, initial);
     for (int64_t first = 0; first + DELTA_ROWS < S; first += DELTA_ROWS) {
         float *m = states + first / DELTA_ROWS * size;
 
@@ -226,11 +236,10 @@ static __global__ void __launch_bounds__(DELTA_THREADS, 1)
     HD_SHARED(int, document, DELTA_ROWS);
     HD_SHARED(float, sums, BLOCK_WARPS);
     struct cuda_delta<T> d = delta_of<T>(a, l, vectors, document);
-    float *dm = d.area(l.dstate), *dout = d.area(l.dout);
+    float *dm = d.area(l.dstate);
 
-    compute_states(d, a.S);
-    DELTA_FOR(n, l.key * l.value)
-    dm[n] = 0;
+    compute_states(d, a.S, a.initial);
+    begin_state(d, dm, a.dfinal);
     for (int64_t chunk = l.chunks - 1; chunk >= 0; chunk--) {
         const float *m = d.area(l.state) + chunk * l.key * l.value;
 
@@ -238,14 +247,7 @@ static __global__ void __launch_bounds__(DELTA_THREADS, 1)
         delta_load_keys(d);
         delta_load_gates(d);
         delta_new_values(d, m);
-        DELTA_FOR(n, d.count * l.value)
-        {
-            const int64_t i = n / l.value, c = n % l.value;
-            const int64_t at = ((d.row + d.first + i) * d.H + d.head) * d.Dv + c;
-
-            dout[n] = c < d.Dv ? to_float(((const T *)a.dout)[at]) : 0;
-        }
-        __syncthreads();
+        delta_load_dout(d, (const T *)a.dout);
         differentiate_inside(d, dm);
         store_dv(d, (T *)a.dqkv);
         differentiate_states(d, m, dm, sums);

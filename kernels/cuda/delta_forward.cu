@@ -2,22 +2,6 @@
  * sequence. Not yet measured on a GPU. */
 #include "kernels/cuda/delta.cuh"
 
-/* Copies the state between the slot [Dk, Dv] and padded scratch. */
-template <typename T>
-static __device__ void move_state(const struct cuda_delta<T> &d, float *m, float *state, bool store)
-{
-    DELTA_FOR(n, d.Dk * d.Dv)
-    {
-        const int64_t at = n / d.Dv * d.l.value + n % d.Dv;
-
-        if (store)
-            state[n] = m[at];
-        else
-            m[at] = state[n];
-    }
-    __syncthreads();
-}
-
 /* Computes the results of the chunk, and the state after it, in place. */
 template <typename T>
 static __device__ void forward_chunk(const struct cuda_delta<T> &d, T *results, float *m)
@@ -53,24 +37,27 @@ static __global__ void __launch_bounds__(DELTA_THREADS)
     HD_SHARED(int, document, DELTA_ROWS);
     struct cuda_delta<T> d = delta_of<T>(a, l, vectors, document);
     const int64_t b = blockIdx.x / a.H, rows = a.state ? a.after[b] - a.before[b] : a.S;
-    const bool continues = a.state && a.before[b] > 0;
+    const int64_t at = ((a.state ? a.slot[b] : b) * a.H + d.head) * a.Dk * a.Dv;
+    const float *before = a.initial ? a.initial + at : NULL;
     float *m = d.area(l.state);
-    float *state = a.state ? a.state + (a.slot[b] * a.H + d.head) * a.Dk * a.Dv : NULL;
 
     if (rows <= 0)
         return;
+    if (a.state && a.before[b] > 0) {
+        d.follows = true;
+        before = a.state + at;
+    }
     DELTA_FOR(n, l.key * l.value)
     m[n] = 0;
     __syncthreads();
-    if (continues)
-        move_state(d, m, state, false);
+    if (before)
+        delta_take_state(m, l.value, before, a.Dk, a.Dv);
     for (int64_t first = 0; first < rows; first += DELTA_ROWS) {
         delta_begin_chunk(d, first, rows);
-        d.continues |= continues;
         forward_chunk(d, (T *)a.out, m);
     }
-    if (state)
-        move_state(d, m, state, true);
+    if (a.state)
+        delta_put_state(a.state + at, m, l.value, a.Dk, a.Dv);
 }
 
 extern "C" enum hd_status hd_cuda_gated_delta_forward(struct hd_cuda_stream *s,

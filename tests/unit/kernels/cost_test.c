@@ -807,4 +807,39 @@ static void a_gated_delta_layer_counts_its_state(void **state)
     check(cost_of(HD_K_conv_forward, &c), 15 * (8 + 4), 2 * (15 + 4 * 5), 2 * 15);
 }
 
+/* Two segments of one row, with heads as above; two ranks. */
+static void segments_of_a_gated_delta_layer_count_their_matrices(void **state)
+{
+    static const float states[1];
+    static const int32_t positions[1];
+    const struct hd_delta_summary_args s = {
+        .B = 2, .S = 1, .G = 1, .H = 2, .Dk = 8, .Dv = 16, .dtype = HD_BF16};
+    const struct hd_delta_state_gradient_args g = {
+        .B = 2, .S = 1, .G = 1, .H = 2, .Dk = 8, .Dv = 16, .dtype = HD_BF16};
+    const struct hd_delta_prefix_args p = {.P = 2, .rank = 1, .B = 1, .H = 2, .Dk = 8, .Dv = 16};
+    const struct hd_gated_delta_forward_args f = {.initial = states,
+                                                  .position = positions,
+                                                  .B = 2,
+                                                  .S = 1,
+                                                  .G = 1,
+                                                  .H = 2,
+                                                  .Dk = 8,
+                                                  .Dv = 16,
+                                                  .dtype = HD_BF16};
+
+    /* of a head and segment: two products with each of T of 8 x 8 and M of 8 x 16, and with one pair
+     * of rows L and two solutions, of 8, 8 and 16; rows of k and v, two gates */
+    check(cost_of(HD_K_delta_summary, &s), 4 * (4 * (64 + 128) + (8 + 8 + 16)),
+          2 * (2 * (8 + 32) + 4 * 4), 4 * (64 + 128) * 4);
+    /* three products with dM, and L, A, A^T dO and one solution; rows of q, k and dout */
+    check(cost_of(HD_K_delta_state_gradient, &g), 4 * (6 * 128 + 2 * (8 + 16)),
+          2 * (2 * (8 + 8 + 32) + 4 * 4), 4 * 128 * 4);
+    /* rank 1 has segments 1 and 2 of 4: the matrices of segments 0 and 1 */
+    check(cost_of(HD_K_delta_prefix, &p), 2 * 2 * 2 * 8 * 8 * 16, 2 * 2 * (64 + 128) * 4,
+          2 * 2 * 128 * 4);
+    /* the states of two segments more than without */
+    check(cost_of(HD_K_gated_delta_forward, &f), 2 * 2 * (6 * 128 + 2 * (8 + 16)),
+          2 * (2 * (8 + 8 + 32) + 4 * 4) + 4 * 128 * 4, 2 * 2 * 32);
+}
+
 RUN_CASES()
