@@ -48,6 +48,7 @@ struct hd_plan_shape hd_plan_shape_of(const struct hd_plan_request *request)
         .shared_ffn_hidden = request->searched ? request->shared_ffn_hidden : 0,
         .dense_ffn_hidden = request->searched ? request->dense_ffn_hidden : 0,
         .delta_heads = request->searched ? request->delta_heads : 0,
+        .delta_conv_width = request->searched ? request->delta_conv_width : 0,
         .nf4_hidden = codes ? request->hidden : 0,
         .nf4_head_width = codes ? request->head_width : 0,
         .nf4_latents = {codes ? request->mla_q_rank : 0, codes ? request->mla_kv_rank : 0,
@@ -244,10 +245,10 @@ static enum hd_plan_obstacle check_model(const struct hd_plan_request *w,
 
     if (tp)
         return tp;
-    if (s->cp > 1 && w->delta_heads)
-        return HD_PLAN_CP_DELTA;
     if (s->cp > 1 && w->context % (2 * s->cp))
         return HD_PLAN_CP_CONTEXT;
+    if (s->cp > 1 && w->context / (2 * s->cp) < w->delta_conv_width - 1)
+        return HD_PLAN_CP_DELTA;
     if (s->ep > 1 && (!w->experts || w->experts % s->ep))
         return w->experts ? HD_PLAN_EP_EXPERTS : HD_PLAN_EP_DENSE;
     if (s->sequence && s->tp == 1)

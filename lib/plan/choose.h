@@ -64,8 +64,9 @@ struct hd_plan_request {
     /* latent attention (model.mla): ranks of the latents of queries and of keys and values, and
      * channels of a head: unrotated ones, and its value's; 0: none */
     int64_t mla_q_rank, mla_kv_rank, mla_nope, mla_value;
-    /* gated delta layers: their number, and the sizes of their heads beside delta_heads; 0: none */
-    int64_t delta_layers, delta_key_width, delta_value_heads, delta_value_width;
+    /* gated delta layers: their number, the sizes of their heads beside delta_heads, and the taps of
+     * their convolution; 0: none */
+    int64_t delta_layers, delta_key_width, delta_value_heads, delta_value_width, delta_conv_width;
     /* the weight matrices of transformer blocks are stored as nf4 codes; then hidden and head_width
      * are set */
     bool nf4;
@@ -103,7 +104,7 @@ enum hd_plan_obstacle {
     HD_PLAN_TP_CODES, /* tp would split a quantization block of nf4 codes between two ranks */
     HD_PLAN_TP_DELTA,
     HD_PLAN_CP_CONTEXT,
-    HD_PLAN_CP_DELTA, /* a gated delta layer needs whole sequences */
+    HD_PLAN_CP_DELTA, /* a chunk is shorter than the inputs that a convolution needs before it */
     HD_PLAN_EP_DENSE,
     HD_PLAN_EP_EXPERTS,
     HD_PLAN_SEQUENCE_ALONE, /* sequence parallelism is requested, but tp is 1 */
@@ -168,7 +169,7 @@ struct hd_plan_shape {
     int64_t global_batch;
     /* set only if the request is `searched`; else 0 */
     int64_t layers, heads, kv_heads, ffn_hidden, context, vocab;
-    int64_t shared_ffn_hidden, dense_ffn_hidden, delta_heads;
+    int64_t shared_ffn_hidden, dense_ffn_hidden, delta_heads, delta_conv_width;
     /* set only if the request is `searched` and nf4; else 0 */
     int64_t nf4_hidden, nf4_head_width, nf4_latents[4], nf4_delta[3];
 };

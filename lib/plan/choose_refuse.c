@@ -31,7 +31,8 @@ static bool is_possible_cp(const void *about, int64_t value)
 {
     const struct hd_plan_request *w = about;
 
-    return value == 1 || w->context % (2 * value) == 0;
+    return value == 1 ||
+           (w->context % (2 * value) == 0 && w->context / (2 * value) >= w->delta_conv_width - 1);
 }
 
 struct expert_rank_counts {
@@ -188,12 +189,14 @@ static enum hd_status refuse_always(const struct hd_plan_request *w, enum hd_pla
     case HD_PLAN_PIPELINE:
         return refuse_pipeline(w, min, max);
     case HD_PLAN_CP_DELTA:
+        list_values(&cp, max, is_possible_cp, w, list);
         return hd_err(
-            HD_UNSUPPORTED,
-            "parallel.cp: %d ranks would share a sequence, whose rows a gated delta layer "
-            "(model.delta.layers) computes one after another; write 1, or split the model "
-            "by parallel.tp or parallel.pp",
-            (int)w->sizes.cp);
+            HD_INVALID,
+            "parallel.cp: %d ranks take chunks of %lld tokens of model.context = %lld, "
+            "fewer than the %lld before a token that model.delta.conv_width = %lld needs; "
+            "use %s",
+            (int)w->sizes.cp, (long long)(w->context / (2 * w->sizes.cp)), (long long)w->context,
+            (long long)w->delta_conv_width - 1, (long long)w->delta_conv_width, list);
     case HD_PLAN_CP_CONTEXT:
         list_values(&cp, max, is_possible_cp, w, list);
         return hd_err(HD_INVALID,

@@ -58,6 +58,14 @@ static void add_attention(struct finder *f, const struct hd_mesh_coord *c)
     }
 }
 
+/* Adds to the rank's key its place among the ranks that share sequences: by it a rank takes the
+ * states of gated delta layers before and after its segments. */
+static void add_delta(struct finder *f, const struct hd_mesh_coord *c)
+{
+    if (f->shared->mesh.sizes.cp > 1 && f->shared->config.delta.value_heads)
+        add_number(f, c->cp);
+}
+
 /* Adds to the rank's key the number of dp indices, each with its own samples, that its
  * expert-parallel group has. */
 static void add_experts(struct finder *f, const struct hd_mesh_coord *c)
@@ -175,6 +183,7 @@ static enum hd_status make_key(struct finder *f, const struct hd_registry *r,
     add_number(f, c.tp == 0); /* whether this rank counts the loss */
     add_number(f, f->shared->snapshot_bytes ? f->shared->snapshot_bytes[rank] : 0);
     add_attention(f, &c);
+    add_delta(f, &c);
     add_experts(f, &c);
     add_chunks(f, c.pp);
     for (int i = 0; i < r->bucket_count; i++) {

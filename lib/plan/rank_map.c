@@ -350,18 +350,23 @@ enum hd_status hd_rank_map_of_job(const struct hd_cluster *cluster, const struct
                                   int32_t *ret_devices)
 {
     const int64_t dense = job->experts ? hd_layers_left(job->experts_layers, job->layers) : 0;
-    const struct hd_plan_request model = {.global_batch = job->global_batch,
-                                          .layers = job->layers,
-                                          .heads = job->heads,
-                                          .kv_heads = job->kv_heads,
-                                          .ffn_hidden = job->ffn_hidden,
-                                          .context = job->context,
-                                          .experts = job->experts,
-                                          .dense_layers = dense,
-                                          .dense_ffn_hidden = job->dense_ffn_hidden,
-                                          .delta_heads =
-                                              hd_job_has_delta(job) ? job->delta_key_heads : 0,
-                                          .hidden = job->hidden};
+    const bool has_delta = hd_job_has_delta(job);
+    const struct hd_plan_request model = {
+        .global_batch = job->global_batch,
+        .layers = job->layers,
+        .heads = job->heads,
+        .kv_heads = job->kv_heads,
+        .ffn_hidden = job->ffn_hidden,
+        .context = job->context,
+        .experts = job->experts,
+        .dense_layers = dense,
+        .dense_ffn_hidden = job->dense_ffn_hidden,
+        .delta_heads = has_delta ? job->delta_key_heads : 0,
+        .delta_layers = has_delta ? hd_layers_count(job->delta_layers, job->layers) : 0,
+        .delta_key_width = has_delta ? job->delta_key_width : 0,
+        .delta_value_heads = has_delta ? job->delta_value_heads : 0,
+        .delta_value_width = has_delta ? job->delta_value_width : 0,
+        .hidden = job->hidden};
     struct hd_traffic traffic;
 
     hd_traffic_of(&job->layout, &model, &traffic);

@@ -36,10 +36,10 @@ struct hd_traffic {
 };
 
 /* Estimates the traffic of a layout from the sizes of its model alone, with 2 bytes per value: per
- * block and micro-batch 4 sums of the hidden rows over tp, 3 rounds of keys and values over cp, 4
- * exchanges of rows over ep; hidden rows to the next stage and back; per weight a 4-byte gradient
- * once a step. The exact traffic is known only when a program is compiled (layer_profile.h); for
- * the choice of devices the proportions suffice. */
+ * block and micro-batch 4 sums of the hidden rows over tp, 3 rounds of keys and values over cp (in a
+ * gated delta layer 2 gathers of matrices), 4 exchanges of rows over ep; hidden rows to the next
+ * stage and back; per weight a 4-byte gradient once a step. The exact traffic is known only when a
+ * program is compiled (layer_profile.h); for the choice of devices the proportions suffice. */
 void hd_traffic_of(const struct hd_layout_sizes *sizes, const struct hd_plan_request *model,
                    struct hd_traffic *ret_traffic);
 

@@ -11,6 +11,10 @@ enum {
     /* rounds over cp per block: of keys and values forward; of keys and values, and of their
      * gradients, backward */
     CP_TURNS = 3,
+    /* gathers over cp per gated delta layer: of its segments' matrices, forward and backward */
+    CP_GATHERS = 2,
+    CP_SEGMENTS = 2, /* segments of a sequence on a rank */
+    MATRIX_BYTES = 4,
     /* exchanges over ep per block: rows to the experts and back, forward and backward */
     EP_EXCHANGES = 4
 };
@@ -64,6 +68,14 @@ static double kv_channels(const struct hd_plan_request *m)
     return (double)m->kv_heads * (key + (m->mla_value ? (double)m->mla_value : key));
 }
 
+/* Returns the bytes of the matrices that a gated delta layer gathers from one rank of cp. */
+static double delta_bytes(const struct hd_layout_sizes *s, const struct hd_plan_request *m)
+{
+    return (double)(CP_SEGMENTS * MATRIX_BYTES * s->micro_batch * m->delta_value_heads *
+                    m->delta_key_width * (m->delta_key_width + m->delta_value_width)) /
+           (double)s->tp;
+}
+
 void hd_traffic_of(const struct hd_layout_sizes *s, const struct hd_plan_request *m,
                    struct hd_traffic *ret_traffic)
 {
@@ -73,13 +85,17 @@ void hd_traffic_of(const struct hd_layout_sizes *s, const struct hd_plan_request
     const double hidden_bytes = rows * (double)m->hidden * VALUE_BYTES;
     const double kv_bytes = rows * kv_channels(m) * VALUE_BYTES;
     const double blocks = (double)m->layers / (double)s->pp * micro_batches;
+    const double deltas = (double)m->delta_layers / (double)m->layers;
 
     *t = (struct hd_traffic){.count = 0};
     if (s->tp > 1)
         add_item(t, HD_GROUP_TP, HD_COMM_ALL_REDUCE, hidden_bytes, TP_SUMS * blocks);
-    if (s->cp > 1)
+    if (s->cp > 1) {
         add_item(t, HD_GROUP_CP, HD_COMM_SHIFT, kv_bytes / (double)s->tp,
-                 CP_TURNS * (double)(s->cp - 1) * blocks);
+                 CP_TURNS * (double)(s->cp - 1) * blocks * (1 - deltas));
+        add_item(t, HD_GROUP_CP, HD_COMM_ALL_GATHER, delta_bytes(s, m),
+                 CP_GATHERS * blocks * deltas);
+    }
     if (s->ep > 1)
         add_item(t, HD_GROUP_EP, HD_COMM_ALL_TO_ALL_V,
                  hidden_bytes * (double)(s->ep - 1) / (double)s->ep,

@@ -39,6 +39,9 @@ struct hd_emit_stats {
     struct hd_operand gates; /* beta and the logarithm of the decay of gated_delta */
     struct hd_operand gate_terms; /* terms of the gradients of A_log and dt_bias, by row; left, as
                                      `sinks` are, for backward of weights */
+    /* of sequences that ranks share (ops_delta_context.c): the inputs of op_conv before the rank's
+     * segments; the states of gated_delta before them, and their transitions */
+    struct hd_operand halo, states, transitions;
     struct hd_operand inverse[HD_LOW_RANK_MAX]; /* by target of op_magnitude: 1 / norm of each row
                                                    of the target's matrix */
 };

@@ -4,7 +4,7 @@
  * In decoding the convolution keeps the last inputs of each cache slot and the rule its state, in
  * place of keys and values. Backward computes the rule's states again, so forward keeps only the
  * op's inputs and the gates, two numbers per row and value head. */
-#include "program/emit.h"
+#include "program/emit_delta.h"
 
 static bool decodes(const struct hd_emit *e)
 {
@@ -44,41 +44,48 @@ static void conv_forward(struct hd_emit *e, const struct hd_op *op)
     const struct hd_tensor *x = op->in[0];
     const int64_t W = op->set.conv_width, N = x->dim[1];
     const struct slots slots = slots_of(e, op, 1);
+    const struct hd_emit_segments s = hd_emit_segments_of(e);
+    const struct hd_operand halo = hd_emit_conv_halo(e, op, &s);
 
     (void)hd_emit_conv_forward(
-        e,
-        HD_ARGS(conv_forward, .B = e->rec->shape.B, .S = e->rec->shape.S, .N = N, .W = W,
-                .dtype = x->dtype),
+        e, HD_ARGS(conv_forward, .B = s.B, .S = s.S, .N = N, .W = W, .dtype = x->dtype),
         HD_OPERANDS(conv_forward, .out = hd_emit_result(e, op),
                     .state = decodes(e) ? hd_emit_cache(e, "inputs", x->dtype,
                                                         e->rec->shape.slots * (W - 1), N)
                                         : hd_emit_none(),
                     .inp = hd_emit_value(e, x), .weight = hd_emit_weight(e, op->param[0], x->dtype),
                     .bound = bounds_of(e, op, 1), .before = slots.before, .after = slots.after,
-                    .slot = slots.slot));
+                    .slot = slots.slot, .halo = halo, .position = s.position));
 }
 
 static void conv_backward_inputs(struct hd_emit *e, const struct hd_op *op)
 {
     const struct hd_tensor *x = op->in[0];
-    struct hd_operand dx;
+    const struct hd_emit_segments s = hd_emit_segments_of(e);
+    const struct hd_operand halo = hd_emit_conv_halo(e, op, &s);
+    const int64_t W = op->set.conv_width, N = x->dim[1];
+    struct hd_operand dx, dhalo = hd_emit_none();
 
     if (!x->needs_grad)
         return;
-    dx = hd_emit_temp(e, "grad", x->dtype, x->dim[0], x->dim[1]);
+    dx = hd_emit_temp(e, "grad", x->dtype, x->dim[0], N);
+    if (s.position.store)
+        dhalo = hd_emit_temp(e, "halo_grad", HD_F32, s.B, (W - 1) * N);
     (void)hd_emit_conv_backward(
-        e,
-        HD_ARGS(conv_backward, .B = e->rec->shape.B, .S = e->rec->shape.S, .N = x->dim[1],
-                .W = op->set.conv_width, .dtype = x->dtype),
-        HD_OPERANDS(conv_backward, .dinp = dx, .dout = hd_emit_grad(e, op->out),
+        e, HD_ARGS(conv_backward, .B = s.B, .S = s.S, .N = N, .W = W, .dtype = x->dtype),
+        HD_OPERANDS(conv_backward, .dinp = dx, .dhalo = dhalo, .dout = hd_emit_grad(e, op->out),
                     .inp = hd_emit_value(e, x), .weight = hd_emit_weight(e, op->param[0], x->dtype),
-                    .bound = bounds_of(e, op, 1)));
+                    .bound = bounds_of(e, op, 1), .halo = halo, .position = s.position));
+    if (s.position.store)
+        hd_emit_conv_halo_backward(e, op, &s, dhalo, dx);
     hd_emit_add_grad(e, x, dx, true);
 }
 
 static void conv_backward_weights(struct hd_emit *e, const struct hd_op *op)
 {
     const struct hd_tensor *x = op->in[0];
+    const struct hd_emit_segments s = hd_emit_segments_of(e);
+    const struct hd_operand halo = hd_emit_conv_halo(e, op, &s);
     struct hd_operand grad;
     bool first;
 
@@ -88,12 +95,12 @@ static void conv_backward_weights(struct hd_emit *e, const struct hd_op *op)
     hd_emit_contributes(
         hd_emit_conv_backward_weight(
             e,
-            HD_ARGS(conv_backward_weight, .B = e->rec->shape.B, .S = e->rec->shape.S,
-                    .N = x->dim[1], .W = op->set.conv_width, .dtype = x->dtype),
+            HD_ARGS(conv_backward_weight, .B = s.B, .S = s.S, .N = x->dim[1],
+                    .W = op->set.conv_width, .dtype = x->dtype),
             HD_OPERANDS(conv_backward_weight, .dweight = grad, .dout = hd_emit_grad(e, op->out),
                         .inp = hd_emit_value(e, x),
                         .weight = hd_emit_weight(e, op->param[0], x->dtype),
-                        .bound = bounds_of(e, op, 1))),
+                        .bound = bounds_of(e, op, 1), .halo = halo, .position = s.position)),
         first);
 }
 
@@ -109,7 +116,10 @@ static void gated_delta_forward(struct hd_emit *e, const struct hd_op *op)
     const struct hd_tensor *qkv = op->in[0], *ba = op->in[1];
     const int64_t H = op->set.heads, Dk = op->set.key_width, Dv = op->set.head_width;
     const struct slots slots = slots_of(e, op, 2);
+    const struct hd_emit_segments s = hd_emit_segments_of(e);
+    const struct hd_operand bound = bounds_of(e, op, 2);
     struct hd_emit_stats *stats = hd_emit_get_stats(e);
+    struct hd_operand initial;
 
     stats->gates = hd_emit_temp(e, "gates", HD_F32, ba->dim[0], ba->dim[1]);
     (void)hd_emit_delta_gates_forward(
@@ -117,18 +127,18 @@ static void gated_delta_forward(struct hd_emit *e, const struct hd_op *op)
         HD_OPERANDS(delta_gates_forward, .gates = stats->gates, .inp = hd_emit_value(e, ba),
                     .A_log = hd_emit_weight(e, op->param[0], HD_F32),
                     .dt_bias = hd_emit_weight(e, op->param[0] + 1, HD_F32)));
+    initial = hd_emit_delta_states(e, op, &s, bound);
     (void)hd_emit_gated_delta_forward(
         e,
-        HD_ARGS(gated_delta_forward, .B = e->rec->shape.B, .S = e->rec->shape.S,
-                .G = op->set.kv_heads, .H = H, .Dk = Dk, .Dv = Dv, .eps = (float)op->set.eps,
-                .dtype = qkv->dtype),
+        HD_ARGS(gated_delta_forward, .B = s.B, .S = s.S, .G = op->set.kv_heads, .H = H, .Dk = Dk,
+                .Dv = Dv, .eps = (float)op->set.eps, .dtype = qkv->dtype),
         HD_OPERANDS(gated_delta_forward, .out = hd_emit_result(e, op),
                     .state = decodes(e) ? hd_emit_cache(e, "state", HD_F32,
                                                         e->rec->shape.slots * H * Dk, Dv)
                                         : hd_emit_none(),
-                    .qkv = hd_emit_value(e, qkv), .gates = stats->gates,
-                    .bound = bounds_of(e, op, 2), .before = slots.before, .after = slots.after,
-                    .slot = slots.slot));
+                    .qkv = hd_emit_value(e, qkv), .gates = stats->gates, .bound = bound,
+                    .before = slots.before, .after = slots.after, .slot = slots.slot,
+                    .initial = initial, .position = s.position));
 }
 
 /* Emits the gradient of the gates' inputs, and the terms of the gradients of A_log and dt_bias,
@@ -157,16 +167,21 @@ static void gated_delta_backward_inputs(struct hd_emit *e, const struct hd_op *o
     const struct hd_tensor *qkv = op->in[0], *ba = op->in[1];
     const struct hd_operand dqkv = hd_emit_temp(e, "grad", qkv->dtype, qkv->dim[0], qkv->dim[1]);
     const struct hd_operand dgates = hd_emit_temp(e, "gates_grad", HD_F32, ba->dim[0], ba->dim[1]);
+    const struct hd_operand bound = bounds_of(e, op, 2);
+    const struct hd_emit_segments s = hd_emit_segments_of(e);
+    struct hd_operand dfinal;
 
-    (void)hd_emit_value(e, op->out); /* recomputes the gates if forward's are not kept */
+    (void)hd_emit_value(e, op->out); /* recomputes gates and states if forward's are not kept */
+    dfinal = hd_emit_delta_states_gradient(e, op, &s, bound);
     (void)hd_emit_gated_delta_backward(
         e,
-        HD_ARGS(gated_delta_backward, .B = e->rec->shape.B, .S = e->rec->shape.S,
-                .G = op->set.kv_heads, .H = op->set.heads, .Dk = op->set.key_width,
-                .Dv = op->set.head_width, .eps = (float)op->set.eps, .dtype = qkv->dtype),
-        HD_OPERANDS(gated_delta_backward, .dqkv = dqkv, .dgates = dgates,
-                    .dout = hd_emit_grad(e, op->out), .qkv = hd_emit_value(e, qkv),
-                    .gates = hd_emit_get_stats(e)->gates, .bound = bounds_of(e, op, 2)));
+        HD_ARGS(gated_delta_backward, .B = s.B, .S = s.S, .G = op->set.kv_heads, .H = op->set.heads,
+                .Dk = op->set.key_width, .Dv = op->set.head_width, .eps = (float)op->set.eps,
+                .dtype = qkv->dtype),
+        HD_OPERANDS(
+            gated_delta_backward, .dqkv = dqkv, .dgates = dgates, .dout = hd_emit_grad(e, op->out),
+            .qkv = hd_emit_value(e, qkv), .gates = hd_emit_get_stats(e)->gates, .bound = bound,
+            .initial = hd_emit_get_stats(e)->states, .dfinal = dfinal, .position = s.position));
     hd_emit_add_grad(e, qkv, dqkv, true);
     differentiate_gates(e, op, dgates);
 }

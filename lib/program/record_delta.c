@@ -18,13 +18,19 @@ static void add_rows_field(struct hd_rec *rec, struct hd_op *op)
         op->in[op->in_count++] = hd_rec_batch(rec, HD_BATCH_BOUNDS);
 }
 
-/* Returns true if a rank has whole sequences; else records the failure. */
-static bool has_whole_sequences(struct hd_rec *rec)
+/* Returns true if each of a rank's segments has all inputs that the next one needs; else records the
+ * failure. */
+static bool has_long_segments(struct hd_rec *rec, int64_t width)
 {
-    if (rec->registry->mesh.sizes.cp == 1)
+    const struct hd_rec_shape *shape = &rec->shape;
+
+    if (rec->registry->mesh.sizes.cp == 1 || shape->mode == HD_RECORD_DECODE ||
+        shape->S / 2 >= width - 1)
         return true;
     (void)hd_rec_fail(rec, hd_err(HD_UNSUPPORTED,
-                                  "gated delta layers need whole sequences on a rank; use cp = 1"));
+                                  "conv: segments of %lld rows are shorter than %lld taps before a "
+                                  "row; use fewer cp ranks",
+                                  (long long)shape->S / 2, (long long)width - 1));
     return false;
 }
 
@@ -40,7 +46,7 @@ struct hd_tensor *op_conv(struct hd_rec *rec, struct hd_tensor *x, int weight, i
                        .set = {.conv_width = width}};
     int64_t channels = 0;
 
-    if (rec->error.status || !has_whole_sequences(rec))
+    if (rec->error.status || !has_long_segments(rec, width))
         return &rec->dummy;
     for (int i = 0; i < fused_count; i++)
         channels += rec->registry->params[weight + i].local[0];
@@ -65,7 +71,7 @@ struct hd_tensor *op_gated_delta(struct hd_rec *rec, struct hd_tensor *qkv, stru
                                .key_width = s->key_width,
                                .eps = s->eps}};
 
-    if (rec->error.status || !has_whole_sequences(rec))
+    if (rec->error.status)
         return &rec->dummy;
     if (qkv->dim[1] != 2 * s->key_heads * s->key_width + s->heads * s->value_width)
         return wrong_shape(rec, "gated_delta", qkv);

@@ -605,6 +605,7 @@ void hd_spec_plan_request(const struct hd_job *job, struct hd_plan_request *ret_
         .delta_key_width = has_delta ? job->delta_key_width : 0,
         .delta_value_heads = has_delta ? job->delta_value_heads : 0,
         .delta_value_width = has_delta ? job->delta_value_width : 0,
+        .delta_conv_width = has_delta ? job->delta_conv_width : 0,
         .vocab = job->vocab,
         .only_planned = job->only_planned,
         .searched = true};

@@ -67,6 +67,33 @@ static void a_gather_moves_each_block_to_each_rank(void **state)
     check_bytes(4, "all_gather");
 }
 
+/* Goal: what gated delta layers send does not grow with the context. Method: the bytes of the one
+ * delta layer of two, of P ranks together, fp32. In F and in B each rank gathers, of 2 B segments of
+ * P - 1 others, the inputs before the next segment, or their gradients, and two matrices of each of 8
+ * value heads of 16 channels, whose keys have 8: T of 8 x 8 and another of 8 x 16. A convolution of 3
+ * taps needs 2 inputs before a row; it has 2 x 4 key heads of 8 channels and the values. */
+static void delta_layers_exchange_ends_and_matrices_of_segments(void **state)
+{
+    static const int contexts[] = {S, 2 * S};
+    const int64_t ends = (int64_t)2 * (2 * 4 * 8 + 8 * 16), matrices = (int64_t)8 * 8 * (8 + 16);
+
+    for (int c = 0; c < 2; c++) {
+        const int P = c ? 4 : 2;
+        struct traffic traffic = {0};
+        struct harness h;
+        struct hd_job job;
+
+        harness_setup(&h, 20000);
+        job = job_of(&h, "qwen3_5_text", P, "ring");
+        job.context = contexts[c];
+        traffic_count(&job, &traffic);
+        assert_int_equal(traffic_moved(&traffic, P, HD_GROUP_CP, HD_COMM_ALL_GATHER),
+                         job.global_batch / B * P * (P - 1) * 2 * 2 * B * (ends + matrices) * 4);
+        traffic_check_dry(&traffic, &job);
+        harness_teardown(&h);
+    }
+}
+
 /* ---- bytes kept ---- */
 
 /* Goal: F leaves, for B, per rank and micro-batch: that of one rank (tensor_parallel_test.c counts
@@ -95,13 +122,14 @@ static void a_rank_keeps_its_own_rows_alone(void **state)
 /* ---- what rows see ---- */
 
 /* Documents of one or two lines, so that most end inside a sample and inside a chunk; mistral's
- * window of 5 leaves chunks of 2 that see nothing of others. */
+ * window of 5 leaves chunks of 2 that see nothing of others; states and convolutions of gated delta
+ * layers go through chunks and end with documents. */
 static void documents_and_windows_hold_across_ranks(void **state)
 {
-    static const char *const families[] = {"llama", "mistral"};
+    static const char *const families[] = {"llama", "mistral", "qwen3_5_text"};
     static const char *const exchanges[] = {"ring", "all_gather"};
 
-    for (int f = 0; f < 2; f++) {
+    for (int f = 0; f < 3; f++) {
         struct run *one = run_new(HD_TEST_SANITIZED ? 4 : 20);
         struct harness h;
         struct hd_job job;
@@ -113,7 +141,8 @@ static void documents_and_windows_hold_across_ranks(void **state)
         one->noise = 0.2f;
         if (run_on_threads(&job, one))
             fail_msg("%s", hd_err_message());
-        for (int x = 0; x < 2; x++) {
+        for (int x = 0; x < (f < 2 ? 2 : 1);
+             x++) { /* gated delta layers have no exchange to choose */
             job.cp = 4;
             (void)snprintf(job.cp_exchange, sizeof job.cp_exchange, "%s", exchanges[x]);
             if (compare_with(&job, one, NULL))

@@ -216,6 +216,12 @@ static const struct refusal refusals[] = {
      8,
      "parallel.cp: 5 ranks take two chunks each of model.context = 48, which 10 does not divide; "
      "use 1, 2, 4 or 8"}, /* 3 and 6 divide the context, but not the devices */
+    {{.sizes = {.cp = 8}, .delta_conv_width = 5}, /* 4 before a token */
+     8,
+     8,
+     "parallel.cp: 8 ranks take chunks of 3 tokens of model.context = 48, fewer than the 4 before "
+     "a "
+     "token that model.delta.conv_width = 5 needs; use 1, 2 or 4"}, /* 6: not on 8 devices */
     {{.sizes = {.tp = 4, .cp = 3}, .context = 18},
      12,
      12,
@@ -286,6 +292,7 @@ static void a_refusal_says_what_to_write_instead(void **state)
         w.global_batch = r->wish.global_batch ? r->wish.global_batch : w.global_batch;
         w.shared_ffn_hidden = r->wish.shared_ffn_hidden;
         w.dense_ffn_hidden = r->wish.dense_ffn_hidden;
+        w.delta_conv_width = r->wish.delta_conv_width;
         w.vocab = r->wish.vocab;
         if (*r->wish.sizes.device)
             memcpy(w.sizes.device, r->wish.sizes.device, sizeof w.sizes.device);

@@ -32,9 +32,9 @@ static void set(char *member, const char *word)
  * anywhere and the last ones may be empty. */
 static void choose_model(struct hd_job *job)
 {
-    static const char *const families[] = {"gpt2",    "llama",   "mistral",
-                                           "mixtral", "mixtral", "qwen3"};
-    const char *family = word_of(families, 6);
+    static const char *const families[] = {"gpt2",    "llama", "mistral",     "mixtral",
+                                           "mixtral", "qwen3", "qwen3_5_text"};
+    const char *family = word_of(families, 7);
 
     set(job->family, family);
     set(job->positions, strcmp(family, "gpt2") == 0 ? "learned" : "rope");
@@ -50,6 +50,14 @@ static void choose_model(struct hd_job *job)
     if (strcmp(family, "mistral") == 0) {
         job->window = 8 + below(40);
         job->window_from = below(3);
+    }
+    if (strcmp(family, "qwen3_5_text") == 0) {
+        set(job->delta_layers, "1:1");
+        job->delta_key_heads = 8;
+        job->delta_value_heads = 16;
+        job->delta_key_width = 32;
+        job->delta_value_width = 16;
+        job->delta_conv_width = 4;
     }
     if (strcmp(family, "mixtral") == 0) {
         job->experts = 4;
