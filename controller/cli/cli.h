@@ -50,8 +50,15 @@ enum cli_exit {
 enum cli_format { CLI_TABLE, CLI_WIDE, CLI_JSON, CLI_JSONL };
 
 struct cli_command;
-struct cli_flag;
+struct cli_described;
 struct run_control;
+
+enum { CLI_FLAGS_MAX = 48 };
+struct cli_given {
+    char flag[40];     /* "--top-k" */
+    const char *value; /* its value; NULL: a flag without one */
+    bool passes;       /* cli_pass_flags passes it on */
+};
 
 struct cli {
     const struct cli_command *command;
@@ -81,22 +88,42 @@ struct cli {
     bool is_known;
     /* controller's clock minus this machine's, ms, from the newest answer with a time */
     int64_t ahead_ms;
-    /* Not NULL (tests): cli_parse passes the command's own flags, without those that every command
-     * has, to this function and returns CLI_OK; nothing is parsed. */
-    void (*print_flags)(const struct cli_flag *flags, size_t count);
+    struct cli_given given[CLI_FLAGS_MAX]; /* flags of the command that were given */
+    size_t given_count;
+    /* Not NULL: cli_parse copies the flags to it and returns CLI_OK; nothing is parsed. */
+    struct cli_described *described;
 };
 
+/* A verb behind a command's name, such as set in heddle queue set NAME. */
+struct cli_verb {
+    const char *name;
+    int min_args, max_args; /* words behind the verb */
+    const char *missing;    /* "the queue's name": told if there are fewer */
+};
+
+/* A command: everything that main, help, completion and manual pages know of it. It is next to its
+ * function in cmd_*.c, and named in commands.def. Its flags are the rows that the function gives to
+ * cli_parse. */
 struct cli_command {
-    const char *group; /* heading above it in heddle --help; NULL: that of the row before */
+    const char *group; /* heading above it in heddle --help */
     const char *name, *summary;
-    const char *help; /* help text: usage, flags, an example */
+    const char *usage; /* help text before the flags: usage and paragraphs */
+    const char *more;  /* help text behind the flags: paragraphs and an example */
     int (*run)(struct cli *cli, int argc, char **argv);
-    bool is_raw; /* the command prints raw bytes, so it takes neither -o nor --color */
+    const struct cli_verb *verbs;
+    size_t verb_count;
+    const char *nouns; /* other names, a noun and a verb: "node drain", several with commas */
+    bool is_raw;       /* the command prints raw bytes, so it takes neither -o nor --color */
 };
+#define CLI_VERBS(verbs_) .verbs = verbs_, .verb_count = sizeof verbs_ / sizeof verbs_[0]
 
-extern const struct cli_command cli_commands[];
+extern const struct cli_command *const cli_commands[];
 extern const size_t cli_command_count;
 void cli_overview(struct hd_text *out); /* appends the text of heddle --help */
+/* Appends the help text of a command: its usage, a line for each flag, and the rest. */
+void cli_add_help(const struct cli_command *command, struct hd_text *out);
+/* Finds the flags of a command, and behind them those that every command has. */
+void cli_describe(const struct cli_command *command, struct cli_described *ret_described);
 
 /* ---- other names of commands (spelling.c) ---- */
 
@@ -122,7 +149,10 @@ enum cli_flag_kind {
     CLI_FLAG_TEXT,
     CLI_FLAG_WORDS, /* flag with a UTF-8 text, which may be empty */
     CLI_FLAG_INT,
-    CLI_FLAG_LIST /* flag with a text; the flag may be repeated */
+    CLI_FLAG_REAL, /* flag with a number, double */
+    CLI_FLAG_SPAN, /* flag with a time such as 30m, int64_t of ms */
+    CLI_FLAG_LIST, /* flag with a text; the flag may be repeated */
+    CLI_FLAG_NOTE  /* no flag: a line of help about one that every command has, "-o json" */
 };
 
 struct cli_list { /* all values of a flag that may be repeated */
@@ -136,17 +166,36 @@ struct cli_flag {
     const char *name; /* name of the flag, without leading dashes */
     char letter;      /* one-letter form of the flag; 0: none */
     enum cli_flag_kind kind;
-    void *value;      /* destination: bool, const char *, int64_t or struct cli_list, by `kind` */
-    int64_t min, max; /* bounds, CLI_FLAG_INT only */
+    /* destination: bool, const char *, int64_t, double or struct cli_list, by `kind`; NULL: the value
+     * is only checked, for cli_pass_flags */
+    void *value;
+    const char *word; /* name of the value in help texts, "NAME" */
+    const char *help; /* meaning, each line behind a '\n'; NULL: the flag is in the usage alone */
+    int64_t min, max; /* bounds of CLI_FLAG_INT and CLI_FLAG_REAL, and of CLI_FLAG_SPAN in ms */
+    const char *choices; /* the only values, "fp32|bf16"; NULL: any */
+    const char *of;      /* verbs that take it, "set|rm"; NULL: all */
+    bool joins;          /* it shares the help line of the next flag */
+};
+
+struct cli_described {
+    struct cli_flag flags[CLI_FLAGS_MAX];
+    size_t own_count, count; /* flags of the command; with those of every command */
 };
 
 /* Parses argv, which begins after the command's name: the flags of the command and those that every
  * command has (--controller, -o, --color, --token-file, --tls-ca, --tls-cert, --help). The
- * remaining words become cli->args; there must be min_args to max_args of them. Returns
- * CLI_CONTINUE, or the exit code after --help or a mistake. */
+ * remaining words become cli->args; there must be min_args to max_args of them, or those of a verb of
+ * the command. Returns CLI_CONTINUE, or the exit code after --help or a mistake. */
 enum { CLI_ARGS_ANY = INT_MAX }; /* max_args without a limit */
 int cli_parse(struct cli *cli, int argc, char **argv, const struct cli_flag *flags,
               size_t flag_count, int min_args, int max_args);
+/* Returns whether the first argument is this verb. */
+bool cli_is_verb(const struct cli *cli, const char *verb);
+/* Returns the value of a flag that was given, "" if it has none; NULL: it was not given. */
+const char *cli_given(const struct cli *cli, const char *name);
+/* Appends the flags that were given and have no destination to argv, for the program that does the
+ * work and has flags of the same names. Returns the new number of words. */
+size_t cli_pass_flags(const struct cli *cli, const char **argv, size_t count);
 
 /* ---- jobs by number and name (find_job.c) ---- */
 
@@ -294,49 +343,5 @@ int64_t cli_connect_timeout_ms(int tries, int64_t left_ms);
 int cli_remove_checkpoint(struct cli *cli, const char *job, int64_t step, bool yes);
 
 /* ---- the verbs ---- */
-
-int cli_submit(struct cli *cli, int argc, char **argv);
-int cli_validate(struct cli *cli, int argc, char **argv);
-int cli_plan(struct cli *cli, int argc, char **argv);
-int cli_keys(struct cli *cli, int argc, char **argv);
-int cli_track(struct cli *cli, int argc, char **argv);
-int cli_translate(struct cli *cli, int argc, char **argv);
-int cli_recipe(struct cli *cli, int argc, char **argv);
-int cli_jobs(struct cli *cli, int argc, char **argv);
-int cli_show(struct cli *cli, int argc, char **argv);
-int cli_events(struct cli *cli, int argc, char **argv);
-int cli_cancel(struct cli *cli, int argc, char **argv);
-int cli_resume(struct cli *cli, int argc, char **argv);
-int cli_requeue(struct cli *cli, int argc, char **argv);
-int cli_rm(struct cli *cli, int argc, char **argv);
-int cli_queue(struct cli *cli, int argc, char **argv);
-int cli_probe(struct cli *cli, int argc, char **argv);
-int cli_topo(struct cli *cli, int argc, char **argv);
-int cli_hold(struct cli *cli, int argc, char **argv);
-int cli_release(struct cli *cli, int argc, char **argv);
-int cli_explain(struct cli *cli, int argc, char **argv);
-int cli_nodes(struct cli *cli, int argc, char **argv);
-int cli_drain(struct cli *cli, int argc, char **argv);
-int cli_undrain(struct cli *cli, int argc, char **argv);
-int cli_node(struct cli *cli, int argc, char **argv);
-int cli_watch(struct cli *cli, int argc, char **argv);
-int cli_plot(struct cli *cli, int argc, char **argv);
-int cli_chat(struct cli *cli, int argc, char **argv);
-int cli_wait(struct cli *cli, int argc, char **argv);
-int cli_logs(struct cli *cli, int argc, char **argv);
-int cli_local(struct cli *cli, int argc, char **argv);
-int cli_eval(struct cli *cli, int argc, char **argv);
-int cli_generate(struct cli *cli, int argc, char **argv);
-int cli_serve(struct cli *cli, int argc, char **argv);
-int cli_checkpoint(struct cli *cli, int argc, char **argv);
-int cli_version(struct cli *cli, int argc, char **argv);
-int cli_show_node(struct cli *cli, int argc, char **argv);
-int cli_top(struct cli *cli, int argc, char **argv);
-int cli_du(struct cli *cli, int argc, char **argv);
-int cli_debug(struct cli *cli, int argc, char **argv);
-int cli_config(struct cli *cli, int argc, char **argv);
-int cli_completion(struct cli *cli, int argc, char **argv);
-int cli_data(struct cli *cli, int argc, char **argv);
-int cli_fetch(struct cli *cli, int argc, char **argv);
 
 #endif

@@ -23,10 +23,7 @@
 #include "controller/cli/found.h"
 
 /* Flags that heddle-serve takes under the same names; it checks them. */
-static const char *const served[] = {"base",    "adapter", "precision", "weights",
-                                     "device",  "context", "template",  "date",
-                                     "threads", "tp",      "pp",        "draft"};
-enum { SERVED_COUNT = sizeof served / sizeof served[0], MESSAGE_BYTES_MAX = 1 << 20 };
+enum { MESSAGE_BYTES_MAX = 1 << 20 };
 
 struct chat_message {
     const char *role; /* "user" or "assistant" */
@@ -356,14 +353,11 @@ static int converse(struct chat *c)
 
 /* ---- all ---- */
 
-static int check_chat_numbers(const struct chat *c, const char *temperature,
-                              double *ret_temperature)
+static int check_chat_numbers(const struct chat *c)
 {
     int64_t i;
     double d;
 
-    if (temperature && hd_text_to_double(temperature, 0, 100, ret_temperature))
-        return cli_usage("chat: --temperature: %s", hd_err_message());
     if (c->top_p && hd_text_to_double(c->top_p, 0, 1, &d))
         return cli_usage("chat: --top-p: %s", hd_err_message());
     if (c->top_k && hd_text_to_int64(c->top_k, 0, 1 << 24, &i))
@@ -375,57 +369,46 @@ static int check_chat_numbers(const struct chat *c, const char *temperature,
     return CLI_CONTINUE;
 }
 
-/* Starts heddle-serve with the model of the first argument. */
-static int start_server(struct chat *c, const char *const values[SERVED_COUNT], const char *step)
+/* Starts heddle-serve with the model of the first argument; it takes the flags of a model. */
+static int start_server(struct chat *c, const char *step)
 {
-    const char *argv[4 + 2 * SERVED_COUNT] = {"--checkpoint", NULL, "--sequences", "1"};
-    struct hd_text flags[SERVED_COUNT] = {{0}};
+    const char *argv[4 + 2 * CLI_FLAGS_MAX] = {"--checkpoint", NULL, "--sequences", "1"};
     const char *model = NULL;
     struct found f;
-    size_t n = 4;
     enum hd_status st;
     int code = found_model(c->cli, step, &f, &model);
 
     argv[1] = model;
-    for (size_t i = 0; i < SERVED_COUNT; i++) {
-        if (!values[i])
-            continue;
-        hd_text_add(&flags[i], "--%s", served[i]);
-        argv[n++] = flags[i].data ? flags[i].data : "";
-        argv[n++] = values[i];
-    }
     if (code == CLI_CONTINUE) {
         if (c->is_terminal)
             cli_note("heddle: loading %s", model);
-        st = chat_server_start(&c->server, argv, n);
+        st = chat_server_start(&c->server, argv, cli_pass_flags(c->cli, argv, 4));
         code = st ? cli_fail(st) : CLI_CONTINUE;
     }
-    for (size_t i = 0; i < SERVED_COUNT; i++)
-        hd_text_free(&flags[i]);
     found_done(&f);
     return code;
 }
 
-static int use_server(struct chat *c, const char *const values[SERVED_COUNT], const char *step,
-                      const char *address)
+static int use_server(struct chat *c, const char *step, const char *address)
 {
+    const struct cli *cli = c->cli;
     enum hd_status st;
 
-    if (c->cli->arg_count)
-        return cli_usage("chat: --server %s has its model; leave %s out", address, c->cli->args[0]);
+    if (cli->arg_count)
+        return cli_usage("chat: --server %s has its model; leave %s out", address, cli->args[0]);
     if (step)
         return cli_usage("chat: --server %s has its model; leave --step out", address);
-    for (size_t i = 0; i < SERVED_COUNT; i++)
-        if (values[i])
-            return cli_usage("chat: --server %s has its model; leave --%s out", address, served[i]);
-    st = chat_server_use(&c->server, address, c->cli->token_file);
+    for (size_t i = 0; i < cli->given_count; i++)
+        if (cli->given[i].passes)
+            return cli_usage("chat: --server %s has its model; leave %s out", address,
+                             cli->given[i].flag);
+    st = chat_server_use(&c->server, address, cli->token_file);
     return st ? cli_fail(st) : CLI_CONTINUE;
 }
 
-static int run_chat(struct chat *c, const char *const values[SERVED_COUNT], const char *step,
-                    const char *server)
+static int run_chat(struct chat *c, const char *step, const char *server)
 {
-    int code = server ? use_server(c, values, step, server) : start_server(c, values, step);
+    int code = server ? use_server(c, step, server) : start_server(c, step);
 
     if (code == CLI_CONTINUE && c->is_terminal)
         cli_note("heddle: write a message; /help lists commands, Ctrl-D ends");
@@ -440,34 +423,67 @@ static int run_chat(struct chat *c, const char *const values[SERVED_COUNT], cons
     return code;
 }
 
-int cli_chat(struct cli *cli, int argc, char **argv)
+static int cli_chat(struct cli *cli, int argc, char **argv)
 {
     struct chat c = {.cli = cli, .temperature = 0.8};
-    const char *values[SERVED_COUNT] = {NULL}, *step = NULL, *server = NULL, *system = NULL;
-    const char *temperature = NULL;
-    struct cli_flag flags[SERVED_COUNT + 8] = {
-        {"system", 0, CLI_FLAG_WORDS, &system, 0, 0},
-        {"temperature", 0, CLI_FLAG_TEXT, &temperature, 0, 0},
-        {"top-p", 0, CLI_FLAG_TEXT, &c.top_p, 0, 0},
-        {"top-k", 0, CLI_FLAG_TEXT, &c.top_k, 0, 0},
-        {"max-tokens", 0, CLI_FLAG_TEXT, &c.max_tokens, 0, 0},
-        {"seed", 0, CLI_FLAG_TEXT, &c.seed, 0, 0},
-        {"step", 0, CLI_FLAG_TEXT, &step, 0, 0},
-        {"server", 0, CLI_FLAG_TEXT, &server, 0, 0},
+    const char *step = NULL, *server = NULL, *system = NULL;
+    const struct cli_flag flags[] = {
+        {"server", 0, CLI_FLAG_TEXT, &server, "ADDR",
+         .help = "HOST:PORT or unix:PATH of a heddle serve that runs"},
+        {"system", 0, CLI_FLAG_WORDS, &system, "TEXT", .help = "the system message"},
+        {"temperature", 0, CLI_FLAG_REAL, &c.temperature, "T",
+         "below 1: likely tokens are chosen more often; else 0.8", .min = 0, .max = 100},
+        {"top-k", 0, CLI_FLAG_TEXT, &c.top_k, "K", .joins = true},
+        {"top-p", 0, CLI_FLAG_TEXT, &c.top_p, "P",
+         .help = "among the K most likely, or those that add up to P"},
+        {"max-tokens", 0, CLI_FLAG_TEXT, &c.max_tokens, "N",
+         .help = "of an answer; else as many as there is room for"},
+        {"seed", 0, CLI_FLAG_TEXT, &c.seed, "S", .help = "the same seed gives the same answers"},
+        {"context", 0, CLI_FLAG_TEXT, NULL, "N",
+         .help = "tokens of the conversation; else as of heddle serve"},
+        {"draft", 0, CLI_FLAG_TEXT, NULL, "N",
+         .help = "up to N tokens are guessed by the model's MTP layer; else 0"},
+        {"step", 0, CLI_FLAG_TEXT, &step, "N|best", .joins = true},
+        {"adapter", 0, CLI_FLAG_TEXT, NULL, "DIR", .joins = true},
+        {"base", 0, CLI_FLAG_TEXT, NULL, "DIR", .joins = true},
+        {"precision", 0, CLI_FLAG_TEXT, NULL, "P", .joins = true},
+        {"weights", 0, CLI_FLAG_TEXT, NULL, "W", .joins = true},
+        {"device", 0, CLI_FLAG_TEXT, NULL, "D", .joins = true},
+        {"tp", 0, CLI_FLAG_TEXT, NULL, "N", .joins = true},
+        {"pp", 0, CLI_FLAG_TEXT, NULL, "M", .joins = true},
+        {"template", 0, CLI_FLAG_TEXT, NULL, "FILE", .joins = true},
+        {"date", 0, CLI_FLAG_TEXT, NULL, "D", .help = "as of heddle generate"},
+        {"threads", 0, CLI_FLAG_TEXT, NULL, "N", .help = "of the CPU; else one for each core"},
     };
-    int code;
+    int code = cli_parse(cli, argc, argv, flags, sizeof flags / sizeof flags[0], 0, 1);
 
-    for (size_t i = 0; i < SERVED_COUNT; i++)
-        flags[8 + i] = (struct cli_flag){served[i], 0, CLI_FLAG_TEXT, &values[i], 0, 0};
-    code = cli_parse(cli, argc, argv, flags, SERVED_COUNT + 8, 0, 1);
     if (code == CLI_CONTINUE && !server && !cli->arg_count)
         code = cli_usage("chat: what to chat with is missing: a job, a run, a model's folder, "
                          "hf://ORG/NAME, or --server ADDR");
     if (code == CLI_CONTINUE)
-        code = check_chat_numbers(&c, temperature, &c.temperature);
+        code = check_chat_numbers(&c);
     if (code != CLI_CONTINUE)
         return code;
     c.is_terminal = isatty(STDIN_FILENO) && isatty(STDOUT_FILENO);
     c.system = system && *system ? strdup(system) : NULL;
-    return run_chat(&c, values, step, server);
+    return run_chat(&c, step, server);
 }
+
+const struct cli_command cli_command_chat = {
+    .group = "Use models and data",
+    .name = "chat",
+    .summary = "have a conversation with a trained model",
+    .usage = "Usage: heddle chat JOB|DIR [--system TEXT] [--temperature T] [...]\n"
+             "       heddle chat --server ADDR [--system TEXT] [...]\n"
+             "\n"
+             "A conversation with a trained model, found as by heddle generate, or with a\n"
+             "heddle serve of this machine. Lines of a pipe are messages, too. /reset begins\n"
+             "anew, /system TEXT sets the system message, /save FILE writes the conversation\n"
+             "as training data, /quit or Ctrl-D ends, Ctrl-C stops an answer.\n"
+             "\n",
+    .more = "\n"
+            "Example:\n"
+            "  heddle chat heddle-runs/tune --system 'Answer in one sentence.'\n",
+    .run = cli_chat,
+    .is_raw = true,
+};

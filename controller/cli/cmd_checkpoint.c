@@ -228,39 +228,21 @@ static int verify_model_dir(struct cli *cli, const char *dir)
 
 /* ---- checkpoint export ---- */
 
-/* Flags of `checkpoint`; those of export have the names of heddle-worker's flags. */
+/* Flags of `checkpoint`, without those that export passes on to heddle-worker. */
 struct checkpoint_flags {
     /* value of --step as in found.h; FOUND_NEWEST: not given: all checkpoints, or the newest */
     int64_t step;
-    const char *out, *dtype, *max_shard_size, *base;
-    bool adapter, text_only, force, yes;
+    const char *out;
+    bool yes;
     int64_t timeout_s; /* value of the flag --timeout of `checkpoint save`, s */
 };
 
 static int export_checkpoint(const struct cli *cli, const struct checkpoint_flags *flags,
                              const char *checkpoint)
 {
-    const char *argv[18] = {NULL, "export", "--checkpoint", checkpoint, "--out", flags->out};
-    size_t n = 6;
+    const char *argv[20] = {NULL, "export", "--checkpoint", checkpoint, "--out", flags->out};
+    size_t n = cli_pass_flags(cli, argv, 6);
 
-    if (flags->dtype) {
-        argv[n++] = "--dtype";
-        argv[n++] = flags->dtype;
-    }
-    if (flags->max_shard_size) {
-        argv[n++] = "--max-shard-size";
-        argv[n++] = flags->max_shard_size;
-    }
-    if (flags->base) {
-        argv[n++] = "--base";
-        argv[n++] = flags->base;
-    }
-    if (flags->adapter)
-        argv[n++] = "--adapter";
-    if (flags->text_only)
-        argv[n++] = "--text-only";
-    if (flags->force)
-        argv[n++] = "--force";
     if (cli->format >= CLI_JSON)
         argv[n++] = cli->format == CLI_JSONL ? "--jsonl" : "--json";
     return cli_fail(process_become("heddle-worker", argv));
@@ -353,107 +335,109 @@ static int save_now(struct cli *cli, const char *job, int64_t timeout_s)
 
 /* ---- checkpoint ---- */
 
-enum checkpoint_verb { VERB_LS, VERB_VERIFY, VERB_EXPORT, VERB_SAVE, VERB_RM, VERB_NONE };
-
-static enum checkpoint_verb find_verb(const char *name)
+static int run_verb(struct cli *cli, const struct checkpoint_flags *flags, struct found *f)
 {
-    static const char *const names[] = {"ls", "verify", "export", "save", "rm"};
-    int verb = VERB_LS;
-
-    while (verb < VERB_NONE && strcmp(names[verb], name) != 0)
-        verb++;
-    return (enum checkpoint_verb)verb;
-}
-
-static int check_checkpoint_flags(enum checkpoint_verb verb, const struct checkpoint_flags *f)
-{
-    const bool has_export_flag = f->out || f->dtype || f->max_shard_size || f->base || f->adapter ||
-                                 f->text_only || f->force;
-    int64_t mb;
-
-    if (verb == VERB_EXPORT && !f->out)
-        return cli_usage("checkpoint export: --out is missing; give the folder to make, such as "
-                         "--out my-model");
-    if (verb != VERB_EXPORT && has_export_flag)
-        return cli_usage("checkpoint: --out, --dtype, --max-shard-size, --base, --adapter, "
-                         "--text-only and --force are flags of checkpoint export; leave them out "
-                         "here");
-    if (verb != VERB_RM && f->yes)
-        return cli_usage("checkpoint: --yes is a flag of checkpoint rm; leave it out here");
-    if (f->dtype && strcmp(f->dtype, "fp32") != 0 && strcmp(f->dtype, "bf16") != 0)
-        return cli_usage("checkpoint: --dtype %s is not fp32 or bf16", f->dtype);
-    if (f->max_shard_size && hd_text_to_int64(f->max_shard_size, 1, 1 << 20, &mb))
-        return cli_usage("checkpoint: --max-shard-size: %s", hd_err_message());
-    return CLI_CONTINUE;
-}
-
-static int run_verb(struct cli *cli, enum checkpoint_verb verb,
-                    const struct checkpoint_flags *flags, struct found *f)
-{
+    const bool is_export = cli_is_verb(cli, "export");
     enum hd_status st = HD_OK;
 
-    if (flags->step != FOUND_NEWEST || verb == VERB_EXPORT)
+    if (flags->step != FOUND_NEWEST || is_export)
         st = found_keep(f, cli->args[1], flags->step);
-    else if (verb != VERB_LS && !f->count)
+    else if (!cli_is_verb(cli, "ls") && !f->count)
         st = hd_err(HD_NOT_FOUND, "%s has no complete checkpoint yet", cli->args[1]);
     if (st)
         return cli_fail(st);
-    if (verb == VERB_EXPORT) {
+    if (is_export) {
         cli_disconnect(cli);
         return export_checkpoint(cli, flags, f->items[0].path);
     }
-    if (verb == VERB_VERIFY)
+    if (cli_is_verb(cli, "verify"))
         return verify_checkpoints(cli, f);
     list_checkpoints(cli, f);
     return CLI_CONTINUE;
 }
 
-int cli_checkpoint(struct cli *cli, int argc, char **argv)
+static int cli_checkpoint(struct cli *cli, int argc, char **argv)
 {
     struct checkpoint_flags f = {.timeout_s = 300};
     const char *step = NULL;
     const struct cli_flag flags[] = {
-        {"step", 0, CLI_FLAG_TEXT, &step, 0, 0},
-        {"out", 0, CLI_FLAG_TEXT, &f.out, 0, 0},
-        {"dtype", 0, CLI_FLAG_TEXT, &f.dtype, 0, 0},
-        {"max-shard-size", 0, CLI_FLAG_TEXT, &f.max_shard_size, 0, 0},
-        {"base", 0, CLI_FLAG_TEXT, &f.base, 0, 0},
-        {"adapter", 0, CLI_FLAG_BOOL, &f.adapter, 0, 0},
-        {"text-only", 0, CLI_FLAG_BOOL, &f.text_only, 0, 0},
-        {"force", 0, CLI_FLAG_BOOL, &f.force, 0, 0},
-        {"timeout", 0, CLI_FLAG_INT, &f.timeout_s, 1, 24 * 3600},
-        {"yes", 'y', CLI_FLAG_BOOL, &f.yes, 0, 0},
+        {"step", 0, CLI_FLAG_TEXT, &step, "N|best",
+         .help = "of this step, or with the lowest validation loss; else\n"
+                 "all (ls, verify), or the newest (export)",
+         .of = "ls|verify|export|rm"},
+        {"out", 0, CLI_FLAG_TEXT, &f.out, "DIR", .joins = true, .of = "export"},
+        {"force", 0, CLI_FLAG_BOOL, NULL,
+         .help = "the folder to make; replace a model folder that it is", .of = "export"},
+        {"dtype", 0, CLI_FLAG_TEXT, NULL, "D", .choices = "fp32|bf16",
+         .help = "of the weights: fp32, as trained, or bf16; else fp32", .of = "export"},
+        {"max-shard-size", 0, CLI_FLAG_INT, NULL, "MB", .min = 1, .max = 1 << 20,
+         .help = "of one file, in 10^6 bytes; else 5000", .of = "export"},
+        {"adapter", 0, CLI_FLAG_BOOL, NULL,
+         .help = "the adapter alone, in the form that PEFT loads", .of = "export"},
+        {"base", 0, CLI_FLAG_TEXT, NULL, "DIR", .help = "where the base of the checkpoint is now",
+         .of = "export"},
+        {"text-only", 0, CLI_FLAG_BOOL, NULL, .help = "without the vision tower of its base",
+         .of = "export"},
+        {"timeout", 0, CLI_FLAG_INT, &f.timeout_s, "S", .min = 1, .max = 24 * 3600, .joins = true,
+         .of = "save"},
+        {"yes", 'y', CLI_FLAG_BOOL, &f.yes, .help = "seconds of save (300); rm does not ask",
+         .of = "rm"},
     };
     struct found found;
-    enum checkpoint_verb verb;
     int code = cli_parse(cli, argc, argv, flags, sizeof flags / sizeof flags[0], 2, 2);
 
-    if (code != CLI_CONTINUE)
-        return code;
-    verb = find_verb(cli->args[0]);
-    if (verb == VERB_NONE)
-        return cli_usage(
-            "checkpoint: %s is not ls, verify, export, save or rm; see heddle checkpoint --help",
-            cli->args[0]);
-    code = check_checkpoint_flags(verb, &f);
+    if (code == CLI_CONTINUE && cli_is_verb(cli, "export") && !f.out)
+        code = cli_usage("checkpoint export: --out is missing; give the folder to make, such as "
+                         "--out my-model");
     if (code == CLI_CONTINUE)
         code = found_parse_step("checkpoint", step, &f.step);
     if (code != CLI_CONTINUE)
         return code;
-    if (verb == VERB_RM)
+    if (cli_is_verb(cli, "rm"))
         return cli_remove_checkpoint(cli, cli->args[1], f.step, f.yes);
-    if (verb == VERB_SAVE)
+    if (cli_is_verb(cli, "save"))
         return save_now(cli, cli->args[1], f.timeout_s);
-    if (verb == VERB_VERIFY && found_is_export(cli->args[1])) {
+    if (cli_is_verb(cli, "verify") && found_is_export(cli->args[1])) {
         if (f.step)
             return cli_usage("checkpoint: --step: %s is a model folder, which has no steps",
                              cli->args[1]);
         code = verify_model_dir(cli, cli->args[1]);
         return cli_out_end(code == CLI_CONTINUE ? CLI_OK : code);
     }
-    code = found_open(cli, cli->args[1], verb == VERB_VERIFY, &found);
+    code = found_open(cli, cli->args[1], cli_is_verb(cli, "verify"), &found);
     if (code == CLI_CONTINUE)
-        code = run_verb(cli, verb, &f, &found);
+        code = run_verb(cli, &f, &found);
     found_done(&found);
     return cli_out_end(code == CLI_CONTINUE ? CLI_OK : code);
 }
+
+static const struct cli_verb checkpoint_verbs[] = {
+    {"ls", 1, 1, "a job or a folder"},
+    {"verify", 1, 1, "a job or a folder"},
+    {"export", 1, 1, "a job or a folder"},
+    {"save", 1, 1, "a job"},
+    {"rm", 1, 1, "a job"},
+};
+
+const struct cli_command cli_command_checkpoint = {
+    .group = "Use models and data",
+    .name = "checkpoint",
+    .summary = "list, verify, export, save and remove checkpoints",
+    .usage = "Usage: heddle checkpoint ls JOB|DIR [-o FORMAT]\n"
+             "       heddle checkpoint verify JOB|DIR [--step N|best] [-o FORMAT]\n"
+             "       heddle checkpoint export JOB|DIR --out DIR [--step N|best] [--dtype D]\n"
+             "                    [--max-shard-size MB] [--base DIR] [--force]\n"
+             "                    [--adapter] [--text-only]\n"
+             "       heddle checkpoint save JOB [--timeout SECONDS] [-o FORMAT]\n"
+             "       heddle checkpoint rm JOB --step N [--yes] [-o FORMAT]\n"
+             "\n"
+             "ls lists the complete checkpoints and their copies. verify reads all bytes, also\n"
+             "of an exported folder, and names what is damaged (exit code 6) or not read (5).\n"
+             "export makes a folder for transformers, save asks a job for one, rm removes one.\n"
+             "\n",
+    .more = "\n"
+            "Example:\n"
+            "  heddle checkpoint export 7 --out my-model --dtype bf16\n",
+    CLI_VERBS(checkpoint_verbs),
+    .run = cli_checkpoint,
+};

@@ -1,30 +1,8 @@
-/* completion: prints completion scripts for shells, made from the help texts. */
+/* completion: prints completion scripts for shells, made from the rows of commands and flags. */
 #include <stdio.h>
 #include <string.h>
 
 #include "controller/cli/cli.h"
-#include "controller/cli/page.h"
-
-/* Help text of the flags that cli_parse adds to every command. */
-static const char shared_help[] =
-    "Usage: heddle\n"
-    "\n"
-    "  --controller ADDR  address of the controller\n"
-    "  --context NAME     a context of the configuration file\n"
-    "  --token-file FILE  your token\n"
-    "  --tls-ca FILE      the authority of the controller's certificate\n"
-    "  --tls-cert FILE    your certificate and key\n"
-    "  -o, --output FORMAT  table, wide, json or jsonl\n"
-    "  --color WHEN       auto, always or never\n"
-    "  -h, --help         what the command does\n";
-
-static void read_command(const struct cli_command *command, struct page *ret_page)
-{
-    char name[64];
-
-    (void)snprintf(name, sizeof name, "heddle %s", command->name);
-    page_read(name, command->help, ret_page);
-}
 
 /* Appends text in single quotes for bash, zsh and fish, with the characters of `escaped` (for zsh
  * `:` and `[`) escaped. */
@@ -42,15 +20,15 @@ static void add_quoted(struct hd_text *out, const char *text, const char *escape
 
 /* ---- bash ---- */
 
-static void add_bash_flags(const struct page *page, bool with_values, struct hd_text *out)
+static void add_bash_flags(const struct cli_flag *flags, size_t count, bool with_values,
+                           struct hd_text *out)
 {
-    for (size_t i = 0; i < page->flag_count; i++) {
-        const struct page_flag *f = &page->flags[i];
+    for (size_t i = 0; i < count; i++) {
+        const struct cli_flag *f = &flags[i];
 
-        if (with_values && !f->value[0])
+        if (f->kind == CLI_FLAG_NOTE || (with_values && f->kind == CLI_FLAG_BOOL))
             continue;
-        if (f->name[0])
-            hd_text_add(out, " --%s", f->name);
+        hd_text_add(out, " --%s", f->name);
         if (f->letter)
             hd_text_add(out, " -%c", f->letter);
     }
@@ -58,9 +36,8 @@ static void add_bash_flags(const struct page *page, bool with_values, struct hd_
 
 static void add_bash(struct hd_text *out)
 {
-    struct page page, shared;
+    struct cli_described d = {.count = 0};
 
-    page_read("heddle", shared_help, &shared);
     hd_text_add(out,
                 "# bash completion of heddle\n"
                 "_heddle() {\n"
@@ -70,27 +47,23 @@ static void add_bash(struct hd_text *out)
                 "    if [ \"$COMP_CWORD\" = 1 ]; then\n"
                 "        COMPREPLY=($(compgen -W '");
     for (size_t i = 0; i < cli_command_count; i++)
-        hd_text_add(out, "%s ", cli_commands[i].name);
+        hd_text_add(out, "%s ", cli_commands[i]->name);
     hd_text_add(out, "help' -- \"$current\"))\n"
                      "        return\n"
                      "    fi\n"
                      "    case ${COMP_WORDS[1]} in\n");
     for (size_t i = 0; i < cli_command_count; i++) {
-        read_command(&cli_commands[i], &page);
-        hd_text_add(out, "    %s) flags='", cli_commands[i].name);
-        add_bash_flags(&page, false, out);
+        cli_describe(cli_commands[i], &d);
+        hd_text_add(out, "    %s) flags='", cli_commands[i]->name);
+        add_bash_flags(d.flags, d.count, false, out);
         hd_text_add(out, "' values='");
-        add_bash_flags(&page, true, out);
+        add_bash_flags(d.flags, d.count, true, out);
         hd_text_add(out, " ' words='");
-        for (size_t s = 0; s < page.subcommand_count; s++)
-            hd_text_add(out, " %s", page.subcommands[s]);
+        for (size_t v = 0; v < cli_commands[i]->verb_count; v++)
+            hd_text_add(out, " %s", cli_commands[i]->verbs[v].name);
         hd_text_add(out, "' ;;\n");
     }
-    hd_text_add(out, "    esac\n    flags+='");
-    add_bash_flags(&shared, false, out);
-    hd_text_add(out, "' values+='");
-    add_bash_flags(&shared, true, out);
-    hd_text_add(out, " '\n"
+    hd_text_add(out, "    esac\n"
                      "    case \" $values \" in\n"
                      "    *\" $before \"*) compopt -o default; return ;;\n"
                      "    esac\n"
@@ -105,45 +78,69 @@ static void add_bash(struct hd_text *out)
                      "complete -F _heddle heddle\n");
 }
 
+/* Appends the meaning of a flag on one line, in quotes. */
+static void add_meaning(struct hd_text *out, const struct cli_flag *f, const char *escaped)
+{
+    while (f->joins)
+        f++;
+    for (const char *c = f->help ? f->help : ""; *c; c++) {
+        const char one[] = {(char)(*c == '\n' ? ' ' : *c), '\0'};
+
+        add_quoted(out, one, escaped);
+    }
+}
+
 /* ---- zsh ---- */
 
-static void add_zsh_flags(const struct page *page, struct hd_text *out)
+static void add_zsh_flag(const struct cli_flag *f, const char *form, struct hd_text *out)
 {
-    for (size_t i = 0; i < page->flag_count; i++) {
-        const struct page_flag *f = &page->flags[i];
-
-        for (int form = 0; form < 2; form++) {
-            if (form == 0 ? !f->name[0] : !f->letter)
-                continue;
-            if (form == 0)
-                hd_text_add(out, " \\\n            '*--%s[", f->name);
-            else
-                hd_text_add(out, " \\\n            '*-%c[", f->letter);
-            add_quoted(out, f->text, "[]:");
-            hd_text_add(out, "]");
-            if (f->value[0]) {
-                hd_text_add(out, ":");
-                add_quoted(out, f->value, "[]:");
-                hd_text_add(out, ":_files");
-            }
-            hd_text_add(out, "'");
-        }
+    hd_text_add(out, " \\\n            '*%s[", form);
+    add_meaning(out, f, "[]:");
+    hd_text_add(out, "]");
+    if (f->kind != CLI_FLAG_BOOL) {
+        hd_text_add(out, ":");
+        add_quoted(out, f->word, "[]:");
+        hd_text_add(out, ":_files");
     }
+    hd_text_add(out, "'");
+}
+
+static void add_zsh_command(const struct cli_command *command, struct hd_text *out)
+{
+    struct cli_described d = {.count = 0};
+    char form[48];
+
+    cli_describe(command, &d);
+    hd_text_add(out, "    %s)\n", command->name);
+    if (command->verb_count) {
+        hd_text_add(out, "        if (( CURRENT == 3 )); then\n            compadd");
+        for (size_t v = 0; v < command->verb_count; v++)
+            hd_text_add(out, " %s", command->verbs[v].name);
+        hd_text_add(out, "\n            return\n        fi\n");
+    }
+    hd_text_add(out, "        _arguments '*:file:_files'");
+    for (size_t i = 0; i < d.count; i++) {
+        if (d.flags[i].kind == CLI_FLAG_NOTE)
+            continue;
+        (void)snprintf(form, sizeof form, "--%s", d.flags[i].name);
+        add_zsh_flag(&d.flags[i], form, out);
+        (void)snprintf(form, sizeof form, "-%c", d.flags[i].letter);
+        if (d.flags[i].letter)
+            add_zsh_flag(&d.flags[i], form, out);
+    }
+    hd_text_add(out, "\n        ;;\n");
 }
 
 static void add_zsh(struct hd_text *out)
 {
-    struct page page, shared;
-
-    page_read("heddle", shared_help, &shared);
     hd_text_add(out, "#compdef heddle\n"
                      "# zsh completion of heddle\n"
                      "_heddle() {\n"
                      "    local -a verbs\n"
                      "    verbs=(");
     for (size_t i = 0; i < cli_command_count; i++) {
-        hd_text_add(out, "\n        '%s:", cli_commands[i].name);
-        add_quoted(out, cli_commands[i].summary, ":");
+        hd_text_add(out, "\n        '%s:", cli_commands[i]->name);
+        add_quoted(out, cli_commands[i]->summary, ":");
         hd_text_add(out, "'");
     }
     hd_text_add(out, ")\n"
@@ -152,64 +149,55 @@ static void add_zsh(struct hd_text *out)
                      "        return\n"
                      "    fi\n"
                      "    case $words[2] in\n");
-    for (size_t i = 0; i < cli_command_count; i++) {
-        read_command(&cli_commands[i], &page);
-        hd_text_add(out, "    %s)\n", cli_commands[i].name);
-        if (page.subcommand_count) {
-            hd_text_add(out, "        if (( CURRENT == 3 )); then\n            compadd");
-            for (size_t s = 0; s < page.subcommand_count; s++)
-                hd_text_add(out, " %s", page.subcommands[s]);
-            hd_text_add(out, "\n            return\n        fi\n");
-        }
-        hd_text_add(out, "        _arguments '*:file:_files'");
-        add_zsh_flags(&page, out);
-        add_zsh_flags(&shared, out);
-        hd_text_add(out, "\n        ;;\n");
-    }
+    for (size_t i = 0; i < cli_command_count; i++)
+        add_zsh_command(cli_commands[i], out);
     hd_text_add(out, "    esac\n}\n_heddle \"$@\"\n");
 }
 
 /* ---- fish ---- */
 
-static void add_fish_flags(const struct page *page, const char *command, struct hd_text *out)
+static void add_fish_text(struct hd_text *out, const char *text)
 {
-    for (size_t i = 0; i < page->flag_count; i++) {
-        const struct page_flag *f = &page->flags[i];
+    for (const char *c = text; *c; c++)
+        hd_text_add(out, *c == '\'' || *c == '\\' ? "\\%c" : "%c", *c == '\n' ? ' ' : *c);
+    hd_text_add(out, "'\n");
+}
 
-        hd_text_add(out, "complete -c heddle -n '__fish_seen_subcommand_from %s'", command);
-        if (f->name[0])
-            hd_text_add(out, " -l %s", f->name);
-        if (f->letter)
-            hd_text_add(out, " -s %c", f->letter);
-        hd_text_add(out, "%s -d '", f->value[0] ? " -r" : "");
-        for (const char *c = f->text; *c; c++)
-            hd_text_add(out, *c == '\'' || *c == '\\' ? "\\%c" : "%c", *c);
-        hd_text_add(out, "'\n");
-    }
+static void add_fish_flag(const struct cli_flag *f, const char *command, struct hd_text *out)
+{
+    if (f->kind == CLI_FLAG_NOTE)
+        return;
+    hd_text_add(out, "complete -c heddle -n '__fish_seen_subcommand_from %s' -l %s", command,
+                f->name);
+    if (f->letter)
+        hd_text_add(out, " -s %c", f->letter);
+    hd_text_add(out, "%s -d '", f->kind == CLI_FLAG_BOOL ? "" : " -r");
+    while (f->joins)
+        f++;
+    add_fish_text(out, f->help ? f->help : "");
 }
 
 static void add_fish(struct hd_text *out)
 {
-    struct page page, shared;
+    struct cli_described d = {.count = 0};
 
-    page_read("heddle", shared_help, &shared);
     hd_text_add(out, "# fish completion of heddle\n");
     for (size_t i = 0; i < cli_command_count; i++) {
-        read_command(&cli_commands[i], &page);
+        const struct cli_command *command = cli_commands[i];
+
         hd_text_add(out, "complete -c heddle -f -n __fish_use_subcommand -a %s -d '",
-                    cli_commands[i].name);
-        for (const char *c = cli_commands[i].summary; *c; c++)
-            hd_text_add(out, *c == '\'' || *c == '\\' ? "\\%c" : "%c", *c);
-        hd_text_add(out, "'\n");
-        for (size_t s = 0; s < page.subcommand_count; s++)
+                    command->name);
+        add_fish_text(out, command->summary);
+        for (size_t v = 0; v < command->verb_count; v++)
             hd_text_add(out, "complete -c heddle -n '__fish_seen_subcommand_from %s' -a %s\n",
-                        cli_commands[i].name, page.subcommands[s]);
-        add_fish_flags(&page, cli_commands[i].name, out);
-        add_fish_flags(&shared, cli_commands[i].name, out);
+                        command->name, command->verbs[v].name);
+        cli_describe(command, &d);
+        for (size_t f = 0; f < d.count; f++)
+            add_fish_flag(&d.flags[f], command->name, out);
     }
 }
 
-int cli_completion(struct cli *cli, int argc, char **argv)
+static int cli_completion(struct cli *cli, int argc, char **argv)
 {
     struct hd_text out = {0};
     int code = cli_parse(cli, argc, argv, NULL, 0, 1, 1);
@@ -228,3 +216,18 @@ int cli_completion(struct cli *cli, int argc, char **argv)
     hd_text_free(&out);
     return cli_out_end(CLI_OK);
 }
+
+const struct cli_command cli_command_completion = {
+    .group = "This program",
+    .name = "completion",
+    .summary = "print what a shell completes words by",
+    .usage = "Usage: heddle completion bash|zsh|fish\n"
+             "\n"
+             "Prints what a shell needs to complete commands and flags of heddle. The packages\n"
+             "install it; elsewhere source it from the shell's start-up file.\n"
+             "\n",
+    .more = "Example:\n"
+            "  heddle completion bash > ~/.local/share/bash-completion/completions/heddle\n",
+    .run = cli_completion,
+    .is_raw = true,
+};

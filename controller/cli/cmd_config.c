@@ -67,16 +67,37 @@ static int config_show(struct cli *cli)
     return code;
 }
 
-int cli_config(struct cli *cli, int argc, char **argv)
+static int cli_config(struct cli *cli, int argc, char **argv)
 {
     int code = cli_parse(cli, argc, argv, NULL, 0, 1, 1);
 
     if (code != CLI_CONTINUE)
         return code;
-    if (strcmp(cli->args[0], "show") == 0)
+    if (cli_is_verb(cli, "show"))
         return config_show(cli);
-    if (strcmp(cli->args[0], "example") != 0)
-        return cli_usage("config: %s is not show or example", cli->args[0]);
     (void)fputs(example_file, stdout);
     return cli_out_end(CLI_OK);
 }
+
+static const struct cli_verb config_verbs[] = {
+    {"show", 0, 0, NULL},
+    {"example", 0, 0, NULL},
+};
+
+const struct cli_command cli_command_config = {
+    .group = "This program",
+    .name = "config",
+    .summary = "show which controller is used, and why",
+    .usage = "Usage: heddle config show [-o FORMAT]\n"
+             "       heddle config example\n"
+             "\n"
+             "show prints which controller, token and authority a command would use, and where\n"
+             "each value came from: a flag, the environment, or a line of a configuration file\n"
+             "(~/.config/heddle/client.yaml, then /etc/heddle/client.yaml; HEDDLE_CONFIG names\n"
+             "another). example prints a file with all keys.\n"
+             "\n",
+    .more = "Example:\n"
+            "  heddle config show --context prod\n",
+    CLI_VERBS(config_verbs),
+    .run = cli_config,
+};

@@ -339,16 +339,17 @@ static const struct rows_column bundle_columns[] = {
 static const struct rows_kind bundle_rows = {"BundleList", "bundle", ROWS_COLUMNS(bundle_columns),
                                              .line = add_bundle_line};
 
-int cli_debug(struct cli *cli, int argc, char **argv)
+static int cli_debug(struct cli *cli, int argc, char **argv)
 {
     char name[64];
     const char *out_path = NULL;
-    const struct cli_flag flags[] = {{"out", 0, CLI_FLAG_TEXT, &out_path, 0, 0}};
-    int code = cli_parse(cli, argc, argv, flags, 1, 1, 64);
+    const struct cli_flag flags[] = {
+        {"out", 0, CLI_FLAG_TEXT, &out_path, "FILE",
+         .help = "the file to make; else heddle-debug-TIME.tar"},
+    };
+    int code = cli_parse(cli, argc, argv, flags, sizeof flags / sizeof flags[0], 1, 64);
     struct bundle_row row;
 
-    if (code == CLI_CONTINUE && strcmp(cli->args[0], "bundle") != 0)
-        return cli_usage("debug: %s is not bundle", cli->args[0]);
     for (int i = 1; code == CLI_CONTINUE && i < cli->arg_count; i++) /* the commands find it */
         if (strchr(cli->args[i], '/'))
             code = cli_usage("debug: %s is a folder; give a job's number or name", cli->args[i]);
@@ -365,3 +366,25 @@ int cli_debug(struct cli *cli, int argc, char **argv)
             "heddle: read it before you send it: names of people, machines and files are in it");
     return rows_print_one(cli, &bundle_rows, &row);
 }
+
+static const struct cli_verb debug_verbs[] = {
+    {"bundle", 0, 63, NULL},
+};
+
+const struct cli_command cli_command_debug = {
+    .group = "This program",
+    .name = "debug",
+    .summary = "collect a tar file for a support request",
+    .usage = "Usage: heddle debug bundle [JOB]... [--out FILE] [-o FORMAT]\n"
+             "\n"
+             "Collects a tar file for a support request: versions, configuration,\n"
+             "nodes, links, queues, jobs and events, and of each JOB its attempts, events,\n"
+             "checkpoints and the last lines of its logs. What looks like a token, a key or a\n"
+             "password is removed. Names of people, machines and files stay in it.\n"
+             "\n",
+    .more = "\n"
+            "Example:\n"
+            "  heddle debug bundle 7\n",
+    CLI_VERBS(debug_verbs),
+    .run = cli_debug,
+};

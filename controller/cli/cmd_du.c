@@ -108,7 +108,7 @@ static int print_usages(const struct cli *cli, const struct usages *all)
     return rows_end(&rows, CLI_CONTINUE);
 }
 
-int cli_du(struct cli *cli, int argc, char **argv)
+static int cli_du(struct cli *cli, int argc, char **argv)
 {
     struct usages all = {.items = NULL};
     int code = cli_parse(cli, argc, argv, NULL, 0, 0, CLI_ARGS_ANY);
@@ -128,3 +128,18 @@ int cli_du(struct cli *cli, int argc, char **argv)
     hd_arena_done(&all.arena);
     return code;
 }
+
+const struct cli_command cli_command_du = {
+    .group = "See how jobs fare",
+    .name = "du",
+    .summary = "say what checkpoints take on disk",
+    .usage = "Usage: heddle du [JOB]... [-o FORMAT]\n"
+             "\n"
+             "Says what checkpoints take on disk: of each job given, else of the 1000 newest,\n"
+             "largest first. heddle checkpoint rm and heddle rm make room.\n"
+             "\n",
+    .more = "Example:\n"
+            "  heddle du 7\n",
+    .run = cli_du,
+    .nouns = "checkpoint du",
+};

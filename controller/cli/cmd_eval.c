@@ -6,41 +6,23 @@
 #include "controller/cli/found.h"
 #include "controller/cli/process.h"
 
-/* Flags, passed to heddle-worker under the same names. NULL: not given. */
-struct eval {
-    struct cli_list data, choices;
-    const char *val; /* flag for the job's validation data only */
-    const char *windows, *context, *precision, *threads, *base, *adapter;
-    const char *limit, *weights, *device, *tp, *pp; /* flags for --choices only */
-};
-
-/* Collects the files and starts heddle-worker. Words after JOB|DIR are files, too: a shell expands
- * a pattern after --data to several words. */
-static enum hd_status exec_eval(const struct eval *e, const struct cli *cli, const char *model)
+/* Collects the files and replaces this process by heddle-worker, which takes the flags; returns only
+ * on failure. Words after JOB|DIR are files, too: a shell expands a pattern after --data to several
+ * words. */
+static enum hd_status exec_eval(const struct cli *cli, const struct cli_list *files,
+                                bool with_choices, const char *model)
 {
-    const struct {
-        const char *flag, *value;
-    } values[] = {{"--val", e->val},         {"--windows", e->windows},
-                  {"--context", e->context}, {"--precision", e->precision},
-                  {"--threads", e->threads}, {"--base", e->base},
-                  {"--adapter", e->adapter}, {"--limit", e->limit},
-                  {"--weights", e->weights}, {"--device", e->device},
-                  {"--tp", e->tp},           {"--pp", e->pp}};
-    const struct cli_list *files = e->choices.count ? &e->choices : &e->data;
-    const char **argv = calloc((size_t)cli->arg_count + files->count + 32, sizeof *argv);
+    const char **argv =
+        calloc((size_t)cli->arg_count + files->count + 2 * CLI_FLAGS_MAX + 8, sizeof *argv);
     size_t n = 1;
     enum hd_status st;
 
     if (!argv)
         return hd_err(HD_NO_MEMORY, "no memory for the arguments");
-    argv[n++] = e->choices.count ? "choices" : "eval";
+    argv[n++] = with_choices ? "choices" : "eval";
     argv[n++] = "--checkpoint";
     argv[n++] = model;
-    for (size_t i = 0; i < sizeof values / sizeof values[0]; i++)
-        if (values[i].value) {
-            argv[n++] = values[i].flag;
-            argv[n++] = values[i].value;
-        }
+    n = cli_pass_flags(cli, argv, n);
     if (cli->format >= CLI_JSON)
         argv[n++] = cli->format == CLI_JSONL ? "--jsonl" : "--json";
     argv[n++] = "--";
@@ -53,66 +35,83 @@ static enum hd_status exec_eval(const struct eval *e, const struct cli *cli, con
     return st;
 }
 
-static int check_eval_flags(const struct eval *e, const struct cli *cli)
+static int check_eval_flags(const struct cli *cli, bool has_data, bool has_choices)
 {
-    int64_t i;
-
-    if (cli->arg_count > 1 && !e->data.count && !e->choices.count)
+    if (cli->arg_count > 1 && !has_data && !has_choices)
         return cli_usage("eval: \"%s\" is one word too many; --data names the data files",
                          cli->args[1]);
-    if (e->choices.count && (e->data.count || e->windows || e->val))
+    if (has_choices && (has_data || cli_given(cli, "windows") || cli_given(cli, "val")))
         return cli_usage("eval: --choices has questions of its own; without --data, --val and "
                          "--windows");
-    if (e->data.count && e->val)
+    if (has_data && cli_given(cli, "val"))
         return cli_usage(
             "eval: --val names validation data of the job; give either --val or --data");
-    if (!e->choices.count && (e->limit || e->weights || e->device || e->tp || e->pp))
+    if (!has_choices && (cli_given(cli, "limit") || cli_given(cli, "weights") ||
+                         cli_given(cli, "device") || cli_given(cli, "tp") || cli_given(cli, "pp")))
         return cli_usage("eval: --limit, --weights, --device, --tp and --pp are for --choices");
-    if (e->limit && hd_text_to_int64(e->limit, 1, INT64_C(1) << 40, &i))
-        return cli_usage("eval: --limit: %s", hd_err_message());
-    if (e->windows && hd_text_to_int64(e->windows, 1, INT64_C(1) << 40, &i))
-        return cli_usage("eval: --windows: %s", hd_err_message());
-    if (e->context && hd_text_to_int64(e->context, 1, 1 << 24, &i))
-        return cli_usage("eval: --context: %s", hd_err_message());
-    if (e->threads && hd_text_to_int64(e->threads, 1, 4096, &i))
-        return cli_usage("eval: --threads: %s", hd_err_message());
-    if (e->precision && strcmp(e->precision, "fp32") != 0 && strcmp(e->precision, "bf16") != 0 &&
-        strcmp(e->precision, "fp16") != 0)
-        return cli_usage("eval: --precision %s is not fp32, bf16 or fp16", e->precision);
     return CLI_CONTINUE;
 }
 
-int cli_eval(struct cli *cli, int argc, char **argv)
+static int cli_eval(struct cli *cli, int argc, char **argv)
 {
-    struct eval e = {.val = NULL};
+    struct cli_list data = {.count = 0}, choices = {.count = 0};
     const char *step_text = NULL, *model;
     struct found f;
     const struct cli_flag flags[] = {
-        {"data", 0, CLI_FLAG_LIST, &e.data, 0, 0},
-        {"choices", 0, CLI_FLAG_LIST, &e.choices, 0, 0},
-        {"limit", 0, CLI_FLAG_TEXT, &e.limit, 0, 0},
-        {"weights", 0, CLI_FLAG_TEXT, &e.weights, 0, 0},
-        {"device", 0, CLI_FLAG_TEXT, &e.device, 0, 0},
-        {"tp", 0, CLI_FLAG_TEXT, &e.tp, 0, 0},
-        {"pp", 0, CLI_FLAG_TEXT, &e.pp, 0, 0},
-        {"val", 0, CLI_FLAG_TEXT, &e.val, 0, 0},
-        {"step", 0, CLI_FLAG_TEXT, &step_text, 0, 0},
-        {"windows", 0, CLI_FLAG_TEXT, &e.windows, 0, 0},
-        {"context", 0, CLI_FLAG_TEXT, &e.context, 0, 0},
-        {"precision", 0, CLI_FLAG_TEXT, &e.precision, 0, 0},
-        {"threads", 0, CLI_FLAG_TEXT, &e.threads, 0, 0},
-        {"base", 0, CLI_FLAG_TEXT, &e.base, 0, 0},
-        {"adapter", 0, CLI_FLAG_TEXT, &e.adapter, 0, 0},
+        {"data", 0, CLI_FLAG_LIST, &data, "FILE...",
+         .help = "text or records (.txt, .jsonl ..) or tokens (.npy, .bin);\n"
+                 "else the validation data of the job, as much as it uses"},
+        {"val", 0, CLI_FLAG_TEXT, NULL, "SET",
+         .help = "one validation set; else that of checkpoint.best"},
+        {"windows", 0, CLI_FLAG_INT, NULL, "N", "the first N windows; else all", .min = 1,
+         .max = INT64_C(1) << 40},
+        {"choices", 0, CLI_FLAG_LIST, &choices, "FILE...",
+         .help = "lines {\"prompt\": P, \"choices\": [..], \"answer\": I}: acc by\n"
+                 "each choice's log-likelihood, acc_norm by it per character"},
+        {"limit", 0, CLI_FLAG_INT, NULL, "N", "the first N questions", .min = 1,
+         .max = INT64_C(1) << 40},
+        {"step", 0, CLI_FLAG_TEXT, &step_text, "N|best",
+         .help = "of this step, or of the lowest validation loss; else newest"},
+        {"context", 0, CLI_FLAG_INT, NULL, "N",
+         "tokens of a window, or of a question at most; else the\n"
+         "model's context, of a model folder at most 2048, or 4096",
+         .min = 1, .max = 1 << 24},
+        {"precision", 0, CLI_FLAG_TEXT, NULL, "P", .choices = "fp32|bf16|fp16",
+         .help = "fp32, bf16 or fp16; else the job's, of a model folder fp32"},
+        {"threads", 0, CLI_FLAG_INT, NULL, "N", "else one for each core", .min = 1, .max = 4096},
+        {"adapter", 0, CLI_FLAG_TEXT, NULL, "DIR", .joins = true},
+        {"base", 0, CLI_FLAG_TEXT, NULL, "DIR", .help = "as of heddle generate"},
+        {"weights", 0, CLI_FLAG_TEXT, NULL, "W", .joins = true},
+        {"device", 0, CLI_FLAG_TEXT, NULL, "D", .joins = true},
+        {"tp", 0, CLI_FLAG_TEXT, NULL, "N", .joins = true},
+        {"pp", 0, CLI_FLAG_TEXT, NULL, "M", .help = "likewise, with --choices"},
     };
     int code = cli_parse(cli, argc, argv, flags, sizeof flags / sizeof flags[0], 1, 1 << 20);
 
     if (code == CLI_CONTINUE)
-        code = check_eval_flags(&e, cli);
+        code = check_eval_flags(cli, data.count, choices.count);
     if (code != CLI_CONTINUE)
         return code;
     code = found_model(cli, step_text, &f, &model);
     if (code == CLI_CONTINUE)
-        code = cli_fail(exec_eval(&e, cli, model));
+        code = cli_fail(exec_eval(cli, choices.count ? &choices : &data, choices.count, model));
     found_done(&f);
     return code;
 }
+
+const struct cli_command cli_command_eval = {
+    .group = "Use models and data",
+    .name = "eval",
+    .summary = "examine a trained model on data or questions",
+    .usage = "Usage: heddle eval JOB|DIR [--data FILE... | --val SET] [--windows N] ...\n"
+             "       heddle eval JOB|DIR --choices FILE... [--limit N] [--weights W] ...\n"
+             "\n"
+             "Loss (nats per token) and perplexity per token and byte of a model, without\n"
+             "training: of the newest checkpoint of a job or folder, or of a model folder.\n"
+             "Windows are those of validation. Or how it answers multiple choice.\n"
+             "\n",
+    .more = "\n"
+            "Example:\n"
+            "  heddle eval 7 --step best --data wikitext/test.txt\n",
+    .run = cli_eval,
+};

@@ -160,13 +160,16 @@ static int follow_events(struct cli *cli, Heddle__V1__ListEventsRequest *request
     return code == CLI_OK && interrupted ? CLI_INTERRUPTED : code;
 }
 
-int cli_events(struct cli *cli, int argc, char **argv)
+static int cli_events(struct cli *cli, int argc, char **argv)
 {
     bool follow = false;
-    const struct cli_flag flags[] = {{"follow", 'f', CLI_FLAG_BOOL, &follow, 0, 0}};
+    const struct cli_flag flags[] = {
+        {"follow", 'f', CLI_FLAG_BOOL, &follow,
+         .help = "also new ones, in lines, until the job's end or Ctrl-C"},
+    };
     Heddle__V1__ListEventsRequest request = HEDDLE__V1__LIST_EVENTS_REQUEST__INIT;
     struct rows rows;
-    int code = cli_parse(cli, argc, argv, flags, 1, 0, 1);
+    int code = cli_parse(cli, argc, argv, flags, sizeof flags / sizeof flags[0], 0, 1);
 
     request.limit = PAGE;
     if (code == CLI_CONTINUE && cli->arg_count)
@@ -178,3 +181,19 @@ int cli_events(struct cli *cli, int argc, char **argv)
     rows_begin(&rows, cli, &event_rows);
     return rows_end(&rows, add_events(cli, &request, &rows, false));
 }
+
+const struct cli_command cli_command_events = {
+    .group = "See how jobs fare",
+    .name = "events",
+    .summary = "print the events of a job",
+    .usage = "Usage: heddle events [JOB|RUN] [-f] [-o FORMAT]\n"
+             "\n"
+             "Prints all events of a job, oldest first: who requested it, where and when its\n"
+             "attempts started, how each rank ended. Without JOB: events of nodes.\n"
+             "\n",
+    .more = "\n"
+            "Example:\n"
+            "  heddle events 7\n",
+    .run = cli_events,
+    .nouns = "job events",
+};

@@ -287,16 +287,20 @@ static int run_fetch_s3(struct cli *cli, const struct fetch_flags *f, struct hd_
                                                     .is_data = f->is_dataset});
 }
 
-int cli_fetch(struct cli *cli, int argc, char **argv)
+static int cli_fetch(struct cli *cli, int argc, char **argv)
 {
     struct fetch_flags f = {.is_dataset = false};
     const struct cli_flag flags[] = {
-        {"dataset", 0, CLI_FLAG_BOOL, &f.is_dataset, 0, 0},
-        {"revision", 0, CLI_FLAG_TEXT, &f.revision, 0, 0},
-        {"include", 0, CLI_FLAG_LIST, &f.include, 0, 0},
-        {"exclude", 0, CLI_FLAG_LIST, &f.exclude, 0, 0},
-        {"out", 0, CLI_FLAG_TEXT, &f.out, 0, 0},
-        {"offline", 0, CLI_FLAG_BOOL, &f.offline, 0, 0},
+        {"dataset", 0, CLI_FLAG_BOOL, &f.is_dataset,
+         .help = "a data set; or name it hf://datasets/ORG/NAME"},
+        {"revision", 0, CLI_FLAG_TEXT, &f.revision, "R",
+         .help = "a branch, a tag or a commit; else main"},
+        {"include", 0, CLI_FLAG_LIST, &f.include, "P",
+         .help = "only files that match, such as 'data/train-*'; else what\n"
+                 "Heddle reads of a model, of a data set all"},
+        {"exclude", 0, CLI_FLAG_LIST, &f.exclude, "P", .help = "not files that match"},
+        {"out", 0, CLI_FLAG_TEXT, &f.out, "DIR", .help = "copy the files to DIR, too"},
+        {"offline", 0, CLI_FLAG_BOOL, &f.offline, .help = "only look into the cache"},
     };
     struct hd_arena arena;
     int code = cli_parse(cli, argc, argv, flags, sizeof flags / sizeof flags[0], 1, 1);
@@ -308,3 +312,25 @@ int cli_fetch(struct cli *cli, int argc, char **argv)
     hd_arena_done(&arena);
     return code;
 }
+
+const struct cli_command cli_command_fetch = {
+    .group = "Use models and data",
+    .name = "fetch",
+    .summary = "download a model or data of the hub or of an object store",
+    .usage = "Usage: heddle fetch NAME [--dataset] [--revision R] [--include P]...\n"
+             "                    [--exclude P]... [--out DIR] [--offline] [-o FORMAT]\n"
+             "\n"
+             "Downloads a model of the Hugging Face hub, ORG/NAME, or a data set, into the\n"
+             "cache that Python tools share, and prints its folder; or objects of a store,\n"
+             "s3://BUCKET/KEY: a model's folder, or with --dataset files. What was interrupted\n"
+             "goes on. Sizes and hashes are checked. No pickles and code of the hub.\n"
+             "\n",
+    .more = "\n"
+            "A token for private and gated ones: HF_TOKEN, or the file of hf auth login. The\n"
+            "cache: HF_HUB_CACHE or HF_HOME. Job files may say model.from: hf://ORG/NAME.\n"
+            "For s3://: AWS_PROFILE or AWS_ACCESS_KEY_ID .., AWS_ENDPOINT_URL, AWS_REGION.\n"
+            "\n"
+            "Example:\n"
+            "  heddle fetch Qwen/Qwen2.5-0.5B\n",
+    .run = cli_fetch,
+};

@@ -4,117 +4,99 @@
 
 enum { CLI_DRAFTS_MAX = 8 }; /* HD_DECODER_DRAFTS_MAX */
 
-/* Flags, passed to heddle-worker under the same names. NULL: not given. */
-struct generate {
-    const char *prompt, *max_tokens, *temperature, *top_k, *top_p, *seed, *base, *adapter;
-    const char *system, *template, *date, *precision, *weights, *device, *tp, *pp, *draft;
-    bool greedy, chat;
-};
-
-static enum hd_status exec_generate(const struct generate *g, const char *checkpoint)
+/* Replaces this process by heddle-worker, which takes the flags; returns only on failure. */
+static enum hd_status exec_generate(const struct cli *cli, const char *checkpoint)
 {
-    const struct {
-        const char *flag, *value;
-    } values[] = {
-        {"--prompt", g->prompt},
-        {"--max-tokens", g->max_tokens},
-        {"--temperature", g->temperature},
-        {"--top-k", g->top_k},
-        {"--top-p", g->top_p},
-        {"--seed", g->seed},
-        {"--system", g->system},
-        {"--template", g->template},
-        {"--date", g->date},
-        {"--base", g->base},
-        {"--adapter", g->adapter},
-        {"--precision", g->precision},
-        {"--weights", g->weights},
-        {"--device", g->device},
-        {"--tp", g->tp},
-        {"--pp", g->pp},
-        {"--draft", g->draft},
-    };
-    const char *argv[44] = {NULL, "generate", "--checkpoint", checkpoint};
-    size_t n = 4;
+    const char *argv[48] = {NULL, "generate", "--checkpoint", checkpoint};
 
-    for (size_t i = 0; i < sizeof values / sizeof values[0]; i++) {
-        if (!values[i].value)
-            continue;
-        argv[n++] = values[i].flag;
-        argv[n++] = values[i].value;
-    }
-    if (g->greedy)
-        argv[n++] = "--greedy";
-    if (g->chat)
-        argv[n++] = "--chat";
+    (void)cli_pass_flags(cli, argv, 4);
     return process_become("heddle-worker", argv);
 }
 
-static int check_numbers(const struct generate *g)
+static int check_generate_flags(const struct cli *cli)
 {
-    int64_t i;
-    double d;
-
-    if (g->max_tokens && hd_text_to_int64(g->max_tokens, 1, 1 << 24, &i))
-        return cli_usage("generate: --max-tokens: %s", hd_err_message());
-    if (g->temperature && hd_text_to_double(g->temperature, 0, 100, &d))
-        return cli_usage("generate: --temperature: %s", hd_err_message());
-    if (g->top_k && hd_text_to_int64(g->top_k, 0, 1 << 24, &i))
-        return cli_usage("generate: --top-k: %s", hd_err_message());
-    if (g->top_p && hd_text_to_double(g->top_p, 0, 1, &d))
-        return cli_usage("generate: --top-p: %s", hd_err_message());
-    if (g->seed && hd_text_to_int64(g->seed, 0, INT64_MAX, &i))
-        return cli_usage("generate: --seed: %s", hd_err_message());
-    if (g->draft && hd_text_to_int64(g->draft, 0, CLI_DRAFTS_MAX, &i))
-        return cli_usage("generate: --draft: %s", hd_err_message());
-    if (!g->chat && (g->system || g->template || g->date))
+    if (!cli_given(cli, "prompt"))
+        return cli_usage(
+            "generate: --prompt is missing; give the text to continue, such as --prompt 'Once'");
+    if (!cli_given(cli, "chat") &&
+        (cli_given(cli, "system") || cli_given(cli, "template") || cli_given(cli, "date")))
         return cli_usage("generate: --system, --template and --date are for --chat");
-    if (g->greedy && (g->temperature || g->top_k || g->top_p))
+    if (cli_given(cli, "greedy") &&
+        (cli_given(cli, "temperature") || cli_given(cli, "top-k") || cli_given(cli, "top-p")))
         return cli_usage(
             "generate: --greedy takes the most likely token, so --temperature, --top-k and "
             "--top-p have no effect; leave them or --greedy out");
     return CLI_CONTINUE;
 }
 
-int cli_generate(struct cli *cli, int argc, char **argv)
+static int cli_generate(struct cli *cli, int argc, char **argv)
 {
-    struct generate g = {.prompt = NULL};
     const char *step_text = NULL, *model;
     struct found f;
     const struct cli_flag flags[] = {
-        {"prompt", 0, CLI_FLAG_WORDS, &g.prompt, 0, 0},
-        {"max-tokens", 0, CLI_FLAG_TEXT, &g.max_tokens, 0, 0},
-        {"temperature", 0, CLI_FLAG_TEXT, &g.temperature, 0, 0},
-        {"top-k", 0, CLI_FLAG_TEXT, &g.top_k, 0, 0},
-        {"top-p", 0, CLI_FLAG_TEXT, &g.top_p, 0, 0},
-        {"seed", 0, CLI_FLAG_TEXT, &g.seed, 0, 0},
-        {"greedy", 0, CLI_FLAG_BOOL, &g.greedy, 0, 0},
-        {"chat", 0, CLI_FLAG_BOOL, &g.chat, 0, 0},
-        {"system", 0, CLI_FLAG_WORDS, &g.system, 0, 0},
-        {"template", 0, CLI_FLAG_TEXT, &g.template, 0, 0},
-        {"date", 0, CLI_FLAG_TEXT, &g.date, 0, 0},
-        {"base", 0, CLI_FLAG_TEXT, &g.base, 0, 0},
-        {"adapter", 0, CLI_FLAG_TEXT, &g.adapter, 0, 0},
-        {"precision", 0, CLI_FLAG_TEXT, &g.precision, 0, 0},
-        {"weights", 0, CLI_FLAG_TEXT, &g.weights, 0, 0},
-        {"device", 0, CLI_FLAG_TEXT, &g.device, 0, 0},
-        {"tp", 0, CLI_FLAG_TEXT, &g.tp, 0, 0},
-        {"pp", 0, CLI_FLAG_TEXT, &g.pp, 0, 0},
-        {"draft", 0, CLI_FLAG_TEXT, &g.draft, 0, 0},
-        {"step", 0, CLI_FLAG_TEXT, &step_text, 0, 0},
+        {"chat", .kind = CLI_FLAG_BOOL,
+         .help = "answers by the model's chat template, or FILE; --system T\n"
+                 "is told first; --date D: else the job's, else today"},
+        {"max-tokens", 0, CLI_FLAG_INT, NULL, "N", "at most N tokens; else 256", .min = 1,
+         .max = 1 << 24},
+        {"temperature", 0, CLI_FLAG_REAL, NULL, "T",
+         "below 1: likely tokens are chosen more often; else 0.8", .min = 0, .max = 100},
+        {"top-k", 0, CLI_FLAG_INT, NULL, "K", .min = 0, .max = 1 << 24, .joins = true},
+        {"top-p", 0, CLI_FLAG_REAL, NULL, "P", "among the K most likely, or those that add up to P",
+         .min = 0, .max = 1},
+        {"greedy", .kind = CLI_FLAG_BOOL, .joins = true},
+        {"seed", 0, CLI_FLAG_INT, NULL, "S",
+         "the most likely token; the same S gives the same text (1)", .min = 0, .max = INT64_MAX},
+        {"draft", 0, CLI_FLAG_INT, NULL, "N",
+         "up to N tokens are guessed by the model's MTP layer; else 0", .min = 0,
+         .max = CLI_DRAFTS_MAX},
+        {"step", 0, CLI_FLAG_TEXT, &step_text, "N|best",
+         .help = "of this step, or of the lowest validation loss; else newest"},
+        {"adapter", 0, CLI_FLAG_TEXT, NULL, "DIR",
+         .help = "beside a model folder: a folder of PEFT, or a checkpoint"},
+        {"base", 0, CLI_FLAG_TEXT, NULL, "DIR",
+         .help = "where the base of a checkpoint is now, if not where it was"},
+        {"precision", 0, CLI_FLAG_TEXT, NULL, "P",
+         .help = "fp32, bf16 or fp16; else the job's, of a model folder fp32"},
+        {"weights", 0, CLI_FLAG_TEXT, NULL, "W",
+         .help = "of a model folder: nf4, int8 or fp8 for matrices of blocks"},
+        {"device", 0, CLI_FLAG_TEXT, NULL, "D", .joins = true},
+        {"tp", 0, CLI_FLAG_TEXT, NULL, "N", .joins = true},
+        {"pp", 0, CLI_FLAG_TEXT, NULL, "M",
+         .help = "cpu or cuda; N x M ranks share it, each has a GPU"},
+        {"prompt", 0, CLI_FLAG_WORDS, NULL, "TEXT", .help = NULL},
+        {"system", 0, CLI_FLAG_WORDS, NULL, "T", .help = NULL},
+        {"template", 0, CLI_FLAG_TEXT, NULL, "FILE", .help = NULL},
+        {"date", 0, CLI_FLAG_TEXT, NULL, "D", .help = NULL},
     };
     int code = cli_parse(cli, argc, argv, flags, sizeof flags / sizeof flags[0], 1, 1);
 
-    if (code == CLI_CONTINUE && !g.prompt)
-        code = cli_usage(
-            "generate: --prompt is missing; give the text to continue, such as --prompt 'Once'");
     if (code == CLI_CONTINUE)
-        code = check_numbers(&g);
+        code = check_generate_flags(cli);
     if (code != CLI_CONTINUE)
         return code;
     code = found_model(cli, step_text, &f, &model);
     if (code == CLI_CONTINUE)
-        code = cli_fail(exec_generate(&g, model));
+        code = cli_fail(exec_generate(cli, model));
     found_done(&f);
     return code;
 }
+
+const struct cli_command cli_command_generate = {
+    .group = "Use models and data",
+    .name = "generate",
+    .summary = "continue a text with a trained model",
+    .usage = "Usage: heddle generate JOB|DIR --prompt TEXT [--step N|best] [--adapter DIR] ...\n"
+             "                       [--temperature T] [--top-k K] [--top-p P] | [--greedy]\n"
+             "                       [--chat [--system T] [--template FILE] [--date D]]\n"
+             "\n"
+             "Continues a text with a trained model: the newest checkpoint of a job or in a\n"
+             "folder (a checkpoint, a job's folder, a run of heddle local), or a model folder\n"
+             "of transformers, or hf://ORG/NAME; to a text's end, or in a chat an answer.\n"
+             "\n",
+    .more = "\n"
+            "Example:\n"
+            "  heddle generate 7 --prompt 'Once upon' --temperature 0.8 --top-k 40\n",
+    .run = cli_generate,
+    .is_raw = true,
+};

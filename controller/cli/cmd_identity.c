@@ -47,7 +47,7 @@ static const struct rows_column who_columns[] = {
 static const struct rows_kind who_rows = {"CallerList", "caller", ROWS_COLUMNS(who_columns),
                                           .line = add_who};
 
-int cli_whoami(struct cli *cli, int argc, char **argv)
+static int cli_whoami(struct cli *cli, int argc, char **argv)
 {
     Heddle__V1__WhoAmIRequest request = HEDDLE__V1__WHO_AM_IREQUEST__INIT;
     Heddle__V1__WhoAmIResponse *response = NULL;
@@ -61,6 +61,20 @@ int cli_whoami(struct cli *cli, int argc, char **argv)
     hd_rpc_message_free(&response->base);
     return code;
 }
+
+const struct cli_command cli_command_whoami = {
+    .group = "People and their rights",
+    .name = "whoami",
+    .summary = "say who you are to the controller",
+    .usage = "Usage: heddle whoami [-o FORMAT]\n"
+             "\n"
+             "Says who you are to the controller: the name that your jobs belong to, your role\n"
+             "(viewer, user, operator or admin), how you came, and whose jobs you see.\n"
+             "\n",
+    .more = "Example:\n"
+            "  heddle whoami -o json\n",
+    .run = cli_whoami,
+};
 
 /* ---- token create and cert --------------------------------------------------------------------*/
 
@@ -250,38 +264,63 @@ static int revoke_token(struct cli *cli)
     return cli_out_end(CLI_OK);
 }
 
-int cli_token(struct cli *cli, int argc, char **argv)
+static int cli_token(struct cli *cli, int argc, char **argv)
 {
-    const char *role = "user", *ttl = NULL, *out = NULL, *verb;
+    const char *role = "user", *out = NULL;
     bool all = false;
     int64_t ttl_ms = 0;
-    const struct cli_flag flags[] = {{"role", 0, CLI_FLAG_TEXT, &role, 0, 0},
-                                     {"ttl", 0, CLI_FLAG_TEXT, &ttl, 0, 0},
-                                     {"out", 0, CLI_FLAG_TEXT, &out, 0, 0},
-                                     {"all", 'a', CLI_FLAG_BOOL, &all, 0, 0}};
+    const struct cli_flag flags[] = {
+        {"role", 0, CLI_FLAG_TEXT, &role, "ROLE",
+         .help = "viewer, user, operator or admin; else user", .of = "create|cert"},
+        {"ttl", 0, CLI_FLAG_SPAN, &ttl_ms, "TIME", .min = 60000, .max = 10 * YEAR_MS,
+         .help = "how long a token lives, such as 12h or 30d; else 90 days", .of = "create|cert"},
+        {"out", 0, CLI_FLAG_TEXT, &out, "FILE",
+         .help = "write it there, readable for you alone; else standard output",
+         .of = "create|cert"},
+        {"all", 'a', CLI_FLAG_BOOL, &all, .help = "also those that have ended or expired",
+         .of = "ls"},
+    };
     int code = cli_parse(cli, argc, argv, flags, sizeof flags / sizeof flags[0], 1, 2);
 
-    if (code == CLI_CONTINUE && ttl && hd_clock_read_span(ttl, 60 * 1000, 10 * YEAR_MS, &ttl_ms))
-        code = cli_usage("token: --ttl: %s", hd_err_message());
     if (code != CLI_CONTINUE)
         return code;
-    verb = cli->args[0];
-    if (strcmp(verb, "ls") == 0 && cli->arg_count == 1)
+    if (cli_is_verb(cli, "ls"))
         return list_credentials(cli, all);
-    if (strcmp(verb, "create") != 0 && strcmp(verb, "cert") != 0 && strcmp(verb, "revoke") != 0)
-        return cli_usage("token: '%s' is not a command of heddle token; these are create, cert, ls "
-                         "and revoke",
-                         verb);
-    if (cli->arg_count < 2)
-        return cli_usage("token %s: a name is missing", verb);
-    if (strcmp(verb, "revoke") == 0)
+    if (cli_is_verb(cli, "revoke"))
         return revoke_token(cli);
-    if (strcmp(verb, "create") == 0)
+    if (cli_is_verb(cli, "create"))
         return create_token(cli, role, ttl_ms, out);
-    if (ttl)
+    if (ttl_ms)
         return cli_usage("token cert: --ttl: a certificate lives for 30 days");
     return create_cert(cli, role, out);
 }
+
+static const struct cli_verb token_verbs[] = {
+    {"create", 1, 1, "a name"},
+    {"cert", 1, 1, "a name"},
+    {"ls", 0, 0, NULL},
+    {"revoke", 1, 1, "a number or a name"},
+};
+
+const struct cli_command cli_command_token = {
+    .group = "People and their rights",
+    .name = "token",
+    .summary = "make, list and revoke tokens of people",
+    .usage = "Usage: heddle token create NAME [--role ROLE] [--ttl TIME] [--out FILE]\n"
+             "       heddle token cert NAME [--role ROLE] [--out FILE]\n"
+             "       heddle token ls [-a] [-o FORMAT]\n"
+             "       heddle token revoke ID|NAME\n"
+             "\n"
+             "create makes a token for a person; it is shown once. cert makes a certificate\n"
+             "with its key, for --tls-cert. ls lists tokens, certificates and invitations,\n"
+             "without secrets. revoke ends one, or all of a person, at once. For admins.\n"
+             "\n",
+    .more = "\n"
+            "Example:\n"
+            "  heddle token create ann --ttl 30d --out ann.token\n",
+    CLI_VERBS(token_verbs),
+    .run = cli_token,
+};
 
 /* ---- audit ------------------------------------------------------------------------------------*/
 
@@ -395,14 +434,20 @@ static int walk_rows(struct audit_walk *walk, uint64_t after)
     return code;
 }
 
-int cli_audit(struct cli *cli, int argc, char **argv)
+static int cli_audit(struct cli *cli, int argc, char **argv)
 {
     char hash[HD_PKI_HASH_TEXT_MAX];
     struct audit_walk walk = {.cli = cli};
     int64_t after = 0;
-    const struct cli_flag flags[] = {{"after", 0, CLI_FLAG_INT, &after, 0, INT64_MAX},
-                                     {"verify", 0, CLI_FLAG_BOOL, &walk.verify, 0, 0}};
-    int code = cli_parse(cli, argc, argv, flags, 2, 0, 0);
+    const struct cli_flag flags[] = {
+        {"after", 0, CLI_FLAG_INT, &after, "SEQ", .min = 0, .max = INT64_MAX,
+         .help = "only rows after this one"},
+        {"verify", 0, CLI_FLAG_BOOL, &walk.verify,
+         .help = "check that no row was changed or left out, and print the number\n"
+                 "of rows and the last hash; keep both elsewhere, and a later run\n"
+                 "shows whether rows are missing at the end. Exit code 6: changed"},
+    };
+    int code = cli_parse(cli, argc, argv, flags, sizeof flags / sizeof flags[0], 0, 0);
 
     if (code == CLI_CONTINUE && walk.verify && after)
         code = cli_usage("audit: --verify reads the whole log; it goes without --after");
@@ -420,6 +465,21 @@ int cli_audit(struct cli *cli, int argc, char **argv)
                  (unsigned long long)walk.count, hash);
     return cli_out_end(CLI_OK);
 }
+
+const struct cli_command cli_command_audit = {
+    .group = "People and their rights",
+    .name = "audit",
+    .summary = "print who did what",
+    .usage = "Usage: heddle audit [--after SEQ] [--verify] [-o FORMAT]\n"
+             "\n"
+             "Prints the audit log, oldest first: each call that changed something, or that\n"
+             "was refused, with who made it, from where, and what came of it. For admins.\n"
+             "\n",
+    .more = "\n"
+            "Example:\n"
+            "  heddle audit --verify\n",
+    .run = cli_audit,
+};
 
 /* ---- limits -----------------------------------------------------------------------------------*/
 
@@ -444,7 +504,7 @@ static const struct rows_column limit_columns[] = {
 };
 static const struct rows_kind limit_rows = {"LimitList", "limit", ROWS_COLUMNS(limit_columns)};
 
-int cli_limits(struct cli *cli, int argc, char **argv)
+static int cli_limits(struct cli *cli, int argc, char **argv)
 {
     Heddle__V1__GetLimitsRequest request = HEDDLE__V1__GET_LIMITS_REQUEST__INIT;
     Heddle__V1__GetLimitsResponse *response = NULL;
@@ -470,6 +530,21 @@ int cli_limits(struct cli *cli, int argc, char **argv)
     hd_rpc_message_free(&response->base);
     return rows_end(&rows, CLI_CONTINUE);
 }
+
+const struct cli_command cli_command_limits = {
+    .group = "People and their rights",
+    .name = "limits",
+    .summary = "show limits and what is used of them",
+    .usage = "Usage: heddle limits [NAME] [-o FORMAT]\n"
+             "\n"
+             "Shows what you use of each limit, or with NAME, for admins, what another one\n"
+             "does. The policy file sets them (docs/operations.md). What is over a limit is\n"
+             "refused with exit code 6, and the limit is named.\n"
+             "\n",
+    .more = "Example:\n"
+            "  heddle limits ann\n",
+    .run = cli_limits,
+};
 
 /* ---- nodes ------------------------------------------------------------------------------------*/
 
@@ -508,15 +583,14 @@ static int print_invitation(const Heddle__V1__InviteNodeResponse *r, const char 
     return cli_out_end(CLI_OK);
 }
 
-int cli_node_invite(struct cli *cli, const char *address, const char *ttl)
+int cli_node_invite(struct cli *cli, const char *address, int64_t ttl_ms)
 {
     Heddle__V1__InviteNodeRequest request = HEDDLE__V1__INVITE_NODE_REQUEST__INIT;
     Heddle__V1__InviteNodeResponse *response = NULL;
     int code;
 
     request.node = cli->args[1];
-    if (ttl && hd_clock_read_span(ttl, 60 * 1000, YEAR_MS, &request.ttl_ms))
-        return cli_usage("node invite: --ttl: %s", hd_err_message());
+    request.ttl_ms = ttl_ms;
     code = cli_call(cli, "Identity/InviteNode", &request.base, &response);
     if (code != CLI_CONTINUE)
         return code;

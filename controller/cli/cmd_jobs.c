@@ -158,7 +158,7 @@ static int list_jobs(struct cli *cli, Heddle__V1__ListJobsRequest *request, int6
     return code;
 }
 
-int cli_jobs(struct cli *cli, int argc, char **argv)
+static int cli_jobs(struct cli *cli, int argc, char **argv)
 {
     Heddle__V1__ListJobsRequest request = HEDDLE__V1__LIST_JOBS_REQUEST__INIT;
     Heddle__V1__JobState states[8];
@@ -167,10 +167,15 @@ int cli_jobs(struct cli *cli, int argc, char **argv)
     int64_t limit = 100;
     struct rows rows;
     const struct cli_flag flags[] = {
-        {"state", 0, CLI_FLAG_LIST, &names, 0, 0},
-        {"owner", 0, CLI_FLAG_TEXT, &owner, 0, 0},
-        {"name", 0, CLI_FLAG_TEXT, &name, 0, 0},
-        {"limit", 'n', CLI_FLAG_INT, &limit, 1, 1000000},
+        {"state", 0, CLI_FLAG_LIST, &names, "STATE",
+         .help = "queued, running, stopping, succeeded, failed or cancelled"},
+        {"owner", 0, CLI_FLAG_TEXT, &owner, "NAME",
+         .help = "only jobs of this owner, as in the column OWNER"},
+        {"name", 0, CLI_FLAG_TEXT, &name, "PATTERN",
+         .help = "only jobs of this name; * is any text, ? one character"},
+        {"limit", 'n', CLI_FLAG_INT, &limit, "COUNT", .min = 1, .max = 1000000,
+         .help = "at most COUNT jobs; else 100"},
+        {"-o wide", .kind = CLI_FLAG_NOTE, .help = "more columns, nothing cut"},
     };
     int code = cli_parse(cli, argc, argv, flags, sizeof flags / sizeof flags[0], 0, 0);
 
@@ -186,6 +191,23 @@ int cli_jobs(struct cli *cli, int argc, char **argv)
     rows_begin(&rows, cli, &job_rows);
     return rows_end(&rows, list_jobs(cli, &request, limit, &rows));
 }
+
+const struct cli_command cli_command_jobs = {
+    .group = "See how jobs fare",
+    .name = "jobs",
+    .summary = "list jobs",
+    .usage = "Usage: heddle jobs [--state STATE]... [--owner NAME] [--name PATTERN]\n"
+             "                   [-n COUNT] [-o FORMAT]\n"
+             "\n"
+             "Lists jobs, newest first. REASON says what a queued job waits for, or what\n"
+             "is wrong with a running one.\n"
+             "\n",
+    .more = "\n"
+            "Example:\n"
+            "  heddle jobs --state running -o wide\n",
+    .run = cli_jobs,
+    .nouns = "job list, job ls",
+};
 
 /* ---- cancel, hold, release ---- */
 
@@ -256,37 +278,96 @@ _Static_assert(offsetof(Heddle__V1__CancelJobResponse, job) ==
                        offsetof(Heddle__V1__HoldJobResponse, job),
                "responses to changes of jobs have the job in one place");
 
-int cli_cancel(struct cli *cli, int argc, char **argv)
+static int cli_cancel(struct cli *cli, int argc, char **argv)
 {
     Heddle__V1__CancelJobRequest request = HEDDLE__V1__CANCEL_JOB_REQUEST__INIT;
     const struct change change = {"CancelJob", &request.base, &request.job, &cancelled_rows};
     bool now = false, yes = false;
-    const struct cli_flag flags[] = {{"now", 0, CLI_FLAG_BOOL, &now, 0, 0},
-                                     {"yes", 'y', CLI_FLAG_BOOL, &yes, 0, 0}};
-    int code = cli_parse(cli, argc, argv, flags, 2, 1, CLI_ARGS_ANY);
+    const struct cli_flag flags[] = {
+        {"now", 0, CLI_FLAG_BOOL, &now, .help = "kill the ranks, without a checkpoint"},
+        {"yes", 'y', CLI_FLAG_BOOL, &yes, .help = "do not ask"},
+    };
+    int code = cli_parse(cli, argc, argv, flags, sizeof flags / sizeof flags[0], 1, CLI_ARGS_ANY);
 
     request.now = now;
     return code == CLI_CONTINUE ? change_jobs(cli, &change, yes) : code;
 }
 
-int cli_hold(struct cli *cli, int argc, char **argv)
+const struct cli_command cli_command_cancel = {
+    .group = "Change jobs",
+    .name = "cancel",
+    .summary = "stop a job",
+    .usage = "Usage: heddle cancel JOB|PATTERN... [--now] [--yes]\n"
+             "\n"
+             "Stops jobs. The ranks write a checkpoint first. The command returns when the\n"
+             "controller has stored the decision; heddle wait JOB returns when the ranks have\n"
+             "ended. A PATTERN such as 'sweep-*' stops all jobs of such names that have not\n"
+             "ended; it lists them, and asks.\n"
+             "\n",
+    .more = "\n"
+            "Example:\n"
+            "  heddle cancel 7\n"
+            "  heddle cancel 'sweep-*'\n",
+    .run = cli_cancel,
+    .nouns = "job cancel",
+};
+
+static int cli_hold(struct cli *cli, int argc, char **argv)
 {
     Heddle__V1__HoldJobRequest request = HEDDLE__V1__HOLD_JOB_REQUEST__INIT;
     const struct change change = {"HoldJob", &request.base, &request.job, &rows_job_state};
     bool yes = false;
-    const struct cli_flag flags[] = {{"yes", 'y', CLI_FLAG_BOOL, &yes, 0, 0}};
-    int code = cli_parse(cli, argc, argv, flags, 1, 1, CLI_ARGS_ANY);
+    const struct cli_flag flags[] = {
+        {"yes", 'y', CLI_FLAG_BOOL, &yes,
+         .help = "do not ask before a PATTERN such as 'sweep-*' holds jobs"},
+    };
+    int code = cli_parse(cli, argc, argv, flags, sizeof flags / sizeof flags[0], 1, CLI_ARGS_ANY);
 
     return code == CLI_CONTINUE ? change_jobs(cli, &change, yes) : code;
 }
 
-int cli_release(struct cli *cli, int argc, char **argv)
+const struct cli_command cli_command_hold = {
+    .group = "Change jobs",
+    .name = "hold",
+    .summary = "keep a job from being started",
+    .usage = "Usage: heddle hold JOB|PATTERN... [--yes] [-o FORMAT]\n"
+             "\n"
+             "Keeps waiting jobs from being started until heddle release. A job that runs\n"
+             "goes on to its end; it is held when it would wait again, after a failure or\n"
+             "when it gave way to another job.\n"
+             "\n",
+    .more = "\n"
+            "Example:\n"
+            "  heddle hold 7 8\n",
+    .run = cli_hold,
+    .nouns = "job hold",
+};
+
+static int cli_release(struct cli *cli, int argc, char **argv)
 {
     Heddle__V1__ReleaseJobRequest request = HEDDLE__V1__RELEASE_JOB_REQUEST__INIT;
     const struct change change = {"ReleaseJob", &request.base, &request.job, &rows_job_state};
     bool yes = false;
-    const struct cli_flag flags[] = {{"yes", 'y', CLI_FLAG_BOOL, &yes, 0, 0}};
-    int code = cli_parse(cli, argc, argv, flags, 1, 1, CLI_ARGS_ANY);
+    const struct cli_flag flags[] = {
+        {"yes", 'y', CLI_FLAG_BOOL, &yes,
+         .help = "do not ask before a PATTERN such as 'sweep-*' releases jobs"},
+    };
+    int code = cli_parse(cli, argc, argv, flags, sizeof flags / sizeof flags[0], 1, CLI_ARGS_ANY);
 
     return code == CLI_CONTINUE ? change_jobs(cli, &change, yes) : code;
 }
+
+const struct cli_command cli_command_release = {
+    .group = "Change jobs",
+    .name = "release",
+    .summary = "let a held job start",
+    .usage = "Usage: heddle release JOB|PATTERN... [--yes] [-o FORMAT]\n"
+             "\n"
+             "Lets jobs that heddle hold holds start again.\n"
+             "\n",
+    .more = "\n"
+            "Example:\n"
+            "  heddle release 7 8\n",
+    .run = cli_release,
+    .nouns = "job release",
+};

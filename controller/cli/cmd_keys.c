@@ -55,11 +55,14 @@ static void add_keys(const struct cli *cli, const char *prefix, struct hd_text *
     rows_end_in(&rows, out);
 }
 
-int cli_keys(struct cli *cli, int argc, char **argv)
+static int cli_keys(struct cli *cli, int argc, char **argv)
 {
     bool markdown = false, schema = false;
-    const struct cli_flag flags[] = {{"markdown", 0, CLI_FLAG_BOOL, &markdown, 0, 0},
-                                     {"schema", 0, CLI_FLAG_BOOL, &schema, 0, 0}};
+    const struct cli_flag flags[] = {
+        {"markdown", 0, CLI_FLAG_BOOL, &markdown,
+         .help = "as the rows of the table in docs/job-file.md"},
+        {"schema", 0, CLI_FLAG_BOOL, &schema, .help = "as a JSON Schema of the whole file"},
+    };
     int code = cli_parse(cli, argc, argv, flags, sizeof flags / sizeof flags[0], 0, 1);
     const char *prefix = cli->arg_count ? cli->args[0] : "";
     struct hd_text out = {0};
@@ -87,3 +90,21 @@ int cli_keys(struct cli *cli, int argc, char **argv)
     hd_text_free(&out);
     return cli_out_end(CLI_OK);
 }
+
+const struct cli_command cli_command_keys = {
+    .group = "Train",
+    .name = "keys",
+    .summary = "list what a job file may say",
+    .usage = "Usage: heddle keys [KEY | GROUP] [--markdown | --schema] [-o FORMAT]\n"
+             "\n"
+             "Lists the keys of a job file with their defaults and meanings. Of a name that\n"
+             "another tool has for a setting, says what it is here. With a schema, editors\n"
+             "complete and check keys; the first line of a job file then is\n"
+             "  # yaml-language-server: $schema=job.schema.json\n"
+             "\n",
+    .more = "\n"
+            "Example:\n"
+            "  heddle keys train.lr\n",
+    .run = cli_keys,
+    .nouns = "job keys",
+};

@@ -572,7 +572,7 @@ static int check_local_flags(const struct local *l)
     return CLI_CONTINUE;
 }
 
-int cli_local(struct cli *cli, int argc, char **argv)
+static int cli_local(struct cli *cli, int argc, char **argv)
 {
     struct local *l = calloc(1, sizeof *l);
     int code;
@@ -585,17 +585,26 @@ int cli_local(struct cli *cli, int argc, char **argv)
     hd_arena_init(&l->arena, 0);
     {
         const struct cli_flag flags[] = {
-            {"set", 0, CLI_FLAG_LIST, &l->overrides, 0, 0},
-            {"state-dir", 0, CLI_FLAG_TEXT, &l->state_dir, 0, 0},
-            {"dir", 0, CLI_FLAG_TEXT, &l->dir, 0, 0},
-            {"isolation", 0, CLI_FLAG_TEXT, &l->isolation, 0, 0},
-            {"http", 0, CLI_FLAG_TEXT, &l->http, 0, 0},
-            {"resume", 0, CLI_FLAG_TEXT, &l->resume, 0, 0},
-            {"clean", 0, CLI_FLAG_BOOL, &l->clean, 0, 0},
-            {"keep", 0, CLI_FLAG_INT, &l->keep, 0, INT32_MAX},
-            {"yes", 'y', CLI_FLAG_BOOL, &l->yes, 0, 0},
-            {"times", 0, CLI_FLAG_BOOL, &l->times, 0, 0},
-            {"log-every", 0, CLI_FLAG_INT, &l->log_every, 0, INT32_MAX},
+            {"set", 0, CLI_FLAG_LIST, &l->overrides, "KEY=VALUE",
+             .help = "in place of what the file says, such as train.steps=100;\n"
+                     "with --resume as in heddle resume"},
+            {"dir", 0, CLI_FLAG_TEXT, &l->dir, "NAME",
+             .help = "the run's folder, or its path; else a new name"},
+            {"state-dir", 0, CLI_FLAG_TEXT, &l->state_dir, "DIR",
+             .help = "where run folders are; else heddle-runs beside FILE"},
+            {"keep", 0, CLI_FLAG_INT, &l->keep, "N", .min = 0, .max = INT32_MAX,
+             .help = "--clean keeps the newest N; else 1"},
+            {"yes", 'y', CLI_FLAG_BOOL, &l->yes, .help = "--clean does not ask"},
+            {"isolation", 0, CLI_FLAG_TEXT, &l->isolation, "WORD",
+             .help = "of the ranks, as of heddled: try, require or off"},
+            {"http", 0, CLI_FLAG_TEXT, &l->http, "HOST:PORT",
+             .help = "a dashboard there while it runs, such as 127.0.0.1:9460"},
+            {"log-every", 0, CLI_FLAG_INT, &l->log_every, "N", .min = 0, .max = INT32_MAX,
+             .joins = true},
+            {"times", 0, CLI_FLAG_BOOL, &l->times, .joins = true},
+            {"-o jsonl", .kind = CLI_FLAG_NOTE, .help = "as of heddle watch"},
+            {"resume", 0, CLI_FLAG_TEXT, &l->resume, "RUN|FILE", .help = NULL},
+            {"clean", 0, CLI_FLAG_BOOL, &l->clean, .help = NULL},
         };
 
         code = cli_parse(cli, argc, argv, flags, sizeof flags / sizeof flags[0], 0, 1);
@@ -614,3 +623,24 @@ int cli_local(struct cli *cli, int argc, char **argv)
     free(l);
     return code;
 }
+
+const struct cli_command cli_command_local = {
+    .group = "Train",
+    .name = "local",
+    .summary = "run a job on this machine",
+    .usage = "Usage: heddle local FILE [--set KEY=VALUE]... [--dir NAME] [--state-dir DIR]\n"
+             "                    [--log-every N] [--times] [-o FORMAT]\n"
+             "       heddle local --resume RUN|FILE [--set KEY=VALUE]... [...]\n"
+             "       heddle local --clean [DIR|FILE] [--keep N] [--yes] [-o FORMAT]\n"
+             "\n"
+             "Runs a job on this machine, with a controller and a daemon of its own. Ends with\n"
+             "the job's exit code and leaves no process. Ctrl-C writes a checkpoint and stops\n"
+             "the job, a second Ctrl-C kills it. The run's folder keeps logs, checkpoints and\n"
+             "history.jsonl. --resume goes on from its newest sound checkpoint (FILE: of its\n"
+             "newest run). --clean removes runs that are not in use, and asks first.\n"
+             "\n",
+    .more = "\n"
+            "Example:\n"
+            "  heddle local --resume heddle-runs/latest --set train.steps=2000\n",
+    .run = cli_local,
+};

@@ -540,18 +540,25 @@ static int run(struct logs *l, const char *ranks)
     return cli_out_end(code);
 }
 
-int cli_logs(struct cli *cli, int argc, char **argv)
+static int cli_logs(struct cli *cli, int argc, char **argv)
 {
     struct logs l = {.cli = cli, .tail = -1};
     const int64_t year_ms = (int64_t)365 * 86400 * 1000;
     const char *ranks = "0", *since = NULL;
     int64_t attempt = 0, since_ms = 0;
     const struct cli_flag flags[] = {
-        {"follow", 'f', CLI_FLAG_BOOL, &l.follow, 0, 0},
-        {"rank", 0, CLI_FLAG_TEXT, &ranks, 0, 0},
-        {"attempt", 0, CLI_FLAG_INT, &attempt, 1, INT32_MAX},
-        {"tail", 0, CLI_FLAG_INT, &l.tail, 0, 10000000},
-        {"since", 0, CLI_FLAG_TEXT, &since, 0, 0},
+        {"follow", 'f', CLI_FLAG_BOOL, &l.follow,
+         .help = "go on as it writes, and with the next attempts, until the\n"
+                 "job's end"},
+        {"rank", 0, CLI_FLAG_TEXT, &ranks, "R",
+         .help = "which rank, or several: 0-3,7, or all; else 0"},
+        {"attempt", 0, CLI_FLAG_INT, &attempt, "K", .min = 1, .max = INT32_MAX,
+         .help = "which attempt; else the newest"},
+        {"tail", 0, CLI_FLAG_INT, &l.tail, "N", .min = 0, .max = 10000000,
+         .help = "only the last N lines of each rank"},
+        {"since", 0, CLI_FLAG_TEXT, &since, "TIME",
+         .help = "from the first line on that has a time, not longer ago than\n"
+                 "TIME: 10m, 2h"},
     };
     int code = cli_parse(cli, argc, argv, flags, sizeof flags / sizeof flags[0], 1, 1);
 
@@ -574,3 +581,21 @@ int cli_logs(struct cli *cli, int argc, char **argv)
     hd_text_free(&l.out);
     return code;
 }
+
+const struct cli_command cli_command_logs = {
+    .group = "See how jobs fare",
+    .name = "logs",
+    .summary = "print what a rank wrote",
+    .usage = "Usage: heddle logs JOB|RUN [-f] [--rank R|A-B|all] [--attempt K] [--tail N]\n"
+             "                   [--since TIME]\n"
+             "\n"
+             "Prints what ranks wrote to their logs; of several ranks, each line begins with\n"
+             "the rank's number.\n"
+             "\n",
+    .more = "\n"
+            "Example:\n"
+            "  heddle logs 7 -f --rank 1\n",
+    .run = cli_logs,
+    .nouns = "job logs",
+    .is_raw = true,
+};

@@ -171,7 +171,7 @@ static const struct rows_column node_columns[] = {
 static const struct rows_kind node_rows = {"NodeList", "node", ROWS_COLUMNS(node_columns),
                                            .show = show_node_item};
 
-int cli_nodes(struct cli *cli, int argc, char **argv)
+static int cli_nodes(struct cli *cli, int argc, char **argv)
 {
     Heddle__V1__ListNodesRequest request = HEDDLE__V1__LIST_NODES_REQUEST__INIT;
     Heddle__V1__ListNodesResponse *response = NULL;
@@ -186,6 +186,20 @@ int cli_nodes(struct cli *cli, int argc, char **argv)
     hd_rpc_message_free(&response->base);
     return code;
 }
+
+const struct cli_command cli_command_nodes = {
+    .group = "Operate nodes",
+    .name = "nodes",
+    .summary = "list the nodes of the cluster",
+    .usage = "Usage: heddle nodes [-o FORMAT]\n"
+             "\n"
+             "Lists the nodes of the cluster with their devices and the jobs on them.\n"
+             "\n",
+    .more = "Example:\n"
+            "  heddle nodes -o wide\n",
+    .run = cli_nodes,
+    .nouns = "node list, node ls",
+};
 
 /* ---- one node ---- */
 
@@ -277,7 +291,7 @@ static void add_node_text(const struct cli *cli, struct hd_text *out, const void
 static const struct rows_kind one_node_rows = {"NodeList", "node", .show = show_node_item,
                                                .line = add_node_text};
 
-int cli_show_node(struct cli *cli, int argc, char **argv)
+static int cli_show_node(struct cli *cli, int argc, char **argv)
 {
     Heddle__V1__ListNodesRequest request = HEDDLE__V1__LIST_NODES_REQUEST__INIT;
     Heddle__V1__ListNodesResponse *response = NULL;
@@ -299,9 +313,25 @@ int cli_show_node(struct cli *cli, int argc, char **argv)
     return code;
 }
 
+const struct cli_command cli_command_show_node = {
+    .group = "Operate nodes",
+    .name = "show-node",
+    .summary = "show a node with its devices",
+    .usage = "Usage: heddle show-node NODE [-o FORMAT]\n"
+             "\n"
+             "Shows one node: its state and why it is not ready, its build, and each device\n"
+             "with the job that has it, or with its problem.\n"
+             "\n",
+    .more = "Example:\n"
+            "  heddle show-node n1\n",
+    .run = cli_show_node,
+    .nouns = "node show",
+};
+
 /* ---- drain and undrain ---- */
 
-#define YEAR_MS ((int64_t)365 * 86400 * 1000)
+#define MINUTE_MS INT64_C(60000)
+#define YEAR_MS   (INT64_C(366) * 86400 * 1000)
 
 static void add_node_line(const struct cli *cli, struct hd_text *out, const void *item)
 {
@@ -324,18 +354,18 @@ static void add_node_line(const struct cli *cli, struct hd_text *out, const void
 static const struct rows_kind changed_rows = {"NodeList", "node", .show = show_node_item,
                                               .line = add_node_line};
 
-int cli_drain(struct cli *cli, int argc, char **argv)
+static int cli_drain(struct cli *cli, int argc, char **argv)
 {
     Heddle__V1__DrainNodeRequest request = HEDDLE__V1__DRAIN_NODE_REQUEST__INIT;
     Heddle__V1__DrainNodeResponse *response = NULL;
-    const char *reason = NULL, *deadline = NULL;
-    const struct cli_flag flags[] = {{"reason", 0, CLI_FLAG_WORDS, &reason, 0, 0},
-                                     {"deadline", 0, CLI_FLAG_TEXT, &deadline, 0, 0}};
-    int code = cli_parse(cli, argc, argv, flags, 2, 1, 1);
+    const char *reason = NULL;
+    const struct cli_flag flags[] = {
+        {"reason", 0, CLI_FLAG_WORDS, &reason, "TEXT", .help = "reason that heddle nodes shows"},
+        {"deadline", 0, CLI_FLAG_SPAN, &request.deadline_ms, "TIME", .min = 1000, .max = YEAR_MS,
+         .help = "from now, such as 30m or 2h"},
+    };
+    int code = cli_parse(cli, argc, argv, flags, sizeof flags / sizeof flags[0], 1, 1);
 
-    if (code == CLI_CONTINUE && deadline &&
-        hd_clock_read_span(deadline, 1000, YEAR_MS, &request.deadline_ms))
-        code = cli_usage("drain: --deadline: %s", hd_err_message());
     if (code != CLI_CONTINUE)
         return code;
     request.node = (char *)cli->args[0];
@@ -348,7 +378,24 @@ int cli_drain(struct cli *cli, int argc, char **argv)
     return code;
 }
 
-int cli_undrain(struct cli *cli, int argc, char **argv)
+const struct cli_command cli_command_drain = {
+    .group = "Operate nodes",
+    .name = "drain",
+    .summary = "give a node no new work",
+    .usage = "Usage: heddle drain NODE [--reason TEXT] [--deadline TIME] [-o FORMAT]\n"
+             "\n"
+             "Gives a node no new attempts; those that it has go on to their end. With\n"
+             "--deadline they write a checkpoint and leave as soon as they fit on other\n"
+             "nodes, and then at the latest; their jobs go on from it where they fit.\n"
+             "\n",
+    .more = "\n"
+            "Example:\n"
+            "  heddle drain n7 --reason 'new disk on Monday' --deadline 30m\n",
+    .run = cli_drain,
+    .nouns = "node drain",
+};
+
+static int cli_undrain(struct cli *cli, int argc, char **argv)
 {
     Heddle__V1__UndrainNodeRequest request = HEDDLE__V1__UNDRAIN_NODE_REQUEST__INIT;
     Heddle__V1__UndrainNodeResponse *response = NULL;
@@ -364,6 +411,20 @@ int cli_undrain(struct cli *cli, int argc, char **argv)
     hd_rpc_message_free(&response->base);
     return code;
 }
+
+const struct cli_command cli_command_undrain = {
+    .group = "Operate nodes",
+    .name = "undrain",
+    .summary = "give a drained node work again",
+    .usage = "Usage: heddle undrain NODE [-o FORMAT]\n"
+             "\n"
+             "Gives a drained node new attempts again.\n"
+             "\n",
+    .more = "Example:\n"
+            "  heddle undrain n7\n",
+    .run = cli_undrain,
+    .nouns = "node undrain",
+};
 
 /* ---- node rm ---- */
 
@@ -387,30 +448,25 @@ static void show_removed(struct hd_json_writer *w, const void *item)
 static const struct rows_kind removed_rows = {"NodeList", "node", .show = show_removed,
                                               .line = add_removed_line};
 
-int cli_node(struct cli *cli, int argc, char **argv)
+static int cli_node(struct cli *cli, int argc, char **argv)
 {
     Heddle__V1__RemoveNodeRequest request = HEDDLE__V1__REMOVE_NODE_REQUEST__INIT;
     Heddle__V1__RemoveNodeResponse *response = NULL;
-    const char *address = NULL, *ttl = NULL;
-    const struct cli_flag flags[] = {{"address", 0, CLI_FLAG_TEXT, &address, 0, 0},
-                                     {"ttl", 0, CLI_FLAG_TEXT, &ttl, 0, 0}};
-    int code = cli_parse(cli, argc, argv, flags, 2, 1, 2);
+    const char *address = NULL;
+    int64_t ttl_ms = 0;
+    const struct cli_flag flags[] = {
+        {"address", 0, CLI_FLAG_TEXT, &address, "HOST:PORT",
+         .help = "of the controller, as the node reaches it", .of = "invite"},
+        {"ttl", 0, CLI_FLAG_SPAN, &ttl_ms, "TIME", .min = MINUTE_MS, .max = YEAR_MS,
+         .help = "how long the line is valid, such as 90d; else an hour", .of = "invite"},
+    };
+    int code = cli_parse(cli, argc, argv, flags, sizeof flags / sizeof flags[0], 1, 2);
 
     if (code != CLI_CONTINUE)
         return code;
-    if (strcmp(cli->args[0], "rm") != 0 && strcmp(cli->args[0], "invite") != 0 &&
-        strcmp(cli->args[0], "revoke") != 0)
-        return cli_usage("node: '%s' is not a command of heddle node; these are rm, invite and "
-                         "revoke",
-                         cli->args[0]);
-    if (cli->arg_count < 2)
-        return cli_usage("node %s: the node's name is missing; see heddle nodes", cli->args[0]);
-    if (strcmp(cli->args[0], "invite") == 0)
-        return cli_node_invite(cli, address, ttl);
-    if (address || ttl)
-        return cli_usage("node %s: --%s is for node invite", cli->args[0],
-                         address ? "address" : "ttl");
-    if (strcmp(cli->args[0], "revoke") == 0)
+    if (cli_is_verb(cli, "invite"))
+        return cli_node_invite(cli, address, ttl_ms);
+    if (cli_is_verb(cli, "revoke"))
         return cli_node_revoke(cli);
     request.node = (char *)cli->args[1];
     code = cli_call(cli, "RemoveNode", &request.base, &response);
@@ -420,3 +476,35 @@ int cli_node(struct cli *cli, int argc, char **argv)
     hd_rpc_message_free(&response->base);
     return code;
 }
+
+static const struct cli_verb node_verbs[] = {
+    {"rm", 1, 1, "the node's name"},
+    {"invite", 1, 1, "the node's name"},
+    {"revoke", 1, 1, "the node's name"},
+};
+
+const struct cli_command cli_command_node = {
+    .group = "Operate nodes",
+    .name = "node",
+    .summary = "invite, revoke and remove nodes",
+    .usage = "Usage: heddle node rm NODE [-o FORMAT]\n"
+             "       heddle node invite NODE [--address HOST:PORT] [--ttl TIME]\n"
+             "       heddle node revoke NODE\n"
+             "\n"
+             "rm removes a node that is gone for good from the list, so that another daemon\n"
+             "may have its name: that of a machine that was installed anew, above all. A node\n"
+             "with work is not removed, and neither is a connected one, unless it is drained.\n"
+             "The heddled of a drained node ends; started again, it joins as a new node. A\n"
+             "lost node gives up its name by itself.\n"
+             "invite prints one line, with which one machine joins under this name within an\n"
+             "hour: heddled join LINE. A NODE such as gpu-* invites any number of machines\n"
+             "whose names begin so; each says its own (--node-name), and none can take the\n"
+             "name of one that has joined. revoke ends certificates, streams and invitations\n"
+             "of a name, or the invitation gpu-*, at once.\n"
+             "\n",
+    .more = "\n"
+            "Example:\n"
+            "  heddle node rm n7\n",
+    CLI_VERBS(node_verbs),
+    .run = cli_node,
+};

@@ -453,20 +453,34 @@ static void keep_memory(void)
 #endif
 }
 
-int cli_plan(struct cli *cli, int argc, char **argv)
+static int cli_plan(struct cli *cli, int argc, char **argv)
 {
     struct plan_flags f = {.top = 0};
     const struct cli_flag flags[] = {
-        {"set", 0, CLI_FLAG_LIST, &f.overrides, 0, 0},
-        {"pin", 0, CLI_FLAG_LIST, &f.pins, 0, 0},
-        {"device-memory", 0, CLI_FLAG_TEXT, &f.memory, 0, 0},
-        {"devices", 0, CLI_FLAG_TEXT, &f.devices, 0, 0},
-        {"cluster", 0, CLI_FLAG_TEXT, &f.cluster, 0, 0},
-        {"calibration", 0, CLI_FLAG_TEXT, &f.calibration, 0, 0},
-        {"out", 0, CLI_FLAG_TEXT, &f.out, 0, 0},
-        {"top", 0, CLI_FLAG_INT, &f.top, 1, HD_SEARCH_TOP_MAX},
-        {"explain", 0, CLI_FLAG_BOOL, &f.explain, 0, 0},
-        {"live", 0, CLI_FLAG_BOOL, &f.live, 0, 0},
+        {"cluster", 0, CLI_FLAG_TEXT, &f.cluster, "FILE",
+         .help = "the machines, as docs/planning.md says"},
+        {"devices", 0, CLI_FLAG_TEXT, &f.devices, "KIND:N",
+         .help = "N GPUs of a kind, in usual machines: a100-80gb, h100 ..."},
+        {"--devices cpu:N[:T]", .kind = CLI_FLAG_NOTE,
+         .help = "N CPU devices of T threads, in the layout a controller\n"
+                 "takes. Without either: the devices of this machine"},
+        {"live", 0, CLI_FLAG_BOOL, &f.live,
+         .help = "the nodes that the controller knows; it searches"},
+        {"device-memory", 0, CLI_FLAG_TEXT, &f.memory, "SIZE",
+         .help = "what a rank may take of a device, such as 24G or 512MiB"},
+        {"calibration", 0, CLI_FLAG_TEXT, &f.calibration, "FILE",
+         .help = "times are those that heddle-worker probe measured"},
+        {"pin", 0, CLI_FLAG_LIST, &f.pins, "NAME=VALUE,..",
+         .help = "fixes members of parallel: tp=8,stages=[7,9]"},
+        {"top", 0, CLI_FLAG_INT, &f.top, "N", .min = 1, .max = HD_SEARCH_TOP_MAX,
+         .help = "show N layouts; else 3"},
+        {"explain", 0, CLI_FLAG_BOOL, &f.explain,
+         .help = "also where the time goes, and what does not fit"},
+        {"out", 0, CLI_FLAG_TEXT, &f.out, "FILE",
+         .help = "write the plan, for heddle submit --plan FILE"},
+        {"set", 0, CLI_FLAG_LIST, &f.overrides, "KEY=VALUE",
+         .help = "in place of what the file says"},
+        {"-o json", .kind = CLI_FLAG_NOTE, .help = "one object; -o jsonl: a line for each rank"},
     };
     struct plan_asked *a = calloc(1, sizeof *a);
     int code;
@@ -483,3 +497,22 @@ int cli_plan(struct cli *cli, int argc, char **argv)
     free(a);
     return code;
 }
+
+const struct cli_command cli_command_plan = {
+    .group = "Train",
+    .name = "plan",
+    .summary = "say what memory and work a job will take",
+    .usage = "Usage: heddle plan FILE|- [--cluster FILE | --devices KIND:N | --devices cpu:N |\n"
+             "                   --live] [--device-memory SIZE] [--calibration FILE]\n"
+             "                   [--pin NAME=VALUE,..] [--top N] [--explain] [--out FILE]\n"
+             "                   [--set KEY=VALUE]... [-o FORMAT]\n"
+             "Searches the fastest layout of a job that fits machines, perhaps not here,\n"
+             "and says what each rank takes, to the byte (docs/planning.md)\n",
+    .more = "\n"
+            "Exit code 2 if nothing fits; of CPU devices 1 if a rank does not.\n"
+            "\n"
+            "Example:\n"
+            "  heddle plan job.yaml --cluster cluster.yaml --pin tp=8 --explain\n",
+    .run = cli_plan,
+    .nouns = "job plan",
+};

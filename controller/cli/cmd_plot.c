@@ -183,15 +183,25 @@ static int plot_all(struct cli *cli, const char *out, const struct plot_options 
     return code;
 }
 
-int cli_plot(struct cli *cli, int argc, char **argv)
+static int cli_plot(struct cli *cli, int argc, char **argv)
 {
     struct plot_options options = defaults;
     const char *keys = NULL, *out = NULL, *x = "steps", *smooth = NULL;
     int64_t width = defaults.width;
     const struct cli_flag flags[] = {
-        {"out", 0, CLI_FLAG_TEXT, &out, 0, 0},       {"keys", 0, CLI_FLAG_TEXT, &keys, 0, 0},
-        {"x", 0, CLI_FLAG_TEXT, &x, 0, 0},           {"log", 0, CLI_FLAG_BOOL, &options.log, 0, 0},
-        {"smooth", 0, CLI_FLAG_TEXT, &smooth, 0, 0}, {"width", 0, CLI_FLAG_INT, &width, 300, 4000},
+        {"out", 0, CLI_FLAG_TEXT, &out, "FILE",
+         .help = "an .svg for pages and slides, or a .csv with every step"},
+        {"keys", 0, CLI_FLAG_TEXT, &keys, "NAMES",
+         .help = "metrics, such as loss,lr,scores; each gets axes of its own;\n"
+                 "else loss, and scores of questions"},
+        {"x", 0, CLI_FLAG_TEXT, &x, "AXIS",
+         .help = "steps, tokens, or time (hours of training); else steps"},
+        {"log", 0, CLI_FLAG_BOOL, &options.log, .help = "vertical axes are logarithmic"},
+        {"smooth", 0, CLI_FLAG_TEXT, &smooth, "S",
+         .help = "weight of the past in the moving average, from 0 (none) to\n"
+                 "below 1; else 0.6"},
+        {"width", 0, CLI_FLAG_INT, &width, "PIXELS", .min = 300, .max = 4000,
+         .help = "of the picture; else 900"},
     };
     int code = cli_parse(cli, argc, argv, flags, sizeof flags / sizeof flags[0], 1, PLOT_RUNS_MAX);
 
@@ -201,6 +211,24 @@ int cli_plot(struct cli *cli, int argc, char **argv)
         code = read_options(keys, x, smooth, width, &options);
     return code == CLI_CONTINUE ? plot_all(cli, out, &options) : code;
 }
+
+const struct cli_command cli_command_plot = {
+    .group = "See how jobs fare",
+    .name = "plot",
+    .summary = "draw the curves of jobs and runs",
+    .usage = "Usage: heddle plot JOB|RUN... [--out FILE.svg|FILE.csv] [--keys NAMES]\n"
+             "                   [--x AXIS] [--log] [--smooth S] [--width PIXELS]\n"
+             "\n"
+             "Draws the loss of jobs, or of runs of heddle local, over one another: on the\n"
+             "terminal, or into a picture. RUN is the folder of a run. Dots are validations.\n"
+             "Values far from all others are left out of the axis; the title counts them.\n"
+             "heddle local writes loss.svg into the run's folder at its end.\n"
+             "\n",
+    .more = "\n"
+            "Example:\n"
+            "  heddle plot 7 8 --keys loss,grad_norm --out runs.svg\n",
+    .run = cli_plot,
+};
 
 void plot_write_loss(const char *run, const char *name)
 {

@@ -277,11 +277,13 @@ static int probe_all(struct cli *cli)
     return code;
 }
 
-int cli_probe(struct cli *cli, int argc, char **argv)
+static int cli_probe(struct cli *cli, int argc, char **argv)
 {
     bool all = false;
-    const struct cli_flag flags[] = {{"all", 0, CLI_FLAG_BOOL, &all, 0, 0}};
-    int code = cli_parse(cli, argc, argv, flags, 1, 0, 1);
+    const struct cli_flag flags[] = {
+        {"all", 0, CLI_FLAG_BOOL, &all, .help = "all nodes at once"},
+    };
+    int code = cli_parse(cli, argc, argv, flags, sizeof flags / sizeof flags[0], 0, 1);
 
     if (code == CLI_CONTINUE && all == (cli->arg_count == 1))
         code = cli_usage("probe: give the name of a node, or --all");
@@ -289,3 +291,26 @@ int cli_probe(struct cli *cli, int argc, char **argv)
         return code;
     return all ? probe_all(cli) : probe(cli, &(struct asked_node){.name = cli->args[0]}, 1);
 }
+
+const struct cli_command cli_command_probe = {
+    .group = "Operate nodes",
+    .name = "probe",
+    .summary = "let nodes measure their devices",
+    .usage = "Usage: heddle probe NODE|--all [-o FORMAT]\n"
+             "\n"
+             "Lets nodes measure their GPUs, or their CPU devices where there are none, for at\n"
+             "most 60 s, waits, and shows the figures: products by shape and precision,\n"
+             "memory, messages between each two devices, collectives, checkpoints. Plans of\n"
+             "the controller then go by them. Only idle devices are measured: a node with a\n"
+             "job is refused, and a job that starts meanwhile ends the probe. A probe that\n"
+             "fails changes nothing. A node whose heddled stops meanwhile is given up at once.\n"
+             "A node measures by itself when it is new (heddled --probe). For operators.\n"
+             "\n"
+             "Exit code 6 if a node was not measured.\n"
+             "\n",
+    .more = "\n"
+            "Example:\n"
+            "  heddle probe n1\n",
+    .run = cli_probe,
+    .nouns = "node probe",
+};

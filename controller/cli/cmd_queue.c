@@ -53,12 +53,6 @@ struct queue_setting {
     bool closed, open;
 };
 
-static bool is_given(const struct queue_setting *s)
-{
-    return s->devices_max >= 0 || s->user_devices_max >= 0 || s->weight >= 0 || s->closed ||
-           s->open;
-}
-
 static int set_queue(struct cli *cli, const struct queue_setting *s)
 {
     Heddle__V1__SetQueueRequest request = HEDDLE__V1__SET_QUEUE_REQUEST__INIT;
@@ -124,38 +118,61 @@ static int remove_queue(struct cli *cli)
     return code;
 }
 
-int cli_queue(struct cli *cli, int argc, char **argv)
+static int cli_queue(struct cli *cli, int argc, char **argv)
 {
     struct queue_setting setting = {-1, -1, -1, false, false};
     const struct cli_flag flags[] = {
-        {"devices-max", 0, CLI_FLAG_INT, &setting.devices_max, 0, INT32_MAX},
-        {"user-devices-max", 0, CLI_FLAG_INT, &setting.user_devices_max, 0, INT32_MAX},
-        {"weight", 0, CLI_FLAG_INT, &setting.weight, 1, 1000},
-        {"closed", 0, CLI_FLAG_BOOL, &setting.closed, 0, 0},
-        {"open", 0, CLI_FLAG_BOOL, &setting.open, 0, 0},
+        {"devices-max", 0, CLI_FLAG_INT, &setting.devices_max, "N", .min = 0, .max = INT32_MAX,
+         .help = "devices that its jobs may hold together; 0: no limit", .of = "set"},
+        {"user-devices-max", 0, CLI_FLAG_INT, &setting.user_devices_max, "N", .min = 0,
+         .max = INT32_MAX, .help = "that the jobs of one user may hold in it; 0: no limit",
+         .of = "set"},
+        {"weight", 0, CLI_FLAG_INT, &setting.weight, "W", .min = 1, .max = 1000,
+         .help = "1 to 1000; of two queues with jobs of equal priority,\n"
+                 "the one that holds less for its weight comes first",
+         .of = "set"},
+        {"closed", 0, CLI_FLAG_BOOL, &setting.closed,
+         .help = "jobs may be submitted to it, and none of them starts;\n"
+                 "those that run go on",
+         .of = "set"},
+        {"open", 0, CLI_FLAG_BOOL, &setting.open, .help = "they start again", .of = "set"},
     };
     int code = cli_parse(cli, argc, argv, flags, sizeof flags / sizeof flags[0], 1, 2);
 
     if (code != CLI_CONTINUE)
         return code;
-    if (strcmp(cli->args[0], "set") == 0 && cli->arg_count == 2)
+    if (cli_is_verb(cli, "set"))
         return set_queue(cli, &setting);
-    if (strcmp(cli->args[0], "set") == 0)
-        return cli_usage("queue set: the queue's name is missing");
-    if (strcmp(cli->args[0], "ls") != 0 && strcmp(cli->args[0], "rm") != 0)
-        return cli_usage("queue: '%s' is not a command of heddle queue; these are ls, set and rm",
-                         cli->args[0]);
-    if (strcmp(cli->args[0], "rm") == 0) {
-        if (cli->arg_count == 1)
-            return cli_usage("queue rm: the queue's name is missing");
-        if (is_given(&setting))
-            return cli_usage("queue rm: takes no limit, weight or state; heddle queue set does");
-        return remove_queue(cli);
-    }
-    if (cli->arg_count > 1 || is_given(&setting))
-        return cli_usage("queue ls: takes no name, limit, weight or state; heddle queue set does");
-    return list_queues(cli);
+    return cli_is_verb(cli, "rm") ? remove_queue(cli) : list_queues(cli);
 }
+
+static const struct cli_verb queue_verbs[] = {
+    {"ls", 0, 0, NULL},
+    {"set", 1, 1, "the queue's name"},
+    {"rm", 1, 1, "the queue's name"},
+};
+
+const struct cli_command cli_command_queue = {
+    .group = "Change jobs",
+    .name = "queue",
+    .summary = "list, set and remove the queues of jobs",
+    .usage = "Usage: heddle queue ls [-o FORMAT]\n"
+             "       heddle queue set NAME [--devices-max N] [--user-devices-max N]\n"
+             "                             [--weight W] [--closed | --open] [-o FORMAT]\n"
+             "       heddle queue rm NAME [-o FORMAT]\n"
+             "\n"
+             "ls lists the queues in which jobs wait (docs/scheduling.md). set makes or\n"
+             "changes one; what is not given stays as it is. A lower limit stops no running\n"
+             "job. rm removes one that no job waits or runs in; a job that has ended in it\n"
+             "goes on, if it is resumed, in the queue default. set and rm are for admins.\n"
+             "\n",
+    .more = "\n"
+            "Example:\n"
+            "  heddle queue set research --devices-max 64 --weight 2\n"
+            "  heddle queue set night --closed\n",
+    CLI_VERBS(queue_verbs),
+    .run = cli_queue,
+};
 
 /* ---- explain ----------------------------------------------------------------------------------*/
 
@@ -194,7 +211,7 @@ static void add_explained(const struct cli *cli, struct hd_text *out, const void
 static const struct rows_kind explained_rows = {"JobList", "job", .show = rows_show_job,
                                                 .line = add_explained};
 
-int cli_explain(struct cli *cli, int argc, char **argv)
+static int cli_explain(struct cli *cli, int argc, char **argv)
 {
     Heddle__V1__ExplainJobRequest request = HEDDLE__V1__EXPLAIN_JOB_REQUEST__INIT;
     Heddle__V1__ExplainJobResponse *response = NULL;
@@ -208,3 +225,19 @@ int cli_explain(struct cli *cli, int argc, char **argv)
     hd_rpc_message_free(&response->base);
     return code;
 }
+
+const struct cli_command cli_command_explain = {
+    .group = "See how jobs fare",
+    .name = "explain",
+    .summary = "say why a job waits",
+    .usage = "Usage: heddle explain JOB|RUN [-o FORMAT]\n"
+             "\n"
+             "Says why a job waits: the first reason, everything else that keeps it waiting,\n"
+             "and when it is expected to start, where that can be computed. Of a running job\n"
+             "it says what is wrong, if anything is.\n"
+             "\n",
+    .more = "Example:\n"
+            "  heddle explain 7\n",
+    .run = cli_explain,
+    .nouns = "job explain",
+};

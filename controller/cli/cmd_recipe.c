@@ -235,13 +235,14 @@ static int copy_recipe(const struct recipe *r, const char *to, const struct cli_
     return cli_out_end(CLI_OK);
 }
 
-int cli_recipe(struct cli *cli, int argc, char **argv)
+static int cli_recipe(struct cli *cli, int argc, char **argv)
 {
     struct cli_list overrides = {.count = 0};
-    const struct cli_flag flags[] = {{"set", 0, CLI_FLAG_LIST, &overrides, 0, 0}};
+    const struct cli_flag flags[] = {
+        {"set", 0, CLI_FLAG_LIST, &overrides, "KEY=VALUE",
+         .help = "written into the copied job file, such as train.steps=100", .of = "copy"},
+    };
     int code = cli_parse(cli, argc, argv, flags, sizeof flags / sizeof flags[0], 1, 3);
-    const char *verb = code == CLI_CONTINUE ? cli->args[0] : "";
-    const bool is_list = strcmp(verb, "ls") == 0, is_copy = strcmp(verb, "copy") == 0;
     const struct recipe *recipe = NULL;
     struct recipes recipes;
     struct hd_arena arena;
@@ -249,29 +250,50 @@ int cli_recipe(struct cli *cli, int argc, char **argv)
 
     if (code != CLI_CONTINUE)
         return code;
-    if (!is_list && !is_copy && strcmp(verb, "show") != 0)
-        return cli_usage("recipe: '%s' is not a command of heddle recipe; they are ls, show and "
-                         "copy",
-                         verb);
-    if (!is_copy && overrides.count)
-        return cli_usage("recipe %s: --set is for recipe copy", verb);
-    if (cli->arg_count != (is_list ? 1 : is_copy ? 3 : 2))
-        return cli_usage("recipe %s: give %s", verb,
-                         is_list   ? "nothing more; show NAME shows one"
-                         : is_copy ? "the name of a recipe and the folder to make"
-                                   : "the name of one recipe");
     hd_arena_init(&arena, 0);
     st = recipes_read(&arena, &recipes);
-    if (!st && !is_list)
+    if (!st && !cli_is_verb(cli, "ls"))
         st = recipes_find(&recipes, cli->args[1], &arena, &recipe);
     if (st)
         code = cli_fail(st);
-    else if (is_list)
+    else if (cli_is_verb(cli, "ls"))
         code = print_list(cli, &recipes);
-    else if (is_copy)
+    else if (cli_is_verb(cli, "copy"))
         code = copy_recipe(recipe, cli->args[2], &overrides);
     else
         code = print_recipe(cli, recipe);
     hd_arena_done(&arena);
     return code;
 }
+
+static const struct cli_verb recipe_verbs[] = {
+    {"ls", 0, 0, NULL},
+    {"show", 1, 1, "the name of a recipe"},
+    {"copy", 2, 2, "the name of a recipe, or the folder to make,"},
+};
+
+const struct cli_command cli_command_recipe = {
+    .group = "Train",
+    .name = "recipe",
+    .summary = "list, show and copy whole jobs to begin with",
+    .usage = "Usage: heddle recipe ls [-o FORMAT]\n"
+             "       heddle recipe show NAME [-o FORMAT]\n"
+             "       heddle recipe copy NAME DIR [--set KEY=VALUE]...\n"
+             "\n"
+             "Whole jobs to begin with: pretraining, full tunes, LoRA, QLoRA, preferences,\n"
+             "reward models. Each has a job file that says why its values are as they are,\n"
+             "machines for heddle plan, 20 rows in the form of its data, and a README with\n"
+             "commands, licences, memory and time.\n"
+             "\n"
+             "ls lists them. show prints README and job file. copy makes a folder of your own,\n"
+             "with a schema for editors; nothing that is in DIR is replaced.\n"
+             "\n",
+    .more = "\n"
+            "They are in share/heddle/recipes beside this program, or HEDDLE_RECIPES names\n"
+            "the folder.\n"
+            "\n"
+            "Example:\n"
+            "  heddle recipe copy lora-qwen2.5-0.5b my-tune --set train.steps=300\n",
+    CLI_VERBS(recipe_verbs),
+    .run = cli_recipe,
+};

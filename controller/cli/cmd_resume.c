@@ -156,10 +156,17 @@ static int prepare(struct cli *cli, const struct cli_list *overrides, struct hd_
     return st ? cli_fail(st) : code;
 }
 
-int cli_resume(struct cli *cli, int argc, char **argv)
+static int cli_resume(struct cli *cli, int argc, char **argv)
 {
     struct cli_list overrides = {.count = 0};
-    const struct cli_flag flags[] = {{"set", 0, CLI_FLAG_LIST, &overrides, 0, 0}};
+    const struct cli_flag flags[] = {
+        {"set", 0, CLI_FLAG_LIST, &overrides, "KEY=VALUE",
+         .help = "change a key of the job file, such as train.steps=2000 or\n"
+                 "train.lr.peak=1e-4. The model, the data, train.seed,\n"
+                 "train.global_batch and train.init_from cannot change.\n"
+                 "Warm-up and decay that the job file left to their defaults\n"
+                 "follow the new train.steps."},
+    };
     Heddle__V1__ResumeJobRequest request = HEDDLE__V1__RESUME_JOB_REQUEST__INIT;
     Heddle__V1__ResumeJobResponse *response = NULL;
     struct hd_arena arena;
@@ -184,7 +191,24 @@ int cli_resume(struct cli *cli, int argc, char **argv)
     return code;
 }
 
-int cli_requeue(struct cli *cli, int argc, char **argv)
+const struct cli_command cli_command_resume = {
+    .group = "Change jobs",
+    .name = "resume",
+    .summary = "let a job that has ended go on",
+    .usage = "Usage: heddle resume JOB [--set KEY=VALUE]... [-o FORMAT]\n"
+             "\n"
+             "Lets a job that failed, was cancelled or succeeded go on: a new attempt starts\n"
+             "from its newest sound checkpoint. What a run that diverged has written after its\n"
+             "last finite loss is not sound.\n"
+             "\n",
+    .more = "\n"
+            "Example:\n"
+            "  heddle resume 7 --set train.steps=2000\n",
+    .run = cli_resume,
+    .nouns = "job resume",
+};
+
+static int cli_requeue(struct cli *cli, int argc, char **argv)
 {
     Heddle__V1__RequeueJobRequest request = HEDDLE__V1__REQUEUE_JOB_REQUEST__INIT;
     Heddle__V1__RequeueJobResponse *response = NULL;
@@ -197,6 +221,21 @@ int cli_requeue(struct cli *cli, int argc, char **argv)
     hd_rpc_message_free(&response->base);
     return code;
 }
+
+const struct cli_command cli_command_requeue = {
+    .group = "Change jobs",
+    .name = "requeue",
+    .summary = "stop a job at a checkpoint and queue it again",
+    .usage = "Usage: heddle requeue JOB [-o FORMAT]\n"
+             "\n"
+             "Stops a running job at a checkpoint, frees its devices and queues it again. Its\n"
+             "next attempt starts from that checkpoint.\n"
+             "\n",
+    .more = "Example:\n"
+            "  heddle requeue 7\n",
+    .run = cli_requeue,
+    .nouns = "job requeue",
+};
 
 /* ---- the way on -------------------------------------------------------------------------------*/
 

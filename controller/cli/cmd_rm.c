@@ -134,12 +134,14 @@ static int confirm_jobs(int count)
                                   : "to remove these jobs, add --yes");
 }
 
-int cli_rm(struct cli *cli, int argc, char **argv)
+static int cli_rm(struct cli *cli, int argc, char **argv)
 {
     struct cli_picked jobs = {.count = 0};
     bool yes = false;
-    const struct cli_flag flags[] = {{"yes", 'y', CLI_FLAG_BOOL, &yes, 0, 0}};
-    int code = cli_parse(cli, argc, argv, flags, 1, 1, CLI_ARGS_ANY);
+    const struct cli_flag flags[] = {
+        {"yes", 'y', CLI_FLAG_BOOL, &yes, .help = "do not ask"},
+    };
+    int code = cli_parse(cli, argc, argv, flags, sizeof flags / sizeof flags[0], 1, CLI_ARGS_ANY);
 
     if (code == CLI_CONTINUE)
         code = cli_find_jobs(cli, 0, CLI_PICK_ENDED, &jobs);
@@ -152,3 +154,22 @@ int cli_rm(struct cli *cli, int argc, char **argv)
     cli_free_jobs(&jobs);
     return code;
 }
+
+const struct cli_command cli_command_rm = {
+    .group = "Change jobs",
+    .name = "rm",
+    .summary = "remove jobs that have ended",
+    .usage = "Usage: heddle rm JOB|PATTERN... [--yes] [-o FORMAT]\n"
+             "\n"
+             "Removes jobs that have ended, for good: from all lists, and their folders in the\n"
+             "jobs directory with all checkpoints, which the nodes that ran them delete. Says\n"
+             "what will go, and asks. A PATTERN such as 'sweep-*' means all jobs of such names\n"
+             "that have ended. A job whose files a job that has not ended names, as in\n"
+             "train.init_from, is not removed.\n"
+             "\n",
+    .more = "\n"
+            "Example:\n"
+            "  heddle rm 7 8\n",
+    .run = cli_rm,
+    .nouns = "job rm",
+};

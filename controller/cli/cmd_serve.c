@@ -2,54 +2,79 @@
 #include "controller/cli/found.h"
 #include "controller/cli/process.h"
 
-enum { FLAG_COUNT = 23 };
-
-/* Flags, passed to heddle-serve under the same names; heddle-serve checks them. */
-static const char *const names[FLAG_COUNT] = {
-    "listen",    "name",     "base",     "adapter", "precision", "weights", "device",    "context",
-    "sequences", "template", "threads",  "cert",    "key",       "tokens",  "http-host", "queue",
-    "timeout",   "grace",    "body-max", "tp",      "pp",        "date",    "draft"};
-
-static enum hd_status exec_serve(const char *const values[FLAG_COUNT], const char *model)
+/* Replaces this process by heddle-serve, which takes and checks the flags; returns only on failure. */
+static enum hd_status exec_serve(const struct cli *cli, const char *model)
 {
-    const char *argv[4 + 2 * FLAG_COUNT + 1] = {NULL, "--checkpoint", model};
-    struct hd_text flags[FLAG_COUNT] = {{0}};
-    size_t n = 3;
-    enum hd_status st = HD_OK;
+    const char *argv[4 + 2 * CLI_FLAGS_MAX] = {NULL, "--checkpoint", model};
 
-    for (int i = 0; i < FLAG_COUNT; i++) {
-        if (!values[i])
-            continue;
-        hd_text_add(&flags[i], "--%s", names[i]);
-        if (flags[i].failed)
-            st = hd_err(HD_NO_MEMORY, "no memory for the arguments");
-        argv[n++] = flags[i].data;
-        argv[n++] = values[i];
-    }
-    if (!st)
-        st = process_become("heddle-serve", argv);
-    for (int i = 0; i < FLAG_COUNT; i++)
-        hd_text_free(&flags[i]);
-    return st;
+    (void)cli_pass_flags(cli, argv, 3);
+    return process_become("heddle-serve", argv);
 }
 
-int cli_serve(struct cli *cli, int argc, char **argv)
+static int cli_serve(struct cli *cli, int argc, char **argv)
 {
-    const char *values[FLAG_COUNT] = {NULL}, *step_text = NULL, *model;
-    struct cli_flag flags[FLAG_COUNT + 1] = {
-        {"step", 0, CLI_FLAG_TEXT, &step_text, 0, 0},
+    const char *step_text = NULL, *model;
+    const struct cli_flag flags[] = {
+        {"listen", 0, CLI_FLAG_TEXT, NULL, "ADDR",
+         .help = "HOST:PORT or unix:PATH; else 127.0.0.1:8000"},
+        {"cert", 0, CLI_FLAG_TEXT, NULL, "FILE", .joins = true},
+        {"key", 0, CLI_FLAG_TEXT, NULL, "FILE", .joins = true},
+        {"tokens", 0, CLI_FLAG_TEXT, NULL, "FILE",
+         .help = "TLS, and lines NAME TOKEN: who may\n"
+                 "ask; needed beyond this machine. SIGHUP reads them again"},
+        {"http-host", 0, CLI_FLAG_TEXT, NULL, "NAMES",
+         .help = "further host names that it answers to, with commas"},
+        {"name", 0, CLI_FLAG_TEXT, NULL, "NAME",
+         .help = "of the model in requests; else its job's, or its folder's"},
+        {"sequences", 0, CLI_FLAG_TEXT, NULL, "N", .help = "at a time; else 8. Others wait"},
+        {"context", 0, CLI_FLAG_TEXT, NULL, "N",
+         .help = "tokens of a sequence; else the model's, of a model folder\n"
+                 "at most 4096"},
+        {"precision", 0, CLI_FLAG_TEXT, NULL, "P", .joins = true},
+        {"weights", 0, CLI_FLAG_TEXT, NULL, "W", .joins = true},
+        {"device", 0, CLI_FLAG_TEXT, NULL, "D", .joins = true},
+        {"tp", 0, CLI_FLAG_TEXT, NULL, "N", .joins = true},
+        {"pp", 0, CLI_FLAG_TEXT, NULL, "N", .joins = true},
+        {"step", 0, CLI_FLAG_TEXT, &step_text, "N|best", .joins = true},
+        {"adapter", 0, CLI_FLAG_TEXT, NULL, "DIR", .joins = true},
+        {"base", 0, CLI_FLAG_TEXT, NULL, "DIR", .help = "as of heddle generate"},
+        {"template", 0, CLI_FLAG_TEXT, NULL, "FILE",
+         .help = "of the chat; else the model's. --date D: else today"},
+        {"threads", 0, CLI_FLAG_TEXT, NULL, "N", .help = "of the CPU; else one for each core"},
+        {"queue", 0, CLI_FLAG_TEXT, NULL, "N",
+         .help = "choices that wait or run; else 256. More are refused"},
+        {"body-max", 0, CLI_FLAG_TEXT, NULL, "KIB", .joins = true},
+        {"timeout", 0, CLI_FLAG_TEXT, NULL, "SECONDS", .help = "of a request; else 4096 and 600"},
+        {"grace", 0, CLI_FLAG_TEXT, NULL, "SECONDS",
+         .help = "for requests under way at the end; else 30"},
+        {"draft", 0, CLI_FLAG_TEXT, NULL, "N",
+         .help = "up to N tokens are guessed by the model's MTP layer; else 0"},
+        {"date", 0, CLI_FLAG_TEXT, NULL, "D", .help = NULL},
     };
     struct found f;
-    int code;
+    int code = cli_parse(cli, argc, argv, flags, sizeof flags / sizeof flags[0], 1, 1);
 
-    for (int i = 0; i < FLAG_COUNT; i++)
-        flags[1 + i] = (struct cli_flag){names[i], 0, CLI_FLAG_TEXT, &values[i], 0, 0};
-    code = cli_parse(cli, argc, argv, flags, FLAG_COUNT + 1, 1, 1);
     if (code != CLI_CONTINUE)
         return code;
     code = found_model(cli, step_text, &f, &model);
     if (code == CLI_CONTINUE)
-        code = cli_fail(exec_serve(values, model));
+        code = cli_fail(exec_serve(cli, model));
     found_done(&f);
     return code;
 }
+
+const struct cli_command cli_command_serve = {
+    .group = "Use models and data",
+    .name = "serve",
+    .summary = "answer requests with a trained model",
+    .usage = "Usage: heddle serve JOB|DIR [--listen ADDR] [--sequences N] [--context N] ...\n"
+             "\n"
+             "Serves a trained model, found as by heddle generate, by HTTP with OpenAI's API:\n"
+             "/v1/completions, /v1/chat/completions and /v1/models. SIGTERM lets it finish.\n"
+             "\n",
+    .more = "\n"
+            "Example:\n"
+            "  heddle serve Qwen2.5-0.5B --precision bf16 --listen 127.0.0.1:8000\n",
+    .run = cli_serve,
+    .is_raw = true,
+};

@@ -260,7 +260,7 @@ static void show_whole_job(struct hd_json_writer *w, const void *item)
 
 static const struct rows_kind whole_job_rows = {"JobList", "job", .show = show_whole_job};
 
-int cli_show(struct cli *cli, int argc, char **argv)
+static int cli_show(struct cli *cli, int argc, char **argv)
 {
     Heddle__V1__GetJobRequest request = HEDDLE__V1__GET_JOB_REQUEST__INIT;
     Heddle__V1__GetJobResponse *response = NULL;
@@ -282,3 +282,20 @@ int cli_show(struct cli *cli, int argc, char **argv)
     hd_rpc_message_free(&response->base);
     return code;
 }
+
+const struct cli_command cli_command_show = {
+    .group = "See how jobs fare",
+    .name = "show",
+    .summary = "show a job with its attempts",
+    .usage = "Usage: heddle show JOB|RUN [-o FORMAT]\n"
+             "\n"
+             "Shows one job: its state, its last step, and its attempts with where they ran\n"
+             "and how they ended. With -o json also the whole job file. JOB is a number, or a\n"
+             "name: that of one job alone, or of one alone that has not ended. RUN is the\n"
+             "folder of a run of heddle local, under way or not.\n"
+             "\n",
+    .more = "Example:\n"
+            "  heddle show 7\n",
+    .run = cli_show,
+    .nouns = "job show",
+};

@@ -489,22 +489,31 @@ static int run_submission(struct submit_command *s, const char *range,
     return code;
 }
 
-int cli_submit(struct cli *cli, int argc, char **argv)
+static int cli_submit(struct cli *cli, int argc, char **argv)
 {
     struct submit_command s = {.cli = cli};
     const char *range = NULL;
     struct cli_list set = {.count = 0}, sweeps = {.count = 0};
     const struct cli_flag flags[] = {
-        {"watch", 'w', CLI_FLAG_BOOL, &s.watch, 0, 0},
-        {"set", 0, CLI_FLAG_LIST, &set, 0, 0},
-        {"array", 0, CLI_FLAG_TEXT, &range, 0, 0},
-        {"sweep", 0, CLI_FLAG_LIST, &sweeps, 0, 0},
-        {"must-fit", 0, CLI_FLAG_BOOL, &s.must_fit, 0, 0},
-        {"quiet", 'q', CLI_FLAG_BOOL, &s.quiet, 0, 0},
-        {"times", 0, CLI_FLAG_BOOL, &s.times, 0, 0},
-        {"request-id", 0, CLI_FLAG_TEXT, &s.request_id, 0, 0},
-        {"plan", 0, CLI_FLAG_TEXT, &s.plan, 0, 0},
-        {"dry-run", 0, CLI_FLAG_BOOL, &s.dry, 0, 0},
+        {"watch", 'w', CLI_FLAG_BOOL, &s.watch, .help = "then follow the job as heddle watch does"},
+        {"set", 0, CLI_FLAG_LIST, &set, "KEY=VALUE",
+         .help = "in place of what the file says, such as train.steps=100"},
+        {"array", 0, CLI_FLAG_TEXT, &range, "N|A-B",
+         .help = "jobs NAME-1 to NAME-N; --set train.seed=%a: their numbers"},
+        {"sweep", 0, CLI_FLAG_LIST, &sweeps, "KEY=V1,V2",
+         .help = "jobs NAME-KEYV1 .. with these values, of all --sweep"},
+        {"must-fit", 0, CLI_FLAG_BOOL, &s.must_fit,
+         .help = "refuse what the cluster can never run (exit code 7)"},
+        {"dry-run", 0, CLI_FLAG_BOOL, &s.dry,
+         .help = "only ask whether the job would be taken, and start now"},
+        {"plan", 0, CLI_FLAG_TEXT, &s.plan, "FILE",
+         .help = "run the layout of plan --out FILE, if the job is still that"},
+        {"quiet", 'q', CLI_FLAG_BOOL, &s.quiet,
+         .help = "print the numbers only. --times: as of heddle watch"},
+        {"request-id", 0, CLI_FLAG_TEXT, &s.request_id, "ID",
+         .help = "16 to 64 letters, digits, - and _: of one ID one job is\n"
+                 "made, however often it is submitted"},
+        {"times", 0, CLI_FLAG_BOOL, &s.times, .help = NULL},
     };
     int code = cli_parse(cli, argc, argv, flags, sizeof flags / sizeof flags[0], 1, 1);
 
@@ -512,3 +521,22 @@ int cli_submit(struct cli *cli, int argc, char **argv)
         code = check_submit_flags(&s, range || sweeps.count);
     return code == CLI_CONTINUE ? run_submission(&s, range, &sweeps, &set) : code;
 }
+
+const struct cli_command cli_command_submit = {
+    .group = "Train",
+    .name = "submit",
+    .summary = "give a job to the controller",
+    .usage = "Usage: heddle submit FILE|- [--watch] [--set KEY=VALUE]... [--plan FILE] [-q]\n"
+             "                     [--must-fit] [--times] [--request-id ID] [--dry-run]\n"
+             "       heddle submit FILE --array N|A-B [--set KEY=VALUE]... [...]\n"
+             "       heddle submit FILE --sweep KEY=V1,V2,... [--sweep ...]... [...]\n"
+             "\n"
+             "Checks a job file and gives the job, or all members of an array, to the\n"
+             "controller. Prints the numbers of the jobs.\n"
+             "\n",
+    .more = "\n"
+            "Example:\n"
+            "  heddle submit job.yaml --sweep train.lr.peak=1e-3,3e-4 --sweep train.seed=1,2\n",
+    .run = cli_submit,
+    .nouns = "job submit",
+};

@@ -232,14 +232,15 @@ static int show_always(struct top *t, int64_t interval_s)
     return code == CLI_CONTINUE || code == CLI_INTERRUPTED ? CLI_OK : code;
 }
 
-int cli_top(struct cli *cli, int argc, char **argv)
+static int cli_top(struct cli *cli, int argc, char **argv)
 {
     struct top t = {.cli = cli};
     int64_t interval_s = 2;
     bool once = false;
     const struct cli_flag flags[] = {
-        {"interval", 0, CLI_FLAG_INT, &interval_s, 1, 3600},
-        {"once", 0, CLI_FLAG_BOOL, &once, 0, 0},
+        {"interval", 0, CLI_FLAG_INT, &interval_s, "SECONDS", .min = 1, .max = 3600,
+         .help = "between two pictures; else 2"},
+        {"once", 0, CLI_FLAG_BOOL, &once, .help = "once, also on a terminal"},
     };
     int code = cli_parse(cli, argc, argv, flags, sizeof flags / sizeof flags[0], 0, 0);
 
@@ -253,3 +254,18 @@ int cli_top(struct cli *cli, int argc, char **argv)
     }
     return show_always(&t, interval_s);
 }
+
+const struct cli_command cli_command_top = {
+    .group = "See how jobs fare",
+    .name = "top",
+    .summary = "show the cluster at a glance",
+    .usage = "Usage: heddle top [--interval SECONDS] [--once] [-o FORMAT]\n"
+             "\n"
+             "Shows jobs that have not ended, those that run first, with nodes that are not\n"
+             "ready, again and again until Ctrl-C. Without a terminal, and with -o json, once.\n"
+             "\n",
+    .more = "\n"
+            "Example:\n"
+            "  heddle top --interval 5\n",
+    .run = cli_top,
+};

@@ -242,7 +242,7 @@ static void add_node(const Heddle__V1__NodeTopology *n, int64_t now_ms, bool who
         probe_show_figures(n, out);
 }
 
-int cli_topo(struct cli *cli, int argc, char **argv)
+static int cli_topo(struct cli *cli, int argc, char **argv)
 {
     Heddle__V1__GetTopologyRequest request = HEDDLE__V1__GET_TOPOLOGY_REQUEST__INIT;
     Heddle__V1__GetTopologyResponse *t = NULL;
@@ -270,3 +270,23 @@ int cli_topo(struct cli *cli, int argc, char **argv)
     hd_rpc_message_free(&t->base);
     return code;
 }
+
+const struct cli_command cli_command_topo = {
+    .group = "Operate nodes",
+    .name = "topo",
+    .summary = "show switches, links between devices and adapters",
+    .usage = "Usage: heddle topo [NODE] [-o FORMAT]\n"
+             "\n"
+             "Shows which nodes share a switch, as the controller's --cluster file says, and\n"
+             "of each node its adapters, the age of its inventory, when its devices were\n"
+             "measured (heddle probe), and devices that are more than 10% slower than others\n"
+             "of their kind. Of NODE, or with -o wide, also how its devices reach one another:\n"
+             "nv4: four NVLinks; pix, pxb: one PCIe switch, several; phb: a host bridge; node,\n"
+             "sys: within a NUMA node, between two, at nominal rates of one direction; and\n"
+             "what was measured.\n"
+             "\n",
+    .more = "Example:\n"
+            "  heddle topo n1\n",
+    .run = cli_topo,
+    .nouns = "node topo",
+};

@@ -506,13 +506,20 @@ static int end_of_track(const struct tracker *t, enum hd_status st)
     return CLI_OK;
 }
 
-int cli_track(struct cli *cli, int argc, char **argv)
+static int cli_track(struct cli *cli, int argc, char **argv)
 {
     const char *uri = NULL, *experiment = NULL;
     int64_t patience_s = 600;
-    const struct cli_flag flags[] = {{"mlflow", 0, CLI_FLAG_TEXT, &uri, 0, 0},
-                                     {"experiment", 0, CLI_FLAG_TEXT, &experiment, 0, 0},
-                                     {"patience", 0, CLI_FLAG_INT, &patience_s, 0, 1 << 30}};
+    const struct cli_flag flags[] = {
+        {"mlflow", 0, CLI_FLAG_TEXT, &uri, "URL",
+         .help = "else MLFLOW_TRACKING_URI; secrets: MLFLOW_TRACKING_TOKEN,\n"
+                 "or _USERNAME and _PASSWORD"},
+        {"experiment", 0, CLI_FLAG_TEXT, &experiment, "NAME",
+         .help = "else MLFLOW_EXPERIMENT_NAME, or heddle"},
+        {"patience", 0, CLI_FLAG_INT, &patience_s, "S", .min = 0, .max = 1 << 30,
+         .help = "seconds to wait for a server that is away at the end;\n"
+                 "else 600"},
+    };
     const struct sigaction action = {.sa_handler = on_track_signal};
     struct hd_mlflow_settings settings;
     struct tracker *t;
@@ -556,3 +563,21 @@ int cli_track(struct cli *cli, int argc, char **argv)
     free(t);
     return code;
 }
+
+const struct cli_command cli_command_track = {
+    .group = "See how jobs fare",
+    .name = "track",
+    .summary = "send a run's metrics to MLflow",
+    .usage = "Usage: heddle track RUN|- [--mlflow URL] [--experiment NAME] [--patience S]\n"
+             "\n"
+             "Sends the metrics of a run of heddle local to a tracking server of MLflow, and\n"
+             "follows the run to its end; of a job of the controller:\n"
+             "  heddle watch JOB -o jsonl | heddle track -\n"
+             "No step waits for the server: one that is away is told once, and what is not\n"
+             "sent is kept. Run again, it goes on in the same run of MLflow.\n"
+             "\n",
+    .more = "\n"
+            "Example:\n"
+            "  heddle track heddle-runs/latest --mlflow http://127.0.0.1:5000\n",
+    .run = cli_track,
+};

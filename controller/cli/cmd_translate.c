@@ -85,10 +85,15 @@ static enum hd_status translate_file(const char *path, struct hd_arena *arena,
     return st;
 }
 
-int cli_translate(struct cli *cli, int argc, char **argv)
+static int cli_translate(struct cli *cli, int argc, char **argv)
 {
     const char *out_path = NULL;
-    const struct cli_flag flags[] = {{"out", 0, CLI_FLAG_TEXT, &out_path, 0, 0}};
+    const struct cli_flag flags[] = {
+        {"out", 0, CLI_FLAG_TEXT, &out_path, "JOB.yaml",
+         .help = "write the job file there, with a chat template beside it if\n"
+                 "the data needs one; else to standard output, with the table\n"
+                 "as comments. A file that is there is not replaced"},
+    };
     struct hd_spec_translation made = {0};
     struct hd_text out = {0}, template = {0};
     struct hd_arena arena;
@@ -125,3 +130,20 @@ int cli_translate(struct cli *cli, int argc, char **argv)
     hd_arena_done(&arena);
     return code;
 }
+
+const struct cli_command cli_command_translate = {
+    .group = "Train",
+    .name = "translate",
+    .summary = "write a job file from a file of another tool",
+    .usage = "Usage: heddle translate FILE|- [--out JOB.yaml]\n"
+             "\n"
+             "Writes a job file from a file of axolotl, TRL, torchtune, LLaMA-Factory, from\n"
+             "TrainingArguments of transformers as JSON, or from arguments of Megatron-LM or a\n"
+             "script with them, and says of each of their settings what it is here. What\n"
+             "Heddle does not have is a comment in the job file. Nothing of theirs is run.\n"
+             "\n",
+    .more = "\n"
+            "Example:\n"
+            "  heddle translate qlora.yml --out job.yaml && heddle validate job.yaml\n",
+    .run = cli_translate,
+};

@@ -230,10 +230,14 @@ static void print_valid(const struct validated *v)
             (long long)v->spec->profile_first, (long long)v->spec->steps);
 }
 
-int cli_validate(struct cli *cli, int argc, char **argv)
+static int cli_validate(struct cli *cli, int argc, char **argv)
 {
     struct cli_list overrides = {.count = 0};
-    const struct cli_flag flags[] = {{"set", 0, CLI_FLAG_LIST, &overrides, 0, 0}};
+    const struct cli_flag flags[] = {
+        {"set", 0, CLI_FLAG_LIST, &overrides, "KEY=VALUE",
+         .help = "in place of what the file says, such as train.steps=100"},
+        {"-o json", .kind = CLI_FLAG_NOTE, .help = "the job with every default filled in"},
+    };
     Heddle__V1__ValidateJobResponse *verdict = NULL;
     struct hd_job *spec = NULL;
     struct validated v = {.cli = cli};
@@ -267,3 +271,20 @@ int cli_validate(struct cli *cli, int argc, char **argv)
     hd_arena_done(&v.arena);
     return code;
 }
+
+const struct cli_command cli_command_validate = {
+    .group = "Train",
+    .name = "validate",
+    .summary = "check a job file",
+    .usage = "Usage: heddle validate FILE|- [--set KEY=VALUE]... [--controller ADDR]\n"
+             "\n"
+             "Checks a job file (docs/job-file.md), opens its data files and says what they\n"
+             "hold: documents and tokens. Starts nothing. With --controller it also says\n"
+             "whether the job would start now.\n"
+             "\n",
+    .more = "\n"
+            "Example:\n"
+            "  heddle validate job.yaml -o json\n",
+    .run = cli_validate,
+    .nouns = "job validate",
+};

@@ -64,11 +64,15 @@ static int add_cluster_parts(struct cli *cli, struct parts *p)
     return CLI_CONTINUE;
 }
 
-int cli_version(struct cli *cli, int argc, char **argv)
+static int cli_version(struct cli *cli, int argc, char **argv)
 {
     bool check = false;
-    const struct cli_flag flags[] = {{"check", 0, CLI_FLAG_BOOL, &check, 0, 0}};
-    int code = cli_parse(cli, argc, argv, flags, 1, 0, 0);
+    const struct cli_flag flags[] = {
+        {"check", 0, CLI_FLAG_BOOL, &check,
+         .help = "also those of controller and nodes; exit code 1 if one is\n"
+                 "another build than this one"},
+    };
+    int code = cli_parse(cli, argc, argv, flags, sizeof flags / sizeof flags[0], 0, 0);
     struct parts p = {.differ = false};
 
     if (code != CLI_CONTINUE)
@@ -84,3 +88,17 @@ int cli_version(struct cli *cli, int argc, char **argv)
     code = rows_end(&p.rows, code);
     return code == CLI_OK && p.differ ? CLI_JOB_FAILED : code;
 }
+
+const struct cli_command cli_command_version = {
+    .group = "This program",
+    .name = "version",
+    .summary = "print the version, or check those of the cluster",
+    .usage = "Usage: heddle version [--check] [-o FORMAT]\n"
+             "\n"
+             "Prints version and commit of this build.\n"
+             "\n",
+    .more = "\n"
+            "Example:\n"
+            "  heddle version --check\n",
+    .run = cli_version,
+};

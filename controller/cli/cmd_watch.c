@@ -18,12 +18,17 @@ static void print_next(struct cli *cli, uint64_t job, int code)
     hd_text_free(&resume);
 }
 
-int cli_watch(struct cli *cli, int argc, char **argv)
+static int cli_watch(struct cli *cli, int argc, char **argv)
 {
     struct watch_options options = {0};
     const struct cli_flag flags[] = {
-        {"times", 0, CLI_FLAG_BOOL, &options.times, 0, 0},
-        {"log-every", 0, CLI_FLAG_INT, &options.log_every, 0, INT32_MAX},
+        {"log-every", 0, CLI_FLAG_INT, &options.log_every, "N", .min = 0, .max = INT32_MAX,
+         .help = "print every Nth step without a terminal; 0: about 100 lines"},
+        {"times", 0, CLI_FLAG_BOOL, &options.times,
+         .help = "lines of steps end with tokens per second, time and mfu"},
+        {"-o jsonl", .kind = CLI_FLAG_NOTE,
+         .help = "JSON, a line for each step, validation, event and the end:\n"
+                 "\"type\" tells which"},
     };
     int code = cli_parse(cli, argc, argv, flags, sizeof flags / sizeof flags[0], 1, 1);
 
@@ -44,7 +49,31 @@ int cli_watch(struct cli *cli, int argc, char **argv)
     return code;
 }
 
-int cli_wait(struct cli *cli, int argc, char **argv)
+const struct cli_command cli_command_watch = {
+    .group = "See how jobs fare",
+    .name = "watch",
+    .summary = "follow a job's progress to its end",
+    .usage = "Usage: heddle watch JOB|RUN [--log-every N] [--times] [-o FORMAT]\n"
+             "\n"
+             "Follows a job to its end. Exit code 0 when it succeeded, 1 when it failed or\n"
+             "was cancelled. Ctrl-C (130) and SIGTERM (143) end the watching, not the job.\n"
+             "\n",
+    .more = "\n"
+            "Without a terminal, standard output has steps, validations, checkpoints and the\n"
+            "end, by step number. Without --times it is equal for equal runs of a job: diff\n"
+            "compares them. Standard error says once a minute how far it is and how long yet.\n"
+            "\n"
+            "mfu = FLOPs per token x tokens per second / (peak x devices); FLOPs per token =\n"
+            "6 x weights in matrices + 6 x layers x hidden x (context + 1); peak = what each\n"
+            "rank measures at its start on its own threads.\n"
+            "\n"
+            "Example:\n"
+            "  heddle watch 7 -o jsonl | jq 'select(.type == \"validation\").loss'\n",
+    .run = cli_watch,
+    .nouns = "job watch",
+};
+
+static int cli_wait(struct cli *cli, int argc, char **argv)
 {
     struct watch_options options = {.quiet = true};
     int code = cli_parse(cli, argc, argv, NULL, 0, 1, 1);
@@ -62,3 +91,18 @@ int cli_wait(struct cli *cli, int argc, char **argv)
     print_next(cli, options.job, code);
     return code;
 }
+
+const struct cli_command cli_command_wait = {
+    .group = "See how jobs fare",
+    .name = "wait",
+    .summary = "wait for a job's end",
+    .usage = "Usage: heddle wait JOB|RUN\n"
+             "\n"
+             "Waits for a job's end without showing its progress. Exit code 0 when it\n"
+             "succeeded, 1 when it failed or was cancelled.\n"
+             "\n",
+    .more = "Example:\n"
+            "  heddle wait 7 && heddle generate 7 --prompt 'Once upon'\n",
+    .run = cli_wait,
+    .nouns = "job wait",
+};

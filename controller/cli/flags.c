@@ -5,10 +5,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "controller/cli/cli.h"
-#include "spec/spec.h"
-
-enum { FLAGS_MAX = 40 };
 
 /* Unparsed texts of the flags that every command has. */
 struct shared {
@@ -17,45 +15,47 @@ struct shared {
 };
 
 struct parse {
-    struct cli_flag flags[FLAGS_MAX];
+    struct cli_described all;
     /* flags given so far, except lists; a flag that is repeated is refused */
-    bool given[FLAGS_MAX];
-    size_t count;
+    bool given[CLI_FLAGS_MAX];
     int argc;
     char **argv;
     int at;
 };
 
-static void add_shared(struct parse *p, struct cli *cli, struct shared *shared)
+static void add_shared(struct cli_described *all, struct cli *cli, struct shared *shared)
 {
     const struct cli_flag flags[] = {
-        {"controller", 0, CLI_FLAG_TEXT, &cli->controller, 0, 0},
-        {"token-file", 0, CLI_FLAG_TEXT, &cli->token_file, 0, 0},
-        {"tls-ca", 0, CLI_FLAG_TEXT, &cli->tls_ca, 0, 0},
-        {"context", 0, CLI_FLAG_TEXT, &cli->context, 0, 0},
-
-        {"tls-cert", 0, CLI_FLAG_TEXT, &cli->tls_cert, 0, 0},
-        {"help", 'h', CLI_FLAG_BOOL, &shared->help, 0, 0},
+        {"controller", 0, CLI_FLAG_TEXT, &cli->controller, "ADDR",
+         .help = "address of the controller"},
+        {"context", 0, CLI_FLAG_TEXT, &cli->context, "NAME",
+         .help = "a context of the configuration file"},
+        {"token-file", 0, CLI_FLAG_TEXT, &cli->token_file, "FILE", .help = "your token"},
+        {"tls-ca", 0, CLI_FLAG_TEXT, &cli->tls_ca, "FILE",
+         .help = "the authority of the controller's certificate"},
+        {"tls-cert", 0, CLI_FLAG_TEXT, &cli->tls_cert, "FILE", .help = "your certificate and key"},
+        {"help", 'h', CLI_FLAG_BOOL, &shared->help, .help = "what the command does"},
         /* the last two are left out if is_raw */
-        {"output", 'o', CLI_FLAG_TEXT, &shared->output, 0, 0},
-        {"color", 0, CLI_FLAG_TEXT, &shared->colour, 0, 0},
+        {"output", 'o', CLI_FLAG_TEXT, &shared->output, "FORMAT",
+         .help = "table, wide, json or jsonl"},
+        {"color", 0, CLI_FLAG_TEXT, &shared->colour, "WHEN", .help = "auto, always or never"},
     };
-    size_t count = sizeof flags / sizeof flags[0] - (cli->command->is_raw ? 2 : 0);
+    const size_t count = sizeof flags / sizeof flags[0] - (cli->command->is_raw ? 2 : 0);
 
-    memcpy(p->flags + p->count, flags, count * sizeof flags[0]);
-    p->count += count;
+    memcpy(all->flags + all->count, flags, count * sizeof flags[0]);
+    all->count += count;
 }
 
 static int unknown_flag(const struct cli *cli, const struct parse *p, const char *word)
 {
-    const char *names[FLAGS_MAX], *nearest;
+    const char *names[CLI_FLAGS_MAX], *nearest;
     char name[64];
 
-    for (size_t i = 0; i < p->count; i++)
-        names[i] = p->flags[i].name;
+    for (size_t i = 0; i < p->all.count; i++)
+        names[i] = p->all.flags[i].name;
     (void)snprintf(name, sizeof name, "%.*s", (int)strcspn(word + 1 + (word[1] == '-'), "="),
                    word + 1 + (word[1] == '-'));
-    nearest = hd_text_nearest(name, names, p->count);
+    nearest = hd_text_nearest(name, names, p->all.count);
     if (nearest)
         return cli_usage("%s: unknown flag %s; did you mean --%s?", cli->command->name, word,
                          nearest);
@@ -63,29 +63,83 @@ static int unknown_flag(const struct cli *cli, const struct parse *p, const char
                      cli->command->name);
 }
 
-static int set_value(const struct cli *cli, const struct cli_flag *flag, const char *value)
+/* Appends "set", "set or rm", "ls, set or rm" of the words in "ls|set|rm". */
+static void add_words(struct hd_text *out, const char *words, const char *last)
+{
+    for (const char *w = words, *end; *w; w = *end ? end + 1 : end) {
+        end = w + strcspn(w, "|");
+        hd_text_add(out, "%s%.*s", w == words ? "" : *end ? ", " : last, (int)(end - w), w);
+    }
+}
+
+static bool is_among(const char *words, const char *word)
+{
+    const size_t len = strlen(word);
+
+    for (const char *w = words; w; w = strchr(w, '|') ? strchr(w, '|') + 1 : NULL)
+        if (strncmp(w, word, len) == 0 && (w[len] == '|' || !w[len]))
+            return true;
+    return false;
+}
+
+static int check_choice(const struct cli *cli, const struct cli_flag *flag, const char *value)
+{
+    struct hd_text words = {0};
+    int code;
+
+    if (!flag->choices || is_among(flag->choices, value))
+        return CLI_CONTINUE;
+    add_words(&words, flag->choices, " or ");
+    code = cli_usage("%s: --%s %s is not %s", cli->command->name, flag->name, value,
+                     words.failed ? flag->choices : words.data);
+    hd_text_free(&words);
+    return code;
+}
+
+/* Keeps a flag that was given, for cli_given and cli_pass_flags. */
+static void keep_given(struct cli *cli, const struct cli_flag *flag, const char *value)
+{
+    struct cli_given *given = &cli->given[cli->given_count];
+
+    if (flag->kind == CLI_FLAG_LIST || cli->given_count == CLI_FLAGS_MAX)
+        return;
+    (void)snprintf(given->flag, sizeof given->flag, "--%s", flag->name);
+    given->value = value;
+    given->passes = !flag->value;
+    cli->given_count++;
+}
+
+static int set_value(struct cli *cli, const struct cli_flag *flag, const char *value)
 {
     struct cli_list *list = flag->value;
-    enum hd_status st;
+    int64_t whole;
+    double real;
+    enum hd_status st = HD_OK;
 
     if (!*value && (flag->kind == CLI_FLAG_TEXT || flag->kind == CLI_FLAG_LIST))
         return cli_usage("%s: --%s has an empty value; leave it out, or give one",
                          cli->command->name, flag->name);
     switch (flag->kind) {
     case CLI_FLAG_BOOL:
+    case CLI_FLAG_NOTE:
         break;
     case CLI_FLAG_WORDS:
         if (!hd_text_is_utf8(value, strlen(value)))
             return cli_usage("%s: --%s: the text is not UTF-8", cli->command->name, flag->name);
-        *(const char **)flag->value = value;
-        break;
+        /* fall through */
     case CLI_FLAG_TEXT:
-        *(const char **)flag->value = value;
+        if (flag->value)
+            *(const char **)flag->value = value;
         break;
     case CLI_FLAG_INT:
-        st = hd_text_to_int64(value, flag->min, flag->max, flag->value);
-        if (st)
-            return cli_usage("%s: --%s: %s", cli->command->name, flag->name, hd_err_message());
+        st = hd_text_to_int64(value, flag->min, flag->max, flag->value ? flag->value : &whole);
+        break;
+    case CLI_FLAG_REAL:
+        st = hd_text_to_double(value, (double)flag->min, (double)flag->max,
+                               flag->value ? flag->value : &real);
+        break;
+    case CLI_FLAG_SPAN:
+        st = hd_clock_read_span(value, flag->min, flag->max, flag->value ? flag->value : &whole);
         break;
     case CLI_FLAG_LIST:
         if (list->count == sizeof list->items / sizeof list->items[0])
@@ -93,24 +147,30 @@ static int set_value(const struct cli *cli, const struct cli_flag *flag, const c
         list->items[list->count++] = value;
         break;
     }
-    return CLI_CONTINUE;
+    if (st)
+        return cli_usage("%s: --%s: %s", cli->command->name, flag->name, hd_err_message());
+    keep_given(cli, flag, value);
+    return check_choice(cli, flag, value);
 }
 
 /* Finds the flag at argv[at] and takes its value from the same word or the next one. */
-static int take_flag(const struct cli *cli, struct parse *p)
+static int take_flag(struct cli *cli, struct parse *p)
 {
     const char *word = p->argv[p->at], *value = NULL;
     const struct cli_flag *flag = NULL;
 
-    for (size_t i = 0; i < p->count && !flag; i++) {
-        size_t len = strlen(p->flags[i].name);
+    for (size_t i = 0; i < p->all.count && !flag; i++) {
+        const struct cli_flag *f = &p->all.flags[i];
+        const size_t len = strlen(f->name);
 
-        if (word[1] == '-' && strncmp(word + 2, p->flags[i].name, len) == 0 &&
+        if (f->kind == CLI_FLAG_NOTE)
+            continue;
+        if (word[1] == '-' && strncmp(word + 2, f->name, len) == 0 &&
             (word[2 + len] == '\0' || word[2 + len] == '=')) {
-            flag = &p->flags[i];
+            flag = f;
             value = word[2 + len] == '=' ? word + 3 + len : NULL;
-        } else if (word[1] != '-' && p->flags[i].letter && word[1] == p->flags[i].letter) {
-            flag = &p->flags[i];
+        } else if (word[1] != '-' && f->letter && word[1] == f->letter) {
+            flag = f;
             value = word[2] ? word + 2 : NULL;
         }
     }
@@ -120,14 +180,18 @@ static int take_flag(const struct cli *cli, struct parse *p)
     if (flag->kind == CLI_FLAG_BOOL) {
         if (value)
             return cli_usage("%s: --%s takes no value", cli->command->name, flag->name);
-        *(bool *)flag->value = true;
+        if (!p->given[flag - p->all.flags])
+            keep_given(cli, flag, NULL);
+        p->given[flag - p->all.flags] = true;
+        if (flag->value)
+            *(bool *)flag->value = true;
         return CLI_CONTINUE;
     }
     if (!value && p->at == p->argc)
         return cli_usage("%s: --%s needs a value", cli->command->name, flag->name);
-    if (p->given[flag - p->flags])
+    if (p->given[flag - p->all.flags] && flag->kind != CLI_FLAG_LIST)
         return cli_usage("%s: --%s is given twice; give it once", cli->command->name, flag->name);
-    p->given[flag - p->flags] = flag->kind != CLI_FLAG_LIST;
+    p->given[flag - p->all.flags] = true;
     return set_value(cli, flag, value ? value : p->argv[p->at++]);
 }
 
@@ -162,7 +226,7 @@ static int take_colour(struct cli *cli, const char *text)
 /* Reports too few or too many arguments, with the usage of the command. */
 static int wrong_count(const struct cli *cli, int min_args)
 {
-    const char *help = cli->command->help, *end = strstr(help, "\n\n");
+    const char *usage = cli->command->usage, *end = strstr(usage, "\n\n");
     int code;
 
     if (cli->arg_count < min_args)
@@ -170,7 +234,115 @@ static int wrong_count(const struct cli *cli, int min_args)
     else
         code = cli_usage("%s: unexpected argument: %s", cli->command->name,
                          cli->args[cli->arg_count - 1]);
-    (void)fprintf(stderr, "%.*s\n", (int)(end ? end - help : 0), help);
+    (void)fprintf(stderr, "%.*s\n", (int)(end ? end - usage : 0), usage);
+    return code;
+}
+
+static int unknown_verb(const struct cli *cli)
+{
+    const struct cli_command *command = cli->command;
+    struct hd_text verbs = {0};
+    int code;
+
+    for (size_t i = 0; i < command->verb_count; i++)
+        hd_text_add(&verbs, "%s%s",
+                    !i                            ? ""
+                    : i + 1 < command->verb_count ? ", "
+                                                  : " and ",
+                    command->verbs[i].name);
+    code = cli_usage("%s: '%s' is not a command of heddle %s; %s %s", command->name, cli->args[0],
+                     command->name, command->verb_count == 1 ? "there is" : "these are",
+                     verbs.failed ? "?" : verbs.data);
+    hd_text_free(&verbs);
+    return code;
+}
+
+/* Refuses flags of another verb. */
+static int check_flags_of(const struct cli *cli, const struct parse *p, const char *verb)
+{
+    struct hd_text verbs = {0};
+    int code;
+
+    for (size_t i = 0; i < p->all.count; i++) {
+        const struct cli_flag *f = &p->all.flags[i];
+
+        if (!p->given[i] || !f->of || is_among(f->of, verb))
+            continue;
+        add_words(&verbs, f->of, " and ");
+        code = cli_usage("%s %s: --%s is for heddle %s %s", cli->command->name, verb, f->name,
+                         cli->command->name, verbs.failed ? f->of : verbs.data);
+        hd_text_free(&verbs);
+        return code;
+    }
+    return CLI_CONTINUE;
+}
+
+/* Checks the verb in the first argument, the number of words behind it, and the flags. */
+static int check_verb(const struct cli *cli, const struct parse *p)
+{
+    const struct cli_verb *verb = NULL;
+
+    for (size_t i = 0; i < cli->command->verb_count && !verb; i++)
+        if (strcmp(cli->command->verbs[i].name, cli->args[0]) == 0)
+            verb = &cli->command->verbs[i];
+    if (!verb)
+        return unknown_verb(cli);
+    if (cli->arg_count - 1 < verb->min_args)
+        return cli_usage("%s %s: %s is missing; see heddle %s --help", cli->command->name,
+                         verb->name, verb->missing, cli->command->name);
+    if (cli->arg_count - 1 > verb->max_args)
+        return cli_usage("%s %s: unexpected argument: %s", cli->command->name, verb->name,
+                         cli->args[verb->max_args + 1]);
+    return check_flags_of(cli, p, verb->name);
+}
+
+bool cli_is_verb(const struct cli *cli, const char *verb)
+{
+    return cli->arg_count && strcmp(cli->args[0], verb) == 0;
+}
+
+const char *cli_given(const struct cli *cli, const char *name)
+{
+    for (size_t i = 0; i < cli->given_count; i++)
+        if (strcmp(cli->given[i].flag + 2, name) == 0)
+            return cli->given[i].value ? cli->given[i].value : "";
+    return NULL;
+}
+
+size_t cli_pass_flags(const struct cli *cli, const char **argv, size_t count)
+{
+    for (size_t i = 0; i < cli->given_count; i++) {
+        if (!cli->given[i].passes)
+            continue;
+        argv[count++] = cli->given[i].flag;
+        if (cli->given[i].value)
+            argv[count++] = cli->given[i].value;
+    }
+    return count;
+}
+
+/* Parses all words; --help and mistakes end it. */
+static int take_words(struct cli *cli, struct parse *p)
+{
+    bool only_args = false;
+    int code = CLI_CONTINUE;
+
+    while (p->at < p->argc && code == CLI_CONTINUE) {
+        char *word = p->argv[p->at];
+
+        if (!only_args && strcmp(word, "--") == 0) {
+            only_args = true;
+            p->at++;
+        } else if (!only_args && word[0] == '-' && word[1]) {
+            code = take_flag(cli, p);
+        } else if (!*word) {
+            code = cli_usage("%s: argument %d is empty; is a variable of the shell not set?",
+                             cli->command->name, cli->arg_count + 1);
+        } else {
+            p->argv[cli->arg_count++] = word; /* writes behind the parser's read position */
+            p->at++;
+        }
+    }
     return code;
 }
 
@@ -179,44 +351,41 @@ int cli_parse(struct cli *cli, int argc, char **argv, const struct cli_flag *fla
 {
     struct parse p = {.argc = argc, .argv = argv};
     struct shared shared = {.output = "table", .colour = "auto"};
-    bool only_args = false;
-    int code = CLI_CONTINUE;
+    struct hd_text help = {0};
+    int code;
 
-    if (cli->print_flags) {
-        cli->print_flags(flags, flag_count);
+    if (flag_count)
+        memcpy(p.all.flags, flags, flag_count * sizeof flags[0]);
+    p.all.own_count = p.all.count = flag_count;
+    add_shared(&p.all, cli, &shared);
+    if (cli->described) {
+        *cli->described = p.all;
         return CLI_OK;
     }
-    if (flag_count)
-        memcpy(p.flags, flags, flag_count * sizeof flags[0]);
-    p.count = flag_count;
-    add_shared(&p, cli, &shared);
     cli->args = argv;
     cli->arg_count = 0;
-    while (p.at < argc && code == CLI_CONTINUE) {
-        char *word = argv[p.at];
-
-        if (!only_args && strcmp(word, "--") == 0) {
-            only_args = true;
-            p.at++;
-        } else if (!only_args && word[0] == '-' && word[1]) {
-            code = take_flag(cli, &p);
-        } else if (!*word) {
-            code = cli_usage("%s: argument %d is empty; is a variable of the shell not set?",
-                             cli->command->name, cli->arg_count + 1);
-        } else {
-            argv[cli->arg_count++] = word; /* writes behind the parser's read position */
-            p.at++;
-        }
-    }
+    code = take_words(cli, &p);
     if (code == CLI_CONTINUE && shared.help) {
-        (void)fputs(cli->command->help, stdout);
+        cli_add_help(cli->command, &help);
+        (void)cli_out(&help);
+        hd_text_free(&help);
         return cli_out_end(CLI_OK);
     }
     if (code == CLI_CONTINUE)
         code = take_format(cli, shared.output);
     if (code == CLI_CONTINUE)
         code = take_colour(cli, shared.colour);
+    if (code == CLI_CONTINUE && cli->command->verbs && cli->arg_count)
+        return check_verb(cli, &p);
     if (code == CLI_CONTINUE && (cli->arg_count < min_args || cli->arg_count > max_args))
         code = wrong_count(cli, min_args);
     return code;
+}
+
+void cli_describe(const struct cli_command *command, struct cli_described *ret_described)
+{
+    char *words[] = {NULL};
+    struct cli cli = {.command = command, .described = ret_described};
+
+    (void)command->run(&cli, 0, words);
 }

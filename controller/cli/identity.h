@@ -7,13 +7,9 @@
 
 #include "controller/cli/cli.h"
 
-int cli_whoami(struct cli *cli, int argc, char **argv);
-int cli_token(struct cli *cli, int argc, char **argv);
-int cli_audit(struct cli *cli, int argc, char **argv);
-int cli_limits(struct cli *cli, int argc, char **argv);
 /* Runs `heddle node invite`; args[1] is the node. address: HOST:PORT at which the node reaches the
- * controller; NULL: the controller's own answer. */
-int cli_node_invite(struct cli *cli, const char *address, const char *ttl);
+ * controller; NULL: the controller's own answer. ttl_ms: lifetime of the line; 0: an hour. */
+int cli_node_invite(struct cli *cli, const char *address, int64_t ttl_ms);
 int cli_node_revoke(struct cli *cli);
 
 #endif

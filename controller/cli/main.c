@@ -1,5 +1,5 @@
-/* heddle: the command line. The first word chooses the command; each is a row of the table in
- * commands.c. */
+/* heddle: the command line. The first word chooses the command; each is a row of
+ * commands.def. */
 #include <locale.h>
 #include <signal.h>
 #include <stdio.h>
@@ -23,11 +23,21 @@ static int print_overview(FILE *to)
     return to == stdout ? cli_out_end(CLI_OK) : CLI_USAGE;
 }
 
+static int print_help(const struct cli_command *command)
+{
+    struct hd_text text = {0};
+
+    cli_add_help(command, &text);
+    (void)cli_out(&text);
+    hd_text_free(&text);
+    return cli_out_end(CLI_OK);
+}
+
 static const struct cli_command *find_command(const char *name)
 {
     for (size_t i = 0; i < cli_command_count; i++)
-        if (strcmp(cli_commands[i].name, name) == 0)
-            return &cli_commands[i];
+        if (strcmp(cli_commands[i]->name, name) == 0)
+            return cli_commands[i];
     return NULL;
 }
 
@@ -104,10 +114,8 @@ int main(int argc, char **argv)
     command = find_command(words[0]);
     if (!command)
         return unknown_command(words[0]);
-    if (help) {
-        (void)fputs(command->help, stdout);
-        return cli_out_end(CLI_OK);
-    }
+    if (help)
+        return print_help(command);
     cli.command = command;
     return end(&cli, command->run(&cli, count - 1, words + 1));
 }

@@ -1,49 +1,12 @@
 /* spelling: commands under the names that people bring from other tools.
  *
- * Two tables. The first has forms that work: a noun and a verb ("job list", "node drain") for a
- * command of one word. The second has words of other tools ("sbatch", "kill", "torchrun"), which
- * do not work and are answered with the command that does it here. */
+ * A noun and a verb ("job list", "node drain") is a command of one word, as its row says (nouns), and
+ * "list" behind a command is its verb "ls". Words of other tools ("sbatch", "kill", "torchrun") do not
+ * work and are answered with the command that does it here. */
 #include <stdio.h>
 #include <string.h>
 
 #include "controller/cli/cli.h"
-
-/* `noun verb` is the same as `command`, followed by `word` unless that is NULL. */
-static const struct alias {
-    const char *noun, *verb, *command, *word;
-} aliases[] = {
-    {"job", "list", "jobs", NULL},
-    {"job", "ls", "jobs", NULL},
-    {"job", "submit", "submit", NULL},
-    {"job", "validate", "validate", NULL},
-    {"job", "plan", "plan", NULL},
-    {"job", "keys", "keys", NULL},
-    {"job", "show", "show", NULL},
-    {"job", "watch", "watch", NULL},
-    {"job", "wait", "wait", NULL},
-    {"job", "logs", "logs", NULL},
-    {"job", "events", "events", NULL},
-    {"job", "explain", "explain", NULL},
-    {"job", "cancel", "cancel", NULL},
-    {"job", "resume", "resume", NULL},
-    {"job", "requeue", "requeue", NULL},
-    {"job", "hold", "hold", NULL},
-    {"job", "release", "release", NULL},
-    {"job", "rm", "rm", NULL},
-    {"node", "list", "nodes", NULL},
-    {"node", "ls", "nodes", NULL},
-    {"node", "show", "show-node", NULL},
-    {"node", "drain", "drain", NULL},
-    {"node", "undrain", "undrain", NULL},
-    {"node", "probe", "probe", NULL},
-    {"node", "topo", "topo", NULL},
-    {"queue", "list", "queue", "ls"},
-    {"checkpoint", "list", "checkpoint", "ls"},
-    {"checkpoint", "du", "du", NULL},
-    {"token", "list", "token", "ls"},
-    {"recipe", "list", "recipe", "ls"},
-    {"recipe", "cp", "recipe", "copy"},
-};
 
 /* Words of other tools, separated by blanks, and what to write here. */
 static const struct habit {
@@ -148,7 +111,7 @@ const char *cli_nearest(const char *word, char ret_word[CLI_NEAREST_MAX])
     size_t count = 0;
 
     for (size_t i = 0; i < cli_command_count; i++)
-        words[count++] = cli_commands[i].name;
+        words[count++] = cli_commands[i]->name;
     for (size_t i = 0; i < sizeof habits / sizeof habits[0]; i++) {
         (void)snprintf(copies[i], sizeof copies[i], "%s", habits[i].words);
         for (char *rest, *w = strtok_r(copies[i], " ", &rest);
@@ -161,23 +124,64 @@ const char *cli_nearest(const char *word, char ret_word[CLI_NEAREST_MAX])
     return nearest ? ret_word : NULL;
 }
 
+/* Finds the next pair in a command's `nouns`, such as "node drain"; NULL: there is none. Sets the
+ * length of its noun and its verb. */
+static const char *next_pair(const char *at, int *ret_noun, int *ret_verb)
+{
+    while (at && (*at == ',' || *at == ' '))
+        at++;
+    if (!at || !*at)
+        return NULL;
+    *ret_noun = (int)strcspn(at, " ");
+    *ret_verb = (int)strcspn(at + *ret_noun + 1, ",");
+    return at;
+}
+
+static bool is_word(const char *text, int len, const char *word)
+{
+    return (int)strlen(word) == len && strncmp(text, word, (size_t)len) == 0;
+}
+
 void cli_add_verbs(const char *noun, struct hd_text *out)
 {
-    const char *before = "";
+    int noun_len = 0, verb_len = 0;
 
-    for (size_t i = 0; i < sizeof aliases / sizeof aliases[0]; i++)
-        if (strcmp(aliases[i].noun, noun) == 0) {
-            hd_text_add(out, "%s%s", before, aliases[i].verb);
-            before = " ";
-        }
+    for (size_t i = 0; i < cli_command_count; i++)
+        for (const char *p = cli_commands[i]->nouns; (p = next_pair(p, &noun_len, &verb_len));
+             p += noun_len + 1 + verb_len)
+            if (is_word(p, noun_len, noun))
+                hd_text_add(out, "%s%.*s", out->len_bytes ? " " : "", verb_len, p + noun_len + 1);
+}
+
+static bool has_verb(const struct cli_command *command, const char *verb)
+{
+    for (size_t i = 0; i < command->verb_count; i++)
+        if (strcmp(command->verbs[i].name, verb) == 0)
+            return true;
+    return false;
 }
 
 bool cli_replace_alias(char **words)
 {
-    for (size_t i = 0; i < sizeof aliases / sizeof aliases[0]; i++)
-        if (strcmp(aliases[i].noun, words[0]) == 0 && strcmp(aliases[i].verb, words[1]) == 0) {
-            words[1] = (char *)(aliases[i].word ? aliases[i].word : aliases[i].command);
-            return !aliases[i].word;
-        }
+    static char ls[] = "ls", copy[] = "copy";
+    static const struct {
+        const char *other;
+        char *verb;
+    } others[] = {{"list", ls}, {"cp", copy}};
+    int noun_len = 0, verb_len = 0;
+
+    for (size_t i = 0; i < cli_command_count; i++) {
+        const struct cli_command *command = cli_commands[i];
+
+        for (const char *p = command->nouns; (p = next_pair(p, &noun_len, &verb_len));
+             p += noun_len + 1 + verb_len)
+            if (is_word(p, noun_len, words[0]) && is_word(p + noun_len + 1, verb_len, words[1])) {
+                words[1] = (char *)(uintptr_t)command->name;
+                return true;
+            }
+        for (size_t k = 0; k < 2 && strcmp(command->name, words[0]) == 0; k++)
+            if (strcmp(words[1], others[k].other) == 0 && has_verb(command, others[k].verb))
+                words[1] = others[k].verb;
+    }
     return false;
 }

@@ -45,15 +45,14 @@ static int tear_down(void **state)
     return 0;
 }
 
-static const struct cli_command command = {NULL,      "track", "sends", "Usage: heddle track\n",
-                                           cli_track, false};
+extern const struct cli_command cli_command_track;
 
 /* Writes the history with these lines at its end, and tracks it; returns the exit code. */
 static int track(struct fixture *f, const char *end, const char *patience)
 {
     char *argv[] = {f->dir, (char *)"--mlflow", f->uri, (char *)"--patience", (char *)patience};
     struct hd_text text = {0};
-    struct cli cli = {.command = &command};
+    struct cli cli = {.command = &cli_command_track};
     char path[256];
 
     hd_text_add(&text, "%s%s", history, end);
@@ -61,7 +60,7 @@ static int track(struct fixture *f, const char *end, const char *patience)
     must(hd_file_write_atomic(path, text.data, text.len_bytes, 0644));
     hd_text_free(&text);
     hd_text_clear(&f->server.said);
-    return cli_track(&cli, 5, argv);
+    return cli_command_track.run(&cli, 5, argv);
 }
 
 /* The server is busy at the first request: it is asked again after a second, and nothing is lost. */
