@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/copy.h"
 #include "base/file.h"
 #include "controller/cli/fetch.h"
 #include "controller/cli/rows.h"
@@ -19,28 +20,6 @@ struct fetch_flags {
 };
 
 /* ---- --out ---- */
-
-/* Copies the rest of a file; shares the bytes where the file system can. */
-static enum hd_status copy_bytes(int from, int to, const char *path)
-{
-    char chunk[64 << 10];
-    enum hd_status st = HD_OK;
-    ssize_t n;
-
-    do
-        n = copy_file_range(from, NULL, to, NULL, 1 << 30, 0);
-    while (n > 0);
-    if (n == 0)
-        return HD_OK;
-    do { /* between two file systems */
-        n = read(from, chunk, sizeof chunk);
-        if (n > 0)
-            st = hd_file_write_all(to, chunk, (size_t)n);
-    } while (n > 0 && !st);
-    if (!st && n < 0)
-        st = hd_err(HD_IO, "cannot copy: %s", strerror(errno));
-    return st ? hd_err_prefix(st, "%s", path) : HD_OK;
-}
 
 /* Copies the file `from` to out/path, under its name only when it is whole. A copy and no link,
  * since changing it must not change the cache. */
@@ -68,7 +47,7 @@ static enum hd_status copy_file(const char *from, const char *path, const char *
         st = hd_err(hd_file_write_status(errno), "cannot create %s: %s", part,
                     hd_file_error_text(errno));
     if (!st)
-        st = copy_bytes(in, fd, part);
+        st = hd_file_copy_rest(in, fd, part);
     if (fd >= 0 && close(fd) < 0 && !st)
         st = hd_err(hd_file_write_status(errno), "cannot write %s: %s", part,
                     hd_file_error_text(errno));

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/copy.h"
 #include "base/file.h"
 #include "controller/cli/local_controller.h"
 #include "controller/cli/runs_internal.h"
@@ -18,7 +19,6 @@
 enum {
     LINK_MS = 5000, /* wait for the link of a run that has just begun, ms */
     LINK_PAUSE_MS = 50,
-    COPY_BYTES = 1 << 16,
 };
 
 struct run_control {
@@ -64,25 +64,6 @@ static enum hd_status read_link(const char *run, struct run_control *control)
 
 /* ---- a run that has ended ---- */
 
-static enum hd_status copy_record_bytes(int from, int to, const char *name)
-{
-    char *buffer = malloc(COPY_BYTES);
-    enum hd_status st = buffer ? HD_OK : hd_err(HD_NO_MEMORY, "no memory to copy %s", name);
-    ssize_t n = 1;
-
-    while (!st && n > 0) {
-        n = read(from, buffer, COPY_BYTES);
-        if (n < 0 && errno == EINTR)
-            n = 1;
-        else if (n < 0)
-            st = hd_err(HD_IO, "cannot read %s: %s", name, strerror(errno));
-        else if (n > 0)
-            st = hd_file_write_all(to, buffer, (size_t)n);
-    }
-    free(buffer);
-    return st;
-}
-
 /* Copies a file of the run's records to the private folder. HD_NOT_FOUND: the run has none. */
 static enum hd_status copy_record(const char *run, const char *dir, const char *name)
 {
@@ -97,7 +78,7 @@ static enum hd_status copy_record(const char *run, const char *dir, const char *
         return hd_file_cannot_open("the run's records", from_path, errno);
     to = open(to_path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
     st = to < 0 ? hd_err(HD_IO, "cannot create %s: %s", to_path, strerror(errno))
-                : copy_record_bytes(from, to, from_path);
+                : hd_file_copy_rest(from, to, to_path);
     (void)close(from);
     if (to >= 0 && close(to) < 0 && !st)
         st = hd_err(HD_IO, "cannot write %s: %s", to_path, strerror(errno));

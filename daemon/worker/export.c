@@ -114,7 +114,7 @@ static enum hd_status add_files(const char *dir, struct hd_json_writer *w)
     return st;
 }
 
-/* Prints the result in the JSON envelope of the heddle command (controller/cli/show.h), or as a
+/* Prints the result in the JSON envelope of the heddle command (controller/cli/rows.h), or as a
  * line of jsonl. */
 static enum hd_status print_json(const struct hd_hf_export *options, enum export_form form)
 {
