@@ -37,7 +37,7 @@ struct removed_checkpoint {
     int64_t step, checkpoint_bytes;
 };
 
-static void add_removed_line(const struct cli *cli, struct hd_text *out, const void *item)
+static void add_removed_checkpoint(const struct cli *cli, struct hd_text *out, const void *item)
 {
     const struct removed_checkpoint *removed = item;
 
@@ -53,7 +53,7 @@ static const struct rows_column removed_columns[] = {
 };
 static const struct rows_kind removed_rows = {"RemovedCheckpointList", "removed_checkpoint",
                                               ROWS_COLUMNS(removed_columns),
-                                              .line = add_removed_line};
+                                              .line = add_removed_checkpoint};
 
 int cli_remove_checkpoint(struct cli *cli, const char *name, int64_t step, bool yes)
 {

@@ -54,7 +54,7 @@ struct cli_described;
 struct run_control;
 
 enum { CLI_FLAGS_MAX = 48 };
-struct cli_given {
+struct cli_given_flag {
     char flag[40];     /* "--top-k" */
     const char *value; /* its value; NULL: a flag without one */
     bool passes;       /* cli_pass_flags passes it on */
@@ -88,7 +88,7 @@ struct cli {
     bool is_known;
     /* controller's clock minus this machine's, ms, from the newest answer with a time */
     int64_t ahead_ms;
-    struct cli_given given[CLI_FLAGS_MAX]; /* flags of the command that were given */
+    struct cli_given_flag given[CLI_FLAGS_MAX]; /* flags of the command that were given */
     size_t given_count;
     /* Not NULL: cli_parse copies the flags to it and returns CLI_OK; nothing is parsed. */
     struct cli_described *described;
@@ -206,11 +206,9 @@ int cli_find_job(struct cli *cli, const char *word, uint64_t *ret_job);
  * connects to the run's controller. */
 int cli_find_job_or_run(struct cli *cli, const char *word, uint64_t *ret_job);
 
-/* Runs a command whose only argument is a job, up to the answer: parses, connects, calls.
- * or_run: it may be a run of heddle local. request_job points to the member of `request` that
- * receives the job's number. */
-int cli_call_about_job(struct cli *cli, int argc, char **argv, bool or_run, const char *method,
-                       const ProtobufCMessage *request, uint64_t *request_job, void *ret_response);
+/* Parses a command whose only argument is a job, without flags of its own, and finds the job. or_run:
+ * it may be a run of heddle local. */
+int cli_parse_job(struct cli *cli, int argc, char **argv, bool or_run, uint64_t *ret_job);
 struct hd_job;
 /* Replaces the names in `after` of a job that is to be submitted by numbers; connects if there are
  * any. Returns CLI_CONTINUE, or an exit code after printing a message. */
@@ -341,7 +339,5 @@ int64_t cli_connect_timeout_ms(int tries, int64_t left_ms);
 /* Runs `heddle checkpoint rm` (checkpoint_rm.c) and returns an exit code. step: the only checkpoint
  * to remove; 0: not given. yes: removes without asking. */
 int cli_remove_checkpoint(struct cli *cli, const char *job, int64_t step, bool yes);
-
-/* ---- the verbs ---- */
 
 #endif

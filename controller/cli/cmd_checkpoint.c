@@ -27,7 +27,7 @@ static void add_copy(const char *path, struct hd_text *out)
     hd_text_free(&file);
 }
 
-static void add_loss_cell(struct rows *rows, const void *item)
+static void add_val_loss_cell(struct cli_rows *rows, const void *item)
 {
     const Heddle__V1__CheckpointInfo *c = item;
 
@@ -37,14 +37,14 @@ static void add_loss_cell(struct rows *rows, const void *item)
         rows_cell(rows, NULL, "%s", "");
 }
 
-static void add_path_cell(struct rows *rows, const void *item)
+static void add_path_cell(struct cli_rows *rows, const void *item)
 {
     const Heddle__V1__CheckpointInfo *c = item;
 
     rows_cell(rows, NULL, "%s%s", c->path, c->missing ? " (missing)" : "");
 }
 
-static void add_copy_cell(struct rows *rows, const void *item)
+static void add_copy_cell(struct cli_rows *rows, const void *item)
 {
     const Heddle__V1__CheckpointInfo *c = item;
     struct hd_text copy = {0};
@@ -70,7 +70,7 @@ static const struct rows_column checkpoint_columns[] = {
     {"STEP", ROWS_OF(Heddle__V1__CheckpointInfo, step)},
     {"SIZE", ROWS_OF(Heddle__V1__CheckpointInfo, size_bytes), .form = ROWS_SOME_BYTES},
     {"TIME", ROWS_OF(Heddle__V1__CheckpointInfo, time_unix_ms), .form = ROWS_TIME},
-    {"VAL LOSS", .cell = add_loss_cell},
+    {"VAL LOSS", .cell = add_val_loss_cell},
     {"PATH", .cell = add_path_cell},
     {"COPY", .cell = add_copy_cell},
 };
@@ -80,7 +80,7 @@ static const struct rows_kind checkpoint_rows = {"CheckpointList", "checkpoint",
 
 static void list_checkpoints(struct cli *cli, const struct found *f)
 {
-    struct rows rows;
+    struct cli_rows rows;
 
     rows_begin(&rows, cli, &checkpoint_rows);
     for (size_t i = 0; i < f->count; i++)
@@ -90,7 +90,7 @@ static void list_checkpoints(struct cli *cli, const struct found *f)
 
 /* Results of `checkpoint verify`, printed in the command's format. */
 struct verdicts {
-    struct rows rows;
+    struct cli_rows rows;
     /* exit code of the worst result so far: damaged, then unreadable, then CLI_CONTINUE (all
      * intact) */
     int code;
@@ -108,15 +108,15 @@ static const char *outcome_of(enum hd_status st)
     return !st ? "ok" : is_unreadable(st) ? "unreadable" : "bad";
 }
 
-struct verdict {
+struct checkpoint_verdict {
     enum hd_status st;
     const char *path, *problem;
     const Heddle__V1__CheckpointInfo *checkpoint; /* NULL: a model folder */
 };
 
-static void show_verdict(struct hd_json_writer *w, const void *item)
+static void show_checkpoint_verdict(struct hd_json_writer *w, const void *item)
 {
-    const struct verdict *verdict = item;
+    const struct checkpoint_verdict *verdict = item;
 
     hd_json_add_string(w, "path", verdict->path);
     if (verdict->checkpoint) {
@@ -131,9 +131,9 @@ static void show_verdict(struct hd_json_writer *w, const void *item)
     hd_json_add_string(w, "outcome", outcome_of(verdict->st));
 }
 
-static void add_verdict_line(const struct cli *cli, struct hd_text *out, const void *item)
+static void add_checkpoint_verdict(const struct cli *cli, struct hd_text *out, const void *item)
 {
-    const struct verdict *verdict = item;
+    const struct checkpoint_verdict *verdict = item;
 
     (void)cli;
     hd_text_add(out, "%s  ",
@@ -144,8 +144,8 @@ static void add_verdict_line(const struct cli *cli, struct hd_text *out, const v
     hd_text_add(out, "\n");
 }
 
-static const struct rows_kind verdict_rows = {"VerdictList", "verdict", .show = show_verdict,
-                                              .line = add_verdict_line};
+static const struct rows_kind verdict_rows = {
+    "VerdictList", "verdict", .show = show_checkpoint_verdict, .line = add_checkpoint_verdict};
 
 static void verdicts_begin(struct verdicts *v, struct cli *cli)
 {
@@ -162,7 +162,7 @@ static void add_verdict(struct verdicts *v, enum hd_status st, const char *path,
 
     hd_err_save(st, &error);
     rows_add(&v->rows,
-             &(struct verdict){
+             &(struct checkpoint_verdict){
                  .st = st, .path = path, .problem = error.message, .checkpoint = checkpoint});
     (void)rows_flush(&v->rows);
     if (!st)

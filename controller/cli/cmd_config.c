@@ -42,7 +42,7 @@ static const struct rows_column columns[] = {
 static const struct rows_kind setting_rows = {"Configuration", "setting", ROWS_COLUMNS(columns),
                                               .is_uncut = true};
 
-static void add_value(struct rows *rows, const char *key, const struct context_value *value)
+static void add_value(struct cli_rows *rows, const char *key, const struct context_value *value)
 {
     rows_add(rows, &(struct setting){key, value->text, value->from});
 }
@@ -52,7 +52,7 @@ static int config_show(struct cli *cli)
     const char *const given[CONTEXT_KEY_COUNT] = {cli->controller, cli->token_file, cli->tls_ca,
                                                   cli->tls_cert};
     struct contexts found;
-    struct rows rows;
+    struct cli_rows rows;
     enum hd_status st = contexts_find(cli->context, given, &found);
     int code;
 

@@ -100,7 +100,7 @@ static const struct rows_kind usage_rows = {"DiskUsageList", "disk_usage",
 
 static int print_usages(const struct cli *cli, const struct usages *all)
 {
-    struct rows rows;
+    struct cli_rows rows;
 
     rows_begin(&rows, cli, &usage_rows);
     for (size_t i = 0; i < all->count; i++)

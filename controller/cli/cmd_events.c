@@ -12,7 +12,7 @@ enum {
     FOLLOW_POLL_US = 50000,
 };
 
-static void add_attempt_cell(struct rows *rows, const void *item)
+static void add_attempt_cell(struct cli_rows *rows, const void *item)
 {
     const Heddle__V1__Event *e = item;
 
@@ -22,7 +22,7 @@ static void add_attempt_cell(struct rows *rows, const void *item)
         rows_cell(rows, NULL, "%s", "");
 }
 
-static void add_rank_cell(struct rows *rows, const void *item)
+static void add_rank_cell(struct cli_rows *rows, const void *item)
 {
     const Heddle__V1__Event *e = item;
 
@@ -32,7 +32,7 @@ static void add_rank_cell(struct rows *rows, const void *item)
         rows_cell(rows, NULL, "%s", "");
 }
 
-static void add_message_cell(struct rows *rows, const void *item)
+static void add_event_message_cell(struct cli_rows *rows, const void *item)
 {
     const Heddle__V1__Event *e = item;
     struct hd_text message = {0};
@@ -52,7 +52,7 @@ static const struct rows_column event_columns[] = {
     {"ATTEMPT", .cell = add_attempt_cell, .right = true},
     {"NODE", ROWS_OF(Heddle__V1__Event, node)},
     {"RANK", .cell = add_rank_cell, .right = true},
-    {"MESSAGE", .cell = add_message_cell},
+    {"MESSAGE", .cell = add_event_message_cell},
 };
 static const struct rows_kind event_rows = {"EventList", "event", ROWS_COLUMNS(event_columns),
                                             .show = show_event_item};
@@ -81,8 +81,8 @@ static const struct rows_kind followed_rows = {"EventList", "event", .show = sho
                                                .line = add_event_line};
 
 /* Adds all events from the request's place on to the rows; follow: prints each page as it comes. */
-static int add_events(struct cli *cli, Heddle__V1__ListEventsRequest *request, struct rows *rows,
-                      bool follow)
+static int add_events(struct cli *cli, Heddle__V1__ListEventsRequest *request,
+                      struct cli_rows *rows, bool follow)
 {
     Heddle__V1__ListEventsResponse *page = NULL;
     bool more = true;
@@ -137,7 +137,7 @@ static int has_ended(struct cli *cli, uint64_t job, bool *ret_ended)
 static int follow_events(struct cli *cli, Heddle__V1__ListEventsRequest *request)
 {
     bool ended = false;
-    struct rows rows;
+    struct cli_rows rows;
     int code = CLI_CONTINUE;
 
     if (cli->format == CLI_JSON)
@@ -168,7 +168,7 @@ static int cli_events(struct cli *cli, int argc, char **argv)
          .help = "also new ones, in lines, until the job's end or Ctrl-C"},
     };
     Heddle__V1__ListEventsRequest request = HEDDLE__V1__LIST_EVENTS_REQUEST__INIT;
-    struct rows rows;
+    struct cli_rows rows;
     int code = cli_parse(cli, argc, argv, flags, sizeof flags / sizeof flags[0], 0, 1);
 
     request.limit = PAGE;

@@ -49,17 +49,11 @@ static const struct rows_kind who_rows = {"CallerList", "caller", ROWS_COLUMNS(w
 
 static int cli_whoami(struct cli *cli, int argc, char **argv)
 {
-    Heddle__V1__WhoAmIRequest request = HEDDLE__V1__WHO_AM_IREQUEST__INIT;
-    Heddle__V1__WhoAmIResponse *response = NULL;
+    const Heddle__V1__WhoAmIRequest request = HEDDLE__V1__WHO_AM_IREQUEST__INIT;
     int code = cli_parse(cli, argc, argv, NULL, 0, 0, 0);
 
-    if (code == CLI_CONTINUE)
-        code = cli_call(cli, "Identity/WhoAmI", &request.base, &response);
-    if (code != CLI_CONTINUE)
-        return code;
-    code = rows_print_one(cli, &who_rows, response);
-    hd_rpc_message_free(&response->base);
-    return code;
+    return code == CLI_CONTINUE ? rows_ask(cli, "Identity/WhoAmI", &request.base, NULL, &who_rows)
+                                : code;
 }
 
 const struct cli_command cli_command_whoami = {
@@ -192,7 +186,7 @@ static int create_cert(struct cli *cli, const char *role, const char *out)
 
 /* ---- token ls and revoke ----------------------------------------------------------------------*/
 
-static void add_ended_cell(struct rows *rows, const void *item)
+static void add_ended_cell(struct cli_rows *rows, const void *item)
 {
     const Heddle__V1__Credential *c = item;
     char when[HD_CLOCK_TEXT_MAX] = "";
@@ -223,7 +217,7 @@ static int list_credentials(struct cli *cli, bool all)
 {
     Heddle__V1__ListCredentialsRequest request = HEDDLE__V1__LIST_CREDENTIALS_REQUEST__INIT;
     Heddle__V1__ListCredentialsResponse *page = NULL;
-    struct rows rows;
+    struct cli_rows rows;
     int code;
 
     request.ended = all;
@@ -324,7 +318,7 @@ const struct cli_command cli_command_token = {
 
 /* ---- audit ------------------------------------------------------------------------------------*/
 
-static void add_result_cell(struct rows *rows, const void *item)
+static void add_result_cell(struct cli_rows *rows, const void *item)
 {
     const Heddle__V1__AuditRow *r = item;
 
@@ -364,7 +358,7 @@ static const struct rows_kind audit_rows = {"AuditList", "audit", ROWS_COLUMNS(a
 
 struct audit_walk {
     struct cli *cli;
-    struct rows rows; /* rows of a page, or with JSON of the whole log */
+    struct cli_rows rows; /* rows of a page, or with JSON of the whole log */
     bool verify;
     uint64_t count, head; /* number of audit rows read; number of the newest row */
     unsigned char hash[HD_PKI_HASH_BYTES];
@@ -488,7 +482,7 @@ struct limit_row {
     int64_t used, most;
 };
 
-static void add_used_cell(struct rows *rows, const void *item)
+static void add_used_cell(struct cli_rows *rows, const void *item)
 {
     const struct limit_row *l = item;
 
@@ -508,7 +502,7 @@ static int cli_limits(struct cli *cli, int argc, char **argv)
 {
     Heddle__V1__GetLimitsRequest request = HEDDLE__V1__GET_LIMITS_REQUEST__INIT;
     Heddle__V1__GetLimitsResponse *response = NULL;
-    struct rows rows;
+    struct cli_rows rows;
     int code = cli_parse(cli, argc, argv, NULL, 0, 0, 1);
 
     if (code == CLI_CONTINUE && cli->arg_count)

@@ -9,7 +9,7 @@ enum { PAGE = 500 };
 
 /* ---- jobs ---- */
 
-static void add_state_cell(struct rows *rows, const void *item)
+static void add_job_state_cell(struct cli_rows *rows, const void *item)
 {
     const Heddle__V1__JobStatus *j = item;
     char word[CLI_WORD_MAX];
@@ -17,7 +17,7 @@ static void add_state_cell(struct rows *rows, const void *item)
     rows_cell(rows, cli_state_colour(j->state), "%s", cli_job_state(j->state, word));
 }
 
-static void add_nodes_cell(struct rows *rows, const void *item)
+static void add_nodes_cell(struct cli_rows *rows, const void *item)
 {
     struct hd_text nodes = {0};
 
@@ -25,14 +25,14 @@ static void add_nodes_cell(struct rows *rows, const void *item)
     rows_text_cell(rows, NULL, &nodes);
 }
 
-static void add_step_cell(struct rows *rows, const void *item)
+static void add_step_cell(struct cli_rows *rows, const void *item)
 {
     const Heddle__V1__JobStatus *j = item;
 
     rows_cell(rows, NULL, "%lld/%lld", (long long)j->step, (long long)j->steps);
 }
 
-static void add_loss_cell(struct rows *rows, const void *item)
+static void add_loss_cell(struct cli_rows *rows, const void *item)
 {
     const Heddle__V1__JobStatus *j = item;
     char loss[32] = "";
@@ -42,7 +42,7 @@ static void add_loss_cell(struct rows *rows, const void *item)
     rows_cell(rows, NULL, "%s", loss);
 }
 
-static void add_rate_cell(struct rows *rows, const void *item)
+static void add_rate_cell(struct cli_rows *rows, const void *item)
 {
     const Heddle__V1__JobStatus *j = item;
     char rate[32] = "";
@@ -52,7 +52,7 @@ static void add_rate_cell(struct rows *rows, const void *item)
     rows_cell(rows, NULL, "%s", rate);
 }
 
-static void add_mfu_cell(struct rows *rows, const void *item)
+static void add_mfu_cell(struct cli_rows *rows, const void *item)
 {
     const Heddle__V1__JobStatus *j = item;
     char mfu[32] = "";
@@ -62,7 +62,7 @@ static void add_mfu_cell(struct rows *rows, const void *item)
     rows_cell(rows, NULL, "%s", mfu);
 }
 
-static void add_start_cell(struct rows *rows, const void *item)
+static void add_start_cell(struct cli_rows *rows, const void *item)
 {
     const Heddle__V1__JobStatus *j = item;
     const bool is_due =
@@ -79,7 +79,7 @@ static const struct rows_column job_columns[] = {
     {"OWNER", ROWS_OF(Heddle__V1__JobStatus, owner)},
     {"QUEUE", ROWS_OF(Heddle__V1__JobStatus, queue), .in_width = ROWS_WIDE_ONLY},
     {"PRIORITY", ROWS_OF(Heddle__V1__JobStatus, priority), .in_width = ROWS_WIDE_ONLY},
-    {"STATE", .cell = add_state_cell},
+    {"STATE", .cell = add_job_state_cell},
     {"DEVICES", ROWS_OF(Heddle__V1__JobStatus, devices)},
     {"NODES", .cell = add_nodes_cell, .in_width = ROWS_WIDE_ONLY},
     {"STEP", .cell = add_step_cell, .right = true},
@@ -103,7 +103,7 @@ static const struct rows_column top_columns[] = {
     {"JOB", ROWS_OF(Heddle__V1__JobStatus, job)},
     {"NAME", ROWS_OF(Heddle__V1__JobStatus, name)},
     {"OWNER", ROWS_OF(Heddle__V1__JobStatus, owner)},
-    {"STATE", .cell = add_state_cell},
+    {"STATE", .cell = add_job_state_cell},
     {"DEVICES", ROWS_OF(Heddle__V1__JobStatus, devices)},
     {"STEP", .cell = add_step_cell, .right = true},
     {"LOSS", .cell = add_loss_cell, .right = true},
@@ -129,7 +129,7 @@ static int take_state(const char *text, Heddle__V1__JobState *ret_state)
 }
 
 static int list_jobs(struct cli *cli, Heddle__V1__ListJobsRequest *request, int64_t limit,
-                     struct rows *rows)
+                     struct cli_rows *rows)
 {
     Heddle__V1__ListJobsResponse *page = NULL;
     char *next = NULL;
@@ -165,7 +165,7 @@ static int cli_jobs(struct cli *cli, int argc, char **argv)
     struct cli_list names = {.count = 0};
     const char *owner = NULL, *name = NULL;
     int64_t limit = 100;
-    struct rows rows;
+    struct cli_rows rows;
     const struct cli_flag flags[] = {
         {"state", 0, CLI_FLAG_LIST, &names, "STATE",
          .help = "queued, running, stopping, succeeded, failed or cancelled"},
@@ -211,7 +211,7 @@ const struct cli_command cli_command_jobs = {
 
 /* ---- cancel, hold, release ---- */
 
-static void add_state_line(const struct cli *cli, struct hd_text *out, const void *item)
+static void add_cancelled_line(const struct cli *cli, struct hd_text *out, const void *item)
 {
     const Heddle__V1__JobStatus *job = item;
     char word[CLI_WORD_MAX];
@@ -222,7 +222,7 @@ static void add_state_line(const struct cli *cli, struct hd_text *out, const voi
 }
 
 static const struct rows_kind cancelled_rows = {"JobList", "job", .show = rows_show_job,
-                                                .line = add_state_line};
+                                                .line = add_cancelled_line};
 
 /* Changes one job and adds it to the rows. Requests and responses of these calls begin alike: a job's
  * number, and the job. */
@@ -233,7 +233,8 @@ struct change {
     const struct rows_kind *kind; /* how a changed job is printed */
 };
 
-static int change_one(struct cli *cli, const struct change *change, uint64_t job, struct rows *rows)
+static int change_one(struct cli *cli, const struct change *change, uint64_t job,
+                      struct cli_rows *rows)
 {
     Heddle__V1__HoldJobResponse *response = NULL;
     int code;
@@ -252,7 +253,7 @@ static int change_one(struct cli *cli, const struct change *change, uint64_t job
 static int change_jobs(struct cli *cli, const struct change *change, bool yes)
 {
     struct cli_picked jobs = {.shows = !yes};
-    struct rows rows;
+    struct cli_rows rows;
     int code = cli_find_jobs(cli, 0, CLI_PICK_LIVE, &jobs), end;
 
     if (code == CLI_CONTINUE)

@@ -46,7 +46,7 @@ static const struct rows_kind key_rows = {"KeyList", "key", .show = show_key, .l
 
 static void add_keys(const struct cli *cli, const char *prefix, struct hd_text *out)
 {
-    struct rows rows;
+    struct cli_rows rows;
 
     rows_begin(&rows, cli, &key_rows);
     for (size_t i = 0; i < hd_job_key_count; i++)

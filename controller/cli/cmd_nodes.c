@@ -8,7 +8,7 @@
 
 /* Fills the jobs of a node, "7,9", each once, in the order of its devices; "another" replaces
  * jobs that the caller may not see. */
-static void add_jobs_cell(struct rows *rows, const void *item)
+static void add_jobs_cell(struct cli_rows *rows, const void *item)
 {
     const Heddle__V1__NodeStatus *n = item;
     struct hd_text out = {0};
@@ -30,7 +30,7 @@ static void add_jobs_cell(struct rows *rows, const void *item)
 
 /* Fills "cpu", or for a node with several kinds "2 cuda, 4 cpu", in the order of their first
  * devices. */
-static void add_kinds_cell(struct rows *rows, const void *item)
+static void add_kinds_cell(struct cli_rows *rows, const void *item)
 {
     const Heddle__V1__NodeStatus *n = item;
     struct hd_text out = {0};
@@ -53,7 +53,7 @@ static void add_kinds_cell(struct rows *rows, const void *item)
 }
 
 /* Fills the number of threads of a node's CPU devices; GPUs have none. */
-static void add_threads_cell(struct rows *rows, const void *item)
+static void add_threads_cell(struct cli_rows *rows, const void *item)
 {
     const Heddle__V1__NodeStatus *n = item;
     int threads = 0;
@@ -79,7 +79,7 @@ static size_t first_clause(const char *reason)
 
 /* Fills why the node, or some of its devices, get no jobs; and when its running jobs will leave it.
  * The remedy is shown by show-node and in the wide table. */
-static void add_reason_cell(struct rows *rows, const void *item)
+static void add_reason_cell(struct cli_rows *rows, const void *item)
 {
     const Heddle__V1__NodeStatus *n = item;
     const struct cli *cli = rows->cli;
@@ -113,7 +113,7 @@ static bool is_ready(const Heddle__V1__NodeStatus *n)
     return n->state == HEDDLE__V1__NODE_STATE__NODE_STATE_READY;
 }
 
-static void add_state_cell(struct rows *rows, const void *item)
+static void add_node_state_cell(struct cli_rows *rows, const void *item)
 {
     const Heddle__V1__NodeStatus *n = item;
     char word[CLI_WORD_MAX];
@@ -121,14 +121,14 @@ static void add_state_cell(struct rows *rows, const void *item)
     rows_cell(rows, is_ready(n) ? "32" : "33", "%s", cli_node_state(n->state, word));
 }
 
-static void add_devices_cell(struct rows *rows, const void *item)
+static void add_devices_cell(struct cli_rows *rows, const void *item)
 {
     const Heddle__V1__NodeStatus *n = item;
 
     rows_cell(rows, NULL, "%zu", n->n_devices);
 }
 
-static void add_free_cell(struct rows *rows, const void *item)
+static void add_free_cell(struct cli_rows *rows, const void *item)
 {
     const Heddle__V1__NodeStatus *n = item;
     size_t free_devices = 0;
@@ -138,7 +138,7 @@ static void add_free_cell(struct rows *rows, const void *item)
     rows_cell(rows, NULL, "%zu", is_ready(n) ? free_devices : 0);
 }
 
-static void add_isolation_cell(struct rows *rows, const void *item)
+static void add_isolation_cell(struct cli_rows *rows, const void *item)
 {
     const Heddle__V1__NodeStatus *n = item;
 
@@ -155,7 +155,7 @@ static void show_node_item(struct hd_json_writer *w, const void *item)
 
 static const struct rows_column node_columns[] = {
     {"NODE", ROWS_OF(Heddle__V1__NodeStatus, name)},
-    {"STATE", .cell = add_state_cell},
+    {"STATE", .cell = add_node_state_cell},
     {"DEVICES", .cell = add_devices_cell, .right = true},
     {"FREE", .cell = add_free_cell, .right = true},
     {"JOBS", .cell = add_jobs_cell},
@@ -173,18 +173,11 @@ static const struct rows_kind node_rows = {"NodeList", "node", ROWS_COLUMNS(node
 
 static int cli_nodes(struct cli *cli, int argc, char **argv)
 {
-    Heddle__V1__ListNodesRequest request = HEDDLE__V1__LIST_NODES_REQUEST__INIT;
-    Heddle__V1__ListNodesResponse *response = NULL;
+    const Heddle__V1__ListNodesRequest request = HEDDLE__V1__LIST_NODES_REQUEST__INIT;
     int code = cli_parse(cli, argc, argv, NULL, 0, 0, 0);
 
-    if (code == CLI_CONTINUE)
-        code = cli_call(cli, "ListNodes", &request.base, &response);
-    if (code != CLI_CONTINUE)
-        return code;
-    cli_warn(response->warning);
-    code = rows_print(cli, &node_rows, (const void *const *)response->nodes, response->n_nodes);
-    hd_rpc_message_free(&response->base);
-    return code;
+    return code == CLI_CONTINUE ? rows_ask(cli, "ListNodes", &request.base, "nodes", &node_rows)
+                                : code;
 }
 
 const struct cli_command cli_command_nodes = {
@@ -203,7 +196,7 @@ const struct cli_command cli_command_nodes = {
 
 /* ---- one node ---- */
 
-static void add_device_kind_cell(struct rows *rows, const void *item)
+static void add_device_kind_cell(struct cli_rows *rows, const void *item)
 {
     const Heddle__V1__DeviceInfo *d = item;
     char word[CLI_WORD_MAX];
@@ -211,7 +204,7 @@ static void add_device_kind_cell(struct rows *rows, const void *item)
     rows_cell(rows, NULL, "%s", cli_device_kind(d->kind, word));
 }
 
-static void add_device_job_cell(struct rows *rows, const void *item)
+static void add_device_job_cell(struct cli_rows *rows, const void *item)
 {
     const Heddle__V1__DeviceInfo *d = item;
 
@@ -221,7 +214,7 @@ static void add_device_job_cell(struct rows *rows, const void *item)
         rows_cell(rows, NULL, "%s", d->held ? "another" : "");
 }
 
-static void add_problem_cell(struct rows *rows, const void *item)
+static void add_problem_cell(struct cli_rows *rows, const void *item)
 {
     const Heddle__V1__DeviceInfo *d = item;
 
@@ -240,7 +233,7 @@ static const struct rows_column device_columns[] = {
 };
 static const struct rows_kind device_rows = {NULL, NULL, ROWS_COLUMNS(device_columns)};
 
-static void add_fact(struct hd_text *out, const char *name, const char *value)
+static void add_node_fact(struct hd_text *out, const char *name, const char *value)
 {
     if (!*value)
         return;
@@ -253,31 +246,31 @@ static void add_node_text(const struct cli *cli, struct hd_text *out, const void
 {
     const Heddle__V1__NodeStatus *n = item;
     char word[CLI_WORD_MAX], when[HD_CLOCK_TEXT_MAX] = "";
-    struct rows devices;
+    struct cli_rows devices;
 
     hd_text_add(out, "node ");
     cli_add_clean(out, n->name);
     hd_text_add(out, " %s\n", cli_node_state(n->state, word));
-    add_fact(out, "reason", n->reason);
-    add_fact(out, "build", n->build);
-    add_fact(out, "uuid", n->node_uuid);
-    add_fact(out, "data address", n->data_address);
-    add_fact(out, "jobs folder", n->jobs_dir_visible ? "seen" : n->jobs_dir_problem);
+    add_node_fact(out, "reason", n->reason);
+    add_node_fact(out, "build", n->build);
+    add_node_fact(out, "uuid", n->node_uuid);
+    add_node_fact(out, "data address", n->data_address);
+    add_node_fact(out, "jobs folder", n->jobs_dir_visible ? "seen" : n->jobs_dir_problem);
     if (n->isolation) {
-        add_fact(out, "isolation", n->isolation->mode);
-        add_fact(out, "bounded by", n->isolation->tier);
-        add_fact(out, "locks", n->isolation->locks);
-        add_fact(out, "lacks", n->isolation->lacks);
-        add_fact(out, "users", n->isolation->users);
+        add_node_fact(out, "isolation", n->isolation->mode);
+        add_node_fact(out, "bounded by", n->isolation->tier);
+        add_node_fact(out, "locks", n->isolation->locks);
+        add_node_fact(out, "lacks", n->isolation->lacks);
+        add_node_fact(out, "users", n->isolation->users);
     }
     if (n->seen_unix_ms)
         hd_clock_format_utc(n->seen_unix_ms, when);
-    add_fact(out, "last message", when);
+    add_node_fact(out, "last message", when);
     if (n->drain_deadline_unix_ms) {
         hd_clock_format_utc(n->drain_deadline_unix_ms, when);
-        add_fact(out,
-                 n->drain_deadline_unix_ms > cli_now_ms(cli) ? "jobs leave by" : "jobs left by",
-                 when);
+        add_node_fact(
+            out, n->drain_deadline_unix_ms > cli_now_ms(cli) ? "jobs leave by" : "jobs left by",
+            when);
     }
     if (!n->n_devices)
         return;
@@ -357,7 +350,6 @@ static const struct rows_kind changed_rows = {"NodeList", "node", .show = show_n
 static int cli_drain(struct cli *cli, int argc, char **argv)
 {
     Heddle__V1__DrainNodeRequest request = HEDDLE__V1__DRAIN_NODE_REQUEST__INIT;
-    Heddle__V1__DrainNodeResponse *response = NULL;
     const char *reason = NULL;
     const struct cli_flag flags[] = {
         {"reason", 0, CLI_FLAG_WORDS, &reason, "TEXT", .help = "reason that heddle nodes shows"},
@@ -370,12 +362,7 @@ static int cli_drain(struct cli *cli, int argc, char **argv)
         return code;
     request.node = (char *)cli->args[0];
     request.reason = reason ? (char *)reason : request.reason;
-    code = cli_call(cli, "DrainNode", &request.base, &response);
-    if (code != CLI_CONTINUE)
-        return code;
-    code = rows_print_one(cli, &changed_rows, response->node);
-    hd_rpc_message_free(&response->base);
-    return code;
+    return rows_ask(cli, "DrainNode", &request.base, "node", &changed_rows);
 }
 
 const struct cli_command cli_command_drain = {
@@ -398,18 +385,12 @@ const struct cli_command cli_command_drain = {
 static int cli_undrain(struct cli *cli, int argc, char **argv)
 {
     Heddle__V1__UndrainNodeRequest request = HEDDLE__V1__UNDRAIN_NODE_REQUEST__INIT;
-    Heddle__V1__UndrainNodeResponse *response = NULL;
     int code = cli_parse(cli, argc, argv, NULL, 0, 1, 1);
 
     if (code != CLI_CONTINUE)
         return code;
-    request.node = (char *)cli->args[0];
-    code = cli_call(cli, "UndrainNode", &request.base, &response);
-    if (code != CLI_CONTINUE)
-        return code;
-    code = rows_print_one(cli, &changed_rows, response->node);
-    hd_rpc_message_free(&response->base);
-    return code;
+    request.node = cli->args[0];
+    return rows_ask(cli, "UndrainNode", &request.base, "node", &changed_rows);
 }
 
 const struct cli_command cli_command_undrain = {
@@ -428,7 +409,7 @@ const struct cli_command cli_command_undrain = {
 
 /* ---- node rm ---- */
 
-static void add_removed_line(const struct cli *cli, struct hd_text *out, const void *item)
+static void add_removed_node(const struct cli *cli, struct hd_text *out, const void *item)
 {
     const Heddle__V1__RemoveNodeResponse *removed = item;
 
@@ -446,12 +427,11 @@ static void show_removed(struct hd_json_writer *w, const void *item)
 }
 
 static const struct rows_kind removed_rows = {"NodeList", "node", .show = show_removed,
-                                              .line = add_removed_line};
+                                              .line = add_removed_node};
 
 static int cli_node(struct cli *cli, int argc, char **argv)
 {
     Heddle__V1__RemoveNodeRequest request = HEDDLE__V1__REMOVE_NODE_REQUEST__INIT;
-    Heddle__V1__RemoveNodeResponse *response = NULL;
     const char *address = NULL;
     int64_t ttl_ms = 0;
     const struct cli_flag flags[] = {
@@ -469,12 +449,7 @@ static int cli_node(struct cli *cli, int argc, char **argv)
     if (cli_is_verb(cli, "revoke"))
         return cli_node_revoke(cli);
     request.node = (char *)cli->args[1];
-    code = cli_call(cli, "RemoveNode", &request.base, &response);
-    if (code != CLI_CONTINUE)
-        return code;
-    code = rows_print_one(cli, &removed_rows, response);
-    hd_rpc_message_free(&response->base);
-    return code;
+    return rows_ask(cli, "RemoveNode", &request.base, NULL, &removed_rows);
 }
 
 static const struct cli_verb node_verbs[] = {

@@ -213,7 +213,7 @@ static const struct rows_kind probed_rows = {"ProbeList", "node", .show = show_p
 static int show_all(const struct cli *cli, const Heddle__V1__GetTopologyResponse *t,
                     const struct asked_node *nodes, size_t count, int code)
 {
-    struct rows rows;
+    struct cli_rows rows;
     int end;
 
     rows_begin(&rows, cli, &probed_rows);

@@ -6,7 +6,7 @@
 
 /* ---- queue ------------------------------------------------------------------------------------*/
 
-static void add_max_cell(struct rows *rows, const void *item)
+static void add_max_cell(struct cli_rows *rows, const void *item)
 {
     const Heddle__V1__QueueStatus *q = item;
 
@@ -36,15 +36,9 @@ static const struct rows_kind queue_rows = {"QueueList", "queue", ROWS_COLUMNS(q
 
 static int list_queues(struct cli *cli)
 {
-    Heddle__V1__ListQueuesRequest request = HEDDLE__V1__LIST_QUEUES_REQUEST__INIT;
-    Heddle__V1__ListQueuesResponse *response = NULL;
-    int code = cli_call(cli, "ListQueues", &request.base, &response);
+    const Heddle__V1__ListQueuesRequest request = HEDDLE__V1__LIST_QUEUES_REQUEST__INIT;
 
-    if (code != CLI_CONTINUE)
-        return code;
-    code = rows_print(cli, &queue_rows, (const void *const *)response->queues, response->n_queues);
-    hd_rpc_message_free(&response->base);
-    return code;
+    return rows_ask(cli, "ListQueues", &request.base, "queues", &queue_rows);
 }
 
 /* Changes of `heddle queue set`; -1: unchanged. */
@@ -56,8 +50,6 @@ struct queue_setting {
 static int set_queue(struct cli *cli, const struct queue_setting *s)
 {
     Heddle__V1__SetQueueRequest request = HEDDLE__V1__SET_QUEUE_REQUEST__INIT;
-    Heddle__V1__SetQueueResponse *response = NULL;
-    int code;
 
     if (s->closed && s->open)
         return cli_usage("queue set: --closed and --open; give one of them");
@@ -79,15 +71,10 @@ static int set_queue(struct cli *cli, const struct queue_setting *s)
         request._closed_case = HEDDLE__V1__SET_QUEUE_REQUEST___CLOSED_CLOSED;
         request.closed = s->closed;
     }
-    code = cli_call(cli, "SetQueue", &request.base, &response);
-    if (code != CLI_CONTINUE)
-        return code;
-    code = rows_print_one(cli, &queue_rows, response->queue);
-    hd_rpc_message_free(&response->base);
-    return code;
+    return rows_ask(cli, "SetQueue", &request.base, "queue", &queue_rows);
 }
 
-static void add_removed_line(const struct cli *cli, struct hd_text *out, const void *item)
+static void add_removed_queue(const struct cli *cli, struct hd_text *out, const void *item)
 {
     const Heddle__V1__RemoveQueueResponse *removed = item;
 
@@ -101,21 +88,14 @@ static const struct rows_column removed_columns[] = {
     {.json = "name", ROWS_OF(Heddle__V1__RemoveQueueResponse, name)},
 };
 static const struct rows_kind removed_rows = {
-    "RemovedQueueList", "removed_queue", ROWS_COLUMNS(removed_columns), .line = add_removed_line};
+    "RemovedQueueList", "removed_queue", ROWS_COLUMNS(removed_columns), .line = add_removed_queue};
 
 static int remove_queue(struct cli *cli)
 {
     Heddle__V1__RemoveQueueRequest request = HEDDLE__V1__REMOVE_QUEUE_REQUEST__INIT;
-    Heddle__V1__RemoveQueueResponse *response = NULL;
-    int code;
 
     request.name = cli->args[1];
-    code = cli_call(cli, "RemoveQueue", &request.base, &response);
-    if (code != CLI_CONTINUE)
-        return code;
-    code = rows_print_one(cli, &removed_rows, response);
-    hd_rpc_message_free(&response->base);
-    return code;
+    return rows_ask(cli, "RemoveQueue", &request.base, NULL, &removed_rows);
 }
 
 static int cli_queue(struct cli *cli, int argc, char **argv)
@@ -214,16 +194,10 @@ static const struct rows_kind explained_rows = {"JobList", "job", .show = rows_s
 static int cli_explain(struct cli *cli, int argc, char **argv)
 {
     Heddle__V1__ExplainJobRequest request = HEDDLE__V1__EXPLAIN_JOB_REQUEST__INIT;
-    Heddle__V1__ExplainJobResponse *response = NULL;
-    int code = cli_call_about_job(cli, argc, argv, true, "ExplainJob", &request.base, &request.job,
-                                  &response);
+    int code = cli_parse_job(cli, argc, argv, true, &request.job);
 
-    if (code != CLI_CONTINUE)
-        return code;
-    cli_warn(response->job->stale);
-    code = rows_print_one(cli, &explained_rows, response->job);
-    hd_rpc_message_free(&response->base);
-    return code;
+    return code == CLI_CONTINUE ? rows_ask(cli, "ExplainJob", &request.base, "job", &explained_rows)
+                                : code;
 }
 
 const struct cli_command cli_command_explain = {

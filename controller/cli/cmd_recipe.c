@@ -38,7 +38,7 @@ static const struct rows_kind recipe_rows = {"RecipeList", "recipe", ROWS_COLUMN
 
 static int print_list(const struct cli *cli, const struct recipes *recipes)
 {
-    struct rows rows;
+    struct cli_rows rows;
 
     rows_begin(&rows, cli, &recipe_rows);
     for (size_t i = 0; i < recipes->count; i++)

@@ -211,15 +211,10 @@ const struct cli_command cli_command_resume = {
 static int cli_requeue(struct cli *cli, int argc, char **argv)
 {
     Heddle__V1__RequeueJobRequest request = HEDDLE__V1__REQUEUE_JOB_REQUEST__INIT;
-    Heddle__V1__RequeueJobResponse *response = NULL;
-    int code = cli_call_about_job(cli, argc, argv, false, "RequeueJob", &request.base, &request.job,
-                                  &response);
+    int code = cli_parse_job(cli, argc, argv, false, &request.job);
 
-    if (code != CLI_CONTINUE)
-        return code;
-    code = rows_print_one(cli, &rows_job_state, response->job);
-    hd_rpc_message_free(&response->base);
-    return code;
+    return code == CLI_CONTINUE ? rows_ask(cli, "RequeueJob", &request.base, "job", &rows_job_state)
+                                : code;
 }
 
 const struct cli_command cli_command_requeue = {

@@ -86,7 +86,7 @@ static void show_removed_job(struct hd_json_writer *w, const void *item)
         hd_json_add_null(w, "waits_for");
 }
 
-static void add_removed_line(const struct cli *cli, struct hd_text *out, const void *item)
+static void add_removed_job(const struct cli *cli, struct hd_text *out, const void *item)
 {
     const Heddle__V1__RemoveJobResponse *r = item;
 
@@ -101,11 +101,11 @@ static void add_removed_line(const struct cli *cli, struct hd_text *out, const v
 }
 
 static const struct rows_kind removed_rows = {"RemovedJobList", "removed_job",
-                                              .show = show_removed_job, .line = add_removed_line};
+                                              .show = show_removed_job, .line = add_removed_job};
 
 static int remove_all(struct cli *cli, const uint64_t *jobs, int count)
 {
-    struct rows rows;
+    struct cli_rows rows;
     int code = CLI_CONTINUE, end;
 
     rows_begin(&rows, cli, &removed_rows);

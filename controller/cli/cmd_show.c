@@ -115,7 +115,7 @@ static void add_ranks(struct hd_text *out, const Heddle__V1__Plan *p)
     hd_text_free(&placements);
 }
 
-static void add_state_cell(struct rows *rows, const void *item)
+static void add_attempt_state_cell(struct cli_rows *rows, const void *item)
 {
     const Heddle__V1__AttemptStatus *a = item;
     char word[CLI_WORD_MAX];
@@ -123,21 +123,21 @@ static void add_state_cell(struct rows *rows, const void *item)
     rows_cell(rows, NULL, "%s", cli_attempt_state(a->state, word));
 }
 
-static void add_ranks_cell(struct rows *rows, const void *item)
+static void add_ranks_cell(struct cli_rows *rows, const void *item)
 {
     const Heddle__V1__AttemptStatus *a = item;
 
     rows_cell(rows, NULL, "%zu", a->plan ? a->plan->n_ranks : 0);
 }
 
-static void add_base_cell(struct rows *rows, const void *item)
+static void add_base_cell(struct cli_rows *rows, const void *item)
 {
     const Heddle__V1__AttemptStatus *a = item;
 
     rows_cell(rows, NULL, "%lld", a->base_checkpoint ? (long long)a->base_checkpoint->step : 0LL);
 }
 
-static void add_cause_cell(struct rows *rows, const void *item)
+static void add_cause_cell(struct cli_rows *rows, const void *item)
 {
     const Heddle__V1__AttemptStatus *a = item;
     char word[CLI_WORD_MAX];
@@ -145,7 +145,7 @@ static void add_cause_cell(struct rows *rows, const void *item)
     rows_cell(rows, NULL, "%s", a->end ? cli_end_cause(a->end->cause, word) : "");
 }
 
-static void add_message_cell(struct rows *rows, const void *item)
+static void add_end_message_cell(struct cli_rows *rows, const void *item)
 {
     const Heddle__V1__AttemptStatus *a = item;
 
@@ -157,18 +157,18 @@ static void add_message_cell(struct rows *rows, const void *item)
 
 static const struct rows_column attempt_columns[] = {
     {"ATTEMPT", ROWS_OF(Heddle__V1__AttemptStatus, attempt)},
-    {"STATE", .cell = add_state_cell},
+    {"STATE", .cell = add_attempt_state_cell},
     {"RANKS", .cell = add_ranks_cell, .right = true},
     {"FROM STEP", .cell = add_base_cell, .right = true},
     {"STARTED", ROWS_OF(Heddle__V1__AttemptStatus, created_unix_ms), .form = ROWS_WHEN},
     {"CAUSE", .cell = add_cause_cell},
-    {"MESSAGE", .cell = add_message_cell},
+    {"MESSAGE", .cell = add_end_message_cell},
 };
 static const struct rows_kind attempt_rows = {NULL, NULL, ROWS_COLUMNS(attempt_columns)};
 
 static void add_attempts(const struct cli *cli, struct hd_text *out, const Heddle__V1__JobStatus *j)
 {
-    struct rows rows;
+    struct cli_rows rows;
 
     rows_begin(&rows, cli, &attempt_rows);
     for (size_t i = 0; i < j->n_attempts; i++)
@@ -265,9 +265,10 @@ static int cli_show(struct cli *cli, int argc, char **argv)
     Heddle__V1__GetJobRequest request = HEDDLE__V1__GET_JOB_REQUEST__INIT;
     Heddle__V1__GetJobResponse *response = NULL;
     struct hd_text out = {0};
-    int code =
-        cli_call_about_job(cli, argc, argv, true, "GetJob", &request.base, &request.job, &response);
+    int code = cli_parse_job(cli, argc, argv, true, &request.job);
 
+    if (code == CLI_CONTINUE)
+        code = cli_call(cli, "GetJob", &request.base, &response);
     if (code != CLI_CONTINUE)
         return code;
     cli_warn(response->job->stale);

@@ -118,7 +118,7 @@ struct submit_command {
     char id[CLI_REQUEST_ID_MAX]; /* request id that was made here; "": request_id was given */
     char never_fits[HD_ERR_MAX]; /* last warning of this kind, printed once */
     struct hd_text out;
-    struct rows rows; /* verdicts, or jobs that were submitted */
+    struct cli_rows rows; /* verdicts, or jobs that were submitted */
 };
 
 /* ---- before anything is submitted ---- */
@@ -159,14 +159,14 @@ static int read_members(struct submit_command *s, struct hd_arena *arena)
     return code == CLI_CONTINUE ? array_name(&s->array, s->jobs) : code;
 }
 
-struct verdict {
+struct submit_verdict {
     const struct hd_job *job;
     const Heddle__V1__ValidateJobResponse *answer;
 };
 
-static void show_verdict(struct hd_json_writer *w, const void *item)
+static void show_submit_verdict(struct hd_json_writer *w, const void *item)
 {
-    const struct verdict *verdict = item;
+    const struct submit_verdict *verdict = item;
 
     hd_json_add_string(w, "name", verdict->job->name);
     hd_json_add_bool(w, "accepted", true);
@@ -176,9 +176,9 @@ static void show_verdict(struct hd_json_writer *w, const void *item)
         hd_json_add_string(w, "never_fits", verdict->answer->never_fits);
 }
 
-static void add_verdict_line(const struct cli *cli, struct hd_text *out, const void *item)
+static void add_submit_verdict(const struct cli *cli, struct hd_text *out, const void *item)
 {
-    const struct verdict *verdict = item;
+    const struct submit_verdict *verdict = item;
 
     (void)cli;
     hd_text_add(out, "%s would be taken, and would %s", verdict->job->name,
@@ -188,8 +188,8 @@ static void add_verdict_line(const struct cli *cli, struct hd_text *out, const v
     hd_text_add(out, "; nothing was submitted\n");
 }
 
-static const struct rows_kind verdict_rows = {"VerdictList", "verdict", .show = show_verdict,
-                                              .line = add_verdict_line};
+static const struct rows_kind verdict_rows = {"VerdictList", "verdict", .show = show_submit_verdict,
+                                              .line = add_submit_verdict};
 
 /* Has the controller check a job. Refuses it if it can never run and --must-fit is given. */
 static int ask_for_verdict(struct submit_command *s, const struct hd_job *job)
@@ -211,7 +211,7 @@ static int ask_for_verdict(struct submit_command *s, const struct hd_job *job)
                         job->name, verdict->never_fits);
         code = CLI_NEVER_FITS;
     } else if (s->dry && (!s->quiet || s->cli->format >= CLI_JSON)) {
-        rows_add(&s->rows, &(struct verdict){job, verdict});
+        rows_add(&s->rows, &(struct submit_verdict){job, verdict});
     }
     hd_rpc_message_free(&verdict->base);
     return code;

@@ -102,7 +102,7 @@ static void add_overview_text(const struct top *t, struct hd_text *out)
 {
     const bool wide = t->cli->format == CLI_WIDE;
     char rate[32];
-    struct rows rows;
+    struct cli_rows rows;
     size_t shown = 0;
 
     cli_format_count(t->tokens_per_s, rate);
@@ -166,7 +166,7 @@ static int show_once(struct top *t, bool screen)
         if (screen)
             hd_text_add(&out, "\033[H\033[J");
         if (t->cli->format >= CLI_JSON) {
-            struct rows rows;
+            struct cli_rows rows;
 
             rows_begin(&rows, t->cli, &overview_rows);
             rows_add(&rows, t);

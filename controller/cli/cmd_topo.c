@@ -99,7 +99,7 @@ static const struct rows_kind topology_rows = {"TopologyList", "node", .show = s
 
 static int print_topology(const struct cli *cli, const Heddle__V1__GetTopologyResponse *t)
 {
-    struct rows rows;
+    struct cli_rows rows;
 
     rows_begin(&rows, cli, &topology_rows);
     for (size_t i = 0; i < t->n_nodes; i++)

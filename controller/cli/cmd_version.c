@@ -5,29 +5,29 @@
 #include "controller/cli/rows.h"
 #include "version/version.h"
 
-struct part {
+struct version_part {
     const char *name, *build;
     bool same;
 };
 
-static void add_same_cell(struct rows *rows, const void *item)
+static void add_same_cell(struct cli_rows *rows, const void *item)
 {
-    const bool same = ((const struct part *)item)->same;
+    const bool same = ((const struct version_part *)item)->same;
 
     rows_cell(rows, same ? "32" : "33", "%s", same ? "yes" : "no");
 }
 
 static const struct rows_column columns[] = {
-    {"PART", ROWS_OF(struct part, name), .json = "part"},
-    {"BUILD", ROWS_OF(struct part, build), .json = "build"},
+    {"PART", ROWS_OF(struct version_part, name), .json = "part"},
+    {"BUILD", ROWS_OF(struct version_part, build), .json = "build"},
     {"SAME", .cell = add_same_cell},
-    {.json = "same", ROWS_OF(struct part, same)},
+    {.json = "same", ROWS_OF(struct version_part, same)},
 };
 static const struct rows_kind part_rows = {"VersionList", "version", ROWS_COLUMNS(columns),
                                            .is_uncut = true};
 
 struct parts {
-    struct rows rows;
+    struct cli_rows rows;
     bool differ;
 };
 
@@ -36,7 +36,7 @@ static void add_part(struct parts *p, const char *name, const char *build)
     const bool same = strcmp(build, hd_version_text) == 0;
 
     p->differ |= !same;
-    rows_add(&p->rows, &(struct part){name, build, same});
+    rows_add(&p->rows, &(struct version_part){name, build, same});
 }
 
 static int add_cluster_parts(struct cli *cli, struct parts *p)

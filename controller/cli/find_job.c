@@ -196,15 +196,14 @@ int cli_find_job_or_run(struct cli *cli, const char *word, uint64_t *ret_job)
     return code;
 }
 
-int cli_call_about_job(struct cli *cli, int argc, char **argv, bool or_run, const char *method,
-                       const ProtobufCMessage *request, uint64_t *request_job, void *ret_response)
+int cli_parse_job(struct cli *cli, int argc, char **argv, bool or_run, uint64_t *ret_job)
 {
-    int code = cli_parse(cli, argc, argv, NULL, 0, 1, 1);
+    const int code = cli_parse(cli, argc, argv, NULL, 0, 1, 1);
 
-    if (code == CLI_CONTINUE)
-        code = or_run ? cli_find_job_or_run(cli, cli->args[0], request_job)
-                      : cli_find_job(cli, cli->args[0], request_job);
-    return code == CLI_CONTINUE ? cli_call(cli, method, request, ret_response) : code;
+    if (code != CLI_CONTINUE)
+        return code;
+    return or_run ? cli_find_job_or_run(cli, cli->args[0], ret_job)
+                  : cli_find_job(cli, cli->args[0], ret_job);
 }
 
 int cli_find_after(struct cli *cli, struct hd_job *job)

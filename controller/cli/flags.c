@@ -99,7 +99,7 @@ static int check_choice(const struct cli *cli, const struct cli_flag *flag, cons
 /* Keeps a flag that was given, for cli_given and cli_pass_flags. */
 static void keep_given(struct cli *cli, const struct cli_flag *flag, const char *value)
 {
-    struct cli_given *given = &cli->given[cli->given_count];
+    struct cli_given_flag *given = &cli->given[cli->given_count];
 
     if (flag->kind == CLI_FLAG_LIST || cli->given_count == CLI_FLAGS_MAX)
         return;
@@ -380,12 +380,4 @@ int cli_parse(struct cli *cli, int argc, char **argv, const struct cli_flag *fla
     if (code == CLI_CONTINUE && (cli->arg_count < min_args || cli->arg_count > max_args))
         code = wrong_count(cli, min_args);
     return code;
-}
-
-void cli_describe(const struct cli_command *command, struct cli_described *ret_described)
-{
-    char *words[] = {NULL};
-    struct cli cli = {.command = command, .described = ret_described};
-
-    (void)command->run(&cli, 0, words);
 }

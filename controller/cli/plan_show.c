@@ -163,7 +163,7 @@ static const struct rows_kind rank_rows = {"RankPlanList", "rank_plan", .show = 
 
 void plan_show_json(const struct cli *cli, const struct plan_asked *a, struct hd_text *out)
 {
-    struct rows rows;
+    struct cli_rows rows;
 
     rows_begin(&rows, cli, &rank_rows);
     for (int r = 0; r < a->plan.mesh.world; r++)

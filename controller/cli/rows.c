@@ -5,12 +5,12 @@
 #include <stdio.h>
 #include <string.h>
 
-static bool is_json(const struct rows *rows)
+static bool is_json(const struct cli_rows *rows)
 {
     return rows->cli->format >= CLI_JSON;
 }
 
-static bool is_shown(const struct rows *rows, const struct rows_column *column)
+static bool is_shown(const struct cli_rows *rows, const struct rows_column *column)
 {
     const bool wide = rows->cli->format == CLI_WIDE;
 
@@ -25,11 +25,11 @@ static bool is_right(const struct rows_column *c)
            (c->form != ROWS_TIME && c->type != ROWS_NONE && c->type != ROWS_TEXT);
 }
 
-void rows_begin(struct rows *rows, const struct cli *cli, const struct rows_kind *kind)
+void rows_begin(struct cli_rows *rows, const struct cli *cli, const struct rows_kind *kind)
 {
     size_t count = 0;
 
-    *rows = (struct rows){.cli = cli, .kind = kind, .writer = {.out = &rows->out}};
+    *rows = (struct cli_rows){.cli = cli, .kind = kind, .writer = {.out = &rows->out}};
     if (is_json(rows) && cli->format != CLI_JSONL) {
         show_envelope_begin(&rows->writer, kind->kind);
         hd_json_begin(&rows->writer, "items", '[');
@@ -44,7 +44,7 @@ void rows_begin(struct rows *rows, const struct cli *cli, const struct rows_kind
 
 /* ---- items ---- */
 
-static int64_t number_of(const struct rows_column *c, const void *item)
+static int64_t column_number(const struct rows_column *c, const void *item)
 {
     const char *at = (const char *)item + c->offset;
     int32_t number;
@@ -60,7 +60,7 @@ static int64_t number_of(const struct rows_column *c, const void *item)
     return long_number;
 }
 
-static const char *text_of(const struct rows_column *c, const void *item)
+static const char *column_text(const struct rows_column *c, const void *item)
 {
     const char *text;
 
@@ -68,7 +68,7 @@ static const char *text_of(const struct rows_column *c, const void *item)
     return text;
 }
 
-static void add_cell(struct rows *rows, const struct rows_column *c, const void *item)
+static void add_column(struct cli_rows *rows, const struct rows_column *c, const void *item)
 {
     char text[HD_CLOCK_TEXT_MAX > 32 ? HD_CLOCK_TEXT_MAX : 32] = "";
     int64_t number;
@@ -78,10 +78,10 @@ static void add_cell(struct rows *rows, const struct rows_column *c, const void 
         return;
     }
     if (c->type == ROWS_TEXT) {
-        rows_cell(rows, NULL, "%s", text_of(c, item) ? text_of(c, item) : "");
+        rows_cell(rows, NULL, "%s", column_text(c, item) ? column_text(c, item) : "");
         return;
     }
-    number = number_of(c, item);
+    number = column_number(c, item);
     if (c->form == ROWS_TIME && number)
         hd_clock_format_utc(number, text);
     else if (c->form == ROWS_WHEN || c->form == ROWS_AGE)
@@ -96,19 +96,19 @@ static void add_cell(struct rows *rows, const struct rows_column *c, const void 
 
 static void add_member(struct hd_json_writer *w, const struct rows_column *c, const void *item)
 {
-    if (c->type == ROWS_TEXT && text_of(c, item))
-        hd_json_add_string(w, c->json, text_of(c, item));
+    if (c->type == ROWS_TEXT && column_text(c, item))
+        hd_json_add_string(w, c->json, column_text(c, item));
     else if (c->type == ROWS_TEXT)
         hd_json_add_null(w, c->json);
     else if (c->type == ROWS_BOOL)
-        hd_json_add_bool(w, c->json, number_of(c, item) != 0);
+        hd_json_add_bool(w, c->json, column_number(c, item) != 0);
     else if (c->form == ROWS_TIME || c->form == ROWS_WHEN)
-        show_time(w, c->json, number_of(c, item));
+        show_time(w, c->json, column_number(c, item));
     else
-        hd_json_add_int64(w, c->json, number_of(c, item));
+        hd_json_add_int64(w, c->json, column_number(c, item));
 }
 
-static void add_json(struct rows *rows, const void *item)
+static void add_json(struct cli_rows *rows, const void *item)
 {
     const struct rows_kind *kind = rows->kind;
     struct hd_json_writer *w = &rows->writer;
@@ -130,7 +130,7 @@ static void add_json(struct rows *rows, const void *item)
         hd_text_add(&rows->out, "\n");
 }
 
-void rows_add(struct rows *rows, const void *item)
+void rows_add(struct cli_rows *rows, const void *item)
 {
     const struct rows_kind *kind = rows->kind;
 
@@ -142,11 +142,11 @@ void rows_add(struct rows *rows, const void *item)
         table_begin_row(&rows->table);
         for (size_t i = 0; i < kind->column_count; i++)
             if (is_shown(rows, &kind->columns[i]))
-                add_cell(rows, &kind->columns[i], item);
+                add_column(rows, &kind->columns[i], item);
     }
 }
 
-void rows_cell(struct rows *rows, const char *colour, const char *fmt, ...)
+void rows_cell(struct cli_rows *rows, const char *colour, const char *fmt, ...)
 {
     va_list ap;
 
@@ -155,7 +155,7 @@ void rows_cell(struct rows *rows, const char *colour, const char *fmt, ...)
     va_end(ap);
 }
 
-void rows_text_cell(struct rows *rows, const char *colour, struct hd_text *text)
+void rows_text_cell(struct cli_rows *rows, const char *colour, struct hd_text *text)
 {
     rows_cell(rows, colour, "%s", text->failed ? "?" : text->data ? text->data : "");
     hd_text_free(text);
@@ -163,12 +163,12 @@ void rows_text_cell(struct rows *rows, const char *colour, struct hd_text *text)
 
 /* ---- the end ---- */
 
-bool rows_flush(struct rows *rows)
+bool rows_flush(struct cli_rows *rows)
 {
     return cli_out(&rows->out);
 }
 
-static void finish(struct rows *rows)
+static void finish(struct cli_rows *rows)
 {
     const struct cli *cli = rows->cli;
     const bool cut = cli->format != CLI_WIDE && !rows->kind->is_uncut;
@@ -183,7 +183,7 @@ static void finish(struct rows *rows)
     }
 }
 
-int rows_end(struct rows *rows, int code)
+int rows_end(struct cli_rows *rows, int code)
 {
     finish(rows);
     if (code == CLI_CONTINUE) {
@@ -194,7 +194,7 @@ int rows_end(struct rows *rows, int code)
     return code;
 }
 
-void rows_end_in(struct rows *rows, struct hd_text *out)
+void rows_end_in(struct cli_rows *rows, struct hd_text *out)
 {
     finish(rows);
     hd_text_add(out, "%s", rows->out.data ? rows->out.data : "");
@@ -204,7 +204,7 @@ void rows_end_in(struct rows *rows, struct hd_text *out)
 int rows_print(const struct cli *cli, const struct rows_kind *kind, const void *const *items,
                size_t count)
 {
-    struct rows rows;
+    struct cli_rows rows;
 
     rows_begin(&rows, cli, kind);
     for (size_t i = 0; i < count; i++)
@@ -215,6 +215,48 @@ int rows_print(const struct cli *cli, const struct rows_kind *kind, const void *
 int rows_print_one(const struct cli *cli, const struct rows_kind *kind, const void *item)
 {
     return rows_print(cli, kind, &item, 1);
+}
+
+/* Prints the warning of a response or of a job in it, if it has one. */
+static void warn_of(const ProtobufCMessage *message, const char *member)
+{
+    const ProtobufCFieldDescriptor *field =
+        protobuf_c_message_descriptor_get_field_by_name(message->descriptor, member);
+    const char *text = NULL;
+
+    if (field && field->type == PROTOBUF_C_TYPE_STRING)
+        memcpy(&text, (const char *)message + field->offset, sizeof text);
+    if (text)
+        cli_warn(text);
+}
+
+int rows_ask(struct cli *cli, const char *method, const ProtobufCMessage *request,
+             const char *member, const struct rows_kind *kind)
+{
+    const ProtobufCFieldDescriptor *field;
+    ProtobufCMessage *response = NULL;
+    const void *items;
+    size_t count = 1;
+    int code = cli_call(cli, method, request, &response);
+
+    if (code != CLI_CONTINUE)
+        return code;
+    warn_of(response, "warning");
+    field = member ? protobuf_c_message_descriptor_get_field_by_name(response->descriptor, member)
+                   : NULL;
+    items = response;
+    if (field)
+        memcpy(&items, (const char *)response + field->offset, sizeof items);
+    if (field && field->label == PROTOBUF_C_LABEL_REPEATED)
+        memcpy(&count, (const char *)response + field->quantifier_offset, sizeof count);
+    else if (field)
+        warn_of(items, "stale");
+    if (field && field->label == PROTOBUF_C_LABEL_REPEATED)
+        code = rows_print(cli, kind, items, count);
+    else
+        code = rows_print_one(cli, kind, items);
+    hd_rpc_message_free(response);
+    return code;
 }
 
 /* ---- jobs ---- */
@@ -249,7 +291,7 @@ static void add_named_line(const struct cli *cli, struct hd_text *out, const voi
     add_job_line(out, job, true);
 }
 
-static void add_state_line(const struct cli *cli, struct hd_text *out, const void *job)
+static void add_unnamed_line(const struct cli *cli, struct hd_text *out, const void *job)
 {
     (void)cli;
     add_job_line(out, job, false);
@@ -258,4 +300,4 @@ static void add_state_line(const struct cli *cli, struct hd_text *out, const voi
 const struct rows_kind rows_job_named = {"JobList", "job", .show = rows_show_job,
                                          .line = add_named_line};
 const struct rows_kind rows_job_state = {"JobList", "job", .show = rows_show_job,
-                                         .line = add_state_line};
+                                         .line = add_unnamed_line};

@@ -22,7 +22,7 @@
 #include "controller/cli/table.h"
 #include "controller/show/show.h"
 
-struct rows;
+struct cli_rows;
 
 enum rows_type { ROWS_NONE, ROWS_TEXT, ROWS_INT32, ROWS_INT64, ROWS_UINT64, ROWS_BOOL };
 
@@ -57,7 +57,7 @@ struct rows_column {
     bool right;               /* right-aligned; numbers, ages and sizes always are */
     const char *json;         /* name of the JSON member; NULL: in no JSON, or `show` writes it */
     /* Fills one cell by one call of rows_cell. */
-    void (*cell)(struct rows *rows, const void *item);
+    void (*cell)(struct cli_rows *rows, const void *item);
 };
 
 struct rows_kind {
@@ -72,7 +72,7 @@ struct rows_kind {
 };
 #define ROWS_COLUMNS(rows) .columns = rows, .column_count = sizeof rows / sizeof rows[0]
 
-struct rows {
+struct cli_rows {
     const struct cli *cli;
     const struct rows_kind *kind;
     struct hd_text out;           /* output that is not printed yet */
@@ -81,25 +81,30 @@ struct rows {
     struct table_column titles[TABLE_COLUMNS_MAX];
 };
 
-void rows_begin(struct rows *rows, const struct cli *cli, const struct rows_kind *kind);
+void rows_begin(struct cli_rows *rows, const struct cli *cli, const struct rows_kind *kind);
 /* Adds an item; with JSON or `line`, rows_flush may print it at once. */
-void rows_add(struct rows *rows, const void *item);
-bool rows_flush(struct rows *rows);
+void rows_add(struct cli_rows *rows, const void *item);
+bool rows_flush(struct cli_rows *rows);
 /* Prints the list if `code` is CLI_CONTINUE; frees it in any case. Returns the exit code. */
-int rows_end(struct rows *rows, int code);
+int rows_end(struct cli_rows *rows, int code);
 /* Appends the list to `out` in place of printing it, and frees it. */
-void rows_end_in(struct rows *rows, struct hd_text *out);
+void rows_end_in(struct cli_rows *rows, struct hd_text *out);
 
 /* Prints a whole list, or one item as a list; returns the exit code. */
 int rows_print(const struct cli *cli, const struct rows_kind *kind, const void *const *items,
                size_t count);
 int rows_print_one(const struct cli *cli, const struct rows_kind *kind, const void *item);
 
+/* Makes a call and prints its answer as a list; prints the answer's warning. member: member of the
+ * response that has the items or the item; NULL: the response is the item. Returns the exit code. */
+int rows_ask(struct cli *cli, const char *method, const ProtobufCMessage *request,
+             const char *member, const struct rows_kind *kind);
+
 /* Fills the next cell of a table; empty text shows as "-". */
-void rows_cell(struct rows *rows, const char *colour, const char *fmt, ...)
+void rows_cell(struct cli_rows *rows, const char *colour, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 /* Fills the next cell with a text that was put together, and frees it. */
-void rows_text_cell(struct rows *rows, const char *colour, struct hd_text *text);
+void rows_text_cell(struct cli_rows *rows, const char *colour, struct hd_text *text);
 
 /* ---- jobs ---- */
 

@@ -92,7 +92,7 @@ static const struct rows_kind clean_rows = {"RunList", "run", ROWS_COLUMNS(clean
 
 static void show_runs(const struct cleaned *c)
 {
-    struct rows rows;
+    struct cli_rows rows;
 
     if (!c->runs.count && c->cli->format < CLI_JSON)
         return;

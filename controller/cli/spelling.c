@@ -81,6 +81,30 @@ static const struct habit {
     {"controller master scheduler", "heddle-controller is a program of its own"},
     {"agent daemon worker", "heddled is a program of its own"},
     {"tensorboard wandb mlflow", "a run's folder has tensorboard/ with its event files"},
+    {"upload publish",
+     "heddle checkpoint export RUN|JOB --out DIR writes a model for transformers; "
+     "checkpoint.copy_to of a job file copies its checkpoints to an object store"},
+    {"quantize quant bnb", "heddle generate, serve and eval take --weights nf4, int8 or fp8; "
+                           "model.weights: nf4 of a job file trains an adapter beside them"},
+    {"migrate move evict",
+     "heddle requeue JOB stops a job at a checkpoint and queues it again; heddle "
+     "drain NODE --deadline TIME frees a node"},
+    {"sweep grid array hpo search-space",
+     "heddle submit FILE --sweep KEY=V1,V2 or --array N submits "
+     "several jobs"},
+    {"rollback",
+     "heddle resume JOB lets a job that has ended go on from its newest sound checkpoint"},
+    {"gc prune cleanup", "heddle rm JOB removes a job that has ended, heddle checkpoint rm one "
+                         "checkpoint; heddle local --clean removes runs of this machine"},
+    {"disk df space storage", "heddle du says what checkpoints take on disk"},
+    {"metrics metric losses",
+     "heddle plot JOB|RUN draws metrics, and writes them with --out FILE.csv; "
+     "heddle watch JOB -o jsonl prints them"},
+    {"bench nccl-test nccl-tests bandwidth all_reduce_perf",
+     "heddle probe NODE lets a node measure its "
+     "devices"},
+    {"diff compare", "heddle plot JOB JOB draws the curves of several jobs over one another"},
+    {"ssh shell enter", "heddle logs JOB prints what a rank wrote; jobs have no shell"},
     {"resize scale reprioritize", "heddle queue set changes a queue; a job's devices are those of "
                                   "its file (resources.devices)"},
 };
@@ -137,7 +161,7 @@ static const char *next_pair(const char *at, int *ret_noun, int *ret_verb)
     return at;
 }
 
-static bool is_word(const char *text, int len, const char *word)
+static bool is_same_word(const char *text, int len, const char *word)
 {
     return (int)strlen(word) == len && strncmp(text, word, (size_t)len) == 0;
 }
@@ -149,7 +173,7 @@ void cli_add_verbs(const char *noun, struct hd_text *out)
     for (size_t i = 0; i < cli_command_count; i++)
         for (const char *p = cli_commands[i]->nouns; (p = next_pair(p, &noun_len, &verb_len));
              p += noun_len + 1 + verb_len)
-            if (is_word(p, noun_len, noun))
+            if (is_same_word(p, noun_len, noun))
                 hd_text_add(out, "%s%.*s", out->len_bytes ? " " : "", verb_len, p + noun_len + 1);
 }
 
@@ -175,7 +199,8 @@ bool cli_replace_alias(char **words)
 
         for (const char *p = command->nouns; (p = next_pair(p, &noun_len, &verb_len));
              p += noun_len + 1 + verb_len)
-            if (is_word(p, noun_len, words[0]) && is_word(p + noun_len + 1, verb_len, words[1])) {
+            if (is_same_word(p, noun_len, words[0]) &&
+                is_same_word(p + noun_len + 1, verb_len, words[1])) {
                 words[1] = (char *)(uintptr_t)command->name;
                 return true;
             }

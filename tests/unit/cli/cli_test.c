@@ -575,6 +575,10 @@ static void words_of_other_tools_are_answered_with_the_command_that_does_it(void
         {"join", "heddled join"},
         {"doctor", "heddled --doctor"},
         {"context", "heddle config"},
+        {"sweep array", "heddle submit"},
+        {"bench nccl-test", "heddle probe"},
+        {"disk df", "heddle du"},
+        {"gc cleanup", "heddle checkpoint rm"},
     };
 
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)

@@ -353,7 +353,7 @@ static void expect_rows(enum cli_format format, int64_t first, int64_t last, con
 {
     const struct cli cli = {.format = format};
     struct hd_text out = {0};
-    struct rows rows;
+    struct cli_rows rows;
 
     rows_begin(&rows, &cli, &numbered_rows);
     for (int64_t i = first; i <= last; i++)
