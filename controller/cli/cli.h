@@ -1,7 +1,7 @@
 /* cli: declarations shared by the files of the heddle command.
  *
- * A command (submit, watch ...) is a row of cli_commands and a function in cmd_*.c, which parses
- * its flags, talks to the controller and returns an exit code. stdout gets results, stderr gets
+ * A command (submit, watch ...) is a row, struct cli_command, beside its function in cmd_*.c, which
+ * parses its flags, talks to the controller and returns an exit code; commands.def names it. stdout gets results, stderr gets
  * progress, notes and errors. Text that comes from a job file, a controller or a rank is sanitized
  * before it is written to a terminal: control characters, and characters that reorder or hide text,
  * become '?'.
@@ -154,6 +154,9 @@ enum cli_flag_kind {
     CLI_FLAG_LIST, /* flag with a text; the flag may be repeated */
     CLI_FLAG_NOTE  /* no flag: a line of help about one that every command has, "-o json" */
 };
+
+/* longest time of a flag such as --ttl, ms */
+#define CLI_YEAR_MS (INT64_C(366) * 24 * 3600 * 1000)
 
 struct cli_list { /* all values of a flag that may be repeated */
     const char *items[256];

@@ -13,8 +13,6 @@
 #include "heddle/v1/identity.pb-c.h"
 #include "pki/pki.h"
 
-#define YEAR_MS (INT64_C(366) * 24 * 3600 * 1000)
-
 /* ---- whoami -----------------------------------------------------------------------------------*/
 
 static void add_who(const struct cli *cli, struct hd_text *out, const void *item)
@@ -266,7 +264,7 @@ static int cli_token(struct cli *cli, int argc, char **argv)
     const struct cli_flag flags[] = {
         {"role", 0, CLI_FLAG_TEXT, &role, "ROLE",
          .help = "viewer, user, operator or admin; else user", .of = "create|cert"},
-        {"ttl", 0, CLI_FLAG_SPAN, &ttl_ms, "TIME", .min = 60000, .max = 10 * YEAR_MS,
+        {"ttl", 0, CLI_FLAG_SPAN, &ttl_ms, "TIME", .min = 60000, .max = 10 * CLI_YEAR_MS,
          .help = "how long a token lives, such as 12h or 30d; else 90 days", .of = "create|cert"},
         {"out", 0, CLI_FLAG_TEXT, &out, "FILE",
          .help = "write it there, readable for you alone; else standard output",

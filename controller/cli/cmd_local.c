@@ -547,9 +547,6 @@ static int check_local_flags(const struct local *l)
         return cli_usage("local: --clean and --resume: give one of them");
     if (!l->clean && (l->keep >= 0 || l->yes))
         return cli_usage("local: --keep and --yes are flags of local --clean");
-    if (l->isolation && strcmp(l->isolation, "try") != 0 && strcmp(l->isolation, "require") != 0 &&
-        strcmp(l->isolation, "off") != 0)
-        return cli_usage("local: --isolation: say require, try or off, not %s", l->isolation);
     if (l->http && (hd_rpc_address_is_unix(l->http) || hd_rpc_check_address(l->http) ||
                     !hd_rpc_address_is_loopback(l->http)))
         return cli_usage(
@@ -595,7 +592,7 @@ static int cli_local(struct cli *cli, int argc, char **argv)
             {"keep", 0, CLI_FLAG_INT, &l->keep, "N", .min = 0, .max = INT32_MAX,
              .help = "--clean keeps the newest N; else 1"},
             {"yes", 'y', CLI_FLAG_BOOL, &l->yes, .help = "--clean does not ask"},
-            {"isolation", 0, CLI_FLAG_TEXT, &l->isolation, "WORD",
+            {"isolation", 0, CLI_FLAG_TEXT, &l->isolation, "WORD", .choices = "try|require|off",
              .help = "of the ranks, as of heddled: try, require or off"},
             {"http", 0, CLI_FLAG_TEXT, &l->http, "HOST:PORT",
              .help = "a dashboard there while it runs, such as 127.0.0.1:9460"},

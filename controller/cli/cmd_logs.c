@@ -543,8 +543,7 @@ static int run(struct logs *l, const char *ranks)
 static int cli_logs(struct cli *cli, int argc, char **argv)
 {
     struct logs l = {.cli = cli, .tail = -1};
-    const int64_t year_ms = (int64_t)365 * 86400 * 1000;
-    const char *ranks = "0", *since = NULL;
+    const char *ranks = "0";
     int64_t attempt = 0, since_ms = 0;
     const struct cli_flag flags[] = {
         {"follow", 'f', CLI_FLAG_BOOL, &l.follow,
@@ -556,7 +555,7 @@ static int cli_logs(struct cli *cli, int argc, char **argv)
          .help = "which attempt; else the newest"},
         {"tail", 0, CLI_FLAG_INT, &l.tail, "N", .min = 0, .max = 10000000,
          .help = "only the last N lines of each rank"},
-        {"since", 0, CLI_FLAG_TEXT, &since, "TIME",
+        {"since", 0, CLI_FLAG_SPAN, &since_ms, "TIME", .min = 1000, .max = CLI_YEAR_MS,
          .help = "from the first line on that has a time, not longer ago than\n"
                  "TIME: 10m, 2h"},
     };
@@ -564,15 +563,13 @@ static int cli_logs(struct cli *cli, int argc, char **argv)
 
     if (code == CLI_CONTINUE)
         code = cli_find_job_or_run(cli, cli->args[0], &l.job);
-    if (code == CLI_CONTINUE && since && hd_clock_read_span(since, 1000, year_ms, &since_ms))
-        code = cli_usage("logs: --since: %s", hd_err_message());
     if (code == CLI_CONTINUE)
         code = cli_connect(cli);
     if (code != CLI_CONTINUE)
         return code;
     l.attempt = (int32_t)attempt;
     l.fixed_attempt = attempt > 0;
-    if (since)
+    if (since_ms)
         hd_clock_format_utc(hd_clock_wall_ms() - since_ms, l.since);
     code = run(&l, ranks);
     for (size_t i = 0; i < l.count; i++)

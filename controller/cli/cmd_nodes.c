@@ -324,7 +324,6 @@ const struct cli_command cli_command_show_node = {
 /* ---- drain and undrain ---- */
 
 #define MINUTE_MS INT64_C(60000)
-#define YEAR_MS   (INT64_C(366) * 86400 * 1000)
 
 static void add_node_line(const struct cli *cli, struct hd_text *out, const void *item)
 {
@@ -353,8 +352,8 @@ static int cli_drain(struct cli *cli, int argc, char **argv)
     const char *reason = NULL;
     const struct cli_flag flags[] = {
         {"reason", 0, CLI_FLAG_WORDS, &reason, "TEXT", .help = "reason that heddle nodes shows"},
-        {"deadline", 0, CLI_FLAG_SPAN, &request.deadline_ms, "TIME", .min = 1000, .max = YEAR_MS,
-         .help = "from now, such as 30m or 2h"},
+        {"deadline", 0, CLI_FLAG_SPAN, &request.deadline_ms, "TIME", .min = 1000,
+         .max = CLI_YEAR_MS, .help = "from now, such as 30m or 2h"},
     };
     int code = cli_parse(cli, argc, argv, flags, sizeof flags / sizeof flags[0], 1, 1);
 
@@ -437,7 +436,7 @@ static int cli_node(struct cli *cli, int argc, char **argv)
     const struct cli_flag flags[] = {
         {"address", 0, CLI_FLAG_TEXT, &address, "HOST:PORT",
          .help = "of the controller, as the node reaches it", .of = "invite"},
-        {"ttl", 0, CLI_FLAG_SPAN, &ttl_ms, "TIME", .min = MINUTE_MS, .max = YEAR_MS,
+        {"ttl", 0, CLI_FLAG_SPAN, &ttl_ms, "TIME", .min = MINUTE_MS, .max = CLI_YEAR_MS,
          .help = "how long the line is valid, such as 90d; else an hour", .of = "invite"},
     };
     int code = cli_parse(cli, argc, argv, flags, sizeof flags / sizeof flags[0], 1, 2);

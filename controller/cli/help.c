@@ -20,7 +20,7 @@ void cli_describe(const struct cli_command *command, struct cli_described *ret_d
 /* Appends ", --top-k K" to the label of a line of help, on a further line where this one is full. */
 static void add_label(struct hd_text *label, const struct cli_flag *f)
 {
-    const char *line = label->data ? strrchr(label->data, '\n') : NULL;
+    const char *all = label->data ? label->data : "", *line = strrchr(all, '\n');
     struct hd_text one = {0};
 
     if (f->kind == CLI_FLAG_NOTE)
@@ -33,8 +33,7 @@ static void add_label(struct hd_text *label, const struct cli_flag *f)
         hd_text_add(&one, " %s", f->word);
     if (label->len_bytes)
         hd_text_add(label, ",%s",
-                    strlen(line ? line : label->data) + one.len_bytes + 5 > SCREEN_COLUMNS ? "\n  "
-                                                                                           : " ");
+                    strlen(line ? line : all) + one.len_bytes + 5 > SCREEN_COLUMNS ? "\n  " : " ");
     hd_text_add(label, "%s", one.failed ? "?" : one.data);
     hd_text_free(&one);
 }
