@@ -362,6 +362,9 @@ static enum hd_status count_kinds(struct layout_search *s)
         memcpy(s->kinds_before[layer + 1], s->kinds_before[layer], sizeof s->kinds_before[layer]);
         s->kinds_before[layer + 1][hd_model_layer_kind(&s->config, layer)]++;
     }
+    for (int kind = 0; kind < HD_LAYER_KINDS; kind++)
+        if (s->kinds_before[L][kind] > 0)
+            s->kinds[s->kind_count++] = kind;
     return HD_OK;
 }
 

@@ -33,21 +33,15 @@ static const double work_share = 0.9;
 
 /* ---- blocks of several kinds ----
  *
- * An array of HD_LAYER_KINDS numbers has one per kind of block; the numbers of kinds that the model
- * does not have are ignored. */
-
-static bool has_kind(const struct layout_search *s, int kind)
-{
-    return s->kinds_before[s->config.L][kind] > 0;
-}
+ * An array of HD_LAYER_KINDS numbers has one per kind of block; those of kinds that the model does
+ * not have are neither set nor read. */
 
 static double least_of(const struct layout_search *s, const double of_kind[HD_LAYER_KINDS])
 {
     double least = INFINITY;
 
-    for (int kind = 0; kind < HD_LAYER_KINDS; kind++)
-        if (has_kind(s, kind))
-            least = hd_min_real(least, of_kind[kind]);
+    for (int i = 0; i < s->kind_count; i++)
+        least = hd_min_real(least, of_kind[s->kinds[i]]);
     return least;
 }
 
@@ -55,9 +49,8 @@ static double most_of(const struct layout_search *s, const double of_kind[HD_LAY
 {
     double most = -INFINITY;
 
-    for (int kind = 0; kind < HD_LAYER_KINDS; kind++)
-        if (has_kind(s, kind))
-            most = hd_max_real(most, of_kind[kind]);
+    for (int i = 0; i < s->kind_count; i++)
+        most = hd_max_real(most, of_kind[s->kinds[i]]);
     return most;
 }
 
@@ -67,9 +60,11 @@ static double sum_of(const struct layout_search *s, int64_t first, int64_t end,
 {
     double sum = 0;
 
-    for (int kind = 0; first < end && kind < HD_LAYER_KINDS; kind++)
-        if (has_kind(s, kind))
-            sum += (s->kinds_before[end][kind] - s->kinds_before[first][kind]) * of_kind[kind];
+    for (int i = 0; first < end && i < s->kind_count; i++) {
+        const int kind = s->kinds[i];
+
+        sum += (s->kinds_before[end][kind] - s->kinds_before[first][kind]) * of_kind[kind];
+    }
     return sum;
 }
 
@@ -78,9 +73,11 @@ static double mean_of_kinds(const struct layout_search *s, const double of_kind[
 {
     double mean = 0;
 
-    for (int kind = 0; kind < HD_LAYER_KINDS; kind++)
-        if (has_kind(s, kind))
-            mean += s->kinds_before[s->config.L][kind] / (double)s->config.L * of_kind[kind];
+    for (int i = 0; i < s->kind_count; i++) {
+        const int kind = s->kinds[i];
+
+        mean += s->kinds_before[s->config.L][kind] / (double)s->config.L * of_kind[kind];
+    }
     return mean;
 }
 
@@ -122,6 +119,20 @@ static double stage_sum(const struct layout_search *s, const struct ordered *ord
     return sum;
 }
 
+static bool stage_has_kind(const struct layout_search *s, const struct ordered *ordered,
+                           int32_t stage, int kind)
+{
+    const struct hd_pipeline *p = &ordered->step.pipeline;
+
+    for (int32_t k = 0; k < p->chunks / p->stages; k++) {
+        const struct layers l = layers_of(s, ordered, hd_pipeline_chunk(p, stage, k));
+
+        if (l.first < l.end && s->kinds_before[l.end][kind] > s->kinds_before[l.first][kind])
+            return true;
+    }
+    return false;
+}
+
 /* Returns the largest sum over the blocks of a chunk of the stage, except for the first `skipped`
  * blocks of each chunk. */
 static double largest_chunk(const struct layout_search *s, const struct ordered *ordered,
@@ -161,11 +172,14 @@ static double shards_of(const struct hd_layout_sizes *z, bool experts)
 static void block_updated(const struct layout_search *s, const struct hd_layout_sizes *z,
                           double ret_updated[HD_LAYER_KINDS])
 {
-    for (int kind = 0; kind < HD_LAYER_KINDS; kind++)
+    for (int i = 0; i < s->kind_count; i++) {
+        const int kind = s->kinds[i];
+
         ret_updated[kind] =
             ((double)s->block_parameters[kind] / shards_of(z, false) +
              (double)s->block_experts[kind] / expert_ranks(z) / shards_of(z, true)) /
             (double)z->tp;
+    }
 }
 
 /* ---- time ---- */
@@ -199,10 +213,12 @@ static void block_seconds(const struct layout_search *s, const struct hd_layer_p
 {
     double base[HD_LAYER_KINDS], least;
 
-    for (int kind = 0; kind < HD_LAYER_KINDS; kind++)
-        base[kind] = profile_seconds(s, &p->kind[kind].base);
+    for (int i = 0; i < s->kind_count; i++)
+        base[s->kinds[i]] = profile_seconds(s, &p->kind[s->kinds[i]].base);
     least = hd_min_real(least_of(s, base), 0);
-    for (int kind = 0; kind < HD_LAYER_KINDS; kind++) {
+    for (int i = 0; i < s->kind_count; i++) {
+        const int kind = s->kinds[i];
+
         ret_seconds[kind] = profile_seconds(s, &p->kind[kind].block);
         if (p->has_inner)
             ret_seconds[kind] =
@@ -249,8 +265,8 @@ double search_schedule_bound(const struct layout_search *s, const struct candida
 
     block_seconds(s, c->blocks, seconds);
     least = least_of(s, seconds);
-    for (int kind = 0; kind < HD_LAYER_KINDS; kind++) /* seconds in those of the fastest block */
-        times[kind] = least > 0 ? seconds[kind] / least : 1;
+    for (int i = 0; i < s->kind_count; i++) /* seconds in those of the fastest block */
+        times[s->kinds[i]] = least > 0 ? seconds[s->kinds[i]] / least : 1;
     for (int32_t i = 0; i < ordered->step.pipeline.stages; i++) {
         const double before =
             ordered->step.order.split ? 0 : sum_of(s, 0, ordered->stages[i].before, times);
@@ -332,13 +348,15 @@ static double frozen_bytes(const struct layout_search *s, const struct hd_layout
 static void block_state(const struct layout_search *s, const struct hd_layout_sizes *z,
                         double ret_state[HD_LAYER_KINDS])
 {
-    const double frozen = frozen_bytes(s, z, true);
+    const double frozen = frozen_bytes(s, z, true), of_expert = state_bytes(s, z, true),
+                 of_other = state_bytes(s, z, false);
 
-    for (int kind = 0; kind < HD_LAYER_KINDS; kind++) {
-        const double experts = (double)s->block_experts[kind] * state_bytes(s, z, true) +
-                               (double)s->experts_frozen[kind] * frozen;
+    for (int i = 0; i < s->kind_count; i++) {
+        const int kind = s->kinds[i];
+        const double experts =
+            (double)s->block_experts[kind] * of_expert + (double)s->experts_frozen[kind] * frozen;
 
-        ret_state[kind] = ((double)s->block_parameters[kind] * state_bytes(s, z, false) +
+        ret_state[kind] = ((double)s->block_parameters[kind] * of_other +
                            (double)s->block_frozen[kind] * frozen + experts / expert_ranks(z)) /
                           (double)z->tp;
     }
@@ -378,11 +396,14 @@ struct kind_bytes {
     double base_saved[HD_LAYER_KINDS], base_deferred[HD_LAYER_KINDS];
 };
 
-static struct kind_bytes bytes_by_kind(const struct hd_layer_profiles *p)
+static struct kind_bytes bytes_by_kind(const struct layout_search *s,
+                                       const struct hd_layer_profiles *p)
 {
     struct kind_bytes b;
 
-    for (int kind = 0; kind < HD_LAYER_KINDS; kind++) {
+    for (int i = 0; i < s->kind_count; i++) {
+        const int kind = s->kinds[i];
+
         b.saved[kind] = (double)p->kind[kind].block.saved_bytes;
         b.deferred[kind] = (double)p->kind[kind].block.deferred_bytes;
         b.base_saved[kind] = (double)p->kind[kind].base.saved_bytes;
@@ -396,7 +417,7 @@ static struct kind_bytes bytes_by_kind(const struct hd_layer_profiles *p)
 static double chunk_saved(const struct layout_search *s, const struct hd_layer_profiles *p,
                           double blocks)
 {
-    const struct kind_bytes b = bytes_by_kind(p);
+    const struct kind_bytes b = bytes_by_kind(s, p);
 
     return slot_bytes(s, blocks * least_of(s, b.saved), hd_min_real(0, least_of(s, b.base_saved)));
 }
@@ -405,11 +426,14 @@ static double chunk_saved(const struct layout_search *s, const struct hd_layer_p
 static double most_deferred(const struct layout_search *s, const struct hd_layer_profiles *p,
                             double blocks)
 {
-    struct kind_bytes b = bytes_by_kind(p);
+    struct kind_bytes b = bytes_by_kind(s, p);
 
-    for (int kind = 0; kind < HD_LAYER_KINDS; kind++)
+    for (int i = 0; i < s->kind_count; i++) {
+        const int kind = s->kinds[i];
+
         b.deferred[kind] =
             hd_max_real(b.deferred[kind], (double)p->kind[kind].inner.deferred_bytes);
+    }
     return slot_bytes(s, blocks * most_of(s, b.deferred),
                       hd_max_real(0, most_of(s, b.base_deferred)));
 }
@@ -429,7 +453,7 @@ static double whole_blocks(const struct layout_search *s, double blocks, int32_t
 static double stage_io_bytes_of(const struct layout_search *s, const struct hd_layer_profiles *p,
                                 const struct ordered *ordered, int32_t stage)
 {
-    const struct kind_bytes b = bytes_by_kind(p);
+    const struct kind_bytes b = bytes_by_kind(s, p);
     const double less = -most_of(s, b.base_saved);
 
     if (s->differ || stage == 0 || ordered->step.order.split)
@@ -445,11 +469,10 @@ static double stage_work(const struct layout_search *s, const struct hd_layer_pr
 {
     double most = 0;
 
-    for (int kind = 0; !s->differ && kind < HD_LAYER_KINDS; kind++) {
-        double one[HD_LAYER_KINDS] = {0};
+    for (int i = 0; !s->differ && i < s->kind_count; i++) {
+        const int kind = s->kinds[i];
 
-        one[kind] = 1;
-        if (has_kind(s, kind) && stage_sum(s, ordered, stage, one) > 0)
+        if (stage_has_kind(s, ordered, stage, kind))
             most = hd_max_real(most, (double)p->kind[kind].base.work_bytes);
     }
     return work_share * most;
@@ -460,8 +483,8 @@ static double block_work(const struct layout_search *s, const struct hd_layer_pr
 {
     double work[HD_LAYER_KINDS];
 
-    for (int kind = 0; kind < HD_LAYER_KINDS; kind++)
-        work[kind] = (double)p->kind[kind].base.work_bytes;
+    for (int i = 0; i < s->kind_count; i++)
+        work[s->kinds[i]] = (double)p->kind[s->kinds[i]].base.work_bytes;
     return s->differ ? 0 : work_share * least_of(s, work);
 }
 
@@ -543,11 +566,12 @@ static double overhead_bytes(const struct layout_search *s, const struct hd_layo
            (double)hd_comm_nccl_connection_bytes(&all) + (double)hd_comm_nccl_bytes((int)world);
 }
 
-static struct hd_search_rejected rejected(const struct layout_search *s, const struct candidate *c,
-                                          const struct hd_layout_sizes *z, int32_t stage,
-                                          double state, double kept)
+/* overhead: overhead_bytes of the sizes. */
+static struct hd_search_rejected rejected(const struct candidate *c,
+                                          const struct hd_layout_sizes *z, double overhead,
+                                          int32_t stage, double state, double kept)
 {
-    const double all = state + kept + overhead_bytes(s, z);
+    const double all = state + kept + overhead;
 
     return (struct hd_search_rejected){.sizes = *z,
                                        .step_s = c->bound_s,
@@ -573,7 +597,8 @@ struct hd_search_rejected search_family_memory(const struct layout_search *s,
     double state[HD_LAYER_KINDS];
 
     block_state(s, z, state);
-    return rejected(s, c, z, 0, (double)blocks * least_of(s, state) + work, kept);
+    return rejected(c, z, overhead_bytes(s, z), 0, (double)blocks * least_of(s, state) + work,
+                    kept);
 }
 
 struct hd_search_rejected search_least_memory(const struct layout_search *s,
@@ -582,7 +607,8 @@ struct hd_search_rejected search_least_memory(const struct layout_search *s,
                                               const struct ordered *ordered,
                                               const struct hd_layer_profiles *profiles)
 {
-    const struct kind_bytes bytes = bytes_by_kind(profiles);
+    const struct kind_bytes bytes = bytes_by_kind(s, profiles);
+    const double overhead = overhead_bytes(s, z);
     struct hd_search_rejected most = {0};
     double state[HD_LAYER_KINDS];
 
@@ -606,7 +632,7 @@ struct hd_search_rejected search_least_memory(const struct layout_search *s,
             work += skipped ? block_work(s, profiles) : stage_work(s, profiles, ordered, i);
         slots = stage->kept * of_slot + stage->deferred * deferred +
                 stage_io_bytes_of(s, profiles, ordered, i);
-        r = rejected(s, c, z, i, stage_sum(s, ordered, i, state) + ends + work, slots);
+        r = rejected(c, z, overhead, i, stage_sum(s, ordered, i, state) + ends + work, slots);
 
         if (i == 0 || r.needed_bytes > most.needed_bytes)
             most = r;

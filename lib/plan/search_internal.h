@@ -136,6 +136,7 @@ struct layout_search {
     struct search_model model;
     /* [L + 1] numbers of blocks of each kind (hd_model_layer_kind) before a layer; [L]: in all */
     int32_t (*kinds_before)[HD_LAYER_KINDS];
+    int kinds[HD_LAYER_KINDS], kind_count; /* kinds of blocks that the model has, ascending */
     /* Parameters of one transformer block of each kind before it is split over ranks, in the
      * layout's precision: outside experts, and of experts. */
     int64_t block_parameters[HD_LAYER_KINDS], block_experts[HD_LAYER_KINDS];
