@@ -133,7 +133,8 @@ static void fill_rope_and_scale(struct hd_hf_reading *r)
         job->embedding_scale = hd_hf_embedding_scale(job->hidden, is_bf16(r->root, r->outer));
     if (hd_hf_reads(r->family, "query_pre_attn_scalar") && job->attention_scale == 0)
         job->attention_scale = 1 / sqrt(256.0); /* the classes' default */
-    if (hd_hf_reads(r->family, "attention_multiplier") && job->attention_scale == 0)
+    if (hd_hf_reads(r->family, "attention_multiplier") && job->attention_scale == 0 &&
+        !r->family->logits_multiplied)
         job->attention_scale = 1;
 }
 

@@ -54,6 +54,18 @@ static enum hd_status read_elsewhere(struct hd_hf_reading *r, const struct hd_js
     return HD_OK;
 }
 
+/* Returns whether the name is that of the class of another family that runs this one's models. */
+static bool is_of_running_class(const struct hd_family *family, const char *name)
+{
+    struct hd_hf_classes c;
+    struct hd_family other = {.stem = family->runs_as, .no_classifier = true};
+
+    if (!family->runs_as)
+        return false;
+    hd_hf_class_names(&other, &c);
+    return strcmp(name, c.head) == 0 || strcmp(name, c.base) == 0;
+}
+
 static enum hd_status read_architectures(struct hd_hf_reading *r, const struct hd_json *value)
 {
     struct hd_hf_classes c;
@@ -66,7 +78,7 @@ static enum hd_status read_architectures(struct hd_hf_reading *r, const struct h
     for (const struct hd_json *v = value->first; v; v = v->next) {
         if (v->kind != HD_JSON_STRING ||
             (strcmp(v->text, c.head) != 0 && strcmp(v->text, c.base) != 0 &&
-             strcmp(v->text, c.classifier) != 0))
+             strcmp(v->text, c.classifier) != 0 && !is_of_running_class(r->family, v->text)))
             return hd_hf_unsupported("architectures", v,
                                      "only language and reward models are supported");
         if (strcmp(v->text, c.classifier) == 0)
@@ -223,6 +235,18 @@ static enum hd_status read_logit_scale(struct hd_hf_reading *r, const struct hd_
     if (value->kind != HD_JSON_NULL)
         st = hd_hf_to_real(value, value->key, 1e-6, 1e6, &scale);
     r->job->logit_divisor = 1 / scale;
+    return st;
+}
+
+/* Reads logits_scaling, which divides the logits or multiplies them. */
+static enum hd_status read_logits_scaling(struct hd_hf_reading *r, const struct hd_json *value)
+{
+    enum hd_status st = HD_OK;
+
+    if (r->family->logits_multiplied)
+        return read_logit_scale(r, value);
+    if (value->kind != HD_JSON_NULL)
+        st = hd_hf_to_real(value, value->key, 1e-6, 1e6, &r->job->logit_divisor);
     return st;
 }
 
@@ -472,7 +496,7 @@ static const struct key keys[] = {
     REAL("attention_multiplier", LISTED, attention_scale, 1e-9, 1e6),
     REAL("embedding_multiplier", LISTED, embedding_scale, 1e-6, 1e6),
     REAL("residual_multiplier", LISTED, residual_scale, 1e-6, 1e6),
-    REAL("logits_scaling", LISTED, logit_divisor, 1e-6, 1e6),
+    SPECIAL("logits_scaling", LISTED, read_logits_scaling),
     REAL("rope_local_base_freq", LISTED, rope_local_theta, 1, 1e12),
     SPECIAL("sliding_window_pattern", LISTED, read_pattern),
     SPECIAL("full_attention_interval", LISTED, read_count),

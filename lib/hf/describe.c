@@ -309,7 +309,7 @@ static void add_rope(struct hd_json_writer *w, const struct hd_job *job, const s
                          job->rope_fraction);
     if (reads_local)
         hd_json_add_real(w, "rope_local_base_freq", job->rope_local_theta);
-    if (strcmp(job->rope_scaling, "none") == 0 && f->absent.yarn > 0) {
+    if (strcmp(job->rope_scaling, "none") == 0 && (f->absent.yarn > 0 || f->absent.llama3 > 0)) {
         hd_json_begin(w, "rope_scaling", '{'); /* null would mean the scaling of the class */
         hd_json_add_string(w, "rope_type", "default");
         hd_json_end(w, '}');
@@ -455,7 +455,8 @@ static void add_multipliers(struct hd_json_writer *w, const struct hd_job *job,
     if (hd_hf_reads(f, "swiglu_limit"))
         hd_hf_add_float(w, "swiglu_limit", job->glu_limit);
     if (hd_hf_reads(f, "logits_scaling"))
-        hd_hf_add_float(w, "logits_scaling", job->logit_divisor);
+        hd_hf_add_float(w, "logits_scaling",
+                        f->logits_multiplied ? 1 / job->logit_divisor : job->logit_divisor);
     if (hd_hf_reads(f, "logit_scale"))
         hd_hf_add_float(w, "logit_scale", 1 / job->logit_divisor);
 }

@@ -163,6 +163,10 @@ static const struct hd_hf_row hunyuan_rows[] = {
     MLP,
     HEAD};
 
+static const struct hd_hf_row hyperclovax_rows[] = {
+    EMBEDDING, NORMS, NORM("norm1_out", "post_norm1"), NORM("norm2_out", "post_norm2"), QKV, OUT,
+    MLP,       HEAD};
+
 static const struct hd_hf_row llama4_rows[] = {
     EMBEDDING,
     NORMS,
@@ -603,6 +607,7 @@ static const struct hd_hf_names tables[HD_NAMES_COUNT] = {
     [HD_NAMES_FALCON] = {"transformer.", falcon_rows, COUNT(falcon_rows), NULL, 0, NULL},
     [HD_NAMES_LLAMA4] = {"model.", llama4_rows, COUNT(llama4_rows), NULL, 0, NULL},
     [HD_NAMES_HUNYUAN] = {"model.", hunyuan_rows, COUNT(hunyuan_rows), NULL, 0, NULL},
+    [HD_NAMES_HYPERCLOVAX] = {"model.", hyperclovax_rows, COUNT(hyperclovax_rows), NULL, 0, NULL},
     [HD_NAMES_GPT_OSS] = {"model.", gpt_oss_rows, COUNT(gpt_oss_rows), gpt_oss_mxfp4_rows,
                           COUNT(gpt_oss_mxfp4_rows), "layers.#.mlp.experts.gate_up_proj_blocks"},
 };

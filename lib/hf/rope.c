@@ -13,6 +13,9 @@
  * In families with ntk_alpha the type dynamic with a positive alpha means default angles of theta
  * times alpha to the power D / (D - 2), D channels of a head.
  *
+ * In families with `dynamic` that type is read without alpha, too: its angles are plain ones up to
+ * max_position_embeddings.
+ *
  * In families whose layers with a window have other angles (rope_local_theta), rope_parameters may be
  * one object per kind of layer, full_attention and sliding_attention.
  *
@@ -31,7 +34,7 @@
 #define ORIGINAL     "original_max_position_embeddings"
 #define QUERY_FACTOR "llama_4_scaling_beta" /* key of Ministral 3 */
 
-enum { ORIGINAL_MAX = 1 << 24, YARN_CONTEXT = 4096 };
+enum { ORIGINAL_MAX = 1 << 24, YARN_CONTEXT = 4096, LLAMA3_CONTEXT = 8192 };
 
 struct rope_reading {
     /* root: the config.json; group: rope_scaling or rope_parameters, of layers without a window;
@@ -181,6 +184,13 @@ static const struct hd_json *find_alpha(const struct rope_reading *r)
                : NULL;
 }
 
+/* Returns whether the value of rope_type is dynamic, and read as plain angles. */
+static bool is_plain_dynamic(const struct rope_reading *r, const struct hd_json *type)
+{
+    return r->family->dynamic && type && type->kind == HD_JSON_STRING &&
+           strcmp(type->text, "dynamic") == 0;
+}
+
 static enum hd_status find_kind(struct rope_reading *r, const struct rope_kind **ret_kind)
 {
     const struct hd_json *newer = r->group ? hd_json_member(r->group, "rope_type") : NULL;
@@ -203,6 +213,13 @@ static enum hd_status find_kind(struct rope_reading *r, const struct rope_kind *
                    hd_hf_quote(newer, a), hd_hf_quote(older, b), r->group->key);
     if (find_alpha(r))
         return HD_OK;
+    if (is_plain_dynamic(r, value)) {
+        hd_hf_note(r->notes,
+                   "config.json has %s: dynamic; angles are plain ones, which is the same up to "
+                   "max_position_embeddings = %lld",
+                   key, (long long)r->job->context);
+        return HD_OK;
+    }
     *ret_kind = value->kind == HD_JSON_STRING ? kind_named(r->family, value->text) : NULL;
     return *ret_kind ? HD_OK : unknown_kind(r->family, key, value);
 }
@@ -232,6 +249,10 @@ static enum hd_status check_keys(struct rope_reading *r, const struct rope_kind 
             (void)snprintf(key, sizeof key, "%s.%s", r->group->key, hd_hf_quote(&name, quoted));
             return hd_hf_unsupported(key, v, "it is not known to this build");
         }
+        if (strcmp(v->key, "factor") == 0 &&
+            (is_plain_dynamic(r, rope_member(r->group, "rope_type")) ||
+             is_plain_dynamic(r, rope_member(r->group, "type"))))
+            continue; /* of the angles beyond max_position_embeddings */
         if (known && v->kind != HD_JSON_NULL && v != find_alpha(r) &&
             !hd_words_have(of_every_kind, v->key) && !hd_words_have(kind->needs, v->key) &&
             !hd_words_have(kind->may, v->key))
@@ -368,13 +389,20 @@ static enum hd_status finish_longrope(struct rope_reading *r, const struct rope_
     return st ? st : read_factors(r, "long_factor", job->rope_long_factor);
 }
 
-/* Sets the scaling of a class that scales the angles if no key says how: that of GPT-OSS. */
+/* Sets the scaling of a class that scales the angles if no key says how: that of GPT-OSS, or of
+ * CWM. */
 static void scale_by_class(struct rope_reading *r)
 {
     struct hd_job *job = r->job;
 
-    if (r->group || r->family->absent.yarn == 0)
+    if (r->group || (r->family->absent.yarn == 0 && r->family->absent.llama3 == 0))
         return;
+    if (r->family->absent.llama3 > 0) {
+        (void)snprintf(job->rope_scaling, sizeof job->rope_scaling, "llama3");
+        job->rope_factor = r->family->absent.llama3;
+        job->rope_original_context = LLAMA3_CONTEXT;
+        return;
+    }
     (void)snprintf(job->rope_scaling, sizeof job->rope_scaling, "yarn");
     job->rope_factor = r->family->absent.yarn;
     job->rope_original_context = YARN_CONTEXT;

@@ -79,6 +79,7 @@ enum hd_family_names {
     HD_NAMES_FALCON,
     HD_NAMES_LLAMA4,
     HD_NAMES_HUNYUAN,
+    HD_NAMES_HYPERCLOVAX,
     HD_NAMES_COUNT
 };
 
@@ -155,11 +156,13 @@ struct hd_family {
     const char *models; /* models that people use, for docs/models.md */
 
     /* ---- transformers' class ---- */
-    const char *also;   /* other words of model_type for models of this family, separated by blanks;
+    const char *also; /* other words of model_type for models of this family, separated by blanks;
                            NULL: none */
-    const char *stem;   /* beginning of the names of its classes: "Qwen3" for Qwen3ForCausalLM */
-    const char *head;   /* class with a language model head; NULL: stem + "ForCausalLM" */
-    bool no_classifier; /* transformers has no class for its reward models */
+    const char *stem; /* beginning of the names of its classes: "Qwen3" for Qwen3ForCausalLM */
+    const char *head; /* class with a language model head; NULL: stem + "ForCausalLM" */
+    const char *runs_as; /* stem of the class of transformers that runs its models, which files may
+                            name as well; NULL: the same */
+    bool no_classifier;  /* transformers has no class for its reward models */
     enum hd_family_names names;
     enum hd_window_rule window;
     bool extra_layers;    /* files have layers after the last, for the prediction of further tokens,
@@ -170,7 +173,12 @@ struct hd_family {
     bool rope_without_windows; /* with rope_in_windows: in a model without a window every layer has
                                   (EXAONE 4) */
     bool ntk_alpha; /* rope_scaling of the type dynamic with alpha: theta grows by a power of it */
-    bool longrope;  /* longrope is its only type of scaled angles, by the names su and yarn, too */
+    bool dynamic;   /* the type dynamic is read: up to max_position_embeddings its angles are plain
+                       (InternLM3) */
+    bool logits_multiplied; /* logits_scaling multiplies the logits, and attention_multiplier is
+                               1 / sqrt(head_dim) if absent (HyperCLOVA X); false: it divides them,
+                               and the other is 1 */
+    bool longrope; /* longrope is its only type of scaled angles, by the names su and yarn, too */
     const char *reads; /* keys of config.json that the class reads, besides those of every class */
     const char *must;  /* keys that would make another model: "KEY=VALUE ..", the one value
                               that is supported */
@@ -183,6 +191,7 @@ struct hd_family {
         double eps, theta;
         double yarn; /* factor of yarn, not truncated, from a context of 4096, if no key scales the
                         angles; 0: they are not scaled */
+        double llama3;            /* factor of llama3, from a context of 8192, likewise */
         int64_t window;           /* sliding_window when absent; 0: none */
         int64_t chunk;            /* attention_chunk_size when absent; 0: none */
         int64_t original_context; /* original_max_position_embeddings when not beside rope_scaling;
@@ -222,7 +231,7 @@ const struct hd_family *hd_family_of_type(const char *type);
 const char *hd_family_nearest(const char *name);
 
 /* Writes the names of all families into ret_text, "a, b or c". */
-enum { HD_FAMILY_LIST_MAX = 768 };
+enum { HD_FAMILY_LIST_MAX = 896 };
 void hd_family_list(char ret_text[HD_FAMILY_LIST_MAX]);
 
 /* A rule that picks layers: counts of layers, alternately picked and not, beginning with picked

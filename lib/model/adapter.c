@@ -154,6 +154,7 @@ static const struct modules modules[HD_NAMES_COUNT] = {
     [HD_NAMES_GPT_NEOX] = MODULES(gpt_neox_modules),
     [HD_NAMES_STABLELM] = MODULES(llama_modules),
     [HD_NAMES_HUNYUAN] = MODULES(llama_modules),
+    [HD_NAMES_HYPERCLOVAX] = MODULES(llama_modules),
     [HD_NAMES_FALCON] = MODULES(falcon_modules),
     [HD_NAMES_LLAMA4] = MODULES(llama4_modules),
     [HD_NAMES_GPT_OSS] = MODULES(gpt_oss_modules),

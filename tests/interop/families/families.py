@@ -7,8 +7,13 @@
                                      which shows the gradient g of each weight as g / (|g| + 1): is it that of autograd,
                                      and are names and shapes of the tensors equal?
    families.py run NAME DIR TEXT LOSS..  the losses of ten AdamW steps
+   families.py keys NAME DIR WORKER      each key of config.json is changed once, whatever it is: does heddle-worker refuse the
+                                     folder, or give the logits that transformers gives for it?
 Each prints ok or not ok, with the largest difference behind a colon."""
+import copy
+import json
 import os
+import subprocess
 import sys
 
 os.environ["TRANSFORMERS_VERBOSITY"] = "error"
@@ -49,6 +54,7 @@ del NEOX["num_key_value_heads"]
 DELTA = dict(NARROW, num_hidden_layers=6, linear_conv_kernel_dim=4, linear_key_head_dim=24, linear_value_head_dim=16,
              linear_num_key_heads=2, linear_num_value_heads=6, rms_norm_eps=0.01,
              rope_parameters=dict(PLAIN, partial_rotary_factor=0.5))
+SOLAR = {k: v for k, v in NARROW.items() if k != "intermediate_size"}
 FALCON = {k: v for k, v in BASE.items() if k not in ("intermediate_size", "num_key_value_heads")}
 # dense layers, experts and shared experts of other widths than the rest
 LLAMA4 = dict(NARROW, num_hidden_layers=5, intermediate_size=40, intermediate_size_mlp=88, num_local_experts=6,
@@ -148,6 +154,25 @@ CONFIGS = {
     "jais2": ("jais2", {**BASE, "layer_norm_eps": 0.01}),
     "hunyuan_v1_dense": ("hunyuan_v1_dense", dict(NARROW, attention_bias=True, rope_parameters=dict(
         rope_type="dynamic", rope_theta=50.0, alpha=7.0, factor=1.0))),
+    # its dynamic angles are plain ones up to max_position_embeddings
+    "internlm3": ("internlm3", dict(BASE, num_hidden_layers=4, head_dim=16, attention_bias=True, mlp_bias=True, rope_parameters=dict(
+        rope_type="dynamic", rope_theta=50.0, factor=6.0))),
+    "iquestcoder": ("iquestcoder", dict(NARROW, rope_parameters=PLAIN)),
+    # windows in three of four layers, and scaled angles in all; the class's own angles
+    "cwm": ("cwm", dict(NARROW, sliding_window=5, rope_parameters=dict(
+        rope_type="llama3", rope_theta=50.0, factor=4.0, low_freq_factor=1.0, high_freq_factor=4.0,
+        original_max_position_embeddings=16))),
+    "cwm-plain": ("cwm", dict(BASE, head_dim=16, sliding_window=7)),
+    "vaultgemma": ("vaultgemma", dict(NARROW, sliding_window=5, query_pre_attn_scalar=24, attn_logit_softcapping=2.0,
+                                      final_logit_softcapping=2.0)),
+    "hyperclovax": ("hyperclovax", dict(NARROW, **GRANITE, attention_bias=True, mlp_bias=True)),
+    "hyperclovax-plain": ("hyperclovax", dict(BASE)),
+    "youtu": ("youtu", dict({**BASE, "hidden_size": 48, "num_key_value_heads": 4}, q_lora_rank=28, kv_lora_rank=20,
+                            qk_nope_head_dim=24, qk_rope_head_dim=8, v_head_dim=16, rms_norm_eps=0.01,
+                            rope_parameters=MSCALE)),
+    "solar_open_moe": ("solar_open", dict(SOLAR, n_routed_experts=12, num_experts_per_tok=3, moe_intermediate_size=40,
+                                          n_shared_experts=2, n_group=4, topk_group=2, routed_scaling_factor=2.5,
+                                          attention_bias=True)),
     "gpt_neox": ("gpt_neox", dict(NEOX)),
     "gpt_neox-sequential": ("gpt_neox", dict(NEOX, use_parallel_residual=False, attention_bias=False)),
     "stablelm": ("stablelm", dict(BASE, use_qkv_bias=True)),
@@ -290,12 +315,84 @@ def run(name, directory, text, losses):
     verdict(len(losses) == 10 and worst < 1e-5, name, "trains_as_theirs", worst)
 
 
+# Keys that say nothing of the logits: names of classes, what is trained how, which tokens mean what, and the length up to
+# which positions go.
+SILENT = set("""architectures model_type dtype torch_dtype transformers_version use_cache initializer_range attention_dropout
+hidden_dropout residual_dropout embedding_dropout resid_pdrop embd_pdrop max_position_embeddings vocab_size bos_token_id
+eos_token_id pad_token_id router_aux_loss_coef output_router_logits router_jitter_noise pretraining_tp classifier_dropout
+vision_config mm_tokens_per_image""".split())
+
+
+def changed(value):
+    """Another value of the same kind."""
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, int):
+        return value + 1 if value else 2
+    if isinstance(value, float):
+        return value * 1.25 if value else 0.5
+    if isinstance(value, str):
+        return {"full_attention": "sliding_attention", "sliding_attention": "full_attention", "dense": "sparse",
+                "sparse": "dense", "default": "linear"}.get(value, "x" + value)
+    return [changed(value[0]), *value[1:]] if value else [1]
+
+
+def mutations(config, path=()):
+    for key, value in config.items():
+        if key in SILENT or value is None:
+            continue
+        if isinstance(value, dict):
+            yield from mutations(value, path + (key,))
+        else:
+            yield path + (key,), changed(value)
+
+
+def keys(name, directory, worker):
+    config = json.load(open(directory + "/config.json"))
+    folder = directory + "-changed"
+    os.makedirs(folder, exist_ok=True)
+    for file in os.listdir(directory):
+        if file != "config.json" and not os.path.exists(f"{folder}/{file}"):
+            os.symlink(f"{directory}/{file}", f"{folder}/{file}")
+    bad, counts = [], dict(refused=0, same=0)
+    for path, value in mutations(config):
+        new = copy.deepcopy(config)
+        at = new
+        for key in path[:-1]:
+            at = at[key]
+        at[path[-1]] = value
+        json.dump(new, open(folder + "/config.json", "w"))
+        what = ".".join(path) + f"={value}"
+        got = subprocess.run([worker, "logits", "--checkpoint", folder, "--tokens", " ".join(map(str, TOKENS)), "--out",
+                              folder + "/logits.npy"], capture_output=True, text=True)
+        if got.returncode:
+            counts["refused"] += 1
+            if path[-1] not in got.stderr and "tensor" not in got.stderr and "shape" not in got.stderr:
+                print(f"# {name} {what}: {got.stderr.strip()[:200]}")
+            continue
+        try:
+            with torch.no_grad():
+                want = logits_of(load(folder).eval(), torch.tensor([TOKENS]))[0].numpy()
+        except Exception as e:  # transformers has no such model
+            counts["refused"] += 1
+            print(f"# {name} {what}: taken here, but by transformers: {str(e)[:100]!r}")
+            continue
+        mine = np.load(folder + "/logits.npy")
+        error = float(np.abs(mine - want).max() / np.abs(want).max()) if want.shape == mine.shape else 1
+        counts["same"] += error < 1e-5
+        if error >= 1e-5:
+            bad.append(f"{what} {error:.2g}")
+    verdict(not bad, name, "changes_with_its_keys", bad or counts)
+
+
 if sys.argv[1] == "make":
     make(sys.argv[2])
 elif sys.argv[1] == "tokens":
     print(*TOKENS)
 elif sys.argv[1] == "step":
     step(*sys.argv[2:6])
+elif sys.argv[1] == "keys":
+    keys(*sys.argv[2:5])
 elif sys.argv[1] == "run":
     run(*sys.argv[2:5], [float(loss) for loss in sys.argv[5:]])
 else:

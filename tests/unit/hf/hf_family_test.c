@@ -414,6 +414,72 @@ static void a_fixed_alpha_makes_dynamic_angles_plain(void **state)
     is_refused(OF("llama") ",\"rope_scaling\":{\"type\":\"dynamic\",\"alpha\":1000.0}}", "dynamic");
 }
 
+/* InternLM3's class is that of Llama; its dynamic angles are plain ones within the context. */
+static void internlm3_is_read_with_either_class_and_dynamic_angles(void **state)
+{
+    static const char text[] = OF("internlm3") ",\"rope_scaling\":{\"rope_type\":\"dynamic\","
+                                               "\"factor\":6.0},\"rope_theta\":50000000}";
+    struct hd_text notes = {0};
+    struct hd_job job = {0};
+
+    assert_int_equal(hd_hf_parse_config(text, strlen(text), &job, &notes), HD_OK);
+    assert_string_equal(job.rope_scaling, "none");
+    assert_true(job.rope_theta == 5e7);
+    assert_non_null(strstr(notes.data, "up to max_position_embeddings = 64"));
+    assert_null(strstr(notes.data, "factor")); /* which is that of longer sequences */
+    hd_text_free(&notes);
+    survives_an_export(&job);
+    (void)read_text(OF("internlm3") ",\"architectures\":[\"LlamaForCausalLM\"]}");
+    (void)read_text(OF("internlm3") ",\"architectures\":[\"InternLM3ForCausalLM\"]}");
+    is_refused(OF("internlm3") ",\"architectures\":[\"Qwen2ForCausalLM\"]}", "architectures");
+    is_refused(OF("llama") ",\"architectures\":[\"InternLM3ForCausalLM\"]}", "architectures");
+    is_refused(OF("internlm3") ",\"bias\":true}", "bias: true is not supported");
+    is_refused(OF("internlm3") ",\"qkv_bias\":true}", "qkv_bias: true is not supported");
+}
+
+/* The class scales all angles as Llama 3.1 does if the file does not say how; three of four layers
+ * have the window, the first does not. */
+static void cwm_scales_its_angles_unless_the_file_says_how(void **state)
+{
+    struct hd_job job = read_text(OF("cwm") "}");
+
+    assert_string_equal(job.rope_scaling, "llama3");
+    assert_true(job.rope_factor == 16 && job.rope_low_freq_factor == 1 &&
+                job.rope_high_freq_factor == 4 && job.rope_theta == 1e6);
+    assert_int_equal(job.rope_original_context, 8192);
+    assert_true(job.window == 8192 && job.window_from == 1); /* of four layers the last three */
+    survives_an_export(&job);
+    job = read_text(OF("cwm") ",\"rope_parameters\":{\"rope_type\":\"default\","
+                              "\"rope_theta\":50.0}}");
+    assert_string_equal(job.rope_scaling, "none");
+    survives_an_export(&job);
+}
+
+/* What other classes of 2025 and 2026 have in common with granite, deepseek_v3, glm4_moe and gemma2,
+ * and where they differ. */
+static void keys_of_newer_classes_are_read_written_or_refused(void **state)
+{
+    struct hd_job job = read_text(OF("hyperclovax") ",\"logits_scaling\":0.125}");
+
+    assert_true(job.logit_divisor == 8 && job.attention_scale == 0); /* 1 / sqrt(head_dim) */
+    survives_an_export(&job);
+    is_refused(OF("hyperclovax") ",\"use_post_norm\":false}", "use_post_norm");
+    job = read_text(OF("youtu") ",\"q_lora_rank\":null,\"embedding_initializer_range\":0.1}");
+    assert_true(job.mla_q_rank == 0 && job.mla_kv_rank == 512 && job.tie_embeddings);
+    survives_an_export(&job);
+    is_refused(OF("youtu") ",\"rope_interleave\":false}", "rope_interleave");
+    job = read_text(OF("solar_open") ",\"moe_intermediate_size\":24,\"n_shared_experts\":2}");
+    assert_true(job.ffn_hidden == 24 && job.shared_ffn_hidden == 48 && job.experts == 128);
+    assert_int_equal(job.dense_ffn_hidden, 0);
+    survives_an_export(&job);
+    is_refused(OF("solar_open") ",\"use_qk_norm\":true}", "use_qk_norm");
+    is_refused(OF("solar_open") ",\"first_k_dense_replace\":1}", "first_k_dense_replace");
+    job = read_text(OF("vaultgemma") ",\"query_pre_attn_scalar\":64}");
+    assert_true(job.attention_scale == 0.125 && job.attention_cap == 50);
+    survives_an_export(&job);
+    is_refused(OF("iquestcoder") ",\"clip_qkv\":8.0}", "clip_qkv");
+}
+
 static void granite_4_is_read_without_mamba_layers_and_experts(void **state)
 {
 #define BLOCKS(last) ",\"layer_types\":[\"attention\",\"attention\",\"attention\",\"" last "\"]"
