@@ -13,11 +13,49 @@
 
 enum { VALUES_MAX = 1 << 16, DEPTH_MAX = 16 };
 
+/* Types of models of transformers that are not read: what their blocks have that no family here has,
+ * and the family that is nearest. */
+static const struct {
+    const char *types, *lack, *nearest;
+} lacking[] = {
+    {"phi", "a bias of the logits", "gpt_neox"},
+    {"gptj codegen", "a bias of the logits", "gpt_neox"},
+    {"nemotron", "LayerNorms with 1 + weight", "jais2"},
+    {"olmo", "LayerNorms without parameters", "olmo2"},
+    {"persimmon", "LayerNorms of queries and keys with biases", "stablelm"},
+    {"bloom", "a norm behind the embedding", "falcon"},
+    {"opt", "ReLU, and learned positions that begin at 2", "gpt2"},
+    {"apertus", "the activation xIELU", "arcee"},
+    {"lfm2 lfm2_moe", "blocks of short convolutions", "qwen3"},
+    {"phimoe", "the router sparsemixer", "mixtral"},
+    {"gemma3n gemma3n_text", "embeddings of each layer", "gemma3_text"},
+    {"gemma4 gemma4_text", "heads of two widths", "gemma3_text"},
+    {"mamba mamba2 falcon_mamba nemotron_h falcon_h1 jamba bamba zamba2", "state-space layers",
+     "granitemoehybrid"},
+    {"deepseek_v32 glm_moe_dsa", "an indexer that picks tokens for attention", "deepseek_v3"},
+    {"kimi_linear", "delta layers with a decay for each channel", "qwen3_next"},
+};
+
+/* Writes what is known here of a model type that is no family. */
+static void describe_missing_type(const char *type, char *ret_text, size_t size)
+{
+    const char *nearest = hd_family_nearest(type);
+
+    for (size_t i = 0; i < sizeof lacking / sizeof lacking[0]; i++)
+        if (hd_words_have(lacking[i].types, type)) {
+            (void)snprintf(ret_text, size, "its blocks have %s; the nearest family is %s; ",
+                           lacking[i].lack, lacking[i].nearest);
+            return;
+        }
+    ret_text[0] = '\0';
+    if (nearest)
+        (void)snprintf(ret_text, size, "the nearest family is %s; ", nearest);
+}
+
 static enum hd_status find_type(struct hd_hf_reading *r)
 {
     const struct hd_json *value = hd_json_member(r->root, "model_type");
-    const char *nearest;
-    char list[HD_FAMILY_LIST_MAX], instead[HD_FAMILY_LIST_MAX + 64];
+    char list[HD_FAMILY_LIST_MAX], known[128] = "", instead[HD_FAMILY_LIST_MAX + 160];
 
     hd_family_list(list);
     if (r->wrapper && (!value || (value->kind == HD_JSON_STRING &&
@@ -39,10 +77,9 @@ static enum hd_status find_type(struct hd_hf_reading *r)
         r->family = hd_family_of_type(value->text);
     if (r->family)
         return HD_OK;
-    nearest = value->kind == HD_JSON_STRING ? hd_family_nearest(value->text) : NULL;
-    (void)snprintf(instead, sizeof instead, "%s%s%sknown are %s",
-                   nearest ? "the nearest family is " : "", nearest ? nearest : "",
-                   nearest ? "; " : "", list);
+    if (value->kind == HD_JSON_STRING)
+        describe_missing_type(value->text, known, sizeof known);
+    (void)snprintf(instead, sizeof instead, "%sknown are %s", known, list);
     return hd_hf_unsupported("model_type", value, instead);
 }
 

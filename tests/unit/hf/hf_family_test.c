@@ -455,8 +455,8 @@ static void cwm_scales_its_angles_unless_the_file_says_how(void **state)
     survives_an_export(&job);
 }
 
-/* What other classes of 2025 and 2026 have in common with granite, deepseek_v3, glm4_moe and gemma2,
- * and where they differ. */
+/* Classes of 2025 and 2026 share keys with granite, deepseek_v3, glm4_moe and gemma2, or give them
+ * another meaning. */
 static void keys_of_newer_classes_are_read_written_or_refused(void **state)
 {
     struct hd_job job = read_text(OF("hyperclovax") ",\"logits_scaling\":0.125}");
@@ -478,6 +478,16 @@ static void keys_of_newer_classes_are_read_written_or_refused(void **state)
     assert_true(job.attention_scale == 0.125 && job.attention_cap == 50);
     survives_an_export(&job);
     is_refused(OF("iquestcoder") ",\"clip_qkv\":8.0}", "clip_qkv");
+}
+
+/* A known type without a row is refused with what is missing; a mistyped one with the name that is
+ * near. */
+static void a_type_without_a_row_is_refused_with_what_it_lacks(void **state)
+{
+    is_refused(OF("apertus") "}", "\"apertus\" is not supported; its blocks have the activation "
+                                  "xIELU; the nearest family is arcee; known are gpt2");
+    is_refused(OF("lfm2") "}", "blocks of short convolutions");
+    is_refused(OF("gema2") "}", "the nearest family is gemma2; known are");
 }
 
 static void granite_4_is_read_without_mamba_layers_and_experts(void **state)
