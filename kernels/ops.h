@@ -73,6 +73,7 @@ struct hd_step_state {
                         < 0: unknown */
     int64_t awaited; /* rank that this rank waited for longest in the previous step, plus 1; 0:
                         none, or unknown */
+    double kl;       /* KTO: the KL term of this step (hd_preference_args) */
     double loss_limit, norm_limit; /* a loss or gradient norm above its limit is a spike; 0: no
                                       limit */
     /* members that the programs of this rank accumulate; step_begin zeroes them */
@@ -733,6 +734,12 @@ struct hd_answer_sums_args {
  *   REWARD (Bradley & Terry 1952; Ouyang et al. 2022, equation 1): s is the reward of an answer,
  *     margin = s_chosen - s_rejected,   loss = -log sigmoid(margin) + center (s_chosen +
  *     s_rejected)^2, whose last term draws rewards to 0 (Eisenstein et al. 2023).
+ *   KTO (Ethayarajh et al. 2024, section 4.1) is a loss of answers: a pair counts if one of its answers has
+ *     targets, and the loss is the sum over these. z = block->kl, which has no gradient:
+ *       chosen: desirable (1 - sigmoid(beta (s - z))),   rejected: undesirable sigmoid(beta (s - z))
+ *     With z = 0 it is the unpaired form of APO_ZERO. The block then counts answers in place of pairs in
+ *     target_count, chosen ones in correct_pairs; margin_sum is the sum of the rewards of the chosen
+ *     answers, and reward_sum that of all.
  *
  * The reward of an answer is beta s, or beta a where the loss is of means; by REWARD it is s.
  *
@@ -752,18 +759,20 @@ enum hd_preference {
     HD_PREFERENCE_SIMPO,
     HD_PREFERENCE_CPO,
     HD_PREFERENCE_ORPO,
-    HD_PREFERENCE_REWARD
+    HD_PREFERENCE_REWARD,
+    HD_PREFERENCE_KTO
 };
 
 /* Returns whether the loss is relative to a reference model. */
 static inline bool hd_preference_has_reference(enum hd_preference p)
 {
-    return p >= HD_PREFERENCE_DPO && p <= HD_PREFERENCE_APO_DOWN;
+    return (p >= HD_PREFERENCE_DPO && p <= HD_PREFERENCE_APO_DOWN) || p == HD_PREFERENCE_KTO;
 }
 
 /* Numbers in the formulas above. */
 struct hd_preference_factors {
     float beta, center, gamma, smoothing, sft;
+    float desirable, undesirable; /* weights of both kinds of answers in KTO */
 };
 
 struct hd_preference_args {

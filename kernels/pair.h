@@ -167,14 +167,56 @@ HD_PAIR_FUNCTION struct hd_pair hd_pair_orpo(double beta, double chosen, double 
     return p;
 }
 
-/* Returns loss and gradient of a pair of answers. sums: {sum of values, number of targets} of the
+/* Returns loss and gradient of KTO, of those of the two answers that have targets: sums of a loss for
+ * each. margin: reward of the chosen answer; reward: of both. */
+HD_PAIR_FUNCTION struct hd_pair hd_pair_unpaired(const struct hd_preference_factors *f, double kl,
+                                                 const double *sums)
+{
+    const double beta = (double)f->beta, desirable = (double)f->desirable;
+    const double undesirable = (double)f->undesirable;
+    struct hd_pair p = {true, 0, 0, 0, 0, 0};
+
+    if (sums[1] > 0) {
+        const double x = beta * (sums[0] - kl);
+
+        p.loss += desirable * hd_pair_sigmoid(-x);
+        p.chosen = desirable * beta * hd_pair_sigmoid_slope(x);
+        p.margin = beta * sums[0];
+        p.reward += beta * sums[0];
+    }
+    if (sums[3] > 0) {
+        const double x = beta * (sums[2] - kl);
+
+        p.loss += undesirable * hd_pair_sigmoid(x);
+        p.rejected = -undesirable * beta * hd_pair_sigmoid_slope(x);
+        p.reward += beta * sums[2];
+    }
+    return p;
+}
+
+/* Returns the number of terms that a pair adds to the mean of the loss: the pair, or its answers. */
+HD_PAIR_FUNCTION int64_t hd_pair_terms(enum hd_preference objective, const double *sums)
+{
+    return objective == HD_PREFERENCE_KTO ? (int64_t)(sums[1] > 0) + (sums[3] > 0) : 1;
+}
+
+/* Returns whether a pair counts as correct; with KTO whether its chosen answer has targets. */
+HD_PAIR_FUNCTION bool hd_pair_correct(enum hd_preference objective, const struct hd_pair *p,
+                                      const double *sums)
+{
+    return objective == HD_PREFERENCE_KTO ? sums[1] > 0 : p->margin > 0;
+}
+
+/* Returns loss and gradient of a pair of answers. kl: block->kl. sums: {sum of values, number of targets} of the
  * chosen answer, then of the rejected one. */
 HD_PAIR_FUNCTION struct hd_pair hd_pair_of(enum hd_preference objective,
-                                           const struct hd_preference_factors *factors,
+                                           const struct hd_preference_factors *factors, double kl,
                                            const double *sums)
 {
     const struct hd_pair none = {false, 0, 0, 0, 0, 0};
 
+    if (objective == HD_PREFERENCE_KTO)
+        return sums[1] > 0 || sums[3] > 0 ? hd_pair_unpaired(factors, kl, sums) : none;
     if (!(sums[1] > 0) || !(sums[3] > 0))
         return none;
     if (objective == HD_PREFERENCE_REWARD)

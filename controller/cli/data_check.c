@@ -51,7 +51,9 @@ static enum hd_status run_worker(const struct hd_job *job, bool files, const cha
     (void)snprintf(vocab, sizeof vocab, "%lld", (long long)job->vocab);
     argv[n++] = vocab;
     argv[n++] = "--form";
-    argv[n++] = hd_job_has_pairs(job) ? "preference" : job->data_format;
+    argv[n++] = hd_job_is_unpaired(job) ? "unpaired"
+                : hd_job_has_pairs(job) ? "preference"
+                                        : job->data_format;
     if (*job->columns) {
         argv[n++] = "--columns";
         argv[n++] = job->columns;
@@ -273,6 +275,41 @@ int64_t data_check_sequences(const struct hd_json *epoch)
     return epoch ? fact(epoch, "sequences") : 0;
 }
 
+/* Appends how many answers are rated as what, and what that means for train.preference. */
+static void add_ratings(const struct hd_job *job, const struct hd_json *epoch, struct hd_text *out)
+{
+    const double good = (double)fact(epoch, "desirable"), bad = (double)fact(epoch, "undesirable");
+    const double ratio =
+        bad > 0 && job->preference_undesirable > 0
+            ? job->preference_desirable * good / (job->preference_undesirable * bad)
+            : 0;
+    const int64_t windows = fact(epoch, "packed_sequences"), lone = fact(epoch, "lone_sequences");
+
+    if (!hd_job_is_unpaired(job) || good + bad == 0)
+        return;
+    hd_text_add(out, "rated answers: %.0f desirable, %.0f undesirable", good, bad);
+    if (good == 0 || bad == 0)
+        hd_text_add(out, "; all are %s: kto learns from both kinds\n",
+                    good > 0 ? "desirable" : "undesirable");
+    else if (ratio >= 0.95 && ratio <= 1.4)
+        hd_text_add(out, "; with the weights of train.preference %.2f : 1\n", ratio);
+    else
+        hd_text_add(out,
+                    "; with the weights of train.preference %.2f : 1, and 1 to 1.33 is advised "
+                    "(Ethayarajh et al. 2024): for 1 set %s_weight: %.3g\n",
+                    ratio, ratio < 1 ? "desirable" : "undesirable",
+                    ratio < 1 ? job->preference_undesirable * bad / good
+                              : job->preference_desirable * good / bad);
+    if (hd_job_has_kl(job) && lone)
+        hd_text_add(out,
+                    "%lld of %lld sequences hold one record, whose prompt gets no other answer for "
+                    "the KL term%s\n",
+                    (long long)lone, (long long)windows,
+                    lone == windows ? ", which is 0 therefore: raise model.context, or use "
+                                      "train.preference.loss: apo_zero_unpaired"
+                                    : "");
+}
+
 void data_check_describe(const struct hd_job *job, const struct hd_json *epoch, struct hd_text *out)
 {
     const struct hd_json *forms = hd_json_member(epoch, "forms");
@@ -280,7 +317,7 @@ void data_check_describe(const struct hd_job *job, const struct hd_json *epoch, 
     const char *what = hd_job_has_pairs(job) ? "pairs" : "conversations";
 
     if (rows) {
-        hd_text_add(out, "%s: ", what);
+        hd_text_add(out, "%s: ", hd_job_is_unpaired(job) ? "records" : what);
         for (const struct hd_json *f = forms ? forms->first : NULL; f; f = f->next)
             hd_text_add(out, "%s%s", f->text, f->next ? ", " : "; ");
         hd_text_add(out,
@@ -291,6 +328,7 @@ void data_check_describe(const struct hd_job *job, const struct hd_json *epoch, 
                     (long long)fact(epoch, "targets"), (long long)fact(epoch, "tokens"),
                     (long long)fact(epoch, "longest"));
     }
+    add_ratings(job, epoch, out);
     if (fact(epoch, "sampled_one_in") > 1)
         hd_text_add(out,
                     "%s: 1 in %lld was written by the template and tokenized; a job with "

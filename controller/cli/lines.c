@@ -59,6 +59,9 @@ static void add_step(struct hd_text *out, const struct lines *lines,
         hd_text_add(out, "  z_loss %.4f", metrics.z_loss);
     if (metrics.pairs)
         hd_text_add(out, "  margin %.4f  accuracy %.1f%%", metrics.margin, 100 * metrics.accuracy);
+    if (metrics.answers)
+        hd_text_add(out, "  chosen %.4f  rejected %.4f  kl %.4f", metrics.reward_chosen,
+                    metrics.reward_rejected, metrics.kl);
     if (!lines->times)
         return;
     cli_format_count(s->tokens_per_s, rate);

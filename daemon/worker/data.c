@@ -110,6 +110,8 @@ static enum hd_status read_data_options(int argc, char **argv, struct data_list 
         /* true: train.objective asks for files of preference pairs */
         strcmp(f[3].value, hd_chat_form_name(HD_CHAT_PREFERENCE)) == 0)
         a->form = HD_CHAT_PREFERENCE;
+    else if (!st && f[3].value && strcmp(f[3].value, hd_chat_form_name(HD_CHAT_UNPAIRED)) == 0)
+        a->form = HD_CHAT_UNPAIRED; /* train.objective asks for rated answers */
     else if (!st && f[3].value && !hd_chat_form_find(f[3].value, &a->form))
         st = hd_err(HD_INVALID, "--form: '%.40s' is no form", f[3].value);
     if (!st)

@@ -66,6 +66,10 @@ struct hd_step_metrics rank_metrics(const struct hd_step_result *s)
                                       .margin = without_sign(s->pairs.margin),
                                       .accuracy = s->pairs.accuracy,
                                       .reward = without_sign(s->pairs.reward),
+                                      .answers = s->pairs.answers,
+                                      .reward_chosen = without_sign(s->pairs.chosen),
+                                      .reward_rejected = without_sign(s->pairs.rejected),
+                                      .kl = without_sign(s->pairs.kl),
                                       .z_loss = without_sign(s->z_loss),
                                       .loss_scale = (double)s->loss_scale};
 

@@ -14,16 +14,20 @@ static void show_set(struct rank *r, int64_t step, const char *name, double loss
 {
     const struct hd_pair_result pairs = hd_trainer_validated_pairs(r->trainer);
     const char *const words[] = {"loss", "margin", "accuracy", "reward"};
+    const char *const of_answers[] = {"loss", "margin", "rewards/chosen", "rewards/rejected", "kl"};
     const double values[] = {loss, pairs.margin, pairs.accuracy, pairs.reward};
-    char tags[4][HD_JOB_WORD_MAX];
-    struct hd_scalar scalars[4];
+    const double their_values[] = {loss, pairs.margin, pairs.chosen, pairs.rejected, pairs.kl};
+    const bool rated = pairs.answers > 0;
+    const int count = rated ? 5 : pairs.count ? 4 : 1;
+    char tags[5][HD_JOB_WORD_MAX];
+    struct hd_scalar scalars[5];
 
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < count; i++) {
         (void)snprintf(tags[i], sizeof tags[i], "validation/%s%s%s", name, *name ? "/" : "",
-                       words[i]);
-        scalars[i] = (struct hd_scalar){tags[i], values[i]};
+                       rated ? of_answers[i] : words[i]);
+        scalars[i] = (struct hd_scalar){tags[i], rated ? their_values[i] : values[i]};
     }
-    rank_show(r, step, scalars, pairs.count ? 4 : 1);
+    rank_show(r, step, scalars, (size_t)count);
 }
 
 /* Says that a number could not be computed, for the reason in the current error. */

@@ -183,6 +183,11 @@ static enum hd_status add_facts(const struct samples *s, struct hd_json_writer *
     hd_json_add_int64(w, "sequences", s->data.sampler.window_count);
     hd_json_add_int64(w, "packed_sequences", p.windows);
     hd_json_add_int64(w, p.pairs ? "pairs" : "conversations", p.conversations);
+    if (hd_job_is_unpaired(&s->job)) {
+        hd_json_add_int64(w, "desirable", p.desirable);
+        hd_json_add_int64(w, "undesirable", p.undesirable);
+        hd_json_add_int64(w, "lone_sequences", p.lone);
+    }
     hd_json_add_int64(w, "tokens", p.tokens);
     hd_json_add_int64(w, "targets", p.targets);
     hd_json_add_int64(w, "rows", p.windows * p.context);
@@ -329,8 +334,10 @@ static enum hd_status show_sample(struct samples *s, int64_t sample, struct hd_j
             continue;
         }
         if (s->is_pairs)
-            hd_text_add(out, "--- pair %lld, %s, %lld tokens\n", (long long)(number + 1) / 2,
-                        number % 2 ? "chosen" : "rejected", (long long)(next - first));
+            hd_text_add(out, "--- %s %lld, %s, %lld tokens\n",
+                        hd_job_is_unpaired(&s->job) ? "record" : "pair",
+                        (long long)(number + 1) / 2, number % 2 ? "chosen" : "rejected",
+                        (long long)(next - first));
         else
             hd_text_add(out, "--- document %lld, %lld tokens\n", (long long)number,
                         (long long)(next - first));

@@ -21,7 +21,8 @@ enum hd_status KERNEL(answer_sums)(struct hd_backend *cpu, const struct hd_answe
 
 static struct hd_pair pair_at(const struct hd_preference_args *a, int64_t sample, int64_t answer)
 {
-    return hd_pair_of(a->objective, &a->factors, a->sums + 2 * (sample * a->A + answer / 2 * 2));
+    return hd_pair_of(a->objective, &a->factors, a->block->kl,
+                      a->sums + 2 * (sample * a->A + answer / 2 * 2));
 }
 
 static void add_pairs(const struct hd_preference_args *a)
@@ -36,9 +37,9 @@ static void add_pairs(const struct hd_preference_args *a)
             if (!p.present)
                 continue;
             block->loss_sum += p.loss;
-            block->target_count++;
+            block->target_count += hd_pair_terms(a->objective, sums);
             block->margin_sum += p.margin;
-            block->correct_pairs += p.margin > 0;
+            block->correct_pairs += hd_pair_correct(a->objective, &p, sums);
             block->answer_targets += sums[1] + sums[3];
             block->reward_sum += p.reward;
         }

@@ -44,7 +44,7 @@ static __global__ void __launch_bounds__(PREFERENCE_THREADS)
     for (int64_t i = r; i < end && a.answer[i] == a.answer[r]; i++)
         if (!a.target || a.target[i] >= 0) {
             sum += (double)a.logp[i] - (a.reference ? (double)a.reference[i] : 0);
-            count += 1;
+            count += (double)hd_pair_terms(a.objective, sums);
         }
     a.sums[2 * (r / a.S * a.A + a.answer[r])] = sum;
     a.sums[2 * (r / a.S * a.A + a.answer[r]) + 1] = count;
@@ -73,7 +73,8 @@ static __global__ void __launch_bounds__(PREFERENCE_THREADS) weigh_rows(struct h
         a.weight[r] = 0;
         return;
     }
-    p = hd_pair_of(a.objective, &a.factors, a.sums + 2 * (r / a.S * a.A + a.answer[r] / 2 * 2));
+    p = hd_pair_of(a.objective, &a.factors, a.block->kl,
+                   a.sums + 2 * (r / a.S * a.A + a.answer[r] / 2 * 2));
     a.weight[r] = (float)(a.answer[r] % 2 ? p.rejected : p.chosen);
 }
 
@@ -85,14 +86,14 @@ static __global__ void __launch_bounds__(PAIR_THREADS) add_pairs(struct hd_prefe
 
     for (int64_t i = threadIdx.x; i < all; i += PAIR_THREADS) {
         const double *sums = a.sums + 2 * (i / pairs * a.A + i % pairs * 2);
-        const struct hd_pair p = hd_pair_of(a.objective, &a.factors, sums);
+        const struct hd_pair p = hd_pair_of(a.objective, &a.factors, a.block->kl, sums);
 
         if (!p.present)
             continue;
         loss += p.loss;
         count += 1;
         margin += p.margin;
-        correct += p.margin > 0;
+        correct += hd_pair_correct(a.objective, &p, sums);
         targets += sums[1] + sums[3];
         reward += p.reward;
     }

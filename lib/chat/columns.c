@@ -306,8 +306,8 @@ enum hd_status chat_columns_refuse_rated(const struct hd_json *root)
 
         if (m && (m->kind == HD_JSON_TRUE || m->kind == HD_JSON_FALSE))
             return hd_err(HD_INVALID,
-                          "its answer is rated ('%s'), and there is no objective for that; remove "
-                          "the bad ones and the column, or make pairs, chosen and rejected",
+                          "its answer is rated ('%s'); train on rated answers with "
+                          "train.objective: kto, or remove the bad ones and the column",
                           names[i]);
     }
     return HD_OK;

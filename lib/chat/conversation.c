@@ -22,7 +22,8 @@ const char *hd_chat_form_name(enum hd_chat_form form)
 bool hd_chat_form_find(const char *name, enum hd_chat_form *ret_form)
 {
     for (int i = HD_CHAT_AUTO; i <= HD_CHAT_TEXT; i++)
-        if (i != HD_CHAT_PREFERENCE && strcmp(name, hd_chat_form_name((enum hd_chat_form)i)) == 0) {
+        if (i != HD_CHAT_PREFERENCE && i != HD_CHAT_UNPAIRED &&
+            strcmp(name, hd_chat_form_name((enum hd_chat_form)i)) == 0) {
             *ret_form = (enum hd_chat_form)i;
             return true;
         }
@@ -501,24 +502,22 @@ static enum hd_status check_messages(struct hd_arena *arena, struct hd_conversat
     return st;
 }
 
-enum hd_status hd_conversation_read(struct hd_arena *arena, const char *line, size_t line_bytes,
-                                    enum hd_chat_form form, const char *roles,
-                                    struct hd_conversation *ret)
+/* Reads the conversation of a parsed line, whatever its label is. */
+static enum hd_status read_root(const struct chat_reading *reading, const struct hd_json *root,
+                                enum hd_chat_form form, bool rated, struct hd_conversation *ret)
 {
-    struct chat_reading r = {.arena = arena, .roles = roles};
-    const struct hd_json *root = NULL;
+    struct chat_reading r = *reading;
+    struct hd_arena *arena = r.arena;
     struct hd_conversation c = {.messages = {.kind = HD_JSON_ARRAY}, .form = form, .prompt = ""};
     struct hd_json *last = NULL;
     size_t prompt_count = 0;
-    enum hd_status st = hd_json_parse_line(arena, line, line_bytes, &LIMITS, &root);
+    enum hd_status st = form == HD_CHAT_AUTO ? find_form(root, &c.form) : HD_OK;
 
-    if (!st && form == HD_CHAT_AUTO)
-        st = find_form(root, &c.form);
     if (st)
         return st;
     r.has_tools = hd_json_member(root, "tools") != NULL;
     st = chat_columns_refuse_media(root);
-    if (!st && c.form != HD_CHAT_TEXT)
+    if (!st && c.form != HD_CHAT_TEXT && !rated)
         st = chat_columns_refuse_rated(root);
     if (st)
         return st;
@@ -542,6 +541,17 @@ enum hd_status hd_conversation_read(struct hd_arena *arena, const char *line, si
     if (!st)
         *ret = c;
     return st;
+}
+
+enum hd_status hd_conversation_read(struct hd_arena *arena, const char *line, size_t line_bytes,
+                                    enum hd_chat_form form, const char *roles,
+                                    struct hd_conversation *ret)
+{
+    const struct chat_reading r = {.arena = arena, .roles = roles};
+    const struct hd_json *root = NULL;
+    const enum hd_status st = hd_json_parse_line(arena, line, line_bytes, &LIMITS, &root);
+
+    return st ? st : read_root(&r, root, form, false, ret);
 }
 
 /* ---- pairs ---- */
@@ -781,5 +791,74 @@ enum hd_status hd_conversation_read_pair(struct hd_arena *arena, const char *lin
         st = read_answer(&r, &p, i, &ret_pair[i]);
         st = st ? hd_err_prefix(st, "%s", names[i]) : HD_OK;
     }
+    return st;
+}
+
+/* ---- rated answers ---- */
+
+/* Finds the label of a line: a truth value, or 0 or 1. Returns false if there is none. */
+static bool find_label(const struct hd_json *root, bool *ret_desirable)
+{
+    static const char *const names[] = {"label", "kto_tag"};
+
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const struct hd_json *m = hd_json_member(root, names[i]);
+
+        if (!m || m->kind == HD_JSON_NULL)
+            continue;
+        *ret_desirable =
+            m->kind == HD_JSON_TRUE || (m->kind == HD_JSON_NUMBER && strcmp(m->text, "1") == 0);
+        return *ret_desirable || m->kind == HD_JSON_FALSE ||
+               (m->kind == HD_JSON_NUMBER && strcmp(m->text, "0") == 0);
+    }
+    return false;
+}
+
+/* Makes only the last answer of a conversation count. */
+static enum hd_status count_last(struct hd_arena *arena, struct hd_conversation *c)
+{
+    bool *counts = hd_arena_alloc(arena, c->messages.count + 1);
+    size_t last = 0;
+
+    if (!counts)
+        return no_memory_for_conversation();
+    for (size_t i = 0; i < c->messages.count; i++)
+        last = c->counts[i] ? i : last;
+    for (size_t i = 0; i < c->messages.count; i++)
+        counts[i] = i == last;
+    c->counts = counts;
+    return HD_OK;
+}
+
+enum hd_status hd_conversation_read_unpaired(struct hd_arena *arena, const char *line,
+                                             size_t line_bytes, const char *roles,
+                                             struct hd_conversation ret_pair[HD_CHAT_PAIR],
+                                             bool ret_has[HD_CHAT_PAIR])
+{
+    const struct chat_reading r = {.arena = arena, .roles = roles};
+    const struct hd_json *root = NULL;
+    bool desirable = false;
+    struct hd_conversation *c;
+    enum hd_status st = hd_json_parse_line(arena, line, line_bytes, &LIMITS, &root);
+
+    ret_has[HD_CHAT_CHOSEN] = ret_has[HD_CHAT_REJECTED] = true;
+    if (st)
+        return st;
+    if (hd_json_member(root, "chosen") || hd_json_member(root, "chosen_response"))
+        return hd_conversation_read_pair(arena, line, line_bytes, roles, ret_pair);
+    if (!find_label(root, &desirable))
+        return hd_err(HD_INVALID, "the answer is not rated: give 'label', true or false, beside "
+                                  "prompt and completion; or chosen and rejected");
+    ret_has[desirable ? HD_CHAT_REJECTED : HD_CHAT_CHOSEN] = false;
+    c = &ret_pair[desirable ? HD_CHAT_CHOSEN : HD_CHAT_REJECTED];
+    st = read_root(&r, root, HD_CHAT_AUTO, true, c);
+    if (!st && c->form == HD_CHAT_TEXT)
+        st =
+            hd_err(HD_INVALID, "the line has a label, and a text without a prompt; give prompt and "
+                               "completion");
+    if (!st && c->form != HD_CHAT_COMPLETION && !c->answer)
+        st = count_last(arena, c);
+    if (!st)
+        c->form = HD_CHAT_UNPAIRED;
     return st;
 }

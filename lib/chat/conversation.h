@@ -8,6 +8,9 @@
  *   preference  {"prompt", "chosen", "rejected"}: strings, or lists of messages. "prompt" may also
  *               be called "messages". Without it, the prompt is the messages that both lists share
  *               at their beginning.
+ *   unpaired    any form of a conversation with "label": true or false beside it, which says whether
+ *               its answer is desirable; or a line of the form preference, whose answers are then one
+ *               desirable and one undesirable
  *
  * Used by: chat, data, spec.   Uses: base.   Threads: a conversation is immutable; its arena has
  * one owner.
@@ -24,6 +27,7 @@
     X(ALPACA, "alpaca")                \
     X(COMPLETION, "prompt_completion") \
     X(PREFERENCE, "preference")        \
+    X(UNPAIRED, "unpaired")            \
     X(TEXT, "text")
 
 enum hd_chat_form {
@@ -34,7 +38,7 @@ enum hd_chat_form {
 
 const char *hd_chat_form_name(enum hd_chat_form form);
 /* Sets *ret_form to the form of conversations with this name; returns false if there is none.
- * `preference` is not found: that lines are pairs is said by train.objective. */
+ * `preference` and `unpaired` are not found: train.objective says that lines are pairs, or rated. */
 bool hd_chat_form_find(const char *name, enum hd_chat_form *ret_form);
 
 /* Conversation of messages or, if messages.count is 0, a text `prompt` and its continuation
@@ -58,7 +62,7 @@ enum { HD_CHAT_CHOSEN, HD_CHAT_REJECTED, HD_CHAT_PAIR };
 /* Checks the text of data.roles: NAME=ROLE, separated by commas. HD_INVALID otherwise. */
 enum hd_status hd_chat_check_roles(const char *roles);
 
-/* Sets *ret from a line of any form but `preference`. roles: text of data.roles; NULL or "": only
+/* Sets *ret from a line of any form but `preference` and `unpaired`. roles: text of data.roles; NULL or "": only
  * the usual names of roles. The strings live in the arena. HD_INVALID: the line is not JSON or not
  * of the form, a message has a wrong role, or an answer is empty or missing; the message names the
  * number of the faulty message. */
@@ -77,5 +81,13 @@ enum hd_status hd_conversation_of_messages(struct hd_arena *arena, const struct 
 enum hd_status hd_conversation_read_pair(struct hd_arena *arena, const char *line,
                                          size_t line_bytes, const char *roles,
                                          struct hd_conversation ret_pair[HD_CHAT_PAIR]);
+
+/* Reads a line of the form unpaired. ret_has: which of the two conversations there are: a rated line
+ * has one, the chosen if it is desirable. Of several answers of a rated conversation the last counts.
+ * HD_INVALID as hd_conversation_read_pair, and without a label. */
+enum hd_status hd_conversation_read_unpaired(struct hd_arena *arena, const char *line,
+                                             size_t line_bytes, const char *roles,
+                                             struct hd_conversation ret_pair[HD_CHAT_PAIR],
+                                             bool ret_has[HD_CHAT_PAIR]);
 
 #endif

@@ -197,6 +197,18 @@ enum hd_status hd_conversation_encode(struct hd_conversation_encoder *e, const c
     return st;
 }
 
+/* Appends the document of an answer that is not there: two ids that count for nothing. */
+static enum hd_status add_absent(struct hd_id_list *ids, struct hd_text *counts)
+{
+    enum hd_status st = hd_id_list_reserve(ids, 2);
+
+    for (int i = 0; !st && i < 2; i++) {
+        ids->ids[ids->count++] = 0;
+        hd_text_add_bytes(counts, "", 1);
+    }
+    return !st && counts->failed ? no_memory_for_conversation() : st;
+}
+
 enum hd_status hd_conversation_encode_pair(struct hd_conversation_encoder *e, const char *line,
                                            size_t line_bytes, struct hd_id_list *ids,
                                            struct hd_text *counts, size_t *ret_second,
@@ -205,21 +217,28 @@ enum hd_status hd_conversation_encode_pair(struct hd_conversation_encoder *e, co
     static const char *const names[] = {"chosen", "rejected"};
     const size_t first = ids->count;
     struct hd_conversation pair[HD_CHAT_PAIR];
+    bool has[HD_CHAT_PAIR] = {true, true};
     struct hd_arena arena;
     enum hd_status st;
 
     *ret_spelled = false;
     hd_arena_init(&arena, 0);
-    st = hd_conversation_read_pair(&arena, line, line_bytes, e->rules.roles, pair);
+    if (e->rules.form == HD_CHAT_UNPAIRED)
+        st = hd_conversation_read_unpaired(&arena, line, line_bytes, e->rules.roles, pair, has);
+    else
+        st = hd_conversation_read_pair(&arena, line, line_bytes, e->rules.roles, pair);
     if (!st && e->rules.rewards && pair[0].has_margin)
         st = hd_err(HD_INVALID, "the line has a margin, which train.objective: reward cannot take "
                                 "off the difference of rewards yet; remove the key");
     for (int i = 0; !st && i < HD_CHAT_PAIR; i++) {
-        bool spelled;
+        bool spelled = false;
 
         *ret_second = ids->count;
-        st = encode_conversation(e, &arena, line, line_bytes, &pair[i], ids, counts, &spelled);
-        st = st ? hd_err_prefix(st, "%s", names[i]) : HD_OK;
+        if (has[i])
+            st = encode_conversation(e, &arena, line, line_bytes, &pair[i], ids, counts, &spelled);
+        else
+            st = add_absent(ids, counts);
+        st = st && has[0] && has[1] ? hd_err_prefix(st, "%s", names[i]) : st;
         *ret_spelled |= !st && spelled;
     }
     if (!st && ids->count - *ret_second == *ret_second - first &&

@@ -36,9 +36,10 @@ struct token_file {
 struct hd_corpus {
     int64_t token_count;
     int64_t vocab; /* vocabulary: ids must be below; INT64_MAX: not set */
-    bool bounded, pairs;
-    int64_t end_of_text;    /* end-of-text id; INT64_MIN or -1: none */
-    const float *reference; /* [token_count] hd_corpus_set_reference; NULL: none */
+    bool bounded, pairs, unpaired;
+    int64_t end_of_text;               /* end-of-text id; INT64_MIN or -1: none */
+    const float *reference;            /* [token_count] hd_corpus_set_reference; NULL: none */
+    const float *mismatched_reference; /* [token_count] NULL: none */
     size_t file_count;
     struct token_file files[]; /* ascending by `first`; an empty file and the next one have equal
                                   `first` */
@@ -469,6 +470,21 @@ void hd_corpus_set_pairs(struct hd_corpus *corpus)
     corpus->pairs = true;
 }
 
+void hd_corpus_set_unpaired(struct hd_corpus *corpus)
+{
+    corpus->unpaired = true;
+}
+
+void hd_corpus_set_mismatched_reference(struct hd_corpus *corpus, const float *values)
+{
+    corpus->mismatched_reference = values;
+}
+
+const float *hd_corpus_mismatched_reference(const struct hd_corpus *corpus)
+{
+    return corpus->mismatched_reference;
+}
+
 void hd_corpus_set_reference(struct hd_corpus *corpus, const float *values)
 {
     corpus->reference = values;
@@ -495,6 +511,7 @@ void hd_data_range_each(struct hd_data_range range, hd_conversation_fn *each, vo
                                   .first = first,
                                   .count = next - first,
                                   .chosen = range.corpus->pairs ? second - first : 0,
+                                  .unpaired = range.corpus->unpaired,
                                   .path = name_of(f),
                                   .has_gaps = f->has_gaps,
                                   .file = (int64_t)(f - range.corpus->files),

@@ -98,10 +98,15 @@ bool hd_corpus_is_bounded(const struct hd_corpus *corpus);
 /* Makes the corpus consist of pairs for later samples: documents 2 k and 2 k + 1 of each file are
  * the chosen and the rejected answer to one prompt. */
 void hd_corpus_set_pairs(struct hd_corpus *corpus);
+/* Makes one answer of each pair enough: the other may be a document without targets. */
+void hd_corpus_set_unpaired(struct hd_corpus *corpus);
 
 /* Sets the log-probabilities under the reference model that later batches contain: values[t] is
  * that of token t of the corpus, [hd_corpus_token_count]. The array must outlive the corpus. */
 void hd_corpus_set_reference(struct hd_corpus *corpus, const float *values);
+/* Sets the same for batches with `mismatched`, in which the tokens of an answer follow another
+ * prompt. */
+void hd_corpus_set_mismatched_reference(struct hd_corpus *corpus, const float *values);
 
 /* Sets ret_counts[i], for i < count, to whether token first + i of the corpus counts for the
  * loss. */
@@ -131,6 +136,7 @@ enum hd_status hd_data_range_form(struct hd_data_range range, bool *ret_conversa
 struct hd_conversation_place { /* one conversation, or the two of a pair */
     int64_t first, count;      /* the conversation's tokens: [first, first + count) of the corpus */
     int64_t chosen;            /* number of tokens of a pair's chosen answer; 0: no pair */
+    bool unpaired;             /* one answer of the pair is enough (hd_corpus_set_unpaired) */
     const char *path;          /* path of the text or token file that has the conversation */
     int64_t file, document;    /* index of the file, number of the conversation or pair in the file;
                                   both from 0 */
@@ -261,7 +267,11 @@ struct hd_data_batch {
      * that token; HD_DATA_TARGET_NONE likewise. Only hd_sampler_fill sets them */
     int32_t *ahead[HD_DATA_FURTHER_MAX], *further[HD_DATA_FURTHER_MAX];
     int64_t *sample_ids; /* [count]    global sample ids                                         */
+    int64_t *target_places; /* [count, S] index of the target in the corpus; -1: none. Only of
+                               mismatched rows */
     bool answer_ends;
+    bool mismatched; /* true: windows of pairs have each prompt with the answer of another pair of
+                        the window (sampler.c: fill_mismatched) */
     int32_t empty_token; /* token id in rows of padding, and of `ahead` without a token */
 };
 

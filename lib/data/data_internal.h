@@ -30,6 +30,8 @@ bool hd_corpus_ends_by_token(const struct hd_corpus *corpus);
  * target, since no token predicts it. */
 int64_t hd_conversation_targets(const struct hd_corpus *corpus, int64_t first, int64_t count);
 
+/* Returns the log-probabilities that hd_corpus_set_mismatched_reference set; NULL: none. */
+const float *hd_corpus_mismatched_reference(const struct hd_corpus *corpus);
 /* Returns the log-probabilities that hd_corpus_set_reference set; NULL: none. */
 const float *hd_corpus_reference(const struct hd_corpus *corpus);
 

@@ -92,6 +92,7 @@ struct look {
 static enum hd_status look_at_line(struct look *look, const char *line, size_t bytes)
 {
     struct hd_conversation c = {.form = HD_CHAT_TEXT}, pair[HD_CHAT_PAIR];
+    bool has[HD_CHAT_PAIR];
     const char *text = NULL;
     struct hd_arena arena;
     enum hd_status st;
@@ -105,6 +106,9 @@ static enum hd_status look_at_line(struct look *look, const char *line, size_t b
     } else if (look->wanted == HD_CHAT_PREFERENCE) {
         st = hd_conversation_read_pair(&arena, line, bytes, look->roles, pair);
         c.form = HD_CHAT_PREFERENCE;
+    } else if (look->wanted == HD_CHAT_UNPAIRED) {
+        st = hd_conversation_read_unpaired(&arena, line, bytes, look->roles, pair, has);
+        c.form = HD_CHAT_UNPAIRED;
     } else {
         st = hd_conversation_read(&arena, line, bytes, look->wanted, look->roles, &c);
     }

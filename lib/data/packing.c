@@ -124,13 +124,20 @@ int64_t hd_conversation_targets(const struct hd_corpus *corpus, int64_t first, i
     return sum;
 }
 
-/* Returns the number of targets of both answers of a pair; 0 if one of them has none. */
-static int64_t pair_targets(const struct hd_corpus *corpus, struct hd_conversation_place p)
+/* Returns the number of targets of both answers of a pair; 0 if one of them has none, unless one is
+ * enough. Counts unpaired answers in `facts`. */
+static int64_t pair_targets(const struct hd_corpus *corpus, struct hd_conversation_place p,
+                            struct hd_packing_facts *facts)
 {
     const int64_t chosen = hd_conversation_targets(corpus, p.first, p.chosen);
     const int64_t rejected =
         hd_conversation_targets(corpus, p.first + p.chosen, p.count - p.chosen);
 
+    if (p.unpaired) {
+        facts->desirable += chosen > 0;
+        facts->undesirable += rejected > 0;
+        return chosen + rejected;
+    }
     return chosen && rejected ? chosen + rejected : 0;
 }
 
@@ -150,7 +157,7 @@ static void add_to_packing(void *context, struct hd_conversation_place place)
     }
     f->pairs |= place.chosen > 0;
     if (place.chosen)
-        targets = kept ? pair_targets(w->corpus, place) : 0;
+        targets = kept ? pair_targets(w->corpus, place, f) : 0;
     else
         targets = hd_conversation_targets(w->corpus, place.first, kept);
     if (kept && !targets)
@@ -374,6 +381,8 @@ enum hd_status hd_packing_new(struct hd_data_range range, int64_t context,
         fit(&f, work.found, p->facts.conversations, context);
         st = list(&f, work.found, p);
     }
+    for (int64_t w = 0; !st && p->facts.desirable + p->facts.undesirable && w < f.windows; w++)
+        p->facts.lone += p->window_first[w + 1] - p->window_first[w] == 1;
     fitting_done(&f);
     free(work.found);
     free(work.counts);

@@ -28,6 +28,9 @@ struct hd_packing_facts {
     int64_t context, windows;
     int64_t conversations; /* conversations in the windows; for pairs, the number of pairs */
     bool pairs;
+    /* of unpaired answers (hd_corpus_set_unpaired): number of desirable and of undesirable ones, and of
+     * windows with one pair alone, whose prompts have no other answer */
+    int64_t desirable, undesirable, lone;
     int64_t tokens;  /* tokens of conversations in all windows; the other rows are padding */
     int64_t targets; /* tokens in all windows that are targets */
     /* number of conversations longer than context; of those left out; of those shortened */

@@ -152,7 +152,9 @@ static struct hd_data_batch row_of(const struct hd_data_batch *b, int64_t i, int
                                 .answers = b->answers ? b->answers + i * S : NULL,
                                 .reference = b->reference ? b->reference + i * S : NULL,
                                 .sample_ids = b->sample_ids ? b->sample_ids + i : NULL,
+                                .target_places = b->target_places ? b->target_places + i * S : NULL,
                                 .answer_ends = b->answer_ends,
+                                .mismatched = b->mismatched,
                                 .empty_token = b->empty_token};
 
     for (int k = 0; k < HD_DATA_FURTHER_MAX; k++) {
@@ -211,6 +213,8 @@ static void fill_padding(int64_t from, int64_t S, const struct hd_data_batch *ro
             row->answers[j] = -1;
         if (row->reference)
             row->reference[j] = 0;
+        if (row->target_places)
+            row->target_places[j] = -1;
     }
     put_extent(row, from, S, 0);
 }
@@ -270,6 +274,144 @@ static enum hd_status fill_pair(const struct hd_corpus *corpus, const struct hd_
     return st;
 }
 
+/* ---- mismatched answers ---- */
+
+/* A place in the list of a window's answers: those with targets, pair after pair. */
+struct answers {
+    const struct hd_corpus *corpus;
+    const struct hd_packed *packed;
+    int64_t pairs;  /* number of pairs in the window */
+    int64_t number; /* number of the present answer in the window, as in `answers` of a batch */
+    int64_t first, count; /* its document */
+    int64_t prompt;       /* tokens of the document in front of the answer */
+};
+
+/* Returns the number of tokens in front of the first one that counts; `count`: none counts. */
+static int64_t prompt_of(const struct hd_corpus *corpus, int64_t first, int64_t count)
+{
+    enum { PIECE = HD_PIECE(512, 7) };
+    bool counts[PIECE];
+
+    for (int64_t at = 0; at < count; at += PIECE) {
+        const int64_t n = count - at < PIECE ? count - at : PIECE;
+
+        hd_corpus_read_counts(corpus, first + at, n, counts);
+        for (int64_t i = 0; i < n; i++)
+            if (counts[i] && at + i > 0) /* the first token is no target */
+                return at + i;
+    }
+    return count;
+}
+
+/* Moves on to the next answer, behind the last one to the first. The window has an answer. */
+static void next_answer(struct answers *a)
+{
+    do {
+        const struct hd_packed *p;
+
+        a->number = (a->number + 1) % (2 * a->pairs);
+        p = &a->packed[a->number / 2];
+        a->first = p->first + (a->number % 2 ? p->chosen : 0);
+        a->count = a->number % 2 ? p->count - p->chosen : p->chosen;
+        a->prompt = prompt_of(a->corpus, a->first, a->count);
+    } while (a->prompt == a->count);
+}
+
+/* Returns the place of the list in front of its first answer. Sets *ret_count to the number of
+ * answers, and *ret_double to whether a pair has both. */
+static struct answers list_answers(const struct hd_corpus *corpus, const struct hd_packed *packed,
+                                   int64_t pairs, int64_t *ret_count, bool *ret_double)
+{
+    const struct answers start = {
+        .corpus = corpus, .packed = packed, .pairs = pairs, .number = 2 * pairs - 1};
+    struct answers a = start;
+    int64_t last = -1, count = 0;
+
+    *ret_double = false;
+    for (next_answer(&a); a.number > last; next_answer(&a), count++) {
+        *ret_double |= last >= 0 && last / 2 == a.number / 2;
+        last = a.number;
+    }
+    *ret_count = count;
+    return start;
+}
+
+/* Fills rows from `at` on with the prompt of one answer and with another one. Returns the number of
+ * rows in *ret_rows. */
+static enum hd_status fill_crossed(const struct answers *asked, const struct answers *given,
+                                   int64_t at, const struct hd_data_batch *row, int64_t *ret_rows)
+{
+    enum { PIECE = HD_PIECE(512, 7) };
+    const int64_t begin = asked->prompt, rest = given->count - given->prompt, rows = begin + rest;
+    const int64_t source = given->first + given->prompt - begin; /* of row 0, were it of `given` */
+    const float *reference = hd_corpus_mismatched_reference(asked->corpus);
+    enum hd_status st = hd_corpus_read(asked->corpus, asked->first, begin, row->tokens + at);
+    const int32_t first_row = (int32_t)at;
+    bool counts[PIECE];
+
+    if (!st)
+        st = hd_corpus_read(asked->corpus, source + begin, rest, row->tokens + at + begin);
+    for (int64_t j = 0; !st && j < rows; j++) {
+        const int64_t next = j + 1 - begin; /* index of the next token in the answer */
+        bool target = next >= 0 && next < rest;
+
+        if (target) {
+            if (next % PIECE == 0)
+                hd_corpus_read_counts(asked->corpus, source + begin + next,
+                                      rest - next < PIECE ? rest - next : PIECE, counts);
+            target = counts[next % PIECE];
+        }
+        if (row->targets)
+            row->targets[at + j] = target ? row->tokens[at + j + 1] : HD_DATA_TARGET_NONE;
+        if (row->positions)
+            row->positions[at + j] = (int32_t)j;
+        if (row->index)
+            row->index[at + j] = (int32_t)(at + j);
+        if (row->bounds)
+            row->bounds[at + j] = first_row;
+        if (row->answers)
+            row->answers[at + j] = (int32_t)asked->number;
+        if (row->reference)
+            row->reference[at + j] = target && reference ? reference[source + j + 1] : 0;
+        if (row->target_places)
+            row->target_places[at + j] = target ? source + j + 1 : -1;
+    }
+    put_extent(row, at, at + rows, rows);
+    *ret_rows = rows;
+    return st;
+}
+
+/* Fills one sample with the answers of a packed window, each behind the prompt of another one: answer
+ * i of the window follows the prompt of answer i + 1, or, where a pair has both answers, of i + 2, so
+ * that prompts differ; the last ones follow the first prompts. A prompt that would get an answer of
+ * its own pair is left out. No token occurs twice, so that the rows always suffice; and the result is
+ * a function of the window alone, whatever batch or layout it is in. */
+static enum hd_status fill_mismatched(const struct hd_corpus *corpus,
+                                      const struct hd_packed *packed, int64_t pairs, int64_t S,
+                                      const struct hd_data_batch *row)
+{
+    enum hd_status st = HD_OK;
+    struct answers asked, given;
+    int64_t count, at = 0, rows;
+    bool has_double;
+
+    asked = list_answers(corpus, packed, pairs, &count, &has_double);
+    given = asked;
+    for (int64_t i = has_double ? 2 : 1; i < count; i++)
+        next_answer(&given);
+    for (int64_t i = 0; !st && i < count; i++) {
+        next_answer(&asked);
+        next_answer(&given);
+        if (asked.number / 2 == given.number / 2)
+            continue;
+        st = fill_crossed(&asked, &given, at, row, &rows);
+        at += st ? 0 : rows;
+    }
+    if (!st)
+        fill_padding(at, S, row);
+    return st;
+}
+
 /* Fills one sample with the conversations of a packed window. */
 static enum hd_status fill_packed(const struct hd_corpus *corpus, const struct hd_packing *packing,
                                   int64_t S, int64_t window, const struct hd_data_batch *row)
@@ -281,6 +423,8 @@ static enum hd_status fill_packed(const struct hd_corpus *corpus, const struct h
 
     if (!row->tokens) /* if `tokens` is NULL, so are all arrays of the batch */
         return HD_OK;
+    if (row->mismatched)
+        return fill_mismatched(corpus, packed, n, S, row);
     for (int64_t i = 0; !st && i < n; i++) {
         st = packed[i].chosen
                  ? fill_pair(corpus, &packed[i], i, at, row)

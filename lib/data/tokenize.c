@@ -214,7 +214,8 @@ static enum hd_status add_to_tokens(const struct work *w, struct hd_conversation
     bool spelled = false;
     enum hd_status st;
 
-    if (w->how->conversations->form == HD_CHAT_PREFERENCE) {
+    if (w->how->conversations->form == HD_CHAT_PREFERENCE ||
+        w->how->conversations->form == HD_CHAT_UNPAIRED) {
         st = hd_conversation_encode_pair(encoder, line, size_bytes, &slot->ids, &slot->counts,
                                          &second, &spelled);
         st = st ? st : note_end(slot, second);

@@ -437,6 +437,16 @@ bool hd_job_is_reward(const struct hd_job *job)
     return strcmp(job->objective, "reward") == 0;
 }
 
+bool hd_job_is_unpaired(const struct hd_job *job)
+{
+    return strcmp(job->objective, "kto") == 0;
+}
+
+bool hd_job_has_kl(const struct hd_job *job)
+{
+    return hd_job_is_unpaired(job) && strcmp(job->preference_loss, "apo_zero_unpaired") != 0;
+}
+
 bool hd_job_has_delta(const struct hd_job *job)
 {
     /* a job that is made by hand may have no rule, which hd_layers_count reads like `all` */

@@ -58,9 +58,12 @@ bool hd_metric_is_present(const struct hd_step_metrics *metrics, int index, bool
         return metrics->loss_scale > 0;
     if (index == HD_METRIC_INDEX_targets) /* steps that older builds reported lack this metric */
         return metrics->targets > 0;
-    if (index == HD_METRIC_INDEX_pairs || index == HD_METRIC_INDEX_margin ||
-        index == HD_METRIC_INDEX_accuracy || index == HD_METRIC_INDEX_reward)
+    if (index == HD_METRIC_INDEX_margin || index == HD_METRIC_INDEX_reward)
+        return metrics->pairs > 0 || metrics->answers > 0;
+    if (index == HD_METRIC_INDEX_pairs || index == HD_METRIC_INDEX_accuracy)
         return metrics->pairs > 0;
+    if (index >= HD_METRIC_INDEX_answers && index <= HD_METRIC_INDEX_kl)
+        return metrics->answers > 0;
     if (index == HD_METRIC_INDEX_z_loss)
         return metrics->z_loss != 0;
     return experts || strncmp(hd_metrics[index].name, "router_", 7) != 0;

@@ -22,11 +22,11 @@ static const char *const KNOWN[] = {"messages",        "conversations",
 
 /* Names that data.columns may give, and the member that each becomes. A prompt with an answer is a
  * user's message, and without one the beginning of a text. */
-static const char *const NAMES[][2] = {{"messages", "messages"}, {"text", "text"},
-                                       {"prompt", "prompt"},     {"input", "input"},
-                                       {"answer", "output"},     {"completion", "completion"},
-                                       {"system", "system"},     {"tools", "tools"},
-                                       {"chosen", "chosen"},     {"rejected", "rejected"}};
+static const char *const NAMES[][2] = {
+    {"messages", "messages"}, {"text", "text"},     {"prompt", "prompt"},
+    {"input", "input"},       {"answer", "output"}, {"completion", "completion"},
+    {"system", "system"},     {"tools", "tools"},   {"chosen", "chosen"},
+    {"rejected", "rejected"}, {"label", "label"}};
 
 static bool is_text(const char *name, const char *bytes, size_t count)
 {
@@ -52,7 +52,7 @@ static enum hd_status add_pair(struct records_columns *c, char *pair)
     if (!member_of(pair))
         return hd_err(HD_INVALID,
                       "'%.80s' is not messages, text, prompt, input, answer, completion, system, "
-                      "tools, chosen or rejected",
+                      "tools, chosen, rejected or label",
                       pair);
     if (strpbrk(column, "\"\\"))
         return hd_err(HD_INVALID, "'%.80s' has a quote or a backslash; rename the column", column);

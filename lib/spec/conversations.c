@@ -45,14 +45,17 @@ enum hd_status spec_look_at_form(const struct hd_job *job, const char *path,
 
     *ret_conversations = false;
     if (hd_job_has_pairs(job)) {
+        const bool unpaired = hd_job_is_unpaired(job);
+
         *ret_conversations = true;
         return spec_has_records(path)
-                   ? hd_jsonl_look(path, &rows, HD_CHAT_PREFERENCE, &form)
+                   ? hd_jsonl_look(path, &rows, unpaired ? HD_CHAT_UNPAIRED : HD_CHAT_PREFERENCE,
+                                   &form)
                    : hd_err(HD_INVALID,
-                            "%s has no records, and train.objective: %s needs pairs of "
-                            "answers: a .jsonl, .parquet or the like with prompt, chosen and "
-                            "rejected",
-                            path, job->objective);
+                            "%s has no records, and train.objective: %s needs %s answers: a "
+                            ".jsonl, .parquet or the like with prompt, %s",
+                            path, job->objective, unpaired ? "rated" : "pairs of",
+                            unpaired ? "completion and label" : "chosen and rejected");
     }
     if (spec_is_token_file(path))
         return look_at_tokens(path, ret_conversations);

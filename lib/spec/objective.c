@@ -1,5 +1,5 @@
 /* objective: refuses, before a step runs, settings that do not work with losses on pairs of answers
- * (train.objective: dpo, simpo, cpo, orpo, reward). */
+ * (train.objective: dpo, simpo, cpo, orpo, reward) and on rated answers (kto). */
 #include <string.h>
 
 #include "base/words.h"
@@ -15,7 +15,8 @@ static enum hd_status refuse(const struct hd_job *job, const char *key, const ch
 static enum hd_status check_objective_data(const struct hd_job *job)
 {
     if (strcmp(job->data_format, "auto") != 0)
-        return refuse(job, "data.format", "lines are pairs of answers; remove the line");
+        return refuse(job, "data.format",
+                      "lines are pairs of answers, or rated ones; remove the line");
     if (strcmp(job->data_loss, "answers") != 0)
         return refuse(job, "data.loss", "the answers of a pair count; remove the line");
     if (strcmp(job->too_long, "cut") == 0)
@@ -90,8 +91,12 @@ static const struct {
 } factors[] = {
     {"train.preference.center", "reward", NULL,
      "only a reward model has rewards to center; add train.objective: reward, or remove it"},
-    {"train.preference.loss", "dpo", NULL,
-     "it names a loss of dpo; add train.objective: dpo, or remove it"},
+    {"train.preference.loss", "dpo kto", NULL,
+     "it names a loss of dpo or kto; add train.objective: dpo, or remove it"},
+    {"train.preference.desirable_weight", "kto", NULL,
+     "it weighs the rated answers of kto; add train.objective: kto, or remove it"},
+    {"train.preference.undesirable_weight", "kto", NULL,
+     "it weighs the rated answers of kto; add train.objective: kto, or remove it"},
     {"train.preference.gamma", "simpo", NULL,
      "it is the margin of simpo; add train.objective: simpo, or remove it"},
     {"train.preference.smoothing", "dpo simpo cpo", "sigmoid robust",
@@ -123,10 +128,35 @@ static enum hd_status check_factors(const struct hd_job *job)
     return HD_OK;
 }
 
+/* Checks that the loss is one of the objective's. That of kto is kto by default, although the key's
+ * default is a word of dpo. */
+static enum hd_status check_loss(const struct hd_job *job)
+{
+    const bool rated = hd_words_have("kto apo_zero_unpaired", job->preference_loss);
+    const bool is_kto = hd_job_is_unpaired(job);
+
+    if (is_kto && !rated && !is_default(job, "train.preference.loss"))
+        return hd_err(HD_INVALID,
+                      "train.preference.loss: %s compares two answers, and with train.objective: "
+                      "kto each answer is rated by itself; use kto or apo_zero_unpaired",
+                      job->preference_loss);
+    if (!is_kto && rated)
+        return hd_err(HD_INVALID,
+                      "train.preference.loss: %s is a loss on rated answers; use train.objective: "
+                      "kto",
+                      job->preference_loss);
+    if (is_kto && job->preference_desirable == 0 && job->preference_undesirable == 0)
+        return hd_err(HD_INVALID, "train.preference.desirable_weight: both weights are 0, so that "
+                                  "nothing is learned; raise one");
+    return HD_OK;
+}
+
 enum hd_status spec_check_objective(const struct hd_job *job)
 {
     enum hd_status st = check_factors(job);
 
+    if (!st)
+        st = check_loss(job);
     if (st || !hd_job_has_pairs(job))
         return st;
     if (job->head_z_loss > 0)
@@ -135,7 +165,7 @@ enum hd_status spec_check_objective(const struct hd_job *job)
     st = check_objective_data(job);
     if (!st)
         st = check_routers(job);
-    if (!st && strcmp(job->objective, "dpo") == 0)
+    if (!st && (strcmp(job->objective, "dpo") == 0 || hd_job_is_unpaired(job)))
         st = check_reference(job);
     return st;
 }

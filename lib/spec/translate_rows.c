@@ -355,9 +355,15 @@ const struct spec_row spec_rows[] = {
     COPY(TOOL_TRL | TOOL_AXOLOTL, "rpo_alpha cpo_alpha", "train.preference.sft", NULL),
     COPY(TOOL_FACTORY, "pref_ftx", "train.preference.sft", NULL),
     COPY(TOOL_TRL | TOOL_FACTORY, "simpo_gamma", "train.preference.gamma", NULL),
+    COPY(TOOL_TRL, "desirable_weight", "train.preference.desirable_weight", NULL),
+    COPY(TOOL_TRL, "undesirable_weight", "train.preference.undesirable_weight", NULL),
+    COPY(TOOL_AXOLOTL, "kto_desirable_weight", "train.preference.desirable_weight", NULL),
+    COPY(TOOL_AXOLOTL, "kto_undesirable_weight", "train.preference.undesirable_weight", NULL),
+    COPY(TOOL_FACTORY, "kto_chosen_weight", "train.preference.desirable_weight", NULL),
+    COPY(TOOL_FACTORY, "kto_rejected_weight", "train.preference.undesirable_weight", NULL),
     LACK(TOOLS_SFT,
-         "dpo_label_smoothing kto_desirable_weight ld_alpha "
-         "kto_undesirable_weight dpo_use_weighting rl_adapter_ref_model trl "
+         "dpo_label_smoothing ld_alpha "
+         "dpo_use_weighting rl_adapter_ref_model trl "
          "num_generations vllm reward_funcs use_vllm",
          "docs/fine-tuning.md has the losses on pairs that there are"),
     DROP(TOOL_TRL,

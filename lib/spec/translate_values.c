@@ -109,7 +109,7 @@ static void take_optimizer(struct translated_file *t, const char *theirs, const 
 
 static void take_objective(struct translated_file *t, const char *theirs, const char *value)
 {
-    static const char *const same[] = {"dpo", "orpo", "simpo", "cpo"};
+    static const char *const same[] = {"dpo", "orpo", "simpo", "cpo", "kto"};
     const bool is_reward = strcmp(value, "rm") == 0 || strcmp(value, "reward") == 0;
 
     for (size_t i = 0; i < sizeof same / sizeof same[0]; i++)
@@ -132,11 +132,12 @@ static void take_objective(struct translated_file *t, const char *theirs, const 
     translate_lack(t, theirs,
                    hd_arena_printf(t->arena,
                                    "%s is not here; of losses on pairs there "
-                                   "are dpo, orpo, simpo, cpo and reward",
+                                   "are dpo, orpo, simpo, cpo, kto and reward",
                                    value));
-    translate_tell(
-        t, theirs, "train.objective",
-        hd_arena_printf(t->arena, "%s is not here; dpo, orpo, simpo, cpo and reward are", value));
+    translate_tell(t, theirs, "train.objective",
+                   hd_arena_printf(t->arena,
+                                   "%s is not here; dpo, orpo, simpo, cpo, kto and reward are",
+                                   value));
 }
 
 /* Returns whether train.preference.loss has this word beside sigmoid. */
@@ -156,10 +157,13 @@ static void take_preference(struct translated_file *t, const char *theirs, const
         translate_tell(t, theirs, "train.objective", *value == 'o' ? "orpo" : "dpo");
         return;
     }
-    if (is_preference_loss(value)) { /* a loss of dpo under our name */
-        translate_put(t, "train.objective", "dpo", NULL);
+    if (is_preference_loss(value)) { /* a loss of dpo or kto under our name */
+        const bool rated = strcmp(value, "kto") == 0 || strcmp(value, "apo_zero_unpaired") == 0;
+
+        translate_put(t, "train.objective", rated ? "kto" : "dpo", NULL);
         translate_put(t, "train.preference.loss", value, NULL);
-        translate_tell(t, theirs, "train.preference.loss", "with train.objective: dpo");
+        translate_tell(t, theirs, "train.preference.loss",
+                       rated ? "with train.objective: kto" : "with train.objective: dpo");
         return;
     }
     if (strcmp(value, "simpo") == 0) {

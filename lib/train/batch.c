@@ -89,6 +89,7 @@ static enum hd_status fill(struct hd_trainer *t, fill_fn *fill_whole, const void
                                   .answers = pairs ? sample + 7 * S : NULL,
                                   .reference = pairs ? (float *)(sample + 8 * S) : NULL,
                                   .answer_ends = batch->answer_ends,
+                                  .mismatched = batch->mismatched,
                                   .empty_token = EMPTY_TOKEN};
     /* true: whole samples are copied directly into the batch. This needs the batch's tokens, from
      * which the bounds of documents are found; pipeline stages without the embedding have no token
@@ -236,9 +237,13 @@ enum hd_status hd_batch_feed_windows(struct hd_trainer *t, const struct hd_chunk
                                      void *context)
 {
     const struct hd_batch_windows *windows = context;
-    const struct fields f = find_fields(t, chunk, bases);
+    struct fields f = find_fields(t, chunk, bases);
+    fill_fn *const fill_whole = windows->exam      ? fill_exam
+                                : windows->windows ? fill_windows
+                                                   : fill_training;
 
-    return fill_fields(t, windows->exam ? fill_exam : fill_windows,
+    f.batch.mismatched = windows->mismatched;
+    return fill_fields(t, fill_whole,
                        windows->exam ? (const void *)windows->exam : windows->windows,
                        hd_batch_first_window(t, windows, micro_batch), &f);
 }

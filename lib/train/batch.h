@@ -18,7 +18,9 @@ hd_execute_feed hd_batch_feed_training;
 struct hd_batch_windows {
     const struct hd_validation *windows;
     const struct hd_exam *exam; /* NULL: `windows` has the windows; else these questions (exam.h) */
-    int64_t first; /* index, within the whole validation, of the round's first micro-batch */
+    bool mismatched; /* answers behind other prompts (hd_data_batch); `windows` NULL: those of the
+                        samples of the next training step */
+    int64_t first;   /* index, within the whole validation, of the round's first micro-batch */
 };
 /* Fills the batch fields of a chunk with the validation windows of micro-batch `micro_batch` of the
  * current round of the eval programs. context: a struct hd_batch_windows. */

@@ -370,9 +370,10 @@ static enum hd_status evaluate(struct evaluation *e, struct hd_evaluation *ret)
         const double pairs = (double)block->target_count;
 
         ret->targets = 0;
-        ret->pairs =
-            (struct hd_pair_result){block->target_count, block->margin_sum / pairs,
-                                    block->correct_pairs / pairs, block->reward_sum / pairs};
+        ret->pairs = (struct hd_pair_result){.count = block->target_count,
+                                             .margin = block->margin_sum / pairs,
+                                             .accuracy = block->correct_pairs / pairs,
+                                             .reward = block->reward_sum / pairs};
     }
     memcpy(ret->set, e->set, sizeof ret->set);
     (void)snprintf(ret->precision, sizeof ret->precision, "%s", e->model.job.precision);

@@ -63,7 +63,8 @@ enum hd_status hd_job_form(const struct hd_job *job, const char *path, enum hd_c
 
     *ret_form = HD_CHAT_TEXT;
     if (hd_job_has_pairs(job) && hd_data_has_records(path))
-        return hd_jsonl_look(path, &rows, HD_CHAT_PREFERENCE, ret_form);
+        return hd_jsonl_look(
+            path, &rows, hd_job_is_unpaired(job) ? HD_CHAT_UNPAIRED : HD_CHAT_PREFERENCE, ret_form);
     if (!hd_data_has_records(path) || !hd_chat_form_find(job->data_format, &form) ||
         form == HD_CHAT_TEXT)
         return HD_OK;

@@ -39,6 +39,8 @@ static enum hd_status open_corpus(const struct hd_job *job, struct hd_job_tokeni
         hd_corpus_set_bounds(*ret_corpus, end);
     if (!st && hd_job_has_pairs(job))
         hd_corpus_set_pairs(*ret_corpus);
+    if (!st && hd_job_is_unpaired(job))
+        hd_corpus_set_unpaired(*ret_corpus);
     return st;
 }
 
@@ -54,11 +56,10 @@ static enum hd_status pack(const struct hd_job *job, struct hd_data_range range,
     enum hd_status st = hd_data_range_form(range, &conversations);
 
     if (!st && !conversations && hd_job_has_pairs(job))
-        st = hd_err(
-            HD_INVALID,
-            "train.objective: %s needs pairs of answers, lines of a .jsonl with prompt, chosen "
-            "and rejected",
-            job->objective);
+        st = hd_err(HD_INVALID, "train.objective: %s needs %s", job->objective,
+                    hd_job_is_unpaired(job)
+                        ? "rated answers, lines of a .jsonl with prompt, completion and label"
+                        : "pairs of answers, lines of a .jsonl with prompt, chosen and rejected");
     if (st || !conversations)
         return st;
     if (!hd_corpus_is_bounded(range.corpus))
@@ -255,6 +256,9 @@ struct hd_packing_facts hd_job_data_packing(const struct hd_job_data *d)
         all.windows += one->windows;
         all.conversations += one->conversations;
         all.pairs |= one->pairs;
+        all.desirable += one->desirable;
+        all.undesirable += one->undesirable;
+        all.lone += one->lone;
         all.tokens += one->tokens;
         all.targets += one->targets;
         all.too_long += one->too_long;
@@ -268,8 +272,16 @@ struct hd_packing_facts hd_job_data_packing(const struct hd_job_data *d)
 
 static void describe_packing(const struct hd_packing_facts *p, struct hd_text *ret_text)
 {
-    hd_text_add(ret_text, "; %lld %s fill %.1f%% of their rows, %lld tokens count for the loss",
-                (long long)p->conversations, p->pairs ? "pairs of answers" : "conversations",
+    const bool rated = p->desirable + p->undesirable > 0;
+
+    if (rated)
+        hd_text_add(ret_text, "; %lld desirable and %lld undesirable answers",
+                    (long long)p->desirable, (long long)p->undesirable);
+    hd_text_add(ret_text, "%s%lld %s fill %.1f%% of their rows, %lld tokens count for the loss",
+                rated ? " in " : "; ", (long long)p->conversations,
+                rated      ? "records"
+                : p->pairs ? "pairs of answers"
+                           : "conversations",
                 100.0 * (double)p->tokens / ((double)p->windows * (double)p->context),
                 (long long)p->targets);
     if (p->dropped)

@@ -53,7 +53,8 @@ enum hd_preference hd_rank_program_preference(const struct hd_job *job)
                   {"dpo", "apo_down", HD_PREFERENCE_APO_DOWN},
                   {"simpo", NULL, HD_PREFERENCE_SIMPO},
                   {"cpo", NULL, HD_PREFERENCE_CPO},
-                  {"orpo", NULL, HD_PREFERENCE_ORPO}};
+                  {"orpo", NULL, HD_PREFERENCE_ORPO},
+                  {"kto", NULL, HD_PREFERENCE_KTO}};
 
     if (!hd_job_has_pairs(job))
         return HD_PREFERENCE_NONE;
@@ -141,21 +142,24 @@ static enum hd_status compile(const struct hd_job *job, const struct hd_registry
 {
     /* questions are packed into windows, with bounds */
     const bool scores = mode == HD_RECORD_EVAL && *job->choices;
-    const struct hd_rec_shape shape = {.mode = mode,
-                                       .B = job->micro_batch,
-                                       .S = job->context / job->cp,
-                                       .context = job->context,
-                                       .first_position = hd_job_first_position(job),
-                                       .bounded = strcmp(job->documents, "bounded") == 0 || scores,
-                                       .scores = scores,
-                                       .gather_keys = strcmp(job->cp_exchange, "all_gather") == 0,
-                                       .ends_backward = ends_backward,
-                                       .preference = hd_rank_program_preference(job),
-                                       .factors = {.beta = (float)job->preference_beta,
-                                                   .center = (float)job->preference_center,
-                                                   .gamma = (float)job->preference_gamma,
-                                                   .smoothing = (float)job->preference_smoothing,
-                                                   .sft = (float)job->preference_sft}};
+    const struct hd_rec_shape shape = {
+        .mode = mode,
+        .B = job->micro_batch,
+        .S = job->context / job->cp,
+        .context = job->context,
+        .first_position = hd_job_first_position(job),
+        .bounded = strcmp(job->documents, "bounded") == 0 || scores,
+        .scores = scores,
+        .gather_keys = strcmp(job->cp_exchange, "all_gather") == 0,
+        .ends_backward = ends_backward,
+        .preference = hd_rank_program_preference(job),
+        .factors = {.beta = (float)job->preference_beta,
+                    .center = (float)job->preference_center,
+                    .gamma = (float)job->preference_gamma,
+                    .smoothing = (float)job->preference_smoothing,
+                    .sft = (float)job->preference_sft,
+                    .desirable = (float)job->preference_desirable,
+                    .undesirable = (float)job->preference_undesirable}};
     struct hd_rec *rec = hd_rec_new(registry, &shape, arena);
 
     if (!rec)

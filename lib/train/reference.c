@@ -12,8 +12,11 @@
  * their layout; an attempt that does not find the file computes it again from the initial weights,
  * before it loads its checkpoint.
  *
- * The file: a header, then a float for each token of the training and of the validation corpus,
- * native byte order. The file is complete or absent (atomic rename); the header has a hash of the
+ * With a KL term (kto) a second pass computes the log-probabilities of answers behind other prompts
+ * (data/sampler.c: fill_mismatched), in which each answer occurs at most once, too.
+ *
+ * The file: a header, then a float for each token of the training and of the validation corpus, with a
+ * KL term twice, the second time of the mismatched rows; native byte order. The file is complete or absent (atomic rename); the header has a hash of the
  * floats, and a key: a hash of everything that the values depend on.
  */
 #include <errno.h>
@@ -67,10 +70,16 @@ static int64_t val_tokens(const struct hd_job_data *d)
     return d->val_corpus ? hd_corpus_token_count(d->val_corpus) : 0;
 }
 
-static size_t file_bytes(const struct hd_job_data *d)
+/* Returns the number of floats in the file. */
+static int64_t value_count(const struct hd_trainer *t)
 {
-    return sizeof(struct reference_head) +
-           (size_t)(hd_corpus_token_count(d->train_corpus) + val_tokens(d)) * sizeof(float);
+    return (hd_corpus_token_count(t->data.train_corpus) + val_tokens(&t->data)) *
+           (hd_job_has_kl(&t->rank_program.job) ? 2 : 1);
+}
+
+static size_t file_bytes(const struct hd_trainer *t)
+{
+    return sizeof(struct reference_head) + (size_t)value_count(t) * sizeof(float);
 }
 
 /* Appends JOB_DIR/tokens and `suffix`; JOB_DIR is the parent of the attempt's folder. */
@@ -108,10 +117,11 @@ static enum hd_status find_key(const struct hd_trainer *t, uint64_t *ret_key)
     struct hd_hash hash;
     enum hd_status st;
 
-    hd_text_add(&text, "1 %s %s %s %s %s %s %" PRId64 " %" PRId64 " %" PRId64 " %" PRId64,
-                job->init_from, job->init_identity, job->adapter_from, job->adapter_identity,
-                job->precision, job->model_weights, job->seed, job->context,
-                t->data.sampler.window_count, hd_job_data_validation_windows(&t->data));
+    hd_text_add(&text, "1 %s%s %s %s %s %s %s %" PRId64 " %" PRId64 " %" PRId64 " %" PRId64,
+                hd_job_has_kl(job) ? "kl " : "", job->init_from, job->init_identity,
+                job->adapter_from, job->adapter_identity, job->precision, job->model_weights,
+                job->seed, job->context, t->data.sampler.window_count,
+                hd_job_data_validation_windows(&t->data));
     if (text.failed)
         return hd_err(HD_NO_MEMORY, "no memory for the key of the reference");
     hd_hash_begin(&hash);
@@ -146,7 +156,7 @@ static int64_t identity_of(const struct hd_reference *r)
  * this job's data. */
 static enum hd_status map_file(struct hd_trainer *t)
 {
-    const size_t bytes = file_bytes(&t->data);
+    const size_t bytes = file_bytes(t);
     struct hd_text path = {0};
     struct stat info;
     void *map = MAP_FAILED;
@@ -198,11 +208,17 @@ static enum hd_status check_reference_file(const struct hd_trainer *t, bool *ret
 static void use(struct hd_trainer *t)
 {
     const float *values = values_of(t->reference);
+    const int64_t train_tokens = hd_corpus_token_count(t->data.train_corpus);
 
     hd_corpus_set_reference(t->data.train_corpus, values);
     if (t->data.val_corpus)
-        hd_corpus_set_reference(t->data.val_corpus,
-                                values + hd_corpus_token_count(t->data.train_corpus));
+        hd_corpus_set_reference(t->data.val_corpus, values + train_tokens);
+    if (!hd_job_has_kl(&t->rank_program.job))
+        return;
+    values += train_tokens + val_tokens(&t->data);
+    hd_corpus_set_mismatched_reference(t->data.train_corpus, values);
+    if (t->data.val_corpus)
+        hd_corpus_set_mismatched_reference(t->data.val_corpus, values + train_tokens);
 }
 
 bool hd_trainer_needs_reference(const struct hd_trainer *t)
@@ -263,7 +279,8 @@ struct reference_pass {
     FILE *part;
     /* [context], for each row of a window the index in the file of its target; -1: none */
     int64_t *token;
-    float *logp; /* [rows of a micro-batch] */
+    int32_t *ids; /* [context] tokens of a mismatched window */
+    float *logp;  /* [rows of a micro-batch] */
 };
 
 static void place_answer(const struct reference_pass *p, int64_t first, int64_t count, int64_t at)
@@ -272,13 +289,29 @@ static void place_answer(const struct reference_pass *p, int64_t first, int64_t 
         p->token[at + j] = j + 1 < count ? p->first_token + first + j + 1 : -1;
 }
 
+/* Lists the tokens of a mismatched window. */
+static enum hd_status place_mismatched(const struct reference_pass *p, int64_t window)
+{
+    const struct hd_validation *v = p->windows.windows;
+    const struct hd_data_batch row = {
+        .tokens = p->ids, .target_places = p->token, .mismatched = true};
+    const enum hd_status st = hd_validation_fill(v, window, 1, &row);
+
+    for (int64_t j = 0; !st && j < v->context; j++)
+        p->token[j] += p->token[j] >= 0 ? p->first_token : 0;
+    return st;
+}
+
 /* Lists the tokens whose log-probabilities the rows of a window compute. */
-static void place_window(const struct reference_pass *p, int64_t window)
+static enum hd_status place_window(const struct reference_pass *p, int64_t window)
 {
     const struct hd_validation *v = p->windows.windows;
     const struct hd_packed *packed;
     int64_t at = 0,
             n = window < v->window_count ? hd_packing_window(v->packing, window, &packed) : 0;
+
+    if (p->windows.mismatched)
+        return place_mismatched(p, window);
 
     for (int64_t i = 0; i < n; at += packed[i++].count) {
         place_answer(p, packed[i].first, packed[i].chosen, at);
@@ -287,6 +320,7 @@ static void place_window(const struct reference_pass *p, int64_t window)
     }
     for (; at < v->context; at++)
         p->token[at] = -1;
+    return HD_OK;
 }
 
 /* Writes the log-probabilities of a micro-batch to this rank's part of the reference file. */
@@ -307,7 +341,7 @@ static enum hd_status take_results(struct hd_trainer *t, const struct hd_chunk *
                          l->job.micro_batch * rows * (int64_t)sizeof *p->logp);
     window = hd_batch_first_window(t, &p->windows, micro_batch);
     for (int64_t i = 0; !st && i < l->job.micro_batch; i++) {
-        place_window(p, window + i);
+        st = place_window(p, window + i);
         for (int64_t r = 0; !st && r < rows; r++) {
             const struct reference_value one = {.token = p->token[hd_zigzag_position(&mine, r)],
                                                 .value = p->logp[i * rows + r]};
@@ -341,35 +375,55 @@ static enum hd_status run_pass(struct hd_trainer *t, struct reference_pass *p,
 }
 
 /* Computes the log-probabilities of all sources of the training data, then of the validation
- * windows; writes them to `part`. */
-static enum hd_status run_passes(struct hd_trainer *t, FILE *part,
-                                 const struct hd_reference_watch *watch)
+ * windows. */
+static enum hd_status run_all(struct hd_trainer *t, struct reference_pass *pass,
+                              const struct hd_reference_watch *watch, int64_t *done, int64_t all)
 {
     const struct hd_job_data *d = &t->data;
-    const struct hd_job *job = &t->rank_program.job;
-    struct reference_pass p = {
-        .part = part,
-        .token = calloc((size_t)job->context, sizeof *p.token),
-        .logp = calloc((size_t)(job->micro_batch * job->context), sizeof *p.logp)};
-    int64_t done = 0, all = d->sampler.window_count;
-    enum hd_status st =
-        p.token && p.logp ? HD_OK : hd_err(HD_NO_MEMORY, "no memory for the reference");
+    const int64_t train_tokens = hd_corpus_token_count(d->train_corpus);
+    const int64_t before = pass->windows.mismatched ? train_tokens + val_tokens(d) : 0;
+    enum hd_status st = HD_OK;
 
-    all += hd_job_data_validation_windows(d);
+    pass->first_token = before;
     for (int64_t k = 0; !st && k < d->sampler.mixture.count; k++) {
         struct hd_validation v;
 
         st = hd_validation_init_packed(&v, d->sampler.sources[k].range, d->packings[k], 0);
-        p.windows.windows = &v;
+        pass->windows.windows = &v;
         if (!st)
-            st = run_pass(t, &p, watch, &done, all);
+            st = run_pass(t, pass, watch, done, all);
     }
     for (int64_t k = 0; !st && k < d->validation_count; k++) {
-        p.windows.windows = &d->validations[k];
-        p.first_token = d->val_corpus ? hd_corpus_token_count(d->train_corpus) : 0;
-        st = run_pass(t, &p, watch, &done, all);
+        pass->windows.windows = &d->validations[k];
+        pass->first_token = before + (d->val_corpus ? train_tokens : 0);
+        st = run_pass(t, pass, watch, done, all);
+    }
+    return st;
+}
+
+/* Computes all values of the file, and writes this rank's to `part`. */
+static enum hd_status run_passes(struct hd_trainer *t, FILE *part,
+                                 const struct hd_reference_watch *watch)
+{
+    const struct hd_job *job = &t->rank_program.job;
+    const int passes = hd_job_has_kl(job) ? 2 : 1;
+    struct reference_pass p = {
+        .part = part,
+        .token = calloc((size_t)job->context, sizeof *p.token),
+        .ids = calloc((size_t)job->context, sizeof *p.ids),
+        .logp = calloc((size_t)(job->micro_batch * job->context), sizeof *p.logp)};
+    int64_t done = 0;
+    const int64_t all =
+        passes * (t->data.sampler.window_count + hd_job_data_validation_windows(&t->data));
+    enum hd_status st =
+        p.token && p.ids && p.logp ? HD_OK : hd_err(HD_NO_MEMORY, "no memory for the reference");
+
+    for (int k = 0; !st && k < passes; k++) {
+        p.windows.mismatched = k > 0;
+        st = run_all(t, &p, watch, &done, all);
     }
     free(p.token);
+    free(p.ids);
     free(p.logp);
     return st;
 }
@@ -436,7 +490,7 @@ static enum hd_status take_part(const char *path, float *values, int64_t count)
 
 static enum hd_status write_file(struct hd_trainer *t, char *bytes)
 {
-    const size_t size = file_bytes(&t->data);
+    const size_t size = file_bytes(t);
     float *values = (float *)(bytes + sizeof(struct reference_head));
     struct reference_head h = {.train_tokens = hd_corpus_token_count(t->data.train_corpus),
                                .val_tokens = val_tokens(&t->data)};
@@ -448,7 +502,7 @@ static enum hd_status write_file(struct hd_trainer *t, char *bytes)
             continue;
         st = add_part_path(t, r, &path);
         if (!st)
-            st = take_part(path.data, values, h.train_tokens + h.val_tokens);
+            st = take_part(path.data, values, value_count(t));
         hd_text_clear(&path);
     }
     memcpy(h.magic, MAGIC, sizeof h.magic);
@@ -468,7 +522,7 @@ static enum hd_status write_file(struct hd_trainer *t, char *bytes)
 /* Merges the parts of all ranks into the reference file; only rank 0 calls it. */
 static enum hd_status merge(struct hd_trainer *t)
 {
-    char *bytes = calloc(1, file_bytes(&t->data));
+    char *bytes = calloc(1, file_bytes(t));
     const enum hd_status st =
         bytes ? write_file(t, bytes) : hd_err(HD_NO_MEMORY, "no memory for the reference");
 
@@ -515,7 +569,8 @@ enum hd_status hd_trainer_prepare_reference(struct hd_trainer *t,
         st = make_file(t, watch);
     hd_comm_set_deadline(t->comm, t->step_deadline_ms);
     if (st)
-        return hd_err_prefix(st, "the reference of train.objective: dpo");
+        return hd_err_prefix(st, "the reference of train.objective: %s",
+                             t->rank_program.job.objective);
     use(t);
     *ret_made = !found;
     return HD_OK;

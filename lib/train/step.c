@@ -117,6 +117,26 @@ static void begin_stage(struct hd_trainer *t)
         hd_guard_init(&t->rank_program.job, &t->guard);
 }
 
+/* Returns the results of pairs or rated answers. margin, correct, reward: means over `count` pairs or
+ * answers, as step_finish makes them. */
+static struct hd_pair_result pairs_of(const struct hd_trainer *t, int64_t count, double margin,
+                                      double correct, double reward)
+{
+    struct hd_pair_result r = {.count = count, .margin = margin, .accuracy = correct};
+
+    r.reward = reward;
+    if (!hd_job_is_unpaired(&t->rank_program.job))
+        return r;
+    r = (struct hd_pair_result){.answers = count, .kl = t->block.kl};
+    r.reward = reward;
+    if (correct > 0)
+        r.chosen = margin / correct;
+    if (correct < 1)
+        r.rejected = (reward - margin) / (1 - correct);
+    r.margin = r.chosen - r.rejected;
+    return r;
+}
+
 static enum hd_status set_block(struct hd_trainer *t, int64_t request, int64_t tokens)
 {
     const struct hd_job *job = &t->rank_program.job;
@@ -305,13 +325,16 @@ enum hd_status hd_trainer_step(struct hd_trainer *t, int64_t request,
     /* discards the waits of saves and validations since the last step */
     (void)hd_comm_take_waited(t->comm, &before);
     begin_stage(t);
+    if (hd_trainer_needs_reference(t) && !t->reference)
+        return hd_err(HD_INTERNAL, "a step of %s without the reference's log-probabilities",
+                      job->objective);
     st = count_batch(t, &tokens);
+    if (!st && hd_job_has_kl(job))
+        st = hd_trainer_find_kl(t, NULL);
     if (!st)
         st = set_block(t, request, tokens);
     if (st)
         return st;
-    if (hd_trainer_needs_reference(t) && !t->reference)
-        return hd_err(HD_INTERNAL, "a step of dpo without the reference's log-probabilities");
     hd_profile_step_begin(t->profile, t->runner, t->steps_done + 1);
     st = hd_execute(t, t->step, t->rank_program.micro_batches, hd_batch_feed_training, NULL, NULL);
     hd_profile_step_end(t->profile, t->runner, st != HD_OK);
@@ -342,8 +365,8 @@ enum hd_status hd_trainer_step(struct hd_trainer *t, int64_t request,
         .mfu = mfu_of(t, t->flops_per_token * (double)tokens / seconds),
         .targets = (int64_t)(pairs ? t->block.pair_targets : t->block.total_targets),
         .z_loss = t->block.mean_z,
-        .pairs = {pairs ? (int64_t)t->block.total_targets : 0, t->block.mean_margin,
-                  t->block.pair_accuracy, t->block.mean_reward},
+        .pairs = pairs_of(t, pairs ? (int64_t)t->block.total_targets : 0, t->block.mean_margin,
+                          t->block.pair_accuracy, t->block.mean_reward),
         .skipped = t->block.skip_update != 0,
         .too_many_rows = has_too_many_rows(t),
         .loss_scale = scale,
@@ -426,7 +449,10 @@ enum hd_status hd_trainer_validate_set(struct hd_trainer *t, int64_t set, double
 
     if (set < 0 || set >= t->data.validation_count)
         return hd_err(HD_INVALID, "the job has no validation data");
-    st = hd_trainer_reset_sums(t);
+    st = hd_job_has_kl(&t->rank_program.job) ? hd_trainer_find_kl(t, &t->data.validations[set])
+                                             : HD_OK;
+    if (!st)
+        st = hd_trainer_reset_sums(t);
     if (!st)
         st = validate_windows(t, &t->data.validations[set]);
     if (!st)
@@ -464,9 +490,9 @@ enum hd_status hd_trainer_validate_set(struct hd_trainer *t, int64_t set, double
     *ret_loss = total.loss / (double)total.targets;
     *ret_targets = total.targets;
     if (hd_job_has_pairs(&t->rank_program.job))
-        t->validated_pairs = (struct hd_pair_result){
-            total.targets, total.margin / (double)total.targets,
-            total.correct / (double)total.targets, total.reward / (double)total.targets};
+        t->validated_pairs =
+            pairs_of(t, total.targets, total.margin / (double)total.targets,
+                     total.correct / (double)total.targets, total.reward / (double)total.targets);
     hd_trainer_note_loss(t, set, *ret_loss);
     return HD_OK;
 }

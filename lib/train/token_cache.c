@@ -89,7 +89,9 @@ static enum hd_status name_of(const struct fill_state *f, const struct hd_job_fi
     if (st)
         return st;
     hd_text_add(&key, "5 %s%" PRIx64 " %" PRId64 " %" PRId64 " %" PRId64 ".%09ld %s",
-                hd_job_has_pairs(f->job) ? "pairs " : "",
+                hd_job_is_unpaired(f->job) ? "unpaired "
+                : hd_job_has_pairs(f->job) ? "pairs "
+                                           : "",
                 hd_data_has_records(file->path) ? f->chat_hash : f->text_hash, f->end_of_text,
                 (int64_t)info.st_size, (int64_t)info.st_mtim.tv_sec, info.st_mtim.tv_nsec,
                 file->path);

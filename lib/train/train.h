@@ -150,13 +150,17 @@ struct hd_further_result {
     double hits[HD_FURTHER_MAX]; /* fraction of the targets that were the likeliest token */
 };
 
-/* Results of preference pairs (a chosen and a rejected answer); hd_preference_args in ops.h defines
- * the values of one pair. */
+/* Results of preference pairs (a chosen and a rejected answer), or of rated answers (kto);
+ * hd_preference_args in ops.h defines the values of one pair. */
 struct hd_pair_result {
     int64_t count;   /* number of preference pairs; 0: train.objective has none */
-    double margin;   /* mean margin of the pairs */
+    double margin;   /* mean margin of the pairs; of rated answers chosen - rejected */
     double accuracy; /* fraction of the pairs with a margin above 0 */
     double reward;   /* mean reward of all answers, chosen and rejected */
+    int64_t answers; /* number of rated answers; 0: train.objective has none */
+    double chosen;   /* mean reward of desirable answers; 0: there are none */
+    double rejected; /* mean reward of undesirable answers; 0: there are none */
+    double kl;       /* KL term (mismatched.c) */
 };
 
 /* Times of the previous step on all ranks, which the ranks sent with the exchange of this step. */

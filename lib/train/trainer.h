@@ -132,6 +132,9 @@ void hd_trainer_note_score(struct hd_trainer *t, int64_t index, const struct hd_
 /* Forgets all numbers, also those to compare with. */
 void hd_trainer_forget_numbers(struct hd_trainer *t);
 
+/* Sets block.kl to the KL term of a validation set, or of the next step if `set` is NULL
+ * (mismatched.c). Runs the eval programs; collective. */
+enum hd_status hd_trainer_find_kl(struct hd_trainer *t, const struct hd_validation *set);
 /* Unmaps the reference file (reference.c). */
 void hd_trainer_close_reference(struct hd_trainer *t);
 

@@ -361,7 +361,7 @@ static void has_ids(const struct hd_conversation_rules *rules, const char *line,
     bool spelled;
 
     assert_int_equal(hd_conversation_encoder_new(rules, &encoder), HD_OK);
-    if (rules->form == HD_CHAT_PREFERENCE)
+    if (rules->form == HD_CHAT_PREFERENCE || rules->form == HD_CHAT_UNPAIRED)
         assert_int_equal(hd_conversation_encode_pair(encoder, line, strlen(line), &ids, &counts,
                                                      &second, &spelled),
                          HD_OK);
@@ -393,6 +393,17 @@ static void a_prompt_and_completion_begin_as_the_tokenizer_says(void **state)
     has_ids(&rules, "{\"prompt\": \"ab\", \"completion\": \" q\"}", "0 2 3 4* 5* 1*");
     has_ids(&rules, "{\"prompt\": \"\", \"completion\": \"q\"}", "0 5* 1*");
     rules.form = HD_CHAT_PREFERENCE;
+    has_ids(&rules, "{\"prompt\": \"ab\", \"chosen\": \"q\", \"rejected\": \"a\"}",
+            "0 2 3 5* 1* 0 2 3 2* 1*");
+    /* a rated answer is the chosen or the rejected one of a pair, whose other has two tokens that do
+     * not count */
+    rules.form = HD_CHAT_UNPAIRED;
+    has_ids(&rules, "{\"prompt\": \"ab\", \"completion\": \"q\", \"label\": true}",
+            "0 2 3 5* 1* 0 0");
+    has_ids(&rules, "{\"prompt\": \"ab\", \"completion\": \"q\", \"label\": false}",
+            "0 0 0 2 3 5* 1*");
+    has_ids(&rules, "{\"prompt\": \"ab\", \"completion\": \"q\", \"kto_tag\": 0}",
+            "0 0 0 2 3 5* 1*");
     has_ids(&rules, "{\"prompt\": \"ab\", \"chosen\": \"q\", \"rejected\": \"a\"}",
             "0 2 3 5* 1* 0 2 3 2* 1*");
     hd_tokenizer_close(t);

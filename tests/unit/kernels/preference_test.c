@@ -96,6 +96,78 @@ static void losses_of_pairs_are_the_golden_values(void **state)
     everywhere(check_pairs);
 }
 
+/* ---- rated answers ---- */
+
+/* By tests/golden/kto.py: TRL's loss of four answers, desirable ones at even places. */
+static const struct rated {
+    double beta, desirable, undesirable, ratio[4], kl, loss, pull[4];
+} rated[] = {
+#include "kto.inc"
+};
+
+/* A sample with three pairs of which the first two have one answer, the third has both. */
+static void check_rated(struct device *device, const struct rated *g)
+{
+    enum { S = 8, A = 6 };
+    static const int number[4] = {0, 3, 4, 5}; /* of the four answers */
+    static const int answers[S] = {0, 1, 2, 3, 4, 5, 5, -1};
+    struct tensor *sums = tensor_new(A * 2, HD_F64), *weight = tensor_new(S, HD_F32);
+    struct tensor *answer = tensor_random_int32(S, 0, 1, 1);
+    struct hd_step_state block = {.kl = g->kl};
+    const struct hd_preference_factors factors = {.beta = (float)g->beta,
+                                                  .desirable = (float)g->desirable,
+                                                  .undesirable = (float)g->undesirable};
+    struct hd_preference_args a = {.weight = weight->data,
+                                   .block = &block,
+                                   .sums = sums->data,
+                                   .answer = answer->data,
+                                   .R = S,
+                                   .S = S,
+                                   .A = A,
+                                   .objective = HD_PREFERENCE_KTO,
+                                   .factors = factors,
+                                   .counts = true};
+    double chosen = 0, all = 0;
+
+    for (int i = 0; i < A * 2; i++)
+        tensor_put(sums, i, 0);
+    for (int k = 0; k < 4; k++) {
+        tensor_put(sums, 2 * number[k], g->ratio[k]);
+        tensor_put(sums, 2 * number[k] + 1, 3);
+        chosen += k % 2 ? 0 : g->beta * g->ratio[k];
+        all += g->beta * g->ratio[k];
+    }
+    for (int r = 0; r < S; r++)
+        tensor_put(answer, r, answers[r]);
+    device_launch(device, HD_K_preference, &a);
+    assert_close_at("loss", 0, block.loss_sum, g->loss, 1e-6 * (1 + g->loss));
+    assert_int_equal(block.target_count, 4);
+    assert_true(block.correct_pairs == 2 && block.answer_targets == 12);
+    assert_close_at("rewards of the chosen", 0, block.margin_sum, chosen,
+                    1e-6 * (1 + fabs(chosen)));
+    assert_close_at("rewards", 0, block.reward_sum, all, 1e-5);
+    for (int r = 0; r < S; r++) {
+        double want = 0;
+
+        for (int k = 0; k < 4; k++)
+            if (answers[r] == number[k])
+                want = g->pull[k];
+        assert_close_at("weight", r, tensor_get(weight, r), want, 1e-5 * fabs(want) + 1e-30);
+    }
+    tensors_free();
+}
+
+static void check_all_rated(struct device *device)
+{
+    for (size_t i = 0; i < sizeof rated / sizeof rated[0]; i++)
+        check_rated(device, &rated[i]);
+}
+
+static void losses_of_rated_answers_are_those_of_trl(void **state)
+{
+    everywhere(check_all_rated);
+}
+
 /* ---- sums ---- */
 
 /* Two samples of 300 rows with three answers each, of 80 rows, and rows of none; every fifth row

@@ -610,6 +610,20 @@ static void what_does_not_go_together_is_refused(void **state)
          "model.router.z_loss: with train.objective: reward the z-loss of routers is not "
          "supported; set "
          "0"},
+        {{"train.objective=kto", "train.preference.loss=hinge"},
+         "train.preference.loss: hinge compares two answers, and with train.objective: kto each "
+         "answer is rated by itself; use kto or apo_zero_unpaired"},
+        {{"train.objective=dpo", "train.preference.loss=kto"},
+         "train.preference.loss: kto is a loss on rated answers; use train.objective: kto"},
+        {{"train.objective=dpo", "train.preference.desirable_weight=2"},
+         "train.preference.desirable_weight: it weighs the rated answers of kto"},
+        {{"train.objective=kto", "train.dropout.residual=0.1"},
+         "train.dropout.residual: with train.objective: kto answers are compared with a reference"},
+        {{"train.objective=kto", "train.z_loss=1e-4"},
+         "train.z_loss: with train.objective: kto the loss compares answers"},
+        {{"train.objective=kto", "train.neftune_alpha=5"},
+         "train.neftune_alpha: with train.objective: kto answers are compared with a reference, "
+         "whose embeddings have no noise"},
         {{"model.quantization=nf4", "train.precision=fp8", "train.adapter={type: lora}"},
          "train.precision: fp8 multiplies the matrices of blocks in fp8, but with "
          "model.quantization: "

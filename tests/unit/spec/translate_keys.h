@@ -79,6 +79,8 @@ static const struct {
     {TRL, "beta", "0.1", "train.preference.beta", false},
     {TRL, "loss_type", "sigmoid", "train.objective", false},
     {TRL, "loss_type", "ipo", "train.preference.loss", false},
+    {TRL, "loss_type", "apo_zero_unpaired", "train.preference.loss", false},
+    {TRL, "desirable_weight", "1.5", "train.preference.desirable_weight", false},
     {TRL, "rpo_alpha", "1", "train.preference.sft", false},
     {TRL, "per_device_train_batch_size", "2", "parallel.micro_batch", false},
     {TRL, "num_train_epochs", "2", "train.epochs", false},
