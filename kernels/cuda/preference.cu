@@ -44,7 +44,7 @@ static __global__ void __launch_bounds__(PREFERENCE_THREADS)
     for (int64_t i = r; i < end && a.answer[i] == a.answer[r]; i++)
         if (!a.target || a.target[i] >= 0) {
             sum += (double)a.logp[i] - (a.reference ? (double)a.reference[i] : 0);
-            count += (double)hd_pair_terms(a.objective, sums);
+            count += 1;
         }
     a.sums[2 * (r / a.S * a.A + a.answer[r])] = sum;
     a.sums[2 * (r / a.S * a.A + a.answer[r]) + 1] = count;
@@ -91,7 +91,7 @@ static __global__ void __launch_bounds__(PAIR_THREADS) add_pairs(struct hd_prefe
         if (!p.present)
             continue;
         loss += p.loss;
-        count += 1;
+        count += (double)hd_pair_terms(a.objective, sums);
         margin += p.margin;
         correct += hd_pair_correct(a.objective, &p, sums);
         targets += sums[1] + sums[3];
