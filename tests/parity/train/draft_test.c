@@ -257,4 +257,104 @@ static void greedy_tokens_are_those_without_drafts(void **state)
     harness_teardown(&m.h);
 }
 
+/* ---- sampling ---- */
+
+enum { SAMPLES = 3000, PROMPT = 12, SLOTS = 8 };
+
+/* Sets ret_odds to the model's odds of the token behind `count` tokens. */
+static void odds_behind(const struct model *m, struct decoding *d, const int32_t *tokens,
+                        int64_t count, double *ret_odds)
+{
+    const float *logits = decoding_prompt(d, tokens, count);
+
+    for (int64_t v = 0; v < m->job.vocab; v++)
+        ret_odds[v] = exp(-minus_log_p(logits, m->job.vocab, (int)v));
+}
+
+/* Sets ret_odds to the odds of the third token behind the prompt: the sum over the first two, of those
+ * that are likely; returns what is left out. */
+static double odds_of_third(const struct model *m, double *ret_odds)
+{
+    struct decoding d = decoding_open(m->saved.path);
+    const int64_t V = m->job.vocab;
+    double first[256], second[256], third[256], rest = 1;
+    int32_t tokens[PROMPT + 2];
+
+    memcpy(tokens, m->text, PROMPT * sizeof *tokens);
+    memset(ret_odds, 0, (size_t)V * sizeof *ret_odds);
+    odds_behind(m, &d, tokens, PROMPT, first);
+    for (tokens[PROMPT] = 0; tokens[PROMPT] < V; tokens[PROMPT]++) {
+        if (first[tokens[PROMPT]] < 2e-5)
+            continue;
+        odds_behind(m, &d, tokens, PROMPT + 1, second);
+        for (int u = 0; u < V; u++) {
+            const double both = first[tokens[PROMPT]] * second[u];
+
+            if (both < 2e-5)
+                continue;
+            tokens[PROMPT + 1] = u;
+            odds_behind(m, &d, tokens, PROMPT + 2, third);
+            rest -= both;
+            for (int v = 0; v < V; v++)
+                ret_odds[v] += both * third[v];
+        }
+    }
+    decoding_close(&d);
+    return rest;
+}
+
+/* Method: the third token of many sequences, of which the second and third were drafted: counts against
+ * the model's odds, by chi-square over the tokens expected 20 times or more. Seeds are fixed: a pass
+ * stays a pass. The limit is far above what chance gives (mean k, deviation sqrt(2 k)); a rule that kept
+ * every draft, or took the layer's odds for others, is above it by a factor. */
+static void sampled_tokens_have_the_odds_of_the_model(void **state)
+{
+    static struct told told[SAMPLES];
+    struct model m = {.steps = 60};
+    double odds[256], chi_square = 0, rest;
+    int counts[256] = {0}, cells = 0;
+    struct hd_draft_counts drafts;
+    struct hd_generator *g;
+    struct decoding d;
+    bool busy = true;
+
+    if (harness_backend()->device)
+        return; /* it draws as the cpu does */
+    model_setup(&m, "llama", CONTEXT, CORPUS_BYTES);
+    rest = odds_of_third(&m, odds);
+    d = decoding_open_as(m.saved.path, (struct hd_decoder_options){.drafts = 2, .slots = SLOTS});
+    must(hd_generator_new(d.decoder, 0, &g));
+    for (int i = 0; i < SAMPLES; i++) {
+        const struct hd_generation what = {
+            .prompt = m.text,
+            .prompt_count = PROMPT,
+            .max_tokens = 4,
+            .sampling = {.temperature = 1, .top_p = 1, .seed = (uint64_t)i},
+            .on_token = on_token,
+            .on_end = on_end,
+            .user = &told[i]};
+
+        must(hd_generator_add(g, &what, NULL));
+    }
+    while (busy)
+        must(hd_generator_step(g, &busy));
+    drafts = hd_generator_drafts(g);
+    for (int i = 0; i < SAMPLES; i++)
+        counts[told[i].ids[2]]++;
+    for (int v = 0; v < 256; v++) {
+        const double expected = odds[v] * SAMPLES;
+
+        if (expected < 20)
+            continue;
+        chi_square += (counts[v] - expected) * (counts[v] - expected) / expected;
+        cells++;
+    }
+    assert_true(rest < 0.05 && cells >= 5);
+    assert_true(drafts.accepted > drafts.drafted / 10 && drafts.accepted < drafts.drafted * 9 / 10);
+    assert_true(chi_square < 3 * cells + 20);
+    hd_generator_free(g);
+    decoding_close(&d);
+    harness_teardown(&m.h);
+}
+
 RUN_CASES()
