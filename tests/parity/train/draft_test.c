@@ -16,6 +16,7 @@ struct model {
     struct harness h;
     struct hd_job job;
     struct hd_saved saved;
+    bool bare;      /* without the layer */
     int steps;      /* of training */
     double further; /* mean loss of the token after the next, of a step behind what is saved */
     int32_t text[CORPUS_BYTES];
@@ -49,7 +50,7 @@ static void model_setup(struct model *m, const char *family, int64_t context, in
     harness_setup(&m->h, corpus);
     m->job = harness_job(&m->h, family, 1);
     m->job.context = context;
-    m->job.mtp_layers = 1;
+    m->job.mtp_layers = !m->bare;
     m->job.mtp_weight = 1;
     m->job.global_batch = m->job.micro_batch = m->steps ? 4 : 1;
     m->job.steps = m->steps + 10;
@@ -125,6 +126,29 @@ static void a_draft_has_the_loss_of_training(void **state)
             fail_msg("%s: the last row has %.7f, in chunks %.7f", families[f], last, last_of_chunk);
         harness_teardown(&m.h);
     }
+}
+
+static void refuse(const struct model *m, const char *words)
+{
+    const struct hd_decoder_options options = {
+        .dirs = {.dir = m->saved.path}, .backend = harness_backend(), .threads = 1, .drafts = 1};
+    struct hd_decoder *d = NULL;
+
+    assert_int_equal(hd_decoder_open(&options, &d), HD_UNSUPPORTED);
+    if (!strstr(hd_err_message(), words))
+        fail_msg("'%s' does not say '%s'", hd_err_message(), words);
+}
+
+static void models_that_cannot_draft_are_refused(void **state)
+{
+    struct model without = {.bare = true}, delta = {.steps = 0};
+
+    model_setup(&without, "llama", 16, 200);
+    refuse(&without, "no layers that predict further tokens");
+    harness_teardown(&without.h);
+    model_setup(&delta, "qwen3_next", 16, 200);
+    refuse(&delta, "gated delta layers");
+    harness_teardown(&delta.h);
 }
 
 /* ---- sequences ---- */

@@ -280,6 +280,22 @@ static void assert_copy(const struct hd_weights *w, const char *copy, const char
     assert_memory_equal(a->data, b->data, (size_t)b->size_bytes);
 }
 
+/* Reads the logits of a draft behind three tokens. */
+static void read_draft(const char *dir, float *ret_logits)
+{
+    static const int32_t tokens[] = {84, 104, 101, 32};
+    const struct hd_decoder_rows rows = {.tokens = tokens, .count = 3};
+    const struct hd_draft_rows draft = {.tokens = tokens + 1, .count = 3};
+    struct decoding d = decoding_open_as(dir, (struct hd_decoder_options){.drafts = 1});
+    const float *logits;
+
+    must(hd_decoder_run(d.decoder, &rows, 1));
+    must(hd_decoder_draft(d.decoder, &draft, 1));
+    must(hd_decoder_draft_logits(d.decoder, 0, &logits));
+    memcpy(ret_logits, logits, VOCAB * sizeof *ret_logits);
+    decoding_close(&d);
+}
+
 static int count_aside(const struct hd_weights *w)
 {
     int count = 0;
@@ -333,6 +349,9 @@ static void layers_for_further_tokens_go_out_and_come_back(void **state)
         assert_memory_equal(before, after, TOKENS * VOCAB * sizeof *before);
         must(hd_weights_open(m.out, &w));
         if (behind) {
+            read_draft(m.saved.path, before);
+            read_draft(m.out, after);
+            assert_memory_equal(before, after, VOCAB * sizeof *before);
             assert_copy(w, "model.layers.3.embed_tokens.weight", "model.embed_tokens.weight");
             assert_copy(w, "model.layers.3.shared_head.head.weight", "lm_head.weight");
         }
