@@ -20,21 +20,25 @@ static struct cli_list *copy_list(struct hd_arena *arena, const struct cli_list 
 
 /* ---- --array ---- */
 
-/* Reads "8" (1 to 8) or "3-10". */
-static int read_range(const char *text, int64_t *ret_first, int64_t *ret_last)
+/* Reads "8" (1 to 8) or "3-10", behind which "%4" is a limit of members that run at a time; 0:
+ * none. */
+static int read_range(const char *text, int64_t *ret_first, int64_t *ret_last, int64_t *ret_at_once)
 {
-    const char *dash = strchr(text, '-');
-    char first[32] = "1";
+    const char *dash = strchr(text, '-'), *percent = strchr(text, '%');
+    char first[32] = "1", last[32];
 
-    if (strchr(text, '%'))
-        return cli_usage("submit: --array %s: there is no limit of members that run at a time; a "
-                         "queue of your admin has one (heddle queue set NAME --user-devices-max N)",
-                         text);
+    *ret_at_once = 0;
+    if (percent && hd_text_to_int64(percent + 1, 1, ARRAY_MEMBERS_MAX, ret_at_once))
+        return cli_usage(
+            "submit: --array %s: %s; behind %% is how many members run at a time, such "
+            "as 0-99%%4",
+            text, hd_err_message());
     if (dash)
         (void)snprintf(first, sizeof first, "%.*s", (int)(dash - text), text);
+    (void)snprintf(last, sizeof last, "%s", dash ? dash + 1 : text);
+    last[strcspn(last, "%")] = '\0';
     if (hd_text_to_int64(first, 0, INT32_MAX, ret_first) ||
-        hd_text_to_int64(dash ? dash + 1 : text, *ret_first, *ret_first + ARRAY_MEMBERS_MAX - 1,
-                         ret_last))
+        hd_text_to_int64(last, *ret_first, *ret_first + ARRAY_MEMBERS_MAX - 1, ret_last))
         return cli_usage("submit: --array %s: %s; give a number of members, such as 8, or a range, "
                          "such as 3-10, of at most %d",
                          text, hd_err_message(), ARRAY_MEMBERS_MAX);
@@ -67,7 +71,7 @@ static int expand_range(const char *text, const struct cli_list *set, struct hd_
                         struct array *array)
 {
     int64_t first, last;
-    int code = read_range(text, &first, &last);
+    int code = read_range(text, &first, &last, &array->at_once);
 
     if (code != CLI_CONTINUE)
         return code;
@@ -288,4 +292,17 @@ int array_name(const struct array *array, struct hd_job *const *jobs)
         (void)snprintf(jobs[i]->name, sizeof jobs[i]->name, "%s", name);
     }
     return CLI_CONTINUE;
+}
+
+void array_limit(const struct array *array, const char *id, struct hd_job *const *jobs)
+{
+    /* the name of the job and the beginning of a unique id: "lr-3f2ab91c" */
+    const int length = (int)(strlen(jobs[0]->name) - strlen(array->members[0].suffix));
+
+    for (size_t i = 0; i < array->count && array->at_once; i++) {
+        if (strcmp(jobs[i]->array_id, "none") == 0)
+            (void)snprintf(jobs[i]->array_id, sizeof jobs[i]->array_id, "%.*s-%.16s",
+                           length < 46 ? length : 46, jobs[0]->name, id);
+        jobs[i]->array_at_once = array->at_once;
+    }
 }

@@ -354,6 +354,7 @@ static int submit_members(struct submit_command *s)
     if (!s->array.is_one && !s->request_id && make_request_id(s->id))
         return cli_fail(HD_IO);
     if (!s->array.is_one) {
+        array_limit(&s->array, s->request_id ? s->request_id : s->id, s->jobs);
         (void)sigaction(SIGINT, &stop, NULL);
         (void)sigaction(SIGTERM, &stop, NULL);
     }
@@ -499,7 +500,8 @@ static int cli_submit(struct cli *cli, int argc, char **argv)
         {"set", 0, CLI_FLAG_LIST, &set, "KEY=VALUE",
          .help = "in place of what the file says, such as train.steps=100"},
         {"array", 0, CLI_FLAG_TEXT, &range, "N|A-B",
-         .help = "jobs NAME-1 to NAME-N; --set train.seed=%a: their numbers"},
+         .help = "jobs NAME-1 to NAME-N; --set train.seed=%a: their numbers;\n"
+                 "1-99%4: at most 4 of them run at a time"},
         {"sweep", 0, CLI_FLAG_LIST, &sweeps, "KEY=V1,V2",
          .help = "jobs NAME-KEYV1 .. with these values, of all --sweep"},
         {"must-fit", 0, CLI_FLAG_BOOL, &s.must_fit,

@@ -26,6 +26,7 @@
  *   I16 The quick test for the existence of a placement agrees with a full search: now and after
  *       some ends, within each tier, and when others are preempted (for the first waiting jobs).
  *   I17 After as many ends as a search returns there is a placement; after one less there is none.
+ *   I18 No more members of an array may start than may run, and no fewer if more of them wait.
  *
  * Job:                                           core_submit
  *                                                     |
@@ -220,6 +221,7 @@ enum hd_status hd_core_step(struct hd_core *core, const struct hd_core_event *ev
     st = dispatch(core, event);
     if (!st) {
         core_notify_dependents(core);
+        core_arrays_settle(core);
         core_schedule(core);
         flush(core);
     }
@@ -293,6 +295,7 @@ void hd_core_free(struct hd_core *core)
     free(core->delayed.items);
     free(core->classes);
     free(core->groups);
+    core_arrays_done(core);
     free(core->dependents.items);
     free(core->preemptors.items);
     free(core->migrating.items);
@@ -572,7 +575,7 @@ static enum hd_status check_sets(const struct hd_core *core, const struct core_j
     else if ((job->group != NULL) !=
              (queued && job->wait != CORE_WAIT_DELAY && job->wait != CORE_WAIT_SEARCH &&
               job->wait != CORE_WAIT_MISSING && job->wait != CORE_WAIT_HELD &&
-              job->wait != CORE_WAIT_AFTER))
+              job->wait != CORE_WAIT_AFTER && job->wait != CORE_WAIT_ARRAY))
         set = "waiting";
     else if (job->group && core_lacks_checkpoint(job))
         set = "waiting, though its checkpoints are missing";
@@ -649,6 +652,8 @@ enum hd_status hd_core_check(const struct hd_core *core)
         st = count_sets(core);
     if (!st)
         st = core_check_quotas(core);
+    if (!st)
+        st = core_check_arrays(core);
     if (!st)
         st = core_check_free(core);
     if (!st)

@@ -125,7 +125,9 @@ struct hd_job_needs {
     int64_t time_limit_ms;            /* limit of the total running time of all attempts; 0: none */
     uint64_t after[HD_JOB_AFTER_MAX]; /* jobs that must succeed before this job starts */
     int32_t after_count;
-    uint64_t shape; /* hash of everything besides `wish` that decides the best layout
+    const char *array;     /* name of the array of which the job is a member; NULL: none */
+    int32_t array_at_once; /* most members of the array that run at a time; 0: any number */
+    uint64_t shape;        /* hash of everything besides `wish` that decides the best layout
                      * (plan/identity.h); jobs with equal hashes share answers; 0: shared with no
                      * other job */
 };
@@ -500,6 +502,7 @@ const struct hd_core_choice *hd_core_choice_of(const struct hd_core *core, uint6
 #define HD_CORE_WAIT_LIST(X)                                                                    \
     X(HELD, "held", "a user holds it (heddle release)")                                         \
     X(AFTER, "after", "jobs that its `after` names have not succeeded yet")                     \
+    X(ARRAY, "array", "as many jobs of its array run as `array.at_once` allows")                \
     X(DELAY, "delay", "its last attempt failed or was preempted; the next one is delayed")      \
     X(SEARCH, "search", "its checkpoints are being searched on the disk")                       \
     X(MISSING, "missing", "its checkpoints are not on the disk (heddle show)")                  \

@@ -16,6 +16,7 @@
  *   resume.c      jobs that are resumed, requeued, or told to write a checkpoint
  *   remove.c      ended jobs that are removed with their folders
  *   queue.c       queues, their limits and fair shares
+ *   array.c       arrays of jobs, of which some run at a time
  *   waiting.c     queued jobs, in classes that the scheduler treats alike; nodes where a job failed
  *   checkpoint.c  reports, the list of checkpoints, deletions
  *   missing.c     checkpoints that are listed but not on the disk
@@ -333,6 +334,23 @@ void core_notify_dependents(struct hd_core *core);
 void core_search_timers(struct hd_core *core, struct core_job *job);
 /* Finds the nodes on which the job failed twice; the job avoids them if it fits elsewhere. */
 void core_learn_failures(struct core_job *job);
+
+/* ---- array.c ----------------------------------------------------------------------------------*/
+
+/* Makes a new or resumed job a member of the array that its needs name, if they name one. Takes
+ * needs.array, which becomes NULL. */
+void core_array_join(struct hd_core *core, struct core_job *job);
+void core_array_leave(struct hd_core *core, struct core_job *job);
+void core_arrays_done(struct hd_core *core); /* frees all arrays */
+/* Returns how many members run or may start. */
+int32_t core_array_open(const struct core_array *array);
+/* Returns whether the job's array lets it wait: as many members as may run are open, or one that
+ * comes before it waits. */
+bool core_array_keeps(const struct core_job *job);
+/* Lets members of changed arrays start, as many as may run, and takes others back. */
+void core_arrays_settle(struct hd_core *core);
+/* Checks invariant I18. */
+enum hd_status core_check_arrays(const struct hd_core *core);
 
 /* ---- queue.c ----------------------------------------------------------------------------------*/
 

@@ -258,6 +258,7 @@ enum core_wait {
     CORE_WAIT_NONE,
     CORE_WAIT_HELD,     /* a user holds the job */
     CORE_WAIT_AFTER,    /* other jobs must succeed first */
+    CORE_WAIT_ARRAY,    /* as many members of its array are open as may run (array.c) */
     CORE_WAIT_DELAY,    /* the retry delay is running */
     CORE_WAIT_SEARCH,   /* the disk is being searched for the job's checkpoints */
     CORE_WAIT_MISSING,  /* all listed checkpoints of the job are missing on the disk */
@@ -334,6 +335,15 @@ struct core_job_group {
                                     * left */
 };
 
+/* Jobs of one owner with the same array.id (array.c). */
+struct core_array {
+    const char *owner, *id;
+    struct core_jobs members; /* also those that have ended and are still in core->jobs */
+    int32_t at_once;          /* most members that run at a time; 0: any number */
+    uint64_t newest;          /* number of the newest member, whose array.at_once counts */
+    bool due;                 /* true: a member was changed since core_arrays_settle */
+};
+
 struct core_job {
     struct hd_job_record rec; /* rec.state is changed by core_set_job_state only */
     struct hd_job_needs needs;
@@ -361,6 +371,7 @@ struct core_job {
                         * NULL: they were not */
     int32_t asked_min; /* devices_min as submitted, while `infeasible` is set */
     struct core_account *account;
+    struct core_array *array;        /* NULL: the job is no member of an array */
     struct core_job_group *group;    /* NULL: not queued, or not startable yet (core_waiting_add) */
     struct core_job *before, *after; /* neighbours in the group's list */
     struct hd_core_choice choice;    /* comparison of two placements, made when a pass last
@@ -482,7 +493,9 @@ struct hd_core {
     size_t queue_count, queue_size;
     struct core_account **accounts;
     size_t account_count, account_size;
-    struct core_map account_by_name;    /* "QUEUE OWNER" -> index in accounts */
+    struct core_map account_by_name; /* "QUEUE OWNER" -> index in accounts */
+    struct core_array **arrays;      /* arrays with a member in `jobs`, in no order */
+    size_t array_count, array_size;
     struct core_jobs dependents;        /* queued jobs that wait for other jobs to succeed */
     struct core_jobs preemptors;        /* queued jobs with `is_preemptor` */
     struct core_jobs migrating;         /* jobs that migrate to another placement (migration_group

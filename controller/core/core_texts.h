@@ -199,6 +199,7 @@ struct core_wait_reason {
     bool lacks_checkpoint; /* with SEARCH: its checkpoints are known to be missing */
     bool is_thrashing;     /* with DELAY: it was preempted soon after its start more than once */
     int64_t left_ms;       /* with DELAY: time until it is retried; negative: it is over */
+    int32_t array_open;    /* with ARRAY: members of the array that run or may start */
     uint64_t behind;       /* with RESERVED: number of the job for which the nodes are reserved */
 };
 /* Appends how the newest attempt ended and then why the job waits; for some kinds a sentence of its

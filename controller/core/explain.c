@@ -260,6 +260,7 @@ static void explain_wait(const struct hd_core *core, const struct core_job *job,
                                       .left_ms = job->not_before_mono_ms - now.mono_ms};
 
     reason.wait = core_wait_of(core, job, &reason.behind);
+    reason.array_open = job->array ? core_array_open(job->array) : 0;
     core_add_wait(core, job, &reason, text);
     if (reason.wait == CORE_WAIT_AFTER)
         add_after(core, job, text);
@@ -431,6 +432,8 @@ static bool is_blocked(const struct hd_core *core, const struct core_job *job,
         return job->rec.held;
     case HD_CORE_WAITS_AFTER:
         return core_jobs_have(&core->dependents, job);
+    case HD_CORE_WAITS_ARRAY:
+        return wait == CORE_WAIT_ARRAY;
     case HD_CORE_WAITS_DELAY:
         return wait == CORE_WAIT_DELAY;
     case HD_CORE_WAITS_SEARCH:

@@ -65,6 +65,7 @@ struct core_job *core_job_new(struct hd_core *core, const struct hd_job_record *
     job->needs.name = job->rec.name;
     job->needs.queue = job->rec.queue;
     job->ended = record->state > HD_JOB_STATE_STOPPING;
+    core_array_join(core, job);
     core->live_count += !job->ended;
     if (record->state == HD_JOB_STATE_QUEUED) {
         account->queue->waiting++;
@@ -119,6 +120,7 @@ void core_job_free(struct core_job *job)
 void core_job_forget(struct hd_core *core, struct core_job *job)
 {
     core_table_remove(&core->jobs, job);
+    core_array_leave(core, job);
     core_job_free(job);
 }
 
@@ -237,6 +239,8 @@ void core_active_remove(struct hd_core *core, struct core_job *job)
     const struct core_attempt *attempt = job->active;
 
     job->active = NULL;
+    if (job->array)
+        job->array->due = true;
     core_jobs_remove(&core->active, job);
     for (size_t i = 0; i < attempt->alloc_count; i++)
         core_jobs_remove(&attempt->allocs[i].node->active, job);

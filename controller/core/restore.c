@@ -227,6 +227,7 @@ enum hd_status hd_core_restored(struct hd_core *core, uint64_t last_job, uint64_
         if (job->rec.state == HD_JOB_STATE_QUEUED && job->rec.planned_start_ms)
             core_jobs_add(core, &core->planned_to_start, job);
     }
+    core_arrays_settle(core);
     core->just_ended = true; /* notifies dependents of jobs that ended just before the stop */
     core->schedule_due = true;
     return check_memory(core);

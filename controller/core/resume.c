@@ -43,7 +43,9 @@ static void take_spec(struct hd_core *core, struct core_job *job, const struct h
     job->rec.spec_bytes = event->resume.spec_bytes;
     job->rec.spec_changed = true;
     core_set_text(core, &job->rec.name, event->resume.needs.name);
+    core_array_leave(core, job);
     job->needs = event->resume.needs;
+    core_array_join(core, job);
     job->needs.name = job->rec.name;
     queue = core_find_queue(core, job->needs.queue); /* core_check_quota has already found that this
                                                       * queue exists */

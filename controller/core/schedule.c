@@ -424,6 +424,7 @@ static void pass(struct hd_core *core)
         pass_once(core, groups);
         free(groups);
         core_notify_dependents(core);
+        core_arrays_settle(core);
         core_leave_nodes(core);
         again = core->queue_changed && !again;
     } while ((core->changed_in_pass || again) && core->group_count);

@@ -7,7 +7,7 @@
  * jobs.
  *
  * A queued job is in exactly one group, or in none while a user holds it, or while it waits for
- * other jobs to succeed (core->dependents), for its retry delay (core->delayed), for a search, or
+ * other jobs to succeed (core->dependents), for members of its array to end (array.c), for its retry delay (core->delayed), for a search, or
  * for missing checkpoints (core->delayed: until the next search).
  */
 #include <inttypes.h>
@@ -212,6 +212,15 @@ static void enter_group(struct hd_core *core, struct core_job *job)
         core_jobs_add(core, &core->price_unpredicted, job);
 }
 
+/* Puts a job into its group, from which it may start, or lets it wait for its array. */
+static void let_start(struct hd_core *core, struct core_job *job)
+{
+    if (core_array_keeps(job))
+        job->wait = CORE_WAIT_ARRAY;
+    else
+        enter_group(core, job);
+}
+
 enum { LOOK_MS = 60 * 1000 }; /* milliseconds between two searches for missing checkpoints */
 
 static bool waits_for_success(const struct hd_core *core, const struct core_job *job)
@@ -239,6 +248,8 @@ static void wait_for_search(struct hd_core *core, struct core_job *job)
 void core_waiting_add(struct hd_core *core, struct core_job *job)
 {
     core_learn_failures(job);
+    if (job->array)
+        job->array->due = true;
     if (job->search) {
         job->wait = CORE_WAIT_SEARCH;
     } else if (!has_started(job) && waits_for_success(core, job)) {
@@ -249,7 +260,7 @@ void core_waiting_add(struct hd_core *core, struct core_job *job)
     } else if (core_lacks_checkpoint(job)) {
         wait_for_search(core, job);
     } else if (job->not_before_mono_ms <= core->now.mono_ms) {
-        enter_group(core, job);
+        let_start(core, job);
     } else {
         job->wait = CORE_WAIT_DELAY;
         core_heap_put(core, &core->delayed, (uint64_t)job->not_before_mono_ms, job->rec.job);
@@ -263,6 +274,8 @@ void core_waiting_remove(struct hd_core *core, struct core_job *job)
     core_jobs_remove(&core->dependents, job);
     core_jobs_remove(&core->price_unpredicted, job);
     job->open_s = 0;
+    if (job->array)
+        job->array->due = true;
     job->planning = NULL; /* the layout cache may drop layouts for which no job in a group waits */
     job->wait = CORE_WAIT_NONE; /* makes the job's entry in core->delayed stale */
 }
@@ -321,7 +334,7 @@ void core_waiting_release(struct hd_core *core)
         else if (job->wait == CORE_WAIT_MISSING)
             core_search_begin(core, job);
         else
-            enter_group(core, job);
+            let_start(core, job);
     }
 }
 

@@ -537,13 +537,15 @@ struct hd_job_needs convert_needs(const struct hd_job *job)
                                  .keep_best = job->checkpoint_best,
                                  .restart_max = (int32_t)job->restart_max,
                                  .queue = job->queue,
-                                 .priority = (int32_t)job->priority};
+                                 .priority = (int32_t)job->priority,
+                                 .array_at_once = (int32_t)job->array_at_once};
     int count = 0;
 
     /* cannot fail: control_prepare has checked both texts */
     (void)hd_after_read(job->after, needs.after, &count);
     (void)hd_time_limit_read(job->time_limit, &needs.time_limit_ms);
     needs.after_count = count;
+    needs.array = strcmp(job->array_id, "none") == 0 ? NULL : job->array_id;
     hd_spec_plan_request(job, &needs.wish);
     needs.wish.searched = is_split_only(&needs);
     needs.shape = shape_of(job);

@@ -55,7 +55,8 @@ enum {
     HD_JOB_VAL_NAME_MAX = 32,           /* bytes of the name of a validation set, NUL included */
     HD_JOB_VAL_REPORT_MAX = 48, /* bytes of the name of a reported number, such as NAME/acc */
     HD_JOB_VAL_REPORTS_MAX = 3 * HD_JOB_VAL_SETS_MAX, /* most numbers of a validation */
-    HD_JOB_PROFILE_STEPS_MAX = 100                    /* most steps that train.profile traces */
+    HD_JOB_FILE_TEXT_MAX = 32 << 10, /* most bytes of a job file whose text is kept with the job */
+    HD_JOB_PROFILE_STEPS_MAX = 100   /* most steps that train.profile traces */
 };
 
 /* Value of parallel.schedule if the job has a schedule from a file. A job file cannot write this
@@ -124,6 +125,9 @@ struct hd_job {
     /* schedule from a file, as hd_schedule_write of pipeline.h writes it; set if schedule is
      * HD_SCHEDULE_FILE, else NULL */
     const char *schedule_order;
+    /* text of the job file as it was given, and behind it the values of --set as comments, for
+     * people to read; NULL: not known, or larger than HD_JOB_FILE_TEXT_MAX */
+    const char *file_text;
     /* true: a plan will replace the layout and devices of this job file, so they are not checked
      * (plan_file.c) */
     bool layout_follows;

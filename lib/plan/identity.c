@@ -29,6 +29,8 @@ enum hd_status hd_plan_identity(const struct hd_job *spec, struct hd_text *ret_t
     memcpy(job.name, "job", sizeof "job");
     memcpy(job.queue, nothing.queue, sizeof job.queue);
     memcpy(job.after, nothing.after, sizeof job.after);
+    memcpy(job.array_id, nothing.array_id, sizeof job.array_id);
+    job.array_at_once = nothing.array_at_once;
     memcpy(job.time_limit, nothing.time_limit, sizeof job.time_limit);
     memcpy(job.hang_setup, nothing.hang_setup, sizeof job.hang_setup);
     memcpy(job.hang_step, nothing.hang_step, sizeof job.hang_step);

@@ -549,6 +549,14 @@ static enum hd_status check_waiting(const struct hd_job *job)
                       "time_limit: %s is no duration; write 90m, 12h, 1h30m or 2d, at least 1s, or "
                       "none",
                       spec_quote(job->time_limit, quoted));
+    if (!hd_queue_name_is_possible(job->array_id))
+        return hd_err(HD_INVALID, "array.id: %s is no name of an array; " HD_QUEUE_NAME_RULE,
+                      spec_quote(job->array_id, quoted));
+    if (job->array_at_once && strcmp(job->array_id, "none") == 0)
+        return hd_err(
+            HD_INVALID,
+            "array.at_once: %lld limits the jobs of no array; give them a common array.id",
+            (long long)job->array_at_once);
     return HD_OK;
 }
 

@@ -380,6 +380,8 @@ enum hd_status hd_spec_from_message(const struct Heddle__V1__JobSpec *message,
             hd_job_set_default(key, ret_job);
     }
     hd_job_set_default(hd_job_find_key("attempt.base_hash"), ret_job);
+    if (*message->file_text && strlen(message->file_text) <= HD_JOB_FILE_TEXT_MAX)
+        ret_job->file_text = hd_arena_strdup(arena, message->file_text);
     if (!st)
         st = take_order(message->parallel, arena, ret_job);
     if (!st)
@@ -517,6 +519,8 @@ struct Heddle__V1__JobSpec *hd_spec_to_message(const struct hd_job *job, struct 
     }
     if (hd_arena_failed(arena) || !m->data || !m->parallel)
         return NULL;
+    if (job->file_text)
+        m->file_text = (char *)(uintptr_t)job->file_text;
     if (job->schedule_order)
         m->parallel->schedule_order = (char *)(uintptr_t)job->schedule_order;
     put_files(job->train, job->train_count, arena, &m->data->train, &m->data->n_train);

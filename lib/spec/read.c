@@ -571,6 +571,29 @@ static enum hd_status read_spec(struct spec_reader *r, const struct hd_spec_sour
     return st ? at_key_of_message(r, st) : HD_OK;
 }
 
+/* Keeps the text of the job file, if it is not too large, with the values of --set as comments
+ * behind it. */
+static enum hd_status keep_text(const struct hd_spec_source *source, struct hd_arena *arena,
+                                struct hd_job *job)
+{
+    struct hd_text text = {0};
+    enum hd_status st = HD_OK;
+
+    if (source->size_bytes > HD_JOB_FILE_TEXT_MAX)
+        return HD_OK;
+    hd_text_add_bytes(&text, source->bytes, source->size_bytes);
+    if (source->override_count && text.data && !hd_text_ends(text.data, "\n"))
+        hd_text_add(&text, "\n");
+    for (size_t i = 0; i < source->override_count; i++)
+        hd_text_add(&text, "# --set %s\n", source->overrides[i]);
+    if (text.failed)
+        st = hd_err(HD_NO_MEMORY, "no memory for the text of a job file");
+    else if (text.data && text.len_bytes <= HD_JOB_FILE_TEXT_MAX)
+        job->file_text = hd_arena_strdup(arena, text.data);
+    hd_text_free(&text);
+    return st;
+}
+
 enum hd_status hd_spec_read_yaml(const struct hd_spec_source *source, struct hd_arena *arena,
                                  struct hd_job *ret_job)
 {
@@ -589,6 +612,8 @@ enum hd_status hd_spec_read_yaml(const struct hd_spec_source *source, struct hd_
     st = spec_rename_overrides(&renamed, &r.arena);
     if (!st)
         st = read_spec(&r, &renamed);
+    if (!st && !source->is_stored)
+        st = keep_text(source, arena, ret_job);
     hd_arena_done(&r.arena);
     return st;
 }

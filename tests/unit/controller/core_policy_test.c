@@ -351,6 +351,80 @@ static void a_cancelled_job_cannot_be_held(void **state)
     sim_free(sim);
 }
 
+/* ---- arrays -----------------------------------------------------------------------------------*/
+
+static uint64_t submit_member(struct sim *sim, int at_once, int priority, int steps)
+{
+    struct hd_job_needs needs = sim_needs(1, steps);
+
+    needs.array = "lr";
+    needs.array_at_once = at_once;
+    needs.priority = priority;
+    return sim_submitted(sim, &needs);
+}
+
+static int count_running(struct sim *sim, uint64_t first, uint64_t last)
+{
+    int count = 0;
+
+    for (uint64_t job = first; job <= last; job++)
+        count += state_of(sim, job) == HD_JOB_STATE_RUNNING;
+    return count;
+}
+
+/* Two nodes have four devices, and an array of jobs of one device leaves two of them to others. The
+ * limit survives a restart, after which the members that run are known before those that wait. */
+static void no_more_members_of_an_array_run_than_it_allows(void **state)
+{
+    struct sim *sim = sim_joined(2);
+    const uint64_t first = submit_member(sim, 2, 0, 20), second = submit_member(sim, 2, 0, 60);
+    const uint64_t third = submit_member(sim, 2, 0, 60), fourth = submit_member(sim, 2, 0, 5);
+    const uint64_t other = submit(sim, NULL, 0, 1, 60);
+
+    sim_run(sim, 8);
+    assert_int_equal(state_of(sim, first), HD_JOB_STATE_RUNNING);
+    assert_int_equal(state_of(sim, second), HD_JOB_STATE_RUNNING);
+    assert_int_equal(count_running(sim, first, fourth), 2);
+    assert_int_equal(state_of(sim, other), HD_JOB_STATE_RUNNING);
+    sim_assert_reason(sim, third,
+                      "2 jobs of its array lr run or start next, and array.at_once allows no more "
+                      "than 2");
+    sim_controller_crash(sim);
+    sim_run(sim, 5);
+    assert_int_equal(count_running(sim, first, fourth), 2);
+    sim_run_until_ended(sim, first, 60);
+    sim_run(sim, 5);
+    assert_int_equal(state_of(sim, third), HD_JOB_STATE_RUNNING);
+    assert_int_equal(state_of(sim, fourth), HD_JOB_STATE_QUEUED);
+    sim_run_until_ended(sim, fourth, 150);
+    sim_assert_undisturbed(sim, fourth, 5);
+    sim_free(sim);
+}
+
+/* A held member is passed over, the higher priority comes first, and what the newest member allows
+ * counts for all. */
+static void members_of_an_array_start_by_priority_and_number(void **state)
+{
+    struct sim *sim = sim_joined(2);
+    const uint64_t first = submit_member(sim, 1, 0, 20), second = submit_member(sim, 1, 0, 100);
+    const uint64_t third = submit_member(sim, 1, 0, 100), urgent = submit_member(sim, 1, 5, 100);
+
+    assert_int_equal(sim_hold(sim, second, true), HD_OK);
+    sim_run_until_ended(sim, first, 60);
+    sim_run(sim, 5);
+    assert_int_equal(state_of(sim, urgent), HD_JOB_STATE_RUNNING);
+    assert_int_equal(count_running(sim, second, urgent), 1);
+    (void)submit_member(sim, 2, 0, 100);
+    sim_run(sim, 8);
+    assert_int_equal(state_of(sim, third), HD_JOB_STATE_RUNNING);
+    assert_int_equal(count_running(sim, second, urgent + 1), 2);
+    (void)submit_member(sim, 0, 0, 100);
+    assert_int_equal(sim_hold(sim, second, false), HD_OK);
+    sim_run(sim, 8);
+    assert_int_equal(count_running(sim, second, urgent + 2), 4); /* as many as there are devices */
+    sim_free(sim);
+}
+
 /* ---- jobs after jobs --------------------------------------------------------------------------*/
 
 static uint64_t submit_after(struct sim *sim, uint64_t a, uint64_t b)

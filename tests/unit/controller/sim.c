@@ -225,6 +225,24 @@ static void expect_quotas(const struct sim *sim)
     }
 }
 
+/* Checks that no more jobs of SIM_ARRAY have an attempt than may, by the specs as they were
+ * submitted. */
+static void expect_arrays(const struct sim *sim)
+{
+    int running = 0;
+
+    for (uint64_t job = 1; job < SIM_JOBS; job++) {
+        const struct hd_job_record *record = hd_core_job(sim->core, job);
+        struct hd_job_needs needs;
+
+        if (!record || record->state == HD_JOB_STATE_QUEUED)
+            continue;
+        memcpy(&needs, record->spec, sizeof needs); /* the simulation stores `needs` as the spec */
+        running += needs.array && strcmp(needs.array, SIM_ARRAY) == 0;
+    }
+    assert_in_range(running, 0, SIM_AT_ONCE);
+}
+
 enum hd_status sim_event(struct sim *sim, const struct hd_core_event *event)
 {
     struct sim_pending *pending = calloc(1, sizeof *pending);
@@ -244,6 +262,7 @@ enum hd_status sim_event(struct sim *sim, const struct hd_core_event *event)
         fail_msg("after event %d at %lld ms: %s", (int)event->kind, (long long)sim->now.mono_ms,
                  hd_err_message());
     expect_quotas(sim);
+    expect_arrays(sim);
     if (st) {
         assert_int_equal(pending->batch->count, 0); /* a refused event changes nothing */
         free_pending(pending);

@@ -25,7 +25,10 @@ enum {
     SIM_EVERY = 5,   /* steps between checkpoints */
     SIM_SPOOL = 512, /* reports of one attempt */
     SIM_QUESTIONS = 64,
+    SIM_AT_ONCE = 2, /* jobs of the array SIM_ARRAY that may run at a time */
 };
+
+#define SIM_ARRAY "sweep" /* array of jobs in worlds with policies */
 
 /* Faults of the ranks' processes; set per node. */
 struct sim_faults {

@@ -48,6 +48,10 @@ static void add_policies(struct sim *sim, struct hd_job_needs *needs, const uint
     sim->owner = owners[sim_draw(sim, 3)];
     needs->queue = queues[sim_draw(sim, 3)];
     needs->priority = (int32_t)sim_draw(sim, 4) - 1;
+    if (sim_draw(sim, 4) == 0) {
+        needs->array = SIM_ARRAY;
+        needs->array_at_once = SIM_AT_ONCE;
+    }
     if (sim_draw(sim, 4) == 0)
         needs->time_limit_ms = 1000 * (10 + (int64_t)sim_draw(sim, 120));
     if (sim_draw(sim, 6) == 0 && count)

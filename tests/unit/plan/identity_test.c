@@ -16,6 +16,8 @@ static bool is_free(const struct hd_key *key)
                                         "queue",
                                         "priority",
                                         "after",
+                                        "array.id",
+                                        "array.at_once",
                                         "time_limit",
                                         "restart.max",
                                         "data.stages.list",

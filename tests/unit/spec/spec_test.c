@@ -43,7 +43,7 @@ static const struct mistake mistakes[] = {
     {1, "name: tiny\n\"\\e[31m\": 1",
      "job.yaml:2: ?[31m: unknown key; a job file has name, model, "
      "data, train, validate, parallel, resources, checkpoint, "
-     "restart, hang, queue, priority, after, time_limit"},
+     "restart, hang, queue, priority, after, array, time_limit"},
     /* the queue */
     {1, "name: tiny\npriority: 1001",
      "job.yaml:2: priority: 1001 is not possible; give a whole number from -1000 to 1000"},
