@@ -9,7 +9,8 @@
  * Files are read in libuv's thread pool, because a network file system may not respond for long.
  *
  * A reader has at most one request in flight. The next one is sent when the client has taken the
- * last chunk, so a slow client delays only itself.
+ * last chunk, so a slow client delays only itself. A request of the dashboard
+ * (/api/v1/jobs/N/log) is answered with one chunk.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -17,16 +18,26 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "base/json.h"
 #include "controller/services/control.h"
+#include "controller/services/web.h"
+#include "controller/show/show.h"
 
-enum { FOLLOW_WAIT_MS = 2000 }; /* time for which a daemon waits for new bytes before it replies */
+enum {
+    FOLLOW_WAIT_MS = 2000, /* time for which a daemon waits for new bytes before it replies */
+    WEB_READERS_MAX = 32,  /* requests of the dashboard that are answered at a time */
+    WEB_BYTES = 64 * 1024, /* bytes that are sent to the dashboard unless it asks for others */
+};
 
 struct log_reader {
     struct controller *c;
-    /* call of the client; NULL: the call has ended while a query was in flight */
+    /* call of the client; NULL: the call has ended while a query was in flight, or the reader is
+     * that of an HTTP request */
     struct hd_rpc_call *call;
+    struct hd_http_request
+        *http; /* NULL: the reader is that of a call, or the request is answered */
     uint64_t job;
-    int32_t attempt, rank;
+    int32_t attempt, rank, bytes_max;
     int64_t offset;
     /* follow: send later bytes, too, until the attempt ends; busy: a query of the store is in
      * flight */
@@ -54,6 +65,24 @@ static void free_reader(struct log_reader *r)
     free(r);
 }
 
+/* Returns whether a client still waits for the log. */
+static bool is_wanted(const struct log_reader *r)
+{
+    return r->call || r->http;
+}
+
+/* Ends the call, or answers the request, with a failure. A reader whose request was answered is
+ * freed by the next tick. */
+static void fail(struct log_reader *r, enum hd_status st)
+{
+    r->request = 0;
+    if (r->call)
+        hd_rpc_call_fail(r->call, st);
+    else if (r->http)
+        hd_http_fail(r->http, st);
+    r->http = NULL;
+}
+
 static bool attempt_has_ended(const struct log_reader *r)
 {
     const struct hd_attempt_record *attempt = hd_core_attempt(r->c->core, r->job, r->attempt);
@@ -71,6 +100,7 @@ struct log_piece {
     uint64_t request;
     char path[HD_CTL_PATH_BYTES_MAX];
     int64_t offset;
+    size_t bytes_max;
     uint8_t *bytes; /* bytes read from the log file, [LOG_CHUNK_BYTES] */
     size_t count;
     struct hd_error error;
@@ -87,26 +117,34 @@ static void read_piece(uv_work_t *work)
     struct log_piece *p = work->data;
 
     hd_err_save(
-        hd_file_read_piece(p->path, p->offset, p->bytes, LOG_CHUNK_BYTES, &p->count, &p->offset),
+        hd_file_read_piece(p->path, p->offset, p->bytes, p->bytes_max, &p->count, &p->offset),
         &p->error);
 }
 
 static void take_chunk(struct log_reader *r, int64_t offset, ProtobufCBinaryData data,
                        const char *note);
 
+static void answer_http(struct log_reader *r, int64_t offset, ProtobufCBinaryData data,
+                        const char *note);
+
+/* Ends a reader whose node is away and whose file cannot be read here. To the dashboard this is a
+ * log without text, and the message its note. */
 static void fail_piece(struct log_reader *r, const struct log_piece *p)
 {
-    hd_rpc_call_fail(
-        r->call,
+    const enum hd_status st =
         p->error.status == HD_NOT_FOUND
             ? hd_err(HD_UNAVAILABLE,
                      "node %s, which has the log, is away, and %s is not on the controller's "
                      "machine; retry when the node is back, or read that file there",
                      r->node_name, p->path)
             : hd_err(p->error.status,
-                     "node %s, which has the log, is away, and its file cannot be "
-                     "read here: %s",
-                     r->node_name, p->error.message));
+                     "node %s, which has the log, is away, and its file cannot be read here: %s",
+                     r->node_name, p->error.message);
+
+    if (r->http)
+        answer_http(r, 0, (ProtobufCBinaryData){0}, hd_err_message());
+    else
+        fail(r, st);
 }
 
 static void on_piece(uv_work_t *work, int status)
@@ -121,7 +159,7 @@ static void on_piece(uv_work_t *work, int status)
         *at = p->next;
     while (r && r->request != p->request)
         r = r->next;
-    if (r && r->call && !status && !p->c->stopping) {
+    if (r && is_wanted(r) && !status && !p->c->stopping) {
         r->request = 0;
         (void)snprintf(note, sizeof note,
                        "node %s is away; this is what the jobs directory has (%s)", r->node_name,
@@ -157,6 +195,7 @@ static enum hd_status begin_piece(struct log_reader *r)
     p->work.data = p;
     p->request = r->request;
     p->offset = r->offset;
+    p->bytes_max = (size_t)r->bytes_max;
     if (uv_queue_work(r->c->loop, &p->work, read_piece, on_piece)) {
         free_piece(p);
         return hd_err(HD_INTERNAL, "cannot read in a thread");
@@ -170,6 +209,10 @@ void read_log_forget_all(struct controller *c)
 {
     for (; c->log_pieces; c->log_pieces = c->log_pieces->next)
         c->log_pieces->c = NULL;
+    while (c->log_readers) { /* readers of calls were freed when their calls ended */
+        fail(c->log_readers, hd_err(HD_UNAVAILABLE, "the controller is stopping"));
+        free_reader(c->log_readers);
+    }
 }
 
 /* ---- requests for bytes -----------------------------------------------------------------------*/
@@ -205,7 +248,7 @@ static bool ask_daemon(struct log_reader *r)
     m.attempt = r->attempt;
     m.rank = r->rank;
     m.offset_bytes = r->offset;
-    m.max_bytes = LOG_CHUNK_BYTES;
+    m.max_bytes = r->bytes_max;
     m.wait_ms = r->follow && !r->ended_at_request ? FOLLOW_WAIT_MS : 0;
     sent = m.attempt_dir && !hd_rpc_call_write(logs, &m.base);
     hd_arena_done(&arena);
@@ -227,8 +270,7 @@ static void ask(struct log_reader *r)
     st = begin_piece(r);
     if (!st)
         return;
-    r->request = 0;
-    hd_rpc_call_fail(r->call, st);
+    fail(r, st);
 }
 
 /* ---- finding the log --------------------------------------------------------------------------*/
@@ -260,13 +302,15 @@ static void on_log_job(struct hd_query *query, enum hd_status st)
     struct log_reader *r = query->user;
 
     r->busy = false;
-    if (!r->call) {
+    if (!is_wanted(r)) {
         free_reader(r);
     } else {
+        if (!st && r->http && r->c->stopping) /* the core may be freed */
+            st = hd_err(HD_UNAVAILABLE, "the controller is stopping");
         if (!st)
             st = find_log(r, query);
         if (st)
-            hd_rpc_call_fail(r->call, st);
+            fail(r, st);
         else
             ask(r);
     }
@@ -287,6 +331,63 @@ static void request_next(struct log_reader *r, size_t received)
         r->waits = true;
 }
 
+/* Returns how many bytes of a chunk are sent as text: a character of which the chunk has only the
+ * beginning is left to the next request, unless nothing else is there. */
+static size_t whole_characters(const uint8_t *bytes, size_t count)
+{
+    for (size_t back = 1; back <= 3 && back < count; back++) {
+        const uint8_t byte = bytes[count - back];
+        const size_t length = byte >= 0xf0 ? 4 : byte >= 0xe0 ? 3 : byte >= 0xc0 ? 2 : 1;
+
+        if ((byte & 0xc0) != 0x80)
+            return length > back ? count - back : count;
+    }
+    return count;
+}
+
+/* Appends bytes of a log as UTF-8; bytes that are not UTF-8, and NUL, become U+FFFD. */
+static void add_text(struct hd_text *out, const uint8_t *bytes, size_t count)
+{
+    while (count) {
+        const size_t good = hd_text_find_not_utf8(bytes, count);
+
+        hd_text_add_bytes(out, (const char *)bytes, good);
+        if (good == count)
+            break;
+        hd_text_add(out, "\xef\xbf\xbd");
+        bytes += good + 1;
+        count -= good + 1;
+    }
+}
+
+/* Answers a request of the dashboard with a chunk. */
+static void answer_http(struct log_reader *r, int64_t offset, ProtobufCBinaryData data,
+                        const char *note)
+{
+    const size_t used = whole_characters(data.data, data.len);
+    struct hd_text out = {0}, text = {0};
+    struct hd_json_writer w = {.out = &out};
+
+    if (used)
+        add_text(&text, data.data, used);
+    show_envelope_begin(&w, "Log");
+    hd_json_add_int64(&w, "job", (int64_t)r->job);
+    hd_json_add_int64(&w, "attempt", r->attempt);
+    hd_json_add_int64(&w, "rank", r->rank);
+    hd_json_add_string(&w, "node", r->node_name);
+    hd_json_add_int64(&w, "offset_bytes", offset);
+    hd_json_add_int64(&w, "next_offset_bytes", offset + (int64_t)used);
+    hd_json_add_bool(&w, "ended", r->ended_at_request);
+    hd_json_add_string(&w, "note", note);
+    hd_json_add_string(&w, "text", text.data ? text.data : "");
+    hd_json_end(&w, '}');
+    hd_text_add(&out, "\n");
+    out.failed |= text.failed;
+    hd_http_reply(r->http, 200, "application/json", &out);
+    hd_text_free(&text);
+    r->http = NULL;
+}
+
 /* Sends a chunk to the client. note: new remark about the source of the data; "": none. */
 static void take_chunk(struct log_reader *r, int64_t offset, ProtobufCBinaryData data,
                        const char *note)
@@ -294,6 +395,10 @@ static void take_chunk(struct log_reader *r, int64_t offset, ProtobufCBinaryData
     Heddle__V1__ReadLogResponse m = HEDDLE__V1__READ_LOG_RESPONSE__INIT;
     enum hd_status st = HD_OK;
 
+    if (r->http) {
+        answer_http(r, offset, data, note);
+        return;
+    }
     m.attempt = r->attempt;
     m.rank = r->rank;
     m.offset_bytes = offset;
@@ -320,12 +425,12 @@ void read_log_chunk(struct controller *c, const struct hd_rpc_call *logs,
 
     while (r && r->request != chunk->request)
         r = r->next;
-    if (!r || !r->call || !r->to_daemon || fleet_logs_of(c, r->node_uuid) != logs)
+    if (!r || !is_wanted(r) || !r->to_daemon || fleet_logs_of(c, r->node_uuid) != logs)
         /* the client left, the log file is read instead, or this chunk comes from another node */
         return;
     r->request = 0;
     if (*chunk->error)
-        hd_rpc_call_fail(r->call, hd_err(HD_IO, "node %s: %s", r->node_name, chunk->error));
+        fail(r, hd_err(HD_IO, "node %s: %s", r->node_name, chunk->error));
     else
         take_chunk(r, chunk->offset_bytes, chunk->data, "");
 }
@@ -333,7 +438,7 @@ void read_log_chunk(struct controller *c, const struct hd_rpc_call *logs,
 void read_log_node_gone(struct controller *c, const char *uuid)
 {
     for (struct log_reader *r = c->log_readers; r; r = r->next)
-        if (r->call && r->request && r->to_daemon && strcmp(r->node_uuid, uuid) == 0)
+        if (is_wanted(r) && r->request && r->to_daemon && strcmp(r->node_uuid, uuid) == 0)
             ask(r); /* reads the same bytes from the file */
 }
 
@@ -360,9 +465,13 @@ int64_t read_log_count_of(const struct controller *c, const char *name)
 
 void read_log_tick(struct controller *c)
 {
-    for (struct log_reader *r = c->log_readers; r; r = r->next)
-        if (r->call && (r->waits || (r->request && r->to_daemon && node_is_silent(r))))
+    for (struct log_reader *r = c->log_readers, *next; r; r = next) {
+        next = r->next;
+        if (!is_wanted(r) && !r->busy)
+            free_reader(r);
+        else if (is_wanted(r) && (r->waits || (r->request && r->to_daemon && node_is_silent(r))))
             ask(r);
+    }
 }
 
 /* ---- the call ---------------------------------------------------------------------------------*/
@@ -384,6 +493,7 @@ void read_log_open(struct hd_rpc_call *call, const ProtobufCMessage *request)
     }
     r->c = c;
     r->call = call;
+    r->bytes_max = LOG_CHUNK_BYTES;
     r->job = m->job;
     r->attempt = m->attempt;
     r->rank = m->rank;
@@ -421,4 +531,55 @@ void read_log_done(struct hd_rpc_call *call, enum hd_status status, const char *
     r->request = 0;
     if (!r->busy)
         free_reader(r);
+}
+
+/* ---- the dashboard ----------------------------------------------------------------------------*/
+
+static enum hd_status read_params(const struct hd_http_request *request, struct log_reader *r)
+{
+    int64_t attempt = 0, rank = 0, bytes = 0;
+    enum hd_status st = web_check_params(request, "attempt rank offset bytes");
+
+    if (!st)
+        st = web_number(request, "attempt", 0, HD_CTL_ATTEMPTS_MAX, 0, &attempt);
+    if (!st)
+        st = web_number(request, "rank", 0, INT32_MAX, 0, &rank);
+    if (!st)
+        st = web_number(request, "offset", -((int64_t)1 << 52), (int64_t)1 << 52, -WEB_BYTES,
+                        &r->offset);
+    if (!st)
+        st = web_number(request, "bytes", 1, LOG_CHUNK_BYTES, WEB_BYTES, &bytes);
+    r->attempt = (int32_t)attempt;
+    r->rank = (int32_t)rank;
+    r->bytes_max = (int32_t)bytes;
+    return st;
+}
+
+void read_log_answer(struct controller *c, struct hd_http_request *request, struct hd_query *query)
+{
+    struct log_reader *r = calloc(1, sizeof *r);
+    enum hd_status st = r && query ? HD_OK : hd_err(HD_NO_MEMORY, "no memory for a log");
+    size_t count = 0;
+
+    if (!st)
+        st = read_params(request, r);
+    for (const struct log_reader *other = c->log_readers; other; other = other->next)
+        count += other->http != NULL;
+    if (!st && count >= WEB_READERS_MAX)
+        st = hd_err(HD_LIMIT, "%zu logs are being read; try again", count);
+    if (st) {
+        free(r);
+        hd_query_free(query);
+        hd_http_fail(request, st);
+        return;
+    }
+    r->c = c;
+    r->http = request;
+    r->job = query->job;
+    r->next = c->log_readers;
+    c->log_readers = r;
+    query->done = on_log_job;
+    query->user = r;
+    r->busy = true;
+    hd_store_query(c->store, query);
 }

@@ -115,6 +115,9 @@ struct veil web_veil(const struct controller *c, const struct web_reader *reader
 #define PAGE_LIST(X)                                             \
     X("/", index_html, "text/html; charset=utf-8")               \
     X("/app.js", app_js, "text/javascript; charset=utf-8")       \
+    X("/page.js", page_js, "text/javascript; charset=utf-8")     \
+    X("/jobs.js", jobs_js, "text/javascript; charset=utf-8")     \
+    X("/job.js", job_js, "text/javascript; charset=utf-8")       \
     X("/curves.js", curves_js, "text/javascript; charset=utf-8") \
     X("/app.css", app_css, "text/css; charset=utf-8")            \
     X("/icon.svg", icon_svg, "image/svg+xml")

@@ -4,6 +4,8 @@
  *   GET /metrics                           metrics.c
  *   GET /api/v1/...                        web_api.c: the objects of `heddle ... -o json`
  *   GET /api/v1/jobs/N/curve               curve.c: a job's training curve, downsampled
+ *   GET /api/v1/jobs/N/log                 read_log.c: a piece of a rank's log
+ *   GET /api/v1/jobs/N/resolved            web_api.c: the job as an attempt's ranks read it
  *   GET /api/v1/stream                     web.c: a line after each change
  *
  * All requests are read-only.   Used by: these files.   Threads: the loop's.
@@ -48,14 +50,17 @@ enum hd_status web_number(const struct hd_http_request *request, const char *nam
  * separated by spaces. */
 enum hd_status web_check_params(const struct hd_http_request *request, const char *known);
 
-/* ---- web_api.c, curve.c
- * ------------------------------------------------------------------------- */
+/* ---- web_api.c, curve.c, read_log.c -----------------------------------------------------------*/
 
 /* Restricts the query to the reader's own jobs if the reader's visibility (identity.h) is lower
  * than `needed`. Does for HTTP what control_see does for gRPC. */
 void web_see(const struct web_reader *reader, enum hd_visibility needed, struct hd_query *query);
 /* Returns the filter that hides other users' jobs in replies to the reader (veil.h). */
 struct veil web_veil(const struct controller *c, const struct web_reader *reader);
+
+/* Answers with a piece of a rank's log (read_log.c). Takes the query, which finds the job if the
+ * reader may see it; NULL: out of memory. */
+void read_log_answer(struct controller *c, struct hd_http_request *request, struct hd_query *query);
 
 void curve_answer(struct controller *c, struct hd_http_request *request, uint64_t job);
 /* Detaches the curves' queries in progress: their results are dropped. */

@@ -10,6 +10,7 @@
 #include "base/json.h"
 #include "controller/services/web.h"
 #include "controller/show/show.h"
+#include "spec/spec.h"
 
 /* set of job states that matches no job */
 #define NO_JOBS (1u << 31)
@@ -142,6 +143,55 @@ static void web_job(struct hd_query *query, enum hd_status st)
     end_asked(query);
 }
 
+/* Appends the text of the job that the ranks of an attempt read. */
+static enum hd_status resolve_attempt(struct hd_query *query, struct asked *asked,
+                                      struct hd_text *ret_text)
+{
+    const struct hd_job_record *job = &query->jobs[0].record;
+    struct hd_job *spec = hd_arena_alloc(&query->arena, sizeof *spec);
+    struct hd_job *resolved = hd_arena_alloc(&query->arena, sizeof *resolved);
+    const struct hd_attempt_record *record;
+    struct hd_spec_attempt attempt;
+    int64_t number;
+    enum hd_status st = web_number(asked->request, "attempt", 1, HD_CTL_ATTEMPTS_MAX,
+                                   (int64_t)query->attempt_count, &number);
+
+    if (st)
+        return st;
+    if (!query->attempt_count || (size_t)number > query->attempt_count)
+        return hd_err(HD_NOT_FOUND, "job %" PRIu64 " has %zu attempts", job->job,
+                      query->attempt_count);
+    record = &query->attempts[number - 1];
+    attempt = (struct hd_spec_attempt){
+        .job_id = (int64_t)job->job,
+        .number = record->attempt,
+        .dir = convert_attempt_dir(&query->arena, asked->c, job->job, record->attempt),
+        .base_checkpoint = record->base_attempt ? record->base_path : NULL,
+        .base_manifest_hash = record->base_attempt ? record->base_hash : NULL};
+    if (!spec || !resolved || !attempt.dir)
+        return hd_err(HD_NO_MEMORY, "no memory for a job");
+    st = convert_unpack_spec(job->spec, job->spec_bytes, &query->arena, spec);
+    if (!st)
+        st = hd_spec_resolve(spec, &record->plan.layout, &attempt, resolved);
+    return st ? st : hd_job_write(resolved, ret_text);
+}
+
+static void web_resolved(struct hd_query *query, enum hd_status st)
+{
+    struct asked *asked = query->user;
+    struct hd_text text = {0};
+
+    if (!failed(query, st)) {
+        st = resolve_attempt(query, asked, &text);
+        if (st)
+            hd_http_fail(asked->request, st);
+        else
+            hd_http_reply(asked->request, 200, "text/plain; charset=utf-8", &text);
+        hd_text_free(&text);
+    }
+    end_asked(query);
+}
+
 static void web_events(struct hd_query *query, enum hd_status st)
 {
     struct asked *asked = query->user;
@@ -223,6 +273,18 @@ static enum hd_status read_states(const char *text, uint32_t *ret_states)
         text += *text == ',';
     }
     return HD_OK;
+}
+
+/* Answers with a piece of the log that the request's parameters name. */
+static void show_log(struct controller *c, struct hd_http_request *request, uint64_t job)
+{
+    struct hd_query *query = hd_query_new(HD_QUERY_JOB);
+
+    if (query) {
+        query->job = job;
+        web_see(&c->web->reader, HD_VISIBILITY_ALL, query);
+    }
+    read_log_answer(c, request, query);
 }
 
 static void list_jobs(struct controller *c, struct hd_http_request *request)
@@ -418,6 +480,10 @@ static bool answer_job(struct controller *c, struct hd_http_request *request, co
         ask_about(c, request, job, HD_QUERY_JOB, HD_VISIBILITY_JOBS, "buckets", on_seen);
     else if (strcmp(rest, "events") == 0)
         ask_about(c, request, job, HD_QUERY_LAST_EVENTS, HD_VISIBILITY_JOBS, "limit", web_events);
+    else if (strcmp(rest, "log") == 0)
+        show_log(c, request, job);
+    else if (strcmp(rest, "resolved") == 0)
+        ask_about(c, request, job, HD_QUERY_JOB, HD_VISIBILITY_ALL, "attempt", web_resolved);
     else if (strcmp(rest, "checkpoints") == 0)
         ask_about(c, request, job, HD_QUERY_CHECKPOINTS, HD_VISIBILITY_ALL, "", web_checkpoints);
     else

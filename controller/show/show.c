@@ -229,6 +229,7 @@ void show_job(struct hd_json_writer *w, const Heddle__V1__JobStatus *j, bool wit
         add_attempt(w, j->attempts[i]);
     hd_json_end(w, ']');
     add_spec(w, j->spec);
+    add_text_or_null(w, "file", j->spec ? j->spec->file_text : "");
 }
 
 bool show_is_held(const Heddle__V1__DeviceInfo *d)

@@ -18,7 +18,7 @@ enum { CHECKS_MAX = 100, FILE_MAX = 1 << 20 };
 static const struct {
     int width, height;
     bool phone;
-} sizes[] = {{360, 740, true}, {820, 1000, false}, {1280, 860, false}};
+} sizes[] = {{390, 844, true}, {1280, 860, false}, {2560, 1300, false}};
 static const char *const schemes[] = {"light", "dark"};
 
 struct check {
@@ -215,6 +215,8 @@ int main(int argc, char **argv)
             run_view(&r, "long", hash, sizes[i].width, schemes[s]);
             (void)snprintf(hash, sizeof hash, "#/jobs/%s", argv[7]);
             run_view(&r, "hung", hash, sizes[i].width, schemes[s]);
+            (void)snprintf(hash, sizeof hash, "#/compare/%s,%s,%s", argv[6], argv[5], argv[7]);
+            run_view(&r, "compare", hash, sizes[i].width, schemes[s]);
             run_view(&r, "nodes", "#/nodes", sizes[i].width, schemes[s]);
             run_view(&r, "events", "#/events", sizes[i].width, schemes[s]);
         }

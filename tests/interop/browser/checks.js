@@ -66,7 +66,7 @@ const contrasts = () => {
 };
 const fits = () => say(document.documentElement.scrollWidth <= innerWidth + 1, `the page is ${document.documentElement.scrollWidth} px wide in a window of ${innerWidth}`);
 const named = () => {
-  const bare = all('a, button, input').find((n) => !(n.textContent.trim() || n.getAttribute('aria-label') || (n.labels && n.labels.length)));
+  const bare = all('a, button, input, select').find((n) => !(n.textContent.trim() || n.getAttribute('aria-label') || (n.labels && n.labels.length)));
   return say(!bare, `${bare && bare.outerHTML.slice(0, 80)} has no name`);
 };
 
@@ -169,6 +169,22 @@ const checks = [
     return wait('a later step', () => step() !== first);
   }],
   ['live', 'live_job_lists_attempts_and_events', async () => say(all('table[aria-label="Attempts"] tbody tr').length === 1 && all('table[aria-label="Events of the job"] tbody tr').length >= 2, 'attempts or events are missing')],
+  ['live', 'live_job_shows_its_log_and_follows_it', async () => {
+    const log = () => text('pre.log');
+    const problem = await wait('the log', () => /step \d/.test(log()));
+    const first = log().length;
+    return problem || wait('later lines', () => log().length > first);
+  }],
+  ['live', 'live_job_shows_its_file', async () => {
+    const press = (word) => all('.controls button').find((b) => b.textContent === word).click();
+    if (!/train: \{steps: 200000/.test(text('pre.file'))) return text('pre.file').slice(0, 200);
+    press('All keys');
+    if (!/\n {2}steps: 200000/.test(text('pre.file'))) return text('pre.file').slice(0, 200);
+    press('Resolved');
+    const problem = await wait('the resolved job', () => /train\.steps/.test(text('pre.file')));
+    press('As given');
+    return problem;
+  }],
   ['live', 'live_charts_are_read_by_keys', async () => {
     const plot = figure('loss').querySelector('svg');
     plot.focus();
@@ -196,6 +212,20 @@ const checks = [
     const box = band.getBBox(), plot = figure('loss').querySelector('svg').viewBox.baseVal;
     return box.y < 26 && box.height > 0.8 * (plot.height - 32);
   })],
+  ['long', 'outliers_are_marked_or_drawn', async () => {
+    /* 200 losses of 2 to 3, and one of ten million at step 20: a chart that shows it shows only it */
+    const last = [...Array(200).keys()].map((i) => i === 20 ? 1e7 : 2 + (i % 10) / 10);
+    const made = document.body.appendChild(document.createElement('figure'));
+    const chart = curves.chart(made, 'made', 200, (v) => String(v));
+    const run = {curve: {first_steps: last.map((_, i) => i + 1), bucket_steps: 1, last_step: 200, series: [{name: 'loss', min: last, max: last, last}]}};
+    const tops = () => [...made.querySelectorAll('text')].map((t) => t.textContent).join(' ');
+    chart.update([run], 'loss', true);
+    const marked = made.querySelectorAll('.outside').length === 1 && /10000000 at step 21/.test(made.querySelector('.outside').textContent) && !/0000/.test(tops());
+    chart.update([run], 'loss', false);
+    const full = !made.querySelector('.outside') && /0000/.test(tops());
+    made.remove();
+    return say(marked && full, `marked ${marked}, full ${full}`);
+  }],
   ['long', 'long_curve_has_validations', async () => say(figure('loss').querySelectorAll('.dot').length >= 39, `${figure('loss').querySelectorAll('.dot').length} dots`)],
   ['long', 'long_curve_says_what_the_band_is', async () => say(/lowest to highest of [\d,]+ steps/.test(text('.legend')), text('.legend'))],
   ['long', 'long_job_fits_the_window', async () => fits()],
@@ -206,6 +236,21 @@ const checks = [
   ['hung', 'hang_fits_the_window', async () => fits()],
   ['hung', 'hang_has_contrast', async () => contrasts()],
   ['hung', 'hang_is_said_once_in_words', async () => say(all('.callout h3').map((n) => n.textContent).join() === 'Why it failed,A hang, and its evidence', all('.callout h3').map((n) => n.textContent).join())],
+  /* ---- several jobs ---- */
+  ['compare', 'compared_jobs_share_a_chart', async () => wait('a line for each', () => figure('loss').querySelectorAll('.trace').length === 3)],
+  ['compare', 'compared_jobs_tell_what_differs', async () => wait('keys', () => all('.keys-table td.kind').some((n) => n.textContent === 'train.steps'))],
+  ['compare', 'compared_jobs_fit_the_window', async () => fits()],
+  ['compare', 'compared_jobs_have_contrast', async () => contrasts()],
+  ['compare', 'jobs_are_chosen_by_key', async () => {
+    const problem = await back('#/');
+    if (problem) return problem;
+    await wait('the list', () => row(jobs.live) && row(jobs.long));
+    row(jobs.live).querySelector('a.row').focus();
+    await press('x');
+    row(jobs.long).querySelector('a.row').focus();
+    await press('x', 'c');
+    return await wait('the comparison', () => /^#\/compare\/\d+,\d+$/.test(location.hash)) || back('#/');
+  }],
   /* ---- nodes and events ---- */
   ['nodes', 'nodes_show_state_and_devices', async () => wait('n1', () => all('tbody tr').some((r) => /n1/.test(r.textContent) && /ready/.test(r.textContent)))],
   ['nodes', 'nodes_link_devices_to_jobs', async () => say(all('a.device').some((a) => a.hash === `#/jobs/${jobs.live}`), 'no device leads to the live job')],

@@ -19,6 +19,7 @@ if ! "$HEDDLE_BUILD_DIR/tests/browser_fixture" "$work/controller" "${STEPS:-1000
     not_ok fixture "$(cat "$work/fixture.err")"
     finish
 fi
+mkdir -p "$work/jobs/1" # the folder of a job: the jobs directory is that of the fixture's database
 start_controller --http 127.0.0.1:0
 url=$(sed -n 's/.*dashboard and metrics on \(http:.*\)\/$/\1/p' "$work/controller.log" | tail -n 1)
 start_node n1 cpu:1
