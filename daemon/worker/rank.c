@@ -745,6 +745,8 @@ static enum hd_status train(struct rank *r)
     r->stopped = r->unsaved || (r->stopped && hd_trainer_steps_done(r->trainer) < r->job.steps);
     if (!st && r->ends_early && !r->stopped)
         rank_tell_why_early(r);
+    if (!st && !r->stopped)
+        rank_end_tensorboard(r);
     return st;
 }
 

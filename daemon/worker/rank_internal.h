@@ -175,6 +175,7 @@ void rank_look_at_peers(struct rank *r, const struct hd_step_result *s);
 /* Opens TensorBoard's files or continues those of an earlier attempt. The first failure gives a
  * warning; training continues. */
 void rank_open_tensorboard(struct rank *r);
+void rank_end_tensorboard(struct rank *r); /* the job has ended with success */
 struct hd_step_metrics rank_metrics(const struct hd_step_result *s);
 void rank_show(struct rank *r, int64_t step, const struct hd_scalar *scalars, size_t count);
 void rank_show_step(struct rank *r, const struct hd_step_result *s);

@@ -1,5 +1,6 @@
-/* rank_tensorboard: writes a step's numbers to files for TensorBoard. */
+/* rank_tensorboard: writes a step's numbers, and the job's keys, to files for TensorBoard. */
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/text.h"
@@ -30,11 +31,85 @@ static void tensorboard_fails(struct rank *r)
     r->tensorboard_failed = true;
 }
 
+/* ---- hyper-parameters -------------------------------------------------------------------------*/
+
+/* Fills a hyper-parameter from a key of the job; its text lives in the rank's arena. */
+static bool fill_hparam(struct rank *r, const struct hd_key *key, struct hd_hparam *ret_hparam)
+{
+    const void *member = hd_job_member(key, &r->job);
+    struct hd_text text = {0};
+    double number;
+
+    *ret_hparam = (struct hd_hparam){.key = key->path};
+    if (hd_job_format(key, &r->job, &text) || !text.data) {
+        hd_text_free(&text);
+        return false;
+    }
+    if (key->kind == HD_KEY_BOOL) {
+        ret_hparam->is_bool = true;
+        ret_hparam->number = *(const bool *)member;
+    } else if ((key->kind == HD_KEY_INT || key->kind == HD_KEY_REAL) &&
+               !hd_text_to_double(text.data, -HUGE_VAL, HUGE_VAL, &number)) {
+        ret_hparam->number = number;
+    } else {
+        ret_hparam->text = hd_arena_strdup(&r->arena, hd_job_word_in_file(key, text.data));
+    }
+    hd_text_free(&text);
+    return ret_hparam->text ||
+           (key->kind != HD_KEY_WORD && key->kind != HD_KEY_NAME && key->kind != HD_KEY_PATH);
+}
+
+/* Returns whether a key is of use to somebody who compares runs: it has another value than its
+ * default, or decides how a run learns. */
+static bool is_compared(const struct rank *r, const struct hd_key *key,
+                        const struct hd_job *defaults)
+{
+    static const char *const always[] = {"train.seed",     "train.weight_decay", "train.optimizer",
+                                         "train.lr.decay", "train.beta2",        "train.clip"};
+
+    if (key->hidden || key->kind == HD_KEY_FORM || strcmp(key->path, "name") == 0 ||
+        strlen(key->path) > HD_TENSORBOARD_TAG_MAX)
+        return false;
+    for (size_t i = 0; i < sizeof always / sizeof always[0]; i++)
+        if (strcmp(key->path, always[i]) == 0)
+            return true;
+    return !hd_job_members_equal(key, &r->job, defaults);
+}
+
+/* Writes the keys of the job for the tab HPARAMS, in which TensorBoard compares runs. */
+static enum hd_status begin_session(struct rank *r)
+{
+    struct hd_job *defaults = malloc(sizeof *defaults);
+    struct hd_hparam hparams[HD_TENSORBOARD_HPARAMS_MAX];
+    size_t count = 0;
+
+    if (!defaults)
+        return hd_err(HD_NO_MEMORY, "no memory for hyper-parameters");
+    hd_job_set_defaults(defaults);
+    for (size_t i = 0; i < hd_job_key_count && count < HD_TENSORBOARD_HPARAMS_MAX; i++)
+        if (is_compared(r, &hd_job_keys[i], defaults))
+            count += fill_hparam(r, &hd_job_keys[i], &hparams[count]);
+    free(defaults);
+    return hd_tensorboard_begin_session(r->tensorboard, hparams, count);
+}
+
 void rank_open_tensorboard(struct rank *r)
 {
-    if (open_tensorboard(r))
+    enum hd_status st = open_tensorboard(r);
+
+    if (!st && r->tensorboard)
+        st = begin_session(r);
+    if (st)
         tensorboard_fails(r);
 }
+
+void rank_end_tensorboard(struct rank *r)
+{
+    if (r->tensorboard && hd_tensorboard_end_session(r->tensorboard))
+        tensorboard_fails(r);
+}
+
+/* ---- numbers ----------------------------------------------------------------------------------*/
 
 void rank_show(struct rank *r, int64_t step, const struct hd_scalar *scalars, size_t count)
 {

@@ -16,12 +16,28 @@
 enum {
     FRAME_BYTES = 16, /* bytes of length and checksums of a record */
     EVENT_BYTES_MAX = 64 + HD_TENSORBOARD_SCALARS_MAX * (HD_TENSORBOARD_TAG_MAX + 16),
+    /* bytes of a session's event: besides the texts, a hyper-parameter has at most 32 bytes */
+    SESSION_BYTES_MAX =
+        256 + HD_TENSORBOARD_HPARAMS_MAX * (HD_TENSORBOARD_TAG_MAX + HD_TENSORBOARD_TEXT_MAX + 32),
     BEGIN_BYTES_MAX = 256 /* bytes of the first two records of a file */
 };
 
 /* Field numbers of event.proto and summary.proto, and wire types. */
 enum { EVENT_TIME = 1, EVENT_STEP = 2, EVENT_VERSION = 3, EVENT_SUMMARY = 5, EVENT_SESSION = 7 };
 enum { SUMMARY_VALUE = 1, VALUE_TAG = 1, VALUE_NUMBER = 2, SESSION_STATUS = 1, SESSION_START = 1 };
+/* Field numbers of summary.proto and tensor.proto, for values of plug-ins. */
+enum {
+    VALUE_TENSOR = 8,
+    VALUE_METADATA = 9,
+    METADATA_PLUGIN = 1,
+    PLUGIN_NAME = 1,
+    PLUGIN_CONTENT = 2
+};
+enum { TENSOR_TYPE = 1, TENSOR_SHAPE = 2, TENSOR_FLOATS = 5, TYPE_FLOAT = 1 };
+/* Field numbers of plugin_data.proto of the plug-in hparams, and of struct.proto. */
+enum { HPARAMS_VERSION = 1, HPARAMS_START = 3, HPARAMS_END = 4, START_HPARAMS = 1, START_TIME = 5 };
+enum { END_STATUS = 1, END_TIME = 2, STATUS_SUCCESS = 1, MAP_KEY = 1, MAP_VALUE = 2 };
+enum { STRUCT_NUMBER = 2, STRUCT_TEXT = 3, STRUCT_BOOL = 4 };
 enum { WIRE_VARINT = 0, WIRE_DOUBLE = 1, WIRE_BYTES = 2, WIRE_FLOAT = 5 };
 
 struct hd_tensorboard {
@@ -32,7 +48,7 @@ struct hd_tensorboard {
     off_t size_bytes;   /* bytes of the whole records in the file */
     bool torn;          /* a partial record may follow the whole ones */
     size_t used;
-    uint8_t buffer[BEGIN_BYTES_MAX + EVENT_BYTES_MAX + FRAME_BYTES];
+    uint8_t buffer[BEGIN_BYTES_MAX + EVENT_BYTES_MAX + SESSION_BYTES_MAX + FRAME_BYTES];
 };
 
 /* ---- protobuf ---- */
@@ -78,6 +94,30 @@ static void put_bytes(struct hd_tensorboard *b, int field, const void *bytes, si
     put(b, bytes, size_bytes);
 }
 
+static void put_double(struct hd_tensorboard *b, int field, double value)
+{
+    uint64_t bits;
+
+    memcpy(&bits, &value, sizeof bits);
+    put_tag(b, field, WIRE_DOUBLE);
+    put_le(b, bits, 8);
+}
+
+/* Makes what was put since b->used was `at` a message, the value of `field`. */
+static void wrap(struct hd_tensorboard *b, size_t at, int field)
+{
+    const size_t size_bytes = b->used - at;
+    uint8_t head[16];
+    size_t head_bytes;
+
+    put_tag(b, field, WIRE_BYTES);
+    put_varint(b, size_bytes);
+    head_bytes = b->used - at - size_bytes;
+    memcpy(head, b->buffer + at + size_bytes, head_bytes);
+    memmove(b->buffer + at + head_bytes, b->buffer + at, size_bytes);
+    memcpy(b->buffer + at, head, head_bytes);
+}
+
 /* Writes time and step, with which every event begins. */
 static void put_when(struct hd_tensorboard *b, int64_t step)
 {
@@ -118,6 +158,54 @@ static void put_summary(struct hd_tensorboard *b, const struct hd_scalar *scalar
         put_tag(b, VALUE_NUMBER, WIRE_FLOAT);
         put_le(b, bits, 4);
     }
+}
+
+/* ---- sessions ---- */
+
+static void put_hparam(struct hd_tensorboard *b, const struct hd_hparam *hparam)
+{
+    const size_t entry = b->used;
+    size_t value;
+
+    assert(strlen(hparam->key) <= HD_TENSORBOARD_TAG_MAX);
+    put_bytes(b, MAP_KEY, hparam->key, strlen(hparam->key));
+    value = b->used;
+    if (hparam->text) {
+        put_bytes(b, STRUCT_TEXT, hparam->text, strnlen(hparam->text, HD_TENSORBOARD_TEXT_MAX));
+    } else if (hparam->is_bool) {
+        put_tag(b, STRUCT_BOOL, WIRE_VARINT);
+        put_varint(b, hparam->number != 0);
+    } else {
+        put_double(b, STRUCT_NUMBER, hparam->number);
+    }
+    wrap(b, value, MAP_VALUE);
+    wrap(b, entry, START_HPARAMS);
+}
+
+/* Makes what was put since `at`, a message of the plug-in, the summary of an event: its field in the
+ * plug-in's data, in the metadata of a value with an empty tensor. */
+static void wrap_session(struct hd_tensorboard *b, size_t at, int field, const char *tag)
+{
+    static const char plugin[] = "hparams";
+    const uint8_t zero[4] = {0};
+    size_t name;
+
+    wrap(b, at, field);
+    put_tag(b, HPARAMS_VERSION, WIRE_VARINT);
+    put_varint(b, 0);
+    wrap(b, at, PLUGIN_CONTENT);
+    put_bytes(b, PLUGIN_NAME, plugin, sizeof plugin - 1);
+    wrap(b, at, METADATA_PLUGIN);
+    wrap(b, at, VALUE_METADATA);
+    put_bytes(b, VALUE_TAG, tag, strlen(tag));
+    name = b->used;
+    put_tag(b, TENSOR_TYPE, WIRE_VARINT);
+    put_varint(b, TYPE_FLOAT);
+    put_bytes(b, TENSOR_SHAPE, "", 0);
+    put_bytes(b, TENSOR_FLOATS, zero, sizeof zero);
+    wrap(b, name, VALUE_TENSOR);
+    wrap(b, at, SUMMARY_VALUE);
+    wrap(b, at, EVENT_SUMMARY);
 }
 
 /* ---- records ---- */
@@ -252,13 +340,11 @@ enum hd_status hd_tensorboard_open(const char *dir, int64_t attempt, int64_t ste
     return HD_OK;
 }
 
-enum hd_status hd_tensorboard_add(struct hd_tensorboard *b, int64_t step,
-                                  const struct hd_scalar *scalars, size_t count)
+/* Opens the file if it is not open, and begins an event; ret_at: for record_end. */
+static enum hd_status begin_event(struct hd_tensorboard *b, int64_t step, size_t *ret_at)
 {
     enum hd_status st = b->fd < 0 ? open_file(b) : HD_OK;
-    size_t at;
 
-    assert(count <= HD_TENSORBOARD_SCALARS_MAX);
     if (!st)
         st = cut_torn(b);
     if (st)
@@ -266,10 +352,56 @@ enum hd_status hd_tensorboard_add(struct hd_tensorboard *b, int64_t step,
     b->used = 0;
     if (!b->size_bytes)
         put_begin(b);
-    at = record_begin(b);
+    *ret_at = record_begin(b);
     put_when(b, step);
+    return HD_OK;
+}
+
+enum hd_status hd_tensorboard_add(struct hd_tensorboard *b, int64_t step,
+                                  const struct hd_scalar *scalars, size_t count)
+{
+    size_t at;
+    enum hd_status st = begin_event(b, step, &at);
+
+    assert(count <= HD_TENSORBOARD_SCALARS_MAX);
+    if (st)
+        return st;
     put_summary(b, scalars, count);
     record_end(b, at);
+    return write_buffer(b);
+}
+
+enum hd_status hd_tensorboard_begin_session(struct hd_tensorboard *b,
+                                            const struct hd_hparam *hparams, size_t count)
+{
+    size_t record, at;
+    enum hd_status st = begin_event(b, 0, &record);
+
+    assert(count <= HD_TENSORBOARD_HPARAMS_MAX);
+    if (st)
+        return st;
+    at = b->used;
+    for (size_t i = 0; i < count; i++)
+        put_hparam(b, &hparams[i]);
+    put_double(b, START_TIME, (double)hd_clock_wall_ms() * 1e-3);
+    wrap_session(b, at, HPARAMS_START, "_hparams_/session_start_info");
+    record_end(b, record);
+    return write_buffer(b);
+}
+
+enum hd_status hd_tensorboard_end_session(struct hd_tensorboard *b)
+{
+    size_t record, at;
+    enum hd_status st = begin_event(b, b->start_step, &record);
+
+    if (st)
+        return st;
+    at = b->used;
+    put_tag(b, END_STATUS, WIRE_VARINT);
+    put_varint(b, STATUS_SUCCESS);
+    put_double(b, END_TIME, (double)hd_clock_wall_ms() * 1e-3);
+    wrap_session(b, at, HPARAMS_END, "_hparams_/session_end_info");
+    record_end(b, record);
     return write_buffer(b);
 }
 

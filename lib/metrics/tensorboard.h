@@ -15,6 +15,7 @@
 #ifndef HD_METRICS_TENSORBOARD_H
 #define HD_METRICS_TENSORBOARD_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -23,6 +24,8 @@
 enum {
     HD_TENSORBOARD_TAG_MAX = 64,     /* bytes of a tag */
     HD_TENSORBOARD_SCALARS_MAX = 16, /* scalars in one call */
+    HD_TENSORBOARD_HPARAMS_MAX = 64, /* hyper-parameters of a run */
+    HD_TENSORBOARD_TEXT_MAX = 120,   /* bytes of a hyper-parameter that is a text */
 };
 
 struct hd_tensorboard;
@@ -30,6 +33,14 @@ struct hd_tensorboard;
 struct hd_scalar {
     const char *tag; /* "train/loss" */
     double value;    /* stored as float */
+};
+
+/* One hyper-parameter of a run, for TensorBoard's tab HPARAMS. */
+struct hd_hparam {
+    const char *key;  /* "train.lr.peak"; at most HD_TENSORBOARD_TAG_MAX bytes */
+    const char *text; /* its value, cut to HD_TENSORBOARD_TEXT_MAX bytes; NULL: `number` */
+    double number;
+    bool is_bool; /* `number` is 0 or 1, and means false or true */
 };
 
 /* Opens the event file of an attempt; the first hd_tensorboard_add creates `dir` and the file.
@@ -42,6 +53,14 @@ enum hd_status hd_tensorboard_open(const char *dir, int64_t attempt, int64_t ste
  * was written. */
 enum hd_status hd_tensorboard_add(struct hd_tensorboard *board, int64_t step,
                                   const struct hd_scalar *scalars, size_t count);
+
+/* Writes that a session with these hyper-parameters has begun. TensorBoard keeps those of a
+ * directory's first file, so a later attempt adds nothing. Fails as hd_tensorboard_add. */
+enum hd_status hd_tensorboard_begin_session(struct hd_tensorboard *board,
+                                            const struct hd_hparam *hparams, size_t count);
+/* Writes that the session has ended with success; an attempt that is retried ends none. Fails as
+ * hd_tensorboard_add. */
+enum hd_status hd_tensorboard_end_session(struct hd_tensorboard *board);
 
 void hd_tensorboard_close(struct hd_tensorboard *board); /* NULL is fine */
 

@@ -4,6 +4,7 @@ import re
 import sys
 
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.plugins.hparams import metadata as hparams
 
 folder, steps, job = sys.argv[1], int(sys.argv[2]), sys.argv[3]
 seen = EventAccumulator(folder, size_guidance={"scalars": 0})
@@ -11,6 +12,12 @@ seen.Reload()
 tags = sorted(seen.Tags()["scalars"])
 assert tags == ["train/grad_norm", "train/loss", "train/lr", "train/mfu", "train/targets", "train/tokens_per_s",
                 "validation/loss"], tags
+
+# the tab HPARAMS: the job's keys, and the end of the session
+plugin = lambda tag: seen.SummaryMetadata(f"_hparams_/{tag}").plugin_data.content
+keys = hparams.parse_session_start_info_plugin_data(plugin("session_start_info")).hparams
+assert keys["train.steps"].number_value == steps and keys["model.family"].string_value == "llama", keys
+assert hparams.parse_session_end_info_plugin_data(plugin("session_end_info")).status == 1  # STATUS_SUCCESS
 
 loss, validation = {}, {}
 for log in sorted(glob.glob(f"{job}/attempt-*/logs/rank-0.log")):  # the later attempt overwrites

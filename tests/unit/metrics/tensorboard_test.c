@@ -61,6 +61,8 @@ struct value {
     double time;
     char tag[80];
     float number;
+    uint8_t metadata[16384]; /* of a plug-in's value */
+    size_t metadata_bytes;
 };
 
 /* Content of an event file. */
@@ -100,6 +102,13 @@ static void read_value(const uint8_t *p, const uint8_t *end, struct value *v)
             uint64_t n = varint(&p);
 
             (void)snprintf(v->tag, sizeof v->tag, "%.*s", (int)n, (const char *)p);
+            p += n;
+        } else if ((key & 7) == 2) { /* metadata, or a tensor */
+            uint64_t n = varint(&p);
+
+            assert_true(key >> 3 == 8 || (key >> 3 == 9 && n <= sizeof v->metadata));
+            if (key >> 3 == 9)
+                memcpy(v->metadata, p, v->metadata_bytes = n);
             p += n;
         } else {
             uint32_t bits = (uint32_t)little(p, 4);
@@ -165,7 +174,8 @@ static void read_events(const char *path, struct events *e)
     struct hd_text bytes = {0};
     const uint8_t *p, *end;
 
-    *e = (struct events){.start_step = -1};
+    memset(e, 0, sizeof *e);
+    e->start_step = -1;
     assert_int_equal(hd_file_read(path, 1 << 20, &bytes), HD_OK);
     p = (const uint8_t *)bytes.data;
     end = p + bytes.len_bytes;
@@ -221,7 +231,7 @@ static void what_is_added_is_read_back_with_step_and_time(void **state)
     const int64_t steps[] = {1, 127, 128, 16384, INT64_C(1) << 40}; /* several lengths of varint */
     const double before = (double)hd_clock_wall_ms() * 1e-3;
     struct hd_tensorboard *board = open_board(1, 0);
-    struct events e;
+    static struct events e;
 
     for (size_t i = 0; i < 5; i++) {
         const struct hd_scalar scalars[] = {{"train/loss", 5.5 - (double)i}, {"train/lr", 1e-3}};
@@ -242,12 +252,49 @@ static void what_is_added_is_read_back_with_step_and_time(void **state)
     }
 }
 
+/* Goal: sessions of the tab HPARAMS, the longest there may be. Method: the start of a session of one
+ * key against its bytes by plugin_data.proto and struct.proto; tests/interop has TensorBoard's reader. */
+static void a_session_has_its_parameters_and_its_end(void **state)
+{
+    static const uint8_t wanted[] = {
+        1 << 3 | 2, 41,                                /* plugin_data */
+        2 << 3 | 2, 30,                                /* its content: HParamsPluginData */
+        3 << 3 | 2, 26,                                /* session_start_info */
+        1 << 3 | 2, 15,                                /* hparams: an entry of a map */
+        1 << 3 | 2, 2,  'l', 'r',                      /* key */
+        2 << 3 | 2, 9,                                 /* value */
+        2 << 3 | 1, 0,  0,   0,   0, 0, 0, 0xe0, 0x3f, /* number_value 0.5 = 0x3fe0 << 48 */
+        5 << 3 | 1};                                   /* start_time_secs, 8 bytes follow */
+    struct hd_hparam one = {.key = "lr", .number = 0.5}, many[HD_TENSORBOARD_HPARAMS_MAX];
+    struct hd_tensorboard *board = open_board(1, 0);
+    static struct events e;
+    char key[HD_TENSORBOARD_TAG_MAX + 1], text[2 * HD_TENSORBOARD_TEXT_MAX];
+
+    memset(key, 'k', sizeof key - 1);
+    memset(text, 't', sizeof text - 1);
+    key[sizeof key - 1] = text[sizeof text - 1] = '\0';
+    for (size_t i = 0; i < HD_TENSORBOARD_HPARAMS_MAX; i++)
+        many[i] = (struct hd_hparam){.key = key, .text = text};
+    assert_int_equal(hd_tensorboard_begin_session(board, &one, 1), HD_OK);
+    assert_int_equal(hd_tensorboard_begin_session(board, many, HD_TENSORBOARD_HPARAMS_MAX), HD_OK);
+    assert_int_equal(hd_tensorboard_end_session(board), HD_OK);
+    hd_tensorboard_close(board);
+    read_events(last_file(), &e);
+    assert_int_equal(e.count, 3);
+    assert_string_equal(e.values[0].tag, "_hparams_/session_start_info");
+    assert_memory_equal(e.values[0].metadata, wanted, sizeof wanted);
+    /* an entry: key 2 + 64, value 2 + 2 + 120, its own head 3 (190 needs two bytes of length) */
+    assert_in_range(e.values[1].metadata_bytes, HD_TENSORBOARD_HPARAMS_MAX * (190 + 3),
+                    HD_TENSORBOARD_HPARAMS_MAX * (190 + 3) + 64);
+    assert_string_equal(e.values[2].tag, "_hparams_/session_end_info");
+}
+
 static void the_largest_call_fits_and_odd_numbers_survive(void **state)
 {
     struct hd_scalar scalars[HD_TENSORBOARD_SCALARS_MAX];
     char tag[HD_TENSORBOARD_TAG_MAX + 1];
     struct hd_tensorboard *board = open_board(1, 0);
-    struct events e;
+    static struct events e;
 
     memset(tag, 't', sizeof tag);
     tag[sizeof tag - 1] = '\0';
@@ -267,7 +314,7 @@ static void the_largest_call_fits_and_odd_numbers_survive(void **state)
 static void a_later_attempt_says_where_it_starts_and_is_read_later(void **state)
 {
     const struct hd_scalar loss = {"train/loss", 1};
-    struct events e;
+    static struct events e;
 
     for (int64_t attempt = 1; attempt <= 10; attempt++) {
         struct hd_tensorboard *board = open_board(attempt, attempt * 20);
@@ -282,7 +329,7 @@ static void a_later_attempt_says_where_it_starts_and_is_read_later(void **state)
 
 static void a_killed_rank_loses_nothing_that_was_added(void **state)
 {
-    struct events e;
+    static struct events e;
     int status;
     pid_t pid = fork();
 
@@ -312,7 +359,7 @@ static void a_full_disk_tears_no_record(void **state)
     const struct hd_scalar loss = {"train/loss", 3};
     struct rlimit old, small;
     struct hd_text bytes = {0};
-    struct events e;
+    static struct events e;
 
     (void)signal(SIGXFSZ, SIG_IGN);
     assert_int_equal(hd_tensorboard_add(board, 1, &loss, 1), HD_OK);
@@ -339,7 +386,7 @@ static void a_folder_that_cannot_be_made_is_tried_again(void **state)
 {
     const struct hd_scalar loss = {"train/loss", 3};
     struct hd_tensorboard *board = open_board(1, 0);
-    struct events e;
+    static struct events e;
     char job[96];
 
     (void)snprintf(job, sizeof job, "%s/job", folder);
