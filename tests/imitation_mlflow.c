@@ -32,8 +32,17 @@ static void answer_to(struct imitation_mlflow *s, int fd, const char *target)
     } else if (strstr(target, "experiments/create")) {
         body = "{\"experiment_id\": \"8\"}";
     } else if (strstr(target, "runs/search")) {
-        body = s->has_run ? "{\"runs\": [{\"info\": {\"run_id\": \"old\"}}]}" : "{}";
+        body = s->has_run == 1
+                   ? "{\"runs\": [{\"info\": {\"run_id\": \"old\"}, \"data\": {\"tags\": "
+                     "[{\"key\": \"heddle.begun\", \"value\": \"true\"}]}}]}"
+               : s->has_run ? "{\"runs\": [{\"info\": {\"run_id\": \"lost\"}}]}"
+                            : "{}";
+    } else if (strstr(target, "runs/create") && s->loses > 0) {
+        s->loses--;
+        s->has_run = s->loses || s->is_late ? 0 : 2;
+        return; /* the run is made, or will be, and the connection ends without an answer */
     } else if (strstr(target, "runs/create")) {
+        s->has_run = s->is_late ? 2 : s->has_run;
         body = "{\"run\": {\"info\": {\"run_id\": \"new\"}}}";
     }
     (void)snprintf(text, sizeof text,

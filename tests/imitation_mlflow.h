@@ -18,9 +18,12 @@ struct imitation_mlflow {
     const char *volatile busy_at; /* target of one answer of 503; NULL: none */
     volatile int denies;          /* 1: answers 401 */
     volatile int has_experiment;  /* 1: get-by-name finds it */
-    volatile int has_run;         /* 1: search finds a run */
-    const char *bad;              /* an answer in place of all others; NULL: none */
-    struct hd_text said;          /* "METHOD TARGET BODY\n" of each request */
+    volatile int has_run;         /* 1: search finds the run "old"; 2: "lost", without tags */
+    /* answers to runs/create that are lost; after the last of them search finds the run */
+    volatile int loses;
+    volatile int is_late; /* 1: search finds the lost run only after the next runs/create */
+    const char *bad;      /* an answer in place of all others; NULL: none */
+    struct hd_text said;  /* "METHOD TARGET BODY\n" of each request */
     char authorization[256];
 };
 

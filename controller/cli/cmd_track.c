@@ -55,7 +55,8 @@ struct tracker {
     struct hd_arena arena; /* parameters */
     struct hd_mlflow_pair params[PARAMS_MAX];
     size_t param_count, params_sent;
-    bool is_new, has_begun; /* the run was made here; its tags or its state were sent */
+    /* the run lacks tags or parameters; its tags or its state were sent */
+    bool is_new, has_begun;
     bool is_open, has_ended, at_end, told_away;
     char state[16];                      /* RUNNING until the job has ended */
     int64_t first_ms, last_ms;           /* times of the first and newest line; 0: none yet */
@@ -333,6 +334,8 @@ static enum hd_status open_run(struct tracker *t)
         if (!st)
             t->params_sent += n;
     }
+    if (!st && t->is_new)
+        st = hd_mlflow_begin(t->mlflow);
     t->is_open = !st;
     if (t->is_open)
         cli_note("heddle: %s is run %s of experiment %s", t->name, hd_mlflow_run_id(t->mlflow),

@@ -19,12 +19,17 @@ enum {
     ID_BYTES_MAX = 64
 };
 
+/* tag of a run whose tags and parameters were sent */
+#define BEGUN "heddle.begun"
+
 struct hd_mlflow {
     struct hd_mlflow_settings settings;
     struct hd_hub_settings http;
     struct hub_client *client;
     char authorization[640]; /* header of user and password; "": none */
     char experiment_id[ID_BYTES_MAX], run_id[ID_BYTES_MAX];
+    /* a call that makes the run has failed: the server may have made it, and may still do so */
+    bool is_uncertain;
 };
 
 /* ---- settings ---- */
@@ -295,8 +300,33 @@ static enum hd_status make_experiment(struct hd_mlflow *m, const char *name, cha
     return st;
 }
 
-/* Sets run_id to the run with this identity; "": none. */
-static enum hd_status find_run(struct hd_mlflow *m, const char *identity)
+/* Returns whether the first run of an answer has the tag BEGUN. */
+static bool has_begun(const struct hd_text *body)
+{
+    static const char *const path[] = {"runs", "data", "tags", NULL};
+    const struct hd_json *value;
+    struct hd_arena arena;
+    bool found = false;
+
+    hd_arena_init(&arena, 4 * ANSWER_BYTES_MAX);
+    read_answer(body, &arena, &value);
+    for (const char *const *name = path; value && *name; name++) {
+        value = value->kind == HD_JSON_ARRAY ? value->first : value;
+        value = value && value->kind == HD_JSON_OBJECT ? hd_json_member(value, *name) : NULL;
+    }
+    for (value = value ? value->first : NULL; value && !found; value = value->next) {
+        const struct hd_json *key =
+            value->kind == HD_JSON_OBJECT ? hd_json_member(value, "key") : NULL;
+
+        found = key && key->kind == HD_JSON_STRING && strcmp(key->text, BEGUN) == 0;
+    }
+    hd_arena_done(&arena);
+    return found;
+}
+
+/* Sets run_id to the oldest run with this identity; "": none. *ret_begun: it has its tags and
+ * parameters. */
+static enum hd_status find_run(struct hd_mlflow *m, const char *identity, bool *ret_begun)
 {
     static const char *const id[] = {"runs", "info", "run_id", NULL};
     struct hd_text text = {0}, body = {0};
@@ -311,11 +341,15 @@ static enum hd_status find_run(struct hd_mlflow *m, const char *identity)
     hd_json_end(&w, ']');
     hd_json_add_string(&w, "filter", filter);
     hd_json_add_int64(&w, "max_results", 1);
+    hd_json_begin(&w, "order_by", '[');
+    hd_json_add_string(&w, NULL, "attributes.start_time ASC");
+    hd_json_end(&w, ']');
     hd_json_end(&w, '}');
     m->run_id[0] = '\0';
     st = ask_mlflow(m, "POST", "runs/search", &text, &body, code);
     if (!st)
         (void)copy_member(m, &body, id, m->run_id, sizeof m->run_id);
+    *ret_begun = !st && has_begun(&body);
     hd_text_free(&text);
     hd_text_free(&body);
     return st;
@@ -348,9 +382,38 @@ static enum hd_status make_run(struct hd_mlflow *m, const char *identity, const 
     add_pair(&w, "mlflow.source.type", "JOB");
     hd_json_end(&w, ']');
     hd_json_end(&w, '}');
+    m->is_uncertain = true; /* until the answer is here */
     st = ask_mlflow(m, "POST", "runs/create", &text, &body, code);
     if (!st)
         st = copy_member(m, &body, id, m->run_id, sizeof m->run_id);
+    hd_text_free(&text);
+    hd_text_free(&body);
+    return st;
+}
+
+/* Makes the run after a call whose answer was lost. If the server has made the run of that call after
+ * all, that one stays, and the second is deleted. */
+static enum hd_status make_run_again(struct hd_mlflow *m, const char *identity, const char *name,
+                                     int64_t start_ms)
+{
+    char second[sizeof m->run_id], code[64];
+    struct hd_text text = {0}, body = {0};
+    struct hd_json_writer w = {.out = &text};
+    bool begun;
+    enum hd_status st = make_run(m, identity, name, start_ms);
+
+    if (st)
+        return st;
+    (void)memcpy(second, m->run_id, sizeof second);
+    st = find_run(m, identity, &begun);
+    if (st || !*m->run_id || strcmp(m->run_id, second) == 0) {
+        (void)memcpy(m->run_id, second, sizeof second);
+        return HD_OK;
+    }
+    hd_json_begin(&w, NULL, '{');
+    hd_json_add_string(&w, "run_id", second);
+    hd_json_end(&w, '}');
+    st = ask_mlflow(m, "POST", "runs/delete", &text, &body, code);
     hd_text_free(&text);
     hd_text_free(&body);
     return st;
@@ -361,6 +424,7 @@ enum hd_status hd_mlflow_open(struct hd_mlflow *mlflow, const char *experiment,
                               bool *ret_is_new)
 {
     char code[64];
+    bool begun = false;
     enum hd_status st;
 
     *ret_is_new = false;
@@ -377,11 +441,20 @@ enum hd_status hd_mlflow_open(struct hd_mlflow *mlflow, const char *experiment,
             st = get_experiment(mlflow, experiment, code);
     }
     if (!st)
-        st = find_run(mlflow, identity);
-    if (st || *mlflow->run_id)
-        return st;
-    *ret_is_new = true;
-    return make_run(mlflow, identity, name, start_ms);
+        st = find_run(mlflow, identity, &begun);
+    if (!st && !*mlflow->run_id)
+        st = mlflow->is_uncertain ? make_run_again(mlflow, identity, name, start_ms)
+                                  : make_run(mlflow, identity, name, start_ms);
+    mlflow->is_uncertain &= st != HD_OK;
+    *ret_is_new = !begun;
+    return st;
+}
+
+enum hd_status hd_mlflow_begin(struct hd_mlflow *mlflow)
+{
+    const struct hd_mlflow_pair tag = {BEGUN, "true"};
+
+    return hd_mlflow_log(mlflow, NULL, 0, NULL, 0, &tag, 1);
 }
 
 /* ---- values ---- */

@@ -3,8 +3,8 @@
  *     hd_mlflow_read_settings -> hd_mlflow_new -> hd_mlflow_open (experiment, run)
  *         -> hd_mlflow_log (metrics, parameters, tags; at most a call's limits) -> hd_mlflow_end
  *
- * A run is found again by the tag `heddle.run`, so a caller that was interrupted goes on in the same
- * run. Metrics that are sent twice are one: the server tells them apart by key, step, time and value.
+ * A run is found again by the tag `heddle.run`, so a caller that was interrupted, or whose answer was
+ * lost, goes on in the same run. Metrics that are sent twice are one: the server tells them apart by key, step, time and value.
  * Nothing here retries: a caller that keeps what was not sent calls again later.
  *
  * Used by: the heddle command.   Uses: base, libcurl (request.c).   Threads: one owner at a time.
@@ -54,7 +54,8 @@ struct hd_mlflow_metric {
     int64_t step, time_ms; /* time: since 1970 */
 };
 
-/* Finds the run with this identity in the experiment, or makes both. *ret_is_new: it was made. Fails
+/* Finds the run with this identity in the experiment, or makes both. *ret_is_new: hd_mlflow_begin was
+ * not called for it yet. May be called again after a failure: it makes no second run. Fails
  * with HD_UNAVAILABLE or HD_TIMEOUT if the server is away or busy, HD_DENIED if it refuses the token,
  * HD_INVALID if it refuses the request. */
 enum hd_status hd_mlflow_open(struct hd_mlflow *mlflow, const char *experiment,
@@ -67,6 +68,9 @@ enum hd_status hd_mlflow_log(struct hd_mlflow *mlflow, const struct hd_mlflow_me
                              size_t metric_count, const struct hd_mlflow_pair *params,
                              size_t param_count, const struct hd_mlflow_pair *tags,
                              size_t tag_count);
+
+/* Records on the server that the run has its tags and parameters. Fails like hd_mlflow_open. */
+enum hd_status hd_mlflow_begin(struct hd_mlflow *mlflow);
 
 /* Sets the state of the run: RUNNING, FINISHED, FAILED or KILLED. end_ms 0: it has not ended. */
 enum hd_status hd_mlflow_end(struct hd_mlflow *mlflow, const char *state, int64_t end_ms);

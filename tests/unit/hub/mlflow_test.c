@@ -60,7 +60,7 @@ static void a_run_is_made_filled_and_ended(void **state)
         "POST /api/2.0/mlflow/experiments/create {\"name\":\"my experiment\"}\n"
         "POST /api/2.0/mlflow/runs/search "
         "{\"experiment_ids\":[\"8\"],\"filter\":\"tags.`heddle.run` = "
-        "'/runs/a'\",\"max_results\":1}\n"
+        "'/runs/a'\",\"max_results\":1,\"order_by\":[\"attributes.start_time ASC\"]}\n"
         "POST /api/2.0/mlflow/runs/create "
         "{\"experiment_id\":\"8\",\"run_name\":\"a\",\"start_time\":"
         "1000,\"tags\":[{\"key\":\"heddle.run\",\"value\":\"/runs/a\"},{\"key\":\"mlflow.runName\","
@@ -87,6 +87,29 @@ static void a_run_that_is_there_is_found_again(void **state)
     assert_string_equal(hd_mlflow_run_id(m), "old");
     assert_null(strstr(s->server.said.data, "create"));
     hd_mlflow_free(m);
+}
+
+/* Goal: the server made a run whose answer was lost: it is gone on with, and lacks what a new run is
+ * sent. If it is made only after a second one was, the second is deleted. */
+static void a_lost_answer_makes_no_second_run(void **state)
+{
+    struct fixture *s = *state;
+    struct hd_mlflow *m;
+    bool is_new;
+
+    for (int is_late = 0; is_late < 2; is_late++) {
+        s->server.has_experiment = s->server.loses = 1;
+        s->server.has_run = 0;
+        s->server.is_late = is_late;
+        hd_text_clear(&s->server.said);
+        assert_int_not_equal(open_one(s, &m, &is_new), HD_OK);
+        must(hd_mlflow_open(m, "my experiment", "/runs/a", "a", 1000, &is_new));
+        assert_true(is_new);
+        assert_string_equal(hd_mlflow_run_id(m), "lost");
+        assert_int_equal(strstr(s->server.said.data, "runs/delete {\"run_id\":\"new\"}") != NULL,
+                         is_late);
+        hd_mlflow_free(m);
+    }
 }
 
 /* user:pass is dXNlcjpwYXNz in base64. */
