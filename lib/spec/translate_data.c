@@ -35,7 +35,7 @@ const char *translate_template(const char *file)
                                                : NULL;
 }
 
-static bool names_a_file(const char *text)
+bool translate_names_a_file(const char *text)
 {
     static const char *const ends[] = {".jsonl", ".json", ".parquet", ".csv", ".tsv", ".txt",
                                        ".arrow", ".gz",   ".zst",     ".npy", ".bin"};
@@ -46,15 +46,14 @@ static bool names_a_file(const char *text)
     return strchr("./~", text[0]) != NULL;
 }
 
-/* Returns how data.train names a data set that they call by this path. */
-static const char *our_data(struct translated_file *t, const char *path)
+const char *translate_our_data(struct translated_file *t, const char *path)
 {
     const char *slash = strchr(path, '/');
     char file[4096];
 
     (void)snprintf(file, sizeof file, "%s/%s", t->folder, path);
-    if (hd_text_starts(path, "hf://") || hd_text_starts(path, "s3://") || names_a_file(path) ||
-        !slash || access(file, F_OK) == 0)
+    if (hd_text_starts(path, "hf://") || hd_text_starts(path, "s3://") ||
+        translate_names_a_file(path) || !slash || access(file, F_OK) == 0)
         return path;
     return hd_arena_printf(t->arena, "hf://datasets/%s", path);
 }
@@ -70,14 +69,19 @@ static void add_data_set(struct translated_file *t, bool is_val, const char *nam
     (is_val ? t->val : t->train)[(*count)++] = name;
 }
 
+void translate_add_set(struct translated_file *t, bool is_val, const char *name)
+{
+    add_data_set(t, is_val, name, 0);
+}
+
 /* Adds the files of a list or of one value. */
 static void add_files_of(struct translated_file *t, bool is_val, const struct yaml_node *node)
 {
     if (node->kind == YAML_KIND_SCALAR)
-        add_data_set(t, is_val, our_data(t, translate_text(t, node)), 0);
+        add_data_set(t, is_val, translate_our_data(t, translate_text(t, node)), 0);
     for (const struct yaml_node *c = node->first; c; c = c->next)
         if (c->kind == YAML_KIND_SCALAR)
-            add_data_set(t, is_val, our_data(t, translate_text(t, c)), 0);
+            add_data_set(t, is_val, translate_our_data(t, translate_text(t, c)), 0);
         else
             add_files_of(t, is_val, c); /* data_files: {train: a.jsonl} */
 }
@@ -121,8 +125,7 @@ static void take_fields(struct translated_file *t, const struct yaml_node *map)
     hd_text_free(&out);
 }
 
-/* Notes what the form of a set means for the chat template. */
-static void take_form(struct translated_file *t, const char *type)
+void translate_note_form(struct translated_file *t, const char *type)
 {
     const bool alpaca = hd_text_starts(type, "alpaca");
 
@@ -162,12 +165,12 @@ static void take_set(struct translated_file *t, const char *theirs, bool is_val,
     if (files && !translate_is_null(t, files))
         add_files_of(t, is_val, files);
     else
-        add_data_set(t, is_val, our_data(t, path), 0);
+        add_data_set(t, is_val, translate_our_data(t, path), 0);
     if (type && type->kind == YAML_KIND_MAP)
         take_fields(t, type);
     else
         take_fields(t, map);
-    take_form(t, type ? translate_text(t, type) : "");
+    translate_note_form(t, type ? translate_text(t, type) : "");
     if (strcmp(member_of(t, map, "chat_template"), "chatml") == 0)
         t->template_file = "chatml.jinja";
     tell_split(t, hd_arena_printf(t->arena, "%s.split", theirs),
@@ -200,17 +203,17 @@ static void take_function(struct translated_file *t, bool is_val, const struct y
     function = dot ? dot + 1 : function;
     for (size_t i = 0; i < sizeof sets / sizeof sets[0] && !files && !known; i++)
         if (strcmp(function, sets[i].function) == 0) {
-            add_data_set(t, is_val, our_data(t, *source ? source : sets[i].set), 0);
+            add_data_set(t, is_val, translate_our_data(t, *source ? source : sets[i].set), 0);
             known = true;
         }
     if (files && !translate_is_null(t, files))
         add_files_of(t, is_val, files);
     else if (!known && *source)
-        add_data_set(t, is_val, our_data(t, source), 0);
-    take_form(t, strstr(function, "alpaca") ? "alpaca"
-                 : strstr(function, "text_completion") || strstr(function, "wikitext")
-                     ? "completion"
-                     : "");
+        add_data_set(t, is_val, translate_our_data(t, source), 0);
+    translate_note_form(t, strstr(function, "alpaca") ? "alpaca"
+                           : strstr(function, "text_completion") || strstr(function, "wikitext")
+                               ? "completion"
+                               : "");
     if (translate_is_true(t, hd_yaml_find(map, "train_on_input")
                                  ? hd_yaml_find(map, "train_on_input")
                                  : &(const struct yaml_node){.kind = YAML_KIND_SCALAR, .text = ""}))
@@ -238,24 +241,6 @@ static void take_blend(struct translated_file *t, bool is_val, const struct yaml
     }
 }
 
-/* LLaMA-Factory: names of dataset_info.json, or of files, separated by commas. */
-static void take_names(struct translated_file *t, const char *theirs, bool is_val,
-                       const char *names)
-{
-    for (const char *at = names; *at; at += strcspn(at, ","), at += strspn(at, ", ")) {
-        const char *name = hd_arena_printf(t->arena, "%.*s", (int)strcspn(at, ","), at);
-
-        if (!name)
-            return;
-        if (names_a_file(name) || strchr(name, '/'))
-            add_data_set(t, is_val, our_data(t, name), 0);
-        else
-            add_data_set(t, is_val, hd_arena_printf(t->arena, "data/%s.json", name), 0);
-    }
-    translate_tell(t, theirs, is_val ? "data.val" : "data.train",
-                   "the files that dataset_info.json names: look whether they are data/NAME.json");
-}
-
 void translate_data(struct translated_file *t, const struct spec_row *row, const char *theirs,
                     const struct yaml_node *node)
 {
@@ -275,10 +260,6 @@ void translate_data(struct translated_file *t, const struct spec_row *row, const
         translate_tell(t, theirs, ours, "files PREFIX.bin, with PREFIX.idx beside them");
         return;
     }
-    if (t->tool == TOOL_FACTORY) {
-        take_names(t, theirs, is_val, value);
-        return;
-    }
     if (t->tool == TOOL_TUNE) {
         take_function(t, is_val, node);
     } else if (node->kind == YAML_KIND_LIST) {
@@ -286,11 +267,11 @@ void translate_data(struct translated_file *t, const struct spec_row *row, const
             if (c->kind == YAML_KIND_MAP)
                 take_set(t, theirs, is_val, c);
             else
-                add_data_set(t, is_val, our_data(t, translate_text(t, c)), 0);
+                add_data_set(t, is_val, translate_our_data(t, translate_text(t, c)), 0);
     } else if (node->kind == YAML_KIND_MAP) {
         take_set(t, theirs, is_val, node);
     } else {
-        add_data_set(t, is_val, our_data(t, value), 0);
+        add_data_set(t, is_val, translate_our_data(t, value), 0);
     }
     if (strcmp(theirs, "pretraining_dataset") == 0)
         translate_put(t, "data.format", "text", NULL);

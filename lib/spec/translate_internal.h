@@ -5,6 +5,7 @@
  *     translate_rows.c    what each setting is here: one table
  *     translate_values.c  settings whose value needs code
  *     translate_data.c    data sets
+ *     translate_sets.c    data sets of LLaMA-Factory's dataset_info.json
  *     translate_args.c    arguments of Megatron-LM -> a tree of settings
  */
 #ifndef HD_SPEC_TRANSLATE_INTERNAL_H
@@ -119,6 +120,12 @@ struct translated_file {
     const char *train[TRANSLATE_SETS_MAX], *val[TRANSLATE_SETS_MAX];
     double weights[TRANSLATE_SETS_MAX]; /* of train; 0: none */
     size_t train_count, val_count;
+    struct translated_sets { /* dataset_info.json of LLaMA-Factory */
+        bool searched;
+        const struct hd_json *root; /* NULL: not found, or not readable */
+        const char *path, *folder;
+        const char *problem; /* why it cannot be read; NULL: it can, or was not found */
+    } sets;
     const char *template_file; /* NULL, "alpaca.jinja" or "chatml.jinja" */
     bool all_alpaca, some_data;
     double micro, accum, devices, nodes; /* 0: not given */
@@ -155,6 +162,15 @@ void translate_value(struct translated_file *t, const struct spec_row *row, cons
                      const struct yaml_node *node);
 void translate_data(struct translated_file *t, const struct spec_row *row, const char *theirs,
                     const struct yaml_node *node);
+/* Adds sets of LLaMA-Factory, by their names, which have commas between them. */
+void translate_sets(struct translated_file *t, const char *theirs, bool is_val, const char *names);
+/* Adds a set, by its name here. */
+void translate_add_set(struct translated_file *t, bool is_val, const char *name);
+/* Notes what the form of a set means for the chat template. */
+void translate_note_form(struct translated_file *t, const char *type);
+bool translate_names_a_file(const char *text);
+/* Returns how data.train names a data set that they call by this path. */
+const char *translate_our_data(struct translated_file *t, const char *path);
 /* Sets data.train, data.val and what the chat template is, when all settings have been read. */
 void translate_finish_data(struct translated_file *t);
 /* Returns the text of a template file; NULL: no such file. */

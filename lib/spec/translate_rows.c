@@ -257,8 +257,10 @@ const struct spec_row spec_rows[] = {
     CALL(TOOL_AXOLOTL, "optimizer", "train.optimizer", CALL_OPTIMIZER, NULL),
     CALL(TOOLS_HF, "optim", "train.optimizer", CALL_OPTIMIZER, NULL),
     CALL(TOOL_MEGATRON, "optimizer", "train.optimizer", CALL_OPTIMIZER, NULL),
+    IF_TRUE(TOOL_FACTORY, "use_muon", "train.optimizer.name", "muon", NULL),
     LACK(TOOL_AXOLOTL | TOOLS_HF,
-         "optim_args optim_target_modules use_galore use_badam use_apollo use_muon", "not here"),
+         "optim_args optim_target_modules use_galore use_badam use_apollo use_adam_mini",
+         "not here: train.optimizer is adamw, lion or muon, with keys of its own"),
     DROP(TOOL_TUNE, "optimizer.fused optimizer_in_bwd optimizer.foreach optimizer.capturable",
          "the update is one fused kernel"),
     COPY(TOOLS_SFT, "seed", "train.seed", NULL),
@@ -352,6 +354,7 @@ const struct spec_row spec_rows[] = {
     COPY(TOOL_AXOLOTL | TOOL_TRL, "center_rewards_coefficient", "train.preference.center", NULL),
     COPY(TOOL_TUNE, "loss.label_smoothing", "train.preference.smoothing", NULL),
     COPY(TOOL_TRL, "label_smoothing", "train.preference.smoothing", NULL),
+    COPY(TOOL_AXOLOTL | TOOL_FACTORY, "dpo_label_smoothing", "train.preference.smoothing", NULL),
     COPY(TOOL_TRL | TOOL_AXOLOTL, "rpo_alpha cpo_alpha", "train.preference.sft", NULL),
     COPY(TOOL_FACTORY, "pref_ftx", "train.preference.sft", NULL),
     COPY(TOOL_TRL | TOOL_FACTORY, "simpo_gamma", "train.preference.gamma", NULL),
@@ -362,7 +365,7 @@ const struct spec_row spec_rows[] = {
     COPY(TOOL_FACTORY, "kto_chosen_weight", "train.preference.desirable_weight", NULL),
     COPY(TOOL_FACTORY, "kto_rejected_weight", "train.preference.undesirable_weight", NULL),
     LACK(TOOLS_SFT,
-         "dpo_label_smoothing ld_alpha "
+         "ld_alpha "
          "dpo_use_weighting rl_adapter_ref_model trl "
          "num_generations vllm reward_funcs use_vllm",
          "docs/fine-tuning.md has the losses on pairs that there are"),

@@ -78,33 +78,49 @@ static void take_quantization(struct translated_file *t, const char *theirs,
     translate_tell(t, theirs, "model.quantization", four ? "nf4" : eight ? "int8" : "off");
 }
 
+/* Optimizers of transformers, axolotl, torchtune (whose names end in a class) and Megatron-LM. */
 static void take_optimizer(struct translated_file *t, const char *theirs, const char *value)
 {
+    /* names that begin like AdamW's and are other optimizers, or other forms of it */
+    static const char *const others[] = {
+        "adam_mini", "adamax",    "adamw_schedulefree", "adamw_schedule_free",
+        "adagrad",   "adafactor", "ademamix",           "stable_adamw"};
     const bool adam = strncasecmp(value, "adam", 4) == 0 || strstr(value, "AdamW") ||
                       hd_text_starts(value, "paged_adam");
     const bool eight = strstr(value, "8bit") || strstr(value, "bnb_8");
-    const bool paged = strcasestr(value, "paged") != NULL;
+    const bool four = strstr(value, "4bit") != NULL, fp8 = strstr(value, "fp8") != NULL;
+    const bool paged = strcasestr(value, "paged") || strcasestr(value, "offload");
     const char *other = strcasestr(value, "muon")   ? "muon"
                         : strcasestr(value, "lion") ? "lion"
                                                     : NULL;
+    bool known = adam || other;
 
-    if (!adam && !other) {
-        translate_lack(t, theirs, hd_arena_printf(t->arena, "%s is not here: AdamW", value));
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
+        known &= !strcasestr(value, others[i]);
+    if (!known) {
+        translate_lack(
+            t, theirs,
+            hd_arena_printf(t->arena, "%s is not here: adamw, lion and muon are", value));
         translate_tell(t, theirs, "not here",
-                       hd_arena_printf(t->arena, "%s is not here; the optimizer is AdamW", value));
+                       hd_arena_printf(t->arena, "%s is not here; the job has AdamW", value));
         return;
     }
-    if (eight)
+    if (eight || four || fp8)
         translate_put(t, "train.moments", "8bit", NULL);
+    if (four || fp8)
+        translate_lack(t, theirs,
+                       hd_arena_printf(t->arena, "moments of %s are not here: 8bit, fp32",
+                                       four ? "4 bits" : "FP8"));
+    if (paged)
+        translate_lack(t, theirs, "pages in the host's memory: parallel.offload: optimizer");
     if (other) {
         translate_put(t, "train.optimizer.name", other, NULL);
-        translate_tell(t, theirs, "train.optimizer", other);
+        translate_tell(t, theirs, "train.optimizer", eight ? "with moments in 8 bits" : other);
         return;
     }
-    translate_tell(t, theirs, eight ? "train.moments" : "not needed",
-                   paged   ? "AdamW; parallel.offload: optimizer is the host's memory"
-                   : eight ? "AdamW with moments in 8 bits"
-                           : "AdamW is the optimizer");
+    translate_tell(t, theirs, eight || four || fp8 ? "train.moments" : "not needed",
+                   eight || four || fp8 ? "AdamW with moments in 8 bits"
+                                        : "AdamW is the optimizer");
 }
 
 static void take_objective(struct translated_file *t, const char *theirs, const char *value)
@@ -553,7 +569,10 @@ void translate_value(struct translated_file *t, const struct spec_row *row, cons
     case CALL_VAL_DATA:
     case CALL_SPLIT:
     case CALL_BLEND:
-        translate_data(t, row, theirs, node);
+        if (t->tool == TOOL_FACTORY)
+            translate_sets(t, theirs, row->call == CALL_VAL_DATA, value);
+        else
+            translate_data(t, row, theirs, node);
         break;
     case CALL_NONE:
         break;
