@@ -238,7 +238,7 @@ static enum hd_status use_config(struct program *p)
     st = hd_config_apply(&p->config, take_setting, p);
     if (!st)
         st = hd_file_set_umask(p->umask);
-    if (!st && !p->options.state_dir)
+    if (!st && !p->options.state_dir && !hd_config_is_on(&p->config, OPT_CHECK_CONFIG))
         st = hd_err(HD_INVALID, "--state-dir DIR is missing; see heddle-controller --help");
     if (!st && !p->options.listen) {
         st = hd_rpc_default_listen(&p->listen);

@@ -18,6 +18,13 @@ static void add_quoted(struct hd_text *out, const char *text, const char *escape
     }
 }
 
+/* Prints the names of the recipes, one a line. */
+#define RECIPE_NAMES \
+    "heddle recipe ls -o jsonl 2>/dev/null | sed -n 's/.*\"name\": *\"\\([^\"]*\\)\".*/\\1/p'"
+
+#define RECIPE_NAMES_FISH \
+    "heddle recipe ls -o jsonl | string match -gr '\\\"name\\\": *\\\"([^\\\"]*)'"
+
 /* ---- bash ---- */
 
 static void add_bash_flags(const struct cli_flag *flags, size_t count, bool with_values,
@@ -71,6 +78,8 @@ static void add_bash(struct hd_text *out)
                      "        COMPREPLY=($(compgen -W \"$flags\" -- \"$current\"))\n"
                      "    elif [ -n \"$words\" ] && [ \"$COMP_CWORD\" = 2 ]; then\n"
                      "        COMPREPLY=($(compgen -W \"$words\" -- \"$current\"))\n"
+                     "    elif [ \"${COMP_WORDS[1]} $COMP_CWORD\" = \"recipe 3\" ]; then\n"
+                     "        COMPREPLY=($(compgen -W \"$(" RECIPE_NAMES ")\" -- \"$current\"))\n"
                      "    else\n"
                      "        compopt -o default\n"
                      "    fi\n"
@@ -118,6 +127,10 @@ static void add_zsh_command(const struct cli_command *command, struct hd_text *o
             hd_text_add(out, " %s", command->verbs[v].name);
         hd_text_add(out, "\n            return\n        fi\n");
     }
+    if (strcmp(command->name, "recipe") == 0)
+        hd_text_add(out, "        if (( CURRENT == 4 )); then\n"
+                         "            compadd ${(f)\"$(" RECIPE_NAMES ")\"}\n"
+                         "            return\n        fi\n");
     hd_text_add(out, "        _arguments '*:file:_files'");
     for (size_t i = 0; i < d.count; i++) {
         if (d.flags[i].kind == CLI_FLAG_NOTE)
@@ -191,6 +204,10 @@ static void add_fish(struct hd_text *out)
         for (size_t v = 0; v < command->verb_count; v++)
             hd_text_add(out, "complete -c heddle -n '__fish_seen_subcommand_from %s' -a %s\n",
                         command->name, command->verbs[v].name);
+        if (strcmp(command->name, "recipe") == 0)
+            hd_text_add(out,
+                        "complete -c heddle -f -n '__fish_seen_subcommand_from recipe; and "
+                        "__fish_seen_subcommand_from show copy' -a \"(" RECIPE_NAMES_FISH ")\"\n");
         cli_describe(command, &d);
         for (size_t f = 0; f < d.count; f++)
             add_fish_flag(&d.flags[f], command->name, out);

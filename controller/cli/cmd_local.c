@@ -310,14 +310,43 @@ static void note_command(const struct local *l, const char *verb, const char *af
     cli_note_text(&line);
 }
 
-/* Prints the duration and, as the last line, the command to run next. */
+/* Sets *ret_step to the step of the run's best checkpoint, and ret_loss to its validation loss; false:
+ * the job keeps none, or it is the newest one. */
+static bool find_best(const struct local *l, int64_t *ret_step, double *ret_loss)
+{
+    Heddle__V1__ListCheckpointsRequest request = HEDDLE__V1__LIST_CHECKPOINTS_REQUEST__INIT;
+    Heddle__V1__ListCheckpointsResponse *response = NULL;
+    int64_t newest = 0;
+
+    *ret_step = 0;
+    request.job = l->job;
+    if (!l->spec->checkpoint_best ||
+        cli_try_call(l->cli, "ListCheckpoints", &request.base, &response))
+        return false;
+    for (size_t i = 0; i < response->n_checkpoints; i++) {
+        const Heddle__V1__CheckpointInfo *c = response->checkpoints[i];
+
+        newest = c->step > newest ? c->step : newest;
+        if (c->best && c->_val_loss_case) {
+            *ret_step = c->step;
+            *ret_loss = c->val_loss;
+        }
+    }
+    hd_rpc_message_free(&response->base);
+    return *ret_step && *ret_step != newest;
+}
+
+/* Prints the duration, the commands to run next and, as the last line, the best checkpoint. */
 static void print_end(struct local *l, int code, int64_t begin_ms)
 {
     char span[HD_CLOCK_TEXT_MAX], more[64];
     struct hd_text resume = {0};
+    int64_t best;
+    double loss;
 
     hd_clock_format_span(hd_clock_now_ms() - begin_ms, span);
     if (code == CLI_OK) {
+        const bool has_best = find_best(l, &best, &loss);
         const bool writes = strcmp(l->spec->tokenizer, "none") != 0 && !hd_job_is_reward(l->spec);
         const bool chats = writes && *l->spec->template && hd_spec_has_conversations(l->spec);
 
@@ -328,9 +357,14 @@ static void print_end(struct local *l, int code, int64_t begin_ms)
                           : "");
         note_command(l, "heddle local --resume", more);
         if (chats)
-            note_command(l, "heddle chat", "");
+            note_command(l, "heddle chat", has_best ? " --step best" : "");
         else if (writes)
-            note_command(l, "heddle generate", " --prompt 'Once upon'");
+            note_command(l, "heddle generate",
+                         has_best ? " --step best --prompt 'Once upon'" : " --prompt 'Once upon'");
+        if (has_best)
+            cli_note("heddle: the best checkpoint is that of step %lld, with a validation of %.4g; "
+                     "--step best names it",
+                     (long long)best, loss);
         return;
     }
     add_command_line(l, "heddle local --resume", "", &resume);

@@ -188,7 +188,8 @@ static enum hd_status use_config(const struct hd_config *config, struct agent_op
                                "not end with heddled; leave one out");
     if (!st)
         st = isolate_check(ret_options);
-    if (!st && !ret_options->doctor && !ret_options->state_dir)
+    if (!st && !ret_options->doctor && !ret_options->state_dir &&
+        !hd_config_is_on(config, OPT_CHECK_CONFIG))
         st = hd_err(HD_INVALID, "--state-dir DIR is missing; see heddled --help");
     return st;
 }
@@ -219,7 +220,7 @@ static enum hd_status check_certificates(const struct agent_options *given)
         st = hd_pki_check_dates(given->tls.cert_path, now_ms);
     if (!st && given->has_tls && given->tls.ca_path)
         st = hd_pki_check_dates(given->tls.ca_path, now_ms);
-    if (!st)
+    if (!st && given->state_dir)
         st = agent_joined_open(&joined, &options);
     if (!st && joined.joined)
         st = agent_joined_check(&joined);

@@ -64,8 +64,9 @@ static bool fill_hparam(struct rank *r, const struct hd_key *key, struct hd_hpar
 static bool is_compared(const struct rank *r, const struct hd_key *key,
                         const struct hd_job *defaults)
 {
-    static const char *const always[] = {"train.seed",     "train.weight_decay", "train.optimizer",
-                                         "train.lr.decay", "train.beta2",        "train.clip"};
+    static const char *const always[] = {"train.seed",           "train.weight_decay",
+                                         "train.optimizer.name", "train.lr.decay",
+                                         "train.beta2",          "train.clip"};
 
     if (key->hidden || key->kind == HD_KEY_FORM || strcmp(key->path, "name") == 0 ||
         strlen(key->path) > HD_TENSORBOARD_TAG_MAX)

@@ -333,4 +333,33 @@ static void odd_files_do_no_harm(void **state)
     }
 }
 
+/* Goal: names of LLaMA-Factory's sets are files of dataset_info.json, with its columns and tags; what
+ * it has and Heddle does not is named. */
+static void names_of_sets_are_looked_up_in_dataset_info(void **state)
+{
+    static const char theirs[] = "model_name_or_path: llm\nstage: sft\nfinetuning_type: lora\n"
+                                 "dataset: questions, chats, none_such\ntemplate: llama3\n"
+                                 "use_muon: true\ncutoff_len: 128\nmax_steps: 4\n";
+    static const char *const found[] = {"[data/q.json, hf://datasets/o/chats, data/none_such.json]",
+                                        "{prompt: question, answer: target}",
+                                        "{H: user, B: assistant}",
+                                        "muon",
+                                        "num_samples of chats",
+                                        "dataset none_such",
+                                        "has no such name"};
+    struct hd_spec_translation t = {0};
+
+    put_text("dataset_info.json",
+             "{\"questions\": {\"file_name\": \"data/q.json\", \"columns\": {\"prompt\": "
+             "\"question\", \"response\": \"target\"}}, \"chats\": {\"hf_hub_url\": \"o/chats\", "
+             "\"formatting\": \"sharegpt\", \"num_samples\": 5, \"tags\": {\"role_tag\": \"from\", "
+             "\"user_tag\": \"H\", \"assistant_tag\": \"B\"}}}");
+    translate("factory.yaml", theirs, &t);
+    for (size_t i = 0; i < sizeof found / sizeof found[0]; i++)
+        if (!strstr(t.job.data, found[i]))
+            fail_msg("'%s' is not in\n%s", found[i], t.job.data);
+    hd_text_free(&t.job);
+    hd_text_free(&t.table);
+}
+
 RUN_CASES_BETWEEN(make_corpus, drop_corpus)
