@@ -11,7 +11,7 @@ start_controller --http 127.0.0.1:0 --policy "$work/see" --token-file "$work/use
 door=$(door_of "$work/controller.log" "dashboard and metrics")
 bearer() { printf 'Authorization: Bearer %s' "$1"; }
 
-for path in /metrics /api/v1/jobs /api/v1/nodes /api/v1/stream /api/v1/jobs/1/curve /nothing; do
+for path in /metrics /api/v1/jobs /api/v1/nodes /api/v1/stream /api/v1/jobs/1/curve /api/v1/jobs/1/log /nothing; do
     check_equal "without_a_token_there_is_no$(printf '%s' "$path" | tr '/' '_')" 401 "$(status $door "$path")"
 done
 check_equal with_a_token_there_are_metrics 200 "$(status $door /metrics "$(bearer ann-0123456789abcdef)")"
@@ -42,7 +42,7 @@ door=$(door_of "$work/controller.log" "dashboard and metrics")
 job=$(submit "$(job_file hidden)")
 eve=$(bearer eve-0123456789abcdef)
 check_equal a_job_of_another_is_in_no_list 0 "$(body $door /api/v1/jobs "$eve" | grep -c '"job":')"
-for path in "" /curve /events /checkpoints; do
+for path in "" /curve /events /checkpoints /log /resolved; do
     check_equal "a_job_of_another_is_not_there$(printf '%s' "$path" | tr '/' '_')" 404 "$(status $door "/api/v1/jobs/$job$path" "$eve")"
 done
 check_equal jobs_asked_for_by_owner_stay_hidden 0 "$(body $door "/api/v1/jobs?owner=uid%3A$(id -u)" "$eve" | grep -c '"job":')"

@@ -72,6 +72,12 @@ check_equal the_newest_events_are_the_last "$(grep -o '"sequence":[0-9]*' "$work
 heddle queue ls -o json | tr -d '\n' >"$work/cli"
 body $controller /api/v1/queues | tr -d '\n' >"$work/http"
 check_equal the_same_queues_by_http_and_by_queue_ls "$(cksum <"$work/cli")" "$(cksum <"$work/http")"
+body $controller "/api/v1/jobs/$job/log?offset=0&bytes=4000" >"$work/http"
+check the_log_is_there grep -q '"offset_bytes":0,.*"text":".*heddle-worker' "$work/http"
+check_equal the_next_piece_begins_where_one_ends "$(sed -nE 's/.*"next_offset_bytes":([0-9]+).*/\1/p' "$work/http")" \
+    "$(body $controller "/api/v1/jobs/$job/log?offset=$(sed -nE 's/.*"next_offset_bytes":([0-9]+).*/\1/p' "$work/http")&bytes=10" |
+        sed -nE 's/.*"offset_bytes":([0-9]+),.*/\1/p')"
+check_equal the_resolved_job_is_that_of_the_ranks HEDDLE-JOB "$(body $controller "/api/v1/jobs/$job/resolved" | head -n 1 | cut -d' ' -f1)"
 check_equal the_curve_has_every_step "$(sed -nE 's/.*"restarts":[0-9]+,"step":([0-9]+).*/\1/p' "$work/show")" "$(body $controller "/api/v1/jobs/$job/curve" | member last_step)"
 
 heddle cancel "$waits" "$job" >/dev/null
