@@ -97,8 +97,9 @@ static void take_columns(struct translated_file *t, const char *name, const stru
     } columns[] = {{"prompt", "prompt", "instruction"}, {"query", "input", "input"},
                    {"response", "answer", "output"},    {"messages", "messages", "conversations"},
                    {"system", "system", "system"},      {"tools", "tools", "tools"},
-                   {"chosen", "chosen", "chosen"},      {"rejected", "rejected", "rejected"}};
-    static const char *const lacking[] = {"history", "images", "videos", "audios", "kto_tag"};
+                   {"chosen", "chosen", "chosen"},      {"rejected", "rejected", "rejected"},
+                   {"kto_tag", "label", "label"}};
+    static const char *const lacking[] = {"history", "images", "videos", "audios"};
     const struct hd_json *map = hd_json_member(set, "columns");
     struct hd_text out = {0};
     bool differs = false;
