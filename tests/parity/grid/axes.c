@@ -198,7 +198,7 @@ enum {
     MASKS = DENSE & ~(1 << GRID_PP | 1 << GRID_SCHEDULE),
     EXPERTS = 1 << GRID_TP | 1 << GRID_CP | 1 << GRID_DP | 1 << GRID_EP | 1 << GRID_ZERO |
               1 << GRID_SHARD | 1 << GRID_RECOMPUTE,
-    DELTA = EXPERTS | 1 << GRID_SEQUENCE | 1 << GRID_PP,
+    DELTA = EXPERTS | 1 << GRID_SEQUENCE | 1 << GRID_PP | 1 << GRID_SCHEDULE,
     GROUPS = 1 << GRID_TP | 1 << GRID_SEQUENCE | 1 << GRID_CP | 1 << GRID_DP | 1 << GRID_PP,
 };
 

@@ -33,7 +33,7 @@ static const char *const families[] = {
     "qwen3_next: tp=2 dp=2 ep=2 zero=3",
     "qwen3_next: tp=2 cp=2",
     "qwen3_next: cp=4 zero=3 recompute=selective",
-    "qwen3_next: cp=2 pp=2 recompute=full",
+    "qwen3_next: cp=2 pp=2 schedule=zb-h1 recompute=full",
     "deepseek_v2: tp=2 sequence=on",
     "deepseek_v2: tp=2 dp=2 ep=2 zero=3",
     "deepseek_v2: cp=2 recompute=selective",
