@@ -11,7 +11,7 @@ names=$("$python" "$families" make "$work" 2>"$work/make.log" | tail -n 1)
 tokens=$("$python" "$families" tokens 2>/dev/null | tail -n 1)
 head -c 4000 "$HEDDLE_SOURCE_DIR/LICENSE" >"$work/corpus.txt"
 
-# train NAME STEPS LR EPS: trains on the first sequences, without clipping, decay and the router's loss; sets $job
+# train NAME STEPS LR EPS: submits a job on the first sequences, without clipping, decay and the router's loss; sets $job
 train() {
     local router=
     case $1 in *moe* | minimax* | gpt_oss*) router=', router: {balance: 0}' ;; esac
@@ -24,26 +24,29 @@ train:
 resources: {devices: 1}
 END
     job=$(submit "$work/$1-$2.yaml")
-    heddle wait "$job" >"$work/wait.out" 2>&1 || not_ok "$1_trains" "$(tail -n 2 "$work/wait.out")"
 }
 
 start_controller
 start_node n1 cpu:1
+declare -A one=() ten=()
 for name in $names; do
-    if "$HEDDLE_BIN/heddle-worker" logits --checkpoint "$work/$name" --tokens "$tokens" --out "$work/$name.npy" \
-        >/dev/null 2>"$work/err"; then
-        printf '%s %s %s\n' "$name" "$work/$name" "$work/$name.npy" >>"$work/list"
-    else
-        not_ok "$name" "$(cat "$work/err")"
-    fi
+    "$HEDDLE_BIN/heddle-worker" logits --checkpoint "$work/$name" --tokens "$tokens" --out "$work/$name.npy" \
+        >/dev/null 2>"$work/err" || not_ok "$name" "$(cat "$work/err")"
     train "$name" 1 1 1
-    check "$name"_is_exported heddle checkpoint export "$job" --out "$work/$name-out"
-    "$python" "$families" step "$name" "$work/$name" "$work/$name-out" "$work/corpus.txt"
+    one[$name]=$job
     train "$name" 10 1e-3 1e-8
-    # shellcheck disable=SC2046 # one word per loss
-    "$python" "$families" run "$name" "$work/$name" "$work/corpus.txt" $(heddle watch "$job" -o jsonl | sed -nE 's|.*"type":"step".*"loss":([0-9.]+).*|\1|p')
-done >"$work/verdicts" 2>"$work/python.log"
-"$python" "$families" logits "$work/list" >>"$work/verdicts" 2>>"$work/python.log"
+    ten[$name]=$job
+done
+for name in $names; do
+    for job in "${one[$name]}" "${ten[$name]}"; do
+        heddle wait "$job" >"$work/wait.out" 2>&1 || not_ok "$name"_trains "$(tail -n 2 "$work/wait.out")"
+    done
+    check "$name"_is_exported heddle checkpoint export "${one[$name]}" --out "$work/$name-out"
+    heddle watch "${ten[$name]}" -o jsonl | sed -nE 's|.*"type":"step".*"loss":([0-9.]+).*|\1|p' >"$work/$name.losses"
+    printf '%s %s %s %s %s\n' "$name" "$work/$name" "$work/$name.npy" "$work/$name-out" "$work/$name.losses" >>"$work/list"
+done >"$work/verdicts"
+# One Python compares all: to load its packages takes longer.
+"$python" "$families" compare "$work/list" "$work/corpus.txt" >>"$work/verdicts" 2>"$work/python.log"
 # what a test prints is NAME; the figure is for the log
 sed -nE 's/^(ok [^:]*)(:.*)?/\1\n#\2/p; /^not ok/p' "$work/verdicts"
 failures=$(grep -c '^not ok' "$work/verdicts")
