@@ -194,6 +194,14 @@ struct hd_deletion {
                        * is deleted */
 };
 
+struct hd_copied { /* a checkpoint that a node has copied to an object store */
+    uint64_t job;
+    int32_t attempt;
+    int64_t step;
+    const char *to;  /* name of the copy */
+    int64_t time_ms; /* larger for each later copy of the node */
+};
+
 enum hd_report_kind {
     HD_REPORT_STEP,
     HD_REPORT_VALIDATION,
@@ -312,6 +320,8 @@ struct hd_core_event {
             size_t attempt_count;
             const struct hd_deletion *deleted;
             size_t deleted_count;
+            const struct hd_copied *copied; /* newest copies since the daemon's start, in order */
+            size_t copied_count;
             bool jobs_dir_visible;
             const char *jobs_dir_problem;
             const char

@@ -135,6 +135,9 @@ struct core_node {
     struct hd_isolation isolation; /* texts are owned by the core */
     bool obeyed_before; /* obeyed_before of the node's hello (core.h); once set, cleared only by a
                          * later hello without it, and only after told_all was set */
+    bool knows_copies;  /* an observed set arrived since the controller started; copied_ms is set */
+    int64_t copied_ms;  /* time of its newest copy of a checkpoint that has an event, or that was
+                         * there when the controller started; 0: none */
     bool told_all;      /* an observed set of the node arrived after its newest hello */
     bool suspect;       /* another node reported this node dead */
     bool hot_spare, was_hot_spare; /* hot spare in the newest pass, and in the pass before

@@ -131,6 +131,8 @@ void core_event_checkpoint_back(struct hd_core *core, struct core_job *job,
                                 const struct hd_checkpoint_record *checkpoint);
 void core_event_checkpoint_removed(struct hd_core *core, struct core_job *job, int64_t step,
                                    const char *by);
+void core_event_checkpoint_copied(struct hd_core *core, struct core_job *job,
+                                  const struct hd_copied *copied, const struct core_node *node);
 void core_event_checkpoints_found(struct hd_core *core, struct core_job *job,
                                   const struct core_attempt *attempt, size_t count,
                                   int64_t newest_step);

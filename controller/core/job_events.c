@@ -462,6 +462,13 @@ void core_event_checkpoint_removed(struct hd_core *core, struct core_job *job, i
                "the checkpoint of step %lld was removed by %s", (long long)step, by);
 }
 
+void core_event_checkpoint_copied(struct hd_core *core, struct core_job *job,
+                                  const struct hd_copied *copied, const struct core_node *node)
+{
+    core_event(core, job, HD_EVENT_CHECKPOINT_COPIED, copied->attempt, -1, node->rec.name,
+               "the checkpoint of step %lld was copied to %s", (long long)copied->step, copied->to);
+}
+
 void core_event_checkpoints_found(struct hd_core *core, struct core_job *job,
                                   const struct core_attempt *attempt, size_t count,
                                   int64_t newest_step)

@@ -443,6 +443,25 @@ static void report_unknown(struct hd_core *core, const struct core_node *node,
         core_event_job_unknown(core, node, observed->job, observed->attempt);
 }
 
+/* Makes an event of each copy that is newer than those known. Copies that the first observed set
+ * after a start of the controller has may have an event already, so they get none; nor does one of a
+ * job that has ended, which the core may have forgotten. */
+static void take_copies(struct hd_core *core, struct core_node *node,
+                        const struct hd_core_event *event)
+{
+    for (size_t i = 0; i < event->observed.copied_count; i++) {
+        const struct hd_copied *c = &event->observed.copied[i];
+        struct core_job *job = core_find_job(core, c->job);
+
+        if (c->time_ms <= node->copied_ms)
+            continue;
+        node->copied_ms = c->time_ms;
+        if (job && node->knows_copies)
+            core_event_checkpoint_copied(core, job, c, node);
+    }
+    node->knows_copies = true;
+}
+
 enum hd_status core_observed(struct hd_core *core, const struct hd_core_event *event)
 {
     struct core_node *node = NULL;
@@ -473,6 +492,7 @@ enum hd_status core_observed(struct hd_core *core, const struct hd_core_event *e
 
     for (size_t i = 0; i < event->observed.deleted_count; i++)
         core_checkpoint_deleted(core, node, &event->observed.deleted[i]);
+    take_copies(core, node, event);
     for (size_t i = 0; i < event->observed.attempt_count; i++)
         take_observed_attempt(core, node, &event->observed.attempts[i]);
     for (size_t i = 0; i < node->active.count;) {

@@ -55,6 +55,7 @@ enum hd_status fleet_receive_observed(struct node_stream *s, const Heddle__V1__O
                      .leaves = m->leaves}};
     struct hd_observed *attempts;
     struct hd_deletion *deleted;
+    struct hd_copied *copied;
     struct hd_arena arena;
     enum hd_status st;
 
@@ -79,6 +80,15 @@ enum hd_status fleet_receive_observed(struct node_stream *s, const Heddle__V1__O
                                           .attempt = m->deleted[i]->attempt,
                                           .step = m->deleted[i]->step,
                                           .left = m->deleted[i]->left};
+    copied = hd_arena_array(&arena, m->n_copied + 1, sizeof *copied);
+    for (size_t i = 0; copied && i < m->n_copied; i++)
+        copied[i] = (struct hd_copied){.job = m->copied[i]->job,
+                                       .attempt = m->copied[i]->attempt,
+                                       .step = m->copied[i]->step,
+                                       .to = m->copied[i]->to,
+                                       .time_ms = m->copied[i]->time_unix_ms};
+    event.observed.copied = copied;
+    event.observed.copied_count = m->n_copied;
     event.observed.attempts = attempts;
     event.observed.attempt_count = m->n_attempts;
     event.observed.deleted = deleted;

@@ -190,6 +190,10 @@ static void on_tick(uv_timer_t *timer)
     deletion_tick(agent);
     if (agent->desired) /* else it is not known yet which attempts run */
         copies_set_alive(agent->copies, has_attempt, agent);
+    if (copies_newest_ms(agent->copies) != agent->copied_ms) {
+        agent->copied_ms = copies_newest_ms(agent->copies);
+        agent->observed_dirty = true;
+    }
     agent_soon(agent); /* a spool may have grown without a message */
 }
 

@@ -146,6 +146,8 @@ struct agent {
         [DISK_SPACE_REASON_MAX];
     int64_t disk_space_ms; /* time of the last check of disk space, monotonic */
     bool observed_dirty;
+    int64_t
+        copied_ms; /* time of the newest finished copy that an observed set was to tell; 0: none */
     struct hd_link_report batch[AGENT_REPORTS_A_MESSAGE];
 
     /* state of desired.c and agent.c */

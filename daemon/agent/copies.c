@@ -51,6 +51,7 @@ struct copy_job {
     bool claimed, done;
     int64_t retry_ms, pause_ms; /* monotonic time of the next try; pause before it */
     char problem[HD_ERR_MAX];
+    int64_t finished_ms; /* time of its newest finished copy; 0: none since heddled's start */
     int64_t waiting, oldest_ms; /* checkpoints without a copy; wall-clock time of the oldest */
 };
 
@@ -69,6 +70,10 @@ struct agent_copies {
     struct copy_job *jobs;
     char busy[PATH_MAX]; /* folder of the checkpoint that is being copied; "": none */
     int64_t done, failed;
+    struct copies_done recent[COPIES_DONE_MAX]; /* finished copies; that of number n, from 0, is at
+                                                 * n modulo their number */
+    int64_t told_ms; /* time of the newest finished copy that the controller was told of; 0: none */
+    int64_t recent_count; /* finished copies in all */
 };
 
 /* ---- records ---- */
@@ -341,6 +346,23 @@ static void set_busy(struct agent_copies *c, const char *path)
     (void)pthread_mutex_unlock(&c->mutex);
 }
 
+/* Remembers a finished copy, for the controller's event. Call under the mutex. */
+static void remember_done(struct agent_copies *c, const struct copy_job *j, const char *path,
+                          int64_t attempt, int64_t step)
+{
+    struct copies_done *d = &c->recent[c->recent_count % COPIES_DONE_MAX];
+    const int64_t before =
+        c->recent_count ? c->recent[(c->recent_count - 1) % COPIES_DONE_MAX].time_ms : 0;
+    char to[HD_JOB_PATH_MAX + 200];
+
+    name_copy(j, path, to);
+    *d = (struct copies_done){
+        .job = j->job, .attempt = attempt, .step = step, .time_ms = hd_clock_wall_ms()};
+    d->time_ms = d->time_ms > before ? d->time_ms : before + 1;
+    (void)snprintf(d->to, sizeof d->to, "%s", to);
+    c->recent_count++;
+}
+
 /* Notes how a copy went. A checkpoint that was deleted before its turn is no failure. */
 static void settle(struct agent_copies *c, struct copy_job *j, enum hd_status st, const char *path)
 {
@@ -411,6 +433,10 @@ static bool copy_next(struct agent_copies *c, struct copy_job *shared)
     shared->waiting = j->waiting - (found && !st);
     shared->oldest_ms = shared->waiting ? j->oldest_ms : 0;
     shared->claimed = j->claimed && strcmp(j->to_text, shared->to_text) == 0;
+    if (found && !st) {
+        remember_done(c, j, path, attempt, step);
+        shared->finished_ms = c->recent[(c->recent_count - 1) % COPIES_DONE_MAX].time_ms;
+    }
     if (found && !st && strcmp(j->to_text, shared->to_text) == 0) {
         shared->copied[shared->next_copied].attempt = attempt;
         shared->copied[shared->next_copied].step = step;
@@ -468,9 +494,10 @@ static void *run_copies(void *user)
             if (j->retry_ms > hd_clock_now_ms())
                 continue;
             found = copy_next(c, j);
-            /* meanwhile the job may have begun another attempt */
-            j->done = !found && may_end && j->is_known && !j->alive && !c->stop &&
-                      j->retry_ms <= hd_clock_now_ms();
+            /* meanwhile the job may have begun another attempt; heddle local ends when the record is
+             * gone, so the controller is told of the last copy before */
+            j->done = !found && may_end && j->finished_ms <= c->told_ms && j->is_known &&
+                      !j->alive && !c->stop && j->retry_ms <= hd_clock_now_ms();
             any |= found;
         }
         forget_done(c);
@@ -665,6 +692,38 @@ void copies_get_problem(struct agent_copies *copies, int64_t job, char *ret_text
     if (j && *j->problem)
         (void)snprintf(ret_text, size, "a checkpoint cannot be copied: %s", j->problem);
     (void)pthread_mutex_unlock(&copies->mutex);
+}
+
+int64_t copies_newest_ms(struct agent_copies *copies)
+{
+    int64_t newest_ms;
+
+    (void)pthread_mutex_lock(&copies->mutex);
+    newest_ms = copies->recent_count
+                    ? copies->recent[(copies->recent_count - 1) % COPIES_DONE_MAX].time_ms
+                    : 0;
+    (void)pthread_mutex_unlock(&copies->mutex);
+    return newest_ms;
+}
+
+void copies_set_told(struct agent_copies *copies, int64_t time_ms)
+{
+    (void)pthread_mutex_lock(&copies->mutex);
+    copies->told_ms = time_ms;
+    (void)pthread_mutex_unlock(&copies->mutex);
+}
+
+size_t copies_get_done(struct agent_copies *copies, struct copies_done ret_done[COPIES_DONE_MAX])
+{
+    size_t count = 0;
+
+    (void)pthread_mutex_lock(&copies->mutex);
+    for (int64_t n = copies->recent_count > COPIES_DONE_MAX ? copies->recent_count - COPIES_DONE_MAX
+                                                            : 0;
+         n < copies->recent_count; n++)
+        ret_done[count++] = copies->recent[n % COPIES_DONE_MAX];
+    (void)pthread_mutex_unlock(&copies->mutex);
+    return count;
 }
 
 void copies_get_stats(struct agent_copies *copies, struct copies_stats *ret_stats)

@@ -12,7 +12,8 @@
  *
  * A checkpoint that is deleted before its turn is not copied. After a copy, older copies are removed
  * but the newest `keep` of them and those whose checkpoints are still there. A job's record is
- * removed when no attempt of it runs here and all its checkpoints have copies.
+ * removed when no attempt of it runs here, all its checkpoints have copies, and the controller was
+ * told of these.
  *
  * Used by: its own package.   Uses: base, checkpoint, hub, job.
  * Threads: a thread of its own copies; only the agent's loop may call these functions.
@@ -20,6 +21,7 @@
 #ifndef HD_DAEMON_AGENT_COPIES_H
 #define HD_DAEMON_AGENT_COPIES_H
 
+#include <limits.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -27,6 +29,15 @@
 #include "base/status.h"
 
 struct agent_copies;
+
+/* A copy that was finished since heddled's start. */
+struct copies_done {
+    int64_t job, attempt, step;
+    int64_t time_ms;   /* wall-clock time of its end; larger for each later one */
+    char to[PATH_MAX]; /* name of the copy */
+};
+
+enum { COPIES_DONE_MAX = 16 }; /* finished copies that are remembered */
 
 struct copies_stats {
     int64_t done, failed;  /* copies since heddled's start */
@@ -54,6 +65,12 @@ void copies_set_alive(struct agent_copies *copies, bool (*is_alive)(const void *
 bool copies_is_busy(struct agent_copies *copies, const char *checkpoint_dir);
 /* Sets ret_text to why the job's last copy failed; "": it did not fail, or none was tried. */
 void copies_get_problem(struct agent_copies *copies, int64_t job, char *ret_text, size_t size);
+/* Returns the time of the newest finished copy; 0: none. */
+int64_t copies_newest_ms(struct agent_copies *copies);
+/* Says that the controller was told of the finished copies up to this time. */
+void copies_set_told(struct agent_copies *copies, int64_t time_ms);
+/* Sets ret_done to the newest finished copies, the oldest first; returns their number. */
+size_t copies_get_done(struct agent_copies *copies, struct copies_done ret_done[COPIES_DONE_MAX]);
 void copies_get_stats(struct agent_copies *copies, struct copies_stats *ret_stats);
 
 #endif

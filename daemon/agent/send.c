@@ -158,11 +158,35 @@ static void observe_deletions(struct agent *agent, struct hd_arena *arena,
     }
 }
 
+/* Lists the newest finished copies of checkpoints. */
+static void observe_copies(struct agent *agent, struct hd_arena *arena,
+                           Heddle__V1__ObservedState *state)
+{
+    struct copies_done *done = hd_arena_array(arena, COPIES_DONE_MAX, sizeof *done);
+    const size_t count = done ? copies_get_done(agent->copies, done) : 0;
+
+    state->copied = hd_arena_array(arena, count ? count : 1, sizeof *state->copied);
+    for (size_t i = 0; state->copied && i < count; i++) {
+        Heddle__V1__CheckpointCopy *copy = hd_arena_alloc(arena, sizeof *copy);
+
+        if (!copy)
+            return;
+        heddle__v1__checkpoint_copy__init(copy);
+        copy->job = (uint64_t)done[i].job;
+        copy->attempt = (int32_t)done[i].attempt;
+        copy->step = done[i].step;
+        copy->to = done[i].to;
+        copy->time_unix_ms = done[i].time_ms;
+        state->copied[state->n_copied++] = copy;
+    }
+}
+
 enum hd_status send_observed(struct agent *agent)
 {
     Heddle__V1__ObservedState state = HEDDLE__V1__OBSERVED_STATE__INIT;
     Heddle__V1__NodeMessage message = HEDDLE__V1__NODE_MESSAGE__INIT;
     struct hd_arena arena;
+    int64_t newest_copy_ms;
     size_t count = 0;
     enum hd_status st;
 
@@ -182,11 +206,15 @@ enum hd_status send_observed(struct agent *agent)
         state.n_attempts++;
     }
     observe_deletions(agent, &arena, &state);
+    newest_copy_ms = copies_newest_ms(agent->copies);
+    observe_copies(agent, &arena, &state);
     message.body_case = HEDDLE__V1__NODE_MESSAGE__BODY_OBSERVED;
     message.observed = &state;
     /* A partial set must not be sent: an attempt missing in it counts as ended. */
     st = hd_arena_failed(&arena) ? hd_err(HD_NO_MEMORY, "no memory for the observed set")
                                  : send_message(agent, &message);
+    if (!st)
+        copies_set_told(agent->copies, newest_copy_ms);
     hd_arena_done(&arena);
     return st;
 }

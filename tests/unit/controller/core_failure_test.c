@@ -559,6 +559,29 @@ static void the_base_in_use_is_not_deleted(void **state)
     sim_free(sim);
 }
 
+/* Goal: a finished copy is one event, however often the node lists it; that of a job that is not
+ * known is none. */
+static void a_finished_copy_is_told_once(void **state)
+{
+    struct sim *sim = sim_joined(1);
+    const struct hd_job_needs needs = sim_needs(1, 100);
+    const uint64_t job = sim_submitted(sim, &needs);
+    struct hd_copied copies[] = {
+        {.job = job, .attempt = 1, .step = 5, .to = "s3://b/attempt-1/step-5", .time_ms = 100},
+        {.job = job, .attempt = 1, .step = 9, .to = "s3://b/attempt-1/step-9", .time_ms = 101},
+        {.job = job + 1, .attempt = 1, .step = 9, .to = "s3://b", .time_ms = 102}};
+    struct hd_core_event observed = {
+        .kind = HD_CORE_OBSERVED,
+        .observed = {.uuid = "uuid-1", .copied = copies, .jobs_dir_visible = true}};
+
+    sim_run(sim, 2);
+    observed.observed.stream = sim->nodes[0].stream;
+    for (; observed.observed.copied_count <= 3; observed.observed.copied_count++)
+        assert_int_equal(sim_event(sim, &observed), HD_OK);
+    assert_int_equal(sim_count_events(sim, job, "checkpoint_copied"), 2);
+    sim_free(sim);
+}
+
 /* n2 was never asked to delete what n1 has: its word does not count, also after a start of the
  * controller. n1 is cut, so that its checkpoint of step 5 is still to be deleted. */
 static void only_the_node_that_has_a_checkpoint_can_delete_it(void **state)
