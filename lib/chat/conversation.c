@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "chat/calls.h"
 #include "chat/columns.h"
+#include "chat/turns.h"
 
 static const struct hd_json_limits LIMITS = {.values_max = 100000, .depth_max = 64};
 
@@ -29,16 +29,6 @@ bool hd_chat_form_find(const char *name, enum hd_chat_form *ret_form)
         }
     return false;
 }
-
-/* A line that is being read. */
-struct chat_reading {
-    struct hd_arena *arena; /* memory of the conversation */
-    const char *roles;      /* text of data.roles; NULL: the usual names alone */
-    /* true: the record has tools, so calls and results in tags, as Hermes writes them, are read */
-    bool has_tools;
-    /* calls in the messages so far, and how many of them have a result */
-    size_t call_count, result_count;
-};
 
 static enum hd_status no_memory_for_conversation(void)
 {
@@ -71,161 +61,6 @@ static enum hd_status find_form(const struct hd_json *root, enum hd_chat_form *r
     return chat_columns_unknown(root);
 }
 
-static struct hd_json *append(struct hd_arena *arena, struct hd_json *parent, struct hd_json **last,
-                              const struct hd_json *value)
-{
-    struct hd_json *copy = hd_arena_alloc(arena, sizeof *copy);
-
-    if (!copy)
-        return NULL;
-    *copy = *value;
-    copy->next = NULL;
-    if (*last)
-        (*last)->next = copy;
-    else
-        parent->first = copy;
-    *last = copy;
-    parent->count++;
-    return copy;
-}
-
-static enum hd_status add_message(struct hd_arena *arena, struct hd_json *list,
-                                  struct hd_json **last, const char *role, const char *content,
-                                  const struct hd_json *weight)
-{
-    const struct hd_json empty = {.kind = HD_JSON_OBJECT};
-    const struct hd_json a = {.kind = HD_JSON_STRING, .key = "role", .text = role};
-    const struct hd_json b = {.kind = HD_JSON_STRING, .key = "content", .text = content};
-    struct hd_json *message = append(arena, list, last, &empty), *member = NULL;
-
-    if (!message || !append(arena, message, &member, &a) || !append(arena, message, &member, &b) ||
-        (weight && !append(arena, message, &member, weight)))
-        return no_memory_for_conversation();
-    return HD_OK;
-}
-
-/* Adds a member with a string to an object of which *last is the last member. */
-static bool add_string(struct chat_reading *r, struct hd_json *object, struct hd_json **last,
-                       const char *key, const char *text)
-{
-    const struct hd_json value = {.kind = HD_JSON_STRING, .key = key, .text = text};
-
-    return text && append(r->arena, object, last, &value);
-}
-
-/* Adds a call to the list tool_calls of a message. Its id has nine characters, as Mistral's
- * templates ask for. */
-static bool add_tool_call(struct chat_reading *r, const struct hd_chat_call *call,
-                          struct hd_json *calls, struct hd_json **last)
-{
-    const struct hd_json empty = {.kind = HD_JSON_OBJECT};
-    const struct hd_json function = {.kind = HD_JSON_OBJECT, .key = "function"};
-    struct hd_json *item = append(r->arena, calls, last, &empty), *member = NULL, *inner = NULL;
-    struct hd_json arguments = *call->arguments, *described;
-
-    arguments.key = "arguments";
-    return item &&
-           add_string(r, item, &member, "id",
-                      hd_arena_printf(r->arena, "call%05zu", r->call_count++ % 100000)) &&
-           add_string(r, item, &member, "type", "function") &&
-           (described = append(r->arena, item, &member, &function)) &&
-           add_string(r, described, &inner, "name", call->name) &&
-           append(r->arena, described, &inner, &arguments);
-}
-
-/* Adds an assistant's message with tool calls. weight NULL: none. */
-static enum hd_status add_calls(struct chat_reading *r, struct hd_json *list, struct hd_json **last,
-                                const struct hd_chat_calls *calls, const struct hd_json *weight)
-{
-    const struct hd_json array = {.kind = HD_JSON_ARRAY, .key = "tool_calls"};
-    struct hd_json *message, *member, *all, *item = NULL;
-    enum hd_status st = add_message(r->arena, list, last, "assistant", calls->content, NULL);
-
-    if (st)
-        return st;
-    message = *last;
-    member = (struct hd_json *)hd_json_member(message, "content");
-    all = append(r->arena, message, &member, &array);
-    for (size_t i = 0; all && i < calls->count; i++)
-        if (!add_tool_call(r, &calls->calls[i], all, &item))
-            return no_memory_for_conversation();
-    return !all || (weight && !append(r->arena, message, &member, weight))
-               ? no_memory_for_conversation()
-               : HD_OK;
-}
-
-/* Adds a tool's message; it answers the next call that has no result yet. */
-static enum hd_status add_result(struct chat_reading *r, struct hd_json *list,
-                                 struct hd_json **last, const char *content)
-{
-    struct hd_json *member;
-    enum hd_status st = add_message(r->arena, list, last, "tool", content, NULL);
-
-    if (st || r->result_count >= r->call_count)
-        return st;
-    member = (struct hd_json *)hd_json_member(*last, "content");
-    return add_string(r, *last, &member, "tool_call_id",
-                      hd_arena_printf(r->arena, "call%05zu", r->result_count++ % 100000))
-               ? HD_OK
-               : no_memory_for_conversation();
-}
-
-/* Adds the results in a tool's turn: each text in <tool_response> of Hermes is one, if the record
- * has tools; else the turn is. */
-static enum hd_status add_results(struct chat_reading *r, struct hd_json *list,
-                                  struct hd_json **last, const char *value)
-{
-    static const char begin[] = "<tool_response>", end[] = "</tool_response>";
-    const char *p = value + strspn(value, " \t\r\n"), *stop;
-    enum hd_status st = HD_OK;
-
-    if (!r->has_tools || !hd_text_starts(p, begin))
-        return add_result(r, list, last, value);
-    for (const char *q = p; *q;
-         q = stop + sizeof end - 1 + strspn(stop + sizeof end - 1, " \t\r\n"))
-        if (!hd_text_starts(q, begin) || !(stop = strstr(q, end)))
-            return add_result(r, list, last, value); /* the tags are not whole */
-    while (!st && *p) {
-        const char *text;
-        size_t n;
-
-        p += sizeof begin - 1;
-        p += *p == '\n';
-        stop = strstr(p, end);
-        n = (size_t)(stop - p);
-        n -= n && p[n - 1] == '\n';
-        text = hd_arena_printf(r->arena, "%.*s", (int)n, p);
-        st = text ? add_result(r, list, last, text) : no_memory_for_conversation();
-        p = stop + sizeof end - 1;
-        p += strspn(p, " \t\r\n");
-    }
-    return st;
-}
-
-/* Adds a turn as the messages that chat templates know: a function_call, or a call in the tags of
- * Hermes, as tool_calls; an observation or tool as a result. A function_call whose value is no call
- * is an ordinary answer, as is one to which data.roles gives a role. */
-static enum hd_status add_turn(struct chat_reading *r, const char *from, const char *value,
-                               const struct hd_json *weight, struct hd_json *list,
-                               struct hd_json **last)
-{
-    const char *role = chat_columns_role(r->roles, from);
-    struct hd_chat_calls calls = {.count = 0};
-    enum hd_status st = HD_OK;
-
-    if (chat_columns_is_call(r->roles, from))
-        st = hd_chat_calls_of_value(r->arena, value, &calls);
-    else if (r->has_tools && strcmp(role, "assistant") == 0)
-        st = hd_chat_calls_find(r->arena, HD_CALLS_TAGGED, value, NULL, &calls);
-    if (st)
-        return st;
-    if (calls.count)
-        return add_calls(r, list, last, &calls, weight);
-    r->result_count = strcmp(role, "tool") == 0 ? r->result_count : r->call_count;
-    return strcmp(role, "tool") == 0 ? add_results(r, list, last, value)
-                                     : add_message(r->arena, list, last, role, value, weight);
-}
-
 /* Adds a list of turns with from and value. */
 static enum hd_status add_turns(struct chat_reading *r, const struct hd_json *turns,
                                 struct hd_json *list, struct hd_json **last)
@@ -246,7 +81,7 @@ static enum hd_status add_turns(struct chat_reading *r, const struct hd_json *tu
             st = chat_columns_refuse_role(turns, "from", from);
         weight = weight && weight->kind != HD_JSON_NULL ? weight : train;
         if (!st)
-            st = add_turn(r, from, value, weight, list, last);
+            st = chat_add_turn(r, from, value, weight, list, last);
     }
     return st;
 }
@@ -264,9 +99,9 @@ static enum hd_status add_history(struct hd_arena *arena, const struct hd_json *
             answer->kind != HD_JSON_STRING)
             return hd_err(HD_INVALID, "'history' must be a list of pairs of texts: a question and "
                                       "its answer");
-        st = add_message(arena, list, last, "user", user->text, NULL);
+        st = chat_add_message(arena, list, last, "user", user->text, NULL);
         if (!st)
-            st = add_message(arena, list, last, "assistant", answer->text, NULL);
+            st = chat_add_message(arena, list, last, "assistant", answer->text, NULL);
     }
     return st;
 }
@@ -278,7 +113,7 @@ static enum hd_status read_alpaca(struct hd_arena *arena, const struct hd_json *
     enum hd_status st = chat_columns_read_turn(root, &turn);
 
     if (!st && turn.system)
-        st = add_message(arena, list, last, "system", turn.system, NULL);
+        st = chat_add_message(arena, list, last, "system", turn.system, NULL);
     if (!st)
         st = add_history(arena, hd_json_member(root, "history"), list, last);
     if (!st && turn.input) {
@@ -287,8 +122,8 @@ static enum hd_status read_alpaca(struct hd_arena *arena, const struct hd_json *
             return no_memory_for_conversation();
     }
     if (!st)
-        st = add_message(arena, list, last, "user", turn.prompt, NULL);
-    return st ? st : add_message(arena, list, last, "assistant", turn.answer, NULL);
+        st = chat_add_message(arena, list, last, "user", turn.prompt, NULL);
+    return st ? st : chat_add_message(arena, list, last, "assistant", turn.answer, NULL);
 }
 
 /* Returns the member of a message with its reasoning, which has one of several names; NULL: it has
@@ -313,7 +148,7 @@ static bool add_as_given(struct chat_reading *r, const struct hd_json *m, struct
 {
     const struct hd_json *reasoning = m->kind == HD_JSON_OBJECT ? reasoning_of(m) : NULL;
     const struct hd_json *thinking = hd_json_member(m, "thinking");
-    struct hd_json *copy = append(r->arena, list, last, m), *member = NULL;
+    struct hd_json *copy = chat_append(r->arena, list, last, m), *member = NULL;
     bool is_there = false;
 
     if (!copy || m->kind != HD_JSON_OBJECT)
@@ -321,7 +156,7 @@ static bool add_as_given(struct chat_reading *r, const struct hd_json *m, struct
     copy->first = NULL;
     copy->count = 0;
     if (reasoning && (!thinking || thinking->kind == HD_JSON_NULL)) {
-        if (!append(r->arena, copy, &member, reasoning))
+        if (!chat_append(r->arena, copy, &member, reasoning))
             return false;
         member->key = "thinking";
     }
@@ -331,14 +166,14 @@ static bool add_as_given(struct chat_reading *r, const struct hd_json *m, struct
         if (c->kind == HD_JSON_NULL)
             continue;
         is_there |= is_reasoning;
-        if (!append(r->arena, copy, &member, c))
+        if (!chat_append(r->arena, copy, &member, c))
             return false;
         if (strcmp(c->key, "role") == 0 && c->kind == HD_JSON_STRING &&
             chat_columns_role(r->roles, c->text))
             member->text = chat_columns_role(r->roles, c->text);
     }
     if (reasoning && !is_there) {
-        if (!append(r->arena, copy, &member, reasoning))
+        if (!chat_append(r->arena, copy, &member, reasoning))
             return false;
         member->key = "reasoning_content";
     }
@@ -358,7 +193,7 @@ static enum hd_status add_all(struct chat_reading *r, const struct hd_json *from
             chat_columns_is_call(r->roles, role->text))
             st = hd_chat_calls_of_value(r->arena, content->text, &calls);
         if (!st && calls.count)
-            st = add_calls(r, list, last, &calls, hd_json_member(m, "weight"));
+            st = chat_add_calls(r, list, last, &calls, hd_json_member(m, "weight"));
         else if (!st && !add_as_given(r, m, list, last))
             st = no_memory_for_conversation();
         if (st)
@@ -405,7 +240,7 @@ static enum hd_status read_messages(struct chat_reading *r, const struct hd_json
     if (!from || from->kind != HD_JSON_ARRAY)
         return hd_json_need(root, key, HD_JSON_ARRAY, &from);
     if (system_beside(r, root, from))
-        st = add_message(r->arena, list, last, "system", system_beside(r, root, from), NULL);
+        st = chat_add_message(r->arena, list, last, "system", system_beside(r, root, from), NULL);
     if (st)
         return st;
     /* the message about a faulty first turn of `conversations` names from and value */
@@ -620,13 +455,13 @@ static enum hd_status read_answer(struct chat_reading *r, const struct pair *p, 
         return *c->answer ? HD_OK : hd_err(HD_INVALID, "the answer is empty");
     }
     if (p->turn.system)
-        st = add_message(r->arena, &c->messages, &last, "system", p->turn.system, NULL);
+        st = chat_add_message(r->arena, &c->messages, &last, "system", p->turn.system, NULL);
     if (!st && p->turn.prompt)
-        st = add_message(r->arena, &c->messages, &last, "user", p->turn.prompt, NULL);
+        st = chat_add_message(r->arena, &c->messages, &last, "user", p->turn.prompt, NULL);
     if (!st && p->prompt)
         st = add_listed(r, p->prompt, &c->messages, &last);
     if (!st && answer->kind == HD_JSON_STRING)
-        st = add_message(r->arena, &c->messages, &last, "assistant", answer->text, NULL);
+        st = chat_add_message(r->arena, &c->messages, &last, "assistant", answer->text, NULL);
     else if (!st && answer->kind == HD_JSON_OBJECT)
         st = add_listed(r, &alone, &c->messages, &last);
     else if (!st)
