@@ -157,12 +157,16 @@ bool cli_out(struct hd_text *text)
 
 int cli_out_end(int code)
 {
+    static bool said; /* a list ends its output, and the command after it */
+
     flush_out();
     if (!out_error)
         return code;
     if (out_error == EPIPE)
         /* the pipe's reader needs no more output, as `head`: no failure */
         return code == CLI_CONTINUE ? CLI_OK : code;
-    cli_note("heddle: cannot write to standard output: %s", hd_file_error_text(out_error));
+    if (!said)
+        cli_note("heddle: cannot write to standard output: %s", hd_file_error_text(out_error));
+    said = true;
     return CLI_FAILED;
 }

@@ -3,7 +3,8 @@
  *   kernels_bench [-t THREADS] [-p] [-o | -l] [-d TYPE] [-s] [NAME]
  *
  * -p: the portable path; -o, -l: products by own code, by the library; -d: only this encoding, f32,
- * bf16 or f16; -s: small sizes, one launch of each kernel, a test of this program; NAME: only kernels that begin so, or a block, latent_block or experts_block.
+ * bf16 or f16; -s: small sizes, one launch of each kernel, a test of this program; NAME: only kernels
+ * that begin so, or a block, latent_block or experts_block.
  *
  *   kernels_bench -t THREADS -b [-d TYPE] [NAME]
  *
