@@ -99,6 +99,7 @@ static const struct {
     {"hang", "warning: ", true, true},
     {"straggler", "warning: ", true, true},
     {"guard", "warning: ", true, false},
+    {"sample", "sample of ", false, false},
     /* the event's message names rank and node already */
     {"attempt_failed", "failed: ", true, false},
     {"checkpoint_damaged", "warning: ", true, false},

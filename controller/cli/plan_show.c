@@ -119,6 +119,10 @@ static void show_rank(struct hd_json_writer *w, int rank, const struct plan_aske
         hd_json_add_int64(w, "host_bytes", m->host_bytes); /* included in the total */
     hd_json_add_int64(w, "total_bytes", hd_memory_total(m));
     hd_json_add_int64(w, "between_nodes_bytes", a->between_bytes); /* not included in the total */
+    if (r->sample_slots) { /* both are included in the total */
+        hd_json_add_int64(w, "samples_bytes", r->sample_bytes);
+        hd_json_add_int64(w, "samples_beyond_bytes", r->sample_beyond_bytes);
+    }
     hd_json_end(w, '}');
     if (hd_traits_is_cuda(&a->traits)) {
         hd_json_begin(w, "device", '{');
@@ -368,11 +372,29 @@ static bool is_named_before(const struct hd_plan *p, int32_t number)
     return false;
 }
 
+/* Prints the memory of validate.samples: the peak of a rank is the larger of that of steps and that
+ * of samples. */
+static void print_samples_memory(const struct hd_plan_class *kind, struct hd_text *out)
+{
+    char bytes[32], beyond[32];
+
+    if (!kind->sample_slots)
+        return;
+    hd_text_format_bytes(kind->sample_bytes, bytes);
+    hd_text_format_bytes(kind->sample_beyond_bytes, beyond);
+    hd_text_add(out, "samples: %lld at a time take %s, in the memory of kept, deferred and work",
+                (long long)kind->sample_slots, bytes);
+    if (kind->sample_beyond_bytes)
+        hd_text_add(out, ", which is %s larger for them", beyond);
+    hd_text_add(out, "\n");
+}
+
 static void print_kind(const struct cli *cli, const struct plan_asked *a,
                        const struct hd_plan_class *kind, struct hd_text *out)
 {
     name_ranks(&a->plan, kind, out);
     print_memory(cli, &kind->memory, out);
+    print_samples_memory(kind, out);
     print_step(a, kind->lowest, &kind->step, a->plan.mesh.world, out);
 }
 

@@ -54,6 +54,7 @@
     X(HANG, "hang", REPORT, "ranks have made no progress for longer than usual: which one, and since when") \
     X(STRAGGLER, "straggler", REPORT, "a rank is slower than the ranks that do the same work") \
     X(GUARD, "guard", REPORT, "a step was out of bounds (loss or gradient norm), and what was done") \
+    X(SAMPLE, "sample", REPORT, "a text that the model wrote behind a prompt of validate.samples") \
     X(WARNING, "warning", REPORT, "a warning of a rank or of its supervisor") \
     X(ERROR, "error", REPORT, "an error of a rank or of its supervisor") \
     X(NOTE, "note", REPORT, "a remark of a rank or of its supervisor") \

@@ -141,6 +141,7 @@ static const char *event_kind(int64_t level)
     case HD_LINK_LEVEL_HANG:
     case HD_LINK_LEVEL_STRAGGLER:
     case HD_LINK_LEVEL_GUARD:
+    case HD_LINK_LEVEL_SAMPLE:
         return hd_link_level_name((enum hd_link_level)level);
     case HD_LINK_LEVEL_WARN:
         return "warning";

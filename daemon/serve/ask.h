@@ -10,8 +10,8 @@
 #define HD_SERVE_ASK_H
 
 #include "base/json.h"
-#include "generate/sample.h"
 #include "generate/written.h"
+#include "train/sample.h"
 
 enum {
     HD_ASK_CHOICES_MAX = 1024,  /* limit of the choices of one request (prompts times n) */

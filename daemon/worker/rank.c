@@ -1,7 +1,8 @@
 /* rank: one rank of an attempt, from the resolved job to the exit status.
  *
  *   open the link, connect to the peers -> reserve, compile, bind -> weights from init or from the
- *   base checkpoint -> check the disk space -> [validate] step .. [validate] [checkpoint] ..
+ *   base checkpoint -> check the disk space -> [validate] [samples] step .. [validate] [samples]
+ *   [checkpoint] ..
  *   -> last checkpoint -> exit
  *
  * A disk that accepts no writes does not end a run (docs/decisions/full-disks.md): before the first
@@ -41,7 +42,9 @@ void rank_say(struct rank *r, enum hd_link_level level, const char *text)
 
 void rank_say_about(struct rank *r, enum hd_link_level level, int64_t about, const char *text)
 {
-    hd_log(level == HD_LINK_LEVEL_INFO ? HD_LOG_INFO : HD_LOG_WARN, "%s", text);
+    const bool warns = level != HD_LINK_LEVEL_INFO && level != HD_LINK_LEVEL_SAMPLE;
+
+    hd_log(warns ? HD_LOG_WARN : HD_LOG_INFO, "%s", text);
     if (r->rank == 0)
         hd_link_report_event_about(r->link, level, about == r->rank ? NAN : (double)about, text);
 }
@@ -514,6 +517,10 @@ static enum hd_status set_up(struct rank *r)
 
     if (!st)
         st = hd_trainer_new(&r->job, &options, &r->trainer);
+    if (!st && r->rank == 0 && hd_trainer_sample_count(r->trainer)) {
+        r->tokenizer = tokenizer; /* for the texts of samples; closed with the rank */
+        tokenizer = (struct hd_job_tokenizer){.opened = NULL};
+    }
     hd_job_tokenizer_close(&tokenizer);
     if (st)
         return st;
@@ -694,6 +701,11 @@ static enum hd_status one_step(struct rank *r)
         left = true;
         st = rank_validate(r);
     }
+    if (!st && s.step < r->job.steps && s.request != REQUEST_STOP &&
+        rank_samples_are_due(r, s.step)) {
+        left = true;
+        st = rank_write_samples(r);
+    }
     r->stopped = s.request == REQUEST_STOP;
     if (!st && s.request == REQUEST_NONE && hd_trainer_is_saving(r->trainer))
         st = rank_end_save(r); /* all ranks have written their shards */
@@ -717,6 +729,8 @@ static enum hd_status train(struct rank *r)
     st = rank_make_room(r);
     if (!st && !r->stopped && validates && hd_trainer_steps_done(r->trainer) == 0)
         st = rank_validate(r);
+    if (!st && !r->stopped && hd_trainer_steps_done(r->trainer) == 0)
+        st = rank_write_samples(r);
     hd_link_report_phase(r->link, HD_LINK_PHASE_TRAINING, hd_trainer_steps_done(r->trainer));
     rank_check_stop(r); /* for a run that starts from its last checkpoint again */
     while (!st && !r->stopped && !r->ends_early && hd_trainer_steps_done(r->trainer) < r->job.steps)
@@ -737,6 +751,8 @@ static enum hd_status train(struct rank *r)
         st = rank_save(r, true);
     if (!st && validates && !early && !r->stopped)
         st = rank_validate(r);
+    if (!st && !r->stopped)
+        st = rank_write_samples(r);
     if (!st)
         st = rank_check_end(r);
     if (!st)
@@ -829,6 +845,7 @@ int hd_worker_rank(int argc, char **argv)
         report_failure(&r, st);
     hd_stragglers_free(r.stragglers);
     hd_tensorboard_close(r.tensorboard);
+    hd_job_tokenizer_close(&r.tokenizer);
     hd_trainer_free(r.trainer);
     hd_comm_free(r.comm);
     hd_worker_device_close(&r.device);

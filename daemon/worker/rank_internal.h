@@ -3,6 +3,7 @@
  *   rank.c         set-up, the loop over steps, the exit status
  *   rank_save.c    disk space and checkpoints, also those written in the background
  *   rank_validate.c   validations and their reports
+ *   rank_samples.c    texts behind the prompts of validate.samples
  *   rank_check.c   steps that change no weight, and losses that do not fall
  *   rank_guard.c   steps whose loss or gradient norm is a spike
  *   rank_peers.c   ranks that are slower than their peers
@@ -23,6 +24,7 @@
 #include "link/link.h"
 #include "metrics/tensorboard.h"
 #include "train/guard.h"
+#include "train/job_tokenizer.h"
 #include "train/straggler.h"
 #include "train/train.h"
 #include "train/trend.h"
@@ -94,6 +96,10 @@ struct rank {
     bool said_cut;   /* true: the warning about questions that are cut was given */
     /* true: the rank stopped without its last checkpoint, which could not be written */
     bool unsaved;
+    struct hd_job_tokenizer tokenizer; /* on rank 0 of a job with validate.samples */
+    /* step of the newest samples, if any were written in this attempt */
+    int64_t sampled_step;
+    bool sampled;
     struct storage storage;
     /* state that finds slow ranks, on rank 0 of several ranks; else NULL */
     struct hd_stragglers *stragglers;
@@ -143,6 +149,15 @@ void rank_check_stop(struct rank *r);
 /* Sends the supervisor the reason of that end, for the record of the attempt. */
 void rank_tell_why_early(struct rank *r);
 
+/* ---- rank_samples.c ---- */
+
+/* Returns whether samples are to be written behind this step; the caller also does so before the
+ * first and behind the last one. */
+bool rank_samples_are_due(const struct rank *r, int64_t step);
+/* Writes a text behind each prompt of validate.samples and reports them; does nothing if the job has
+ * none, or those of the current weights were written. Collective. */
+enum hd_status rank_write_samples(struct rank *r);
+
 /* ---- rank_check.c ---- */
 
 /* Counts steps in a row that change no weight. Returns a failure if there are too many; the run
@@ -178,6 +193,8 @@ void rank_open_tensorboard(struct rank *r);
 void rank_end_tensorboard(struct rank *r); /* the job has ended with success */
 struct hd_step_metrics rank_metrics(const struct hd_step_result *s);
 void rank_show(struct rank *r, int64_t step, const struct hd_scalar *scalars, size_t count);
+/* Shows the text behind prompt `index`. */
+void rank_show_sample(struct rank *r, int64_t index, const char *prompt, const char *text);
 void rank_show_step(struct rank *r, const struct hd_step_result *s);
 
 #endif

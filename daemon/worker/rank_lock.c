@@ -25,6 +25,7 @@
 #include "daemon/isolation/sandbox.h"
 #include "hf/hf.h"
 #include "job/choice_sets.h"
+#include "job/sample_prompts.h"
 #include "kernels/library.h"
 #include "kernels/plugin.h"
 #include "records/kind.h"
@@ -168,12 +169,15 @@ static void allow_inputs(struct lock *l)
 {
     const struct hd_job *job = &l->r->job;
     struct hd_choice_set questions;
+    struct hd_sample_file prompts;
 
     allow_data(l, "data.train", job->train, job->train_count);
     allow_data(l, "data.val", job->val, job->val_count);
     for (int64_t i = 0; i < hd_job_choice_set_count(job); i++)
         if (!hd_choice_set_read(job, i, &questions))
             allow_named(l, "validate.choices", questions.path);
+    if (hd_job_samples_in_file(job) && !hd_job_read_sample_file(job, &prompts))
+        allow_named(l, "validate.samples", prompts.path);
     allow_chat(l);
     for (size_t i = 0; i < hd_job_key_count; i++)
         if (hd_job_keys[i].kind == HD_KEY_PATH && strcmp(hd_job_keys[i].path, "attempt.dir") != 0)

@@ -1,5 +1,6 @@
 /* rank_tensorboard: writes a step's numbers, and the job's keys, to files for TensorBoard. */
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -120,6 +121,28 @@ void rank_show(struct rank *r, int64_t step, const struct hd_scalar *scalars, si
         st = hd_tensorboard_add(r->tensorboard, step, scalars, count);
     if (st)
         tensorboard_fails(r);
+}
+
+/* Shows a sample as a block of code, so that the text is not read as Markdown. */
+void rank_show_sample(struct rank *r, int64_t index, const char *prompt, const char *text)
+{
+    const int64_t step = hd_trainer_steps_done(r->trainer);
+    struct hd_text shown = {0};
+    char tag[HD_TENSORBOARD_TAG_MAX];
+    enum hd_status st = r->tensorboard ? HD_OK : open_tensorboard(r);
+
+    hd_text_add(&shown, "    ");
+    for (int half = 0; half < 2; half++)
+        for (const char *c = half ? text : prompt; *c; c++)
+            hd_text_add(&shown, *c == '\n' ? "\n    " : "%c", *c);
+    (void)snprintf(tag, sizeof tag, "samples/%lld", (long long)index + 1);
+    if (!st && shown.failed)
+        st = hd_err(HD_NO_MEMORY, "no memory for the text of a sample");
+    if (!st && r->tensorboard)
+        st = hd_tensorboard_add_text(r->tensorboard, step, tag, shown.data);
+    if (st)
+        tensorboard_fails(r);
+    hd_text_free(&shown);
 }
 
 /* Returns a NaN without its sign, which would be printed. */

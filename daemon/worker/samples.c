@@ -17,6 +17,7 @@
 #include "train/exam.h"
 #include "train/job_chat.h"
 #include "train/job_data.h"
+#include "train/prompts.h"
 #include "worker/worker.h"
 
 enum { SAMPLES_MAX = 100000 };
@@ -478,6 +479,25 @@ static enum hd_status check_questions(struct samples *s, struct hd_text *out)
     return !st && out->failed ? no_memory_for_samples() : st;
 }
 
+/* Reads the prompts of validate.samples as a rank does, and writes how many there are. */
+static enum hd_status check_prompts(struct samples *s, struct hd_text *out)
+{
+    struct hd_prompts *prompts = calloc(1, sizeof *prompts);
+    int64_t longest = 0;
+    enum hd_status st =
+        prompts ? hd_prompts_open(&s->job, &s->tokenizer, prompts) : no_memory_for_samples();
+
+    for (int64_t i = 0; !st && i < prompts->count; i++)
+        longest = prompts->list[i].count > longest ? prompts->list[i].count : longest;
+    if (!st && prompts->count)
+        hd_text_add(out, "validate.samples: %lld prompt%s, of at most %lld tokens\n",
+                    (long long)prompts->count, prompts->count == 1 ? "" : "s", (long long)longest);
+    if (prompts)
+        hd_prompts_close(prompts);
+    free(prompts);
+    return !st && out->failed ? no_memory_for_samples() : st;
+}
+
 static enum hd_status read_samples_options(int argc, char **argv, struct samples *s)
 {
     struct hd_flag f[] = {{"--count", false, false, NULL},   {"--first", false, false, NULL},
@@ -527,6 +547,8 @@ int hd_worker_samples(int argc, char **argv)
     s.is_pairs = !st && hd_job_has_pairs(&s.job);
     if (!st)
         st = s.only_questions ? check_questions(&s, &out) : write_samples(&s, &out);
+    if (!st && s.only_questions)
+        st = check_prompts(&s, &out);
     hd_err_save(st, &story);
     if (s.bad.count)
         hd_worker_list_bad(&s.bad);

@@ -19,11 +19,6 @@ static enum hd_status check_windows(const char *what, struct hd_data_range range
     if (context < 1 || context > HD_DATA_CONTEXT_MAX)
         return hd_err(HD_INVALID, "a context of %" PRId64 " tokens; it must be 1 to %d", context,
                       HD_DATA_CONTEXT_MAX);
-    if (!range.count)
-        return hd_err(HD_INVALID,
-                      "the %s data has no token: its files hold no record, such as an empty list "
-                      "[], or records without text; give files with data",
-                      what);
     if (hd_data_window_count(range.count, context) < 1)
         return hd_err(HD_INVALID,
                       "the %s data has %" PRId64 " tokens; a context of %" PRId64

@@ -12,8 +12,8 @@
 #ifndef HD_GENERATE_DRAFTS_H
 #define HD_GENERATE_DRAFTS_H
 
-#include "generate/sample.h"
 #include "train/decoder.h"
+#include "train/sample.h"
 
 struct hd_drafts;
 

@@ -28,9 +28,9 @@
 
 #include "base/status.h"
 #include "generate/drafts.h"
-#include "generate/sample.h"
-#include "generate/stops.h"
 #include "train/decoder.h"
+#include "train/sample.h"
+#include "train/stops.h"
 
 enum { HD_GENERATE_TOP_MAX = 20 };
 

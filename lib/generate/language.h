@@ -12,10 +12,10 @@
 #include <stdbool.h>
 
 #include "chat/calls.h"
-#include "generate/stops.h"
 #include "tokenizer/tokenizer.h"
 #include "train/decoder.h"
 #include "train/questions.h"
+#include "train/stops.h"
 
 struct hd_language;
 

@@ -29,7 +29,6 @@ struct hub_set {
     struct hd_arena *arena;
     struct hd_hub_name name;     /* its revision is the commit */
     struct hd_hub_result listed; /* all files */
-    bool *is_wanted;             /* [files of `listed`] whether `wanted` has the file */
     const char **wanted;         /* paths; in the arena */
     size_t wanted_count;
 };
@@ -58,39 +57,25 @@ static enum hd_status list_all(struct hub_set *s, const char *revision)
     if (!st)
         memcpy(s->name.revision, s->listed.commit, sizeof s->listed.commit);
     s->wanted_count = 0;
-    if (st)
-        return st;
-    s->wanted = hd_arena_array(s->arena, s->listed.file_count + 1, sizeof *s->wanted);
-    s->is_wanted = hd_arena_array(s->arena, s->listed.file_count + 1, sizeof *s->is_wanted);
-    if (!s->wanted || !s->is_wanted)
-        return no_memory_for_set();
-    memset(s->is_wanted, 0, (s->listed.file_count + 1) * sizeof *s->is_wanted);
-    return HD_OK;
+    s->wanted = st ? NULL : hd_arena_array(s->arena, s->listed.file_count + 1, sizeof *s->wanted);
+    return st ? st : s->wanted ? HD_OK : no_memory_for_set();
 }
 
-static int listed_by_path(const void *a, const void *b)
+static bool has_file(const struct hub_set *s, const char *path)
 {
-    return strcmp(((const struct hd_hub_file *)a)->path, ((const struct hd_hub_file *)b)->path);
+    for (size_t i = 0; i < s->listed.file_count; i++)
+        if (strcmp(s->listed.files[i].path, path) == 0)
+            return true;
+    return false;
 }
 
-/* Returns the file of this path, among the listed files, which are sorted; NULL: there is none. */
-static const struct hd_hub_file *find_file(const struct hub_set *s, const char *path)
+static void want(struct hub_set *s, const char *path)
 {
-    const struct hd_hub_file wanted = {.path = path};
-
-    return s->listed.file_count ? bsearch(&wanted, s->listed.files, s->listed.file_count,
-                                          sizeof wanted, listed_by_path)
-                                : NULL;
-}
-
-/* Wants a listed file, once. */
-static void want(struct hub_set *s, const struct hd_hub_file *file)
-{
-    bool *is_wanted = &s->is_wanted[file - s->listed.files];
-
-    if (!*is_wanted)
-        s->wanted[s->wanted_count++] = file->path;
-    *is_wanted = true;
+    for (size_t i = 0; i < s->wanted_count; i++)
+        if (strcmp(s->wanted[i], path) == 0)
+            return;
+    if (s->wanted_count < s->listed.file_count)
+        s->wanted[s->wanted_count++] = path;
 }
 
 /* ---- README.md ---- */
@@ -144,17 +129,12 @@ static void want_pattern(struct hub_set *s, const char *folder, const char *patt
 
     pattern += hd_text_starts(pattern, "./") ? 2 : 0;
     (void)snprintf(whole, sizeof whole, "%s%s%s", folder, *folder ? "/" : "", pattern);
-    if (!strpbrk(whole, "*?[\\")) { /* a set may name each of its files */
-        if (find_file(s, whole))
-            want(s, find_file(s, whole));
-        return;
-    }
     for (size_t i = 0; i < s->listed.file_count; i++) {
         const char *path = s->listed.files[i].path;
 
         if (fnmatch(whole, path, crosses ? FNM_PERIOD : FNM_PATHNAME | FNM_PERIOD) == 0 ||
             strcmp(whole, path) == 0)
-            want(s, &s->listed.files[i]);
+            want(s, path);
     }
 }
 
@@ -272,7 +252,7 @@ static enum hd_status choose_by_readme(struct hub_set *s)
     const struct yaml_node *configs;
     enum hd_status st;
 
-    if (!find_file(s, include))
+    if (!has_file(s, include))
         return HD_OK;
     request.name = &s->name;
     request.include = &include;
@@ -345,12 +325,12 @@ static enum hd_status choose_by_names(struct hub_set *s)
         any_data = true;
         any_other |= has_any_word(path, others);
         if (has_any_word(path, train))
-            want(s, &s->listed.files[i]);
+            want(s, path);
     }
     for (size_t i = 0; i < s->listed.file_count && !s->wanted_count && !any_other; i++)
         if (hub_is_data_file(s->listed.files[i].path) &&
             !hub_is_forbidden(s->listed.files[i].path, true))
-            want(s, &s->listed.files[i]);
+            want(s, s->listed.files[i].path);
     if (any_data && !s->wanted_count)
         return hd_err(HD_NOT_FOUND,
                       "hf://datasets/%s has only files of other splits, none of train; name the "
@@ -384,7 +364,7 @@ static enum hd_status choose_converted(struct hub_set *s)
             config = hd_arena_printf(s->arena, "%.*s", (int)n, path);
         if (!config)
             return no_memory_for_set();
-        want(s, &s->listed.files[i]);
+        want(s, path);
     }
     if (st == HD_NOT_FOUND || (!st && !s->wanted_count))
         st =

@@ -76,9 +76,6 @@ struct hub_tree {
     struct hd_hub_file *files; /* in the arena, by path */
     int count, room;
     bool is_partial; /* made of what a snapshot has; files may be missing */
-    /* counts comparisons of a path with a path or pattern in hub_pick, for tests of the amount of
-     * work; NULL: not counted */
-    size_t *compared;
 };
 
 /* Returns the name of the file's blob. */

@@ -5,7 +5,6 @@
  * Neither: code, and files that run code when they are loaded (pickles).
  */
 #include <fnmatch.h>
-#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
@@ -49,6 +48,8 @@ static bool matches(const char *pattern, const char *path, bool by_folder)
 
     if (n && pattern[n - 1] == '/')
         return strncmp(pattern, path, n) == 0;
+    if (!strpbrk(pattern, "*?[\\")) /* no pattern: spares fnmatch, which is slow */
+        return strcmp(pattern, path) == 0;
     return strcmp(pattern, path) == 0 ||
            fnmatch(pattern, path, by_folder ? FNM_PATHNAME | FNM_PERIOD : 0) == 0;
 }
@@ -104,93 +105,15 @@ bool hub_is_data_file(const char *path)
     return is_data;
 }
 
-/* A request's patterns of one kind: those that are paths, sorted, and those that match several. A
- * data set may name ten thousands of files, each of which is looked for by bisection. */
-struct hub_patterns {
-    const char **paths, **patterns;
-    size_t path_count, pattern_count;
-};
-
-static int by_text(const void *a, const void *b)
+static bool is_wanted(const struct hd_hub_request *r, const struct hub_tree *tree, const char *path)
 {
-    return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
-
-/* Returns whether a pattern matches only the path that equals it. */
-static bool is_path_itself(const char *pattern)
-{
-    const size_t n = strlen(pattern);
-
-    return !strpbrk(pattern, "*?[\\") && !(n && pattern[n - 1] == '/');
-}
-
-static enum hd_status sort_patterns(const char *const *given, size_t count, struct hd_arena *arena,
-                                    struct hub_patterns *ret)
-{
-    *ret =
-        (struct hub_patterns){.paths = hd_arena_array(arena, count + 1, sizeof *ret->paths),
-                              .patterns = hd_arena_array(arena, count + 1, sizeof *ret->patterns)};
-    if (!ret->paths || !ret->patterns)
-        return hd_err(HD_NO_MEMORY, "no memory for patterns of files");
-    for (size_t i = 0; i < count; i++)
-        if (is_path_itself(given[i]))
-            ret->paths[ret->path_count++] = given[i];
-        else
-            ret->patterns[ret->pattern_count++] = given[i];
-    if (ret->path_count)
-        qsort(ret->paths, ret->path_count, sizeof *ret->paths, by_text);
-    return HD_OK;
-}
-
-static bool matches_pattern(const struct hd_hub_request *r, const struct hub_tree *tree,
-                            const char *pattern, const char *path)
-{
-    if (tree->compared)
-        ++*tree->compared;
-    return matches(pattern, path, r->by_folder);
-}
-
-static bool is_among(const struct hd_hub_request *r, const struct hub_tree *tree,
-                     const struct hub_patterns *p, const char *path)
-{
-    size_t low = 0, high = p->path_count;
-
-    while (low < high) {
-        const size_t middle = (low + high) / 2;
-        const int order = strcmp(path, p->paths[middle]);
-
-        if (tree->compared)
-            ++*tree->compared;
-        if (!order)
-            return true;
-        if (order < 0)
-            high = middle;
-        else
-            low = middle + 1;
-    }
-    for (size_t i = 0; i < p->pattern_count; i++)
-        if (matches_pattern(r, tree, p->patterns[i], path))
-            return true;
-    return false;
-}
-
-/* Patterns of a request. */
-struct hub_picking {
-    const struct hd_hub_request *request;
-    const struct hub_tree *tree;
-    struct hub_patterns include, exclude;
-};
-
-static bool is_wanted(const struct hub_picking *k, const char *path)
-{
-    const struct hd_hub_request *r = k->request;
-    const struct hub_tree *tree = k->tree;
     const bool is_dataset = r->name->is_dataset;
 
-    if (hub_is_forbidden(path, is_dataset) || is_among(r, tree, &k->exclude, path))
+    if (hub_is_forbidden(path, is_dataset) ||
+        matches_any(r->exclude, r->exclude_count, path, r->by_folder))
         return false;
     if (r->include_count)
-        return is_among(r, tree, &k->include, path);
+        return matches_any(r->include, r->include_count, path, r->by_folder);
     if (is_dataset)
         return strcmp(path, ".gitattributes") != 0;
     return hub_is_model_file(tree, path);
@@ -228,31 +151,17 @@ static enum hd_status found_nothing(const struct hd_hub_request *r, const struct
     return st;
 }
 
-static enum hd_status refuse_code(const struct hd_hub_request *r, const char *path)
-{
-    return hd_err(HD_INVALID,
-                  "%s of %s is code, or runs code when it is loaded (a pickle), and is not "
-                  "downloaded; convert it to safetensors or JSON where it is trusted",
-                  path, r->name->repo);
-}
-
 /* Refuses patterns that match forbidden files alone. */
-static enum hd_status refuse_forbidden(const struct hub_picking *k)
+static enum hd_status refuse_forbidden(const struct hd_hub_request *r, const struct hub_tree *tree)
 {
-    const struct hd_hub_request *r = k->request;
-
-    for (size_t p = 0; p < k->include.path_count; p++)
-        if (hub_is_forbidden(k->include.paths[p], r->name->is_dataset) &&
-            hub_tree_find(k->tree, k->include.paths[p]))
-            return refuse_code(r, k->include.paths[p]);
-    for (size_t p = 0; p < k->include.pattern_count; p++) {
+    for (size_t k = 0; k < r->include_count; k++) {
         const char *forbidden = NULL;
         bool other = false;
 
-        for (int i = 0; i < k->tree->count; i++) {
-            const char *path = k->tree->files[i].path;
+        for (int i = 0; i < tree->count; i++) {
+            const char *path = tree->files[i].path;
 
-            if (!matches_pattern(r, k->tree, k->include.patterns[p], path))
+            if (!matches(r->include[k], path, r->by_folder))
                 continue;
             if (hub_is_forbidden(path, r->name->is_dataset))
                 forbidden = path;
@@ -260,7 +169,10 @@ static enum hd_status refuse_forbidden(const struct hub_picking *k)
                 other = true;
         }
         if (forbidden && !other)
-            return refuse_code(r, forbidden);
+            return hd_err(HD_INVALID,
+                          "%s of %s is code, or runs code when it is loaded (a pickle), and is not "
+                          "downloaded; convert it to safetensors or JSON where it is trusted",
+                          forbidden, r->name->repo);
     }
     return HD_OK;
 }
@@ -295,17 +207,12 @@ enum hd_status hub_pick(const struct hd_hub_request *request, const struct hub_t
 {
     struct hd_hub_file *files = hd_arena_array(arena, (size_t)tree->count + 1, sizeof *files);
     enum hd_status st = files ? HD_OK : hd_err(HD_NO_MEMORY, "no memory for the list of files");
-    struct hub_picking k = {.request = request, .tree = tree};
     size_t count = 0;
 
     if (!st)
-        st = sort_patterns(request->include, request->include_count, arena, &k.include);
-    if (!st)
-        st = sort_patterns(request->exclude, request->exclude_count, arena, &k.exclude);
-    if (!st)
-        st = refuse_forbidden(&k);
+        st = refuse_forbidden(request, tree);
     for (int i = 0; i < tree->count && !st; i++)
-        if (is_wanted(&k, tree->files[i].path))
+        if (is_wanted(request, tree, tree->files[i].path))
             files[count++] = tree->files[i];
     if (!st && !request->name->is_dataset && !request->include_count)
         st = need_safetensors(request, tree, files, count);

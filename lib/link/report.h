@@ -34,15 +34,16 @@ enum {
     X(CHECKPOINTING, "checkpointing") \
     X(ENDING, "ending")
 
-/* Levels of an event; HANG, STRAGGLER and GUARD are also kinds of events. A build that does not
- * know a level shows the event as a note. */
+/* Levels of an event; HANG, STRAGGLER, GUARD and SAMPLE are also kinds of events. A build that does
+ * not know a level shows the event as a note. */
 #define HD_LINK_LEVELS(X)     \
     X(INFO, "info")           \
     X(WARN, "warn")           \
     X(ERROR, "error")         \
     X(HANG, "hang")           \
     X(STRAGGLER, "straggler") \
-    X(GUARD, "guard")
+    X(GUARD, "guard")         \
+    X(SAMPLE, "sample")
 
 /* Causes of an attempt's end. */
 #define HD_LINK_CAUSES(X)             \

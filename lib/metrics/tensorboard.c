@@ -15,7 +15,8 @@
 
 enum {
     FRAME_BYTES = 16, /* bytes of length and checksums of a record */
-    EVENT_BYTES_MAX = 64 + HD_TENSORBOARD_SCALARS_MAX * (HD_TENSORBOARD_TAG_MAX + 16),
+    /* a sample's text is longer than all scalars */
+    EVENT_BYTES_MAX = 256 + HD_TENSORBOARD_SAMPLE_MAX + HD_TENSORBOARD_TAG_MAX,
     /* bytes of a session's event: besides the texts, a hyper-parameter has at most 32 bytes */
     SESSION_BYTES_MAX =
         256 + HD_TENSORBOARD_HPARAMS_MAX * (HD_TENSORBOARD_TAG_MAX + HD_TENSORBOARD_TEXT_MAX + 32),
@@ -33,7 +34,8 @@ enum {
     PLUGIN_NAME = 1,
     PLUGIN_CONTENT = 2
 };
-enum { TENSOR_TYPE = 1, TENSOR_SHAPE = 2, TENSOR_FLOATS = 5, TYPE_FLOAT = 1 };
+enum { TYPE_FLOAT = 1, TYPE_STRING = 7, SHAPE_DIM = 2, DIM_SIZE = 1 };
+enum { TENSOR_TYPE = 1, TENSOR_SHAPE = 2, TENSOR_FLOATS = 5, TENSOR_STRING = 8 };
 /* Field numbers of plugin_data.proto of the plug-in hparams, and of struct.proto. */
 enum { HPARAMS_VERSION = 1, HPARAMS_START = 3, HPARAMS_END = 4, START_HPARAMS = 1, START_TIME = 5 };
 enum { END_STATUS = 1, END_TIME = 2, STATUS_SUCCESS = 1, MAP_KEY = 1, MAP_VALUE = 2 };
@@ -206,6 +208,30 @@ static void wrap_session(struct hd_tensorboard *b, size_t at, int field, const c
     wrap(b, name, VALUE_TENSOR);
     wrap(b, at, SUMMARY_VALUE);
     wrap(b, at, EVENT_SUMMARY);
+}
+
+/* Writes the summary of a text: {tag, metadata {plugin "text"}, tensor {type, shape [1], string}}. */
+static void put_text(struct hd_tensorboard *b, const char *tag, const char *text, size_t bytes)
+{
+    static const uint8_t shape[] = {SHAPE_DIM << 3 | WIRE_BYTES, 2, DIM_SIZE << 3 | WIRE_VARINT, 1};
+    static const char plugin[] = "text";
+    const size_t value = b->used;
+    size_t at;
+
+    assert(strlen(tag) <= HD_TENSORBOARD_TAG_MAX);
+    put_bytes(b, VALUE_TAG, tag, strlen(tag));
+    at = b->used;
+    put_bytes(b, PLUGIN_NAME, plugin, sizeof plugin - 1);
+    wrap(b, at, METADATA_PLUGIN);
+    wrap(b, at, VALUE_METADATA);
+    at = b->used;
+    put_tag(b, TENSOR_TYPE, WIRE_VARINT);
+    put_varint(b, TYPE_STRING);
+    put_bytes(b, TENSOR_SHAPE, shape, sizeof shape);
+    put_bytes(b, TENSOR_STRING, text, bytes);
+    wrap(b, at, VALUE_TENSOR);
+    wrap(b, value, SUMMARY_VALUE);
+    wrap(b, value, EVENT_SUMMARY);
 }
 
 /* ---- records ---- */
@@ -402,6 +428,22 @@ enum hd_status hd_tensorboard_end_session(struct hd_tensorboard *b)
     put_double(b, END_TIME, (double)hd_clock_wall_ms() * 1e-3);
     wrap_session(b, at, HPARAMS_END, "_hparams_/session_end_info");
     record_end(b, record);
+    return write_buffer(b);
+}
+
+enum hd_status hd_tensorboard_add_text(struct hd_tensorboard *b, int64_t step, const char *tag,
+                                       const char *text)
+{
+    size_t at, bytes = strlen(text);
+    enum hd_status st = begin_event(b, step, &at);
+
+    if (st)
+        return st;
+    if (bytes > HD_TENSORBOARD_SAMPLE_MAX)
+        for (bytes = HD_TENSORBOARD_SAMPLE_MAX; ((unsigned char)text[bytes] & 0xc0) == 0x80;)
+            bytes--; /* only whole characters */
+    put_text(b, tag, text, bytes);
+    record_end(b, at);
     return write_buffer(b);
 }
 

@@ -1,4 +1,4 @@
-/* tensorboard: writes a run's scalars to event files that TensorBoard reads.
+/* tensorboard: writes a run's scalars and texts to event files that TensorBoard reads.
  *
  * One directory per job, one file per attempt. A file is a sequence of TFRecords (length and
  * content with masked CRC-32C checksums); each record is an `Event` of TensorFlow's event.proto in
@@ -26,6 +26,8 @@ enum {
     HD_TENSORBOARD_SCALARS_MAX = 16, /* scalars in one call */
     HD_TENSORBOARD_HPARAMS_MAX = 64, /* hyper-parameters of a run */
     HD_TENSORBOARD_TEXT_MAX = 120,   /* bytes of a hyper-parameter that is a text */
+    /* bytes of a sample's text; of a longer one its beginning is written */
+    HD_TENSORBOARD_SAMPLE_MAX = 16384,
 };
 
 struct hd_tensorboard;
@@ -61,6 +63,9 @@ enum hd_status hd_tensorboard_begin_session(struct hd_tensorboard *board,
 /* Writes that the session has ended with success; an attempt that is retried ends none. Fails as
  * hd_tensorboard_add. */
 enum hd_status hd_tensorboard_end_session(struct hd_tensorboard *board);
+/* Writes a text (UTF-8, Markdown) for the text plugin, as hd_tensorboard_add does. */
+enum hd_status hd_tensorboard_add_text(struct hd_tensorboard *board, int64_t step, const char *tag,
+                                       const char *text);
 
 void hd_tensorboard_close(struct hd_tensorboard *board); /* NULL is fine */
 

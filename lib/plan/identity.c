@@ -22,6 +22,14 @@ enum hd_status hd_plan_identity(const struct hd_job *spec, struct hd_text *ret_t
         (void)snprintf(job.choices, sizeof job.choices, "questions");
     job.choices_limit = nothing.choices_limit;
     job.choices_every = nothing.choices_every;
+    /* prompts add programs, whatever they are */
+    if (*job.samples)
+        (void)snprintf(job.samples, sizeof job.samples, "samples");
+    job.samples_every = nothing.samples_every;
+    job.samples_tokens = nothing.samples_tokens;
+    job.samples_temperature = nothing.samples_temperature;
+    job.samples_top_p = nothing.samples_top_p;
+    job.samples_seed = nothing.samples_seed;
     memcpy(job.stop_metric, nothing.stop_metric, sizeof job.stop_metric);
     job.stop_patience = nothing.stop_patience;
     job.stop_min_delta = nothing.stop_min_delta;

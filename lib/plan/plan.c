@@ -144,6 +144,9 @@ static enum hd_status plan_class(const struct hd_rank_program *layout,
     c->saved_slots = layout->plan.saved_slots;
     c->deferred_slots = layout->plan.deferred_slots;
     c->stage_io_slots = layout->plan.stage_io_slots;
+    c->sample_slots = layout->decode.slots;
+    c->sample_bytes = layout->decode.bytes;
+    c->sample_beyond_bytes = layout->decode.beyond_bytes;
     if (hd_traits_is_cuda(traits)) {
         c->reserved_bytes = hd_memory_on_device(&c->memory, traits);
         c->overhead = hd_rank_program_gpu_overhead(layout, traits);

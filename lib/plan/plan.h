@@ -25,6 +25,9 @@ struct hd_plan_class {
     /* slots for activations saved for backward, for what B leaves to W, and for transfers between
      * stages */
     int32_t saved_slots, deferred_slots, stage_io_slots;
+    /* validate.samples: sequences at a time, 0: none; bytes of their caches and programs, and those
+     * that steps leave no memory for, which are part of memory.work */
+    int64_t sample_slots, sample_bytes, sample_beyond_bytes;
     struct hd_dry step; /* costs of one optimizer step: all micro-batches and the update */
     /* Muon: matrices whose steps each of these ranks computes, of how many of its stage, and rounds
      * (program/matrices.h); 0: none */

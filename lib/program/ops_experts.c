@@ -36,6 +36,11 @@ static struct hd_operand block_field(struct hd_emit *e, size_t offset)
 
 /* ---- sizes ---- */
 
+static bool decodes_experts(const struct experts *x)
+{
+    return x->e->rec->shape.mode == HD_RECORD_DECODE;
+}
+
 /* Returns the largest number of rows of one sequence that one expert accepts: the capacity of one
  * document that fills the sequence. The capacities of several documents are each rounded up, so if
  * documents share a sequence, one more row is allowed for every ROWS_OF_A_DOCUMENT rows. */
@@ -81,6 +86,8 @@ static int64_t received_bound(const struct experts *x)
 
     if (x->P == 1)
         return sent_bound(x);
+    if (decodes_experts(x)) /* few rows, whose choices need not be even */
+        return all;
     if (x->capacity > 0)
         return hd_min(all, hd_max(asked, x->El * sequence_bound(x) * sequences));
     return asked > 0 ? hd_min(all, asked) : all;
@@ -89,7 +96,9 @@ static int64_t received_bound(const struct experts *x)
 static struct experts describe(struct hd_emit *e, const struct hd_op *op)
 {
     const struct hd_tensor *in = op->in[0];
-    const struct hd_mesh_sizes *sizes = &e->registry->mesh.sizes;
+    /* in decode a rank has whole sequences */
+    const bool decode = e->rec->shape.mode == HD_RECORD_DECODE;
+    const int32_t cp = decode ? 1 : e->registry->mesh.sizes.cp;
     const struct hd_param *gate = &e->registry->params[op->param[PARAM_GATE]];
     struct experts x = {
         .e = e,
@@ -104,12 +113,12 @@ static struct experts describe(struct hd_emit *e, const struct hd_op *op)
         .El = gate->local[0],
         .P = gate->shape[0] / gate->local[0],
         .B = e->rec->shape.B,
-        .S = e->rec->shape.S * sizes->cp,
-        .at = {.runs = sizes->cp > 1 ? 2 : 1, .P = sizes->cp, .rank = e->registry->coord.cp}};
+        .S = e->rec->shape.S * cp,
+        .at = {.runs = cp > 1 ? 2 : 1, .P = cp, .rank = cp > 1 ? e->registry->coord.cp : 0}};
 
     x.at.Q = x.B * x.at.runs;
     /* not in decode: a call has only some rows of a document, and capacity is per whole document */
-    if (x.router->capacity > 0 && e->rec->shape.mode != HD_RECORD_DECODE)
+    if (x.router->capacity > 0 && !decode)
         x.capacity = x.router->capacity;
     x.T_sent = sent_bound(&x);
     x.T_received = received_bound(&x);

@@ -49,7 +49,7 @@ static struct hd_operand emit_tensor_gather(struct hd_emit *e, const char *name,
 static struct hd_operand emit_sum(struct hd_emit *e, const char *name, const struct hd_tensor *out,
                                   struct hd_operand sent)
 {
-    return emit_over_tp(e, e->registry->sequence ? HD_COMM_REDUCE_SCATTER : HD_COMM_ALL_REDUCE,
+    return emit_over_tp(e, hd_rec_splits_rows(e->rec) ? HD_COMM_REDUCE_SCATTER : HD_COMM_ALL_REDUCE,
                         name, out, sent, elements(out));
 }
 
@@ -60,7 +60,8 @@ static void copy_to_tp_forward(struct hd_emit *e, const struct hd_op *op)
     const struct hd_operand x = hd_emit_value(e, op->in[0]);
 
     hd_emit_set_result(
-        e, op, e->registry->sequence ? emit_tensor_gather(e, "entered", op->out, op->in[0], x) : x);
+        e, op,
+        hd_rec_splits_rows(e->rec) ? emit_tensor_gather(e, "entered", op->out, op->in[0], x) : x);
 }
 
 static void copy_to_tp_backward_inputs(struct hd_emit *e, const struct hd_op *op)
@@ -90,7 +91,7 @@ static void reduce_from_tp_backward_inputs(struct hd_emit *e, const struct hd_op
 
     if (!x->needs_grad)
         return;
-    if (e->registry->sequence)
+    if (hd_rec_splits_rows(e->rec))
         hd_emit_add_grad(e, x, emit_tensor_gather(e, "grad", x, op->out, dout), true);
     else
         hd_emit_add_grad(e, x, dout, false);

@@ -31,6 +31,10 @@ struct hd_rec {
     struct hd_error error;
 };
 
+/* Returns true if tp ranks split the rows outside of op_copy_to_tp and op_reduce_from_tp (sequence
+ * parallelism). In decode they do not: a call may have one row. */
+bool hd_rec_splits_rows(const struct hd_rec *rec);
+
 /* Records status `st` and the current error message in the recording unless an earlier failure is
  * there; returns the dummy tensor. */
 struct hd_tensor *hd_rec_fail(struct hd_rec *rec, enum hd_status st);

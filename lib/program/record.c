@@ -42,9 +42,14 @@ int hd_rec_tp_size(const struct hd_rec *rec)
     return rec->registry->mesh.sizes.tp;
 }
 
+bool hd_rec_splits_rows(const struct hd_rec *rec)
+{
+    return rec->registry->sequence && rec->shape.mode != HD_RECORD_DECODE;
+}
+
 int hd_rec_row_shards(const struct hd_rec *rec)
 {
-    return rec->registry->sequence ? hd_rec_tp_size(rec) : 1;
+    return hd_rec_splits_rows(rec) ? hd_rec_tp_size(rec) : 1;
 }
 
 const char *hd_op_name(enum hd_op_kind kind)

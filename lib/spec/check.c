@@ -233,7 +233,8 @@ static enum hd_status check_data(const struct hd_job *job)
     if (job->validate_batches && !job->val_count && job->val_split == 0)
         return hd_err(HD_INVALID, "validate.batches: there is nothing to validate on; give "
                                   "data.val or data.val_split, or write 0");
-    return spec_check_choices(job);
+    st = spec_check_choices(job);
+    return st ? st : spec_check_samples(job);
 }
 
 /* ---- training ---- */

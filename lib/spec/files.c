@@ -381,15 +381,13 @@ static enum hd_status need_sequence(const struct list *list, const char *key, in
                                     int64_t context)
 {
     const struct file_facts *first = NULL;
-    const char *path_of_first = "";
-    int64_t total = 0, files = 0;
+    int64_t total = 0;
     bool tokens = false, packed = false;
 
     for (size_t i = 0; i < list->count; i++) {
         if (list->items[i].source != source)
             continue;
         packed = packed || list->facts[i].packed;
-        path_of_first = files++ ? path_of_first : list->items[i].path;
         first = first ? first : &list->facts[i];
         if (first->conversations != list->facts[i].conversations)
             return hd_err(
@@ -404,9 +402,6 @@ static enum hd_status need_sequence(const struct list *list, const char *key, in
     /* enough for one sequence and the token after it */
     if (total > context || packed || (first && first->conversations))
         return HD_OK;
-    if (!total && first)
-        return hd_err(HD_INVALID, "%s: %s is empty%s; give files with data", key, path_of_first,
-                      files > 1 ? ", as are its other files" : "");
     return hd_err(HD_INVALID,
                   "%s: %lld %s are less than one sequence of model.context + 1 = %lld; give more "
                   "text or lower model.context",
@@ -610,6 +605,8 @@ enum hd_status spec_find_files(struct spec_draft *draft, const char *folder)
         st = take_fingerprints(draft->arena, job);
     if (!st)
         st = spec_find_choices(draft, folder, true);
+    if (!st)
+        st = spec_find_samples(draft, folder, true);
     list_done(&train);
     list_done(&val);
     return st;
@@ -637,5 +634,7 @@ enum hd_status spec_leave_files(struct spec_draft *draft, const char *folder)
 
     if (!st)
         st = make_absolute(draft->arena, folder, job->val, job->val_count);
-    return st ? st : spec_find_choices(draft, folder, false);
+    if (!st)
+        st = spec_find_choices(draft, folder, false);
+    return st ? st : spec_find_samples(draft, folder, false);
 }

@@ -5,6 +5,7 @@
 #include "base/json.h"
 #include "job/choice_sets.h"
 #include "job/data_stages.h"
+#include "job/sample_prompts.h"
 #include "plan/choose.h"
 #include "spec_internal.h"
 
@@ -49,6 +50,27 @@ static void add_choices(struct hd_json_writer *w, const char *name, const struct
         if (!hd_choice_set_read(job, k, &set))
             hd_json_add_string(w, set.name, set.path);
     hd_json_end(w, '}');
+}
+
+static void add_samples(struct hd_json_writer *w, const char *name, const struct hd_job *job)
+{
+    struct hd_sample_file file;
+    struct hd_text text = {0};
+
+    if (!*job->samples)
+        return;
+    if (hd_job_samples_in_file(job)) {
+        if (!hd_job_read_sample_file(job, &file))
+            hd_json_add_string(w, name, file.path);
+        return;
+    }
+    hd_json_begin(w, name, '[');
+    for (int64_t i = 0; hd_job_sample_prompt(job, i, &text); i++) {
+        hd_json_add_string(w, NULL, text.data ? text.data : "");
+        hd_text_clear(&text);
+    }
+    hd_json_end(w, ']');
+    hd_text_free(&text);
 }
 
 /* Returns whether checkpoint.best names a number other than that of `true`. */
@@ -184,6 +206,8 @@ static void add_form(struct hd_json_writer *w, const struct hd_key *key, const c
         add_data_stages(w, name, job);
     else if (strcmp(key->path, "validate.choices") == 0)
         add_choices(w, name, job);
+    else if (strcmp(key->path, "validate.samples.prompts") == 0)
+        add_samples(w, name, job);
     else if (strcmp(key->path, "data.train") == 0 && !hd_job_stage_count(job))
         add_sources(w, name, job, 0);
     else if (strcmp(key->path, "data.val") == 0)

@@ -16,6 +16,7 @@ static const struct {
     {"data.val", "array string object"},
     {"data.stages", "array"},
     {"validate.choices", "array string object"},
+    {"validate.samples.prompts", "array string"},
     {"train.profile.steps", "integer array"},
     {"parallel.layers_per_stage", "array string"},
     {"resources.devices", "integer string object"},

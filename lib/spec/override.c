@@ -30,7 +30,7 @@ static enum hd_status override_map(struct hd_arena *arena, struct yaml_node *map
             if (!child)
                 return hd_err(HD_NO_MEMORY, "no memory for the job file");
             hd_yaml_append(map, child);
-        } else if (child->kind == YAML_KIND_SCALAR) {
+        } else if (child->kind == YAML_KIND_SCALAR || spec_is_short_group(group, child)) {
             full = spec_yaml_expand(arena, group, child);
             if (!full)
                 return hd_err(HD_NO_MEMORY, "no memory for the job file");

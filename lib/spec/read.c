@@ -357,7 +357,7 @@ static enum hd_status read_short_group(struct spec_reader *r, const struct yaml_
 
     if (spec_is_auto_group(r->path, node))
         return HD_OK;
-    if (node->kind == YAML_KIND_SCALAR && !spec_is_null(node)) {
+    if (spec_is_short_group(r->path, node)) {
         map = spec_yaml_expand(&r->arena, r->path, node);
         if (!map)
             return hd_err(HD_NO_MEMORY, "no memory for the job file");

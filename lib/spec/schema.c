@@ -68,10 +68,18 @@ void spec_list_children(const char *group, struct spec_children *ret_children)
     }
 }
 
+bool spec_is_short_group(const char *group, const struct yaml_node *node)
+{
+    if (node->kind == YAML_KIND_LIST)
+        return strcmp(group, "validate.samples") == 0;
+    return node->kind == YAML_KIND_SCALAR && !spec_is_null(node);
+}
+
 bool spec_is_short_for(const char *group, const char *name)
 {
     return strcmp(group, "train.dropout") == 0 ||
            (strcmp(group, "train.lr") == 0 && strcmp(name, "peak") == 0) ||
+           (strcmp(group, "validate.samples") == 0 && strcmp(name, "prompts") == 0) ||
            (strcmp(group, "train.optimizer") == 0 && strcmp(name, "name") == 0);
 }
 

@@ -72,6 +72,9 @@ struct spec_children {
 void spec_list_children(const char *group, struct spec_children *ret_children);
 /* Returns whether a plain value in place of the group sets this key of the group, as `train.lr:
  * 1e-3` sets train.lr.peak. */
+/* Returns whether the node may be the short form of this group: a plain value, or a list of
+ * prompts. */
+bool spec_is_short_group(const char *group, const struct yaml_node *node);
 bool spec_is_short_for(const char *group, const char *name);
 /* Returns whether the node is `parallel: auto`, which sets all keys of the group to auto. */
 bool spec_is_auto_group(const char *group, const struct yaml_node *node);
@@ -281,6 +284,11 @@ enum hd_status spec_read_sources(struct spec_reader *r, const struct yaml_node *
 enum hd_status spec_read_choices(struct spec_reader *r, const struct yaml_node *node);
 /* Makes the paths of validate.choices absolute; look: also looks the files up. */
 enum hd_status spec_find_choices(struct spec_draft *draft, const char *folder, bool look);
+/* Reads validate.samples.prompts (samples.c). */
+enum hd_status spec_read_samples(struct spec_reader *r, const struct yaml_node *node);
+/* Makes the path of the prompts' file absolute; look: also looks the file up. */
+enum hd_status spec_find_samples(struct spec_draft *draft, const char *folder, bool look);
+enum hd_status spec_check_samples(const struct hd_job *job);
 /* Checks validate.choices, and the numbers that checkpoint.best and validate.stop name. */
 enum hd_status spec_check_choices(const struct hd_job *job);
 /* Reads data.stages (data_stages.c). */

@@ -41,12 +41,14 @@ struct yaml_node *spec_yaml_expand(struct hd_arena *arena, const char *group,
 
         if (!spec_is_short_for(group, children.names[i]))
             continue;
-        value = hd_yaml_new(arena, YAML_KIND_SCALAR, hd_arena_strdup(arena, children.names[i]),
+        value = hd_yaml_new(arena, node->kind, hd_arena_strdup(arena, children.names[i]),
                             node->line, node->origin);
         if (!value || !value->key)
             return NULL;
         value->plain = node->plain;
         value->text = node->text;
+        value->first = node->first;
+        value->last = node->last;
         value->short_form = true;
         hd_yaml_append(map, value);
     }

@@ -14,12 +14,25 @@ static char *stage_io_slot(const struct hd_trainer *t, int32_t slot)
     return t->registered_base + t->rank_program.stage_io + slot * t->rank_program.stage_io_slot;
 }
 
+/* Returns the chunk whose program an instruction of the list runs; *ret_state: offset of its
+ * constants, and of its caches. */
+static const struct hd_chunk *chunk_of(const struct hd_trainer *t,
+                                       const struct hd_bound_instructions *list,
+                                       const struct hd_instruction *in, int64_t *ret_state)
+{
+    return list->decodes
+               ? hd_rank_program_get_decode(&t->rank_program, list->program, in, ret_state)
+               : hd_rank_program_get(&t->rank_program, in, ret_state);
+}
+
 /* Computes the base addresses of the memory regions for an instruction. A kind of slot that the
  * instruction does not use gets the address of slot 0, which the program does not read. */
-static struct hd_bases bases_of(const struct hd_trainer *t, const struct hd_instruction *in,
-                                int64_t chunk_state)
+static struct hd_bases bases_of(const struct hd_trainer *t,
+                                const struct hd_bound_instructions *list,
+                                const struct hd_instruction *in, int64_t chunk_state)
 {
     const struct hd_rank_program *l = &t->rank_program;
+    const int64_t *work = list->decodes ? l->decode.work : l->work;
     const int64_t saved = in->slot[HD_SLOT_SAVED] > 0 ? in->slot[HD_SLOT_SAVED] : 0;
     const int64_t deferred = in->slot[HD_SLOT_DEFERRED] > 0 ? in->slot[HD_SLOT_DEFERRED] : 0;
     char *const base[2] = {t->private_base, t->registered_base};
@@ -29,7 +42,7 @@ static struct hd_bases bases_of(const struct hd_trainer *t, const struct hd_inst
         b.base[HD_REGION_STATE][v] = base[v];
         b.base[HD_REGION_SAVED][v] = base[v] + l->saved[v] + saved * l->saved_slot[v];
         b.base[HD_REGION_DEFERRED][v] = base[v] + l->deferred[v] + deferred * l->deferred_slot[v];
-        b.base[HD_REGION_WORK][v] = base[v] + l->work[v];
+        b.base[HD_REGION_WORK][v] = base[v] + work[v];
     }
     for (int k = 0; k < HD_STAGE_IO_COUNT; k++)
         if (in->slot[HD_SLOT_IN + k] >= 0)
@@ -57,8 +70,8 @@ static enum hd_status bind_run(struct hd_trainer *t, struct hd_bound_instruction
     const struct hd_instruction *in = &list->plan->list[i];
     const bool step = in->kind != HD_DO_RUN;
     int64_t chunk_state;
-    const struct hd_chunk *chunk = hd_rank_program_get(&t->rank_program, in, &chunk_state);
-    const struct hd_bases bases = bases_of(t, in, chunk_state);
+    const struct hd_chunk *chunk = chunk_of(t, list, in, &chunk_state);
+    const struct hd_bases bases = bases_of(t, list, in, chunk_state);
 
     for (int32_t k = 0; k < i; k++)
         if (list->bound[k] && same_run(&list->plan->list[k], in)) {
@@ -72,8 +85,8 @@ static enum hd_status bind_run(struct hd_trainer *t, struct hd_bound_instruction
         if (st)
             return st;
     }
-    return hd_bind(t->runner, chunk, in->call, step || in->first, step || in->last, &bases,
-                   &t->arena, &list->bound[i]);
+    return hd_bind(t->runner, chunk, list->decodes ? HD_CALL_D : in->call, step || in->first,
+                   step || in->last, &bases, &t->arena, &list->bound[i]);
 }
 
 /* Opens the group of a transfer: this rank and its peer in the other stage. */
@@ -110,34 +123,62 @@ static int32_t slot_of(const struct hd_instruction *in)
     return in->slot[k];
 }
 
-static enum hd_status bind_transfer(struct hd_trainer *t, const struct hd_instruction *in,
+/* Returns the number of elements that a transfer moves, and their encoding. */
+static int64_t count_of(const struct hd_trainer *t, const struct hd_bound_instructions *list,
+                        const struct hd_instruction *in, enum hd_dtype *ret_dtype)
+{
+    const enum hd_stage_io io = in->kind == HD_DO_SEND ? HD_STAGE_OUTPUT : HD_STAGE_INPUT;
+    const struct hd_store *s;
+    int64_t state;
+
+    if (!list->decodes)
+        return hd_rank_program_transfer(&t->rank_program, in, ret_dtype);
+    s = hd_chunk_find_stage_io(chunk_of(t, list, in, &state), io);
+    *ret_dtype = s->dtype;
+    return s->rows * s->columns;
+}
+
+static enum hd_status bind_transfer(struct hd_trainer *t, const struct hd_bound_instructions *list,
+                                    const struct hd_instruction *in,
                                     struct hd_transfer_args *ret_args)
 {
     *ret_args = (struct hd_transfer_args){.sends = in->kind == HD_DO_SEND,
                                           .stream = stream_of(t, in),
                                           .buffer = stage_io_slot(t, slot_of(in))};
-    ret_args->count = hd_rank_program_transfer(&t->rank_program, in, &ret_args->dtype);
+    ret_args->count = count_of(t, list, in, &ret_args->dtype);
     return open_peer_channel(t, in, &ret_args->group);
+}
+
+static enum hd_status bind_list(struct hd_trainer *t, struct hd_bound_instructions *list)
+{
+    const struct hd_step_plan *plan = list->plan;
+    enum hd_status st = HD_OK;
+
+    list->bound = hd_arena_array(&t->arena, (size_t)plan->count, sizeof(struct hd_bound *));
+    list->transfers = hd_arena_array(&t->arena, (size_t)plan->count, sizeof *list->transfers);
+    if (!list->bound || !list->transfers)
+        return hd_err(HD_NO_MEMORY, "no memory to bind a step");
+    for (int32_t i = 0; !st && i < plan->count; i++)
+        if (runs(&plan->list[i]))
+            st = bind_run(t, list, i);
+        else if (plan->list[i].kind == HD_DO_SEND || plan->list[i].kind == HD_DO_RECEIVE)
+            st = bind_transfer(t, list, &plan->list[i], &list->transfers[i]);
+    return st;
 }
 
 enum hd_status hd_execute_bind(struct hd_trainer *t, const struct hd_step_plan *plan,
                                struct hd_bound_instructions *ret_list)
 {
-    struct hd_bound_instructions list = {
-        .plan = plan,
-        .bound = hd_arena_array(&t->arena, (size_t)plan->count, sizeof(struct hd_bound *)),
-        .transfers = hd_arena_array(&t->arena, (size_t)plan->count, sizeof *list.transfers)};
-    enum hd_status st = HD_OK;
+    *ret_list = (struct hd_bound_instructions){.plan = plan};
+    return bind_list(t, ret_list);
+}
 
-    if (!list.bound || !list.transfers)
-        return hd_err(HD_NO_MEMORY, "no memory to bind a step");
-    for (int32_t i = 0; !st && i < plan->count; i++)
-        if (runs(&plan->list[i]))
-            st = bind_run(t, &list, i);
-        else if (plan->list[i].kind == HD_DO_SEND || plan->list[i].kind == HD_DO_RECEIVE)
-            st = bind_transfer(t, &plan->list[i], &list.transfers[i]);
-    *ret_list = list;
-    return st;
+enum hd_status hd_execute_bind_decode(struct hd_trainer *t, enum hd_decode_program program,
+                                      struct hd_bound_instructions *ret_list)
+{
+    *ret_list = (struct hd_bound_instructions){
+        .plan = &t->rank_program.decode.plan, .decodes = true, .program = program};
+    return bind_list(t, ret_list);
 }
 
 /* ---- connecting ---- */
@@ -192,8 +233,10 @@ enum hd_status hd_execute_connect(struct hd_trainer *t, const struct hd_step_pla
 /* ---- running ---- */
 
 /* Calls `feed` (it fills batches) with the chunk that a FEED or RUN instruction names. */
-static enum hd_status call_with_chunk(struct hd_trainer *t, const struct hd_instruction *in,
-                                      hd_execute_feed *feed, void *context)
+static enum hd_status call_with_chunk(struct hd_trainer *t,
+                                      const struct hd_bound_instructions *list,
+                                      const struct hd_instruction *in, hd_execute_feed *feed,
+                                      void *context)
 {
     struct hd_instruction run = *in;
     const struct hd_chunk *chunk;
@@ -201,8 +244,8 @@ static enum hd_status call_with_chunk(struct hd_trainer *t, const struct hd_inst
     int64_t chunk_state;
 
     run.kind = HD_DO_RUN;
-    chunk = hd_rank_program_get(&t->rank_program, &run, &chunk_state);
-    bases = bases_of(t, in, chunk_state);
+    chunk = chunk_of(t, list, &run, &chunk_state);
+    bases = bases_of(t, list, in, chunk_state);
     return feed(t, chunk, &bases, in->micro_batch, context);
 }
 
@@ -226,13 +269,13 @@ static enum hd_status execute_one(struct hd_trainer *t, const struct hd_bound_in
 
     switch (in->kind) {
     case HD_DO_FEED:
-        return call_with_chunk(t, in, feed, context);
+        return call_with_chunk(t, list, in, feed, context);
     case HD_DO_BEGIN:
     case HD_DO_RUN:
     case HD_DO_UPDATE:
         st = run_program(t, in, list->bound[i]);
         if (!st && after && in->kind == HD_DO_RUN)
-            st = call_with_chunk(t, in, after, context);
+            st = call_with_chunk(t, list, in, after, context);
         if (!st && list->publish && in->kind == HD_DO_UPDATE)
             st = hd_offload_update(t);
         if (!st && list->publish && in->kind == HD_DO_UPDATE)

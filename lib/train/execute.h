@@ -1,5 +1,5 @@
-/* execute: runs instruction streams (lib/pipeline): a step, or a round of validation. Only for
- * lib/train.
+/* execute: runs instruction streams (lib/pipeline): a step, a round of validation, or a call of
+ * decoding. Only for lib/train.
  *
  * Each RUN instruction is bound to its slots of saved activations once, when the trainer opens. A
  * transfer between two stages proceeds while programs run; the next program or transfer that uses
@@ -14,6 +14,8 @@
  * transfer (SEND, RECEIVE). */
 struct hd_bound_instructions {
     const struct hd_step_plan *plan;
+    bool decodes; /* true: programs of `program` in place of those of training and validation */
+    enum hd_decode_program program;
     struct hd_bound **bound;
     struct hd_transfer_args *transfers;
     /* program P, which gathers the updated weights, run after UPDATE; NULL: nothing is offloaded */
@@ -24,6 +26,10 @@ struct hd_bound_instructions {
  * transfers between stages. */
 enum hd_status hd_execute_bind(struct hd_trainer *trainer, const struct hd_step_plan *plan,
                                struct hd_bound_instructions *ret_list);
+
+/* Binds the instruction stream of a call of a program of decoding, likewise. */
+enum hd_status hd_execute_bind_decode(struct hd_trainer *trainer, enum hd_decode_program program,
+                                      struct hd_bound_instructions *ret_list);
 
 /* Opens and connects the channel of each of the instruction stream's transfers, in an order that is
  * equal on all ranks; the first operation of a channel must be a collective. */

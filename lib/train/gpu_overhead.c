@@ -29,7 +29,12 @@ static unsigned program_uses(const struct hd_program *p, const struct hd_mesh *m
 /* Returns what steps and validations do on this rank's groups that have the members of `where`. */
 static unsigned members_uses(const struct hd_rank_program *l, const struct hd_mesh_group *where)
 {
-    unsigned uses = where->size == l->mesh.world ? HD_COMM_USE_GATHER : 0;
+    const struct hd_mesh_group tp = hd_mesh_find_group(&l->mesh, HD_GROUP_TP, l->rank);
+    /* the ranks gather messages in the world; for samples tp ranks gather logits */
+    const bool gathers =
+        where->size == l->mesh.world || (l->decode.slots && where->first == tp.first &&
+                                         where->stride == tp.stride && where->size == tp.size);
+    unsigned uses = gathers ? HD_COMM_USE_GATHER : 0;
 
     for (int k = -1; k < l->chunk_count; k++)
         for (int c = 0; c < HD_CALL_COUNT; c++) {
@@ -38,6 +43,8 @@ static unsigned members_uses(const struct hd_rank_program *l, const struct hd_me
             uses |= program_uses(&train->program[c], &l->mesh, l->rank, where);
             if (k >= 0)
                 uses |= program_uses(&l->eval[k]->program[c], &l->mesh, l->rank, where);
+            for (int p = 0; k >= 0 && l->decode.slots && p < HD_DECODE_PROGRAMS; p++)
+                uses |= program_uses(&l->decode.chunks[p][k]->program[c], &l->mesh, l->rank, where);
         }
     return uses;
 }

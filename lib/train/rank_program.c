@@ -5,6 +5,7 @@
 #include "base/math.h"
 #include "optim/optim.h"
 #include "train/partition.h"
+#include "train/rank_decode.h"
 #include "train/save_plan.h"
 
 bool hd_rank_program_find_precision(const char *precision, enum hd_dtype *ret_dtype)
@@ -231,8 +232,10 @@ static enum hd_status compile_all(const struct hd_rank_program_shared *shared,
                                   struct hd_rank_program *rank_program, struct hd_arena *arena)
 {
     const struct hd_compile_options o = compile_options(shared);
-    const enum hd_status st = compile_chunks(rank_program, &o, arena);
+    enum hd_status st = compile_chunks(rank_program, &o, arena);
 
+    if (!st)
+        st = hd_rank_decode_compile(&o, arena, rank_program);
     return st ? st : hd_optim_compile(&rank_program->registry, &o, arena, &rank_program->update);
 }
 
@@ -355,6 +358,9 @@ static enum hd_status make_order(struct hd_rank_program_shared *s,
                                : calls < HD_EVAL_ROUND ? (int32_t)calls
                                                        : HD_EVAL_ROUND,
                                false, arena, &s->eval_order);
+    if (!st && hd_rank_program_decode_slots(job))
+        st =
+            hd_schedule_build(HD_SCHEDULE_FORWARD, &s->pipeline, 1, false, arena, &s->decode_order);
     return st;
 }
 
@@ -507,6 +513,12 @@ static struct hd_extent largest_extent(const struct hd_rank_program *l, enum hd_
     return most;
 }
 
+int32_t hd_rank_program_stage_io_slots(const struct hd_rank_program *l)
+{
+    return (int32_t)hd_max(hd_max(l->plan.stage_io_slots, l->eval_plan.stage_io_slots),
+                           l->decode.slots ? l->decode.plan.stage_io_slots : 0);
+}
+
 static void place_constants(struct hd_rank_program *l, int64_t *end)
 {
     const int64_t begin = *end;
@@ -524,9 +536,7 @@ static void place_regions(struct hd_rank_program *l)
     const struct hd_extent saved = largest_extent(l, HD_REGION_SAVED),
                            deferred = largest_extent(l, HD_REGION_DEFERRED),
                            work = largest_extent(l, HD_REGION_WORK);
-    const int32_t stage_io_slots = l->plan.stage_io_slots > l->eval_plan.stage_io_slots
-                                       ? l->plan.stage_io_slots
-                                       : l->eval_plan.stage_io_slots;
+    const int32_t stage_io_slots = hd_rank_program_stage_io_slots(l);
     int64_t end[2] = {l->registry.private_bytes, l->registry.registered_bytes};
     struct hd_memory *m = &l->memory;
 
@@ -547,8 +557,11 @@ static void place_regions(struct hd_rank_program *l)
         m->deferred += deferred_end - l->deferred[v];
         m->work += end[v] - deferred_end;
     }
+    hd_rank_decode_place(l, l->saved, end);
+    m->work += l->decode.beyond_bytes;
     l->stage_io = end[1];
-    l->stage_io_slot = largest_extent(l, HD_REGION_STAGE_IO).registered_bytes;
+    l->stage_io_slot =
+        hd_max(largest_extent(l, HD_REGION_STAGE_IO).registered_bytes, hd_rank_decode_stage_io(l));
     m->boundary = l->stage_io_slot * stage_io_slots;
     end[1] += m->boundary;
     place_host_bytes(l, hd_rank_program_has_device(l) ? &m->host_bytes : &end[0]);
@@ -662,6 +675,8 @@ enum hd_status hd_rank_program_prepare(const struct hd_job *job, const struct hd
         st = hd_schedule_check(&s->order, arena, &s->plans);
     if (!st)
         st = hd_schedule_check(&s->eval_order, arena, &s->eval_plans);
+    if (!st && hd_rank_program_decode_slots(job))
+        st = hd_schedule_check(&s->decode_order, arena, &s->decode_plans);
     return st ? st : plan_snapshots(s, arena);
 }
 
@@ -707,6 +722,8 @@ static void place_rank(const struct hd_rank_program_shared *s, int rank, struct 
     l->coord = hd_mesh_coord_of(&s->mesh, rank);
     l->plan = s->plans[l->coord.pp];
     l->eval_plan = s->eval_plans[l->coord.pp];
+    if (s->decode_plans)
+        l->decode.plan = s->decode_plans[l->coord.pp];
     l->snapshot_bytes = s->snapshot_bytes ? s->snapshot_bytes[rank] : 0;
 }
 

@@ -119,6 +119,34 @@ struct hd_rank_program_options {
  * it fills and drains the pipeline once. */
 enum { HD_EVAL_ROUND = HD_PIECE(64, 3) };
 
+/* The two programs of decoding on the ranks of training (rollout.h), and most sequences at a time on
+ * a rank. */
+enum hd_decode_program { HD_DECODE_PROMPTS, HD_DECODE_TOKENS, HD_DECODE_PROGRAMS };
+enum { HD_DECODE_SLOTS_MAX = 64 };
+
+/* Decoding with the weights of training, between two steps. The memory of its caches, constants and
+ * temporaries is that of the saved and deferred activations and of work, which only steps and
+ * validations use; hd_memory.work has what it needs beyond these. */
+struct hd_rank_decode {
+    /* sequences at a time on each dp and cp rank, each with a slot of the caches; 0: the job writes
+     * no samples, and the other members are unset */
+    int64_t slots;
+    /* tokens of each sequence that a call of program HD_DECODE_PROMPTS reads; HD_DECODE_TOKENS
+     * reads one */
+    int64_t rows;
+    /* [program][chunk_count], with the same caches and constants in both programs */
+    struct hd_chunk **chunks[HD_DECODE_PROGRAMS];
+    struct hd_step_plan plan; /* instruction stream of one call on this rank's stage */
+    int64_t *state;           /* [chunk_count], offsets of caches and constants; private */
+    int64_t work[2];
+    /* offset of the logits that tp ranks gather: [tp + 1, slots, columns] fp32, the last one this
+     * rank's; registered */
+    int64_t logits;
+    int64_t cache_bytes;  /* bytes of caches and constants */
+    int64_t bytes;        /* bytes of all of this memory */
+    int64_t beyond_bytes; /* bytes of it that steps and validations leave no memory for */
+};
+
 /* Data that is equal for all ranks of a job: sizes, the division of the model into chunks, and the
  * instruction streams of all stages, checked together for deadlock. */
 struct hd_rank_program_shared {
@@ -128,11 +156,12 @@ struct hd_rank_program_shared {
     struct hd_pipeline pipeline;
     struct hd_units *units;     /* [pipeline.chunks], the units of each chunk */
     const int32_t *unit_stages; /* [units of the model], the stage of each unit */
-    /* schedules of all stages: `order` for a training step, eval_order for a round of validation */
-    struct hd_schedule order, eval_order;
+    /* schedules of all stages: `order` for a training step, eval_order for a round of validation,
+     * decode_order for a call of decoding */
+    struct hd_schedule order, eval_order, decode_order;
     /* [stages], instruction streams of each stage: `plans` for a training step, eval_plans for a
-     * round of validation */
-    struct hd_step_plan *plans, *eval_plans;
+     * round of validation, decode_plans for a call of decoding; NULL: the job decodes nothing */
+    struct hd_step_plan *plans, *eval_plans, *decode_plans;
     struct hd_traits traits; /* traits of the ranks' devices, which are all of one kind */
     int64_t micro_batches;   /* micro-batches that each rank computes per step */
     /* [world], bytes of the checkpoint entries that each rank saves; NULL: no snapshot is made (no
@@ -156,6 +185,7 @@ struct hd_rank_program {
     /* instruction streams of this rank's stage: `plan` for a training step, eval_plan for a round
      * of validation */
     struct hd_step_plan plan, eval_plan;
+    struct hd_rank_decode decode;
     int64_t micro_batches; /* micro-batches that each rank computes per step */
     /* bytes of the checkpoint entries that this rank saves; 0: no snapshot is made */
     int64_t snapshot_bytes;
@@ -250,6 +280,19 @@ int32_t hd_rank_program_chunk(const struct hd_rank_program *rank_program, int k)
  * of the constants of these programs. */
 const struct hd_chunk *hd_rank_program_get(const struct hd_rank_program *rank_program,
                                            const struct hd_instruction *in, int64_t *ret_state);
+
+/* Returns the chunk whose program an instruction of decode.plan runs; *ret_state: offset of its
+ * caches and constants. */
+const struct hd_chunk *hd_rank_program_get_decode(const struct hd_rank_program *rank_program,
+                                                  enum hd_decode_program program,
+                                                  const struct hd_instruction *in,
+                                                  int64_t *ret_state);
+/* Returns the number of sequences that ranks of this job decode at a time: as many as a micro-batch
+ * has, so that their caches take little more memory than the activations of a step; 0: none. */
+int64_t hd_rank_program_decode_slots(const struct hd_job *job);
+
+/* Returns the number of slots of hidden rows that stages send and receive. */
+int32_t hd_rank_program_stage_io_slots(const struct hd_rank_program *rank_program);
 
 /* Adds the work of one instruction to the totals in `dry`, and its transfer to those of group pp: a
  * SEND counts as a call, a RECEIVE as a call and the bytes received. */

@@ -12,7 +12,7 @@
 
 /* ---- a step ---- */
 
-static enum hd_status write_block(struct hd_trainer *t)
+enum hd_status hd_trainer_write_block(struct hd_trainer *t)
 {
     return hd_staging_write(&t->staging, hd_trainer_global(t, HD_GLOBAL_STEP_STATE), &t->block,
                             sizeof t->block);
@@ -157,7 +157,7 @@ static enum hd_status set_block(struct hd_trainer *t, int64_t request, int64_t t
     t->block.awaited = t->awaited + 1;
     t->block.loss_limit = limits.loss;
     t->block.norm_limit = limits.norm;
-    return write_block(t);
+    return hd_trainer_write_block(t);
 }
 
 /* Reads all results of a step; the only point at which the host waits for the device. */
@@ -409,7 +409,7 @@ enum hd_status hd_trainer_reset_sums(struct hd_trainer *t)
     t->block.correct_pairs = 0;
     t->block.reward_sum = 0;
     t->block.loss_scale = 1;
-    return write_block(t);
+    return hd_trainer_write_block(t);
 }
 
 enum hd_status hd_trainer_read_sums(struct hd_trainer *t)

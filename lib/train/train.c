@@ -11,6 +11,7 @@
 #include "train/execute.h"
 #include "train/offload.h"
 #include "train/profile.h"
+#include "train/rollout.h"
 #include "train/trainer.h"
 
 /* ---- memory ---- */
@@ -88,6 +89,7 @@ static enum hd_status connect_peers(struct hd_trainer *t)
         st = hd_execute_connect(t, &l->plan, stream);
     if (!st)
         st = hd_execute_connect(t, &l->eval_plan, stream);
+    /* decoding uses the channels of validation */
     return st ? st : hd_comm_wait(stream, hd_comm_record(stream));
 }
 
@@ -189,18 +191,18 @@ static enum hd_status reserve(struct hd_trainer *t, const struct hd_trainer_opti
 
 static enum hd_status bind_all(struct hd_trainer *t)
 {
-    const int32_t step = t->rank_program.plan.stage_io_slots,
-                  round = t->rank_program.eval_plan.stage_io_slots;
+    const int32_t slots = hd_rank_program_stage_io_slots(&t->rank_program);
     enum hd_status st;
 
-    t->slots =
-        hd_arena_array(&t->arena, (size_t)(step > round ? step : round) + 1, sizeof *t->slots);
+    t->slots = hd_arena_array(&t->arena, (size_t)slots + 1, sizeof *t->slots);
     t->step = hd_arena_alloc(&t->arena, sizeof *t->step);
     t->round = hd_arena_alloc(&t->arena, sizeof *t->round);
     if (!t->slots || !t->step || !t->round)
         return hd_err(HD_NO_MEMORY, "no memory to bind a step");
     st = hd_execute_bind(t, &t->rank_program.plan, t->step);
-    return st ? st : hd_execute_bind(t, &t->rank_program.eval_plan, t->round);
+    if (!st)
+        st = hd_execute_bind(t, &t->rank_program.eval_plan, t->round);
+    return st ? st : hd_rollout_bind(t);
 }
 
 /* ---- constants ---- */
@@ -224,8 +226,8 @@ static enum hd_status write_trainer_constant(struct hd_trainer *t, const struct 
     return st;
 }
 
-static enum hd_status write_constants(struct hd_trainer *t, const struct hd_chunk *chunk,
-                                      int64_t chunk_state)
+enum hd_status hd_trainer_write_constants(struct hd_trainer *t, const struct hd_chunk *chunk,
+                                          int64_t chunk_state)
 {
     const struct hd_bases bases = {.chunk_state = t->private_base + chunk_state};
     enum hd_status st = HD_OK;
@@ -264,9 +266,9 @@ static enum hd_status write_once(struct hd_trainer *t)
     enum hd_status st = HD_OK;
 
     for (int k = 0; !st && k < l->chunk_count; k++) {
-        st = write_constants(t, l->train[k], l->train_state[k]);
+        st = hd_trainer_write_constants(t, l->train[k], l->train_state[k]);
         if (!st)
-            st = write_constants(t, l->eval[k], l->eval_state[k]);
+            st = hd_trainer_write_constants(t, l->eval[k], l->eval_state[k]);
     }
     if (!st)
         st = write_matrix_tables(t);
@@ -353,6 +355,8 @@ static enum hd_status set_up_trainer(struct hd_trainer *t, const struct hd_job *
     if (!st)
         st = hd_exams_open(job, options->tokenizer, &t->exams);
     if (!st)
+        st = hd_trainer_open_samples(t, options->tokenizer);
+    if (!st)
         st = make_schedules(t, job);
     if (!st && !options->instance)
         st = t->table->open(&backend, &t->own_backend);
@@ -433,6 +437,7 @@ void hd_trainer_free(struct hd_trainer *t)
         t->table->close(t->own_backend);
     hd_job_data_close(&t->data);
     hd_exams_close(&t->exams);
+    hd_prompts_close(&t->prompts);
     hd_trainer_close_reference(t);
     hd_private_release(&t->reserved);
     hd_arena_done(&t->arena);

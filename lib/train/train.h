@@ -267,6 +267,22 @@ enum hd_status hd_trainer_examine(struct hd_trainer *trainer, int64_t index,
                                   void (*alive)(void *user), void *user,
                                   struct hd_exam_score *ret_score);
 
+/* A text that the model wrote behind a prompt of validate.samples. */
+struct hd_sample_text {
+    const char *prompt; /* for people (prompts.h) */
+    const int32_t *ids; /* [count], without the stop token */
+    int64_t count;
+    bool stopped;    /* true: a token ended it; false: it has as many tokens as it may */
+    bool not_finite; /* true: it ends where the model's output was not finite */
+};
+int64_t hd_trainer_sample_count(const struct hd_trainer *trainer); /* 0: the job has no prompts */
+/* Writes a sample behind each prompt with the weights of now; collective, between steps. alive:
+ * called between calls of programs; may be NULL. */
+enum hd_status hd_trainer_write_samples(struct hd_trainer *trainer, void (*alive)(void *user),
+                                        void *user);
+/* Returns the newest sample of prompt `index`; equal on all ranks. */
+struct hd_sample_text hd_trainer_sample(const struct hd_trainer *trainer, int64_t index);
+
 /* Returns true, with checkpoint.best, if the current weights were validated and no earlier weights
  * of the run had as good a number. A run that starts from a checkpoint compares with the best number
  * in that checkpoint. The initial weights (step 0) do not count: they have no checkpoint. */

@@ -7,6 +7,7 @@
 #include "train/exam.h"
 #include "train/guard.h"
 #include "train/job_data.h"
+#include "train/prompts.h"
 #include "train/reserve.h"
 #include "train/scale.h"
 #include "train/staging.h"
@@ -16,6 +17,8 @@ struct hd_profile;
 struct hd_bound_instructions;
 struct hd_background_save;
 struct hd_reference;
+struct hd_rollouts;
+struct hd_rollout_sequence;
 
 /* Numbers of validations (val_numbers.c). */
 struct hd_val_numbers {
@@ -55,6 +58,7 @@ struct hd_trainer {
 
     /* bound instruction streams: `step` for a training step, `round` for a round of validation */
     struct hd_bound_instructions *step, *round;
+    struct hd_rollouts *rollouts; /* bound programs of decoding (rollout.c); NULL: none */
     /* [slots at hd_rank_program.stage_io, which hold hidden rows sent or received], the transfer
      * in progress in each slot */
     struct hd_transfer *slots;
@@ -70,6 +74,8 @@ struct hd_trainer {
 
     struct hd_job_data data;
     struct hd_exams exams;
+    struct hd_prompts prompts;
+    struct hd_rollout_sequence *sampled; /* [prompts.count], with the newest samples */
     /* open file of DPO's reference log-probabilities (reference.c); NULL: none is open */
     struct hd_reference *reference;
     struct hd_lr_schedule schedule;
@@ -119,6 +125,14 @@ struct hd_trainer {
  * progress; its shard stays without a manifest, so it is no checkpoint. */
 enum hd_status hd_trainer_background_init(struct hd_trainer *t);
 void hd_trainer_background_done(struct hd_trainer *t);
+
+/* Writes the tables of a chunk (of angles, indices ..) whose constants are at this offset. */
+enum hd_status hd_trainer_write_constants(struct hd_trainer *t, const struct hd_chunk *chunk,
+                                          int64_t chunk_state);
+/* Reads the prompts of validate.samples (samples.c). */
+enum hd_status hd_trainer_open_samples(struct hd_trainer *t, struct hd_job_tokenizer *tokenizer);
+/* Writes the host's copy of the step's state block to the device. */
+enum hd_status hd_trainer_write_block(struct hd_trainer *t);
 
 /* Set the sums that programs E add to, in the step's state block, to zero, and read them. */
 enum hd_status hd_trainer_reset_sums(struct hd_trainer *t);

@@ -86,6 +86,8 @@ static void a_rank_reports_documented_kinds(void **state)
                         hd_link_level_name(HD_LINK_LEVEL_STRAGGLER));
     assert_string_equal(hd_event_kind_name(HD_EVENT_GUARD),
                         hd_link_level_name(HD_LINK_LEVEL_GUARD));
+    assert_string_equal(hd_event_kind_name(HD_EVENT_SAMPLE),
+                        hd_link_level_name(HD_LINK_LEVEL_SAMPLE));
 }
 
 RUN_CASES()

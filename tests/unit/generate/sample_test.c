@@ -1,8 +1,8 @@
 /* The next token is drawn from exactly the odds of the settings. */
 #include <math.h>
 
-#include "generate/sample.h"
 #include "tests/program/test.h"
+#include "train/sample.h"
 
 enum { V = 12, DRAWS = 120000 };
 

@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "hub/hub_internal.h"
+#include "hub/hub.h"
 #include "tests/program/test.h"
 
 static void expect_name(const char *text, bool is_dataset, const char *repo, const char *revision,
@@ -152,40 +152,6 @@ static void http_is_for_this_machine_only(void **state)
     }
     (void)setenv("HF_ENDPOINT", "http://127.0.0.1:8080", 1);
     must(hd_hub_read_settings(&s));
-}
-
-/* Goal: a data set of many files takes no quadratic time. Method: comparisons of paths are counted:
- * each of 30,000 files is looked for among as many names by bisection, of at most 15 comparisons
- * (2^15 > 30,000), and beside one pattern; the pattern looks at each file once more for code. */
-static void many_names_are_found_by_bisection(void **state)
-{
-    enum { FILES = 30000 };
-    const char **include;
-    struct hd_hub_name name = {.is_dataset = true};
-    struct hd_hub_request request = {.name = &name, .by_folder = true};
-    struct hd_hub_file *picked = NULL;
-    struct hub_tree tree = {.count = 0};
-    struct hd_arena arena;
-    size_t compared = 0, count = 0;
-
-    hd_arena_init(&arena, 0);
-    include = hd_arena_array(&arena, FILES + 1, sizeof *include);
-    assert_non_null(include);
-    for (int i = 0; i < FILES; i++) {
-        const struct hd_hub_file file = {.path = hd_arena_printf(&arena, "data/%d.jsonl", i)};
-
-        assert_int_equal(hub_tree_add(&tree, &file, &arena), HD_OK);
-        include[i] = file.path;
-    }
-    hub_tree_sort(&tree);
-    include[FILES] = "none/*";
-    tree.compared = &compared;
-    request.include = include;
-    request.include_count = FILES + 1;
-    assert_int_equal(hub_pick(&request, &tree, &arena, &picked, &count), HD_OK);
-    assert_int_equal(count, FILES);
-    assert_in_range(compared, FILES, FILES * (15 + 1 + 1));
-    hd_arena_done(&arena);
 }
 
 static int nothing(void **state)

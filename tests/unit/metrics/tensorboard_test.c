@@ -63,6 +63,8 @@ struct value {
     float number;
     uint8_t metadata[16384]; /* of a plug-in's value */
     size_t metadata_bytes;
+    char text[32]; /* of the text plugin; number is then that of its strings */
+    uint64_t text_bytes;
 };
 
 /* Content of an event file. */
@@ -93,6 +95,47 @@ static uint64_t varint(const uint8_t **p)
     }
 }
 
+/* Returns the content of the field at *p, which must have this number, and sets *p behind it. */
+static const uint8_t *inside(const uint8_t **p, int field, uint64_t *ret_bytes)
+{
+    const uint8_t *content;
+
+    assert_int_equal(varint(p), field << 3 | 2);
+    *ret_bytes = varint(p);
+    content = *p;
+    *p += *ret_bytes;
+    return content;
+}
+
+/* A tensor {dtype 1: string (7), shape 2: {dim 2: {size 1: 1}}, string 8}. */
+static void read_tensor(const uint8_t *p, const uint8_t *end, struct value *v)
+{
+    const uint8_t *shape, *dim, *text;
+    uint64_t n;
+
+    assert_int_equal(varint(&p), 1 << 3);
+    assert_int_equal(varint(&p), 7);
+    shape = inside(&p, 2, &n);
+    dim = inside(&shape, 2, &n);
+    assert_int_equal(varint(&dim), 1 << 3);
+    v->number = (float)varint(&dim);
+    text = inside(&p, 8, &n);
+    (void)snprintf(v->text, sizeof v->text, "%.*s", (int)n, (const char *)text);
+    v->text_bytes = n;
+    assert_ptr_equal(p, end);
+}
+
+/* Metadata {plugin 1: {name 1: "text"}}. */
+static void read_metadata(const uint8_t *p)
+{
+    uint64_t n;
+    const uint8_t *plugin = inside(&p, 1, &n);
+    const uint8_t *name = inside(&plugin, 1, &n);
+
+    assert_int_equal(n, 4);
+    assert_memory_equal(name, "text", 4);
+}
+
 static void read_value(const uint8_t *p, const uint8_t *end, struct value *v)
 {
     while (p < end) {
@@ -107,6 +150,8 @@ static void read_value(const uint8_t *p, const uint8_t *end, struct value *v)
             uint64_t n = varint(&p);
 
             assert_true(key >> 3 == 8 || (key >> 3 == 9 && n <= sizeof v->metadata));
+            if (key >> 3 == 8 && p[1] == 7) /* a string */
+                read_tensor(p, p + n, v);
             if (key >> 3 == 9)
                 memcpy(v->metadata, p, v->metadata_bytes = n);
             p += n;
@@ -307,6 +352,29 @@ static void the_largest_call_fits_and_odd_numbers_survive(void **state)
     assert_true(isnan(e.values[0].number) && isinf(e.values[1].number));
     assert_true(e.values[15].number == -1e30f);
     assert_string_equal(e.values[15].tag, tag);
+}
+
+/* Goal: a text is one string of the text plugin, and of a long one whole characters are written.
+ * Method: a text of 16,383 bytes with a character of two bytes behind them, of which one would fit. */
+static void a_text_is_a_string_of_the_text_plugin(void **state)
+{
+    static char longest[HD_TENSORBOARD_SAMPLE_MAX + 2];
+    struct hd_tensorboard *board = open_board(1, 0);
+    struct events e;
+
+    memset(longest, 'x', sizeof longest);
+    memcpy(longest + HD_TENSORBOARD_SAMPLE_MAX - 1, "\xc3\xa9", 3);
+    assert_int_equal(hd_tensorboard_add_text(board, 20, "samples/1", "a\nb"), HD_OK);
+    assert_int_equal(hd_tensorboard_add_text(board, 40, "samples/1", longest), HD_OK);
+    hd_tensorboard_close(board);
+    read_events(last_file(), &e);
+    assert_int_equal(e.count, 2);
+    assert_int_equal(e.values[0].step, 20);
+    assert_string_equal(e.values[0].tag, "samples/1");
+    assert_string_equal(e.values[0].text, "a\nb");
+    assert_true(e.values[0].number == 1);
+    read_metadata(e.values[0].metadata);
+    assert_int_equal(e.values[1].text_bytes, HD_TENSORBOARD_SAMPLE_MAX - 1);
 }
 
 /* Goal: TensorBoard drops what the attempt before wrote behind its checkpoint, and reads the files

@@ -201,4 +201,35 @@ static void the_json_form_reads_back_to_itself(void **state)
     hd_text_free(&b);
 }
 
+/* Goal: prompts in their short and in their long form are one job, in a message and in JSON, whatever
+ * characters they have. Method: a list and a file, there and back. */
+static void prompts_of_samples_keep_their_characters(void **state)
+{
+    static const char *const forms[] = {
+        "validate.samples=[\"a\\tb\\\\n\\n\", c, '']",
+        "validate.samples={prompts: [\"a\\tb\\\\n\\n\", c, ''], tokens: 64}",
+        "validate.samples=short.txt", "validate.samples={prompts: short.txt}"};
+
+    for (int i = 0; i < 4; i++) {
+        struct hd_job *first = read_good(forms[i]), *again = NULL, back;
+        struct hd_text a = {0}, b = {0};
+        struct hd_json_writer writer_a = {.out = &a}, writer_b = {.out = &b};
+
+        assert_int_equal(hd_spec_from_message(hd_spec_to_message(first, &jobs), &jobs, &back),
+                         HD_OK);
+        hd_spec_add_json(&back, NULL, &writer_a);
+        if (read_bytes(a.data, a.len_bytes, NULL, &again))
+            fail_msg("%s", hd_err_message());
+        hd_spec_add_json(again, NULL, &writer_b);
+        assert_string_equal(a.data, b.data);
+        assert_string_equal(first->samples, again->samples);
+        if (i < 2)
+            assert_string_equal(first->samples, "text\ta\\tb\\\\n\\n\tc\t");
+        else
+            assert_non_null(strstr(a.data, "/short.txt\",\"every\":0,"));
+        hd_text_free(&a);
+        hd_text_free(&b);
+    }
+}
+
 RUN_CASES_BETWEEN(make_corpus, drop_corpus)

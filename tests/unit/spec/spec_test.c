@@ -266,6 +266,22 @@ static const struct mistake mistakes[] = {
      "letters, digits, '_' or '-', beginning with a letter or digit, and not true or false"},
     {10, "validate: {choices: {}}",
      "job.yaml:10: validate.choices: names no file; write {NAME: path}, or remove the line"},
+    {10, "validate: {samples: []}",
+     "job.yaml:10: validate.samples: has no prompt; write [\"Once upon a time\"], or remove the "
+     "line"},
+    {10, "validate:\n  samples:\n    - one\n    - [two]",
+     "job.yaml:13: validate.samples[1]: expected a text (messages are lines of a file), not a "
+     "list"},
+    {10, "validate: {samples: {prompts: [a], tokens: 0}}",
+     "job.yaml:10: validate.samples.tokens: 0 tokens are no sample; give at least 1"},
+    {10, "validate: {samples: {prompts: [a], top_p: 0.5}}",
+     "job.yaml:10: validate.samples.top_p: without a temperature the likeliest token is taken, so "
+     "it "
+     "would change nothing; give validate.samples.temperature, or remove it"},
+    {10, "validate: {samples: {tokens: 9}}",
+     "job.yaml:10: validate.samples.tokens: there are no prompts; give validate.samples.prompts, "
+     "or "
+     "remove the line"},
     {10, "validate: {every: 5}",
      "job.yaml:10: validate.batches: there is nothing to validate on; give data.val or "
      "data.val_split, or write 0"},

@@ -1,4 +1,4 @@
-#include "generate/stops.h"
+#include "train/stops.h"
 
 bool hd_stops_has(const struct hd_stops *stops, int32_t id)
 {

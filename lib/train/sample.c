@@ -1,4 +1,4 @@
-#include "generate/sample.h"
+#include "train/sample.h"
 
 #include <math.h>
 #include <stdbool.h>
@@ -26,14 +26,14 @@ static bool before(const float *logits, int32_t a, int32_t b)
 static void sift(const float *logits, int32_t *order, int64_t root, int64_t count)
 {
     for (int64_t child = 2 * root + 1; child < count; child = 2 * root + 1) {
-        const int32_t held = order[root];
+        const int32_t found = order[root];
 
         if (child + 1 < count && before(logits, order[child + 1], order[child]))
             child++;
-        if (!before(logits, order[child], held))
+        if (!before(logits, order[child], found))
             return;
         order[root] = order[child];
-        order[child] = held;
+        order[child] = found;
         root = child;
     }
 }
@@ -77,8 +77,8 @@ static double weight_of(const float *logits, const struct hd_sampling *s, double
 
 /* Returns the number of ids among which the settings sample, the ids of the first ranks, and sets
  * *ret_total to the sum of their weights. */
-static int64_t count_kept(struct ranking *r, const struct hd_sampling *s, double largest,
-                          double *ret_total)
+static int64_t count_candidates(struct ranking *r, const struct hd_sampling *s, double largest,
+                                double *ret_total)
 {
     const bool few = s->top_k > 0 && s->top_k < r->V;
     int64_t count = few ? s->top_k : r->V;
@@ -108,7 +108,7 @@ int32_t hd_sample_token(const float *logits, int64_t V, const struct hd_sampling
         return most_likely(logits, V);
     build_heap(logits, V, order);
     largest = (double)logits[order[0]];
-    count = count_kept(&r, s, largest, &total);
+    count = count_candidates(&r, s, largest, &total);
     target = hd_random_uniform(hd_random_key(s->seed, hd_random_hash("sample")), index) * total;
     for (int64_t i = 0; i < count; i++) {
         target -= weight_of(logits, s, largest, ranked(&r, i));
@@ -127,7 +127,7 @@ void hd_sample_weights(const float *logits, int64_t V, const struct hd_sampling 
 
     build_heap(logits, V, order);
     largest = (double)logits[order[0]];
-    count = count_kept(&r, s, largest, &total);
+    count = count_candidates(&r, s, largest, &total);
     for (int64_t v = 0; v < V; v++)
         ret_weights[v] = count < V ? 0 : weight_of(logits, s, largest, (int32_t)v);
     for (int64_t i = 0; count < V && i < count; i++)
@@ -146,15 +146,15 @@ double hd_sample_norm(const float *logits, int64_t V)
 
 void hd_sample_top(const float *logits, int64_t V, int count, int32_t *ret_ids)
 {
-    int held = 0;
+    int found = 0;
 
     for (int64_t v = 0; v < V; v++) {
-        int at = held < count ? held : count;
+        int at = found < count ? found : count;
 
         if (at == count && (count == 0 || !before(logits, (int32_t)v, ret_ids[count - 1])))
             continue;
-        if (held < count)
-            held++;
+        if (found < count)
+            found++;
         else
             at = count - 1;
         for (; at > 0 && before(logits, (int32_t)v, ret_ids[at - 1]); at--)

@@ -1,8 +1,8 @@
 /* sample: chooses the next token from logits, and computes log-probabilities of tokens.
  *
- * Used by: generator, drafts, tests.   Uses: base.   Threads: any; pure. */
-#ifndef HD_GENERATE_SAMPLE_H
-#define HD_GENERATE_SAMPLE_H
+ * Used by: generator, drafts, rollout, tests.   Uses: base.   Threads: any; pure. */
+#ifndef HD_TRAIN_SAMPLE_H
+#define HD_TRAIN_SAMPLE_H
 
 #include <stdint.h>
 

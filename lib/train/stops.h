@@ -5,8 +5,8 @@
  * eos_token and the token that the template writes behind an answer.
  *
  * Used by: generator, speech.   Uses: chat, data, tokenizer.   Threads: any. */
-#ifndef HD_GENERATE_STOPS_H
-#define HD_GENERATE_STOPS_H
+#ifndef HD_TRAIN_STOPS_H
+#define HD_TRAIN_STOPS_H
 
 #include <stdbool.h>
 
