@@ -174,6 +174,7 @@ const jobsView = (main) => {
       if (curve) pace.left.set(job.job, {seconds: curves.left(curve, job), at: Date.now()});
       if (curve && row) curves.spark(row.querySelector('.spark'), curve, 'loss');
     }
+    show(); /* with the time left */
   };
   filter.addEventListener('input', show);
   filter.addEventListener('keydown', (e) => {
