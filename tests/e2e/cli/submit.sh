@@ -128,7 +128,7 @@ check a_run_from_weights_ends_well heddle wait "$anew"
 check_equal it_says_where_it_starts 1 "$(heddle events "$anew" | grep -c "starts from the weights of $work/model")"
 check events_tell_the_story heddle events "$job"
 check show_shows_it heddle show "$job"
-check_equal the_spec_is_a_job_file 0 "$(heddle show "$job" -o json | sed -nE 's/.*"spec":(\{.*\})\}\].*/\1/p' >"$work/spec.json"; heddle validate "$work/spec.json" >/dev/null 2>&1; echo $?)"
+check_equal the_spec_is_a_job_file 0 "$(heddle show "$job" -o json | sed -nE 's/.*"spec":(\{.*\}),"file":.*/\1/p' >"$work/spec.json"; heddle validate "$work/spec.json" >/dev/null 2>&1; echo $?)"
 check_status cancelling_what_has_ended_is_no_error 0 heddle cancel "$job"
 check_equal and_changes_nothing succeeded "$(state_of "$job")"
 heddle jobs | head -n 1 >/dev/null
