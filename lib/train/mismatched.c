@@ -90,12 +90,13 @@ static enum hd_status run_mismatched(struct hd_trainer *t, struct mismatched_pas
     return st;
 }
 
-/* Adds the sums of all ranks; sets the step state's z. */
+/* Adds the sums of all ranks; sets the step state's z. HD_LIMIT: experts of a rank had no memory for
+ * all rows, so the log-ratios are not those of the model. */
 static enum hd_status sum_over_ranks(struct hd_trainer *t, const struct mismatched_pass *p)
 {
     struct {
-        int64_t units, answered;
-    } mine = {p->units, p->answered}, one, total = {0, 0};
+        int64_t units, answered, too_many_rows;
+    } mine = {p->units, p->answered, t->block.too_many_rows}, one, total = {0, 0, 0};
     const char *all;
     const enum hd_status st = hd_trainer_exchange(t, &mine, sizeof mine, &all);
 
@@ -103,7 +104,10 @@ static enum hd_status sum_over_ranks(struct hd_trainer *t, const struct mismatch
         memcpy(&one, all + r * (int64_t)HD_EXCHANGE_SLOT_BYTES, sizeof one);
         total.units += one.units;
         total.answered += one.answered;
+        total.too_many_rows += one.too_many_rows;
     }
+    if (!st && total.too_many_rows)
+        return hd_err_prefix(hd_trainer_refuse_rows(), "the KL term");
     t->block.kl = total.units > 0 && total.answered > 0
                       ? (double)total.units / UNITS_PER_NAT / (double)total.answered
                       : 0;
@@ -125,7 +129,11 @@ enum hd_status hd_trainer_find_kl(struct hd_trainer *t, const struct hd_validati
     if (!p.ids || !p.targets || !p.answers || !p.reference || !p.logp)
         st = hd_err(HD_NO_MEMORY, "no memory for the KL term");
     if (!st)
+        st = hd_trainer_reset_sums(t);
+    if (!st)
         st = run_mismatched(t, &p, set ? set->window_count : job->global_batch);
+    if (!st)
+        st = hd_trainer_read_sums(t);
     if (!st)
         st = sum_over_ranks(t, &p);
     free(p.ids);

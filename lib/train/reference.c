@@ -16,8 +16,9 @@
  * (data/sampler.c: fill_mismatched), in which each answer occurs at most once, too.
  *
  * The file: a header, then a float for each token of the training and of the validation corpus, with a
- * KL term twice, the second time of the mismatched rows; native byte order. The file is complete or absent (atomic rename); the header has a hash of the
- * floats, and a key: a hash of everything that the values depend on.
+ * KL term twice, the second time of the mismatched rows; native byte order. The file is complete or
+ * absent (atomic rename); the header has a hash of the floats, and a key: a hash of everything that
+ * the values depend on.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -458,7 +459,11 @@ static enum hd_status make_part(struct hd_trainer *t, const struct hd_reference_
                         strerror(errno));
     }
     if (!st)
+        st = hd_trainer_reset_sums(t);
+    if (!st)
         st = run_passes(t, part, watch);
+    if (!st)
+        st = hd_trainer_read_sums(t);
     if (part && fclose(part) && !st)
         st = hd_err(hd_file_write_status(errno), "cannot write %s: %s", path.data, strerror(errno));
     hd_text_free(&path);
@@ -533,14 +538,16 @@ static enum hd_status merge(struct hd_trainer *t)
 /* Computes the reference file by a forward pass over all preference pairs. */
 static enum hd_status make_file(struct hd_trainer *t, const struct hd_reference_watch *watch)
 {
-    int64_t identity = 0;
+    int64_t identity = 0, too_many_rows = 0;
     enum hd_status st;
 
     hd_corpus_set_reference(t->data.train_corpus, NULL);
     st = make_part(t, watch);
     if (!st)
         /* the call returns when all ranks have written their parts */
-        st = hd_trainer_agree(t, 0, &identity);
+        st = hd_trainer_agree(t, t->block.too_many_rows, &too_many_rows);
+    if (!st && too_many_rows) /* the log-probabilities are not those of the model */
+        st = hd_trainer_refuse_rows();
     if (!st && t->rank_program.rank == 0) {
         st = merge(t);
         if (!st)

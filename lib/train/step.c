@@ -407,7 +407,9 @@ enum hd_status hd_trainer_reset_sums(struct hd_trainer *t)
     t->block.too_many_rows = 0;
     t->block.margin_sum = 0;
     t->block.correct_pairs = 0;
+    t->block.answer_targets = 0;
     t->block.reward_sum = 0;
+    t->block.z_sum = 0;
     t->block.loss_scale = 1;
     return hd_trainer_write_block(t);
 }

@@ -61,10 +61,10 @@ static void write_rated(const struct harness *h, int count, bool pairs, struct h
     close_writer(w, path, file);
 }
 
-static struct hd_job rated_job(const struct harness *h, const char *objective,
-                               struct hd_job_file *file)
+static struct hd_job rated_job_of(const struct harness *h, const char *family, int dp,
+                                  const char *objective, struct hd_job_file *file)
 {
-    struct hd_job job = harness_job(h, "llama", 1);
+    struct hd_job job = harness_job(h, family, dp);
 
     job.train = file;
     job.val_split = 0;
@@ -79,6 +79,12 @@ static struct hd_job rated_job(const struct harness *h, const char *objective,
     (void)snprintf(job.documents, sizeof job.documents, "bounded");
     (void)snprintf(job.objective, sizeof job.objective, "%s", objective);
     return job;
+}
+
+static struct hd_job rated_job(const struct harness *h, const char *objective,
+                               struct hd_job_file *file)
+{
+    return rated_job_of(h, "llama", 1, objective, file);
 }
 
 /* The weights of the start with some noise, of which a reference knows nothing. This noise makes
@@ -285,6 +291,42 @@ static void every_layout_has_one_kl_term(void **state)
             harness_teardown(&h);
         }
     }
+}
+
+/* ---- experts ---- */
+
+/* Goal: log-probabilities for which experts had no memory are refused, as reference and in the KL term,
+ * which would take them for those of the model. Method: room for a quarter of an even share is never
+ * enough, as one of two ranks gets at least half of all rows; first without a reference, then with the
+ * one that a job with room for all rows has made. */
+static void rows_without_room_are_no_reference(void **state)
+{
+    static const double room[] = {0.25, 0, 0.25};
+    static const char *const told[] = {"the reference of train.objective: kto: routers sent", NULL,
+                                       "the KL term: routers sent"};
+    struct hd_step_result s;
+    struct hd_job_file file;
+    struct harness h;
+    struct hd_job job;
+
+    harness_setup(&h, 64);
+    write_rated(&h, 12, false, &file);
+    job = rated_job_of(&h, "mixtral", 2, "kto", &file);
+    job.ep = job.global_batch = 2;
+    job.micro_batch = 1;
+    job.balance = job.z_loss = 0;
+    for (int i = 0; i < 3; i++) {
+        enum hd_status st;
+
+        job.expert_rows = room[i];
+        st = harness_threads(&job, 2, &s, step_stirred);
+        if (st != (told[i] ? HD_LIMIT : HD_OK))
+            fail_msg("room %g: %d %s; too many rows %d", room[i], (int)st, hd_err_message(),
+                     (int)s.too_many_rows);
+        if (told[i] && !strstr(hd_err_message(), told[i]))
+            fail_msg("%s", hd_err_message());
+    }
+    harness_teardown(&h);
 }
 
 /* ---- a run that goes on ---- */
