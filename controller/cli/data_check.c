@@ -291,6 +291,8 @@ static void add_ratings(const struct hd_job *job, const struct hd_json *epoch, s
     if (good == 0 || bad == 0)
         hd_text_add(out, "; all are %s: kto learns from both kinds\n",
                     good > 0 ? "desirable" : "undesirable");
+    else if (job->preference_desirable == 0 || job->preference_undesirable == 0)
+        hd_text_add(out, "; only those with a weight above 0 are trained on\n");
     else if (ratio >= 0.95 && ratio <= 1.4)
         hd_text_add(out, "; with the weights of train.preference %.2f : 1\n", ratio);
     else

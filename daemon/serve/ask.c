@@ -468,32 +468,6 @@ const struct hd_json *hd_ask_prompt(const struct hd_ask *ask, int64_t index)
 
 /* ---- messages ---- */
 
-void hd_ask_write_value(struct hd_json_writer *w, const char *key, const struct hd_json *v)
-{
-    switch (v->kind) {
-    case HD_JSON_NULL:
-        hd_json_add_null(w, v->key);
-        break;
-    case HD_JSON_FALSE:
-    case HD_JSON_TRUE:
-        hd_json_add_bool(w, key, v->kind == HD_JSON_TRUE);
-        break;
-    case HD_JSON_NUMBER:
-        hd_json_add_number(w, key, v->text);
-        break;
-    case HD_JSON_STRING:
-        hd_json_add_string(w, key, v->text);
-        break;
-    case HD_JSON_ARRAY:
-    case HD_JSON_OBJECT:
-        hd_json_begin(w, key, v->kind == HD_JSON_ARRAY ? '[' : '{');
-        for (const struct hd_json *child = v->first; child; child = child->next)
-            hd_ask_write_value(w, child->key, child);
-        hd_json_end(w, v->kind == HD_JSON_ARRAY ? ']' : '}');
-        break;
-    }
-}
-
 static void write_parts(struct hd_json_writer *w, const struct hd_json *parts)
 {
     struct hd_text all = {0};
@@ -522,7 +496,7 @@ static enum hd_status write_function(struct hd_arena *arena, struct hd_json_writ
                 st = hd_err(HD_INVALID, "the arguments of a tool call are no JSON object");
         }
         if (!st)
-            hd_ask_write_value(w, v->key, value);
+            hd_json_add_value(w, v->key, value);
     }
     hd_json_end(w, '}');
     return st;
@@ -542,7 +516,7 @@ static enum hd_status write_asked_calls(struct hd_arena *arena, struct hd_json_w
             if (v->kind == HD_JSON_OBJECT && strcmp(v->key, "function") == 0)
                 st = write_function(arena, w, v);
             else
-                hd_ask_write_value(w, v->key, v);
+                hd_json_add_value(w, v->key, v);
         hd_json_end(w, '}');
     }
     hd_json_end(w, ']');
@@ -561,7 +535,7 @@ static enum hd_status write_message(struct hd_arena *arena, struct hd_json_write
         else if (v->kind == HD_JSON_ARRAY && strcmp(v->key, "tool_calls") == 0)
             st = write_asked_calls(arena, w, v);
         else
-            hd_ask_write_value(w, v->key, v);
+            hd_json_add_value(w, v->key, v);
     hd_json_end(w, '}');
     return st;
 }
@@ -582,7 +556,7 @@ enum hd_status hd_ask_write_messages(struct hd_arena *arena, const struct hd_ask
     }
     hd_json_end(&w, ']');
     if (ask->tools) {
-        hd_ask_write_value(&w, "tools", ask->tools);
+        hd_json_add_value(&w, "tools", ask->tools);
         hd_json_end(&w, '}');
     }
     if (!st && ret_json->failed)

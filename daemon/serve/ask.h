@@ -57,7 +57,4 @@ const struct hd_json *hd_ask_prompt(const struct hd_ask *ask, int64_t index);
 enum hd_status hd_ask_write_messages(struct hd_arena *arena, const struct hd_ask *ask,
                                      struct hd_text *ret_json);
 
-/* Writes a JSON value as a member of an object (its key), or an item of a list (key NULL). */
-void hd_ask_write_value(struct hd_json_writer *w, const char *key, const struct hd_json *value);
-
 #endif

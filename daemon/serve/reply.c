@@ -302,7 +302,7 @@ static void write_calls(const struct serve_choice *c, const struct hd_chat_calls
         struct hd_text arguments = {0}, id = {0};
         struct hd_json_writer inner = {.out = &arguments};
 
-        hd_ask_write_value(&inner, NULL, calls->calls[i].arguments);
+        hd_json_add_value(&inner, NULL, calls->calls[i].arguments);
         hd_text_add(&id, "call_%s_%lld_%zu", strchr(c->call->id, '-') + 1,
                     (long long)(c - c->call->choices), i);
         hd_json_begin(w, NULL, '{');

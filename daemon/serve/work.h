@@ -94,7 +94,7 @@ const struct hd_decoder *serve_work_decoder(const struct serve_work *work);
 /* Returns HD_OK if the model can chat, else the reason why not. */
 enum hd_status serve_work_chat(const struct serve_work *work);
 
-/* Returns the numbers of tokens drafted and kept so far. */
+/* Returns the numbers of drafts so far (drafts.h). */
 struct hd_draft_counts serve_work_drafts(struct serve_work *work);
 
 /* Returns HD_OK, or why the model can no longer compute: a device or a rank has failed. */

@@ -304,6 +304,15 @@ static int64_t padding_of(const struct samples *s, int64_t sample)
     return rows;
 }
 
+/* Returns whether rows [first, end) are in place of an answer that a rated record does not have. */
+static bool is_absent(const struct samples *s, int64_t first, int64_t end)
+{
+    for (int64_t j = first; j < end; j++)
+        if (s->targets[j] != HD_DATA_TARGET_NONE)
+            return false;
+    return hd_job_is_unpaired(&s->job);
+}
+
 static enum hd_status show_sample(struct samples *s, int64_t sample, struct hd_json_writer *w,
                                   struct hd_text *out)
 {
@@ -330,6 +339,8 @@ static enum hd_status show_sample(struct samples *s, int64_t sample, struct hd_j
     for (int64_t first = 0, next; !st && first < end; first = next) {
         next = document_end(s, first);
         number++;
+        if (is_absent(s, first, next))
+            continue;
         if (s->as_json) {
             st = write_rows(s, first, next, number, w);
             continue;

@@ -58,7 +58,9 @@ enum hd_status hd_drafts_run(struct hd_drafts *drafts, const struct hd_draft_req
 
 /* Counts since hd_drafts_new. */
 struct hd_draft_counts {
-    int64_t drafted, accepted; /* tokens proposed to the model, and those that it kept */
+    /* drafts on which the model decided, and those that it kept; drafts behind one that is not kept
+     * are in neither */
+    int64_t drafted, accepted;
 };
 struct hd_draft_counts hd_drafts_counts(const struct hd_drafts *drafts);
 

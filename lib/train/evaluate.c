@@ -136,11 +136,10 @@ static enum hd_status choose_files(struct evaluation *e)
     const bool rates = hd_job_is_reward(job);
 
     if (hd_job_has_pairs(job) && !rates && !o->file_count)
-        return hd_err(
-            HD_INVALID,
-            "--data is missing: the validation data of %s are pairs of answers, which only "
-            "its training compares; give text or conversations",
-            o->dirs.dir);
+        return hd_err(HD_INVALID,
+                      "--data is missing: the validation data of %s are %s, which only "
+                      "its training compares; give text or conversations",
+                      o->dirs.dir, hd_job_is_unpaired(job) ? "rated answers" : "pairs of answers");
     if (!rates) /* other models: loss of next tokens */
         (void)snprintf(job->objective, sizeof job->objective, "next_token");
     if (o->file_count) {

@@ -48,8 +48,8 @@ struct hd_rollout_sequence {
     int64_t prompt_count; /* 1 to model.context */
     uint64_t seed;        /* of this sequence's random numbers */
     /* results, equal on all ranks, in memory of the caller */
-    int32_t *ids;             /* [max_tokens], the drawn tokens */
-    float *log_probabilities; /* [max_tokens], natural, at temperature 1; NULL: not wanted */
+    int32_t *ids;             /* [max_tokens or model.context, the lesser], the drawn tokens */
+    float *log_probabilities; /* as many, natural, at temperature 1; NULL: not wanted */
     int64_t count;            /* number of drawn tokens */
     enum hd_rollout_end end;
 };

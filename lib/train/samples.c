@@ -1,6 +1,7 @@
 /* samples: continues the prompts of validate.samples (rollout.h). */
 #include <stdlib.h>
 
+#include "base/math.h"
 #include "base/random.h"
 #include "train/rollout.h"
 #include "train/trainer.h"
@@ -18,7 +19,9 @@ enum hd_status hd_trainer_open_samples(struct hd_trainer *t, struct hd_job_token
 
         s->prompt = t->prompts.list[i].ids;
         s->prompt_count = t->prompts.list[i].count;
-        s->ids = hd_arena_array(&t->arena, (size_t)job->samples_tokens, sizeof *s->ids);
+        /* a sample ends where the context is full, with one token that is not read */
+        s->ids = hd_arena_array(&t->arena, (size_t)hd_min(job->samples_tokens, job->context),
+                                sizeof *s->ids);
     }
     return hd_arena_failed(&t->arena) ? hd_err(HD_NO_MEMORY, "no memory for samples") : HD_OK;
 }
