@@ -1,8 +1,11 @@
 #include "controller/cli/array.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "base/hash.h"
 
 static int no_memory_for_members(void)
 {
@@ -296,13 +299,14 @@ int array_name(const struct array *array, struct hd_job *const *jobs)
 
 void array_limit(const struct array *array, const char *id, struct hd_job *const *jobs)
 {
-    /* the name of the job and the beginning of a unique id: "lr-3f2ab91c" */
+    /* the name of the job and a hash of the request's id, of which only the end may be unique */
+    const uint64_t hash = hd_hash_bytes(id, strlen(id));
     const int length = (int)(strlen(jobs[0]->name) - strlen(array->members[0].suffix));
 
     for (size_t i = 0; i < array->count && array->at_once; i++) {
         if (strcmp(jobs[i]->array_id, "none") == 0)
-            (void)snprintf(jobs[i]->array_id, sizeof jobs[i]->array_id, "%.*s-%.16s",
-                           length < 46 ? length : 46, jobs[0]->name, id);
+            (void)snprintf(jobs[i]->array_id, sizeof jobs[i]->array_id, "%.*s-%016" PRIx64,
+                           length < 46 ? length : 46, jobs[0]->name, hash);
         jobs[i]->array_at_once = array->at_once;
     }
 }

@@ -35,8 +35,8 @@ struct array {
  * --set. Returns CLI_CONTINUE, or CLI_USAGE after a message. */
 int array_expand(const char *text, const struct cli_list *sweeps, const struct cli_list *set,
                  struct hd_arena *arena, struct array *ret_array);
-/* Gives the jobs the limit of --array, if there is one, as members of the array `id` or of the one
- * that their job file names. */
+/* Gives the jobs the limit of --array, if there is one, as members of the array that their job file
+ * names, or of one that is named after the job and the id of the request. */
 void array_limit(const struct array *array, const char *id, struct hd_job *const *jobs);
 /* Puts the names of members in place of the job's own in `jobs` [array->count]. */
 int array_name(const struct array *array, struct hd_job *const *jobs);

@@ -393,6 +393,27 @@ static void members_of_an_array_are_all_submitted_or_none(void **state)
     assert_non_null(strstr(run.err, "2 of 3 members had been submitted, and are cancelled: 8-9\n"));
 }
 
+/* Goal: a repetition is of the same array, and requests whose ids begin alike are of two, so that the
+ * limit of one does not hold up the other. */
+static void arrays_with_a_limit_are_told_apart_by_the_whole_request_id(void **state)
+{
+    static const char *const ids[] = {"nightly-run-2026-11-30", "nightly-run-2026-12-01",
+                                      "nightly-run-2026-11-30"};
+    char path[128], words[256], arrays[3][sizeof fake.last_array];
+
+    put_job_file(path);
+    fake.submits = 1;
+    for (int i = 0; i < 3; i++) {
+        (void)snprintf(words, sizeof words, "submit %s -q --array 2%%1 --request-id %s", path,
+                       ids[i]);
+        assert_int_equal(heddle(words, 0).code, 0);
+        memcpy(arrays[i], fake.last_array, sizeof arrays[i]);
+    }
+    assert_true(*arrays[0] != '\0');
+    assert_string_not_equal(arrays[1], arrays[0]);
+    assert_string_equal(arrays[2], arrays[0]);
+}
+
 /* Goal: Ctrl-C ends the tries, too, and says what is uncertain. */
 static void ctrl_c_ends_the_tries_of_an_array(void **state)
 {

@@ -43,6 +43,10 @@ static void on_submit(struct hd_rpc_call *call, const ProtobufCMessage *message)
     Heddle__V1__JobStatus job;
 
     (void)snprintf(fake.last_id, sizeof fake.last_id, "%s", request->request_id);
+    for (size_t i = 0; i < request->spec->n_keys; i++)
+        if (strcmp(request->spec->keys[i]->path, "array.id") == 0)
+            (void)snprintf(fake.last_array, sizeof fake.last_array, "%s",
+                           request->spec->keys[i]->value);
     if (fake.interrupts)
         (void)kill(fake.pid, SIGINT);
     if (fake.submits++ == 0 || fake.interrupts) { /* as if the reply were lost */

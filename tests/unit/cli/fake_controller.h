@@ -36,7 +36,7 @@ struct fake {
     int ports[WAYS];
     /* touched by the loop's thread only while a program runs, by the test only while none does */
     int submits, watches, reads, cancels, gets, topologies;
-    char first_id[80], last_id[80];
+    char first_id[80], last_id[80], last_array[80];
     uint64_t after[8];  /* of each WatchJob */
     bool new_only[8];   /* likewise */
     int64_t offset[8];  /* of each ReadLog */
