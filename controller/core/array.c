@@ -2,7 +2,8 @@
  *
  * A member is open while it has an attempt, or is in a group of waiting.c, from which the scheduler
  * may start it. The array lets as many members be open as may run, in the order of priority and
- * number; the others wait with CORE_WAIT_ARRAY outside the groups, so no pass looks at them.
+ * number; the others wait with CORE_WAIT_ARRAY outside the groups, so no pass looks at them. A member
+ * in a group gives its place to one that comes before it; one with an attempt keeps it.
  * Nothing is stored: after a restart the members' specs give the same arrays.
  */
 #include <stdlib.h>
@@ -149,7 +150,7 @@ static void settle(struct hd_core *core, struct core_array *array)
 {
     const int32_t most = array->at_once ? array->at_once : INT32_MAX;
     int32_t open = core_array_open(array);
-    struct core_job *job;
+    struct core_job *job, *last;
 
     array->due = false;
     while (open < most && (job = first_kept(array)) != NULL) {
@@ -158,6 +159,10 @@ static void settle(struct hd_core *core, struct core_array *array)
     }
     for (; open > most && (job = last_in_group(array)) != NULL; open--)
         core_waiting_again(core, job);
+    while ((job = first_kept(array)) && (last = last_in_group(array)) && comes_before(job, last)) {
+        core_waiting_again(core, last); /* is kept, for `job` comes before it */
+        core_waiting_again(core, job);
+    }
     array->due = false; /* the members that were moved have set it */
 }
 
@@ -180,6 +185,11 @@ enum hd_status core_check_arrays(const struct hd_core *core)
         if (!is_full && first_kept(array))
             return hd_err(HD_INTERNAL, "I18: job %llu waits for array %s, which is not full",
                           (unsigned long long)first_kept(array)->rec.job, array->id);
+        if (first_kept(array) && last_in_group(array) &&
+            comes_before(first_kept(array), last_in_group(array)))
+            return hd_err(HD_INTERNAL, "I18: job %llu waits for array %s behind job %llu",
+                          (unsigned long long)first_kept(array)->rec.job, array->id,
+                          (unsigned long long)last_in_group(array)->rec.job);
     }
     return HD_OK;
 }

@@ -26,7 +26,8 @@
  *   I16 The quick test for the existence of a placement agrees with a full search: now and after
  *       some ends, within each tier, and when others are preempted (for the first waiting jobs).
  *   I17 After as many ends as a search returns there is a placement; after one less there is none.
- *   I18 No more members of an array may start than may run, and no fewer if more of them wait.
+ *   I18 No more members of an array may start than may run, and no fewer if more of them wait; they
+ *       are the first by priority and number of those that run in no attempt.
  *
  * Job:                                           core_submit
  *                                                     |

@@ -53,11 +53,12 @@ void core_add_wait(const struct hd_core *core, const struct core_job *job,
         core_add_choice(core, &job->choice, true, text);
         break;
     case CORE_WAIT_ARRAY:
-        hd_text_add(text,
-                    "%" PRId32
-                    " jobs of its array %s run or start next, and array.at_once allows no "
-                    "more than %" PRId32,
-                    reason->array_open, job->array->id, job->array->at_once);
+        hd_text_add(
+            text,
+            "%" PRId32
+            " job%s of its array %s %s next, and array.at_once allows no more than %" PRId32,
+            reason->array_open, reason->array_open == 1 ? "" : "s", job->array->id,
+            reason->array_open == 1 ? "runs or starts" : "run or start", job->array->at_once);
         break;
     case CORE_WAIT_RESERVED:
         hd_text_add(text, "waits behind job %" PRIu64 "; ", reason->behind);

@@ -425,6 +425,26 @@ static void members_of_an_array_start_by_priority_and_number(void **state)
     sim_free(sim);
 }
 
+/* A job of no array has both devices of the node, so a member that may start waits for them; one of
+ * higher priority that is submitted meanwhile takes its place. */
+static void a_member_that_waits_for_devices_gives_its_place_to_an_urgent_one(void **state)
+{
+    struct sim *sim = sim_joined(1);
+    const uint64_t other = submit(sim, NULL, 5, 2, 30);
+    const uint64_t first = submit_member(sim, 1, 0, 100), urgent = submit_member(sim, 1, 5, 100);
+
+    sim_run(sim, 5);
+    assert_int_equal(state_of(sim, other), HD_JOB_STATE_RUNNING);
+    sim_assert_reason(sim, first,
+                      "1 job of its array lr runs or starts next, and array.at_once allows no more "
+                      "than 1");
+    sim_run_until_ended(sim, other, 90);
+    sim_run(sim, 5);
+    assert_int_equal(state_of(sim, urgent), HD_JOB_STATE_RUNNING);
+    assert_int_equal(state_of(sim, first), HD_JOB_STATE_QUEUED);
+    sim_free(sim);
+}
+
 /* ---- jobs after jobs --------------------------------------------------------------------------*/
 
 static uint64_t submit_after(struct sim *sim, uint64_t a, uint64_t b)

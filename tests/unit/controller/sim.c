@@ -225,22 +225,33 @@ static void expect_quotas(const struct sim *sim)
     }
 }
 
-/* Checks that no more jobs of SIM_ARRAY have an attempt than may, by the specs as they were
- * submitted. */
+/* Returns whether a job is of SIM_ARRAY, by its spec as it was submitted, and has an attempt. */
+static bool runs_in_array(const struct hd_job_record *record)
+{
+    struct hd_job_needs needs;
+
+    if (!record || record->state == HD_JOB_STATE_QUEUED)
+        return false;
+    memcpy(&needs, record->spec, sizeof needs); /* the simulation stores `needs` as the spec */
+    return needs.array && strcmp(needs.array, SIM_ARRAY) == 0;
+}
+
+/* Checks that no more jobs of each owner's SIM_ARRAY have an attempt than may. */
 static void expect_arrays(const struct sim *sim)
 {
-    int running = 0;
-
     for (uint64_t job = 1; job < SIM_JOBS; job++) {
         const struct hd_job_record *record = hd_core_job(sim->core, job);
-        struct hd_job_needs needs;
+        int running = 1;
 
-        if (!record || record->state == HD_JOB_STATE_QUEUED)
+        if (!runs_in_array(record))
             continue;
-        memcpy(&needs, record->spec, sizeof needs); /* the simulation stores `needs` as the spec */
-        running += needs.array && strcmp(needs.array, SIM_ARRAY) == 0;
+        for (uint64_t i = job + 1; i < SIM_JOBS; i++) {
+            const struct hd_job_record *other = hd_core_job(sim->core, i);
+
+            running += runs_in_array(other) && strcmp(other->owner, record->owner) == 0;
+        }
+        assert_in_range(running, 1, SIM_AT_ONCE);
     }
-    assert_in_range(running, 0, SIM_AT_ONCE);
 }
 
 enum hd_status sim_event(struct sim *sim, const struct hd_core_event *event)
