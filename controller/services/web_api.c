@@ -158,9 +158,13 @@ static enum hd_status resolve_attempt(struct hd_query *query, struct asked *aske
 
     if (st)
         return st;
-    if (!query->attempt_count || (size_t)number > query->attempt_count)
-        return hd_err(HD_NOT_FOUND, "job %" PRIu64 " has %zu attempts", job->job,
-                      query->attempt_count);
+    if (!query->attempt_count)
+        return hd_err(HD_NOT_FOUND,
+                      "job %" PRIu64 " has not started: ranks have read it in no form yet",
+                      job->job);
+    if ((size_t)number > query->attempt_count)
+        return hd_err(HD_NOT_FOUND, "job %" PRIu64 " has no attempt %" PRId64 "; its newest is %zu",
+                      job->job, number, query->attempt_count);
     record = &query->attempts[number - 1];
     attempt = (struct hd_spec_attempt){
         .job_id = (int64_t)job->job,
