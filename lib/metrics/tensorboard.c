@@ -162,6 +162,18 @@ static void put_summary(struct hd_tensorboard *b, const struct hd_scalar *scalar
     }
 }
 
+/* Returns how many bytes of a text are written, at most `most`: only whole characters, because
+ * TensorBoard refuses texts that are not UTF-8. */
+static size_t cut_text(const char *text, size_t most)
+{
+    size_t bytes = strnlen(text, most + 1);
+
+    if (bytes > most)
+        for (bytes = most; bytes && ((unsigned char)text[bytes] & 0xc0) == 0x80;)
+            bytes--;
+    return bytes;
+}
+
 /* ---- sessions ---- */
 
 static void put_hparam(struct hd_tensorboard *b, const struct hd_hparam *hparam)
@@ -173,7 +185,7 @@ static void put_hparam(struct hd_tensorboard *b, const struct hd_hparam *hparam)
     put_bytes(b, MAP_KEY, hparam->key, strlen(hparam->key));
     value = b->used;
     if (hparam->text) {
-        put_bytes(b, STRUCT_TEXT, hparam->text, strnlen(hparam->text, HD_TENSORBOARD_TEXT_MAX));
+        put_bytes(b, STRUCT_TEXT, hparam->text, cut_text(hparam->text, HD_TENSORBOARD_TEXT_MAX));
     } else if (hparam->is_bool) {
         put_tag(b, STRUCT_BOOL, WIRE_VARINT);
         put_varint(b, hparam->number != 0);
@@ -434,15 +446,12 @@ enum hd_status hd_tensorboard_end_session(struct hd_tensorboard *b)
 enum hd_status hd_tensorboard_add_text(struct hd_tensorboard *b, int64_t step, const char *tag,
                                        const char *text)
 {
-    size_t at, bytes = strlen(text);
+    size_t at;
     enum hd_status st = begin_event(b, step, &at);
 
     if (st)
         return st;
-    if (bytes > HD_TENSORBOARD_SAMPLE_MAX)
-        for (bytes = HD_TENSORBOARD_SAMPLE_MAX; ((unsigned char)text[bytes] & 0xc0) == 0x80;)
-            bytes--; /* only whole characters */
-    put_text(b, tag, text, bytes);
+    put_text(b, tag, text, cut_text(text, HD_TENSORBOARD_SAMPLE_MAX));
     record_end(b, at);
     return write_buffer(b);
 }
