@@ -27,12 +27,13 @@ static bool read_info(struct translated_file *t, const char *folder, struct tran
     ret->path = hd_arena_strdup(t->arena, path);
     ret->folder = hd_arena_strdup(t->arena, folder);
     good = !hd_file_read(path, INFO_BYTES_MAX, &text) &&
-           !hd_json_parse_repeated(t->arena, text.data, text.len_bytes, &limits, &ret->root) &&
-           ret->root->kind == HD_JSON_OBJECT;
-    if (!good) {
+           !hd_json_parse_repeated(t->arena, text.data, text.len_bytes, &limits, &ret->root);
+    if (!good)
         ret->problem = hd_arena_printf(t->arena, "%s cannot be read: %s", path, hd_err_message());
+    else if (ret->root->kind != HD_JSON_OBJECT)
+        ret->problem = hd_arena_printf(t->arena, "%s is no object with names of sets", path);
+    if (ret->problem)
         ret->root = NULL;
-    }
     hd_text_free(&text);
     return true;
 }
@@ -224,7 +225,8 @@ void translate_sets(struct translated_file *t, const char *theirs, bool is_val, 
     if (t->sets.problem)
         translate_lack(t, theirs, t->sets.problem);
     for (const char *at = names; *at; at += strcspn(at, ","), at += strspn(at, ", ")) {
-        const char *name = hd_arena_printf(t->arena, "%.*s", (int)strcspn(at, ","), at);
+        const int length = (int)hd_text_trim_end(at, strcspn(at, ","));
+        const char *name = hd_arena_printf(t->arena, "%.*s", length, at);
         const struct hd_json *set =
             t->sets.root && name ? hd_json_member(t->sets.root, name) : NULL;
 

@@ -338,7 +338,7 @@ static void odd_files_do_no_harm(void **state)
 static void names_of_sets_are_looked_up_in_dataset_info(void **state)
 {
     static const char theirs[] = "model_name_or_path: llm\nstage: sft\nfinetuning_type: lora\n"
-                                 "dataset: questions, chats, none_such\ntemplate: llama3\n"
+                                 "dataset: questions , chats, none_such\ntemplate: llama3\n"
                                  "use_muon: true\ncutoff_len: 128\nmax_steps: 4\n";
     static const char *const found[] = {"[data/q.json, hf://datasets/o/chats, data/none_such.json]",
                                         "{prompt: question, answer: target}",
@@ -358,6 +358,13 @@ static void names_of_sets_are_looked_up_in_dataset_info(void **state)
     for (size_t i = 0; i < sizeof found / sizeof found[0]; i++)
         if (!strstr(t.job.data, found[i]))
             fail_msg("'%s' is not in\n%s", found[i], t.job.data);
+    hd_text_free(&t.job);
+    hd_text_free(&t.table);
+    t = (struct hd_spec_translation){0};
+    put_text("dataset_info.json", "[]");
+    translate("factory.yaml", theirs, &t);
+    if (!strstr(t.job.data, "dataset_info.json is no object with names of sets"))
+        fail_msg("%s", t.job.data);
     hd_text_free(&t.job);
     hd_text_free(&t.table);
 }
