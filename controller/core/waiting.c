@@ -7,8 +7,9 @@
  * jobs.
  *
  * A queued job is in exactly one group, or in none while a user holds it, or while it waits for
- * other jobs to succeed (core->dependents), for members of its array to end (array.c), for its retry delay (core->delayed), for a search, or
- * for missing checkpoints (core->delayed: until the next search).
+ * other jobs to succeed (core->dependents), for members of its array to end (array.c), for its
+ * retry delay (core->delayed), for a search, or for missing checkpoints (core->delayed: until the
+ * next search).
  */
 #include <inttypes.h>
 #include <stdio.h>

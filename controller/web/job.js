@@ -58,7 +58,6 @@ const logPart = (id) => {
         say(answer.note || (begins && !more ? 'Nothing is in this log yet.' : ''));
         append(plainLog(more));
         earlier.hidden = first <= 0;
-        if (answer.ended && answer.text) timer = setTimeout(read, 0);
       }
     } catch (failure) {
       say(failure.message);

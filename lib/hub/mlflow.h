@@ -4,7 +4,8 @@
  *         -> hd_mlflow_log (metrics, parameters, tags; at most a call's limits) -> hd_mlflow_end
  *
  * A run is found again by the tag `heddle.run`, so a caller that was interrupted, or whose answer was
- * lost, goes on in the same run. Metrics that are sent twice are one: the server tells them apart by key, step, time and value.
+ * lost, goes on in the same run. Metrics that are sent twice are one: the server tells them apart by
+ * key, step, time and value.
  * Nothing here retries: a caller that keeps what was not sent calls again later.
  *
  * Used by: the heddle command.   Uses: base, libcurl (request.c).   Threads: one owner at a time.
