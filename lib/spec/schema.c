@@ -5,6 +5,12 @@
 
 #include "spec_internal.h"
 
+bool spec_is_null(const struct yaml_node *node)
+{
+    return node->kind == YAML_KIND_SCALAR && node->plain &&
+           (!*node->text || strcmp(node->text, "~") == 0 || strcmp(node->text, "null") == 0);
+}
+
 bool *spec_given(struct spec_draft *draft, const char *path)
 {
     return &draft->given[hd_job_find_key(path) - hd_job_keys];

@@ -25,12 +25,6 @@ const char *spec_kind_text(const struct yaml_node *node)
     return node->plain ? "a plain value" : "a text in quotes";
 }
 
-bool spec_is_null(const struct yaml_node *node)
-{
-    return node->kind == YAML_KIND_SCALAR && node->plain &&
-           (!*node->text || strcmp(node->text, "~") == 0 || strcmp(node->text, "null") == 0);
-}
-
 enum hd_status spec_need_scalar(struct spec_reader *r, const struct yaml_node *node,
                                 const char *what)
 {

@@ -263,11 +263,6 @@ enum hd_status hd_rank_program_compile_update(const struct hd_rank_program_share
 
 /* ---- chunks and transfers ---- */
 
-int32_t hd_rank_program_chunk(const struct hd_rank_program *l, int k)
-{
-    return hd_pipeline_chunk(&l->pipeline, l->coord.pp, k);
-}
-
 const struct hd_chunk *hd_rank_program_get(const struct hd_rank_program *l,
                                            const struct hd_instruction *in, int64_t *ret_state)
 {

@@ -274,7 +274,10 @@ static inline bool hd_rank_program_has_device(const struct hd_rank_program *rank
 }
 
 /* Returns the number, within the model, of this rank's k-th chunk. */
-int32_t hd_rank_program_chunk(const struct hd_rank_program *rank_program, int k);
+static inline int32_t hd_rank_program_chunk(const struct hd_rank_program *rank_program, int k)
+{
+    return hd_pipeline_chunk(&rank_program->pipeline, rank_program->coord.pp, k);
+}
 
 /* Returns the chunk whose programs an instruction of `plan` or `eval_plan` runs; *ret_state: offset
  * of the constants of these programs. */
