@@ -53,10 +53,6 @@ void core_array_join(struct hd_core *core, struct core_job *job)
         return;
     core_jobs_add(core, &job->array->members, job);
     job->array->due = true;
-    if (job->rec.job < job->array->newest)
-        return;
-    job->array->newest = job->rec.job;
-    job->array->at_once = job->needs.array_at_once;
 }
 
 void core_array_leave(struct hd_core *core, struct core_job *job)
@@ -146,12 +142,29 @@ static struct core_job *last_in_group(const struct core_array *array)
     return last;
 }
 
+/* Takes the limit of the newest member that has not ended: one that has is not there after a restart
+ * of the controller, which must not change the limit. */
+static void take_limit(struct core_array *array)
+{
+    const struct core_job *newest = NULL;
+
+    for (size_t i = 0; i < array->members.count; i++) {
+        const struct core_job *job = array->members.items[i];
+
+        if (!job->ended && (!newest || job->rec.job > newest->rec.job))
+            newest = job;
+    }
+    if (newest)
+        array->at_once = newest->needs.array_at_once;
+}
+
 static void settle(struct hd_core *core, struct core_array *array)
 {
-    const int32_t most = array->at_once ? array->at_once : INT32_MAX;
-    int32_t open = core_array_open(array);
+    int32_t most, open = core_array_open(array);
     struct core_job *job, *last;
 
+    take_limit(array);
+    most = array->at_once ? array->at_once : INT32_MAX;
     array->due = false;
     while (open < most && (job = first_kept(array)) != NULL) {
         core_waiting_again(core, job);

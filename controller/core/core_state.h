@@ -342,9 +342,9 @@ struct core_job_group {
 struct core_array {
     const char *owner, *id;
     struct core_jobs members; /* also those that have ended and are still in core->jobs */
-    int32_t at_once;          /* most members that run at a time; 0: any number */
-    uint64_t newest;          /* number of the newest member, whose array.at_once counts */
-    bool due;                 /* true: a member was changed since core_arrays_settle */
+    int32_t at_once; /* most members that run at a time; 0: any number. array.at_once of the
+                               * newest member that has not ended, taken by core_arrays_settle */
+    bool due;        /* true: a member was changed since core_arrays_settle */
 };
 
 struct core_job {

@@ -425,6 +425,26 @@ static void members_of_an_array_start_by_priority_and_number(void **state)
     sim_free(sim);
 }
 
+/* The limit of a member that has ended counts no more, so that a restart, which forgets the member,
+ * lets the same others start. */
+static void a_member_that_has_ended_allows_nothing(void **state)
+{
+    struct sim *sim = sim_joined(2);
+    const uint64_t first = submit_member(sim, 1, 0, 200), second = submit_member(sim, 1, 0, 20);
+    const uint64_t third = submit_member(sim, 1, 0, 20), newest = submit_member(sim, 2, 5, 10);
+
+    sim_run_until_ended(sim, newest, 60);
+    sim_run(sim, 8);
+    assert_int_equal(state_of(sim, first), HD_JOB_STATE_RUNNING);
+    assert_int_equal(state_of(sim, second), HD_JOB_STATE_QUEUED);
+    sim_controller_crash(sim);
+    sim_run(sim, 8);
+    assert_int_equal(state_of(sim, first), HD_JOB_STATE_RUNNING);
+    assert_int_equal(count_running(sim, second, third), 0);
+    assert_int_equal(sim_job(sim, second)->attempt_count, 0);
+    sim_free(sim);
+}
+
 /* A job of no array has both devices of the node, so a member that may start waits for them; one of
  * higher priority that is submitted meanwhile takes its place. */
 static void a_member_that_waits_for_devices_gives_its_place_to_an_urgent_one(void **state)
