@@ -40,6 +40,10 @@ static int read_range(const char *text, int64_t *ret_first, int64_t *ret_last, i
         (void)snprintf(first, sizeof first, "%.*s", (int)(dash - text), text);
     (void)snprintf(last, sizeof last, "%s", dash ? dash + 1 : text);
     last[strcspn(last, "%")] = '\0';
+    if (dash && !hd_text_to_int64(first, 0, INT32_MAX, ret_first) &&
+        !hd_text_to_int64(last, 0, INT32_MAX, ret_last) && *ret_last < *ret_first)
+        return cli_usage("submit: --array %s: the range ends before it begins; write %s-%s", text,
+                         last, first);
     if (hd_text_to_int64(first, 0, INT32_MAX, ret_first) ||
         hd_text_to_int64(last, *ret_first, *ret_first + ARRAY_MEMBERS_MAX - 1, ret_last))
         return cli_usage("submit: --array %s: %s; give a number of members, such as 8, or a range, "

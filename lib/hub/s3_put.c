@@ -434,6 +434,7 @@ static enum hd_status list_parts(struct s3_upload *u)
 {
     struct hd_text reply = {0}, more = {0}, marker = {0};
     enum hd_status st = HD_OK;
+    int64_t listed = 0; /* parts up to this number; a store that repeats itself has no more */
     bool goes_on = true;
 
     hd_text_add(&marker, "0");
@@ -456,7 +457,8 @@ static enum hd_status list_parts(struct s3_upload *u)
         at = reply.data;
         end = at + reply.len_bytes;
         goes_on = s3_find_text(at, end, "IsTruncated", &more) && strcmp(more.data, "true") == 0 &&
-                  s3_find_text(at, end, "NextPartNumberMarker", &marker) && !marker.failed;
+                  s3_find_text(at, end, "NextPartNumberMarker", &marker) && !marker.failed &&
+                  !hd_text_to_int64(marker.data, listed + 1, 10000, &listed);
         for (; s3_find_element(at, end, "Part", &begin, &last); at = last)
             note_part(u, begin, last);
     }

@@ -584,8 +584,15 @@ static enum hd_status keep_text(const struct hd_spec_source *source, struct hd_a
     hd_text_add_bytes(&text, source->bytes, source->size_bytes);
     if (source->override_count && text.data && !hd_text_ends(text.data, "\n"))
         hd_text_add(&text, "\n");
-    for (size_t i = 0; i < source->override_count; i++)
-        hd_text_add(&text, "# --set %s\n", source->overrides[i]);
+    for (size_t i = 0; i < source->override_count; i++) {
+        hd_text_add(&text, "# --set ");
+        for (const char *c = source->overrides[i]; *c; c++)
+            if (*c == '\n' || *c == '\r') /* stays within the comment */
+                hd_text_add(&text, "\n#       ");
+            else
+                hd_text_add_bytes(&text, c, 1);
+        hd_text_add(&text, "\n");
+    }
     if (text.failed)
         st = hd_err(HD_NO_MEMORY, "no memory for the text of a job file");
     else if (text.data && text.len_bytes <= HD_JOB_FILE_TEXT_MAX)
