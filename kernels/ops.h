@@ -79,7 +79,7 @@ struct hd_step_state {
     /* members that the programs of this rank accumulate; step_begin zeroes them */
     double loss_sum;       /* sum of -log p over this rank's targets */
     int64_t target_count;  /* number of targets that were not masked; with a preference objective:
-                              number of pairs */
+                              number of pairs, by KTO of answers */
     int64_t overflow;      /* != 0: a gradient was not finite, a target was invalid or a buffer too
                               small; the update is skipped */
     int32_t too_many_rows; /* != 0: an expert buffer was too small for its rows; the update is

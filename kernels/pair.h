@@ -207,8 +207,8 @@ HD_PAIR_FUNCTION bool hd_pair_correct(enum hd_preference objective, const struct
     return objective == HD_PREFERENCE_KTO ? sums[1] > 0 : p->margin > 0;
 }
 
-/* Returns loss and gradient of a pair of answers. kl: block->kl. sums: {sum of values, number of targets} of the
- * chosen answer, then of the rejected one. */
+/* Returns loss and gradient of a pair of answers. kl: block->kl. sums: {sum of values, number of
+ * targets} of the chosen answer, then of the rejected one. */
 HD_PAIR_FUNCTION struct hd_pair hd_pair_of(enum hd_preference objective,
                                            const struct hd_preference_factors *factors, double kl,
                                            const double *sums)

@@ -47,11 +47,11 @@ enum hd_status hd_conversation_encode(struct hd_conversation_encoder *encoder, c
                                       size_t line_bytes, struct hd_id_list *ids,
                                       struct hd_text *counts, bool *ret_spelled);
 
-/* Appends the ids of a line of the form `preference`, or, by the encoder's rules, `unpaired`, like hd_conversation_encode: two documents,
- * each the prompt with one answer, the chosen one first. Sets *ret_second to the index in `ids` at
- * which the second document begins. The document of an answer that a line of the form `unpaired` lacks
- * has two tokens that do not count. HD_INVALID also if both documents
- * have the same ids. */
+/* Appends the ids of a line of the form `preference`, or, by the encoder's rules, `unpaired`, like
+ * hd_conversation_encode: two documents, each the prompt with one answer, the chosen one first. Sets
+ * *ret_second to the index in `ids` at which the second document begins. The document of an answer
+ * that a line of the form `unpaired` lacks has two tokens that do not count. HD_INVALID also if both
+ * documents have the same ids. */
 enum hd_status hd_conversation_encode_pair(struct hd_conversation_encoder *encoder,
                                            const char *line, size_t line_bytes,
                                            struct hd_id_list *ids, struct hd_text *counts,

@@ -157,7 +157,7 @@ struct hd_family {
 
     /* ---- transformers' class ---- */
     const char *also; /* other words of model_type for models of this family, separated by blanks;
-                           NULL: none */
+                         NULL: none */
     const char *stem; /* beginning of the names of its classes: "Qwen3" for Qwen3ForCausalLM */
     const char *head; /* class with a language model head; NULL: stem + "ForCausalLM" */
     const char *runs_as; /* stem of the class of transformers that runs its models, which files may
@@ -165,8 +165,9 @@ struct hd_family {
     bool no_classifier;  /* transformers has no class for its reward models */
     enum hd_family_names names;
     enum hd_window_rule window;
-    bool extra_layers;    /* files have layers after the last, for the prediction of further tokens,
-                          which neither the class nor training uses (num_nextn_predict_layers, or mtp_num_hidden_layers), unless model.mtp has them */
+    bool extra_layers;    /* files have layers after the last, for the prediction of further tokens
+                             (num_nextn_predict_layers, or mtp_num_hidden_layers), which the class
+                             does not use, and training only with model.mtp */
     bool no_out_bias;     /* attention_bias does not mean the output projection */
     bool no_head_width;   /* the class does not read head_dim: heads have hidden / heads channels */
     bool rope_in_windows; /* a layer has rotary positions iff it has a window (Cohere 2) */

@@ -413,8 +413,8 @@ int hd_rec_row_shards(const struct hd_rec *rec); /* number of ranks that split t
 /* Returns HD_OK, or the first failure of this recording with its message set. */
 enum hd_status hd_rec_status(const struct hd_rec *rec);
 
-/* Returns a batch field as a tensor: [B*S] (FILLED: [3*B], LAST: [B]). Repeated calls for one field return one
- * tensor. */
+/* Returns a batch field as a tensor: [B*S] (FILLED: [3*B], LAST: [B]). Repeated calls for one field
+ * return one tensor. */
 struct hd_tensor *hd_rec_batch(struct hd_rec *rec, enum hd_batch_field field);
 
 /* Returns the hidden rows [R, C] that the chunk reads (HD_STAGE_INPUT). needs_grad: their gradient

@@ -31,7 +31,9 @@ static enum hd_status encode_text(const struct hd_whole_encoder *e, const char *
     if (*text)
         return hd_whole_encoder_plain(e, text, strlen(text), ids);
     if (e->begin < 0)
-        return hd_err(HD_INVALID, "it is empty, and the model has no token to begin with");
+        return hd_err(HD_INVALID,
+                      "it is empty, and the model has no token to begin with; write a text, "
+                      "or leave the prompt out");
     st = hd_id_list_reserve(ids, 1);
     if (!st)
         ids->ids[ids->count++] = e->begin;
