@@ -85,6 +85,7 @@ static __device__ void delta_multiply(float *c, int64_t ldc, const float *a, int
 #pragma unroll
             for (int j = 0; j < 2; j++)
                 sums[i][j] = add && has[j] && i0 + i < M ? c[(i0 + i) * ldc + j0 + 32 * j] : 0;
+#pragma unroll 2 /* more would need more registers than a thread has */
         for (int64_t k = 0; k < K; k++) {
             float y[2];
 

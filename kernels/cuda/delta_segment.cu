@@ -22,7 +22,7 @@ static __device__ void new_transitions(const struct cuda_delta<T> &d, const floa
 
 /* blockIdx.y 0: M_own, 1: T. */
 template <typename T>
-static __global__ void __launch_bounds__(DELTA_THREADS)
+static __global__ void __launch_bounds__(DELTA_THREADS, 1)
     delta_summary_kernel(struct hd_delta_summary_args a, struct hd_costs_delta_layout l)
 {
     HD_SHARED(float, vectors, DELTA_VECTORS *DELTA_ROWS);
@@ -144,7 +144,7 @@ enum { PREFIX_COLUMNS = 8 }; /* columns of a thread block: a row of them is one 
 
 /* A thread computes the rows threadIdx.x / 8 + 32 n of one column. The state is in shared memory,
  * twice. */
-static __global__ void __launch_bounds__(DELTA_THREADS)
+static __global__ void __launch_bounds__(DELTA_THREADS, 1)
     delta_prefix_kernel(struct hd_delta_prefix_args a, int64_t steps)
 {
     HD_SHARED(float, m, 2 * HD_DELTA_WIDTH_MAX * PREFIX_COLUMNS);

@@ -81,10 +81,10 @@ static __global__ void __launch_bounds__(PREFERENCE_THREADS) weigh_rows(struct h
 static __global__ void __launch_bounds__(PAIR_THREADS) add_pairs(struct hd_preference_args a)
 {
     HD_SHARED(double, shared, BLOCK_WARPS);
-    const int64_t pairs = a.A / 2, all = a.R / a.S * pairs;
+    const int pairs = (int)(a.A / 2), all = (int)(a.R / a.S) * pairs;
     double loss = 0, count = 0, margin = 0, correct = 0, targets = 0, reward = 0;
 
-    for (int64_t i = threadIdx.x; i < all; i += PAIR_THREADS) {
+    for (int i = (int)threadIdx.x; i < all; i += PAIR_THREADS) {
         const double *sums = a.sums + 2 * (i / pairs * a.A + i % pairs * 2);
         const struct hd_pair p = hd_pair_of(a.objective, &a.factors, a.block->kl, sums);
 
