@@ -1,10 +1,10 @@
 /* cli: declarations shared by the files of the heddle command.
  *
  * A command (submit, watch ...) is a row, struct cli_command, beside its function in cmd_*.c, which
- * parses its flags, talks to the controller and returns an exit code; commands.def names it. stdout gets results, stderr gets
- * progress, notes and errors. Text that comes from a job file, a controller or a rank is sanitized
- * before it is written to a terminal: control characters, and characters that reorder or hide text,
- * become '?'.
+ * parses its flags, talks to the controller and returns an exit code; commands.def names it. stdout
+ * gets results, stderr gets progress, notes and errors. Text that comes from a job file, a
+ * controller or a rank is sanitized before it is written to a terminal: control characters, and
+ * characters that reorder or hide text, become '?'.
  *
  * Scripts rely on the exit codes, the JSON forms (rows.h) and the words for states: do not change
  * them.
@@ -252,9 +252,10 @@ void cli_warn(const char *text);
 /* Prints a text of any length as a line on stderr and frees it. cli_note would cut a command with a
  * long path. */
 void cli_note_text(struct hd_text *text);
-/* Asks a yes/no question on the terminal. Returns CLI_CONTINUE for yes. For no it says what was left, such as
- * "nothing was removed", and returns CLI_OK. Where standard input or error is no terminal nothing is asked: it
- * prints `left` with `remedy`, such as "add --yes", and returns CLI_USAGE. */
+/* Asks a yes/no question on the terminal. Returns CLI_CONTINUE for yes. For no it says what was
+ * left, such as "nothing was removed", and returns CLI_OK. Where standard input or error is no
+ * terminal nothing is asked: it prints `left` with `remedy`, such as "add --yes", and returns
+ * CLI_USAGE. */
 int cli_confirm(const char *question, const char *left, const char *remedy);
 int cli_exit_of(enum hd_status st);
 int cli_exit_of_state(Heddle__V1__JobState state);

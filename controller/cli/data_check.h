@@ -30,9 +30,10 @@ int data_check_tokenizer(const struct hd_job *job);
  */
 int data_check_epoch(const struct hd_job *job, struct hd_arena *arena,
                      const struct hd_json **ret_epoch, struct hd_text *ret_problem);
-/* Reads the questions of validate.choices and the prompts of validate.samples as the ranks will (heddle-worker samples --questions), and
- * appends a line about each file to ret_lines; nothing if heddle-worker is not installed. Returns
- * CLI_CONTINUE, or CLI_USAGE as data_check_epoch does, or another exit code after a message. */
+/* Reads the questions of validate.choices and the prompts of validate.samples as the ranks will
+ * (heddle-worker samples --questions), and appends a line about each file to ret_lines; nothing if
+ * heddle-worker is not installed. Returns CLI_CONTINUE, or CLI_USAGE as data_check_epoch does, or
+ * another exit code after a message. */
 int data_check_questions(const struct hd_job *job, struct hd_text *ret_lines,
                          struct hd_text *ret_problem);
 /* Returns the number of sequences in an epoch (result of data_check_epoch); 0: unknown. */

@@ -20,10 +20,10 @@ struct found {
     char model[PATH_MAX]; /* folder of a model that was downloaded */
 };
 
-/* Finds the checkpoints of a job or a folder. `name` is a job's number or name unless it has a
- * '/', or a file has that name; `./7` is always a folder. damaged_too true: unreadable checkpoints in a folder are listed
- * with path and step only; false: they are a failure. Returns CLI_CONTINUE, or the exit code after
- * printing a message; call found_done in both cases. */
+/* Finds the checkpoints of a job or a folder. `name` is a job's number or name unless it has a '/',
+ * or a file has that name; `./7` is always a folder. damaged_too true: unreadable checkpoints in a
+ * folder are listed with path and step only; false: they are a failure. Returns CLI_CONTINUE, or
+ * the exit code after printing a message; call found_done in both cases. */
 int found_open(struct cli *cli, const char *name, bool damaged_too, struct found *f);
 void found_done(struct found *f);
 

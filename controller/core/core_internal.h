@@ -456,8 +456,8 @@ const struct hd_checkpoint_record *core_checkpoint_newest(const struct core_job 
 /* Returns whether the attempt ended because a rank could not load its base checkpoint: exit_code
  * HD_LINK_EXIT_BAD_BASE (damaged) or HD_LINK_EXIT_NO_BASE (missing). */
 bool core_attempt_refused_base(const struct core_attempt *attempt, int32_t exit_code);
-/* Returns whether the attempt was added to the list in place of one that a restored database does not know
- * (observe.c). The job's folder may have checkpoints of it that are not listed. */
+/* Returns whether the attempt was added to the list in place of one that a restored database does
+ * not know (observe.c). The job's folder may have checkpoints of it that are not listed. */
 bool core_attempt_is_placeholder(const struct core_attempt *attempt);
 /* Returns whether the attempt ended because its base checkpoint is damaged. */
 bool core_attempt_found_base_damaged(const struct core_attempt *attempt);

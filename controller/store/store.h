@@ -149,11 +149,12 @@ struct hd_store_restore {
 /* Makes the next start in `dir` a takeover, for a database that is a copy or that another
  * controller has fenced. `file` not NULL: first replaces the database by that file, and moves the
  * former one aside with its log. Interrupted, it loses nothing, and a call with the same arguments
- * completes it; after a failure that moved files the message says where they are. revoke: ends tokens, people's certificates and invitations.
- * into_empty: with `file`, `dir` may also be an empty folder that no controller has used.
- * HD_CONFLICT: a controller uses `dir`, or `file` is another cluster's. HD_INVALID: `dir` is no
- * state directory. HD_NOT_FOUND: `file` does not exist. HD_CORRUPT: `file` is damaged, or no
- * database of a controller. HD_UNSUPPORTED: a newer version of Heddle wrote `file`. */
+ * completes it; after a failure that moved files the message says where they are. revoke: ends
+ * tokens, people's certificates and invitations. into_empty: with `file`, `dir` may also be an
+ * empty folder that no controller has used. HD_CONFLICT: a controller uses `dir`, or `file` is
+ * another cluster's. HD_INVALID: `dir` is no state directory. HD_NOT_FOUND: `file` does not exist.
+ * HD_CORRUPT: `file` is damaged, or no database of a controller. HD_UNSUPPORTED: a newer version of
+ * Heddle wrote `file`. */
 enum hd_status hd_store_restore_from(const char *dir, const char *file, bool revoke,
                                      bool into_empty, struct hd_store_restore *ret_restore);
 

@@ -62,10 +62,10 @@ enum { HD_CHAT_CHOSEN, HD_CHAT_REJECTED, HD_CHAT_PAIR };
 /* Checks the text of data.roles: NAME=ROLE, separated by commas. HD_INVALID otherwise. */
 enum hd_status hd_chat_check_roles(const char *roles);
 
-/* Sets *ret from a line of any form but `preference` and `unpaired`. roles: text of data.roles; NULL or "": only
- * the usual names of roles. The strings live in the arena. HD_INVALID: the line is not JSON or not
- * of the form, a message has a wrong role, or an answer is empty or missing; the message names the
- * number of the faulty message. */
+/* Sets *ret from a line of any form but `preference` and `unpaired`. roles: text of data.roles;
+ * NULL or "": only the usual names of roles. The strings live in the arena. HD_INVALID: the line is
+ * not JSON or not of the form, a message has a wrong role, or an answer is empty or missing; the
+ * message names the number of the faulty message. */
 enum hd_status hd_conversation_read(struct hd_arena *arena, const char *line, size_t line_bytes,
                                     enum hd_chat_form form, const char *roles,
                                     struct hd_conversation *ret);

@@ -29,8 +29,8 @@ static void link_close(struct s3_link *l)
     hd_s3_free(l->s3);
 }
 
-/* Writes the owner's object if there is none; a store without such conditions (501) writes it in any case.
- * *ret_written: false: another has written one meanwhile. */
+/* Writes the owner's object if there is none; a store without such conditions (501) writes it in
+ * any case. *ret_written: false: another has written one meanwhile. */
 static enum hd_status write_owner(struct s3_link *l, const char *bucket, const char *key,
                                   const char *owner, bool *ret_written)
 {

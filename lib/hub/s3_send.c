@@ -84,8 +84,8 @@ static enum hd_status get_keys(struct hd_s3 *s3)
     return HD_OK;
 }
 
-/* Copies the keys and the region that are to sign. Renews keys RENEW_MS before they expire; if their service
- * gives none, the old ones sign until then. */
+/* Copies the keys and the region that are to sign. Renews keys RENEW_MS before they expire; if
+ * their service gives none, the old ones sign until then. */
 static enum hd_status take_keys(struct hd_s3 *s3, struct hd_s3_keys *ret_keys, char region[64])
 {
     enum hd_status st = HD_OK;

@@ -1,5 +1,5 @@
-/* values: reads single values of a job file: numbers and words. A number in another form, such as 2k, 1e3 or
- * 10%, is refused with the one to write. */
+/* values: reads single values of a job file: numbers and words. A number in another form, such as
+ * 2k, 1e3 or 10%, is refused with the one to write. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>

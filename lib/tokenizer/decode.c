@@ -179,8 +179,8 @@ static void strip_token(const struct decoding *d, const char *token, size_t n)
     hd_text_add_bytes(&d->out->text, token + from, to - from);
 }
 
-/* Writes a token as the decoder Metaspace does: the character that stands for a space (`content` of the step, often
- * U+2581) becomes a space, and nothing at the beginning of the text. */
+/* Writes a token as the decoder Metaspace does: the character that stands for a space (`content` of
+ * the step, often U+2581) becomes a space, and nothing at the beginning of the text. */
 static void write_spaces(const struct decoding *d, const char *token, size_t n, bool is_first)
 {
     const char *content = d->step->content;

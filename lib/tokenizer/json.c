@@ -1,5 +1,5 @@
-/* json: parses a tokenizer.json, and its model if that is a BPE. An unknown key is an error that names the key, because
- * ignoring it could change the ids. */
+/* json: parses a tokenizer.json, and its model if that is a BPE. An unknown key is an error that
+ * names the key, because ignoring it could change the ids. */
 #include <stdlib.h>
 #include <string.h>
 

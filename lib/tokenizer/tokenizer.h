@@ -2,13 +2,14 @@
  *
  * "bytes" has one token per byte. The path of a tokenizer.json opens a BPE: byte-level (as of
  * GPT-2, Llama-3 and Qwen), with byte fallback (Llama-2, Mistral, Gemma) or of characters, or a
- * model of type Unigram (T5, XLM-R). It gives the same ids as transformers' AutoTokenizer with add_special_tokens=False: special tokens in the
- * text are recognised (not with split_special_tokens: true in tokenizer_config.json), and none are
- * added. Tokens that only the files beside it name (companions.h) are tokens, too. The path of a
- * tokenizer.model opens a SentencePiece model (sentencepiece.h), with the ids of that library. A
- * setting of the file that is not supported is an error that names the setting. Two cases in which
- * the reference silently loses text are errors here: text that is not UTF-8, and a character
- * without a token if the file has no unk_token.
+ * model of type Unigram (T5, XLM-R). It gives the same ids as transformers' AutoTokenizer with
+ * add_special_tokens=False: special tokens in the text are recognised (not with
+ * split_special_tokens: true in tokenizer_config.json), and none are added. Tokens that only the
+ * files beside it name (companions.h) are tokens, too. The path of a tokenizer.model opens a
+ * SentencePiece model (sentencepiece.h), with the ids of that library. A setting of the file that
+ * is not supported is an error that names the setting. Two cases in which the reference silently
+ * loses text are errors here: text that is not UTF-8, and a character without a token if the file
+ * has no unk_token.
  *
  * Used by: data, train, worker.   Uses: base; PCRE2 and utf8proc if found at build time.
  * Threads: a tokenizer is immutable; each thread that encodes needs its own encoder.
