@@ -121,7 +121,7 @@ static void set_adapter(struct hd_job *job, struct hd_rank_program_options *opti
 }
 
 /* Leaves out keys that the job file refuses beside an objective (lib/spec/objective.c): losses of
- * routers; for DPO, which compares with a reference, dropout. */
+ * routers; for DPO, which compares with a reference, dropout and noise. */
 static void set_objective(struct hd_job *job, struct hd_rank_program_options *options, int number)
 {
     static const char *const words[] = {"next_token", "dpo", "orpo", "reward"};
@@ -134,7 +134,7 @@ static void set_objective(struct hd_job *job, struct hd_rank_program_options *op
     job->balance = job->z_loss = 0;
     if (strcmp(words[number], "dpo") == 0)
         job->dropout_embedding = job->dropout_attention = job->dropout_residual =
-            job->adapter_dropout = 0;
+            job->adapter_dropout = job->neftune_alpha = 0;
 }
 
 static void set_weights(struct hd_job *job, struct hd_rank_program_options *options, int number)

@@ -124,8 +124,8 @@ static void check_pick(const struct grid_pick *pick, const struct pair *pair, co
                  run->loss[0], run->loss[GRID_STEPS - 1]);
     assert_true(fabs(run->loss[0] - pair->half->loss[0]) <= half_loss_bound(&job));
     assert_true(fabs(run->loss[0] - fp32->loss[0]) <= half_loss_bound(&job));
-    if (!HD_TEST_SANITIZED) /* it takes fewer steps */
-        assert_true(run->loss[GRID_STEPS - 1] < run->loss[0] - 0.3);
+    if (!HD_TEST_SANITIZED) /* it takes fewer steps; noise on embeddings makes them smaller */
+        assert_true(run->loss[GRID_STEPS - 1] < run->loss[0] - (job.neftune_alpha > 0 ? 0.1 : 0.3));
     run_free(run);
 }
 
