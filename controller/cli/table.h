@@ -36,7 +36,8 @@ void table_begin_row(struct table *table);
  * colour: SGR code such as "32", or NULL. */
 void table_add(struct table *table, const char *colour, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
-void table_add_args(struct table *table, const char *colour, const char *fmt, va_list ap);
+void table_add_args(struct table *table, const char *colour, const char *fmt, va_list ap)
+    __attribute__((format(printf, 3, 0)));
 
 /* Appends title line and rows. columns > 0: the last column is cut so that no line is wider. */
 void table_render(const struct table *table, bool colour, int columns, struct hd_text *out);

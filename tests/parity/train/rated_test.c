@@ -152,13 +152,13 @@ static double ratio_of(const struct harness *h, int asked, int given)
 static enum hd_status step_stirred(struct harness_rank *r)
 {
     struct hd_step_result s;
-    struct hd_trainer *t;
+    struct hd_trainer *t = NULL;
     enum hd_status st = harness_trainer(r, &t);
 
-    if (st)
-        return st;
-    stir(t);
-    st = hd_trainer_step(t, 0, &s);
+    if (!st) {
+        stir(t);
+        st = hd_trainer_step(t, 0, &s);
+    }
     if (!st && r->rank == 0)
         *(struct hd_step_result *)r->context = s;
     hd_trainer_free(t);
