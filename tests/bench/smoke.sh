@@ -34,7 +34,8 @@ engine)
     runs plan_time_prices_and_runs_layouts 10 plan_time --smoke
     runs plan_bench_plans 1 plan_bench --runs 1 --case pp8
     runs sandbox_trains_behind_locks 3 sandbox --rounds 1 --steps 1 --layers 1 --context 16
-    runs comm_bench_moves_every_size 36 comm_bench -r 1
+    # by shm, and by gloo where it is built in
+    runs comm_bench_moves_every_size 18 comm_bench -r 1
     if "${HEDDLE_PYTHON:-python3}" -c 'import torch' 2>/dev/null; then
         runs train_cpu_has_its_peer 20 train_cpu --smoke --case a --peer torch --python "${HEDDLE_PYTHON:-python3}"
         runs layouts_cpu_has_its_peer 20 layouts_cpu --smoke --engine gloo --case pp4 --peer torch --python "${HEDDLE_PYTHON:-python3}"
