@@ -584,7 +584,7 @@ int main(int argc, char **argv)
     s.least = bench_has(argc, argv, "--least");
     s.smoke = bench_has(argc, argv, "--smoke");
     if (s.smoke) {
-        s.every = 40;
+        s.every = 400; /* the first layout of a model, beside those that the search chooses */
         s.rounds = s.steps = 1;
         s.wait_s = 0;
     }
