@@ -28,7 +28,7 @@ struct hd_mlflow {
     struct hub_client *client;
     char authorization[640]; /* header of user and password; "": none */
     char experiment_id[ID_BYTES_MAX], run_id[ID_BYTES_MAX];
-    /* a call that makes the run has failed: the server may have made it, and may still do so */
+    /* the call runs/create had no answer: the server may have made the run, or may still make it */
     bool is_uncertain;
 };
 

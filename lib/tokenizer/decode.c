@@ -179,8 +179,9 @@ static void strip_token(const struct decoding *d, const char *token, size_t n)
     hd_text_add_bytes(&d->out->text, token + from, to - from);
 }
 
-/* Writes a token as the decoder Metaspace does: the character that stands for a space (`content` of
- * the step, often U+2581) becomes a space, and nothing at the beginning of the text. */
+/* Writes a token as the decoder step Metaspace of a tokenizer.json does: the character that stands for
+ * a space (the step's `content`, often U+2581) is written as a space; in the first
+ * token of a text it is left out, unless `prepend` is never. */
 static void write_spaces(const struct decoding *d, const char *token, size_t n, bool is_first)
 {
     const char *content = d->step->content;

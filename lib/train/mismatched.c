@@ -68,7 +68,8 @@ static enum hd_status add_ratios(struct hd_trainer *t, const struct hd_chunk *ch
             const int64_t j = hd_zigzag_position(&mine, r);
             const double ratio = (double)p->logp[i * rows + r] - (double)p->reference[j];
 
-            if (p->targets[j] >= 0 && isfinite(ratio)) /* else the step overflows, too */
+            /* weights whose log-probability is not finite make the step overflow, which skips it */
+            if (p->targets[j] >= 0 && isfinite(ratio))
                 p->units += llrint(ratio * UNITS_PER_NAT);
         }
         for (int64_t j = 0; !st && l->coord.cp == 0 && j < l->job.context; j++)

@@ -1,19 +1,19 @@
 #!/bin/bash
 # smoke.sh: every benchmark at its smallest size, with every case and precision that needs no GPU, so that none rots.
-# A bar that is missed (exit status 1) is no failure here: times of such sizes say nothing. With a Python that has
-# PyTorch ($HEDDLE_PYTHON) its peers run, too.
+# Those of the control plane exit with 1 where a bar is missed, which is no failure here: times of such sizes say
+# nothing. With a Python that has PyTorch ($HEDDLE_PYTHON) its peers run, too.
 #
 #   smoke.sh engine | control      those of training, kernels and plans; those of the control plane
 set -u
 cd "$TMPDIR" || exit 1
-bench=$HEDDLE_BUILD_DIR/bench status=0
+bench=$HEDDLE_BUILD_DIR/bench status=0 missed=0 # the status for a missed bar; 0: there is none
 
 runs() { # NAME LINES PROGRAM ARG...: it ends by itself, and prints so many lines at least
     local name=$1 lines=$2 rc
     shift 2
     "$bench/$1" "${@:2}" >"$TMPDIR/out" 2>"$TMPDIR/err" </dev/null
     rc=$?
-    if [ $rc -gt 1 ] || { [ $rc = 1 ] && ! grep -qE 'MISSED|missed|at most' "$TMPDIR/out"; }; then
+    if [ $rc != 0 ] && [ $rc != $missed ]; then
         echo "not ok $name: exit status $rc"
     elif [ "$(wc -l <"$TMPDIR/out")" -lt "$lines" ]; then
         echo "not ok $name: only $(wc -l <"$TMPDIR/out") lines, at least $lines were due"
@@ -44,6 +44,7 @@ engine)
     fi
     ;;
 control)
+    missed=1
     runs control_submits_lists_and_compares 8 control -d 10 -r 1 -n 20
     runs scrape_reads_a_page 3 scrape 2 2 1
     runs schedule_takes_every_kind_of_step 6 schedule -n 40 -j 50

@@ -125,7 +125,8 @@ static void check_pick(const struct grid_pick *pick, const struct pair *pair, co
     assert_true(fabs(run->loss[0] - pair->half->loss[0]) <= half_loss_bound(&job));
     assert_true(fabs(run->loss[0] - fp32->loss[0]) <= half_loss_bound(&job));
     if (!HD_TEST_SANITIZED) /* it takes fewer steps; noise on embeddings makes them smaller */
-        assert_true(run->loss[GRID_STEPS - 1] < run->loss[0] - (job.neftune_alpha > 0 ? 0.1 : 0.3));
+        assert_true(run->loss[GRID_STEPS - 1] <
+                    run->loss[0] - (job.neftune_alpha > 0 ? 0.15 : 0.3));
     run_free(run);
 }
 

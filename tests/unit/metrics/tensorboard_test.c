@@ -297,8 +297,9 @@ static void what_is_added_is_read_back_with_step_and_time(void **state)
     }
 }
 
-/* Goal: sessions of the tab HPARAMS, the longest there may be. Method: the start of a session of one
- * key against its bytes by plugin_data.proto and struct.proto; tests/interop has TensorBoard's reader. */
+/* Goal: TensorBoard's tab HPARAMS can read a session (one run with its keys), also one with as many
+ * keys as there may be. Method: the start of a session of one key against its bytes by
+ * plugin_data.proto and struct.proto; tests/interop has TensorBoard's reader. */
 static void a_session_has_its_parameters_and_its_end(void **state)
 {
     static const uint8_t wanted[] = {
