@@ -210,9 +210,9 @@ struct hd_traits {
     int64_t process_bytes, communicator_bytes;
     bool process_measured; /* true: process_bytes is measured; communicator_bytes is always
                               assumed */
-    /* true: the library's GEMM is not fused with GELU (gelu_apart), or with the gradient of a bias
-     * (dbias_apart), which is then a separate launch (hd_gemm_takes_epilogue returns false). */
-    bool gelu_apart, dbias_apart;
+    /* true: the library's GEMM is not fused with GELU (gelu_separate), or with the gradient of a bias
+     * (dbias_separate), which is then a separate launch (hd_gemm_takes_epilogue returns false). */
+    bool gelu_separate, dbias_separate;
     /* Number of rows whose logits the head computes at once, with at most 1 GiB of logits; 0: as
      * many rows as 64 MiB of logits hold, which suits a CPU's caches. Each chunk of rows reads and
      * writes the gradient of the head's whole weight (lib/program/ops_head.c). */
@@ -340,9 +340,9 @@ struct hd_backend_options {
      * `deterministic`: the library's first offer is used and nothing is timed.
      */
     const char *choices_dir;
-    /* true: epilogues are not fused (gelu_apart and dbias_apart of the traits are set); for
+    /* true: epilogues are not fused (gelu_separate and dbias_separate of the traits are set); for
      * measurements */
-    bool epilogues_apart;
+    bool epilogues_separate;
 };
 
 /* The algorithm chosen for one product among those that the GEMM library offers. */
@@ -480,8 +480,9 @@ struct hd_backend_table {
     enum hd_status (*synchronize)(struct hd_stream *stream);
     /* Creates the library objects for these arguments, so that later launches of the same shape
      * allocate nothing. Called once per op of a program before the first step. With
-     * options.choices_dir it launches products to time them: it reads inputs of any content and
-     * overwrites outputs and scratch with garbage, so no other launch may be using them. */
+     * options.choices_dir it launches products to time them: it overwrites their inputs with random
+     * numbers, and outputs and scratch with garbage, so no other launch may be using them and weights
+     * are written afterwards. */
     enum hd_status (*prepare)(struct hd_backend *backend, enum hd_kernel kernel, const void *args);
     /* Returns the peak rate to which MFU is relative, in operations per second, for factors of this
      * type (u8: codes of fp8); 0: unknown. A CPU's is measured, in about 50 ms on this backend's

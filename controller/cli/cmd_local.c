@@ -117,6 +117,26 @@ static void name_devices(const struct hd_job *spec, char *ret_text, size_t size)
                        strcmp(spec->device, "cpu") == 0 ? "" : "auto+", most, threads);
 }
 
+/* Writes the folder in which the choices among a GPU's algorithms are kept. All runs of a user on this
+ * machine share one, so that they choose alike and only the first one measures; a run that has a folder
+ * of its own keeps it, as another choice would change its bits under --resume. */
+static void name_choices(const struct local *l, char *ret_path, size_t size)
+{
+    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    int length = -1;
+    struct stat info;
+
+    (void)snprintf(ret_path, size, "%s/choices", l->run.path);
+    if (stat(ret_path, &info) == 0)
+        return;
+    if (cache && cache[0] == '/')
+        length = snprintf(ret_path, size, "%s/heddle/gpu-choices", cache);
+    else if (home && home[0] == '/')
+        length = snprintf(ret_path, size, "%s/.cache/heddle/gpu-choices", home);
+    if (length < 0 || (size_t)length >= size)
+        (void)snprintf(ret_path, size, "%s/choices", l->run.path);
+}
+
 static enum hd_status start_daemon(struct local *l)
 {
     struct hd_text program = {0};
@@ -125,8 +145,7 @@ static enum hd_status start_daemon(struct local *l)
     enum hd_status st = process_find("heddled", &program);
 
     (void)snprintf(state, sizeof state, "%s/node", l->controller.dir);
-    /* choices of GPU algorithms, kept for --resume */
-    (void)snprintf(choices, sizeof choices, "%s/choices", l->run.path);
+    name_choices(l, choices, sizeof choices);
     (void)snprintf(l->daemon_log, sizeof l->daemon_log, "%s/heddled.log", l->run.path);
     name_devices(l->spec, devices, sizeof devices);
     if (!st) {

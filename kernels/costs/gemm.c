@@ -154,12 +154,12 @@ bool hd_gemm_takes_epilogue(const struct hd_gemm_args *args, const struct hd_tra
     struct hd_gemm_args plain = *args;
 
     if (args->dbias)
-        return by_gpu_library && !traits->dbias_apart;
+        return by_gpu_library && !traits->dbias_separate;
     if (args->add)
         return hd_traits_is_cuda(traits);
     plain.epilogue = HD_EPILOGUE_NONE;
     return hd_costs_gemm_is_own(&plain, traits) ||
-           (by_gpu_library && args->ldc % 8 == 0 && !traits->gelu_apart);
+           (by_gpu_library && args->ldc % 8 == 0 && !traits->gelu_separate);
 }
 
 /* Returns the larger of the library's scratch limit and the size of own code's panels, because the

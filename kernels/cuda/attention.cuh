@@ -1,5 +1,5 @@
 /* attention: declarations shared by the attention kernels: arguments, visible key ranges, and the
- * walk over visible tiles.
+ * iteration over visible tiles.
  *
  * The keys that a query sees (causal mask, window, document bounds) are a range of key indices,
  * [least, most]. A separate kernel, mask_extents_kernel, writes to scratch, once for all heads:
@@ -57,7 +57,7 @@ struct attention {
     struct cuda_drop drop;
     int64_t ldq, ldk, ldv, kv_stride;
     int32_t B, q_len, kv_len, H, G, D, first_head;
-    int32_t section;  /* number of heads per section of the launch's blocks (attention_block_of) */
+    int32_t l2_group; /* number of heads per L2 group of the launch's blocks (attention_block_of) */
     float scale, cap; /* factor on scores; their bound, 0: none */
     enum hd_dtype dtype;
 };
@@ -115,10 +115,10 @@ static inline int64_t attention_tiles(int64_t length, int64_t tile)
     return (length + tile - 1) / tile;
 }
 
-/* Returns the heads per section (see attention_block_of), `units` at most: as many as together
+/* Returns the heads per L2 group (see attention_block_of), `units` at most: as many as together
  * read, with `rows` rows of a head's width each, a third of the device's L2 cache. */
-static inline int32_t attention_section(const struct hd_cuda_stream *stream,
-                                        const struct attention *a, int64_t units, int64_t rows)
+static inline int32_t attention_l2_group(const struct hd_cuda_stream *stream,
+                                         const struct attention *a, int64_t units, int64_t rows)
 {
     const int64_t unit_bytes = rows * a->D * (int64_t)hd_dtype_size(a->dtype);
     const int64_t most = unit_bytes > 0 ? stream->cuda->l2_bytes / 3 / unit_bytes : units;
@@ -126,21 +126,22 @@ static inline int32_t attention_section(const struct hd_cuda_stream *stream,
     return (int32_t)(most < 1 ? 1 : most < units ? most : units);
 }
 
-/* Returns the heads per section of a launch whose blocks are tiles of queries, which read keys and
+/* Returns the heads per L2 group of a launch whose blocks are tiles of queries, which read keys and
  * values. */
-static inline int32_t attention_section_of_queries(const struct hd_cuda_stream *stream,
-                                                   const struct attention *a)
+static inline int32_t attention_l2_group_of_queries(const struct hd_cuda_stream *stream,
+                                                    const struct attention *a)
 {
-    return attention_section(stream, a, (int64_t)a->B * a->H, 2 * (int64_t)a->kv_len * a->G / a->H);
+    return attention_l2_group(stream, a, (int64_t)a->B * a->H,
+                              2 * (int64_t)a->kv_len * a->G / a->H);
 }
 
-/* Returns the heads per section of a launch whose blocks are tiles of keys, which read q and dout
+/* Returns the heads per L2 group of a launch whose blocks are tiles of keys, which read q and dout
  * of `heads` heads. */
-static inline int32_t attention_section_of_keys(const struct hd_cuda_stream *stream,
-                                                const struct attention *a, int64_t units,
-                                                int64_t heads)
+static inline int32_t attention_l2_group_of_keys(const struct hd_cuda_stream *stream,
+                                                 const struct attention *a, int64_t units,
+                                                 int64_t heads)
 {
-    return attention_section(stream, a, units, 2 * (int64_t)a->q_len * heads);
+    return attention_l2_group(stream, a, units, 2 * (int64_t)a->q_len * heads);
 }
 
 /* Declares the launchers of one dtype; each is compiled in its own file, so that builds run in
@@ -221,7 +222,7 @@ static __device__ __forceinline__ int64_t attention_slot(const struct attention 
     return a->kv_slot ? a->kv_slot[b] : b;
 }
 
-/* Returns whether the EXTRAS variant of a kernel is needed: slopes, dropout, or a scale that is not
+/* Returns whether the GENERAL variant of a kernel is needed: slopes, dropout, or a scale that is not
  * positive (which would reverse the order of scores). */
 static inline bool attention_has_extras(const struct attention *a)
 {
@@ -236,7 +237,7 @@ static inline bool attention_scores_are_tiled(const ARGS *args)
     return !(args->cap > 0) || (args->dropout == 0 && args->scale > 0);
 }
 
-/* ---- Device: extremes and the walk over tiles ---- */
+/* ---- Device: extremes and the iteration over tiles ---- */
 
 /* How many of a tile's (query, key) pairs are visible. */
 enum attention_cover { ATTENTION_NOTHING, ATTENTION_SOME, ATTENTION_ALL };
@@ -282,41 +283,41 @@ static __device__ __forceinline__ int4 attention_query_extent(const int4 *extent
     return e;
 }
 
-/* Walks, in order, over the tiles (of keys or of queries) that have a visible pair with the block's
+/* Yields, in order, the tiles (of keys or of queries) that have a visible pair with the block's
  * own rows. 32 tiles are tested at a time, one per lane; every warp of a block gets the same
  * result. The extremes of the block's own rows are in shared memory, to save registers.
  */
-struct attention_walk {
+struct attention_tile_iterator {
     int base;
     /* bit masks of 32 tiles, the first of them `base`: seen: still to visit; whole: need no masking
      */
     uint32_t seen, whole;
 };
 
-static __device__ __forceinline__ struct attention_walk attention_walk_begin(void)
+static __device__ __forceinline__ struct attention_tile_iterator attention_tile_begin(void)
 {
-    struct attention_walk walk;
+    struct attention_tile_iterator iterator;
 
-    walk.base = -ATTENTION_WARP;
-    walk.seen = walk.whole = 0;
-    return walk;
+    iterator.base = -ATTENTION_WARP;
+    iterator.seen = iterator.whole = 0;
+    return iterator;
 }
 
-static __device__ __forceinline__ void attention_walk_look(struct attention_walk *walk,
+static __device__ __forceinline__ void attention_tile_peek(struct attention_tile_iterator *iterator,
                                                            enum attention_cover cover)
 {
-    walk->seen = __ballot_sync(0xffffffffu, cover != ATTENTION_NOTHING);
-    walk->whole = __ballot_sync(0xffffffffu, cover == ATTENTION_ALL);
+    iterator->seen = __ballot_sync(0xffffffffu, cover != ATTENTION_NOTHING);
+    iterator->whole = __ballot_sync(0xffffffffu, cover == ATTENTION_ALL);
 }
 
-/* Returns the next step of the walk over visible tiles, encoded as 2 * tile, plus 1 if no pair of
+/* Returns the next step of the iteration over visible tiles, encoded as 2 * tile, plus 1 if no pair of
  * the tile needs masking. */
-static __device__ __forceinline__ int attention_walk_take(struct attention_walk *walk)
+static __device__ __forceinline__ int attention_tile_take(struct attention_tile_iterator *iterator)
 {
-    const int bit = __ffs((int)walk->seen) - 1;
+    const int bit = __ffs((int)iterator->seen) - 1;
 
-    walk->seen &= walk->seen - 1;
-    return (walk->base + bit) * 2 + (int)(walk->whole >> bit & 1);
+    iterator->seen &= iterator->seen - 1;
+    return (iterator->base + bit) * 2 + (int)(iterator->whole >> bit & 1);
 }
 
 static __device__ __forceinline__ int attention_step_tile(int step)
@@ -332,52 +333,52 @@ static __device__ __forceinline__ bool attention_step_is_whole(int step)
 /* Returns the step to the next tile of sequence b's keys that the queries with these extremes see;
  * -1: none. */
 template <int TILE>
-static __device__ __forceinline__ int attention_next_keys(struct attention_walk *walk,
+static __device__ __forceinline__ int attention_next_keys(struct attention_tile_iterator *iterator,
                                                           const struct attention *a, int b,
                                                           const int4 *queries)
 {
     const int tiles = (a->kv_len + TILE - 1) / TILE;
 
-    while (!walk->seen) {
+    while (!iterator->seen) {
         enum attention_cover cover = ATTENTION_NOTHING;
         int mine;
 
-        walk->base += ATTENTION_WARP;
-        if (walk->base >= tiles)
+        iterator->base += ATTENTION_WARP;
+        if (iterator->base >= tiles)
             return -1;
-        mine = walk->base + (int)(threadIdx.x % ATTENTION_WARP);
+        mine = iterator->base + (int)(threadIdx.x % ATTENTION_WARP);
         if (mine < tiles)
             cover = attention_cover_of(
                 *queries, attention_key_extent<TILE>(
                               a->mask_extents.key_extents +
                                   (int64_t)b * (a->mask_extents.kv_pad / ATTENTION_GRANULE),
                               mine));
-        attention_walk_look(walk, cover);
+        attention_tile_peek(iterator, cover);
     }
-    return attention_walk_take(walk);
+    return attention_tile_take(iterator);
 }
 
 /* Returns the step to the next tile of sequence b's queries that see the keys with these extremes;
- * the walk is repeated for each head up to `last_head`. -1: none. */
+ * the iteration is repeated for each head up to `last_head`. -1: none. */
 template <int TILE>
 static __device__ __forceinline__ int
-attention_next_queries(struct attention_walk *walk, const struct attention *a, int b,
+attention_next_queries(struct attention_tile_iterator *iterator, const struct attention *a, int b,
                        const int2 *keys, int *head, int last_head)
 {
     const int tiles = (a->q_len + TILE - 1) / TILE;
 
-    while (!walk->seen) {
+    while (!iterator->seen) {
         enum attention_cover cover = ATTENTION_NOTHING;
         int mine;
 
-        walk->base += ATTENTION_WARP;
-        if (walk->base >= tiles) {
+        iterator->base += ATTENTION_WARP;
+        if (iterator->base >= tiles) {
             if (*head == last_head)
                 return -1;
             (*head)++;
-            walk->base = 0;
+            iterator->base = 0;
         }
-        mine = walk->base + (int)(threadIdx.x % ATTENTION_WARP);
+        mine = iterator->base + (int)(threadIdx.x % ATTENTION_WARP);
         if (mine < tiles)
             cover =
                 attention_cover_of(attention_query_extent<TILE>(
@@ -385,14 +386,14 @@ attention_next_queries(struct attention_walk *walk, const struct attention *a, i
                                            (int64_t)b * (a->mask_extents.q_pad / ATTENTION_GRANULE),
                                        mine),
                                    *keys);
-        attention_walk_look(walk, cover);
+        attention_tile_peek(iterator, cover);
     }
-    return attention_walk_take(walk);
+    return attention_tile_take(iterator);
 }
 
 /* Tile, sequence and head of a thread block. Blocks start in the order of their numbers. The last
  * queries, which see most keys with a causal mask, come first for all heads, so that short blocks
- * fill the gaps at the end. Only the heads of one section run at the same time, so that the rows
+ * fill the gaps at the end. Only the heads of one L2 group run at the same time, so that the rows
  * that their blocks share stay in L2. Calculated by list scheduling on the 264 block slots of an
  * H100 (12 heads of 64 channels, 16 sequences of 1024): multiprocessors are busy 97% of the time;
  * with one head after the other, longest block first, 84%. */
@@ -402,10 +403,10 @@ struct attention_block {
 static __device__ __forceinline__ struct attention_block
 attention_block_of(const struct attention *a, int tiles, int heads)
 {
-    const unsigned units = (unsigned)(heads * a->B), section = (unsigned)a->section;
-    const unsigned first = blockIdx.x / (section * (unsigned)tiles) * section;
-    const unsigned count = units - first < section ? units - first : section;
-    const unsigned in = blockIdx.x % (section * (unsigned)tiles), unit = first + in % count;
+    const unsigned units = (unsigned)(heads * a->B), l2_group = (unsigned)a->l2_group;
+    const unsigned first = blockIdx.x / (l2_group * (unsigned)tiles) * l2_group;
+    const unsigned count = units - first < l2_group ? units - first : l2_group;
+    const unsigned in = blockIdx.x % (l2_group * (unsigned)tiles), unit = first + in % count;
     struct attention_block block;
 
     block.tile = tiles - 1 - (int)(in / count);

@@ -99,16 +99,16 @@ enum { BACKWARD_KEYS = HD_COSTS_ATTENTION_KEYS };
 
 /* Number of queries per stage of the copies to shared memory; fewer if a block has less shared
  * memory, with bitwise equal results. */
-template <int D, bool EXTRAS>
+template <int D, bool GENERAL>
 constexpr int backward_stage_queries(bool is_narrow)
 {
-    return D == 96 || (D == 128 && !EXTRAS && !is_narrow) ? 64 : 32;
+    return D == 96 || (D == 128 && !GENERAL && !is_narrow) ? 64 : 32;
 }
 
-template <int D, bool EXTRAS, int QUERIES>
+template <int D, bool GENERAL, int QUERIES>
 struct backward_keys_tile {
     enum {
-        WARPS = D == 64 && !EXTRAS ? 4 : 8,
+        WARPS = D == 64 && !GENERAL ? 4 : 8,
         MT = BACKWARD_KEYS / WARPS / 16,
         THREADS = WARPS * 32,
         NT = QUERIES / 8,
@@ -144,21 +144,21 @@ static __device__ __forceinline__ void backward_load_queries(const struct attent
 /* Turns a tile of scores into attention weights p; rows of the tile are keys. With a cap the scores
  * are needed once more: attention_cap_tile takes the place of this function, and
  * backward_differentiate_keys computes p. */
-template <int MT, int NT, bool EXTRAS>
+template <int MT, int NT, bool GENERAL>
 static __device__ __forceinline__ void
-backward_soften_keys(const struct attention *a, const struct backward_place *place,
-                     float score[MT][NT][4], const float2 *stats, int head, int first_key,
-                     int first_query)
+backward_softmax_keys(const struct attention *a, const struct backward_place *place,
+                      float score[MT][NT][4], const float2 *stats, int head, int first_key,
+                      int first_query)
 {
     const float scale = a->scale * ATTENTION_LOG2E;
-    const float slope = EXTRAS && a->slopes ? a->slopes[head] * ATTENTION_LOG2E : 0;
+    const float slope = GENERAL && a->slopes ? a->slopes[head] * ATTENTION_LOG2E : 0;
 
 #pragma unroll
     for (int n = 0; n < NT; n++) {
         const float4 stat = *(const float4 *)(stats + fragment_column(n));
         int32_t index[2] = {};
 
-        if (EXTRAS && a->slopes)
+        if (GENERAL && a->slopes)
 #pragma unroll
             for (int i = 0; i < 2; i++)
                 index[i] = a->q_index[backward_query(a, place->block.b,
@@ -169,7 +169,7 @@ backward_soften_keys(const struct attention *a, const struct backward_place *pla
             for (int i = 0; i < 4; i++) {
                 float s = fmaf(score[m][n][i], scale, i % 2 ? -stat.z : -stat.x);
 
-                if (EXTRAS && a->slopes)
+                if (GENERAL && a->slopes)
                     s -= slope *
                          attention_distance(index[i % 2],
                                             place->keys[first_key + fragment_row<MT>(m, i / 2)]);
@@ -209,7 +209,7 @@ static __device__ __forceinline__ void backward_mask_keys(const struct backward_
 /* Computes ds = p * (dweight - delta) in place of dweight = dout v^T, for a tile. With dropout,
  * dweight is first multiplied by the dropout factors, and so is `weight`, from which dv is
  * computed. */
-template <int MT, int NT, bool EXTRAS, bool CAPPED>
+template <int MT, int NT, bool GENERAL, bool CAPPED>
 static __device__ __forceinline__ void
 backward_differentiate_keys(const struct attention *a, const struct backward_place *place,
                             float weight[MT][NT][4], float dweight[MT][NT][4], const float2 *stats,
@@ -232,7 +232,7 @@ backward_differentiate_keys(const struct attention *a, const struct backward_pla
                                                   i % 2 ? stat.w : stat.y, inverse_top);
                     continue;
                 }
-                if (EXTRAS && a->sample) {
+                if (GENERAL && a->sample) {
                     const int64_t query =
                         backward_query(a, place->block.b, first_query + fragment_column(n) + i % 2);
 
@@ -298,12 +298,12 @@ static __device__ __forceinline__ void backward_place_keys(const struct attentio
     place->sum = sum;
 }
 
-template <typename T, int D, bool EXTRAS, int QUERIES, bool CAPPED>
-static __global__ void __launch_bounds__(backward_keys_tile<D, EXTRAS, QUERIES>::THREADS,
-                                         256 / backward_keys_tile<D, EXTRAS, QUERIES>::THREADS)
+template <typename T, int D, bool GENERAL, int QUERIES, bool CAPPED>
+static __global__ void __launch_bounds__(backward_keys_tile<D, GENERAL, QUERIES>::THREADS,
+                                         256 / backward_keys_tile<D, GENERAL, QUERIES>::THREADS)
     backward_keys_kernel(struct attention_backward f)
 {
-    using tile_of = backward_keys_tile<D, EXTRAS, QUERIES>;
+    using tile_of = backward_keys_tile<D, GENERAL, QUERIES>;
     enum {
         MT = tile_of::MT,
         NT = tile_of::NT,
@@ -317,7 +317,7 @@ static __global__ void __launch_bounds__(backward_keys_tile<D, EXTRAS, QUERIES>:
     T *const stages = v_tile + BACKWARD_KEYS * D;
     float2 *const stats = (float2 *)(stages + 2 * STAGE);
     const struct attention *a = &f.a;
-    struct attention_walk walk = attention_walk_begin();
+    struct attention_tile_iterator iterator = attention_tile_begin();
     float dk[MT][D / 8][4], dv[MT][D / 8][4];
     int head, step, stage = 0;
 
@@ -325,11 +325,11 @@ static __global__ void __launch_bounds__(backward_keys_tile<D, EXTRAS, QUERIES>:
     clear(dv);
     if (threadIdx.x == 0) {
         backward_place_keys<D>(&f, place);
-        place->step_key = EXTRAS && a->sample ? drop_step_key(a->drop) : 0;
+        place->step_key = GENERAL && a->sample ? drop_step_key(a->drop) : 0;
     }
     __syncthreads();
     head = place->heads.x;
-    step = attention_next_queries<QUERIES>(&walk, a, place->block.b, &place->key_extent, &head,
+    step = attention_next_queries<QUERIES>(&iterator, a, place->block.b, &place->key_extent, &head,
                                            place->heads.y);
     if (step < 0 && place->sum.accumulate)
         return; /* no visible pair: adds nothing to the gradient */
@@ -353,8 +353,8 @@ static __global__ void __launch_bounds__(backward_keys_tile<D, EXTRAS, QUERIES>:
         const T *q_tile = stages + stage * STAGE, *dout_tile = q_tile + QUERIES * D;
         float weight[MT][NT][4], dweight[MT][NT][4];
 
-        step = attention_next_queries<QUERIES>(&walk, a, place->block.b, &place->key_extent, &head,
-                                               place->heads.y);
+        step = attention_next_queries<QUERIES>(&iterator, a, place->block.b, &place->key_extent,
+                                               &head, place->heads.y);
         cp_async_wait<0>();
         /* this stage of q and dout is complete; the other one may be overwritten */
         __syncthreads();
@@ -368,15 +368,15 @@ static __global__ void __launch_bounds__(backward_keys_tile<D, EXTRAS, QUERIES>:
         if (CAPPED)
             attention_cap_tile<MT, NT>(a, weight);
         else
-            backward_soften_keys<MT, NT, EXTRAS>(a, place, weight, stats + stage * QUERIES,
-                                                 now_head, place->block.tile * BACKWARD_KEYS,
-                                                 first_query);
+            backward_softmax_keys<MT, NT, GENERAL>(a, place, weight, stats + stage * QUERIES,
+                                                   now_head, place->block.tile * BACKWARD_KEYS,
+                                                   first_query);
         if (!is_whole)
             backward_mask_keys<MT, NT, CAPPED>(place, weight, place->block.tile * BACKWARD_KEYS,
                                                first_query);
         clear(dweight);
         multiply_rows<T, D, MT, NT, UNROLL>(dweight, v_tile, dout_tile);
-        backward_differentiate_keys<MT, NT, EXTRAS, CAPPED>(
+        backward_differentiate_keys<MT, NT, GENERAL, CAPPED>(
             a, place, weight, dweight, stats + stage * QUERIES, now_head,
             place->block.tile * BACKWARD_KEYS, first_query);
         multiply_weights<T, D, MT, NT>(dv, weight, dout_tile);
@@ -447,16 +447,16 @@ enum { BACKWARD_QUERIES = 128 };
 
 /* Number of keys per stage of the copies to shared memory; fewer if a block has less shared memory.
  */
-template <bool EXTRAS>
+template <bool GENERAL>
 constexpr int backward_stage_keys(bool is_narrow)
 {
-    return EXTRAS && !is_narrow ? 64 : 32;
+    return GENERAL && !is_narrow ? 64 : 32;
 }
 
-template <int D, bool EXTRAS, int KEYS>
+template <int D, bool GENERAL, int KEYS>
 struct backward_queries_tile {
     enum {
-        WARPS = EXTRAS ? 8 : 4,
+        WARPS = GENERAL ? 8 : 4,
         MT = BACKWARD_QUERIES / WARPS / 16,
         THREADS = WARPS * 32,
         NT = KEYS / 8,
@@ -484,10 +484,10 @@ static __device__ __forceinline__ void backward_load_keys(const struct attention
 
 /* Turns a tile of scores into attention weights p; with a cap only masks the capped scores, from
  * which backward_differentiate_queries computes p. Rows of the tile are queries. */
-template <int MT, int NT, bool EXTRAS, bool CAPPED>
+template <int MT, int NT, bool GENERAL, bool CAPPED>
 static __device__ __forceinline__ void
-backward_soften_queries(const struct attention *a, const struct backward_place *place,
-                        float score[MT][NT][4], const float2 *stats, int first_key, bool is_whole)
+backward_softmax_queries(const struct attention *a, const struct backward_place *place,
+                         float score[MT][NT][4], const float2 *stats, int first_key, bool is_whole)
 {
     const struct attention_block *block = &place->block;
     const float scale = a->scale * ATTENTION_LOG2E;
@@ -512,7 +512,7 @@ backward_soften_queries(const struct attention *a, const struct backward_place *
                         score[m][n][2 * half + 1] = -INFINITY;
                 }
             }
-            if (EXTRAS) { /* the scale may have any sign: keep -inf for hidden pairs */
+            if (GENERAL) { /* the scale may have any sign: keep -inf for hidden pairs */
                 const float slope = a->slopes ? a->slopes[block->head] * ATTENTION_LOG2E : 0;
                 const int32_t index =
                     a->q_index[backward_query(a, block->b, block->tile * BACKWARD_QUERIES + row)];
@@ -540,7 +540,7 @@ backward_soften_queries(const struct attention *a, const struct backward_place *
 }
 
 /* Computes ds = p * (dweight - delta) in place of dweight = dout v^T, for a tile. */
-template <int MT, int NT, bool EXTRAS, bool CAPPED>
+template <int MT, int NT, bool GENERAL, bool CAPPED>
 static __device__ __forceinline__ void
 backward_differentiate_queries(const struct attention *a, const struct backward_place *place,
                                float weight[MT][NT][4], float dweight[MT][NT][4],
@@ -557,7 +557,7 @@ backward_differentiate_queries(const struct attention *a, const struct backward_
             const float delta = stats[row].y;
             int32_t index = 0, sample = 0;
 
-            if (EXTRAS && a->sample) {
+            if (GENERAL && a->sample) {
                 const int64_t query =
                     backward_query(a, block->b, block->tile * BACKWARD_QUERIES + row);
 
@@ -575,7 +575,7 @@ backward_differentiate_queries(const struct attention *a, const struct backward_
                                                       delta, inverse_top);
                         continue;
                     }
-                    if (EXTRAS && a->sample)
+                    if (GENERAL && a->sample)
                         *d *= attention_stays(a->drop, place->step_key,
                                               place->keys[first_key + fragment_column(n) + i],
                                               index, a->first_head + block->head, sample);
@@ -584,12 +584,12 @@ backward_differentiate_queries(const struct attention *a, const struct backward_
         }
 }
 
-template <typename T, int D, bool EXTRAS, int KEYS, bool CAPPED>
-static __global__ void __launch_bounds__(backward_queries_tile<D, EXTRAS, KEYS>::THREADS,
-                                         256 / backward_queries_tile<D, EXTRAS, KEYS>::THREADS)
+template <typename T, int D, bool GENERAL, int KEYS, bool CAPPED>
+static __global__ void __launch_bounds__(backward_queries_tile<D, GENERAL, KEYS>::THREADS,
+                                         256 / backward_queries_tile<D, GENERAL, KEYS>::THREADS)
     backward_queries_kernel(struct attention_backward f)
 {
-    using tile_of = backward_queries_tile<D, EXTRAS, KEYS>;
+    using tile_of = backward_queries_tile<D, GENERAL, KEYS>;
     enum {
         MT = tile_of::MT,
         NT = tile_of::NT,
@@ -603,7 +603,7 @@ static __global__ void __launch_bounds__(backward_queries_tile<D, EXTRAS, KEYS>:
     T *const stages = dout_tile + BACKWARD_QUERIES * D;
     float2 *const stats = (float2 *)(stages + 2 * STAGE);
     const struct attention *a = &f.a;
-    struct attention_walk walk = attention_walk_begin();
+    struct attention_tile_iterator iterator = attention_tile_begin();
     float dq[MT][D / 8][4];
     int step, stage = 0;
 
@@ -618,14 +618,14 @@ static __global__ void __launch_bounds__(backward_queries_tile<D, EXTRAS, KEYS>:
             a->mask_extents.query_extents +
                 (int64_t)block.b * (a->mask_extents.q_pad / ATTENTION_GRANULE),
             block.tile);
-        place->step_key = EXTRAS && a->sample ? drop_step_key(a->drop) : 0;
+        place->step_key = GENERAL && a->sample ? drop_step_key(a->drop) : 0;
         place->keys = a->mask_extents.keys + (int64_t)block.b * a->mask_extents.kv_pad;
         place->queries = a->mask_extents.queries + (int64_t)block.b * a->mask_extents.q_pad;
         place->k = (const T *)a->k + block.b * a->kv_stride * a->ldk + group * D;
         place->v = (const T *)a->v + block.b * a->kv_stride * a->ldv + group * D;
     }
     __syncthreads();
-    step = attention_next_keys<KEYS>(&walk, a, place->block.b, &place->query_extent);
+    step = attention_next_keys<KEYS>(&iterator, a, place->block.b, &place->query_extent);
     if (step < 0 && f.accumulate)
         return; /* no visible pair: adds nothing to the gradient */
     if (step >= 0) {
@@ -654,7 +654,7 @@ static __global__ void __launch_bounds__(backward_queries_tile<D, EXTRAS, KEYS>:
         const T *k_tile = stages + stage * STAGE, *v_tile = k_tile + KEYS * D;
         float weight[MT][NT][4], dweight[MT][NT][4];
 
-        step = attention_next_keys<KEYS>(&walk, a, place->block.b, &place->query_extent);
+        step = attention_next_keys<KEYS>(&iterator, a, place->block.b, &place->query_extent);
         cp_async_wait<0>();
         __syncthreads(); /* this stage of k and v is complete; the other one may be overwritten */
         if (step >= 0)
@@ -665,12 +665,12 @@ static __global__ void __launch_bounds__(backward_queries_tile<D, EXTRAS, KEYS>:
         multiply_rows<T, D, MT, NT, UNROLL>(weight, q_tile, k_tile);
         if (CAPPED)
             attention_cap_tile<MT, NT>(a, weight);
-        backward_soften_queries<MT, NT, EXTRAS, CAPPED>(a, place, weight, stats, first_key,
-                                                        is_whole);
+        backward_softmax_queries<MT, NT, GENERAL, CAPPED>(a, place, weight, stats, first_key,
+                                                          is_whole);
         clear(dweight);
         multiply_rows<T, D, MT, NT, UNROLL>(dweight, dout_tile, v_tile);
-        backward_differentiate_queries<MT, NT, EXTRAS, CAPPED>(a, place, weight, dweight, stats,
-                                                               first_key);
+        backward_differentiate_queries<MT, NT, GENERAL, CAPPED>(a, place, weight, dweight, stats,
+                                                                first_key);
         multiply_weights<T, D, MT, NT>(dq, dweight, k_tile);
         stage ^= 1;
     }
@@ -693,16 +693,16 @@ static __global__ void __launch_bounds__(backward_queries_tile<D, EXTRAS, KEYS>:
 
 /* ---- Launching ---- */
 
-template <typename T, int D, bool EXTRAS, bool CAPPED, bool NARROW>
+template <typename T, int D, bool GENERAL, bool CAPPED, bool NARROW>
 static enum hd_status backward_launch_tiles(struct hd_cuda_stream *stream,
                                             const struct attention_backward *f)
 {
     enum {
-        QUERIES = backward_stage_queries<D, EXTRAS>(NARROW),
-        KEYS = backward_stage_keys<EXTRAS>(NARROW)
+        QUERIES = backward_stage_queries<D, GENERAL>(NARROW),
+        KEYS = backward_stage_keys<GENERAL>(NARROW)
     };
-    using keys = backward_keys_tile<D, EXTRAS, QUERIES>;
-    using queries = backward_queries_tile<D, EXTRAS, KEYS>;
+    using keys = backward_keys_tile<D, GENERAL, QUERIES>;
+    using queries = backward_queries_tile<D, GENERAL, KEYS>;
     const struct attention *a = &f->a;
     const int64_t key_units = (int64_t)a->B * a->G * f->parts;
     const int64_t key_blocks = attention_tiles(a->kv_len, BACKWARD_KEYS) * key_units;
@@ -711,18 +711,18 @@ static enum hd_status backward_launch_tiles(struct hd_cuda_stream *stream,
     struct attention_backward launched = *f;
     enum hd_status st = HD_OK;
 
-    launched.a.section = attention_section_of_keys(stream, a, key_units, f->part_heads);
+    launched.a.l2_group = attention_l2_group_of_keys(stream, a, key_units, f->part_heads);
     if (key_blocks > 0)
-        st = HD_LAUNCH(stream, (backward_keys_kernel<T, D, EXTRAS, QUERIES, CAPPED>),
+        st = HD_LAUNCH(stream, (backward_keys_kernel<T, D, GENERAL, QUERIES, CAPPED>),
                        dim3((unsigned)key_blocks), dim3(keys::THREADS),
                        keys::shared_bytes(sizeof(T)), launched);
     if (!st && key_blocks > 0 && f->parts > 1)
         st = HD_LAUNCH(stream, (backward_parts_kernel<T, D>),
                        dim3((unsigned)attention_tiles(sums, PARTS_THREADS), 2), dim3(PARTS_THREADS),
                        0, launched);
-    launched.a.section = attention_section_of_queries(stream, a);
+    launched.a.l2_group = attention_l2_group_of_queries(stream, a);
     if (!st && query_blocks > 0)
-        st = HD_LAUNCH(stream, (backward_queries_kernel<T, D, EXTRAS, KEYS, CAPPED>),
+        st = HD_LAUNCH(stream, (backward_queries_kernel<T, D, GENERAL, KEYS, CAPPED>),
                        dim3((unsigned)query_blocks), dim3(queries::THREADS),
                        queries::shared_bytes(sizeof(T)), launched);
     return st;
@@ -731,27 +731,27 @@ static enum hd_status backward_launch_tiles(struct hd_cuda_stream *stream,
 /* bytes of dynamic shared memory: the largest stages plus static arrays */
 enum { BACKWARD_WIDE_BYTES = 130 * 1024 };
 
-template <typename T, int D, bool EXTRAS, bool CAPPED>
+template <typename T, int D, bool GENERAL, bool CAPPED>
 static enum hd_status backward_launch_width(struct hd_cuda_stream *stream,
                                             const struct attention_backward *f)
 {
     if constexpr (D == 128)
         if (stream->cuda->shared_bytes < BACKWARD_WIDE_BYTES)
-            return backward_launch_tiles<T, D, EXTRAS, CAPPED, true>(stream, f);
-    return backward_launch_tiles<T, D, EXTRAS, CAPPED, false>(stream, f);
+            return backward_launch_tiles<T, D, GENERAL, CAPPED, true>(stream, f);
+    return backward_launch_tiles<T, D, GENERAL, CAPPED, false>(stream, f);
 }
 
-template <typename T, bool EXTRAS, bool CAPPED>
+template <typename T, bool GENERAL, bool CAPPED>
 static enum hd_status backward_launch_variant(struct hd_cuda_stream *stream,
                                               const struct attention_backward *f)
 {
     switch (f->a.D) {
     case 64:
-        return backward_launch_width<T, 64, EXTRAS, CAPPED>(stream, f);
+        return backward_launch_width<T, 64, GENERAL, CAPPED>(stream, f);
     case 96:
-        return backward_launch_width<T, 96, EXTRAS, CAPPED>(stream, f);
+        return backward_launch_width<T, 96, GENERAL, CAPPED>(stream, f);
     default:
-        return backward_launch_width<T, 128, EXTRAS, CAPPED>(stream, f);
+        return backward_launch_width<T, 128, GENERAL, CAPPED>(stream, f);
     }
 }
 

@@ -34,9 +34,9 @@ enum { FORWARD_GROWTH = 8 };
 
 /* Number of keys per tile; half as many where slopes, dropout or, with 128 keys, a cap need
  * registers, too. */
-template <int D, bool EXTRAS, bool CAPPED>
+template <int D, bool GENERAL, bool CAPPED>
 struct forward_tile {
-    enum { KEYS = (D == 64 ? 128 : 64) / (EXTRAS || (CAPPED && D == 64) ? 2 : 1) };
+    enum { KEYS = (D == 64 ? 128 : 64) / (GENERAL || (CAPPED && D == 64) ? 2 : 1) };
 };
 
 /* Values that all threads of a block share, in shared memory to save registers. */
@@ -151,8 +151,8 @@ forward_drop(const struct attention *a, float weight[FORWARD_MT][NT][4],
  * the multiplications are skipped if no row of the warp's eight rescales. */
 template <int NT, int DT>
 static __device__ __forceinline__ void
-forward_soften(float score[FORWARD_MT][NT][4], float out[FORWARD_MT][DT][4],
-               float base[FORWARD_MT][2], float sum[FORWARD_MT][2], float factor)
+forward_softmax(float score[FORWARD_MT][NT][4], float out[FORWARD_MT][DT][4],
+                float base[FORWARD_MT][2], float sum[FORWARD_MT][2], float factor)
 {
 #pragma unroll
     for (int m = 0; m < FORWARD_MT; m++)
@@ -225,18 +225,18 @@ forward_store(const struct attention_forward *f, const struct attention_block *b
         }
 }
 
-template <typename T, int D, bool EXTRAS, bool CAPPED>
+template <typename T, int D, bool GENERAL, bool CAPPED>
 static __global__ void __launch_bounds__(FORWARD_THREADS, 2)
     forward_tiled_kernel(struct attention_forward f)
 {
-    enum { KEYS = forward_tile<D, EXTRAS, CAPPED>::KEYS, NT = KEYS / 8 };
+    enum { KEYS = forward_tile<D, GENERAL, CAPPED>::KEYS, NT = KEYS / 8 };
     HD_SHARED(struct forward_place, place, 1);
     HD_SHARED_DYNAMIC(T, shared);
     T *const q_tile = shared, *const k_tile = q_tile + FORWARD_QUERIES * D;
     T *const v_tile = k_tile + KEYS * D;
     const struct attention *a = &f.a;
-    const float scale = a->scale * ATTENTION_LOG2E, factor = EXTRAS || CAPPED ? 1 : scale;
-    struct attention_walk walk = attention_walk_begin();
+    const float scale = a->scale * ATTENTION_LOG2E, factor = GENERAL || CAPPED ? 1 : scale;
+    struct attention_tile_iterator iterator = attention_tile_begin();
     struct forward_extras extras = {};
     float out[FORWARD_MT][D / 8][4], base[FORWARD_MT][2], sum[FORWARD_MT][2];
     int step;
@@ -267,12 +267,12 @@ static __global__ void __launch_bounds__(FORWARD_THREADS, 2)
                          block.tile * FORWARD_QUERIES;
     }
     __syncthreads();
-    if (EXTRAS) {
+    if (GENERAL) {
         extras.slope = a->slopes ? a->slopes[place->block.head] * ATTENTION_LOG2E : 0;
         extras.step_key = a->sample ? drop_step_key(a->drop) : 0;
         extras.head = place->block.head;
     }
-    step = attention_next_keys<KEYS>(&walk, a, place->block.b, &place->extent);
+    step = attention_next_keys<KEYS>(&iterator, a, place->block.b, &place->extent);
     if (step >= 0) {
         load_tile<T, D, FORWARD_QUERIES, FORWARD_THREADS>(
             q_tile,
@@ -298,18 +298,18 @@ static __global__ void __launch_bounds__(FORWARD_THREADS, 2)
         cp_async_commit();
         clear(score);
         multiply_rows<T, D, FORWARD_MT, NT, D == 128 ? 1 : 2>(score, q_tile, k_tile);
-        if (EXTRAS)
+        if (GENERAL)
             forward_scale<NT>(a, score, scale, &extras, place->keys + first_key, place->block.b,
                               place->block.tile * FORWARD_QUERIES);
         if (CAPPED)
             attention_cap_tile<FORWARD_MT, NT>(a, score);
         if (!is_whole)
             forward_mask<NT>(score, place->keys + first_key, place->queries);
-        forward_soften<NT, D / 8>(score, out, base, sum, factor);
-        if (EXTRAS && a->sample)
+        forward_softmax<NT, D / 8>(score, out, base, sum, factor);
+        if (GENERAL && a->sample)
             forward_drop<NT>(a, score, &extras, place->keys + first_key, place->block.b,
                              place->block.tile * FORWARD_QUERIES);
-        step = attention_next_keys<KEYS>(&walk, a, place->block.b, &place->extent);
+        step = attention_next_keys<KEYS>(&iterator, a, place->block.b, &place->extent);
         cp_async_wait<0>();
         __syncthreads(); /* v is complete; k may be overwritten */
         if (step >= 0)
@@ -320,19 +320,19 @@ static __global__ void __launch_bounds__(FORWARD_THREADS, 2)
         multiply_weights<T, D, FORWARD_MT, NT>(out, score, v_tile);
     }
     forward_store<T, D>(&f, &place->block, out, base, sum,
-                        EXTRAS || CAPPED ? ATTENTION_LN2 : a->scale);
+                        GENERAL || CAPPED ? ATTENTION_LN2 : a->scale);
 }
 
-template <typename T, int D, bool EXTRAS, bool CAPPED>
+template <typename T, int D, bool GENERAL, bool CAPPED>
 static enum hd_status forward_launch_kernel(struct hd_cuda_stream *stream,
                                             const struct attention_forward *f)
 {
     const int64_t tiles = attention_tiles(f->a.q_len, FORWARD_QUERIES);
-    const int rows = FORWARD_QUERIES + 2 * forward_tile<D, EXTRAS, CAPPED>::KEYS;
+    const int rows = FORWARD_QUERIES + 2 * forward_tile<D, GENERAL, CAPPED>::KEYS;
     struct attention_forward launched = *f;
 
-    launched.a.section = attention_section_of_queries(stream, &f->a);
-    return HD_LAUNCH(stream, (forward_tiled_kernel<T, D, EXTRAS, CAPPED>),
+    launched.a.l2_group = attention_l2_group_of_queries(stream, &f->a);
+    return HD_LAUNCH(stream, (forward_tiled_kernel<T, D, GENERAL, CAPPED>),
                      dim3((unsigned)(tiles * f->a.B * f->a.H)), dim3(FORWARD_THREADS),
                      (size_t)(rows * D) * sizeof(T), launched);
 }

@@ -194,8 +194,8 @@ enum { FORWARD_KEYS = 32, FORWARD_N = FORWARD_KEYS / SIDE, FORWARD_LD = FORWARD_
  * so far. */
 template <int WIDTH, int M>
 static __device__ __forceinline__ void
-soften(const struct pairs *p, float score[M][FORWARD_N], float *weights, float out[M][WIDTH / SIDE],
-       float max[M], float sum[M], int first_query, int first_key)
+softmax(const struct pairs *p, float score[M][FORWARD_N], float *weights,
+        float out[M][WIDTH / SIDE], float max[M], float sum[M], int first_query, int first_key)
 {
     const int column = (int)threadIdx.x % SIDE, row = (int)threadIdx.x / SIDE * M;
 
@@ -248,15 +248,15 @@ static __global__ void __launch_bounds__(THREADS, 1)
         a->mask_extents.query_extents +
             (int64_t)block.b * (a->mask_extents.q_pad / ATTENTION_GRANULE),
         block.tile);
-    struct attention_walk walk = attention_walk_begin();
+    struct attention_tile_iterator iterator = attention_tile_begin();
     float out[M][WIDTH / SIDE] = {}, max[M], sum[M] = {};
 
     for (int i = 0; i < M; i++)
         max[i] = -INFINITY;
     load_rows<ROWS>(q_tile, a->q, query_row(a, block.b, first_query) * a->ldq + block.head * D,
                     a->ldq, a->q_len - first_query, D, a->dtype);
-    for (int step = attention_next_keys<FORWARD_KEYS>(&walk, a, block.b, &extent); step >= 0;
-         step = attention_next_keys<FORWARD_KEYS>(&walk, a, block.b, &extent)) {
+    for (int step = attention_next_keys<FORWARD_KEYS>(&iterator, a, block.b, &extent); step >= 0;
+         step = attention_next_keys<FORWARD_KEYS>(&iterator, a, block.b, &extent)) {
         const int first_key = attention_step_tile(step) * FORWARD_KEYS;
         const int count =
             key_count - first_key < FORWARD_KEYS ? key_count - first_key : FORWARD_KEYS;
@@ -267,7 +267,7 @@ static __global__ void __launch_bounds__(THREADS, 1)
                                 a->ldk, count, D, a->dtype);
         __syncthreads();
         dot_rows<M, FORWARD_N>(score, q_tile, tile, row, D);
-        soften<WIDTH, M>(&pairs, score, weights, out, max, sum, first_query, first_key);
+        softmax<WIDTH, M>(&pairs, score, weights, out, max, sum, first_query, first_key);
         __syncthreads(); /* the tile of k may be overwritten */
         load_rows<FORWARD_KEYS>(tile, a->v, key_row(a, block.b, first_key) * a->ldv + group * D,
                                 a->ldv, count, D, a->dtype);
@@ -359,10 +359,10 @@ static __global__ void __launch_bounds__(THREADS, 1) keys_kernel(struct attentio
         a->mask_extents.key_extents +
             (int64_t)block.b * (a->mask_extents.kv_pad / ATTENTION_GRANULE),
         tile);
-    struct attention_walk walk = attention_walk_begin();
+    struct attention_tile_iterator iterator = attention_tile_begin();
     float dk[M][WIDTH / SIDE] = {}, dv[M][WIDTH / SIDE] = {};
     int head = block.head * heads;
-    int step = attention_next_queries<TILE>(&walk, a, block.b, &extent, &head,
+    int step = attention_next_queries<TILE>(&iterator, a, block.b, &extent, &head,
                                             (block.head + 1) * heads - 1);
 
     if (step < 0 && f.accumulate)
@@ -379,7 +379,7 @@ static __global__ void __launch_bounds__(THREADS, 1) keys_kernel(struct attentio
         const int64_t stats = ((int64_t)block.b * a->H + head) * a->mask_extents.q_pad;
         const int64_t q_at = at * a->ldq + head * D, dout_at = at * f.lddo + head * D;
 
-        step = attention_next_queries<TILE>(&walk, a, block.b, &extent, &head,
+        step = attention_next_queries<TILE>(&iterator, a, block.b, &extent, &head,
                                             (block.head + 1) * heads - 1);
         __syncthreads(); /* the previous tiles in shared memory may be overwritten */
         load_rows<TILE>(q_tile, a->q, q_at, a->ldq, queries, D, a->dtype);
@@ -428,9 +428,9 @@ static __global__ void __launch_bounds__(THREADS, 1) queries_kernel(struct atten
         a->mask_extents.query_extents +
             (int64_t)block.b * (a->mask_extents.q_pad / ATTENTION_GRANULE),
         block.tile);
-    struct attention_walk walk = attention_walk_begin();
+    struct attention_tile_iterator iterator = attention_tile_begin();
     float dq[M][WIDTH / SIDE] = {};
-    int step = attention_next_keys<TILE>(&walk, a, block.b, &extent);
+    int step = attention_next_keys<TILE>(&iterator, a, block.b, &extent);
 
     if (step < 0 && f.accumulate)
         return; /* no visible pair: adds nothing to the gradient */
@@ -440,7 +440,7 @@ static __global__ void __launch_bounds__(THREADS, 1) queries_kernel(struct atten
         const int first_key = attention_step_tile(step) * TILE;
         const int count = a->kv_len - first_key < TILE ? a->kv_len - first_key : TILE;
 
-        step = attention_next_keys<TILE>(&walk, a, block.b, &extent);
+        step = attention_next_keys<TILE>(&iterator, a, block.b, &extent);
         __syncthreads(); /* the previous tiles in shared memory may be overwritten */
         load_rows<TILE>(k_tile, a->k, key_row(a, block.b, first_key) * a->ldk + group * D, a->ldk,
                         count, D, a->dtype);
@@ -486,7 +486,7 @@ enum hd_status attention_forward_plain(struct hd_cuda_stream *stream,
     const int64_t blocks = attention_tiles(a->q_len, rows) * a->B * a->H;
     struct attention_forward launched = *f;
 
-    launched.a.section = attention_section_of_queries(stream, a);
+    launched.a.l2_group = attention_l2_group_of_queries(stream, a);
     return HD_LAUNCH(
         stream,
         (is_narrow ? forward_plain_kernel<256, 32> : FOR_WIDTH(a->D, forward_plain_kernel, 64)),
@@ -509,12 +509,12 @@ enum hd_status attention_backward_plain(struct hd_cuda_stream *stream,
     struct attention_backward launched = *f;
     enum hd_status st = HD_OK;
 
-    launched.a.section = attention_section_of_keys(stream, a, (int64_t)a->B * a->G, a->H / a->G);
+    launched.a.l2_group = attention_l2_group_of_keys(stream, a, (int64_t)a->B * a->G, a->H / a->G);
     if (key_blocks > 0)
         st =
             HD_LAUNCH(stream, (is_narrow ? keys_kernel<256, 16> : FOR_WIDTH(a->D, keys_kernel, 32)),
                       dim3((unsigned)key_blocks), dim3(THREADS), backward_bytes(a, tile), launched);
-    launched.a.section = attention_section_of_queries(stream, a);
+    launched.a.l2_group = attention_l2_group_of_queries(stream, a);
     if (!st && query_blocks > 0)
         st = HD_LAUNCH(
             stream, (is_narrow ? queries_kernel<256, 16> : FOR_WIDTH(a->D, queries_kernel, 32)),

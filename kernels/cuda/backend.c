@@ -107,8 +107,8 @@ static enum hd_status look_at(const struct hd_backend_options *options, struct h
                      (int64_t)device.totalGlobalMem, has_library(options), t);
     if (has_library(options))
         hd_cuda_gemm_library_name(t->library, sizeof t->library);
-    t->gelu_apart = options->epilogues_apart;
-    t->dbias_apart = options->epilogues_apart || options->deterministic;
+    t->gelu_separate = options->epilogues_separate;
+    t->dbias_separate = options->epilogues_separate || options->deterministic;
     (void)snprintf(t->isa, sizeof t->isa, "sm_%d_cuda_%d.%d", t->capability, version / 1000,
                    version % 1000 / 10);
     return HD_OK;
@@ -280,18 +280,18 @@ static enum hd_status prepare(struct hd_backend *cuda, enum hd_kernel kernel, co
 static enum hd_status computed_by(struct hd_backend *cuda, enum hd_kernel kernel, const void *args,
                                   const char **ret_by)
 {
-    bool taken = false;
+    bool supported = false;
     enum hd_status st = hd_cuda_use(cuda->device);
 
     if (!st && kernel == HD_K_gemm)
-        st = hd_cuda_gemm_taken(cuda, args, &taken);
+        st = hd_cuda_gemm_supported(cuda, args, &supported);
     /* The library must compute an fp8 product, because own code for it does not exist. */
     if (!st && kernel == HD_K_fp8_gemm) {
-        st = hd_cuda_fp8_gemm_taken(cuda, args);
-        taken = !st;
+        st = hd_cuda_fp8_gemm_supported(cuda, args);
+        supported = !st;
     }
     if (!st)
-        *ret_by = taken ? cuda->traits.library : "own";
+        *ret_by = supported ? cuda->traits.library : "own";
     return st;
 }
 

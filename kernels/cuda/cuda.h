@@ -100,15 +100,15 @@ enum hd_status hd_cuda_gemm_open(const struct hd_backend *cuda,
                                  struct hd_cuda_gemm_state **ret_gemm);
 void hd_cuda_gemm_close(struct hd_cuda_gemm_state *gemm);
 enum hd_status hd_cuda_gemm_prepare(struct hd_backend *cuda, const struct hd_gemm_args *args);
-/* Sets *ret_taken to true if the library computes this GEMM including its bias, epilogue and
+/* Sets *ret_supported to true if the library computes this GEMM including its bias, epilogue and
  * dbias. */
-enum hd_status hd_cuda_gemm_taken(const struct hd_backend *cuda, const struct hd_gemm_args *args,
-                                  bool *ret_taken);
+enum hd_status hd_cuda_gemm_supported(const struct hd_backend *cuda,
+                                      const struct hd_gemm_args *args, bool *ret_supported);
 enum hd_status hd_cuda_fp8_gemm_prepare(struct hd_backend *cuda,
                                         const struct hd_fp8_gemm_args *args);
 /* Returns HD_UNSUPPORTED if the library does not compute this fp8 product. */
-enum hd_status hd_cuda_fp8_gemm_taken(const struct hd_backend *cuda,
-                                      const struct hd_fp8_gemm_args *args);
+enum hd_status hd_cuda_fp8_gemm_supported(const struct hd_backend *cuda,
+                                          const struct hd_fp8_gemm_args *args);
 /* Slots of the backend's table for choices of algorithms (cuda/gemm_time.c). */
 const struct hd_choice *hd_cuda_gemm_choices(struct hd_backend *cuda, int *ret_count);
 void hd_cuda_gemm_choose(struct hd_backend *cuda, const struct hd_choice *choices, int count);
@@ -132,6 +132,10 @@ enum hd_status hd_cuda_decode(struct hd_cuda_stream *stream, const struct hd_qua
 /* Launches Heddle's own kernel for a GEMM of any shape, without the GEMM library
  * (cuda/gemm_own.cu). */
 enum hd_status hd_cuda_gemm_own(struct hd_cuda_stream *cuda, const struct hd_gemm_args *args);
+/* Fills a factor [R, N] of a product, with rows `ld` apart, with random numbers between -1 and 1; u8:
+ * with finite codes of fp8. Equal keys give equal numbers (cuda/gemm_random.cu). */
+enum hd_status hd_cuda_gemm_random(struct hd_cuda_stream *stream, void *factor, enum hd_dtype dtype,
+                                   int64_t R, int64_t N, int64_t ld, uint64_t key);
 
 /* Returns the peak operations per second (cuda/peak.c); `name` is the device name of the CUDA
  * runtime. */

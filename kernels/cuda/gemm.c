@@ -119,7 +119,7 @@ static enum hd_status find_way(const struct hd_backend *cuda, const struct hd_ge
     if (args->dbias && args->accumulate)
         ret_part->dbias = hd_costs_gemm_dbias(args, &cuda->traits).scratch;
     st = find_product(cuda, ret_part, ret_product);
-    if (st || ((*ret_product)->taken && !hd_cuda_product_is_apart(*ret_product)) ||
+    if (st || ((*ret_product)->supported && !hd_cuda_product_is_separate(*ret_product)) ||
         (!args->epilogue && !args->dbias && !args->add) ||
         (!args->dbias && distance(args->ldc, args->M, args->N) != args->N))
         return st;
@@ -146,7 +146,7 @@ static enum hd_status prepare_slabs(struct hd_backend *cuda, const struct hd_gem
 }
 
 /* Chooses the algorithm of a GEMM's product without dbias. */
-static enum hd_status settle_plain(const struct hd_backend *cuda, const struct hd_gemm_args *args)
+static enum hd_status tune_plain(const struct hd_backend *cuda, const struct hd_gemm_args *args)
 {
     struct hd_gemm_args plain = *args;
     struct cuda_addresses at;
@@ -156,7 +156,7 @@ static enum hd_status settle_plain(const struct hd_backend *cuda, const struct h
     plain.dbias = NULL;
     at = addresses_of(&plain);
     st = find_product(cuda, &plain, &p);
-    return st || !p->taken ? st : hd_cuda_product_settle(cuda, p, &plain, &at);
+    return st || !p->supported ? st : hd_cuda_product_tune(cuda, p, &plain, &at);
 }
 
 enum hd_status hd_cuda_gemm_prepare(struct hd_backend *cuda, const struct hd_gemm_args *args)
@@ -174,21 +174,21 @@ enum hd_status hd_cuda_gemm_prepare(struct hd_backend *cuda, const struct hd_gem
      * computes another part */
     do {
         st = find_way(cuda, args, &part, &p);
-        if (st || !p->taken)
+        if (st || !p->supported)
             return st;
         at = addresses_of(&part);
         /* Settled before the separate launch of dbias is timed, and in case another rank has chosen
          * that launch. */
         if (part.dbias)
-            st = settle_plain(cuda, &part);
+            st = tune_plain(cuda, &part);
         if (!st)
-            st = hd_cuda_product_settle(cuda, p, &part, &at);
-    } while (!st && (!p->taken || hd_cuda_product_is_apart(p)));
+            st = hd_cuda_product_tune(cuda, p, &part, &at);
+    } while (!st && (!p->supported || hd_cuda_product_is_separate(p)));
     return st;
 }
 
-enum hd_status hd_cuda_gemm_taken(const struct hd_backend *cuda, const struct hd_gemm_args *args,
-                                  bool *ret_taken)
+enum hd_status hd_cuda_gemm_supported(const struct hd_backend *cuda,
+                                      const struct hd_gemm_args *args, bool *ret_supported)
 {
     struct hd_gemm_args part = *args;
     struct cuda_product *p = NULL;
@@ -196,13 +196,13 @@ enum hd_status hd_cuda_gemm_taken(const struct hd_backend *cuda, const struct hd
 
     if (!st && hd_costs_gemm_is_encoded(args)) {
         part = hd_costs_gemm_slab(args, 0);
-        return hd_cuda_gemm_taken(cuda, &part, ret_taken);
+        return hd_cuda_gemm_supported(cuda, &part, ret_supported);
     }
     if (!st && args->M > 0 && args->N > 0 && !hd_costs_gemm_is_own(args, &cuda->traits))
         st = find_way(cuda, args, &part, &p);
     if (!st)
-        *ret_taken = p && p->taken && part.epilogue == args->epilogue && part.add == args->add &&
-                     !part.dbias == !args->dbias;
+        *ret_supported = p && p->supported && part.epilogue == args->epilogue &&
+                         part.add == args->add && !part.dbias == !args->dbias;
     return st;
 }
 
@@ -214,7 +214,7 @@ static enum hd_status multiply(struct hd_cuda_stream *stream, struct cuda_produc
 {
     cublasStatus_t failed = hd_cuda_product_place(p, at);
 
-    while (!failed && p->taken && !hd_cuda_product_is_apart(p)) {
+    while (!failed && p->supported && !hd_cuda_product_is_separate(p)) {
         const int candidate = p->choice;
 
         failed = hd_cuda_product_launch(stream->cuda, p, candidate, args, stream->handle);
@@ -230,7 +230,7 @@ static enum hd_status multiply(struct hd_cuda_stream *stream, struct cuda_produc
                       "gemm: cuBLASLt failed to multiply [%lld,%lld] x [%lld,%lld]: %s",
                       (long long)args->M, (long long)args->K, (long long)args->K,
                       (long long)args->N, cublasLtGetStatusString(failed));
-    *ret_refused = !p->taken || hd_cuda_product_is_apart(p);
+    *ret_refused = !p->supported || hd_cuda_product_is_separate(p);
     return HD_OK;
 }
 
@@ -276,8 +276,8 @@ static enum hd_status finish(struct hd_cuda_stream *stream, const struct hd_gemm
     return part->dbias ? hd_cuda_add(stream, &add) : hd_cuda_bias_backward(stream, &dbias);
 }
 
-enum hd_status hd_cuda_gemm_apart(const struct hd_backend *cuda, const struct hd_gemm_args *args,
-                                  cudaStream_t stream)
+enum hd_status hd_cuda_gemm_separate(const struct hd_backend *cuda, const struct hd_gemm_args *args,
+                                     cudaStream_t stream)
 {
     struct hd_cuda_stream s = {.cuda = (struct hd_backend *)cuda, .handle = stream};
     struct hd_gemm_args plain = *args;
@@ -289,9 +289,9 @@ enum hd_status hd_cuda_gemm_apart(const struct hd_backend *cuda, const struct hd
     plain.dbias = NULL;
     at = addresses_of(&plain);
     st = find_product(cuda, &plain, &p);
-    if (!st && p->taken)
+    if (!st && p->supported)
         st = multiply(&s, p, &plain, &at, &refused);
-    if (!st && (!p->taken || refused))
+    if (!st && (!p->supported || refused))
         st = hd_cuda_gemm_own(&s, &plain);
     return st ? st : finish(&s, args, &plain);
 }
@@ -340,7 +340,7 @@ enum hd_status hd_cuda_gemm(struct hd_cuda_stream *stream, const struct hd_gemm_
     st = find_way(stream->cuda, args, &part, &p);
     if (st)
         return st;
-    if (!p->taken)
+    if (!p->supported)
         return multiply_by_own(stream, args);
     at = addresses_of(&part);
     st = multiply(stream, p, &part, &at, &refused);
@@ -405,11 +405,11 @@ static enum hd_status find_fp8(const struct hd_backend *cuda, const struct hd_fp
     shape.fp8_a = type_of_fp8(args->a_format);
     shape.fp8_b = type_of_fp8(args->b_format);
     st = hd_cuda_product_find(cuda, &shape, &at, ret_product);
-    return !st && !(*ret_product)->taken ? refuse_fp8(cuda, args) : st;
+    return !st && !(*ret_product)->supported ? refuse_fp8(cuda, args) : st;
 }
 
-enum hd_status hd_cuda_fp8_gemm_taken(const struct hd_backend *cuda,
-                                      const struct hd_fp8_gemm_args *args)
+enum hd_status hd_cuda_fp8_gemm_supported(const struct hd_backend *cuda,
+                                          const struct hd_fp8_gemm_args *args)
 {
     struct cuda_product *p;
 
@@ -425,8 +425,8 @@ enum hd_status hd_cuda_fp8_gemm_prepare(struct hd_backend *cuda,
     enum hd_status st = find_fp8(cuda, args, &p);
 
     if (!st)
-        st = hd_cuda_product_settle(cuda, p, &product, &at);
-    return !st && !p->taken ? refuse_fp8(cuda, args) : st;
+        st = hd_cuda_product_tune(cuda, p, &product, &at);
+    return !st && !p->supported ? refuse_fp8(cuda, args) : st;
 }
 
 enum hd_status hd_cuda_fp8_gemm(struct hd_cuda_stream *stream, const struct hd_fp8_gemm_args *args)

@@ -191,7 +191,7 @@ cublasStatus_t hd_cuda_product_place(const struct cuda_product *p, const struct 
     return failed;
 }
 
-/* Requests the library's algorithms for a product, and sets p->taken unless the library cannot
+/* Requests the library's algorithms for a product, and sets p->supported unless the library cannot
  * compute this shape. Any other failure is an error: if the GEMM silently used own code, the GPU
  * would only seem slow. */
 static enum hd_status choose_algorithms(const struct hd_backend *cuda, struct cuda_product *p,
@@ -209,7 +209,7 @@ static enum hd_status choose_algorithms(const struct hd_backend *cuda, struct cu
         /* This rule is documented in the library's header, so the code does not wait for the
          * library's refusal. */
         return HD_OK;
-    if ((s->dbias && cuda->traits.dbias_apart) || (s->epilogue && cuda->traits.gelu_apart))
+    if ((s->dbias && cuda->traits.dbias_separate) || (s->epilogue && cuda->traits.gelu_separate))
         return HD_OK;
     failed = make_matmul(cuda, p);
     if (!failed)
@@ -242,9 +242,9 @@ static enum hd_status choose_algorithms(const struct hd_backend *cuda, struct cu
         if (found[i].state == CUBLAS_STATUS_SUCCESS && found[i].workspaceSize <= budget)
             p->candidates[p->candidate_count++] = (struct cuda_algorithm){
                 .algo = found[i].algo, .workspace_bytes = found[i].workspaceSize};
-    p->taken = p->candidate_count > 0;
-    if (p->taken && s->dbias && cuda->gemm->path)
-        p->candidates[p->candidate_count++] = (struct cuda_algorithm){.apart = true};
+    p->supported = p->candidate_count > 0;
+    if (p->supported && s->dbias && cuda->gemm->path)
+        p->candidates[p->candidate_count++] = (struct cuda_algorithm){.separate = true};
     if (preference)
         (void)cublasLtMatmulPreferenceDestroy(preference);
     if (!failed || failed == CUBLAS_STATUS_NOT_SUPPORTED || failed == CUBLAS_STATUS_INVALID_VALUE)
@@ -309,7 +309,7 @@ void hd_cuda_product_refuse(const struct hd_backend *cuda, struct cuda_product *
     p->choice = 0;
     while (p->choice < p->candidate_count && p->candidates[p->choice].refused)
         p->choice++;
-    p->taken = p->choice < p->candidate_count;
+    p->supported = p->choice < p->candidate_count;
     hd_log(HD_LOG_WARN,
            "gemm: %s refused its algorithm %d of %d for [%lld,%lld] x [%lld,%lld] of %s%s when it "
            "was launched: %s; %s",
@@ -321,7 +321,7 @@ void hd_cuda_product_refuse(const struct hd_backend *cuda, struct cuda_product *
            : args->add      ? " with a residual"
                             : "",
            cublasLtGetStatusString(refusal),
-           p->taken         ? "the next one is tried"
+           p->supported     ? "the next one is tried"
            : p->shape.fp8_a ? "nothing else multiplies fp8"
            : is_plain       ? "Heddle's own kernel computes it from now on, which is slower"
                             : "it is a plain product and a launch of its own from now on");

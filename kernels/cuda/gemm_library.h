@@ -14,7 +14,7 @@
 #include "kernels/cuda/choices.h"
 #include "kernels/cuda/cuda.h"
 
-enum { HD_CUDA_GEMM_BUCKETS = 64, HD_CUDA_CANDIDATES_MAX = 8, HD_CUDA_GEMM_ALIGN_MAX = 16 };
+enum { HD_CUDA_GEMM_BUCKETS = 64, HD_CUDA_CANDIDATES_MAX = 32, HD_CUDA_GEMM_ALIGN_MAX = 16 };
 
 /* Key of the cache of products. Compared by memcmp, so zero it before filling it. */
 struct cuda_shape {
@@ -38,8 +38,8 @@ struct cuda_addresses {
 struct cuda_product {
     struct cuda_product *next;
     struct cuda_shape shape;
-    bool taken;   /* true: the library computes this shape; false: it refused the shape */
-    bool settled; /* true: the algorithm was chosen by measured time, in this process or an earlier
+    bool supported; /* true: the library computes this shape; false: it refused the shape */
+    bool tuned; /* true: the algorithm was chosen by measured time, in this process or an earlier
                      one, and is in hd_cuda_gemm_state.choices */
     cublasLtMatmulDesc_t matmul;
     cublasLtMatrixLayout_t a, b, c;
@@ -51,10 +51,10 @@ struct cuda_product {
         /* true: this candidate is no algorithm of the library, but the product without dbias and a
          * separate launch for dbias
          */
-        bool apart;
+        bool separate;
     } candidates[HD_CUDA_CANDIDATES_MAX +
                  1]; /* the heuristic's list, best first; then, for dbias where choices are timed,
-                      * `apart` */
+                      * `separate` */
     int candidate_count, choice; /* number of candidates; index of the candidate in use */
 };
 
@@ -67,20 +67,20 @@ struct hd_cuda_gemm_state {
     /* description of GPU, driver and library for which the choices are valid */
     char device[HD_CUDA_CHOICES_DEVICE_MAX];
     struct hd_choice *kept;    /* choices read from the file; [kept_count] */
-    struct hd_choice *choices; /* choices of the settled products; [choice_count] */
+    struct hd_choice *choices; /* choices of the tuned products; [choice_count] */
     int kept_count, choice_count, choice_capacity;
 };
 
-static inline bool hd_cuda_product_is_apart(const struct cuda_product *p)
+static inline bool hd_cuda_product_is_separate(const struct cuda_product *p)
 {
-    return p->taken && p->candidates[p->choice].apart;
+    return p->supported && p->candidates[p->choice].separate;
 }
 
 /* ---- gemm.c ---- */
 
 /* Launches the product of `args` without dbias, and after it the kernel that computes dbias. */
-enum hd_status hd_cuda_gemm_apart(const struct hd_backend *cuda, const struct hd_gemm_args *args,
-                                  cudaStream_t stream);
+enum hd_status hd_cuda_gemm_separate(const struct hd_backend *cuda, const struct hd_gemm_args *args,
+                                     cudaStream_t stream);
 
 /* ---- gemm_choose.c ---- */
 
@@ -104,7 +104,7 @@ cublasStatus_t hd_cuda_product_launch(const struct hd_backend *cuda, const struc
 bool hd_cuda_product_is_refused(cublasStatus_t status);
 
 /* Handles a candidate that the library refused at a launch: the first one not refused is used from
- * now on, and the refusal is logged. p->taken becomes false when the last candidate is refused. */
+ * now on, and the refusal is logged. p->supported becomes false when the last candidate is refused. */
 void hd_cuda_product_refuse(const struct hd_backend *cuda, struct cuda_product *p, int candidate,
                             const struct hd_gemm_args *args, cublasStatus_t refusal);
 
@@ -116,10 +116,10 @@ enum hd_status hd_cuda_choices_open(const struct hd_backend *cuda, struct hd_cud
 void hd_cuda_choices_close(struct hd_cuda_gemm_state *gemm);
 
 /* Chooses the algorithm of a product that the library computes: from the file, else by time. A
- * product is settled once. All addresses must be valid; outputs and scratch are overwritten with
- * garbage. */
-enum hd_status hd_cuda_product_settle(const struct hd_backend *cuda, struct cuda_product *p,
-                                      const struct hd_gemm_args *args,
-                                      const struct cuda_addresses *at);
+ * product is tuned once. All addresses must be valid; factors, outputs and scratch are overwritten
+ * with garbage. */
+enum hd_status hd_cuda_product_tune(const struct hd_backend *cuda, struct cuda_product *p,
+                                    const struct hd_gemm_args *args,
+                                    const struct cuda_addresses *at);
 
 #endif

@@ -1,16 +1,18 @@
 /* gemm_time: chooses among the algorithms that the library offers for a product by time.
  *
- * A product is settled once, by prepare, before the first step: from the file of this GPU, else
- * by launching each offer on the product's own operands. The library's first offer stays unless
- * another one is faster by CLEARLY, so that noise does not change results between runs. A product
- * with a bias gradient has one more candidate: the product without it, plus a launch for the
- * gradient. The file is used only for the same GPU, driver and library: then the library's list is
- * the same, too.
+ * A product is tuned once, by prepare, before the first step: from the file of this GPU, else
+ * by launching each offer on the product's own operands, filled with random numbers, as a GPU at its
+ * power limit computes zeros faster. The fastest of a short measurement are measured again for
+ * longer. The library's first offer stays unless another one is faster by CLEARLY, so that noise
+ * does not change results between runs. A product with a bias gradient has one more candidate: the
+ * product without it, plus a launch for the gradient. The file is used only for the same GPU, driver
+ * and library: then the library's list is the same, too.
  *
  * Another choice may add in another order, so it changes the last bits of a product
  * (docs/decisions/gpu-products.md).
  */
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,11 +22,16 @@
 #include "base/log.h"
 #include "kernels/cuda/gemm_library.h"
 
-/* Number of measurements of an algorithm, of which the shortest counts, and of timed launches in
- * each. One launch before them is not timed: it hides the latency of the host. */
-enum { MEASUREMENTS = 2, LAUNCHES = 3 };
+/* All candidates are measured once with LAUNCHES timed launches; then the FINALISTS fastest and the
+ * library's first offer FINAL_MEASUREMENTS times, of which the shortest counts, with FINAL_LAUNCHES
+ * or as many as FINAL_MS allow. One launch before each measurement is not timed: it hides the latency
+ * of the host. */
+enum { LAUNCHES = 3, FINALISTS = 4, FINAL_MEASUREMENTS = 2, FINAL_LAUNCHES = 20 };
+static const float FINAL_MS = 20; /* for the launches of one measurement */
 /* largest fraction of the first offer's time at which another offer replaces it */
 static const float CLEARLY = 0.98f;
+/* keys of the random numbers in the two factors */
+enum { FACTOR_A_KEY = 1, FACTOR_B_KEY };
 
 /* ---- the file ---- */
 
@@ -126,25 +133,26 @@ static enum hd_status launch_candidate(const struct hd_backend *cuda, const stru
                                        int candidate, const struct hd_gemm_args *args,
                                        cudaStream_t stream, cublasStatus_t *ret_failed)
 {
-    if (p->candidates[candidate].apart)
-        return hd_cuda_gemm_apart(cuda, args, stream);
+    if (p->candidates[candidate].separate)
+        return hd_cuda_gemm_separate(cuda, args, stream);
     *ret_failed = hd_cuda_product_launch(cuda, p, candidate, args, stream);
     return HD_OK;
 }
 
-/* Times a candidate algorithm. Sets *ret_ms to the duration of LAUNCHES launches, and *ret_failed
- * to the library's status if it refused the algorithm. */
+/* Times a candidate algorithm. Sets *ret_ms to the mean duration of a launch, and *ret_failed to the
+ * library's status if it refused the algorithm. */
 static enum hd_status measure(const struct hd_backend *cuda, const struct cuda_product *p,
-                              int candidate, const struct hd_gemm_args *args,
+                              int candidate, const struct hd_gemm_args *args, int launches,
                               const struct stopwatch *watch, float *ret_ms,
                               cublasStatus_t *ret_failed)
 {
     cublasStatus_t failed = CUBLAS_STATUS_SUCCESS;
+    float ms = 0;
     enum hd_status st = launch_candidate(cuda, p, candidate, args, watch->stream, &failed);
 
     if (!st && !failed)
         st = hd_cuda_check(cudaEventRecord(watch->begin, watch->stream), "cannot record an event");
-    for (int i = 0; i < LAUNCHES && !st && !failed; i++)
+    for (int i = 0; i < launches && !st && !failed; i++)
         st = launch_candidate(cuda, p, candidate, args, watch->stream, &failed);
     *ret_failed = failed;
     if (st || failed)
@@ -152,45 +160,126 @@ static enum hd_status measure(const struct hd_backend *cuda, const struct cuda_p
     st = hd_cuda_check(cudaEventRecord(watch->end, watch->stream), "cannot record an event");
     if (!st)
         st = hd_cuda_check(cudaEventSynchronize(watch->end), HD_CUDA_LAUNCHED_FAILED);
-    return st ? st
-              : hd_cuda_check(cudaEventElapsedTime(ret_ms, watch->begin, watch->end),
-                              "cannot read the time between two events");
+    if (!st)
+        st = hd_cuda_check(cudaEventElapsedTime(&ms, watch->begin, watch->end),
+                           "cannot read the time between two events");
+    *ret_ms = ms / (float)launches;
+    return st;
 }
 
-/* Times all candidate algorithms of a product and sets p->choice to the fastest. They are timed in
- * turns, so that a change of the GPU's clock affects all. */
+/* Times a candidate and lowers *best_ms to its time. A candidate that the library refuses is marked
+ * as refused. */
+static enum hd_status time_candidate(const struct hd_backend *cuda, struct cuda_product *p,
+                                     int candidate, const struct hd_gemm_args *args, int launches,
+                                     const struct stopwatch *watch, float *best_ms)
+{
+    cublasStatus_t failed = CUBLAS_STATUS_SUCCESS;
+    float ms = 0;
+    const enum hd_status st = measure(cuda, p, candidate, args, launches, watch, &ms, &failed);
+
+    if (!st && hd_cuda_product_is_refused(failed))
+        hd_cuda_product_refuse(cuda, p, candidate, args, failed);
+    else if (!st && failed)
+        return hd_err(HD_INTERNAL, "gemm: %s failed while its algorithms were timed: %s",
+                      cuda->traits.library, cublasLtGetStatusString(failed));
+    else if (!st && ms < *best_ms)
+        *best_ms = ms;
+    return st;
+}
+
+/* Returns the candidate with the least time among those not refused and, if `among` is given, marked
+ * there; -1: none. */
+static int find_fastest(const struct cuda_product *p, const float *ms, const bool *among)
+{
+    int fastest = -1;
+
+    for (int i = 0; i < p->candidate_count; i++)
+        if (!p->candidates[i].refused && (!among || among[i]) &&
+            (fastest < 0 || ms[i] < ms[fastest]))
+            fastest = i;
+    return fastest;
+}
+
+static int find_first(const struct cuda_product *p)
+{
+    for (int i = 0; i < p->candidate_count; i++)
+        if (!p->candidates[i].refused)
+            return i;
+    return -1;
+}
+
+/* Marks the candidates that are measured again, and sets *ret_launches to the launches of each. */
+static void choose_finalists(const struct cuda_product *p, const float *ms, bool *ret_finals,
+                             int *ret_launches)
+{
+    bool others[HD_CUDA_CANDIDATES_MAX + 1];
+    int fastest = find_fastest(p, ms, NULL);
+
+    *ret_launches = fastest < 0 || ms[fastest] * FINAL_LAUNCHES < FINAL_MS
+                        ? FINAL_LAUNCHES
+                        : (int)(FINAL_MS / ms[fastest]);
+    if (*ret_launches < LAUNCHES)
+        *ret_launches = LAUNCHES;
+    for (int i = 0; i < p->candidate_count; i++)
+        others[i] = true;
+    for (int n = 0; n < FINALISTS && fastest >= 0; n++) {
+        ret_finals[fastest] = true;
+        others[fastest] = false;
+        fastest = find_fastest(p, ms, others);
+    }
+    if (find_first(p) >= 0)
+        ret_finals[find_first(p)] = true;
+}
+
+/* Times the candidate algorithms of a product and sets p->choice to the fastest. Candidates are
+ * timed in turns, so that a change of the GPU's clock affects all. */
 static enum hd_status time_candidates(const struct hd_backend *cuda, struct cuda_product *p,
                                       const struct hd_gemm_args *args,
                                       const struct stopwatch *watch)
 {
-    float best_ms[HD_CUDA_CANDIDATES_MAX + 1] = {0}, ms = 0;
-    int first = -1, fastest = -1;
+    float ms[HD_CUDA_CANDIDATES_MAX + 1];
+    bool finals[HD_CUDA_CANDIDATES_MAX + 1] = {false};
+    int launches = 0, first, fastest;
     enum hd_status st = HD_OK;
 
-    for (int i = 0; i < MEASUREMENTS * p->candidate_count && !st; i++) {
+    for (int i = 0; i < p->candidate_count; i++)
+        ms[i] = INFINITY;
+    for (int i = 0; i < p->candidate_count && !st; i++)
+        if (!p->candidates[i].refused)
+            st = time_candidate(cuda, p, i, args, LAUNCHES, watch, &ms[i]);
+    if (st)
+        return st;
+    choose_finalists(p, ms, finals, &launches);
+    for (int i = 0; i < p->candidate_count; i++)
+        ms[i] = INFINITY;
+    for (int i = 0; i < FINAL_MEASUREMENTS * p->candidate_count && !st; i++) {
         const int candidate = i % p->candidate_count;
-        cublasStatus_t failed = CUBLAS_STATUS_SUCCESS;
 
-        if (p->candidates[candidate].refused)
-            continue;
-        st = measure(cuda, p, candidate, args, watch, &ms, &failed);
-        if (!st && hd_cuda_product_is_refused(failed))
-            hd_cuda_product_refuse(cuda, p, candidate, args, failed);
-        else if (!st && failed)
-            st = hd_err(HD_INTERNAL, "gemm: %s failed while its algorithms were timed: %s",
-                        cuda->traits.library, cublasLtGetStatusString(failed));
-        else if (!st && (i < p->candidate_count || ms < best_ms[candidate]))
-            best_ms[candidate] = ms;
+        if (finals[candidate] && !p->candidates[candidate].refused)
+            st = time_candidate(cuda, p, candidate, args, launches, watch, &ms[candidate]);
     }
-    for (int i = 0; i < p->candidate_count; i++) {
-        if (p->candidates[i].refused)
-            continue;
-        first = first < 0 ? i : first;
-        fastest = fastest < 0 || best_ms[i] < best_ms[fastest] ? i : fastest;
-    }
-    if (!st && first >= 0)
-        p->choice = best_ms[fastest] < CLEARLY * best_ms[first] ? fastest : first;
+    first = find_first(p);
+    fastest = find_fastest(p, ms, NULL);
+    if (!st && fastest >= 0)
+        p->choice = ms[fastest] < CLEARLY * ms[first] ? fastest : first;
     return st;
+}
+
+/* Fills the factors of a product with random numbers. */
+static enum hd_status fill_factors(const struct hd_backend *cuda, const struct cuda_product *p,
+                                   const struct hd_gemm_args *args, cudaStream_t handle)
+{
+    const struct cuda_shape *s = &p->shape;
+    struct hd_cuda_stream stream = {.cuda = (struct hd_backend *)(uintptr_t)cuda, .handle = handle};
+    const enum hd_dtype dtype = s->fp8_a ? HD_U8 : (enum hd_dtype)s->ab_dtype;
+    enum hd_status st =
+        hd_cuda_gemm_random(&stream, (void *)(uintptr_t)args->a, dtype, s->trans_a ? s->K : s->M,
+                            s->trans_a ? s->M : s->K, s->lda, FACTOR_A_KEY);
+
+    return st ? st
+              : hd_cuda_gemm_random(&stream, (void *)(uintptr_t)args->b, dtype,
+                                    s->trans_b ? s->N : s->K, s->trans_b ? s->K : s->N, s->ldb,
+                                    FACTOR_B_KEY);
 }
 
 static enum hd_status choose_by_time(const struct hd_backend *cuda, struct cuda_product *p,
@@ -207,6 +296,8 @@ static enum hd_status choose_by_time(const struct hd_backend *cuda, struct cuda_
     if (!st)
         st = hd_cuda_check(cudaEventCreateWithFlags(&watch.end, cudaEventDefault),
                            "cannot create an event");
+    if (!st)
+        st = fill_factors(cuda, p, args, watch.stream);
     if (!st)
         st = time_candidates(cuda, p, args, &watch);
     if (watch.stream) { /* wait for the launches: the operands are used next */
@@ -238,16 +329,16 @@ static enum hd_status list_choice(struct hd_cuda_gemm_state *gemm, const struct 
     return HD_OK;
 }
 
-enum hd_status hd_cuda_product_settle(const struct hd_backend *cuda, struct cuda_product *p,
-                                      const struct hd_gemm_args *args,
-                                      const struct cuda_addresses *at)
+enum hd_status hd_cuda_product_tune(const struct hd_backend *cuda, struct cuda_product *p,
+                                    const struct hd_gemm_args *args,
+                                    const struct cuda_addresses *at)
 {
     struct hd_cuda_gemm_state *gemm = cuda->gemm;
     struct hd_choice choice;
     const struct hd_choice *kept;
     enum hd_status st = HD_OK;
 
-    if (!gemm->path || p->settled || p->candidate_count < 2)
+    if (!gemm->path || p->tuned || p->candidate_count < 2)
         return HD_OK;
     choice = (struct hd_choice){.product = name_product(cuda, p), .offered = p->candidate_count};
     kept = hd_cuda_choices_find(gemm->kept, gemm->kept_count, choice.product);
@@ -260,8 +351,8 @@ enum hd_status hd_cuda_product_settle(const struct hd_backend *cuda, struct cuda
                              cuda->traits.library, cublasLtGetStatusString(failed))
                     : choose_by_time(cuda, p, args);
     }
-    p->settled = !st && p->taken;
-    if (!p->settled)
+    p->tuned = !st && p->supported;
+    if (!p->tuned)
         return st;
     choice.chosen = p->choice;
     return list_choice(gemm, &choice);
@@ -284,7 +375,7 @@ static void use_choice(struct hd_backend *cuda, const struct hd_choice *choice)
 {
     for (int b = 0; b < HD_CUDA_GEMM_BUCKETS; b++)
         for (struct cuda_product *p = cuda->gemm->products[b]; p; p = p->next)
-            if (p->settled && name_product(cuda, p) == choice->product)
+            if (p->tuned && name_product(cuda, p) == choice->product)
                 p->choice = choice->chosen;
 }
 

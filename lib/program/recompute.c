@@ -40,7 +40,7 @@ static bool is_view(const struct hd_emit *e, const struct hd_op *op)
 static bool gelu_is_apart(const struct hd_traits *t, enum hd_dtype dtype)
 {
     if (hd_traits_is_cuda(t))
-        return t->gelu_apart || dtype == HD_F32;
+        return t->gelu_separate || dtype == HD_F32;
     return t->gemm_scratch_bytes > 0 && !(dtype == HD_BF16 && t->own_bf16);
 }
 

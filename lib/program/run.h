@@ -55,7 +55,8 @@ void hd_runner_free(struct hd_runner *runner);
 
 /* Binds one program of the chunk and sets *ret_bound, in memory of `arena`. first, last: true if
  * the program will run in the first, in the last micro-batch of a step. Calls the backend's
- * `prepare` for every kernel and shape. */
+ * `prepare` for every kernel and shape; if that times products (options.choices_dir), it overwrites what
+ * the program reads, so weights are written after all programs are bound. */
 enum hd_status hd_bind(struct hd_runner *runner, const struct hd_chunk *chunk, enum hd_call call,
                        bool first, bool last, const struct hd_bases *bases, struct hd_arena *arena,
                        struct hd_bound **ret_bound);

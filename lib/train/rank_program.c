@@ -224,7 +224,7 @@ static struct hd_compile_options compile_options(const struct hd_rank_program_sh
 
     /* the backend of the job's ranks sets this trait itself; a planner's traits may be of a GPU
      * that was never opened */
-    o.traits.dbias_apart |= s->job.deterministic;
+    o.traits.dbias_separate |= s->job.deterministic;
     return o;
 }
 

@@ -307,7 +307,7 @@ static enum hd_status set_up_trainer(struct hd_trainer *t, const struct hd_job *
     if (st)
         return st;
     backend.force_plain = options->force_plain;
-    backend.epilogues_apart = options->epilogues_apart;
+    backend.epilogues_separate = options->epilogues_separate;
     t->table->describe(&backend, &t->traits);
     st = hd_rank_program_build(job, options->rank, &t->traits, &options->layout, &t->arena,
                                &t->rank_program);

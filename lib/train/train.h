@@ -58,7 +58,7 @@ struct hd_trainer_options {
     bool force_plain; /* true: use the portable kernels; for tests */
     /* true: epilogues of matrix products run as kernels of their own, as in hd_backend_options; for
      * measurements */
-    bool epilogues_apart;
+    bool epilogues_separate;
     /* bytes to reserve, for tests; 0: as many as planned; fewer than planned fail with
      * HD_NO_MEMORY */
     int64_t private_bytes, registered_bytes;

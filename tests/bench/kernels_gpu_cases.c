@@ -486,7 +486,7 @@ static enum hd_status measure_copy(struct bench *b, double *ret_bandwidth)
 static enum hd_status begin(struct bench *b, int64_t *ret_open_ns)
 {
     const struct hd_backend_table *table = b->run->table;
-    const struct hd_backend_options options = {.threads = 1, .epilogues_apart = b->run->apart};
+    const struct hd_backend_options options = {.threads = 1, .epilogues_separate = b->run->apart};
     /* Seven tensors of rows x channels in fp32, and what is as large as the largest table. */
     const int64_t most = 7 * b->run->rows * b->run->channels * 4 + (INT64_C(1) << 20);
     const int64_t table_bytes = b->run->rows < 1024 ? 1 << 20 : INT64_C(1) << 31;

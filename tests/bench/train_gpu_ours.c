@@ -418,9 +418,9 @@ enum hd_status gpu_rank_open(const struct hd_job *job, const struct gpu_run *run
 {
     const struct hd_backend_options backend = {/* products are timed, as a job's are */
                                                .threads = 1,
-                                               .epilogues_apart = run->apart,
+                                               .epilogues_separate = run->apart,
                                                .choices_dir = choices_dir};
-    struct hd_trainer_options options = {.backend = run->table, .epilogues_apart = run->apart};
+    struct hd_trainer_options options = {.backend = run->table, .epilogues_separate = run->apart};
     struct gpu_rank *r = ret_rank;
     enum hd_status st;
 

@@ -246,7 +246,7 @@ static void what_stands_apart_is_no_epilogue(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         const struct hd_backend_options options = {.threads = 1,
                                                    .deterministic = cases[i].deterministic,
-                                                   .epilogues_apart = cases[i].apart};
+                                                   .epilogues_separate = cases[i].apart};
         struct opened o = open_all(&options);
         struct hd_traits traits;
         struct hd_gemm_args gelu, dbias;
