@@ -18,6 +18,7 @@
 #include "daemon/agent/address.h"
 #include "daemon/devices/ask.h"
 #include "daemon/devices/devices.h"
+#include "daemon/devices/network.h"
 #include "rpc/address.h"
 #include "rpc/find.h"
 #include "rpc/rpc.h"
@@ -365,6 +366,28 @@ static void check_data_address(struct doctor_findings *doctor, const char *given
                    "ranks can listen at %s, on ports that the system chooses", given);
 }
 
+/* Adapters of which the data address is on none are the commonest reason for a slow cluster: NCCL uses
+ * sockets, and nothing fails. */
+void doctor_check_adapters(struct doctor_findings *doctor, const char *data_address,
+                           const char *sys)
+{
+    struct hd_network network;
+
+    if (!doctor->gpus.count || !data_address || hd_network_find(data_address, sys, &network))
+        return;
+    if (hd_network_count_left_out(&network))
+        doctor_add(
+            doctor, DOCTOR_PROBLEM, "adapters",
+            "if they are the fast network, give a --data-address on it, or set NCCL_IB_HCA for "
+            "heddled",
+            "NCCL will use sockets on %s between nodes: the active adapters %.300s serve other "
+            "interfaces than that of %s",
+            network.interface, network.left_out, data_address);
+    else if (network.adapters[0])
+        doctor_add(doctor, DOCTOR_OK, "adapters", "", "NCCL uses %.300s between nodes",
+                   network.adapters);
+}
+
 /* ---- all ---- */
 
 static void check_grpc(struct doctor_findings *doctor)
@@ -394,6 +417,7 @@ void doctor_check(struct doctor_findings *doctor, const struct doctor_options *o
     check_folder(doctor, "jobs dir", options->jobs_dir, true);
     check_controller(doctor, options->controller);
     check_data_address(doctor, options->data_address);
+    doctor_check_adapters(doctor, options->data_address, "/sys");
 }
 
 static void print_json(const struct doctor_findings *doctor, struct hd_text *text)

@@ -45,6 +45,10 @@ void doctor_print(const struct doctor_findings *doctor, bool json, struct hd_tex
 
 /* Adds the findings about the GPUs in doctor->gpus. on_the_bus: number of GPUs on the PCI bus. */
 void doctor_check_gpus(struct doctor_findings *doctor, int on_the_bus);
+/* Adds the finding about the adapters that NCCL uses between nodes. sys: "/sys", another folder in
+ * tests. */
+void doctor_check_adapters(struct doctor_findings *doctor, const char *data_address,
+                           const char *sys);
 /* Returns the number of NVIDIA's GPUs in a folder like /sys/bus/pci/devices; 0 also if the folder
  * is missing. */
 int doctor_count_on_bus(const char *devices);

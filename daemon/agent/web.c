@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "daemon/agent/agent.h"
+#include "daemon/devices/network.h"
 #include "daemon/devices/sample.h"
 #include "http/http.h"
 #include "prometheus/prometheus.h"
@@ -105,6 +106,19 @@ static void add_label(struct hd_text *out, enum hd_prom_family family, const cha
     hd_text_free(&label);
 }
 
+static void add_adapters_left_out(const struct agent *agent, struct hd_text *out)
+{
+    const struct hd_devices *devices = &agent->health.devices;
+    struct hd_network network;
+    bool cuda = false;
+
+    for (int i = 0; i < devices->count; i++)
+        cuda |= devices->list[i].cuda;
+    if (cuda && agent->locals.data_address[0] &&
+        !hd_network_find(agent->locals.data_address, "/sys", &network))
+        hd_prom_add_one(out, HD_PROM_daemon_adapters_left_out, hd_network_count_left_out(&network));
+}
+
 static void add_connection(struct agent *agent, struct hd_text *out)
 {
     const int64_t silent_ms = hd_clock_now_ms() - agent->received_ms;
@@ -123,6 +137,7 @@ static void add_connection(struct agent *agent, struct hd_text *out)
     for (int s = 0; s < 3; s++)
         add_label(out, HD_PROM_daemon_attempts, "state", words[s], (double)states[s]);
     hd_prom_add_one(out, HD_PROM_daemon_attempts_in_trouble, (double)troubled);
+    add_adapters_left_out(agent, out);
 }
 
 static const char *number_label(char ret_number[16], int number)

@@ -104,11 +104,10 @@ void sup_warn_of_environment(const struct sup *sup)
 /* Warns that the fast adapters of this node are not used: sockets are many times slower. */
 static void warn_of_left_out(struct sup *sup, struct sup_rank *rank)
 {
-    const struct sup_network *network = &sup->network;
-    const char *off = getenv("NCCL_IB_DISABLE");
+    const struct hd_network *network = &sup->network;
     char text[HD_LINK_TEXT_MAX];
 
-    if (!network->left_out[0] || getenv("NCCL_IB_HCA") || (off && strcmp(off, "0") != 0))
+    if (!hd_network_count_left_out(network))
         return;
     (void)snprintf(text, sizeof text,
                    "NCCL uses sockets on %s only: the active adapters %.120s serve other "
@@ -124,7 +123,7 @@ static enum hd_status find_network(struct sup *sup, struct sup_rank *rank)
 
     if (!sup_spans(sup) || !sup->options.gpu_count || sup->network.interface[0])
         return HD_OK;
-    st = sup_network_find(sup->options.data_address, "/sys", &sup->network);
+    st = hd_network_find(sup->options.data_address, "/sys", &sup->network);
     if (!st)
         hd_log(HD_LOG_INFO, "NCCL: sockets on %s; adapters: %s", sup->network.interface,
                sup->network.adapters[0] ? sup->network.adapters : "none");
@@ -136,9 +135,9 @@ static enum hd_status find_network(struct sup *sup, struct sup_rank *rank)
 /* Sets, in the child process of a rank, the environment by which NCCL connects to ranks of other
  * nodes. NCCL's unique id comes from rank 0 through the rendezvous alone, so NCCL_COMM_ID, which
  * would replace it, must not be set. */
-static int set_network(const struct sup_network *network)
+static int set_network(const struct hd_network *network)
 {
-    char value[SUP_ADAPTERS_MAX + 1];
+    char value[HD_NETWORK_ADAPTERS_MAX + 1];
     int failed = unsetenv("NCCL_COMM_ID");
 
     (void)snprintf(value, sizeof value, "=%s", network->interface);

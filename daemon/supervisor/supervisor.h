@@ -61,10 +61,10 @@
 #include "daemon/attempt/attempt.h"
 #include "daemon/attempt/spool.h"
 #include "daemon/attempt/starve.h"
+#include "daemon/devices/network.h"
 #include "daemon/isolation/cgroup.h"
 #include "daemon/supervisor/judge.h"
 #include "daemon/supervisor/limits.h"
-#include "daemon/supervisor/network.h"
 #include "job/job.h"
 #include "link/link.h"
 
@@ -171,7 +171,7 @@ struct sup {
     struct sup_rank *ranks; /* [options.rank_count] */
     struct sup_bounds bounds;
     /* network for NCCL, set if ranks on GPUs are on several nodes; else interface is "" */
-    struct sup_network network;
+    struct hd_network network;
 
     int64_t pass_ms; /* time at which the current pass of the supervisor's loop began */
     bool stop_asked;

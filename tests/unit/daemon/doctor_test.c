@@ -95,6 +95,27 @@ static void put(const char *dir, const char *device, const char *name, const cha
     assert_int_equal(hd_file_write_atomic(path, text, strlen(text), 0600), HD_OK);
 }
 
+static void adapters_that_nccl_leaves_out_are_a_problem(void **state)
+{
+    struct doctor_findings *d = with_gpu();
+    const char *tmp = getenv("TMPDIR");
+    char sys[256];
+
+    (void)snprintf(sys, sizeof sys, "%s/sys-XXXXXX", tmp ? tmp : "/tmp");
+    assert_non_null(mkdtemp(sys));
+    put(sys, "class/infiniband/mlx5_0/ports/1", "state", "4: ACTIVE\n");
+    put(sys, "class/infiniband/mlx5_0/ports/1", "link_layer", "InfiniBand\n");
+    put(sys, "class/infiniband/mlx5_0/device/net", "ib0", "");
+    doctor_check_adapters(d, "127.0.0.1", sys);
+    assert_finds(d, DOCTOR_PROBLEM, "adapters",
+                 "the active adapters mlx5_0:1 serve other interfaces");
+    put(sys, "class/infiniband/mlx5_0/device/net", "lo", "");
+    doctor_check_adapters(d, "127.0.0.1", sys);
+    assert_finds(d, DOCTOR_OK, "adapters", "NCCL uses mlx5_0:1 between nodes");
+    assert_int_equal(hd_file_remove_tree(sys), HD_OK);
+    free(d);
+}
+
 static void gpus_on_the_bus_are_counted(void **state)
 {
     const char *tmp = getenv("TMPDIR");

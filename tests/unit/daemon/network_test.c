@@ -5,7 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "daemon/supervisor/network.h"
+#include "daemon/devices/network.h"
 #include "tests/program/test.h"
 #include "tests/temporary.h"
 
@@ -66,22 +66,26 @@ static int remove_sys(void **state)
 /* An address that no adapter serves: sockets only, whatever other adapters there are. */
 static void without_an_adapter_there_are_sockets_only(void **state)
 {
-    struct sup_network network;
+    struct hd_network network;
 
     add_adapter("mlx5_0", "ib0", "4: ACTIVE\n", "InfiniBand\n");
-    assert_int_equal(sup_network_find("127.0.0.1", sys, &network), HD_OK);
+    assert_int_equal(hd_network_find("127.0.0.1", sys, &network), HD_OK);
     assert_string_equal(network.interface, "lo");
     assert_string_equal(network.adapters, "");
     assert_string_equal(network.left_out, "mlx5_0:1"); /* and it is said that it is not used */
+    assert_int_equal(hd_network_count_left_out(&network), 1);
+    assert_int_equal(setenv("NCCL_IB_HCA", "mlx5_0", 1), 0);
+    assert_int_equal(hd_network_count_left_out(&network), 0); /* the operator has chosen */
+    assert_int_equal(unsetenv("NCCL_IB_HCA"), 0);
     assert_false(network.is_ipv6);
-    assert_int_equal(sup_network_find("127.0.0.7", sys, &network), HD_OK); /* all of 127/8 is lo */
+    assert_int_equal(hd_network_find("127.0.0.7", sys, &network), HD_OK); /* all of 127/8 is lo */
     assert_string_equal(network.interface, "lo");
 }
 
 /* The address is on a RoCE adapter, behind a bond: all active Ethernet adapters are used. */
 static void adapters_of_the_same_kind_are_used(void **state)
 {
-    struct sup_network network;
+    struct hd_network network;
     size_t names;
 
     add_adapter("mlx5_0", "rail0", "4: ACTIVE\n", "Ethernet\n");
@@ -89,7 +93,7 @@ static void adapters_of_the_same_kind_are_used(void **state)
     add_adapter("mlx5_2", "rail2", "1: DOWN\n", "Ethernet\n");
     add_adapter("mlx5_3", "ib0", "4: ACTIVE\n", "InfiniBand\n");
     write_file("class/net/lo/lower_rail0", "");
-    assert_int_equal(sup_network_find("127.0.0.1", sys, &network), HD_OK);
+    assert_int_equal(hd_network_find("127.0.0.1", sys, &network), HD_OK);
     names = strlen(network.adapters); /* in any order */
     assert_non_null(strstr(network.adapters, "mlx5_0:1"));
     assert_non_null(strstr(network.adapters, "mlx5_1:1"));
@@ -99,9 +103,9 @@ static void adapters_of_the_same_kind_are_used(void **state)
 
 static void an_address_of_another_machine_is_refused(void **state)
 {
-    struct sup_network network;
+    struct hd_network network;
 
-    assert_int_equal(sup_network_find("192.0.2.1", sys, &network), HD_NOT_FOUND);
+    assert_int_equal(hd_network_find("192.0.2.1", sys, &network), HD_NOT_FOUND);
     assert_non_null(strstr(hd_err_message(), "192.0.2.1"));
 }
 

@@ -1,4 +1,4 @@
-#include "daemon/supervisor/network.h"
+#include "daemon/devices/network.h"
 
 #include <arpa/inet.h>
 #include <dirent.h>
@@ -7,6 +7,7 @@
 #include <net/if.h>
 #include <netinet/in.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -29,7 +30,7 @@ static bool has_address(const struct ifaddrs *i, const char *address)
            (bytes[0] == 127 && i->ifa_flags & IFF_LOOPBACK);
 }
 
-static enum hd_status find_interface(const char *address, struct sup_network *network)
+static enum hd_status find_interface(const char *address, struct hd_network *network)
 {
     struct ifaddrs *all = NULL;
 
@@ -103,9 +104,9 @@ static bool serves(const char *sys, const char *adapter, const char *interface, 
 }
 
 /* Calls `sample` for each adapter with an active port. */
-static void each_adapter(const char *sys, struct sup_network *network, char layer[WORD_MAX],
+static void each_adapter(const char *sys, struct hd_network *network, char layer[WORD_MAX],
                          void (*sample)(const char *sys, const char *adapter, int port,
-                                        const char *found, struct sup_network *, char *layer))
+                                        const char *found, struct hd_network *, char *layer))
 {
     char path[PATH_MAX], found[WORD_MAX];
     const struct dirent *entry;
@@ -122,7 +123,7 @@ static void each_adapter(const char *sys, struct sup_network *network, char laye
 }
 
 static void take_layer(const char *sys, const char *adapter, int port, const char *found,
-                       struct sup_network *network, char *layer)
+                       struct hd_network *network, char *layer)
 {
     (void)port;
     if (serves(sys, adapter, network->interface, 0))
@@ -130,7 +131,7 @@ static void take_layer(const char *sys, const char *adapter, int port, const cha
 }
 
 static void add_adapter(const char *sys, const char *adapter, int port, const char *found,
-                        struct sup_network *network, char *layer)
+                        struct hd_network *network, char *layer)
 {
     const size_t used = strlen(network->adapters);
 
@@ -141,7 +142,7 @@ static void add_adapter(const char *sys, const char *adapter, int port, const ch
 }
 
 static void add_left_out(const char *sys, const char *adapter, int port, const char *found,
-                         struct sup_network *network, char *layer)
+                         struct hd_network *network, char *layer)
 {
     const size_t used = strlen(network->left_out);
 
@@ -151,8 +152,7 @@ static void add_left_out(const char *sys, const char *adapter, int port, const c
                        used ? "," : "", adapter, port);
 }
 
-enum hd_status sup_network_find(const char *address, const char *sys,
-                                struct sup_network *ret_network)
+enum hd_status hd_network_find(const char *address, const char *sys, struct hd_network *ret_network)
 {
     char layer[WORD_MAX] = "";
     enum hd_status st;
@@ -164,4 +164,16 @@ enum hd_status sup_network_find(const char *address, const char *sys,
     each_adapter(sys, ret_network, layer, take_layer);
     each_adapter(sys, ret_network, layer, layer[0] ? add_adapter : add_left_out);
     return HD_OK;
+}
+
+int hd_network_count_left_out(const struct hd_network *network)
+{
+    const char *off = getenv("NCCL_IB_DISABLE");
+    int count = network->left_out[0] != '\0';
+
+    if (getenv("NCCL_IB_HCA") || (off && strcmp(off, "0") != 0))
+        return 0;
+    for (const char *c = network->left_out; *c; c++)
+        count += *c == ',';
+    return count;
 }
