@@ -293,6 +293,8 @@ static enum hd_status connect(struct rank *r, const char *job_path)
         return st;
     hd_link_report_phase(r->link, HD_LINK_PHASE_SETUP, 0);
     st = read_rank_job(r, job_path);
+    r->nccl_log =
+        !st && r->world > 1 && strcmp(r->job.device, "cuda") == 0 ? hd_comm_nccl_log_open() : -1;
     if (!st)
         st = rank_lock_in(r);
     if (!st)
@@ -307,6 +309,35 @@ static enum hd_status connect(struct rank *r, const char *job_path)
         st = blame_the_node(hd_worker_device_open(r->backend, &r->job, r->choices_dir, r->comm,
                                                   &r->fds, &r->device, &r->comm));
     return st;
+}
+
+/* Tells, once the ranks are connected, how NCCL connects them, once per node, and its warnings. Sockets
+ * in place of adapters that it was given are a warning: they are many times slower, and nothing fails. */
+static void say_transports(struct rank *r)
+{
+    const char *adapters = getenv("NCCL_IB_HCA");
+    struct hd_text transports = {0}, warnings = {0}, text = {0};
+    bool slow;
+
+    hd_comm_nccl_log_take(r->nccl_log, &transports, &warnings);
+    slow = transports.len_bytes && adapters && !getenv("NCCL_IB_DISABLE") &&
+           strstr(transports.data, "NET/Socket");
+    hd_text_add(&text, "NCCL connects by %s (channels)%s%s%s",
+                transports.len_bytes ? transports.data : "nothing",
+                slow ? "; sockets are many times slower than the adapters that it was given, " : "",
+                slow ? adapters : "",
+                slow ? ": look at NCCL_IB_GID_INDEX, the locked memory (heddled --doctor), and the "
+                       "switches"
+                     : "");
+    if (transports.len_bytes && !text.failed && (slow || r->here == 0))
+        rank_say(r, slow ? HD_LINK_LEVEL_WARN : HD_LINK_LEVEL_INFO, text.data);
+    hd_text_clear(&text);
+    hd_text_add(&text, "NCCL warns: %s", warnings.len_bytes ? warnings.data : "");
+    if (warnings.len_bytes && !text.failed)
+        rank_say(r, HD_LINK_LEVEL_WARN, text.data);
+    hd_text_free(&transports);
+    hd_text_free(&warnings);
+    hd_text_free(&text);
 }
 
 /* Warns about settings of a model directory that are ignored; its errors were reported when the job
@@ -522,6 +553,7 @@ static enum hd_status set_up(struct rank *r)
         tokenizer = (struct hd_job_tokenizer){.opened = NULL};
     }
     hd_job_tokenizer_close(&tokenizer);
+    say_transports(r);
     if (st)
         return st;
     hd_trainer_set_deadlines(r->trainer, r->step_deadline_ms, r->save_deadline_ms);

@@ -67,6 +67,7 @@ struct rank {
      * allowed */
     const char *data_roots;
     struct hd_link *link;
+    int nccl_log; /* file descriptor of NCCL's log (comm/nccl_log.h); -1: none */
     struct hd_comm *comm;
     struct hd_trainer *trainer;
     /* true: the checkpoint to start from is damaged or incomplete */
