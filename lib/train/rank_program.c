@@ -153,7 +153,8 @@ static enum hd_status check_plan(const struct hd_job *job)
                       "model.mtp.layers: with train.objective: %s no further tokens "
                       "are predicted; remove the line",
                       job->objective);
-    if (hd_job_has_policy(job) && job->logit_cap > 0 && job->rollout_temperature != 1)
+    if (hd_job_has_policy(job) && job->logit_cap > 0 &&
+        hd_factor_of((float)job->rollout_temperature) != 1)
         return hd_err(
             HD_UNSUPPORTED,
             "train.rollout.temperature: the logits of this model have a cap, and %g is not "
