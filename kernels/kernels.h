@@ -22,7 +22,7 @@
 #include "kernels/ops_update.h"
 
 enum {
-    HD_KERNEL_ABI = 18 /* to be raised when the meaning of an argument struct or of a function of
+    HD_KERNEL_ABI = 19 /* to be raised when the meaning of an argument struct or of a function of
                           the table changes */
 };
 
@@ -110,6 +110,9 @@ enum {
       W(dlogits) W(logp) RW(record) RW(block) R(logits) R(stats) R(target) R(weight) S(scratch))  \
     K(answer_sums, W(sums) R(logp) R(reference) R(answer) R(target))                              \
     K(preference, W(weight) RW(block) R(sums) R(answer))                                          \
+    K(policy, W(weight) RW(block) R(logp) R(sampled) R(reference) R(advantage) R(sums) R(answer)  \
+                  R(target) R(spread))                                                            \
+    K(entropy, W(spread) R(logits) R(target))                                                     \
     K(score_forward, W(value) R(x) R(weight) R(answer))                                           \
     K(score_backward, W(dx) W(dweight) R(block) R(pull) R(x) R(weight))                           \
     K(step_begin, RW(block))                                                                      \

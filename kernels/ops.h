@@ -32,7 +32,7 @@ enum {
                                  workspace */
     HD_GRAD_CHUNK = 4 * 1024, /* elements per chunk: the gradient norm has one partial sum of
                                  squares per chunk, and ZeRO splits a bucket only between chunks */
-    HD_EXCHANGE_WORDS = 12    /* doubles per rank in the exchange at the end of a step: enum
+    HD_EXCHANGE_WORDS = 22    /* doubles per rank in the exchange at the end of a step: enum
                                  hd_exchange_word */
 };
 
@@ -47,6 +47,22 @@ static inline float hd_factor_of(float factor)
 {
     return factor != 0 ? factor : 1;
 }
+
+/* Numbers of a step on completions (hd_policy_args): sums over tokens, or as said, then maxima. */
+enum hd_policy_word {
+    HD_POLICY_TOKENS,         /* number of tokens that count */
+    HD_POLICY_COMPLETIONS,    /* number of completions that have such tokens */
+    HD_POLICY_CLIPPED_LOW,    /* number of tokens whose ratio is below its limit */
+    HD_POLICY_CLIPPED_HIGH,   /* number of tokens whose ratio is above its limit */
+    HD_POLICY_KL_SUM,         /* sum of the divergences from the reference */
+    HD_POLICY_DIFFERENCE_SUM, /* sum of |logp - sampled| */
+    HD_POLICY_RATIO_SUM,      /* sum of exp(logp - sampled) */
+    HD_POLICY_ENTROPY_SUM,    /* sum of the entropies of the rows, in nats */
+    HD_POLICY_DIFFERENCE_MAX, /* largest |logp - sampled| */
+    HD_POLICY_RATIO_MAX,      /* largest exp(logp - sampled) */
+    HD_POLICY_WORDS,
+    HD_POLICY_MAXIMA = HD_POLICY_DIFFERENCE_MAX /* index of the first maximum */
+};
 
 /* ---- The step state: inputs and results of one training step, in device memory ----
  *
@@ -91,6 +107,7 @@ struct hd_step_state {
     double reward_sum;     /* sum of the mean rewards of both answers of pairs */
     double z_sum; /* sum of log^2 Z over this rank's targets, with a z-loss (cross_entropy);
                               0 without */
+    double policy[HD_POLICY_WORDS]; /* numbers of this rank's completions */
     /* results, which step_finish sets to equal values on all ranks */
     double mean_loss;                                /* loss_sum / target_count over all ranks */
     double total_targets;                            /* number of targets of all ranks; with pairs
@@ -99,7 +116,8 @@ struct hd_step_state {
                                                         positive margin, and targets, over the pairs
                                                         of all ranks; 0 without pairs */
     double mean_reward;
-    double mean_z;       /* z_sum / target_count over all ranks */
+    double mean_z;                        /* z_sum / target_count over all ranks */
+    double policy_total[HD_POLICY_WORDS]; /* numbers of the completions of all ranks */
     double grad_norm;    /* L2 norm of the mean gradient over all parameters, before clipping */
     float grad_factor;   /* factor by which adamw multiplies the summed gradient: division to the
                             mean, and clipping */
@@ -123,7 +141,8 @@ enum hd_exchange_word {
     HD_EXCHANGE_CORRECT,
     HD_EXCHANGE_ANSWER_TARGETS,
     HD_EXCHANGE_REWARD,
-    HD_EXCHANGE_Z
+    HD_EXCHANGE_Z,
+    HD_EXCHANGE_POLICY /* HD_POLICY_WORDS words */
 };
 
 /* ---- Argument structs ---- */
@@ -786,6 +805,90 @@ struct hd_preference_args {
     bool counts;
 };
 
+/* ---- Policy gradients: losses of completions that the model has sampled ----
+ *
+ * Rows, samples and answers are those of the preferences above; an answer is a completion, whose
+ * tokens are the targets of its rows. Row r has three log-probabilities of its target: logp[r] of
+ * this pass, sampled[r] of the sampler, reference[r] of the reference model; and advantage[r], A, of
+ * its completion. sums[i, a] = {sum of logp - sampled, number of targets n} of a completion, over all
+ * ranks that have rows of it (answer_sums).
+ *
+ *   ratio: r = exp(x) with x = logp - old (TOKEN), or the mean of that over the completion's tokens
+ *     (SEQUENCE; Zheng et al. 2025, "GSPO", equation 7). old is `sampled` if old_is_sampled; else it
+ *     is logp itself: r = 1, and the gradient is that of logp alone.
+ *   objective: PPO (Schulman et al. 2017, equation 7)  u = min(r A, limit(r, 1 - clip_low, 1 + clip_high) A),
+ *     with dual_clip > 0 of min(r, dual_clip) in the first term (Ye et al. 2020, equation 5)
+ *     CISPO (MiniMax 2025, equation 5)  u = min(r, cispo_max) A logp, the factor of logp without a gradient.
+ *   correction w, without a gradient (Yao et al. 2025), of q = exp(logp - sampled), with SEQUENCE of q =
+ *     exp(sum of that over the completion): TRUNCATE  min(q, correction_max);  MASK_SEQUENCE, always of the
+ *     completion's q:  q, or 0 where q > correction_max. If old_is_sampled, r is the ratio to the sampler:
+ *     w is then 1, and MASK_SEQUENCE only masks.
+ *   divergence d from the reference (Schulman 2020), with y = reference - logp: K1  -y,  K2  y^2 / 2,
+ *     K3  exp(y) - y - 1.
+ *   loss of a token: l = kl_beta d - w u.
+ *
+ * A step divides the sum of c l by the number of terms:
+ *   COMPLETIONS  c = 1 / n, a term per completion (Shao et al. 2024, "GRPO", equation 3)
+ *   TOKENS       c = 1, a term per token (Yu et al. 2025, "DAPO", equation 8)
+ *   LENGTH       c = 1, max_tokens terms per completion (Liu et al. 2025, "Dr. GRPO", section 3.2)
+ *
+ * The logarithms of ratios are within [-10, 10]; outside, PPO has no gradient, and the exponential of K3
+ * is continued by its tangent. */
+enum hd_policy_level { HD_POLICY_TOKEN, HD_POLICY_SEQUENCE };
+enum hd_policy_clip { HD_POLICY_PPO, HD_POLICY_CISPO };
+enum hd_policy_mean { HD_POLICY_MEAN_COMPLETIONS, HD_POLICY_MEAN_TOKENS, HD_POLICY_MEAN_LENGTH };
+enum hd_policy_kl { HD_POLICY_KL_NONE, HD_POLICY_K1, HD_POLICY_K2, HD_POLICY_K3 };
+enum hd_policy_correction { HD_POLICY_CORRECT_NONE, HD_POLICY_TRUNCATE, HD_POLICY_MASK_SEQUENCE };
+
+/* Numbers in the formulas above. */
+struct hd_policy_factors {
+    enum hd_policy_level level;
+    enum hd_policy_clip clip;
+    enum hd_policy_mean mean;
+    enum hd_policy_kl kl;
+    enum hd_policy_correction correction;
+    float clip_low, clip_high;
+    float dual_clip; /* 0: none */
+    float cispo_max, kl_beta, correction_max;
+    float temperature; /* the head divides logits by it; 0: 1 */
+    int64_t max_tokens;
+    bool old_is_sampled;
+};
+
+/* weight[r] = -d (c l) / d logp[r], 0 in rows without a target. The losses and the numbers of the rows are
+ * added to loss_sum and policy of the block, with TOKENS the tokens to target_count. counts_answers: the number
+ * of completions is added to policy and their terms to target_count, too; it is true on one of several ranks
+ * that have rows of the same completions. Sums are in double. */
+struct hd_policy_args {
+    float *weight; /* [R], or NULL */
+    struct hd_step_state *block;
+    const float *logp, *sampled; /* [R] */
+    const float *reference;      /* [R], or NULL without a divergence */
+    const float *advantage;      /* [R] */
+    const double *sums;          /* [R / S, A, 2] */
+    const int32_t *answer;       /* [R] */
+    const int32_t *target;       /* [R] */
+    const float *spread;         /* [P, R, HD_ENTROPY_WORDS], or NULL: entropies are not counted */
+    int64_t R, S, A, P;
+    struct hd_policy_factors factors;
+    bool counts_answers;
+};
+
+/* Numbers from which follows the entropy of each row's distribution: of the mapped logits y of this
+ * rank's V columns, with m = max_v y[r, v],
+ *   spread[r, :] = {m, sum_v exp(y - m), sum_v exp(y - m) (y - m)},  0 in rows without a target.
+ * With M the largest m of P ranks, Z = sum_p exp(m_p - M) s_p and T = sum_p exp(m_p - M) (t_p + (m_p - M) s_p),
+ * the entropy -sum_v p log p is log Z - T / Z. */
+enum { HD_ENTROPY_WORDS = 3 };
+struct hd_entropy_args {
+    float *spread;         /* [R, HD_ENTROPY_WORDS] */
+    const void *logits;    /* [R, Vp]  dtype */
+    const int32_t *target; /* [R] */
+    int64_t R, V, Vp;
+    struct hd_logit_map map;
+    enum hd_dtype dtype;
+};
+
 /* The reward of an answer is read at its last row, with the head's weight:
  *
  *   value[i] = sum_c x[i - first, c] weight[c]
@@ -816,7 +919,7 @@ struct hd_score_backward_args {
 };
 
 /* Zeroes the members of the step state that programs accumulate: loss_sum, target_count, overflow,
- * too_many_rows and the sums over pairs. */
+ * too_many_rows, the sums over pairs and the numbers of completions. */
 struct hd_step_begin_args {
     struct hd_step_state *block;
 };

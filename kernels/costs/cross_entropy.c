@@ -77,3 +77,13 @@ void hd_cost_cross_entropy_shared(struct hd_costs *costs,
     costs->read_bytes += a->R * a->V * e;
     costs->write_bytes += a->R * a->Vp * e;
 }
+
+HD_COSTS_NO_SCRATCH(entropy)
+
+/* Counts per logit: maximum, subtraction, exp, two adds, a multiply; and the map. */
+void hd_cost_entropy(struct hd_costs *costs, const struct hd_entropy_args *a)
+{
+    costs->flops += (double)a->R * (double)a->V * (6 + map_flops(a->map));
+    costs->read_bytes += a->R * (a->V * (int64_t)hd_dtype_size(a->dtype) + 4);
+    costs->write_bytes += a->R * HD_ENTROPY_WORDS * 4;
+}

@@ -378,3 +378,47 @@ enum hd_status KERNEL(cross_entropy_shared)(struct hd_backend *cpu,
     add_losses(&sink, args->record, block);
     return HD_OK;
 }
+
+/* ---- entropy ---- */
+
+INLINE void entropy_row(const struct hd_entropy_args *a, int64_t r, enum map_kind kind,
+                        enum hd_dtype dtype)
+{
+    const int64_t row = r * a->Vp;
+    float *spread = a->spread + r * HD_ENTROPY_WORDS, max;
+    vf sums = {0}, moments = {0};
+
+    if (a->target[r] < 0) {
+        memset(spread, 0, HD_ENTROPY_WORDS * sizeof *spread);
+        return;
+    }
+    max = mapped_max(a->logits, row, a->V, a->map, kind, dtype);
+    FOR_VECTORS (v, n, 0, a->V) {
+        const vf y = mapped(vf_load(a->logits, row + v, n, dtype), a->map, kind) - max;
+        const vf e = vf_exp(vf_keep(y, n, -INFINITY));
+
+        sums += e;
+        moments += e * vf_keep(y, n, 0);
+    }
+    spread[0] = max;
+    spread[1] = vf_sum(sums);
+    spread[2] = vf_sum(moments);
+}
+
+static void entropy_rows(const void *args, int64_t begin, int64_t end, int thread)
+{
+    const struct hd_entropy_args *a = args;
+
+    (void)thread;
+    for (int64_t r = begin; r < end; r++)
+        WITH_MAP(a->map, M, WITH_FLOATS(a->dtype, T, entropy_row(a, r, M, T)));
+}
+
+enum hd_status KERNEL(entropy)(struct hd_backend *cpu, const struct hd_entropy_args *args)
+{
+    const enum hd_status st = hd_cpu_check_float("entropy", args->dtype);
+
+    if (!st)
+        hd_cpu_parallel(cpu, args->R, hd_cpu_row_grain(args->Vp * 10), entropy_rows, args);
+    return st;
+}

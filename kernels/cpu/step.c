@@ -2,6 +2,7 @@
  * exchange. */
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/vec.h"
+#include "kernels/policy.h"
 
 enum hd_status KERNEL(step_begin)(struct hd_backend *cpu, const struct hd_step_begin_args *args)
 {
@@ -15,6 +16,7 @@ enum hd_status KERNEL(step_begin)(struct hd_backend *cpu, const struct hd_step_b
     args->block->answer_targets = 0;
     args->block->reward_sum = 0;
     args->block->z_sum = 0;
+    memset(args->block->policy, 0, sizeof args->block->policy);
     return HD_OK;
 }
 
@@ -81,6 +83,7 @@ enum hd_status KERNEL(step_record)(struct hd_backend *cpu, const struct hd_step_
         record[HD_EXCHANGE_ANSWER_TARGETS] = args->block->answer_targets;
         record[HD_EXCHANGE_REWARD] = args->block->reward_sum;
         record[HD_EXCHANGE_Z] = args->block->z_sum;
+        memcpy(record + HD_EXCHANGE_POLICY, args->block->policy, sizeof args->block->policy);
     }
     for (int64_t i = 0; i < args->chunks; i++)
         record[HD_EXCHANGE_SQUARES] += args->sums[i];
@@ -94,6 +97,7 @@ enum hd_status KERNEL(step_finish)(struct hd_backend *cpu, const struct hd_step_
     double margin = 0, correct = 0, answers = 0, reward = 0, z = 0;
 
     (void)cpu;
+    memset(block->policy_total, 0, sizeof block->policy_total);
     for (int64_t r = 0; r < args->ranks; r++) {
         const double *record = args->records + r * HD_EXCHANGE_WORDS;
 
@@ -106,6 +110,7 @@ enum hd_status KERNEL(step_finish)(struct hd_backend *cpu, const struct hd_step_
         answers += record[HD_EXCHANGE_ANSWER_TARGETS];
         reward += record[HD_EXCHANGE_REWARD];
         z += record[HD_EXCHANGE_Z];
+        hd_policy_add(block->policy_total, record + HD_EXCHANGE_POLICY);
     }
 
     scale = targets > 0 ? 1.0 / (targets * (double)block->loss_scale) : 0;

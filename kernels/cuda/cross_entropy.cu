@@ -706,3 +706,55 @@ extern "C" enum hd_status hd_cuda_cross_entropy_shared(struct hd_cuda_stream *s,
                                !a->logp && !a->weight);
     return st;
 }
+
+/* ---- Entropy ---- */
+
+/* Reads the row twice: first its maximum, then the sums, from L2. */
+template <enum cuda_map_kind M, typename T>
+static __global__ void __launch_bounds__(ROW_THREADS)
+    entropy_rows(struct hd_entropy_args a, struct cuda_map m)
+{
+    HD_SHARED(float, shared, BLOCK_WARPS);
+    const int64_t r = blockIdx.x;
+    const T *logits = (const T *)a.logits + r * a.Vp;
+    float *spread = a.spread + r * HD_ENTROPY_WORDS;
+    float max = -INFINITY, sum = 0, moment = 0;
+
+    if (a.target[r] < 0) {
+        if (threadIdx.x < HD_ENTROPY_WORDS)
+            spread[threadIdx.x] = 0;
+        return;
+    }
+    for (int64_t v = threadIdx.x; v < a.V; v += blockDim.x)
+        max = fmaxf(max, mapped<M, T>(to_float(logits[v]), m));
+    max = block_max(max, shared);
+    for (int64_t v = threadIdx.x; v < a.V; v += blockDim.x) {
+        const float y = mapped<M, T>(to_float(logits[v]), m) - max, e = exp_of<T>(y);
+
+        sum += e;
+        moment += e * y;
+    }
+    sum = block_add(sum, shared);
+    moment = block_add(moment, shared);
+    if (threadIdx.x > 0)
+        return;
+    spread[0] = max;
+    spread[1] = sum;
+    spread[2] = moment;
+}
+
+template <enum cuda_map_kind M>
+static enum hd_status entropy_typed(struct hd_cuda_stream *s, const struct hd_entropy_args *a)
+{
+    HD_CUDA_FLOATS(a->dtype, T, {
+        return HD_LAUNCH(s, (entropy_rows<M, T>), dim3((unsigned)a->R), row_threads(a->V), 0, *a,
+                         map_of(a->map));
+    });
+}
+
+extern "C" enum hd_status hd_cuda_entropy(struct hd_cuda_stream *s, const struct hd_entropy_args *a)
+{
+    if (a->R == 0)
+        return HD_OK;
+    HD_WITH_MAP(a->map, M, return entropy_typed<M>(s, a));
+}

@@ -12,6 +12,7 @@
  *
  * The step state is written by one thread of a launch, or atomically with equal values. */
 #include "kernels/cuda/block.cuh"
+#include "kernels/policy.h"
 
 enum { SQUARE_THREADS = 256, SQUARE_UNROLL = 4, RECORD_THREADS = 1024 };
 
@@ -26,6 +27,8 @@ static __global__ void step_begin(struct hd_step_state *block)
     block->answer_targets = 0;
     block->reward_sum = 0;
     block->z_sum = 0;
+    for (int i = 0; i < HD_POLICY_WORDS; i++)
+        block->policy[i] = 0;
 }
 
 extern "C" enum hd_status hd_cuda_step_begin(struct hd_cuda_stream *s,
@@ -118,6 +121,8 @@ static __global__ void __launch_bounds__(RECORD_THREADS)
     record[HD_EXCHANGE_ANSWER_TARGETS] = counts_loss ? block->answer_targets : 0;
     record[HD_EXCHANGE_REWARD] = counts_loss ? block->reward_sum : 0;
     record[HD_EXCHANGE_Z] = counts_loss ? block->z_sum : 0;
+    for (int i = 0; i < HD_POLICY_WORDS; i++)
+        record[HD_EXCHANGE_POLICY + i] = counts_loss ? block->policy[i] : 0;
 }
 
 extern "C" enum hd_status hd_cuda_step_record(struct hd_cuda_stream *s,
@@ -135,9 +140,12 @@ static __global__ void step_finish(struct hd_step_state *block, const double *re
     double loss = 0, targets = 0, overflow = 0, squares = 0, scale, norm;
     double margin = 0, correct = 0, answers = 0, reward = 0, z = 0;
 
+    for (int i = 0; i < HD_POLICY_WORDS; i++)
+        block->policy_total[i] = 0;
     for (int64_t r = 0; r < ranks; r++) {
         const double *record = records + r * HD_EXCHANGE_WORDS;
 
+        hd_policy_add(block->policy_total, record + HD_EXCHANGE_POLICY);
         loss += record[HD_EXCHANGE_LOSS];
         targets += record[HD_EXCHANGE_TARGETS];
         overflow += record[HD_EXCHANGE_OVERFLOW];

@@ -262,6 +262,9 @@ struct hd_data_batch {
                            others -1 */
     float *reference; /* [count, S] log-probability of the target under the reference model
                            (hd_corpus_set_reference); 0: no reference */
+    /* [count, S] each, of completions that a model has sampled; no sampler or validation set fills these:
+     * log-probability of the target when it was sampled, and the completion's advantage */
+    float *sampled, *advantage;
     /* for multi-token prediction, at index k - 1, [count, S] each. ahead: the token k places after
      * the row; empty_token if the row's document or window ends before it. further: the target of
      * that token; HD_DATA_TARGET_NONE likewise. Only hd_sampler_fill sets them */

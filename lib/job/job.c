@@ -454,9 +454,14 @@ bool hd_job_has_delta(const struct hd_job *job)
            hd_layers_count(job->delta_layers, job->layers) > 0;
 }
 
+bool hd_job_has_policy(const struct hd_job *job)
+{
+    return strcmp(job->objective, "grpo") == 0;
+}
+
 bool hd_job_has_pairs(const struct hd_job *job)
 {
-    return *job->objective && strcmp(job->objective, "next_token") != 0;
+    return *job->objective && strcmp(job->objective, "next_token") != 0 && !hd_job_has_policy(job);
 }
 
 bool hd_job_key_is_of_adapter(const struct hd_key *key, const char *type)

@@ -215,6 +215,8 @@ double hd_job_adapter_scale(const struct hd_job *job);
 int64_t hd_job_first_position(const struct hd_job *job);
 /* Returns whether train.objective is a loss on pairs of answers. */
 bool hd_job_has_pairs(const struct hd_job *job);
+/* Returns whether train.objective is a policy gradient on completions that the model samples (grpo). */
+bool hd_job_has_policy(const struct hd_job *job);
 /* Returns whether train.objective is a loss on rated answers, which need not be pairs (kto). */
 bool hd_job_is_unpaired(const struct hd_job *job);
 /* Returns whether the loss has a KL term, which is computed before each step from mismatched prompts

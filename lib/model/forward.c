@@ -489,10 +489,18 @@ static void further_forward(struct hd_rec *rec, const struct model_forward *f, s
     }
 }
 
-static struct hd_head_settings head_settings(const struct hd_model_config *c)
+/* Returns the settings of the head. Completions are sampled at a temperature, so their
+ * log-probabilities are those of logits that are divided by it; in decoding the sampler divides. */
+static struct hd_head_settings head_settings(const struct hd_rec_shape *shape,
+                                             const struct hd_model_config *c)
 {
-    return (struct hd_head_settings){
-        .logit_scale = c->logit_scale, .cap = c->logit_cap, .z_loss = c->z_loss};
+    const bool divides = shape->has_policy && shape->mode != HD_RECORD_DECODE;
+    const double temperature = divides ? (double)hd_factor_of(shape->policy.temperature) : 1;
+
+    return (struct hd_head_settings){.logit_scale =
+                                         (c->logit_scale > 0 ? c->logit_scale : 1) / temperature,
+                                     .cap = c->logit_cap,
+                                     .z_loss = c->z_loss};
 }
 
 static struct hd_tensor *head_forward(struct hd_rec *rec, void *context, int unit,
@@ -500,22 +508,25 @@ static struct hd_tensor *head_forward(struct hd_rec *rec, void *context, int uni
 {
     const struct model_forward *f = context;
     const struct hd_model_config *c = &f->model->config;
-    const struct hd_head_settings settings = head_settings(c);
+    const struct hd_rec_shape *shape = hd_rec_get_shape(rec);
+    const struct hd_head_settings settings = head_settings(shape, c);
 
     (void)unit;
     x = norm_forward(rec, c, x, f->model->head_norm);
-    if (hd_rec_get_shape(rec)->mode == HD_RECORD_DECODE)
+    if (shape->mode == HD_RECORD_DECODE)
         op_logits(rec, x, f->model->head, settings);
     else if (c->reward)
         op_head_reward(rec, x, f->model->head);
-    else if (hd_rec_get_shape(rec)->preference)
+    else if (shape->preference)
         op_head_pairs(rec, op_copy_to_tp(rec, x), f->model->head, settings);
+    else if (shape->has_policy && shape->mode == HD_RECORD_TRAIN)
+        op_head_policy(rec, op_copy_to_tp(rec, x), f->model->head, settings);
     else
         op_head_loss(rec, op_copy_to_tp(rec, x), f->model->head,
                      hd_rec_batch(rec, HD_BATCH_TARGETS), settings);
-    if (hd_rec_get_shape(rec)->mode == HD_RECORD_TRAIN)
+    if (shape->mode == HD_RECORD_TRAIN)
         further_forward(rec, f, x, settings);
-    if (hd_rec_get_shape(rec)->drafts)
+    if (shape->drafts)
         hd_rec_output(rec, x);
     return NULL;
 }
@@ -531,7 +542,7 @@ static struct hd_tensor *draft_forward(struct hd_rec *rec, void *context, int un
     x = op_take_rows(rec, x, hd_rec_batch(rec, HD_BATCH_TAKEN));
     x = further_rows(rec, f, 1, x, hd_rec_batch(rec, HD_BATCH_TOKENS));
     op_logits(rec, op_take_rows(rec, x, hd_rec_batch(rec, HD_BATCH_LAST)), f->model->head,
-              head_settings(&f->model->config));
+              head_settings(hd_rec_get_shape(rec), &f->model->config));
     hd_rec_output(rec, x);
     return NULL;
 }

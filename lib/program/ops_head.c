@@ -1,5 +1,5 @@
-/* The head and its loss, composite ops: cross-entropy (head_loss), or a loss of pairs of answers
- * (head_pairs).
+/* The head and its loss, composite ops: cross-entropy (head_loss), a loss of pairs of answers
+ * (head_pairs), or one of sampled completions (head_policy).
  *
  * For each chunk of rows:  logits = x W^T;  loss += ...;  dlogits in place;  dx = dlogits W;
  * dW += dlogits^T x. The kernels of the loss map the logits (factor and cap) as they read them. F
@@ -14,7 +14,7 @@
  * passes over the chunks: the first makes the log-probability of each target; these are summed by
  * answer, also over the ranks of cp; from the sums follow the loss and the factor of each row's
  * gradient; the second pass makes the gradients. With more than one chunk it recomputes the logits,
- * a quarter of the head's work, so that all logits never exist at once. */
+ * a quarter of the head's work, so that all logits never exist at once. A loss of completions does the same. */
 #include "program/emit.h"
 
 enum {
@@ -60,6 +60,8 @@ struct head_state {
     struct hd_operand logp, weight; /* [R], for losses on pairs of answers: log-probability of each
                                        row's target, and factor of each row's gradient; else
                                        absent */
+    struct hd_operand spread;       /* [R, HD_ENTROPY_WORDS], of each row's entropy; absent: not
+                                       computed */
     struct hd_operand scores;       /* [R], log-probability of each row's target, beside the loss;
                                        absent: not computed */
 };
@@ -147,6 +149,18 @@ static void head_scores(struct hd_emit *e, const struct head_state *h, struct hd
     head_loss(e, &second, target);
 }
 
+/* Emits the numbers from which the entropy of each row of one chunk follows. */
+static void head_spread(struct hd_emit *e, const struct head_state *h, struct hd_operand target)
+{
+    (void)hd_emit_entropy(
+        e,
+        HD_ARGS(entropy, .R = h->rows, .V = h->V, .Vp = h->Vp, .map = hd_emit_logit_map(h->op),
+                .dtype = h->dtype),
+        HD_OPERANDS(entropy,
+                    .spread = hd_emit_at(h->spread, h->first_row * HD_ENTROPY_WORDS, HD_F32),
+                    .logits = h->logits, .target = target));
+}
+
 static void head_chunk(struct hd_emit *e, const struct head_state *h)
 {
     const struct hd_tensor *x = h->op->in[0];
@@ -162,6 +176,8 @@ static void head_chunk(struct hd_emit *e, const struct head_state *h)
                                    .c_dtype = h->dtype),
                            HD_OPERANDS(gemm, .c = h->logits, .a = rows, .b = weight));
     head_loss(e, h, target);
+    if (h->spread.store)
+        head_spread(e, h, target);
     if (h->scores.store)
         head_scores(e, h, target);
     if (h->gradients && h->train_x)
@@ -315,3 +331,74 @@ static void head_pairs_forward(struct hd_emit *e, const struct hd_op *op)
 }
 
 const struct hd_op_row hd_op_row_head_pairs = {.forward = head_pairs_forward};
+
+/* ---- completions ---- */
+
+/* Returns the numbers of the entropies of all rows, of all tp ranks. */
+static struct hd_operand gather_spread(struct hd_emit *e, const struct head_state *h, int64_t R)
+{
+    const int64_t words = R * HD_ENTROPY_WORDS;
+    struct hd_operand all;
+
+    if (h->tp == 1)
+        return h->spread;
+    all = hd_emit_temp(e, "all_spread", HD_F32, h->tp * R, HD_ENTROPY_WORDS);
+    (void)hd_emit_comm(e,
+                       HD_ARGS(comm, .kind = HD_COMM_ALL_GATHER, .group = HD_GROUP_TP,
+                               .count = words, .dtype = HD_F32),
+                       HD_OPERANDS(comm, .received = all, .sent = h->spread));
+    return all;
+}
+
+/* Emits the loss of completions of the rows whose log-probabilities are h->logp. Returns the factor [R]
+ * of each row's gradient, or an absent operand if this pass computes none. */
+static struct hd_operand emit_policy(struct hd_emit *e, const struct head_state *h, bool train)
+{
+    const struct hd_op *op = h->op;
+    const int64_t S = e->rec->shape.S, R = e->rec->shape.B * S;
+    const int64_t A = hd_answers_max(e->rec->shape.context);
+    const struct hd_operand sampled = hd_emit_value(e, op->in[3]);
+    const struct hd_pair_rows rows = {.value = h->logp,
+                                      .reference = sampled,
+                                      .target = hd_emit_value(e, op->in[1]),
+                                      .answer = hd_emit_value(e, op->in[2])};
+    const struct hd_operand sums = emit_answer_sums(e, &rows, R, S, A);
+    const struct hd_operand spread = gather_spread(e, h, R);
+    const struct hd_operand weight =
+        train ? hd_emit_temp(e, "weight", HD_F32, R, 0) : hd_emit_none();
+
+    (void)hd_emit_policy(
+        e,
+        HD_ARGS(policy, .R = R, .S = S, .A = A, .P = h->tp, .factors = op->set.policy,
+                .counts_answers = e->registry->coord.cp == 0),
+        HD_OPERANDS(policy, .weight = weight, .block = hd_emit_global(e, HD_GLOBAL_STEP_STATE),
+                    .logp = h->logp, .sampled = sampled,
+                    .reference = op->in_count > 5 ? hd_emit_value(e, op->in[5]) : hd_emit_none(),
+                    .advantage = hd_emit_value(e, op->in[4]), .sums = sums, .answer = rows.answer,
+                    .target = rows.target, .spread = spread));
+    return weight;
+}
+
+static void head_policy_forward(struct hd_emit *e, const struct hd_op *op)
+{
+    const int64_t R = op->in[0]->dim[0];
+    int64_t step;
+    struct head_state h = head_of(e, op, &step);
+    const bool train = h.gradients;
+
+    h.gradients = false;
+    h.logp = new_logp(e, R);
+    h.spread = hd_emit_temp(e, "spread", HD_F32, R, HD_ENTROPY_WORDS);
+    head_pass(e, &h, step);
+    h.weight = emit_policy(e, &h, train);
+    if (!train)
+        return;
+    h.gradients = true;
+    h.has_logits = step >= R;
+    h.logp = h.spread = hd_emit_none();
+    head_pass(e, &h, step);
+    if (h.train_x)
+        hd_emit_add_grad(e, op->in[0], h.dx, true);
+}
+
+const struct hd_op_row hd_op_row_head_policy = {.forward = head_policy_forward};

@@ -56,7 +56,7 @@
 
 /* ---- Recording ---- */
 
-enum { HD_DIMS_MAX = 4, HD_OP_INPUTS_MAX = 5, HD_OP_PARAMS_MAX = 18, HD_LOW_RANK_MAX = 3 };
+enum { HD_DIMS_MAX = 4, HD_OP_INPUTS_MAX = 6, HD_OP_PARAMS_MAX = 18, HD_LOW_RANK_MAX = 3 };
 
 /* Fields of a batch: device tensors with one value per row unless the field says otherwise. A
  * program has only the fields that its ops read. Targets are shifted by one token before cp splits
@@ -70,6 +70,8 @@ enum { HD_DIMS_MAX = 4, HD_OP_INPUTS_MAX = 5, HD_OP_PARAMS_MAX = 18, HD_LOW_RANK
     X(SAMPLES, "samples", I32)     /* index of the row's sample in the global batch */             \
     X(ANSWERS, "answers", I32)     /* index of the row's answer in its sample; -1: none */         \
     X(REFERENCE, "reference", F32) /* log-probability of the target in the reference model */      \
+    X(SAMPLED, "sampled", F32)     /* log-probability of the target when it was sampled */         \
+    X(ADVANTAGE, "advantage", F32) /* advantage of the row's completion */                         \
     X(BEGINS, "begins", I32)       /* index at which the row's document for routers begins */      \
     X(LENGTHS, "lengths", I32)     /* tokens of the router's document (ops_moe.h); 0: empty row */ \
     X(FILLED, "filled", I32)       /* decode; [3, B]: cached rows before, after; cache slot */     \
@@ -163,6 +165,7 @@ enum hd_op_class {
     X(take_rows, RESIDUAL)     \
     X(head_loss, HEAD)         \
     X(head_pairs, HEAD)        \
+    X(head_policy, HEAD)       \
     X(head_reward, HEAD)       \
     X(logits, HEAD)            \
     X(copy_to_tp, COMM)        \
@@ -348,6 +351,7 @@ struct hd_op_settings {
     int64_t down_site;     /* experts op: dropout site before the adapter of the down matrices */
     enum hd_preference preference;
     struct hd_preference_factors factors;
+    struct hd_policy_factors policy;
     int64_t column[HD_LOW_RANK_MAX], inner[HD_LOW_RANK_MAX]; /* low_rank and magnitude ops: index is
                                                                 the target */
 };
@@ -389,6 +393,8 @@ struct hd_rec_shape {
                                not computed */
     enum hd_preference preference;        /* loss of the head on pairs of answers (ops.h) */
     struct hd_preference_factors factors; /* numbers in the formula of that loss (ops.h) */
+    bool has_policy;                      /* true: program F has a loss on sampled completions */
+    struct hd_policy_factors policy;      /* numbers in the formula of that loss (ops.h) */
     bool scores; /* true: program E has the log-probability of each target as an output for the host
                     (HD_STORE_OUTPUT); with a loss on pairs it always has */
 };
@@ -624,6 +630,10 @@ void op_head_loss(struct hd_rec *rec, struct hd_tensor *x, int weight, struct hd
  * output that the host may read. */
 void op_head_pairs(struct hd_rec *rec, struct hd_tensor *x, int weight,
                    struct hd_head_settings settings);
+/* Records the head with the loss on sampled completions, hd_rec_shape.policy, as op_head_pairs does; in
+ * training only. */
+void op_head_policy(struct hd_rec *rec, struct hd_tensor *x, int weight,
+                    struct hd_head_settings settings);
 /* Records the head of a reward model: the reward of an answer is its last row times weight [1, C];
  * the loss is computed on pairs of answers. Only the last row of an answer has its number in
  * ANSWERS. x has the rows outside of op_copy_to_tp and op_reduce_from_tp; every rank holds all of

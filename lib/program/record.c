@@ -789,6 +789,21 @@ void op_head_pairs(struct hd_rec *rec, struct hd_tensor *x, int weight,
     head(rec, &op, x, weight, settings);
 }
 
+void op_head_policy(struct hd_rec *rec, struct hd_tensor *x, int weight,
+                    struct hd_head_settings settings)
+{
+    struct hd_op op = {
+        .kind = HD_OP_head_policy,
+        .in = {x, hd_rec_batch(rec, HD_BATCH_TARGETS), hd_rec_batch(rec, HD_BATCH_ANSWERS),
+               hd_rec_batch(rec, HD_BATCH_SAMPLED), hd_rec_batch(rec, HD_BATCH_ADVANTAGE)},
+        .in_count = 5,
+        .set = {.policy = rec->shape.policy}};
+
+    if (rec->shape.policy.kl != HD_POLICY_KL_NONE)
+        op.in[op.in_count++] = hd_rec_batch(rec, HD_BATCH_REFERENCE);
+    head(rec, &op, x, weight, settings);
+}
+
 void op_head_reward(struct hd_rec *rec, struct hd_tensor *x, int weight)
 {
     head(

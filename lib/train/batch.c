@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "mesh/zigzag.h"
+#include "train/policy_feed.h"
 #include "train/profile.h"
 
 /* token id of padding rows. The embedding of an id outside its table is zeros, and without biases a
@@ -40,8 +41,9 @@ static enum hd_status fill_exam(struct hd_trainer *t, const void *from, int64_t 
 /* Lists the pointers to a sample's fields as an array; the elements of all fields have 4 bytes. */
 static void fields_of(const struct hd_data_batch *b, void *ret_fields[HD_SAMPLE_FIELDS_MAX])
 {
-    void *const fields[] = {b->tokens, b->targets, b->positions, b->index,    b->bounds,
-                            b->begins, b->lengths, b->answers,   b->reference};
+    void *const fields[] = {b->tokens,    b->targets, b->positions, b->index,
+                            b->bounds,    b->begins,  b->lengths,   b->answers,
+                            b->reference, b->sampled, b->advantage};
     const int count = (int)(sizeof fields / sizeof fields[0]);
 
     _Static_assert(sizeof fields / sizeof fields[0] + 2 * HD_FURTHER_MAX == HD_SAMPLE_FIELDS_MAX,
@@ -78,7 +80,7 @@ static enum hd_status fill(struct hd_trainer *t, fill_fn *fill_whole, const void
     const int64_t B = l->job.micro_batch, S = l->job.context;
     const struct hd_zigzag mine = {S, l->mesh.sizes.cp, l->coord.cp};
     int32_t *sample = (int32_t *)(t->host_base + l->sample);
-    const bool pairs = hd_job_has_pairs(&l->job);
+    const int64_t answer_fields = hd_rank_program_answer_fields(&l->job);
     struct hd_data_batch whole = {.tokens = sample,
                                   .targets = sample + S,
                                   .positions = sample + 2 * S,
@@ -86,8 +88,11 @@ static enum hd_status fill(struct hd_trainer *t, fill_fn *fill_whole, const void
                                   .bounds = sample + 4 * S,
                                   .begins = sample + 5 * S,
                                   .lengths = sample + 6 * S,
-                                  .answers = pairs ? sample + 7 * S : NULL,
-                                  .reference = pairs ? (float *)(sample + 8 * S) : NULL,
+                                  .answers = answer_fields ? sample + 7 * S : NULL,
+                                  .reference = answer_fields ? (float *)(sample + 8 * S) : NULL,
+                                  .sampled = answer_fields > 2 ? (float *)(sample + 9 * S) : NULL,
+                                  .advantage =
+                                      answer_fields > 2 ? (float *)(sample + 10 * S) : NULL,
                                   .answer_ends = batch->answer_ends,
                                   .mismatched = batch->mismatched,
                                   .empty_token = EMPTY_TOKEN};
@@ -131,7 +136,7 @@ enum { SAMPLES = HD_SAMPLE_FIELDS, OTHERS };
 /* Returns the index of the first field of further tokens. */
 static int further_from(const struct hd_job *job)
 {
-    return OTHERS + (hd_job_has_pairs(job) ? 2 : 0);
+    return OTHERS + (int)hd_rank_program_answer_fields(job);
 }
 
 /* Finds the batch fields of a chunk. On the CPU `filled` is the tensor itself, on a device it is a
@@ -142,14 +147,15 @@ static struct fields find_fields(const struct hd_trainer *t, const struct hd_chu
     static const enum hd_batch_field every[] = {
         HD_BATCH_TOKENS, HD_BATCH_TARGETS, HD_BATCH_POSITIONS, HD_BATCH_INDEX,
         HD_BATCH_BOUNDS, HD_BATCH_BEGINS,  HD_BATCH_LENGTHS,   [SAMPLES] = HD_BATCH_SAMPLES};
-    static const enum hd_batch_field of_pairs[] = {HD_BATCH_ANSWERS, HD_BATCH_REFERENCE};
+    static const enum hd_batch_field of_answers[HD_ANSWER_FIELDS_MAX] = {
+        HD_BATCH_ANSWERS, HD_BATCH_REFERENCE, HD_BATCH_SAMPLED, HD_BATCH_ADVANTAGE};
     const struct hd_rank_program *l = &t->rank_program;
     const int count = (int)hd_rank_program_batch_fields(&l->job), further = further_from(&l->job);
     enum hd_batch_field names[HD_BATCH_FIELDS_MAX];
     struct fields f = {.rows = l->job.micro_batch * l->job.context / l->mesh.sizes.cp};
 
     memcpy(names, every, sizeof every);
-    memcpy(names + OTHERS, of_pairs, sizeof of_pairs);
+    memcpy(names + OTHERS, of_answers, sizeof of_answers);
     for (int k = further; k < count; k++)
         names[k] = ((k - further) % 2 ? HD_BATCH_FURTHER1 : HD_BATCH_AHEAD1) + (k - further) / 2;
     for (int k = 0; k < count; k++) {
@@ -170,9 +176,13 @@ static struct fields find_fields(const struct hd_trainer *t, const struct hd_chu
                                      .lengths = f.filled[6],
                                      .answer_ends = hd_job_is_reward(&l->job),
                                      .empty_token = EMPTY_TOKEN};
-    if (hd_job_has_pairs(&l->job)) {
+    if (further > OTHERS) {
         f.batch.answers = f.filled[OTHERS];
         f.batch.reference = f.filled[OTHERS + 1];
+    }
+    if (hd_job_has_policy(&l->job)) {
+        f.batch.sampled = f.filled[OTHERS + 2];
+        f.batch.advantage = f.filled[OTHERS + 3];
     }
     for (int k = further; k < count; k += 2) {
         f.batch.ahead[(k - further) / 2] = f.filled[k];
@@ -216,7 +226,7 @@ enum hd_status hd_batch_feed_training(struct hd_trainer *t, const struct hd_chun
     const struct hd_rank_program *l = &t->rank_program;
     const struct fields f = find_fields(t, chunk, bases);
     const enum hd_status st =
-        fill_fields(t, fill_training, NULL,
+        fill_fields(t, hd_job_has_policy(&l->job) ? hd_policy_fill : fill_training, NULL,
                     (l->coord.dp * l->micro_batches + micro_batch) * l->job.micro_batch, &f);
 
     (void)context;

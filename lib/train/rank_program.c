@@ -68,6 +68,44 @@ enum hd_preference hd_rank_program_preference(const struct hd_job *job)
     return HD_PREFERENCE_NONE; /* not reached: spec accepts no other words */
 }
 
+/* Returns the index of the word in a list of words that ends with NULL; 0 if it is none of them, which
+ * spec has refused. */
+static int index_of(const char *const *words, const char *word)
+{
+    for (int i = 0; words[i]; i++)
+        if (strcmp(words[i], word) == 0)
+            return i;
+    return 0;
+}
+
+struct hd_policy_factors hd_rank_program_policy(const struct hd_job *job)
+{
+    static const char *const losses[] = {"dapo", "grpo", "dr_grpo", "gspo", "cispo", "rloo", NULL};
+    static const enum hd_policy_mean means[] = {HD_POLICY_MEAN_TOKENS, HD_POLICY_MEAN_COMPLETIONS,
+                                                HD_POLICY_MEAN_LENGTH, HD_POLICY_MEAN_COMPLETIONS,
+                                                HD_POLICY_MEAN_TOKENS, HD_POLICY_MEAN_LENGTH};
+    static const char *const kls[] = {"none", "k1", "k2", "k3", NULL};
+    static const char *const corrections[] = {"none", "truncate", "mask_sequence", NULL};
+    const int loss = index_of(losses, job->policy_loss);
+
+    return (struct hd_policy_factors){
+        .level = strcmp(job->policy_loss, "gspo") == 0 ? HD_POLICY_SEQUENCE : HD_POLICY_TOKEN,
+        .clip = strcmp(job->policy_loss, "cispo") == 0 ? HD_POLICY_CISPO : HD_POLICY_PPO,
+        .mean = means[loss],
+        .kl = (enum hd_policy_kl)index_of(kls, job->policy_kl),
+        .correction = (enum hd_policy_correction)index_of(corrections, job->policy_correction),
+        .clip_low = (float)job->policy_clip_low,
+        .clip_high = (float)job->policy_clip_high,
+        .dual_clip = (float)job->policy_dual_clip,
+        .cispo_max = (float)job->policy_cispo_max,
+        .kl_beta = (float)job->policy_kl_beta,
+        .correction_max = (float)job->policy_correction_max,
+        .temperature = (float)job->rollout_temperature,
+        /* rloo adds up the tokens of a completion, and divides by completions alone */
+        .max_tokens = strcmp(job->policy_loss, "rloo") == 0 ? 1 : job->rollout_max_tokens,
+        .old_is_sampled = job->rollout_updates > 1};
+}
+
 bool hd_rank_program_is_fp8(const struct hd_job *job)
 {
     return strcmp(job->precision, "fp8") == 0;
@@ -110,6 +148,18 @@ static enum hd_status check_plan(const struct hd_job *job)
         return hd_err(
             HD_INVALID, "train.global_batch: %lld is no multiple of dp x micro_batch = %lld x %lld",
             (long long)job->global_batch, (long long)job->dp, (long long)job->micro_batch);
+    if (hd_job_has_policy(job) && job->mtp_layers)
+        return hd_err(HD_UNSUPPORTED,
+                      "model.mtp.layers: with train.objective: %s no further tokens "
+                      "are predicted; remove the line",
+                      job->objective);
+    if (hd_job_has_policy(job) && job->logit_cap > 0 &&
+        hd_factor_of((float)job->rollout_temperature) != 1)
+        return hd_err(
+            HD_UNSUPPORTED,
+            "train.rollout.temperature: the logits of this model have a cap, and %g is not "
+            "supported beside one; use 1",
+            job->rollout_temperature);
     if (!hd_recompute_read(job->recompute, &units))
         return hd_err(HD_INVALID, "parallel.recompute: '%s' is not known", job->recompute);
     if (!hd_rank_program_find_precision(job->precision, &dtype) && !hd_rank_program_is_fp8(job))
@@ -149,8 +199,8 @@ static enum hd_status compile(const struct hd_job *job, const struct hd_registry
         .S = job->context / job->cp,
         .context = job->context,
         .first_position = hd_job_first_position(job),
-        .bounded = strcmp(job->documents, "bounded") == 0 || scores,
-        .scores = scores,
+        .bounded = strcmp(job->documents, "bounded") == 0 || scores || hd_job_has_policy(job),
+        .scores = scores || (mode == HD_RECORD_EVAL && hd_job_has_policy(job)),
         .gather_keys = strcmp(job->cp_exchange, "all_gather") == 0,
         .ends_backward = ends_backward,
         .preference = hd_rank_program_preference(job),
@@ -160,7 +210,9 @@ static enum hd_status compile(const struct hd_job *job, const struct hd_registry
                     .smoothing = (float)job->preference_smoothing,
                     .sft = (float)job->preference_sft,
                     .desirable = (float)job->preference_desirable,
-                    .undesirable = (float)job->preference_undesirable}};
+                    .undesirable = (float)job->preference_undesirable},
+        .has_policy = hd_job_has_policy(job),
+        .policy = hd_rank_program_policy(job)};
     struct hd_rec *rec = hd_rec_new(registry, &shape, arena);
 
     if (!rec)

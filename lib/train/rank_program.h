@@ -19,16 +19,22 @@
 
 enum { HD_EXCHANGE_SLOT_BYTES = 1024 }; /* bytes of one rank's message in hd_trainer_exchange */
 /* Fields of a sample: tokens, targets, positions, index, bounds, begins, lengths; for pairs also
- * answers and reference; or, for each further token that the model predicts, ahead and further. A
- * batch has one more field: the index of each row's sample. */
+ * answers and reference, for completions these, sampled and advantage; or, for each further token that
+ * the model predicts, ahead and further. A batch has one more field: the index of each row's sample. */
 enum {
     HD_SAMPLE_FIELDS = 7,
-    HD_SAMPLE_FIELDS_MAX = HD_SAMPLE_FIELDS + 2 + 2 * HD_FURTHER_MAX,
+    HD_ANSWER_FIELDS_MAX = 4,
+    HD_SAMPLE_FIELDS_MAX = HD_SAMPLE_FIELDS + HD_ANSWER_FIELDS_MAX + 2 * HD_FURTHER_MAX,
     HD_BATCH_FIELDS_MAX = HD_SAMPLE_FIELDS_MAX + 1
 };
+/* Returns the number of fields that only samples of answers have. */
+static inline int64_t hd_rank_program_answer_fields(const struct hd_job *job)
+{
+    return hd_job_has_policy(job) ? 4 : hd_job_has_pairs(job) ? 2 : 0;
+}
 static inline int64_t hd_rank_program_sample_fields(const struct hd_job *job)
 {
-    return HD_SAMPLE_FIELDS + (hd_job_has_pairs(job) ? 2 : 0) + 2 * job->mtp_layers;
+    return HD_SAMPLE_FIELDS + hd_rank_program_answer_fields(job) + 2 * job->mtp_layers;
 }
 static inline int64_t hd_rank_program_batch_fields(const struct hd_job *job)
 {
@@ -315,6 +321,9 @@ enum hd_quant hd_rank_program_quant(const struct hd_job *job);
 
 /* Returns the preference loss that train.objective names; NONE: another objective. */
 enum hd_preference hd_rank_program_preference(const struct hd_job *job);
+
+/* Returns the numbers of the loss of completions that train.policy names, for a job that has one. */
+struct hd_policy_factors hd_rank_program_policy(const struct hd_job *job);
 
 /* Finds the compute encoding that a value of train.precision names; false: it names none (fp8
  * included). */

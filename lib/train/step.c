@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "train/batch.h"
+#include "train/policy_feed.h"
 #include "train/profile.h"
 #include "train/trainer.h"
 
@@ -65,6 +66,17 @@ static enum hd_status set_further(struct hd_trainer *t, int64_t targets)
                             hd_global_bytes(r, HD_GLOBAL_FURTHER));
 }
 
+/* Sets *ret_tokens to the number of tokens of a step on completions, and the factor of losses that are
+ * means over all tokens: the step divides by the terms of its own loss. */
+static void count_completions(struct hd_trainer *t, int64_t *ret_tokens)
+{
+    const struct hd_policy_totals totals = hd_policy_count(t);
+
+    t->block.loss_per_token =
+        totals.tokens > 0 ? (float)((double)totals.terms / (double)totals.tokens) : 1;
+    *ret_tokens = totals.tokens;
+}
+
 /* Sets *ret_tokens to the step's number of tokens, and sets the factors of losses that are means
  * over all tokens (those of routers) or over their own targets (those of further tokens). Every rank
  * counts the whole batch, so that no rank waits for another. Targets are counted only for such
@@ -92,8 +104,12 @@ static enum hd_status count_batch(struct hd_trainer *t, int64_t *ret_tokens)
 }
 
 /* Returns the approximate number of terms that the step's loss is a mean of: pairs, or targets. */
-static int64_t terms_of_loss(const struct hd_job *job, int64_t tokens)
+static int64_t terms_of_loss(const struct hd_trainer *t, int64_t tokens)
 {
+    const struct hd_job *job = &t->rank_program.job;
+
+    if (hd_job_has_policy(job))
+        return hd_policy_count(t).terms;
     return hd_job_has_pairs(job) ? job->global_batch : tokens;
 }
 
@@ -151,7 +167,7 @@ static enum hd_status set_block(struct hd_trainer *t, int64_t request, int64_t t
     t->block.beta2 = (float)job->beta2;
     t->block.adam_eps = (float)job->adam_eps;
     t->block.weight_decay = (float)job->weight_decay;
-    t->block.loss_scale = hd_loss_scale_factor(&t->scale, terms_of_loss(job, tokens));
+    t->block.loss_scale = hd_loss_scale_factor(&t->scale, terms_of_loss(t, tokens));
     t->block.request = request;
     t->block.busy_ms = t->busy_ms;
     t->block.awaited = t->awaited + 1;
@@ -313,7 +329,7 @@ enum hd_status hd_trainer_step(struct hd_trainer *t, int64_t request,
                                struct hd_step_result *ret_result)
 {
     const struct hd_job *job = &t->rank_program.job;
-    const bool pairs = hd_job_has_pairs(job);
+    const bool pairs = hd_job_has_pairs(job), has_policy = hd_job_has_policy(job);
     const int64_t begin = hd_clock_now_ns();
     enum hd_status st;
     struct hd_comm_waited before;
@@ -328,7 +344,13 @@ enum hd_status hd_trainer_step(struct hd_trainer *t, int64_t request,
     if (hd_trainer_needs_reference(t) && !t->reference)
         return hd_err(HD_INTERNAL, "a step of %s without the reference's log-probabilities",
                       job->objective);
-    st = count_batch(t, &tokens);
+    if (has_policy && !t->completions)
+        return hd_err(HD_INTERNAL, "a step of %s without completions", job->objective);
+    st = HD_OK;
+    if (has_policy)
+        count_completions(t, &tokens);
+    else
+        st = count_batch(t, &tokens);
     if (!st && hd_job_has_kl(job))
         st = hd_trainer_find_kl(t, NULL);
     if (!st)
@@ -363,7 +385,9 @@ enum hd_status hd_trainer_step(struct hd_trainer *t, int64_t request,
         .tokens_per_s = (double)tokens / seconds,
         .step_ms = seconds * 1e3,
         .mfu = mfu_of(t, t->flops_per_token * (double)tokens / seconds),
-        .targets = (int64_t)(pairs ? t->block.pair_targets : t->block.total_targets),
+        .targets = (int64_t)(pairs        ? t->block.pair_targets
+                             : has_policy ? t->block.policy_total[HD_POLICY_TOKENS]
+                                          : t->block.total_targets),
         .z_loss = t->block.mean_z,
         .pairs = pairs_of(t, pairs ? (int64_t)t->block.total_targets : 0, t->block.mean_margin,
                           t->block.pair_accuracy, t->block.mean_reward),
@@ -379,6 +403,10 @@ enum hd_status hd_trainer_step(struct hd_trainer *t, int64_t request,
         .further = read_further(t),
         .request = (int64_t)largest_word(t, HD_EXCHANGE_REQUEST),
     };
+    if (has_policy)
+        ret_result->policy = hd_policy_read_result(t);
+    hd_packed_completions_free(t->completions);
+    t->completions = NULL;
     return HD_OK;
 }
 

@@ -10,6 +10,7 @@
 #include "program/matrices.h"
 #include "train/execute.h"
 #include "train/offload.h"
+#include "train/policy_feed.h"
 #include "train/profile.h"
 #include "train/rollout.h"
 #include "train/trainer.h"
@@ -407,6 +408,7 @@ void hd_trainer_free(struct hd_trainer *t)
     hd_exams_close(&t->exams);
     hd_prompts_close(&t->prompts);
     hd_trainer_close_reference(t);
+    hd_packed_completions_free(t->completions);
     hd_private_release(&t->reserved);
     hd_arena_done(&t->arena);
     free(t);

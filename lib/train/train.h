@@ -163,6 +163,19 @@ struct hd_pair_result {
     double kl;       /* KL term (mismatched.c) */
 };
 
+/* Results of the completions of one step (train/policy.h), over all ranks. */
+struct hd_policy_result {
+    int64_t tokens;      /* tokens that have a loss; 0: train.objective has no completions */
+    int64_t completions; /* completions that have such tokens */
+    int64_t dropped;     /* tokens without a loss, because a log-probability is not finite */
+    /* fractions of the tokens whose ratio is below, above its limit (hd_policy_args in ops.h) */
+    double clipped_low, clipped_high;
+    double kl;                         /* mean divergence from the reference; 0 without one */
+    double difference, difference_max; /* |log p - log p when sampled|: mean, largest */
+    double ratio, ratio_max;           /* p / p when sampled: mean, largest */
+    double entropy;                    /* mean entropy of the tokens' distributions, in nats */
+};
+
 /* Times of the previous step on all ranks, which the ranks sent with the exchange of this step. */
 struct hd_reported_step {
     bool present;   /* false: this was the first step of the run */
@@ -187,7 +200,8 @@ struct hd_step_result {
     double tokens_per_s, step_ms, mfu;
     int64_t targets; /* tokens of all ranks whose prediction counts in the loss */
     double z_loss;   /* mean of log^2 Z over the targets, with train.z_loss; 0 without */
-    struct hd_pair_result pairs; /* results of the preference pairs of all ranks */
+    struct hd_pair_result pairs;    /* results of the preference pairs of all ranks */
+    struct hd_policy_result policy; /* results of the completions of all ranks */
     /* true: no weight changed, because a gradient was not finite, the step had no target, or
      * too_many_rows or spiked is set */
     bool skipped;

@@ -18,6 +18,7 @@ struct hd_bound_instructions;
 struct hd_background_save;
 struct hd_reference;
 struct hd_rollouts;
+struct hd_packed_completions;
 struct hd_rollout_sequence;
 
 /* Numbers of validations (val_numbers.c). */
@@ -78,6 +79,7 @@ struct hd_trainer {
     struct hd_rollout_sequence *sampled; /* [prompts.count], with the newest samples */
     /* open file of DPO's reference log-probabilities (reference.c); NULL: none is open */
     struct hd_reference *reference;
+    struct hd_packed_completions *completions; /* of the next step (policy.c); NULL: none are set */
     struct hd_lr_schedule schedule;
     /* [stages of the data], schedules of those that have one of their own */
     struct hd_lr_schedule stage_schedules[HD_JOB_STAGES_MAX];

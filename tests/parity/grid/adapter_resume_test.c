@@ -81,7 +81,7 @@ static void an_adapter_of_any_layout_goes_on_under_any_other(void **state)
          "adapter=bottleneck objective=reward weights=int8",
          {"pp=2 dp=2 zero=3", "tp=1", "tp=4", "cp=4 zero=1", "dp=2 ep=2 zero=2 tp=2"}},
         {"gpt2_tuned",
-         "adapter=prefix objective=orpo weights=fp8",
+         "adapter=prefix objective=grpo weights=fp8",
          {"dp=4 zero=3 zero_shard=2", "tp=4 sequence=on", "tp=2 pp=2 dp=2 zero=1", "cp=4", "pp=4"}},
     };
 
@@ -126,7 +126,7 @@ static enum hd_status train_long(struct harness_rank *r)
     frozen = hash_of(t, false);
     trained = hash_of(t, true);
     for (int s = 0; !st && s < STEPS; s++)
-        st = hd_trainer_step(t, 0, &result);
+        st = pairs_step(t, &result);
     if (!st && hash_of(t, false) != frozen)
         st = hd_err(HD_INTERNAL, "rank %d: frozen weights are not what they were", r->rank);
     if (!st && hash_of(t, true) == trained)
@@ -142,7 +142,7 @@ static void frozen_weights_are_after_100_steps_what_they_were(void **state)
     static const struct {
         const char *model, *tuning, *ranks;
     } cases[] = {{"llama_tuned", "adapter=lora weights=nf4", "tp=1"},
-                 {"gpt2_tuned", "adapter=prefix objective=orpo", "dp=2 zero=3"}};
+                 {"gpt2_tuned", "adapter=prefix objective=grpo", "dp=2 zero=3"}};
 
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct grid_bench bench;
@@ -169,7 +169,7 @@ static enum hd_status take_first_step(struct harness_rank *r)
     enum hd_status st = harness_trainer(r, &t);
 
     if (!st)
-        st = hd_trainer_step(t, 0, &result);
+        st = pairs_step(t, &result);
     if (!st && (fabs(result.loss - log(2)) > 1e-15 || result.pairs.margin != 0))
         st = hd_err(HD_INTERNAL, "rank %d: the first loss is %.17g, the margin %g", r->rank,
                     result.loss, result.pairs.margin);

@@ -121,10 +121,11 @@ static void set_adapter(struct hd_job *job, struct hd_rank_program_options *opti
 }
 
 /* Leaves out keys that the job file refuses beside an objective (lib/spec/objective.c): losses of
- * routers; for DPO, which compares with a reference, dropout and noise. */
+ * routers; for DPO, which compares with a reference, and for completions, whose windows depend on the
+ * layout, dropout and noise. The loss of completions is one with sums over them. */
 static void set_objective(struct hd_job *job, struct hd_rank_program_options *options, int number)
 {
-    static const char *const words[] = {"next_token", "dpo", "orpo", "reward"};
+    static const char *const words[] = {"next_token", "dpo", "grpo", "reward"};
 
     if (!number)
         return;
@@ -132,7 +133,15 @@ static void set_objective(struct hd_job *job, struct hd_rank_program_options *op
     job->preference_beta = 0.3;
     job->preference_center = strcmp(words[number], "reward") == 0 ? 0.1 : 0;
     job->balance = job->z_loss = 0;
-    if (strcmp(words[number], "dpo") == 0)
+    (void)snprintf(job->policy_loss, sizeof job->policy_loss, "gspo");
+    (void)snprintf(job->policy_kl, sizeof job->policy_kl, "k3");
+    (void)snprintf(job->policy_correction, sizeof job->policy_correction, "mask_sequence");
+    job->policy_clip_low = job->policy_clip_high = 0.9;
+    job->policy_kl_beta = 0.1;
+    job->policy_correction_max = 20;
+    job->rollout_temperature = 1;
+    job->rollout_updates = 2;
+    if (strcmp(words[number], "reward") != 0)
         job->dropout_embedding = job->dropout_attention = job->dropout_residual =
             job->adapter_dropout = job->neftune_alpha = 0;
 }
@@ -180,7 +189,7 @@ const struct grid_axis grid_axes[GRID_AXES] = {
     [GRID_OBJECTIVE] =
         {"objective",
          4,
-         {{"next_token", 0}, {"dpo", 1}, {"orpo", 2}, {"reward", 3}},
+         {{"next_token", 0}, {"dpo", 1}, {"grpo", 2}, {"reward", 3}},
          set_objective,
          false},
     [GRID_WEIGHTS] =

@@ -54,7 +54,7 @@ static const char *const tuned[] = {
     "mistral_tuned: tp=4 dp=2 zero=2 adapter=prefix weights=nf4",
     "llama_tuned: cp=2 recompute=selective adapter=prefix objective=dpo",
     "gpt_oss_tuned: tp=2 recompute=full adapter=lora weights=int8",
-    "gpt2_tuned: pp=2 dp=2 zero=3 adapter=lora objective=orpo weights=fp8",
+    "gpt2_tuned: pp=2 dp=2 zero=3 adapter=lora objective=grpo weights=fp8",
 };
 enum {
     MODELS = sizeof more / sizeof more[0],

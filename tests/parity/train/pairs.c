@@ -1,5 +1,6 @@
 #include "pairs.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -7,6 +8,7 @@
 #include "base/random.h"
 #include "data/token_writer.h"
 #include "tests/program/test.h"
+#include "train/policy.h"
 
 int pairs_document(int pair, enum pairs_side side, int32_t ids[PAIRS_DOCUMENT_MAX],
                    char counts[PAIRS_DOCUMENT_MAX])
@@ -53,4 +55,54 @@ void pairs_forget_reference(const struct harness *h)
 
     (void)snprintf(path, sizeof path, "%.160s/tokens/reference", h->dir);
     (void)unlink(path);
+}
+
+/* ---- completions ---- */
+
+enum { COMPLETIONS = 24 };
+
+struct samples {
+    int32_t ids[COMPLETIONS][PAIRS_DOCUMENT_MAX];
+    float sampled[COMPLETIONS][PAIRS_DOCUMENT_MAX], reference[COMPLETIONS][PAIRS_DOCUMENT_MAX];
+    struct hd_policy_completion list[COMPLETIONS];
+};
+
+/* Log-probabilities around those of an even distribution over 258 ids. One of them is not a number, and
+ * one completion is masked. */
+static void make_samples(struct samples *s)
+{
+    for (int i = 0; i < COMPLETIONS; i++) {
+        char counts[PAIRS_DOCUMENT_MAX];
+        const int n = pairs_document(i / 2, (enum pairs_side)(i % 2), s->ids[i], counts);
+        int prompt = 0;
+
+        while (!counts[prompt])
+            prompt++;
+        for (int k = 0; k < n - prompt; k++) {
+            s->sampled[i][k] = -5.5f + 0.3f * hd_random_normal(91 + (uint64_t)i, (uint64_t)k);
+            s->reference[i][k] = -5.5f + 0.6f * hd_random_normal(191 + (uint64_t)i, (uint64_t)k);
+        }
+        if (i == 5)
+            s->sampled[i][1] = NAN;
+        s->list[i] = (struct hd_policy_completion){.prompt = s->ids[i],
+                                                   .prompt_count = prompt,
+                                                   .ids = s->ids[i] + prompt,
+                                                   .count = n - prompt,
+                                                   .sampled = s->sampled[i],
+                                                   .reference = s->reference[i],
+                                                   .advantage = hd_random_normal(7, (uint64_t)i),
+                                                   .masked = i == 8};
+    }
+}
+
+enum hd_status pairs_step(struct hd_trainer *t, struct hd_step_result *ret_result)
+{
+    struct samples s;
+    enum hd_status st = HD_OK;
+
+    if (hd_job_has_policy(&hd_trainer_rank_program(t)->job)) {
+        make_samples(&s);
+        st = hd_trainer_set_completions(t, s.list, COMPLETIONS);
+    }
+    return st ? st : hd_trainer_step(t, 0, ret_result);
 }

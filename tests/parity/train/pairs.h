@@ -26,4 +26,8 @@ void pairs_write(const struct harness *h, int first, int count, enum pairs_side 
 /* Removes the log-probabilities of the reference, so that the next run makes its own. */
 void pairs_forget_reference(const struct harness *h);
 
+/* Takes a step. Of a job with completions (train.objective: grpo) it is on those of the documents of 12
+ * pairs, with advantages and log-probabilities by chance, the same in each step and on every rank. */
+enum hd_status pairs_step(struct hd_trainer *t, struct hd_step_result *ret_result);
+
 #endif

@@ -5,6 +5,7 @@
 
 #include "base/hash.h"
 #include "base/random.h"
+#include "pairs.h"
 #include "tests/program/test.h"
 
 struct run *run_new(int steps)
@@ -168,7 +169,7 @@ static enum hd_status take_steps(struct hd_trainer *t, struct run *run, int rank
         }
         if (run->before_step)
             run->before_step(t, s, run->context);
-        st = hd_trainer_step(t, 0, &result);
+        st = pairs_step(t, &result);
         if (st)
             return st;
         if (s == 0)
@@ -310,7 +311,7 @@ static enum hd_status begin_crossing(struct hd_trainer *t, const struct crossing
     if (!st && c->saved)
         st = hd_trainer_load(t, c->saved->path, c->saved->hash, NULL);
     for (int s = 0; !st && s < c->steps; s++)
-        st = hd_trainer_step(t, 0, &result);
+        st = pairs_step(t, &result);
     if (!st && c->ret_saved)
         st = hd_trainer_save(t, &saved);
     if (!st && c->ret_saved && rank == 0)
@@ -337,7 +338,7 @@ static enum hd_status cross(struct harness_rank *r)
         run_copy_saved(t, c->run);
     }
     for (int s = 0; !st && s < c->run->steps; s++) {
-        st = hd_trainer_step(t, 0, &result);
+        st = pairs_step(t, &result);
         if (!st && r->rank == 0)
             c->run->loss[s] = result.loss;
     }

@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "kernels/stream.h"
+#include "pairs.h"
 #include "tests/program/test.h"
 
 /* The transfers between stages, which have a group for each way (lib/train/execute.c), count as
@@ -157,11 +158,11 @@ static enum hd_status count_traffic(struct harness_rank *r)
         return st;
     st = harness_init(t);
     if (!st)
-        st = hd_trainer_step(t, 0, &result); /* any first-time traffic is not the step's */
+        st = pairs_step(t, &result); /* any first-time traffic is not the step's */
     hd_comm_count_reset(r->comm);
     routes = (struct routes){.layout = hd_trainer_rank_program(t)};
     if (!st)
-        st = hd_trainer_step(t, 0, &result);
+        st = pairs_step(t, &result);
     routes.layout = NULL;
     if (!st)
         st = read_counters(r, &hd_trainer_rank_program(t)->mesh, &traffic->step[r->rank]);

@@ -1,5 +1,6 @@
 #include "witness.h"
 
+#include "pairs.h"
 #include "tests/program/test.h"
 
 #include <signal.h>
@@ -76,7 +77,7 @@ enum hd_status witness_use_everything(struct hd_trainer *t)
     enum hd_status st = harness_init(t);
 
     for (int s = 0; !st && s < 2; s++)
-        st = hd_trainer_step(t, 0, &result);
+        st = pairs_step(t, &result);
     return st ? st : hd_trainer_validate(t, &loss, &targets);
 }
 
@@ -198,12 +199,12 @@ static enum hd_status count_allocations(struct harness_rank *r)
         return st;
     st = harness_init(t);
     if (!st)
-        st = hd_trainer_step(t, 0, &result); /* the first may settle in */
+        st = pairs_step(t, &result); /* the first may settle in */
     if (!st)
         hd_runner_observe(hd_trainer_runner(t), count_product, &q->products[r->rank]);
     for (int s = 1; !st && s < STEPS; s++) {
         interpose_start();
-        st = hd_trainer_step(t, 0, &result);
+        st = pairs_step(t, &result);
         interpose_stop();
     }
     interpose_get(&q->count[r->rank]);

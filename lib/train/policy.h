@@ -1,0 +1,42 @@
+/* policy: the completions that a step trains on in place of samples of files (train.objective: grpo).
+ *
+ *     completions of all ranks --packed by their lengths alone--> windows of the step --fed--> batches
+ *
+ * A completion is packed whole: its prompt, whose tokens are no targets, then its tokens, all of which
+ * are, an end token included. Its last token is never an input, so it takes prompt_count + count - 1 rows.
+ * The longest goes first, each into the window with the fewest rows that has room; windows are those of
+ * as few micro-batches as suffice, equally many on each dp rank. A window that stays empty has no targets.
+ * Every rank packs all completions, and so knows every window without asking.
+ *
+ * Used by: worker, tests.   Uses: train.   Threads: the trainer's.
+ */
+#ifndef HD_TRAIN_POLICY_H
+#define HD_TRAIN_POLICY_H
+
+#include "train/train.h"
+
+struct hd_policy_completion {
+    const int32_t *prompt;
+    int64_t prompt_count; /* at least 1 */
+    const int32_t *ids;   /* [count], the sampled tokens, with the end token */
+    int64_t count;
+    /* [count], log-probabilities of the tokens when they were sampled, at the job's temperature. A token
+     * whose value is not finite has no loss */
+    const float *sampled;
+    /* [count], log-probabilities under the reference model, at the job's temperature; NULL: none,
+     * without train.policy.kl */
+    const float *reference;
+    float advantage;
+    bool masked; /* true: it has no loss and is not counted; it takes no rows */
+};
+
+/* Sets the completions that the next hd_trainer_step trains on; the step forgets them. Collective: all
+ * ranks give the same. `completions` and the arrays that it points to must live until the step has
+ * returned. Without any that is not masked the step has no targets, and changes no weight. HD_INVALID:
+ * they do not fit into the windows of a step, or one is longer than a window, has a token outside the
+ * vocabulary, or lacks its reference. */
+enum hd_status hd_trainer_set_completions(struct hd_trainer *trainer,
+                                          const struct hd_policy_completion *completions,
+                                          int64_t count);
+
+#endif
