@@ -29,7 +29,7 @@ struct packing {
     int64_t context, holds_max;
 };
 
-static int64_t rows_of(const struct hd_policy_completion *c)
+static int64_t rows_taken(const struct hd_policy_completion *c)
 {
     return c->prompt_count + c->count - 1;
 }
@@ -70,7 +70,7 @@ static enum hd_status sort_by_length(struct packing *p, int64_t count)
         return hd_err(HD_NO_MEMORY, "no memory to sort %lld completions", (long long)count);
     for (int64_t i = 0; i < count; i++)
         if (takes_rows(&p->all[i]))
-            list[p->count++] = (struct length){rows_of(&p->all[i]), i};
+            list[p->count++] = (struct length){rows_taken(&p->all[i]), i};
     qsort(list, (size_t)p->count, sizeof *list, longest_first);
     for (int64_t i = 0; i < p->count; i++)
         p->by_length[i] = list[i].index;
@@ -85,7 +85,7 @@ static bool pack_into(struct packing *p, int64_t windows, bool tight)
     memset(p->filled, 0, (size_t)windows * sizeof *p->filled);
     memset(p->holds, 0, (size_t)windows * sizeof *p->holds);
     for (int64_t i = 0; i < p->count; i++) {
-        const int64_t rows = rows_of(&p->all[p->by_length[i]]);
+        const int64_t rows = rows_taken(&p->all[p->by_length[i]]);
         int64_t best = -1;
 
         for (int64_t w = 0; w < windows; w++)
@@ -103,15 +103,15 @@ static bool pack_into(struct packing *p, int64_t windows, bool tight)
 }
 
 /* Sets *ret_micro_batches to the number of micro-batches whose windows hold all completions. */
-static enum hd_status pack(const struct hd_trainer *t, struct packing *p,
-                           int64_t *ret_micro_batches)
+static enum hd_status find_windows(const struct hd_trainer *t, struct packing *p,
+                                   int64_t *ret_micro_batches)
 {
     const struct hd_rank_program *l = &t->rank_program;
     const int64_t together = l->mesh.sizes.dp * l->job.micro_batch, most = l->micro_batches;
     int64_t rows = 0, m;
 
     for (int64_t i = 0; i < p->count; i++)
-        rows += rows_of(&p->all[p->by_length[i]]);
+        rows += rows_taken(&p->all[p->by_length[i]]);
     m = (rows + together * p->context - 1) / (together * p->context);
     for (m = m > 1 ? m : 1; m <= most; m++)
         if (pack_into(p, m * together, false)) {
@@ -169,7 +169,7 @@ static enum hd_status pack_all(const struct hd_trainer *t, int64_t count,
     if (!st)
         st = sort_by_length(&p, count);
     if (!st)
-        st = pack(t, &p, &k->micro_batches);
+        st = find_windows(t, &p, &k->micro_batches);
     k->windows = k->micro_batches * t->rank_program.mesh.sizes.dp * job->micro_batch;
     if (!st)
         st = list_windows(&p, k);
@@ -203,10 +203,10 @@ static enum hd_status check(const struct hd_job *job, const struct hd_policy_com
         return hd_err(HD_INVALID,
                       "completion %lld has no prompt: its first token would have no input",
                       (long long)index);
-    if (rows_of(c) > job->context)
+    if (rows_taken(c) > job->context)
         return hd_err(HD_INVALID,
                       "completion %lld takes %lld rows with its prompt, and model.context is %lld",
-                      (long long)index, (long long)rows_of(c), (long long)job->context);
+                      (long long)index, (long long)rows_taken(c), (long long)job->context);
     if (!c->reference && hd_rank_program_policy(job).kl != HD_POLICY_KL_NONE)
         return hd_err(HD_INVALID,
                       "completion %lld has no log-probabilities of the reference model, with which "
@@ -224,7 +224,7 @@ static void count_completion(const struct hd_policy_factors *f,
 
     for (int64_t i = 0; i < c->count; i++)
         targets += counts(c, i, has_reference);
-    total->tokens += rows_of(c);
+    total->tokens += rows_taken(c);
     total->targets += targets;
     total->dropped += c->count - targets;
     if (targets > 0)
@@ -329,7 +329,7 @@ static void put_document(const struct hd_data_batch *row, int64_t from, int64_t 
 static int64_t put_completion(const struct hd_policy_completion *c, bool has_reference, int64_t at,
                               int64_t answer, const struct hd_data_batch *row)
 {
-    const int64_t rows = rows_of(c), first = at + c->prompt_count - 1;
+    const int64_t rows = rows_taken(c), first = at + c->prompt_count - 1;
 
     put_document(row, at, at + rows, rows, answer);
     put_floats(row->advantage, at, at + rows, c->advantage);
@@ -348,8 +348,8 @@ static int64_t put_completion(const struct hd_policy_completion *c, bool has_ref
     return at + rows;
 }
 
-static void fill_window(const struct hd_packed_completions *k, int64_t window, int64_t S,
-                        int32_t empty_token, const struct hd_data_batch *row)
+static void put_window(const struct hd_packed_completions *k, int64_t window, int64_t S,
+                       int32_t empty_token, const struct hd_data_batch *row)
 {
     const int64_t begin = window < 0 ? 0 : k->begins[window];
     const int64_t end = window < 0 ? 0 : k->begins[window + 1];
@@ -380,7 +380,7 @@ enum hd_status hd_policy_fill(struct hd_trainer *t, const void *from, int64_t fi
                                           .sampled = b->sampled ? b->sampled + i * S : NULL,
                                           .advantage = b->advantage ? b->advantage + i * S : NULL};
 
-        fill_window(t->completions, window_of(t, first + i), S, b->empty_token, &row);
+        put_window(t->completions, window_of(t, first + i), S, b->empty_token, &row);
     }
     return HD_OK;
 }

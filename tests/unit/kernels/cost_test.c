@@ -599,6 +599,23 @@ static void pairs_cost_a_few_numbers_beside_the_logits(void **state)
     check(cost_of(HD_K_preference, &p), 0, 12 * 4 + 2 * 4 * 16, 12 * 4);
 }
 
+/* Five numbers of 4 bytes a row, then a reference, then three numbers of each of two ranks; an entropy reads
+ * the logits once more: 6 operations each. */
+static void completions_cost_a_few_numbers_and_the_logits_once(void **state)
+{
+    struct hd_policy_args p = {.R = 12, .S = 6, .A = 4, .P = 2};
+    const struct hd_entropy_args e = {.R = 5, .V = 7, .Vp = 32, .dtype = HD_BF16};
+    float there = 0;
+
+    check(cost_of(HD_K_policy, &p), 0, 12 * 5 * 4 + 2 * 4 * 16, 0);
+    p.reference = &there;
+    p.weight = &there;
+    check(cost_of(HD_K_policy, &p), 0, 12 * 6 * 4 + 2 * 4 * 16, 12 * 4);
+    p.spread = &there;
+    check(cost_of(HD_K_policy, &p), 0, 12 * 6 * 4 + 2 * 4 * 16 + 2 * 12 * 3 * 4, 12 * 4);
+    check(cost_of(HD_K_entropy, &e), 5 * 7 * 6, 5 * (7 * 2 + 4), 5 * 3 * 4);
+}
+
 /* 6 of 12 rows of 5 channels, of which half may end an answer. */
 static void a_reward_costs_a_product_of_a_row(void **state)
 {
@@ -626,9 +643,9 @@ static void the_step_and_the_update_are_counted_per_weight(void **state)
 
     /* a square and an add each; two chunks of 8 bytes */
     check(cost_of(HD_K_square_sums, &s), 2 * (HD_GRAD_CHUNK + 1), 4 * (HD_GRAD_CHUNK + 1), 16);
-    /* a record of 12 words; nine words of 2 ranks are added */
-    check(cost_of(HD_K_step_record, &r), 0, 0, 8 * 12);
-    check(cost_of(HD_K_step_finish, &f), 18, 8 * 24, 0);
+    /* a record of 22 words; 19 words of 2 ranks are added or compared */
+    check(cost_of(HD_K_step_record, &r), 0, 0, 8 * 22);
+    check(cost_of(HD_K_step_finish, &f), 38, 8 * 44, 0);
     check(cost_of(HD_K_step_begin, &b), 0, 0, 0);
     /* weight, m, v and grad in; weight, m, v and the copy out */
     check(cost_of(HD_K_adamw, &a), 170, 4 * 40, 4 * 30 + 2 * 10);

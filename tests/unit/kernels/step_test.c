@@ -357,8 +357,14 @@ static void step_finish_means_and_clips(void **state)
 {
     struct device device = device_open(&settings[0]);
     struct hd_step_state block = {.loss_scale = 2, .max_grad_norm = 0.25f};
-    struct hd_step_state first = {.loss_sum = 12, .target_count = 6, .z_sum = 40};
-    struct hd_step_state second = {.loss_sum = 36, .target_count = 10, .z_sum = 8};
+    struct hd_step_state first = {.loss_sum = 12,
+                                  .target_count = 6,
+                                  .z_sum = 40,
+                                  .policy = {[HD_POLICY_KL_SUM] = 3, [HD_POLICY_RATIO_MAX] = 5}};
+    struct hd_step_state second = {.loss_sum = 36,
+                                   .target_count = 10,
+                                   .z_sum = 8,
+                                   .policy = {[HD_POLICY_KL_SUM] = 4, [HD_POLICY_RATIO_MAX] = 2}};
     static const double sums[] = {100, 44};
     const size_t records_bytes = 2 * HD_EXCHANGE_WORDS * sizeof(double);
     double *records = reachable(NULL, records_bytes);
@@ -377,6 +383,8 @@ static void step_finish_means_and_clips(void **state)
     device_launch(&device, HD_K_step_finish, &f);
     assert_true(block.mean_loss == 48.0 / 16 && block.mean_z == 48.0 / 16);
     assert_true(block.total_targets == 16);
+    assert_true(block.policy_total[HD_POLICY_KL_SUM] == 7);
+    assert_true(block.policy_total[HD_POLICY_RATIO_MAX] == 5);
     assert_true(block.grad_norm == 12.0 / 16 / 2);
     /* clipped to 0.25: the factor of the sum is 0.25 / 12 */
     assert_close_at("factor", 0, (double)block.grad_factor, 0.25 / 12, 1e-8);

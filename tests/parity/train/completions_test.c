@@ -1,0 +1,218 @@
+/* Completions in place of samples: what is refused, what an empty step does, and that neither their
+ * order nor their neighbours matter. (The numbers: policy_golden_test; every layout: the tuned grids.)
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/random.h"
+#include "harness.h"
+#include "tests/program/test.h"
+#include "train/policy.h"
+
+enum { CONTEXT = 24, COUNT = 14, IDS_MAX = 16 };
+
+struct set {
+    int32_t ids[COUNT][IDS_MAX];
+    float sampled[COUNT][IDS_MAX];
+    struct hd_policy_completion list[COUNT];
+};
+
+static void make_set(struct set *s)
+{
+    for (int i = 0; i < COUNT; i++) {
+        const int prompt = 1 + i % 4, count = 1 + i * 5 % 8;
+
+        for (int k = 0; k < prompt + count; k++)
+            s->ids[i][k] = 'a' + (int32_t)(hd_random_u64(3 + (uint64_t)i, (uint64_t)k) % 20);
+        for (int k = 0; k < count; k++)
+            s->sampled[i][k] = -5.5f + 0.2f * hd_random_normal(5 + (uint64_t)i, (uint64_t)k);
+        s->list[i] = (struct hd_policy_completion){.prompt = s->ids[i],
+                                                   .prompt_count = prompt,
+                                                   .ids = s->ids[i] + prompt,
+                                                   .count = count,
+                                                   .sampled = s->sampled[i],
+                                                   .advantage = hd_random_normal(9, (uint64_t)i)};
+    }
+}
+
+static struct hd_job job_of(const struct harness *h)
+{
+    struct hd_job job = harness_job(h, "llama", 1);
+
+    (void)snprintf(job.objective, sizeof job.objective, "grpo");
+    (void)snprintf(job.policy_loss, sizeof job.policy_loss, "grpo");
+    job.context = CONTEXT;
+    job.policy_clip_low = job.policy_clip_high = 0.9;
+    job.rollout_updates = 2;
+    job.rollout_max_tokens = 8;
+    job.lr_peak = job.lr_min = job.weight_decay = 0;
+    return job;
+}
+
+static void run(enum hd_status (*body)(struct harness_rank *r))
+{
+    struct harness h;
+    struct hd_job job;
+
+    harness_setup(&h, 2000);
+    job = job_of(&h);
+    if (harness_threads(&job, 1, NULL, body))
+        fail_msg("%s", hd_err_message());
+    harness_teardown(&h);
+}
+
+static enum hd_status step_on(struct hd_trainer *t, const struct hd_policy_completion *list,
+                              int64_t count, struct hd_step_result *ret)
+{
+    const enum hd_status st = hd_trainer_set_completions(t, list, count);
+
+    return st ? st : hd_trainer_step(t, 0, ret);
+}
+
+/* ---- order ---- */
+
+/* Fails unless loss and gradient are those of `want`, up to the order of additions. */
+static enum hd_status expect(const char *what, const struct hd_step_result *s,
+                             const struct hd_step_result *want)
+{
+    if (fabs(s->loss - want->loss) <= 1e-6 &&
+        fabs(s->grad_norm - want->grad_norm) <= 1e-5 * want->grad_norm &&
+        s->policy.tokens == want->policy.tokens &&
+        s->policy.completions == want->policy.completions)
+        return HD_OK;
+    return hd_err(HD_INTERNAL, "%s: loss %.8f norm %.8f, not %.8f %.8f", what, s->loss,
+                  s->grad_norm, want->loss, want->grad_norm);
+}
+
+static enum hd_status check_order(struct harness_rank *r)
+{
+    struct set s;
+    struct hd_policy_completion turned[COUNT + 1];
+    struct hd_step_result want, result;
+    struct hd_trainer *t;
+    enum hd_status st = harness_trainer(r, &t);
+
+    if (st)
+        return st;
+    make_set(&s);
+    st = step_on(t, s.list, COUNT, &want);
+    if (!st && !(want.grad_norm > 0 && want.policy.completions == COUNT && fabs(want.loss) > 1e-3))
+        st = hd_err(HD_INTERNAL, "loss %g, norm %g of %lld completions", want.loss, want.grad_norm,
+                    (long long)want.policy.completions);
+    for (int i = 0; i < COUNT; i++)
+        turned[i] = s.list[COUNT - 1 - i];
+    if (!st)
+        st = step_on(t, turned, COUNT, &result);
+    if (!st)
+        st = expect("the other way round", &result, &want);
+    turned[COUNT] = s.list[3];
+    turned[COUNT].masked = true;
+    turned[COUNT].advantage = 50;
+    if (!st)
+        st = step_on(t, turned, COUNT + 1, &result);
+    if (!st)
+        st = expect("beside a masked one", &result, &want);
+    hd_trainer_free(t);
+    return st;
+}
+
+static void neither_order_nor_masked_neighbours_matter(void **state)
+{
+    run(check_order);
+}
+
+/* ---- tokens without a loss ---- */
+
+/* A token whose log-probability is no number is left out of sums and counts: two of COUNT completions
+ * lose one of theirs, and one all of its own, with which it counts no more. */
+static enum hd_status check_dropped(struct harness_rank *r)
+{
+    struct set s;
+    struct hd_step_result want, result;
+    struct hd_trainer *t;
+    enum hd_status st = harness_trainer(r, &t);
+
+    if (st)
+        return st;
+    make_set(&s);
+    st = step_on(t, s.list, COUNT, &want);
+    s.sampled[3][1] = NAN;
+    s.sampled[4][0] = -INFINITY;
+    for (int64_t i = 0; i < s.list[1].count; i++)
+        s.sampled[1][i] = NAN;
+    if (!st)
+        st = step_on(t, s.list, COUNT, &result);
+    if (!st && (result.policy.dropped != 2 + s.list[1].count ||
+                result.policy.tokens != want.policy.tokens - result.policy.dropped ||
+                result.policy.completions != COUNT - 1 || !isfinite(result.loss)))
+        st = hd_err(HD_INTERNAL, "%lld tokens dropped, %lld left in %lld completions, loss %g",
+                    (long long)result.policy.dropped, (long long)result.policy.tokens,
+                    (long long)result.policy.completions, result.loss);
+    for (int i = 0; i < COUNT; i++)
+        s.list[i].masked = true;
+    if (!st)
+        st = step_on(t, s.list, COUNT, &result);
+    if (!st && (!result.skipped || result.policy.tokens))
+        st = hd_err(HD_INTERNAL, "a step without completions was not skipped");
+    hd_trainer_free(t);
+    return st;
+}
+
+static void tokens_without_a_number_are_dropped_and_counted(void **state)
+{
+    run(check_dropped);
+}
+
+/* ---- refusals ---- */
+
+static void refused(struct hd_trainer *t, const struct hd_policy_completion *list, int64_t count,
+                    const char *why)
+{
+    assert_int_equal(hd_trainer_set_completions(t, list, count), HD_INVALID);
+    if (!strstr(hd_err_message(), why))
+        fail_msg("'%s' does not say '%s'", hd_err_message(), why);
+}
+
+static enum hd_status check_refused(struct harness_rank *r)
+{
+    static const int32_t many[CONTEXT + 2] = {0};
+    struct hd_policy_completion crowd[40], one;
+    struct hd_step_result result;
+    struct set s;
+    struct hd_trainer *t;
+    enum hd_status st = harness_trainer(r, &t);
+
+    if (st)
+        return st;
+    make_set(&s);
+    assert_int_equal(hd_trainer_step(t, 0, &result), HD_INTERNAL); /* none are set */
+    one = s.list[0];
+    one.prompt = many;
+    one.prompt_count = CONTEXT + 1; /* its last token takes no row */
+    refused(t, &one, 1, "takes 25 rows");
+    one.prompt_count = 0;
+    refused(t, &one, 1, "has no prompt");
+    one = s.list[0];
+    s.ids[0][1] = 256;
+    refused(t, &one, 1, "token 256");
+    s.ids[0][1] = 'a';
+    /* eight windows of 24 rows: 13 rows fit once into each */
+    for (int i = 0; i < 9; i++) {
+        crowd[i] = s.list[6];
+        crowd[i].prompt = many;
+        crowd[i].prompt_count = 14 - crowd[i].count;
+    }
+    assert_int_equal(hd_trainer_set_completions(t, crowd, 8), HD_OK);
+    refused(t, crowd, 9, "raise train.global_batch");
+    hd_trainer_free(t);
+    return st;
+}
+
+static void completions_that_do_not_fit_are_refused(void **state)
+{
+    run(check_refused);
+}
+
+RUN_CASES()
