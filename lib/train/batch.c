@@ -248,12 +248,14 @@ enum hd_status hd_batch_feed_windows(struct hd_trainer *t, const struct hd_chunk
 {
     const struct hd_batch_windows *windows = context;
     struct fields f = find_fields(t, chunk, bases);
-    fill_fn *const fill_whole = windows->exam      ? fill_exam
-                                : windows->windows ? fill_windows
-                                                   : fill_training;
+    fill_fn *const fill_whole = windows->completions ? hd_policy_fill_windows
+                                : windows->exam      ? fill_exam
+                                : windows->windows   ? fill_windows
+                                                     : fill_training;
+    const void *source = windows->completions ? (const void *)windows->completions
+                         : windows->exam      ? (const void *)windows->exam
+                                              : (const void *)windows->windows;
 
     f.batch.mismatched = windows->mismatched;
-    return fill_fields(t, fill_whole,
-                       windows->exam ? (const void *)windows->exam : windows->windows,
-                       hd_batch_first_window(t, windows, micro_batch), &f);
+    return fill_fields(t, fill_whole, source, hd_batch_first_window(t, windows, micro_batch), &f);
 }

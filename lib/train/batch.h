@@ -20,7 +20,8 @@ struct hd_batch_windows {
     const struct hd_exam *exam; /* NULL: `windows` has the windows; else these questions (exam.h) */
     bool mismatched; /* answers behind other prompts (hd_data_batch); `windows` NULL: those of the
                         samples of the next training step */
-    int64_t first;   /* index, within the whole validation, of the round's first micro-batch */
+    const struct hd_packed_completions *completions; /* policy_feed.h; NULL: others. Else these */
+    int64_t first; /* index, within the whole validation, of the round's first micro-batch */
 };
 /* Fills the batch fields of a chunk with the validation windows of micro-batch `micro_batch` of the
  * current round of the eval programs. context: a struct hd_batch_windows. */

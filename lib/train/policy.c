@@ -7,17 +7,6 @@
 #include "train/policy_feed.h"
 #include "train/trainer.h"
 
-struct hd_packed_completions {
-    const struct hd_policy_completion *all; /* the caller's */
-    bool has_reference;
-    int64_t micro_batches; /* micro-batches of each rank that have completions */
-    int64_t windows;       /* windows of these micro-batches on all dp ranks */
-    struct hd_policy_totals totals;
-    /* [windows + 1], index in `order` of a window's first completion */
-    int64_t *begins;
-    int64_t *order; /* indices of completions, window after window */
-};
-
 /* Arrays for packing `count` completions into at most `windows_max` windows. */
 struct packing {
     const struct hd_policy_completion *all;
@@ -29,21 +18,18 @@ struct packing {
     int64_t context, holds_max;
 };
 
-static int64_t rows_taken(const struct hd_policy_completion *c)
-{
-    return c->prompt_count + c->count - 1;
-}
-
 /* Returns whether the completion takes rows. */
 static bool takes_rows(const struct hd_policy_completion *c)
 {
     return !c->masked && c->count > 0;
 }
 
-/* Returns whether token i of the completion has a loss. */
-static bool counts(const struct hd_policy_completion *c, int64_t i, bool has_reference)
+/* Returns whether token i of the completion is a target. */
+static bool counts(const struct hd_packed_completions *k, const struct hd_policy_completion *c,
+                   int64_t i)
 {
-    return isfinite(c->sampled[i]) && (!has_reference || isfinite(c->reference[i]));
+    return k->scores ||
+           (isfinite(c->sampled[i]) && (!k->has_reference || isfinite(c->reference[i])));
 }
 
 /* ---- packing ---- */
@@ -70,7 +56,7 @@ static enum hd_status sort_by_length(struct packing *p, int64_t count)
         return hd_err(HD_NO_MEMORY, "no memory to sort %lld completions", (long long)count);
     for (int64_t i = 0; i < count; i++)
         if (takes_rows(&p->all[i]))
-            list[p->count++] = (struct length){rows_taken(&p->all[i]), i};
+            list[p->count++] = (struct length){hd_policy_rows(&p->all[i]), i};
     qsort(list, (size_t)p->count, sizeof *list, longest_first);
     for (int64_t i = 0; i < p->count; i++)
         p->by_length[i] = list[i].index;
@@ -85,7 +71,7 @@ static bool pack_into(struct packing *p, int64_t windows, bool tight)
     memset(p->filled, 0, (size_t)windows * sizeof *p->filled);
     memset(p->holds, 0, (size_t)windows * sizeof *p->holds);
     for (int64_t i = 0; i < p->count; i++) {
-        const int64_t rows = rows_taken(&p->all[p->by_length[i]]);
+        const int64_t rows = hd_policy_rows(&p->all[p->by_length[i]]);
         int64_t best = -1;
 
         for (int64_t w = 0; w < windows; w++)
@@ -111,7 +97,7 @@ static enum hd_status find_windows(const struct hd_trainer *t, struct packing *p
     int64_t rows = 0, m;
 
     for (int64_t i = 0; i < p->count; i++)
-        rows += rows_taken(&p->all[p->by_length[i]]);
+        rows += hd_policy_rows(&p->all[p->by_length[i]]);
     m = (rows + together * p->context - 1) / (together * p->context);
     for (m = m > 1 ? m : 1; m <= most; m++)
         if (pack_into(p, m * together, false)) {
@@ -192,8 +178,8 @@ static enum hd_status check_ids(const int32_t *ids, int64_t count, int64_t vocab
     return HD_OK;
 }
 
-static enum hd_status check(const struct hd_job *job, const struct hd_policy_completion *c,
-                            int64_t index)
+static enum hd_status check(const struct hd_job *job, const struct hd_packed_completions *k,
+                            const struct hd_policy_completion *c, int64_t index)
 {
     enum hd_status st;
 
@@ -203,11 +189,11 @@ static enum hd_status check(const struct hd_job *job, const struct hd_policy_com
         return hd_err(HD_INVALID,
                       "completion %lld has no prompt: its first token would have no input",
                       (long long)index);
-    if (rows_taken(c) > job->context)
+    if (hd_policy_rows(c) > job->context)
         return hd_err(HD_INVALID,
                       "completion %lld takes %lld rows with its prompt, and model.context is %lld",
-                      (long long)index, (long long)rows_taken(c), (long long)job->context);
-    if (!c->reference && hd_rank_program_policy(job).kl != HD_POLICY_KL_NONE)
+                      (long long)index, (long long)hd_policy_rows(c), (long long)job->context);
+    if (!c->reference && k->has_reference)
         return hd_err(HD_INVALID,
                       "completion %lld has no log-probabilities of the reference model, with which "
                       "train.policy.kl: %s compares",
@@ -217,14 +203,14 @@ static enum hd_status check(const struct hd_job *job, const struct hd_policy_com
 }
 
 static void count_completion(const struct hd_policy_factors *f,
-                             const struct hd_policy_completion *c, bool has_reference,
-                             struct hd_policy_totals *total)
+                             const struct hd_policy_completion *c, struct hd_packed_completions *k)
 {
+    struct hd_policy_totals *total = &k->totals;
     int64_t targets = 0;
 
     for (int64_t i = 0; i < c->count; i++)
-        targets += counts(c, i, has_reference);
-    total->tokens += rows_taken(c);
+        targets += counts(k, c, i);
+    total->tokens += hd_policy_rows(c);
     total->targets += targets;
     total->dropped += c->count - targets;
     if (targets > 0)
@@ -242,9 +228,9 @@ void hd_packed_completions_free(struct hd_packed_completions *packed)
     free(packed);
 }
 
-enum hd_status hd_trainer_set_completions(struct hd_trainer *t,
-                                          const struct hd_policy_completion *completions,
-                                          int64_t count)
+enum hd_status hd_policy_pack(const struct hd_trainer *t,
+                              const struct hd_policy_completion *completions, int64_t count,
+                              bool scores, struct hd_packed_completions **ret_packed)
 {
     const struct hd_job *job = &t->rank_program.job;
     const struct hd_policy_factors f = hd_rank_program_policy(job);
@@ -252,16 +238,17 @@ enum hd_status hd_trainer_set_completions(struct hd_trainer *t,
     enum hd_status st = HD_OK;
 
     if (!hd_job_has_policy(job))
-        return hd_err(HD_INTERNAL, "completions for a step of %s", job->objective);
+        return hd_err(HD_INTERNAL, "completions for a job of %s", job->objective);
     k = calloc(1, sizeof *k);
     if (!k)
         return hd_err(HD_NO_MEMORY, "no memory for completions");
     k->all = completions;
-    k->has_reference = f.kl != HD_POLICY_KL_NONE;
+    k->scores = scores;
+    k->has_reference = !scores && f.kl != HD_POLICY_KL_NONE;
     for (int64_t i = 0; !st && i < count; i++) {
-        st = check(job, &completions[i], i);
+        st = check(job, k, &completions[i], i);
         if (!st && takes_rows(&completions[i]))
-            count_completion(&f, &completions[i], k->has_reference, &k->totals);
+            count_completion(&f, &completions[i], k);
     }
     if (!st)
         st = pack_all(t, count, k);
@@ -269,8 +256,21 @@ enum hd_status hd_trainer_set_completions(struct hd_trainer *t,
         hd_packed_completions_free(k);
         return st;
     }
+    *ret_packed = k;
+    return HD_OK;
+}
+
+enum hd_status hd_trainer_set_completions(struct hd_trainer *t,
+                                          const struct hd_policy_completion *completions,
+                                          int64_t count)
+{
+    struct hd_packed_completions *packed;
+    const enum hd_status st = hd_policy_pack(t, completions, count, false, &packed);
+
+    if (st)
+        return st;
     hd_packed_completions_free(t->completions);
-    t->completions = k;
+    t->completions = packed;
     return HD_OK;
 }
 
@@ -326,23 +326,24 @@ static void put_document(const struct hd_data_batch *row, int64_t from, int64_t 
 
 /* Fills rows from `at` on with a completion behind its prompt. The row of a token has the next token as
  * its target. Returns the row behind them. */
-static int64_t put_completion(const struct hd_policy_completion *c, bool has_reference, int64_t at,
-                              int64_t answer, const struct hd_data_batch *row)
+static int64_t put_completion(const struct hd_packed_completions *k,
+                              const struct hd_policy_completion *c, int64_t at, int64_t answer,
+                              const struct hd_data_batch *row)
 {
-    const int64_t rows = rows_taken(c), first = at + c->prompt_count - 1;
+    const int64_t rows = hd_policy_rows(c), first = at + c->prompt_count - 1;
 
     put_document(row, at, at + rows, rows, answer);
     put_floats(row->advantage, at, at + rows, c->advantage);
     for (int64_t j = 0; row->tokens && j < rows; j++)
         row->tokens[at + j] = j < c->prompt_count ? c->prompt[j] : c->ids[j - c->prompt_count];
     for (int64_t i = 0; i < c->count; i++) {
-        if (!counts(c, i, has_reference))
+        if (!counts(k, c, i))
             continue;
         if (row->targets)
             row->targets[first + i] = c->ids[i];
-        if (row->sampled)
+        if (row->sampled && !k->scores)
             row->sampled[first + i] = c->sampled[i];
-        if (row->reference && has_reference)
+        if (row->reference && k->has_reference)
             row->reference[first + i] = c->reference[i];
     }
     return at + rows;
@@ -356,9 +357,39 @@ static void put_window(const struct hd_packed_completions *k, int64_t window, in
     int64_t at = 0;
 
     for (int64_t i = begin; i < end; i++)
-        at = put_completion(&k->all[k->order[i]], k->has_reference, at, i - begin, row);
+        at = put_completion(k, &k->all[k->order[i]], at, i - begin, row);
     put_ids(row->tokens, at, S, empty_token, 0);
     put_document(row, at, S, 0, -1);
+}
+
+/* Returns the view of window i of a batch of windows of S rows. */
+static struct hd_data_batch view_of(const struct hd_data_batch *b, int64_t i, int64_t S)
+{
+    return (struct hd_data_batch){.tokens = b->tokens ? b->tokens + i * S : NULL,
+                                  .targets = b->targets ? b->targets + i * S : NULL,
+                                  .positions = b->positions ? b->positions + i * S : NULL,
+                                  .index = b->index ? b->index + i * S : NULL,
+                                  .bounds = b->bounds ? b->bounds + i * S : NULL,
+                                  .begins = b->begins ? b->begins + i * S : NULL,
+                                  .lengths = b->lengths ? b->lengths + i * S : NULL,
+                                  .answers = b->answers ? b->answers + i * S : NULL,
+                                  .reference = b->reference ? b->reference + i * S : NULL,
+                                  .sampled = b->sampled ? b->sampled + i * S : NULL,
+                                  .advantage = b->advantage ? b->advantage + i * S : NULL};
+}
+
+enum hd_status hd_policy_fill_windows(struct hd_trainer *t, const void *packed, int64_t first,
+                                      int64_t count, const struct hd_data_batch *b)
+{
+    const struct hd_packed_completions *k = packed;
+    const int64_t S = t->rank_program.job.context;
+
+    for (int64_t i = 0; i < count; i++) {
+        const struct hd_data_batch row = view_of(b, i, S);
+
+        put_window(k, first + i < k->windows ? first + i : -1, S, b->empty_token, &row);
+    }
+    return HD_OK;
 }
 
 enum hd_status hd_policy_fill(struct hd_trainer *t, const void *from, int64_t first, int64_t count,
@@ -368,17 +399,7 @@ enum hd_status hd_policy_fill(struct hd_trainer *t, const void *from, int64_t fi
 
     (void)from;
     for (int64_t i = 0; i < count; i++) {
-        const struct hd_data_batch row = {.tokens = b->tokens ? b->tokens + i * S : NULL,
-                                          .targets = b->targets ? b->targets + i * S : NULL,
-                                          .positions = b->positions ? b->positions + i * S : NULL,
-                                          .index = b->index ? b->index + i * S : NULL,
-                                          .bounds = b->bounds ? b->bounds + i * S : NULL,
-                                          .begins = b->begins ? b->begins + i * S : NULL,
-                                          .lengths = b->lengths ? b->lengths + i * S : NULL,
-                                          .answers = b->answers ? b->answers + i * S : NULL,
-                                          .reference = b->reference ? b->reference + i * S : NULL,
-                                          .sampled = b->sampled ? b->sampled + i * S : NULL,
-                                          .advantage = b->advantage ? b->advantage + i * S : NULL};
+        const struct hd_data_batch row = view_of(b, i, S);
 
         put_window(t->completions, window_of(t, first + i), S, b->empty_token, &row);
     }

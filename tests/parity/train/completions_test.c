@@ -165,6 +165,58 @@ static void tokens_without_a_number_are_dropped_and_counted(void **state)
     run(check_dropped);
 }
 
+/* ---- log-probabilities ---- */
+
+/* Goal: a ratio of the first update is 1. Method: the log-probabilities by program E, taken as those of
+ * sampling; on one rank to the last bit. */
+static enum hd_status check_scores(struct harness_rank *r)
+{
+    const double bound = r->world == 1 ? 0 : 1e-5;
+    struct set s;
+    struct hd_step_result result;
+    struct hd_trainer *t;
+    float *logp[COUNT];
+    enum hd_status st = harness_trainer(r, &t);
+
+    if (st)
+        return st;
+    make_set(&s);
+    for (int i = 0; i < COUNT; i++)
+        logp[i] = s.sampled[i];
+    s.list[2].masked = true;
+    st = hd_trainer_score_completions(t, s.list, COUNT, logp);
+    if (!st)
+        st = step_on(t, s.list, COUNT, &result);
+    if (!st && !(result.policy.difference_max <= bound &&
+                 fabs(result.policy.ratio_max - 1) <= bound && result.policy.dropped == 0 &&
+                 result.policy.completions == COUNT - 1 && result.policy.entropy > 5))
+        st = hd_err(HD_INTERNAL, "differences up to %g, ratios up to %g, entropy %g",
+                    result.policy.difference_max, result.policy.ratio_max, result.policy.entropy);
+    hd_trainer_free(t);
+    return st;
+}
+
+static void the_first_ratios_are_one(void **state)
+{
+    struct harness h;
+    struct hd_job job;
+
+    harness_setup(&h, 2000);
+    job = job_of(&h);
+    job.rollout_temperature = 0.7;
+    if (harness_threads(&job, 1, NULL, check_scores))
+        fail_msg("one rank: %s", hd_err_message());
+    job.tp = job.cp = job.pp = 2;
+    (void)snprintf(job.schedule, sizeof job.schedule, "1f1b");
+    if (harness_threads(&job, 8, NULL, check_scores))
+        fail_msg("tp 2, cp 2, pp 2: %s", hd_err_message());
+    job.tp = job.pp = 1;
+    job.dp = 2;
+    if (harness_threads(&job, 4, NULL, check_scores))
+        fail_msg("dp 2, cp 2: %s", hd_err_message());
+    harness_teardown(&h);
+}
+
 /* ---- refusals ---- */
 
 static void refused(struct hd_trainer *t, const struct hd_policy_completion *list, int64_t count,

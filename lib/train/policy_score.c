@@ -1,0 +1,188 @@
+/* policy_score: log-probabilities of completions under the present weights.
+ *
+ * The head's ranks with tp coordinate 0 have the values of their rows, in the order of windows and of
+ * their rows in a window. They send these in pieces of one message each; every rank knows the same order,
+ * and so whose value each number is. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "mesh/zigzag.h"
+#include "train/batch.h"
+#include "train/policy_feed.h"
+#include "train/trainer.h"
+
+enum { VALUES_MAX = HD_EXCHANGE_SLOT_BYTES / (int)sizeof(float) };
+
+struct scoring {
+    struct hd_batch_windows windows; /* must be first: the context of hd_batch_feed_windows */
+    struct hd_packed_completions *packed;
+    float *const *logp; /* the caller's, by completion */
+    float *values;      /* [rows of a micro-batch], as the programs leave them */
+};
+
+/* A place in the order of one rank's values. */
+struct place {
+    int64_t window, row; /* row: index among the rank's own rows of the window */
+    float *at;           /* where the value of that row belongs */
+};
+
+/* Returns where the value of a row of a window belongs; NULL: the row has no target. */
+static float *value_at(const struct scoring *s, int64_t window, int64_t row)
+{
+    const struct hd_packed_completions *k = s->packed;
+
+    for (int64_t i = k->begins[window]; i < k->begins[window + 1]; i++) {
+        const struct hd_policy_completion *c = &k->all[k->order[i]];
+
+        if (row < hd_policy_rows(c))
+            return row < c->prompt_count - 1 ? NULL
+                                             : &s->logp[k->order[i]][row - c->prompt_count + 1];
+        row -= hd_policy_rows(c);
+    }
+    return NULL;
+}
+
+/* Moves to the rank's next row with a target. Returns false behind the last one. */
+static bool next_value(const struct hd_trainer *t, const struct scoring *s,
+                       const struct hd_mesh_coord *coord, struct place *p)
+{
+    const struct hd_rank_program *l = &t->rank_program;
+    const struct hd_zigzag mine = {l->job.context, l->mesh.sizes.cp, coord->cp};
+
+    for (; p->window < s->packed->windows; p->window++, p->row = -1) {
+        if (p->window / l->job.micro_batch % l->mesh.sizes.dp != coord->dp)
+            continue;
+        for (p->row++; p->row < hd_zigzag_rows(&mine); p->row++) {
+            p->at = value_at(s, p->window, hd_zigzag_position(&mine, p->row));
+            if (p->at)
+                return true;
+        }
+    }
+    return false;
+}
+
+/* Returns whether the rank has values that are to be sent. */
+static bool has_values(const struct hd_trainer *t, const struct hd_mesh_coord *coord)
+{
+    const struct hd_pipeline *p = &t->rank_program.pipeline;
+
+    return coord->tp == 0 && coord->pp == hd_pipeline_stage(p, p->chunks - 1);
+}
+
+/* Takes the values of a micro-batch's rows. */
+static enum hd_status take_values(struct hd_trainer *t, const struct hd_chunk *chunk,
+                                  const struct hd_bases *bases, int64_t micro_batch, void *context)
+{
+    const struct hd_store *store = hd_chunk_find_kind(chunk, HD_STORE_OUTPUT);
+    const struct hd_rank_program *l = &t->rank_program;
+    const struct hd_zigzag mine = {l->job.context, l->mesh.sizes.cp, l->coord.cp};
+    const int64_t rows = hd_zigzag_rows(&mine);
+    struct scoring *s = context;
+    const int64_t first = hd_batch_first_window(t, &s->windows, micro_batch);
+    enum hd_status st;
+
+    if (!store || l->coord.tp != 0)
+        return HD_OK;
+    st = hd_staging_read(&t->staging, s->values, hd_store_address(bases, store),
+                         l->job.micro_batch * rows * (int64_t)sizeof *s->values);
+    for (int64_t i = 0; !st && i < l->job.micro_batch && first + i < s->packed->windows; i++)
+        for (int64_t r = 0; r < rows; r++) {
+            float *at = value_at(s, first + i, hd_zigzag_position(&mine, r));
+
+            if (at)
+                *at = s->values[i * rows + r];
+        }
+    return st;
+}
+
+static enum hd_status run_windows(struct hd_trainer *t, struct scoring *s)
+{
+    const int64_t calls = s->packed->micro_batches;
+    const int64_t round = t->rank_program.eval_order.micro_batches;
+    enum hd_status st = hd_trainer_reset_sums(t);
+
+    for (s->windows.first = 0; !st && s->windows.first < calls; s->windows.first += round)
+        st = hd_execute(t, t->round, calls - s->windows.first, hd_batch_feed_windows, take_values,
+                        s);
+    return st ? st : hd_trainer_read_sums(t);
+}
+
+/* Sends up to VALUES_MAX of this rank's values, and takes as many of every rank. Sets *ret_more to whether
+ * any rank has more; places: [world]. */
+static enum hd_status exchange_piece(struct hd_trainer *t, const struct scoring *s,
+                                     struct place *places, bool *ret_more)
+{
+    const struct hd_rank_program *l = &t->rank_program;
+    struct place own = places[l->rank];
+    float mine[VALUES_MAX] = {0};
+    const char *all;
+    enum hd_status st;
+
+    for (int i = 0; has_values(t, &l->coord) && i < VALUES_MAX; i++)
+        if (next_value(t, s, &l->coord, &own))
+            mine[i] = *own.at;
+    st = hd_trainer_exchange(t, mine, sizeof mine, &all);
+    *ret_more = false;
+    for (int r = 0; !st && r < l->mesh.world; r++) {
+        const struct hd_mesh_coord coord = hd_mesh_coord_of(&l->mesh, r);
+        int taken = 0;
+
+        while (has_values(t, &coord) && taken < VALUES_MAX && next_value(t, s, &coord, &places[r]))
+            memcpy(places[r].at, all + r * (int64_t)HD_EXCHANGE_SLOT_BYTES + 4 * taken++,
+                   sizeof(float));
+        *ret_more = *ret_more || taken == VALUES_MAX;
+    }
+    return st;
+}
+
+static enum hd_status exchange_values(struct hd_trainer *t, const struct scoring *s)
+{
+    const int world = t->rank_program.mesh.world;
+    struct place *places = calloc((size_t)world, sizeof *places);
+    enum hd_status st = HD_OK;
+
+    if (!places)
+        return hd_err(HD_NO_MEMORY, "no memory for log-probabilities of completions");
+    for (int r = 0; r < world; r++)
+        places[r].row = -1;
+    for (bool more = true; !st && more;)
+        st = exchange_piece(t, s, places, &more);
+    free(places);
+    return st;
+}
+
+/* Returns HD_LIMIT on every rank if the experts of any had no memory for all rows. */
+static enum hd_status check_rows(struct hd_trainer *t)
+{
+    int64_t too_many;
+    const enum hd_status st = hd_trainer_agree(t, t->block.too_many_rows, &too_many);
+
+    if (st || !too_many)
+        return st;
+    return hd_err_prefix(hd_trainer_refuse_rows(), "log-probabilities of completions");
+}
+
+enum hd_status hd_trainer_score_completions(struct hd_trainer *t,
+                                            const struct hd_policy_completion *completions,
+                                            int64_t count, float *const *ret_logp)
+{
+    const struct hd_job *job = &t->rank_program.job;
+    struct scoring s = {.logp = ret_logp};
+    enum hd_status st = hd_policy_pack(t, completions, count, true, &s.packed);
+
+    if (st)
+        return st;
+    s.windows.completions = s.packed;
+    s.values = calloc((size_t)(job->micro_batch * job->context), sizeof *s.values);
+    if (!s.values)
+        st = hd_err(HD_NO_MEMORY, "no memory for log-probabilities of completions");
+    if (!st)
+        st = run_windows(t, &s);
+    if (!st)
+        st = check_rows(t);
+    if (!st)
+        st = exchange_values(t, &s);
+    free(s.values);
+    hd_packed_completions_free(s.packed);
+    return st;
+}
