@@ -21,7 +21,7 @@ struct scoring {
 };
 
 /* A place in the order of one rank's values. */
-struct place {
+struct value_place {
     int64_t window, row; /* row: index among the rank's own rows of the window */
     float *at;           /* where the value of that row belongs */
 };
@@ -44,7 +44,7 @@ static float *value_at(const struct scoring *s, int64_t window, int64_t row)
 
 /* Moves to the rank's next row with a target. Returns false behind the last one. */
 static bool next_value(const struct hd_trainer *t, const struct scoring *s,
-                       const struct hd_mesh_coord *coord, struct place *p)
+                       const struct hd_mesh_coord *coord, struct value_place *p)
 {
     const struct hd_rank_program *l = &t->rank_program;
     const struct hd_zigzag mine = {l->job.context, l->mesh.sizes.cp, coord->cp};
@@ -95,7 +95,7 @@ static enum hd_status take_values(struct hd_trainer *t, const struct hd_chunk *c
     return st;
 }
 
-static enum hd_status run_windows(struct hd_trainer *t, struct scoring *s)
+static enum hd_status run_scoring(struct hd_trainer *t, struct scoring *s)
 {
     const int64_t calls = s->packed->micro_batches;
     const int64_t round = t->rank_program.eval_order.micro_batches;
@@ -110,10 +110,10 @@ static enum hd_status run_windows(struct hd_trainer *t, struct scoring *s)
 /* Sends up to VALUES_MAX of this rank's values, and takes as many of every rank. Sets *ret_more to whether
  * any rank has more; places: [world]. */
 static enum hd_status exchange_piece(struct hd_trainer *t, const struct scoring *s,
-                                     struct place *places, bool *ret_more)
+                                     struct value_place *places, bool *ret_more)
 {
     const struct hd_rank_program *l = &t->rank_program;
-    struct place own = places[l->rank];
+    struct value_place own = places[l->rank];
     float mine[VALUES_MAX] = {0};
     const char *all;
     enum hd_status st;
@@ -138,7 +138,7 @@ static enum hd_status exchange_piece(struct hd_trainer *t, const struct scoring 
 static enum hd_status exchange_values(struct hd_trainer *t, const struct scoring *s)
 {
     const int world = t->rank_program.mesh.world;
-    struct place *places = calloc((size_t)world, sizeof *places);
+    struct value_place *places = calloc((size_t)world, sizeof *places);
     enum hd_status st = HD_OK;
 
     if (!places)
@@ -152,7 +152,7 @@ static enum hd_status exchange_values(struct hd_trainer *t, const struct scoring
 }
 
 /* Returns HD_LIMIT on every rank if the experts of any had no memory for all rows. */
-static enum hd_status check_rows(struct hd_trainer *t)
+static enum hd_status check_expert_rows(struct hd_trainer *t)
 {
     int64_t too_many;
     const enum hd_status st = hd_trainer_agree(t, t->block.too_many_rows, &too_many);
@@ -177,9 +177,9 @@ enum hd_status hd_trainer_score_completions(struct hd_trainer *t,
     if (!s.values)
         st = hd_err(HD_NO_MEMORY, "no memory for log-probabilities of completions");
     if (!st)
-        st = run_windows(t, &s);
+        st = run_scoring(t, &s);
     if (!st)
-        st = check_rows(t);
+        st = check_expert_rows(t);
     if (!st)
         st = exchange_values(t, &s);
     free(s.values);
