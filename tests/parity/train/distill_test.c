@@ -53,6 +53,7 @@ static enum hd_status stretched(struct harness_rank *r, struct hd_trainer **ret_
 
 static enum hd_status teach(struct harness_rank *r)
 {
+    /* rank 0 alone stops: it is then behind its own flush */
     struct lesson none = {.stop_at = 0}, *l = r->rank ? &none : r->context;
     const struct hd_reference_watch watch = {goes_on, l};
     struct hd_text said = {0};
@@ -60,7 +61,6 @@ static enum hd_status teach(struct harness_rank *r)
     int64_t targets;
     enum hd_status st = stretched(r, &t);
 
-    none.stop_at = ((struct lesson *)r->context)->stop_at;
     if (!st)
         st = hd_trainer_write_teacher(t, &watch, &said);
     if (!st)
