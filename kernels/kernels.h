@@ -108,6 +108,10 @@ enum {
     K(cross_entropy_stats, W(stats) R(logits) R(target))                                          \
     K(cross_entropy_shared,                                                                       \
       W(dlogits) W(logp) RW(record) RW(block) R(logits) R(stats) R(target) R(weight) S(scratch))  \
+    K(top_logits, W(top) R(logits))                                                               \
+    K(top_merge, W(out) R(top))                                                                   \
+    K(distill_stats, W(stats) R(logits) R(target) R(ids))                                         \
+    K(distill, W(dlogits) RW(block) R(logits) R(stats) R(target) R(ids) R(logq) S(scratch))       \
     K(answer_sums, W(sums) R(logp) R(reference) R(answer) R(target))                              \
     K(preference, W(weight) RW(block) R(sums) R(answer))                                          \
     K(policy, W(weight) RW(block) R(logp) R(sampled) R(reference) R(advantage) R(sums) R(answer)  \

@@ -32,7 +32,7 @@ enum {
                                  workspace */
     HD_GRAD_CHUNK = 4 * 1024, /* elements per chunk: the gradient norm has one partial sum of
                                  squares per chunk, and ZeRO splits a bucket only between chunks */
-    HD_EXCHANGE_WORDS = 22    /* doubles per rank in the exchange at the end of a step: enum
+    HD_EXCHANGE_WORDS = 24    /* doubles per rank in the exchange at the end of a step: enum
                                  hd_exchange_word */
 };
 
@@ -107,7 +107,10 @@ struct hd_step_state {
     double reward_sum;     /* sum of the mean rewards of both answers of pairs */
     double z_sum; /* sum of log^2 Z over this rank's targets, with a z-loss (cross_entropy);
                               0 without */
-    double policy[HD_POLICY_WORDS]; /* numbers of this rank's completions */
+    double policy[HD_POLICY_WORDS];   /* numbers of this rank's completions */
+    double distill_sum, distill_rows; /* distillation: sum of the divergences from the teacher over
+                                         this rank's targets with a teacher's record, and their
+                                         number; 0 without (hd_distill_args) */
     /* results, which step_finish sets to equal values on all ranks */
     double mean_loss;                                /* loss_sum / target_count over all ranks */
     double total_targets;                            /* number of targets of all ranks; with pairs
@@ -118,6 +121,7 @@ struct hd_step_state {
     double mean_reward;
     double mean_z;                        /* z_sum / target_count over all ranks */
     double policy_total[HD_POLICY_WORDS]; /* numbers of the completions of all ranks */
+    double mean_distill;                  /* distill_sum / distill_rows over all ranks */
     double grad_norm;    /* L2 norm of the mean gradient over all parameters, before clipping */
     float grad_factor;   /* factor by which adamw multiplies the summed gradient: division to the
                             mean, and clipping */
@@ -142,6 +146,8 @@ enum hd_exchange_word {
     HD_EXCHANGE_ANSWER_TARGETS,
     HD_EXCHANGE_REWARD,
     HD_EXCHANGE_Z,
+    HD_EXCHANGE_DISTILL,
+    HD_EXCHANGE_DISTILL_ROWS,
     HD_EXCHANGE_POLICY /* HD_POLICY_WORDS words */
 };
 
@@ -703,6 +709,91 @@ struct hd_cross_entropy_shared_args {
     int64_t R, V, Vp, P, first;
     struct hd_logit_map map;
     float z; /* factor of the z-loss; 0: none */
+    enum hd_dtype dtype;
+};
+
+/* ---- Distillation (Hinton et al. 2015) ----
+ *
+ * y[r,v] = map(logits[r,v]) / temperature, over the first `real` token ids of the vocabulary alone:
+ * ids behind them are padding, whose logits differ between models. q and p are the softmax of the
+ * teacher's and the student's y. A record of the teacher has the k largest log q of a row with
+ * their ids, the `kept` ones: log q is log softmax over all real ids, not over the k. */
+
+/* The largest y of this rank's V columns, which are token ids from `first` on (V: those below
+ * `real`; may be 0):
+ *   top[r,:] = {m, s, y, id, y, id ..}: m = max_v y[r,v], s = sum_v exp(y[r,v] - m), and the k
+ * largest y in descending order, of equal ones the lowest id first. ids are exact in fp32 (< 2^24).
+ * Behind the last of fewer than k: -infinity, -1. With V = 0: m = -infinity, s = 0. */
+struct hd_top_logits_args {
+    float *top;         /* [R, HD_TOP_WORDS(k)] */
+    const void *logits; /* [R, Vp]  dtype */
+    int64_t R, V, Vp, first, k;
+    float temperature; /* > 0 */
+    struct hd_logit_map map;
+    enum hd_dtype dtype;
+};
+#define HD_TOP_WORDS(k) (2 + 2 * (k))
+
+/* out[r,:] = {log q, id, log q, id ..}, the k largest of the tops of all P ranks in rank order:
+ * log q = y - (M + log sum_p s_p exp(m_p - M)),  M = max_p m_p. */
+struct hd_top_merge_args {
+    float *out;       /* [R, 2 k] */
+    const float *top; /* [P, R, HD_TOP_WORDS(k)] */
+    int64_t R, P, k;
+};
+
+/* Numbers that the ranks that split the vocabulary exchange for `distill`, of this rank's V columns, which
+ * are token ids from `first` on; `real` is the number of them that are real ids:
+ *   stats[r,:] = {max, sum of exponentials, target's logit, 1 for an own target: as in
+ *                 cross_entropy_stats; m = max y of real columns (-infinity: none), sum over real
+ *                 columns that are not kept of exp(y - m), then y of each kept id, 0 where another
+ *                 rank has it} */
+struct hd_distill_stats_args {
+    float *stats;          /* [R, HD_DISTILL_WORDS(k)] */
+    const void *logits;    /* [R, Vp]  dtype */
+    const int32_t *target; /* [R] */
+    const int32_t *ids;    /* [R, k], each at most once in a row; negative: none */
+    int64_t R, V, Vp, first, real, k;
+    float temperature;
+    struct hd_logit_map map;
+    enum hd_dtype dtype;
+};
+#define HD_DISTILL_WORDS(k) (6 + (k))
+enum { HD_DISTILL_K_MAX = 256 };
+
+/* Divergences of the student's p from the teacher's q. Sums are over the buckets b of a row: each
+ * kept id is one, and with `tail` all other real ids together are one more, with the teacher's mass
+ * 1 - sum of kept q and the student's sum of p (summed, not by subtraction). */
+enum hd_distill_loss {
+    HD_DISTILL_FORWARD, /* KL(q || p) = sum_b q_b (log q_b - log p_b) */
+    HD_DISTILL_REVERSE, /* KL(p || q) = sum_b p_b (log p_b - log q_b) (Gu et al. 2024) */
+    /* generalised Jensen-Shannon divergence (Agarwal et al. 2024), with m = (1 - beta) p + beta q:
+     * beta KL(q || m) + (1 - beta) KL(p || m) */
+    HD_DISTILL_JSD
+};
+
+/* The label loss mixed with a divergence D from the teacher, for this rank's V columns, from the
+ * stats of all P ranks in rank order:
+ *   loss of a row = (1 - weight) (-log softmax(map(logits))[target]) + weight D
+ * Rows without a target have no loss; rows with one, but without a teacher's record (ids[r,0] < 0),
+ * have the label loss alone, with factor 1. loss_sum gets -log p of the targets without the factor,
+ * distill_sum D without it. No factor temperature^2 is applied. dlogits is 0 from column V on and
+ * may alias logits. With f_b = dD/dp_b and F = sum_b p_b f_b, dD/dy_v = p_v (f_b(v) - F).
+ * A target in no rank's V sets overflow. */
+struct hd_distill_args {
+    void *dlogits; /* [R, Vp]  dtype, or NULL */
+    struct hd_step_state *block;
+    const void *logits;    /* [R, Vp]  dtype */
+    const float *stats;    /* [P, R, HD_DISTILL_WORDS(k)] */
+    const int32_t *target; /* [R] */
+    const int32_t *ids;    /* [R, k] */
+    const float *logq;     /* [R, k] */
+    void *scratch;
+    int64_t R, V, Vp, P, first, real, k;
+    float temperature, weight, beta;
+    enum hd_distill_loss loss;
+    bool tail;
+    struct hd_logit_map map;
     enum hd_dtype dtype;
 };
 

@@ -57,6 +57,8 @@ static void add_step(struct hd_text *out, const struct lines *lines,
                     100 * metrics.mtp_hits_1);
     if (metrics.z_loss != 0)
         hd_text_add(out, "  z_loss %.4f", metrics.z_loss);
+    if (metrics.distill_loss != 0)
+        hd_text_add(out, "  distill_loss %.4f", metrics.distill_loss);
     if (metrics.pairs)
         hd_text_add(out, "  margin %.4f  accuracy %.1f%%", metrics.margin, 100 * metrics.accuracy);
     if (metrics.answers)

@@ -273,14 +273,16 @@ static void release_devices(struct hd_core *core, struct core_job *job,
 
 /* Sets the end of an attempt of which all nodes report that their ranks have completed. That report
  * is not enough: without a checkpoint of the last step (with early stopping, of the last step that
- * was reported) the end is INCOMPLETE. The last step report
+ * was reported) the end is INCOMPLETE. An attempt that ends early without a step has no weights to
+ * save: it wrote a teacher's file (train.distill.write). The last step report
  * may be missing, because a killed supervisor can lose it. */
 static void complete(struct hd_core *core, struct core_job *job, struct core_attempt *attempt)
 {
     struct hd_end_record end = {.cause = HD_END_CAUSE_COMPLETED, .rank = -1};
     const int64_t last = attempt->early ? attempt->last_step : job->rec.steps;
     const bool had_all_before = attempt->rec.base_attempt && attempt->rec.base_step >= last;
-    const bool has_all = had_all_before || core_checkpoint_is_final(job, attempt, last);
+    const bool trained = !attempt->early || last > 0;
+    const bool has_all = !trained || had_all_before || core_checkpoint_is_final(job, attempt, last);
     struct hd_text message = {0};
 
     if (!has_all) {

@@ -22,6 +22,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "comm/gloo.h"
+#include "comm/nccl_log.h"
 #include "flags/flags.h"
 #include "hf/hf.h"
 #include "kernels/nccl.h"
@@ -579,7 +580,26 @@ static enum hd_status set_up(struct rank *r)
     hd_trainer_describe_data(r->trainer, r->job.steps * r->job.global_batch, &data);
     rank_say(r, HD_LINK_LEVEL_INFO, data.failed ? "" : data.data);
     hd_text_free(&data);
-    return load_weights(r);
+    st = load_weights(r);
+    return st ? st : hd_trainer_open_teacher(r->trainer);
+}
+
+/* Writes the teacher's file (train.distill.write), in place of training. */
+static enum hd_status teach(struct rank *r)
+{
+    const struct hd_reference_watch watch = {reference_goes_on, r};
+    struct hd_text said = {0};
+    const enum hd_status st = hd_trainer_write_teacher(r->trainer, &watch, &said);
+
+    hd_link_report_phase(r->link, HD_LINK_PHASE_ENDING, 0);
+    r->ends_early = true;
+    if (!st) {
+        rank_say(r, HD_LINK_LEVEL_INFO, said.failed ? "" : said.data);
+        hd_link_report_failure(r->link, HD_OK, -1, "",
+                               said.failed ? "wrote the teacher's file" : said.data);
+    }
+    hd_text_free(&said);
+    return st;
 }
 
 /* ---- the profile ---- */
@@ -871,7 +891,7 @@ int hd_worker_rank(int argc, char **argv)
         st = rank_watch_peers(&r);
     }
     if (!st) {
-        st = train(&r);
+        st = r.job.distill_write ? teach(&r) : train(&r);
     }
     if (st)
         report_failure(&r, st);

@@ -170,6 +170,7 @@ struct hd_step_metrics rank_metrics(const struct hd_step_result *s)
                                       .reward_rejected = without_sign(s->pairs.rejected),
                                       .kl = without_sign(s->pairs.kl),
                                       .z_loss = without_sign(s->z_loss),
+                                      .distill_loss = without_sign(s->distill_loss),
                                       .loss_scale = (double)s->loss_scale};
 
     for (int k = 0; k < s->further.count; k++) {

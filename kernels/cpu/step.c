@@ -17,6 +17,8 @@ enum hd_status KERNEL(step_begin)(struct hd_backend *cpu, const struct hd_step_b
     args->block->reward_sum = 0;
     args->block->z_sum = 0;
     memset(args->block->policy, 0, sizeof args->block->policy);
+    args->block->distill_sum = 0;
+    args->block->distill_rows = 0;
     return HD_OK;
 }
 
@@ -84,6 +86,8 @@ enum hd_status KERNEL(step_record)(struct hd_backend *cpu, const struct hd_step_
         record[HD_EXCHANGE_REWARD] = args->block->reward_sum;
         record[HD_EXCHANGE_Z] = args->block->z_sum;
         memcpy(record + HD_EXCHANGE_POLICY, args->block->policy, sizeof args->block->policy);
+        record[HD_EXCHANGE_DISTILL] = args->block->distill_sum;
+        record[HD_EXCHANGE_DISTILL_ROWS] = args->block->distill_rows;
     }
     for (int64_t i = 0; i < args->chunks; i++)
         record[HD_EXCHANGE_SQUARES] += args->sums[i];
@@ -94,7 +98,7 @@ enum hd_status KERNEL(step_finish)(struct hd_backend *cpu, const struct hd_step_
 {
     struct hd_step_state *block = args->block;
     double loss = 0, targets = 0, overflow = 0, squares = 0, scale, norm;
-    double margin = 0, correct = 0, answers = 0, reward = 0, z = 0;
+    double margin = 0, correct = 0, answers = 0, reward = 0, z = 0, distill = 0, distilled = 0;
 
     (void)cpu;
     memset(block->policy_total, 0, sizeof block->policy_total);
@@ -111,6 +115,8 @@ enum hd_status KERNEL(step_finish)(struct hd_backend *cpu, const struct hd_step_
         reward += record[HD_EXCHANGE_REWARD];
         z += record[HD_EXCHANGE_Z];
         hd_policy_add(block->policy_total, record + HD_EXCHANGE_POLICY);
+        distill += record[HD_EXCHANGE_DISTILL];
+        distilled += record[HD_EXCHANGE_DISTILL_ROWS];
     }
 
     scale = targets > 0 ? 1.0 / (targets * (double)block->loss_scale) : 0;
@@ -122,6 +128,7 @@ enum hd_status KERNEL(step_finish)(struct hd_backend *cpu, const struct hd_step_
     block->pair_targets = answers;
     block->mean_reward = targets > 0 ? reward / targets : 0;
     block->mean_z = targets > 0 ? z / targets : 0;
+    block->mean_distill = distilled > 0 ? distill / distilled : 0;
     block->grad_norm = norm;
     if (block->max_grad_norm > 0 && norm > (double)block->max_grad_norm)
         scale *= (double)block->max_grad_norm / norm;

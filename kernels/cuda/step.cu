@@ -29,6 +29,8 @@ static __global__ void step_begin(struct hd_step_state *block)
     block->z_sum = 0;
     for (int i = 0; i < HD_POLICY_WORDS; i++)
         block->policy[i] = 0;
+    block->distill_sum = 0;
+    block->distill_rows = 0;
 }
 
 extern "C" enum hd_status hd_cuda_step_begin(struct hd_cuda_stream *s,
@@ -123,6 +125,8 @@ static __global__ void __launch_bounds__(RECORD_THREADS)
     record[HD_EXCHANGE_Z] = counts_loss ? block->z_sum : 0;
     for (int i = 0; i < HD_POLICY_WORDS; i++)
         record[HD_EXCHANGE_POLICY + i] = counts_loss ? block->policy[i] : 0;
+    record[HD_EXCHANGE_DISTILL] = counts_loss ? block->distill_sum : 0;
+    record[HD_EXCHANGE_DISTILL_ROWS] = counts_loss ? block->distill_rows : 0;
 }
 
 extern "C" enum hd_status hd_cuda_step_record(struct hd_cuda_stream *s,
@@ -138,7 +142,7 @@ static __global__ void step_finish(struct hd_step_state *block, const double *re
                                    int64_t ranks)
 {
     double loss = 0, targets = 0, overflow = 0, squares = 0, scale, norm;
-    double margin = 0, correct = 0, answers = 0, reward = 0, z = 0;
+    double margin = 0, correct = 0, answers = 0, reward = 0, z = 0, distill = 0, distilled = 0;
 
     for (int i = 0; i < HD_POLICY_WORDS; i++)
         block->policy_total[i] = 0;
@@ -155,6 +159,8 @@ static __global__ void step_finish(struct hd_step_state *block, const double *re
         answers += record[HD_EXCHANGE_ANSWER_TARGETS];
         reward += record[HD_EXCHANGE_REWARD];
         z += record[HD_EXCHANGE_Z];
+        distill += record[HD_EXCHANGE_DISTILL];
+        distilled += record[HD_EXCHANGE_DISTILL_ROWS];
     }
     scale = targets > 0 ? 1.0 / (targets * (double)block->loss_scale) : 0;
     norm = sqrt(squares) * scale;
@@ -165,6 +171,7 @@ static __global__ void step_finish(struct hd_step_state *block, const double *re
     block->pair_targets = answers;
     block->mean_reward = targets > 0 ? reward / targets : 0;
     block->mean_z = targets > 0 ? z / targets : 0;
+    block->mean_distill = distilled > 0 ? distill / distilled : 0;
     block->grad_norm = norm;
     if (block->max_grad_norm > 0 && norm > (double)block->max_grad_norm)
         scale *= (double)block->max_grad_norm / norm;

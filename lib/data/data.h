@@ -270,8 +270,8 @@ struct hd_data_batch {
      * that token; HD_DATA_TARGET_NONE likewise. Only hd_sampler_fill sets them */
     int32_t *ahead[HD_DATA_FURTHER_MAX], *further[HD_DATA_FURTHER_MAX];
     int64_t *sample_ids; /* [count]    global sample ids                                         */
-    int64_t *target_places; /* [count, S] index of the target in the corpus; -1: none. Only of
-                               mismatched rows */
+    int64_t *target_places; /* [count, S] index of the target in the corpus; -1: none. Needs
+                               `targets` */
     bool answer_ends;
     bool mismatched; /* true: windows of pairs have each prompt with the answer of another pair of
                         the window (sampler.c: fill_mismatched) */

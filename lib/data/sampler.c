@@ -169,6 +169,13 @@ static void put_extent(const struct hd_data_batch *row, int64_t begin, int64_t e
         row->lengths[j] = (int32_t)length;
 }
 
+/* Sets the places of the targets of rows [at, at + count), of which the first one's is `first`. */
+static void put_places(const struct hd_data_batch *row, int64_t at, int64_t count, int64_t first)
+{
+    for (int64_t j = 0; row->target_places && j < count; j++)
+        row->target_places[at + j] = row->targets[at + j] == HD_DATA_TARGET_NONE ? -1 : first + j;
+}
+
 /* Sets positions, index and bounds of one sample; removes the targets at ends of documents. */
 static void place_row(struct hd_document_walk walk, int64_t S, const struct hd_data_batch *row)
 {
@@ -236,6 +243,7 @@ static enum hd_status fill_conversation(const struct hd_corpus *corpus, int64_t 
         if (row->bounds)
             row->bounds[at + j] = (int32_t)at;
     }
+    put_places(row, at, count, first + 1);
     put_extent(row, at, at + count, count);
     return st;
 }
@@ -444,6 +452,8 @@ static enum hd_status fill_row(struct hd_data_range range, int64_t S, int64_t wi
         st = hd_corpus_read(range.corpus, first + 1, S, row->targets);
     if (!st)
         place_row(hd_document_walk_run(range.corpus, first), S, row);
+    if (!st)
+        put_places(row, 0, S, first + 1);
     return st;
 }
 

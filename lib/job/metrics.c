@@ -66,6 +66,8 @@ bool hd_metric_is_present(const struct hd_step_metrics *metrics, int index, bool
         return metrics->answers > 0;
     if (index == HD_METRIC_INDEX_z_loss)
         return metrics->z_loss != 0;
+    if (index == HD_METRIC_INDEX_distill_loss)
+        return metrics->distill_loss != 0;
     return experts || strncmp(hd_metrics[index].name, "router_", 7) != 0;
 }
 

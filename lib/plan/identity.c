@@ -20,6 +20,9 @@ enum hd_status hd_plan_identity(const struct hd_job *spec, struct hd_text *ret_t
     /* questions add memory to programs of validation, whatever they are */
     if (*job.choices)
         (void)snprintf(job.choices, sizeof job.choices, "questions");
+    /* a teacher's file adds fields and a loss, whichever file it is */
+    if (*job.distill_teacher)
+        (void)snprintf(job.distill_teacher, sizeof job.distill_teacher, "teacher");
     job.choices_limit = nothing.choices_limit;
     job.choices_every = nothing.choices_every;
     /* prompts add programs, whatever they are */

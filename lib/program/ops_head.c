@@ -64,6 +64,8 @@ struct head_state {
                                        computed */
     struct hd_operand scores;       /* [R], log-probability of each row's target, beside the loss;
                                        absent: not computed */
+    struct hd_operand records;      /* [R, k, 2], a teacher's records (hd_top_merge_args); absent:
+                                       not computed */
 };
 
 struct hd_logit_map hd_emit_logit_map(const struct hd_op *op)
@@ -161,6 +163,79 @@ static void head_spread(struct hd_emit *e, const struct head_state *h, struct hd
                     .logits = h->logits, .target = target));
 }
 
+/* Returns how many of this rank's columns are token ids that distillation compares. */
+static int64_t real_columns(const struct head_state *h)
+{
+    const int64_t real = h->op->set.distill.vocab - h->first;
+
+    return real < 0 ? 0 : real < h->V ? real : h->V;
+}
+
+/* Gathers numbers of each row from all tp ranks; returns them in rank order. Without tp returns
+ * `mine`. */
+static struct hd_operand gather_rows(struct hd_emit *e, const struct head_state *h,
+                                     const char *name, struct hd_operand mine, int64_t words)
+{
+    struct hd_operand all;
+
+    if (h->tp == 1)
+        return mine;
+    all = hd_emit_temp(e, name, HD_F32, h->tp * h->rows, words);
+    (void)hd_emit_comm(e,
+                       HD_ARGS(comm, .kind = HD_COMM_ALL_GATHER, .group = HD_GROUP_TP,
+                               .count = h->rows * words, .dtype = HD_F32),
+                       HD_OPERANDS(comm, .received = all, .sent = mine));
+    return all;
+}
+
+/* Emits the loss of a student for one chunk's logits, which its gradient overwrites. */
+static void head_distill(struct hd_emit *e, const struct head_state *h, struct hd_operand target)
+{
+    const struct hd_distill_settings *s = &h->op->set.distill;
+    const int64_t words = HD_DISTILL_WORDS(s->k), from = h->first_row * s->k;
+    const struct hd_operand ids = hd_emit_at(hd_emit_value(e, h->op->in[2]), from, HD_I32);
+    const struct hd_operand logq = hd_emit_at(hd_emit_value(e, h->op->in[3]), from, HD_F32);
+    const struct hd_operand mine = hd_emit_temp(e, "stats", HD_F32, h->rows, words);
+    struct hd_operand all;
+
+    (void)hd_emit_distill_stats(e,
+                                HD_ARGS(distill_stats, .R = h->rows, .V = h->V, .Vp = h->Vp,
+                                        .first = h->first, .real = real_columns(h), .k = s->k,
+                                        .temperature = (float)s->temperature,
+                                        .map = hd_emit_logit_map(h->op), .dtype = h->dtype),
+                                HD_OPERANDS(distill_stats, .stats = mine, .logits = h->logits,
+                                            .target = target, .ids = ids));
+    all = gather_rows(e, h, "all_stats", mine, words);
+    (void)hd_emit_distill(
+        e,
+        HD_ARGS(distill, .R = h->rows, .V = h->V, .Vp = h->Vp, .P = h->tp, .first = h->first,
+                .real = real_columns(h), .k = s->k, .temperature = (float)s->temperature,
+                .weight = (float)s->weight, .beta = (float)s->beta, .loss = s->loss,
+                .tail = s->tail, .map = hd_emit_logit_map(h->op), .dtype = h->dtype),
+        HD_OPERANDS(distill, .dlogits = h->gradients ? h->logits : hd_emit_none(),
+                    .block = hd_emit_global(e, HD_GLOBAL_STEP_STATE), .logits = h->logits,
+                    .stats = all, .target = target, .ids = ids, .logq = logq));
+}
+
+/* Emits the teacher's records of one chunk. */
+static void head_records(struct hd_emit *e, const struct head_state *h)
+{
+    const struct hd_distill_settings *s = &h->op->set.distill;
+    const int64_t words = HD_TOP_WORDS(s->k);
+    const struct hd_operand mine = hd_emit_temp(e, "top", HD_F32, h->rows, words);
+
+    (void)hd_emit_top_logits(e,
+                             HD_ARGS(top_logits, .R = h->rows, .V = real_columns(h), .Vp = h->Vp,
+                                     .first = h->first, .k = s->k,
+                                     .temperature = (float)s->temperature,
+                                     .map = hd_emit_logit_map(h->op), .dtype = h->dtype),
+                             HD_OPERANDS(top_logits, .top = mine, .logits = h->logits));
+    (void)hd_emit_top_merge(
+        e, HD_ARGS(top_merge, .R = h->rows, .P = h->tp, .k = s->k),
+        HD_OPERANDS(top_merge, .out = hd_emit_at(h->records, h->first_row * 2 * s->k, HD_F32),
+                    .top = gather_rows(e, h, "all_tops", mine, words)));
+}
+
 static void head_chunk(struct hd_emit *e, const struct head_state *h)
 {
     const struct hd_tensor *x = h->op->in[0];
@@ -175,11 +250,16 @@ static void head_chunk(struct hd_emit *e, const struct head_state *h)
                                    .ldb = h->C, .ldc = h->Vp, .trans_b = true, .ab_dtype = h->dtype,
                                    .c_dtype = h->dtype),
                            HD_OPERANDS(gemm, .c = h->logits, .a = rows, .b = weight));
-    head_loss(e, h, target);
+    if (h->op->in_count > 2 && h->op->kind == HD_OP_head_loss)
+        head_distill(e, h, target);
+    else
+        head_loss(e, h, target);
     if (h->spread.store)
         head_spread(e, h, target);
     if (h->scores.store)
         head_scores(e, h, target);
+    if (h->records.store)
+        head_records(e, h);
     if (h->gradients && h->train_x)
         (void)hd_emit_gemm(e,
                            HD_ARGS(gemm, .M = h->rows, .N = h->C, .K = h->Vw, .lda = h->Vp,
@@ -257,6 +337,12 @@ static void head_loss_forward(struct hd_emit *e, const struct hd_op *op)
 
     if (e->rec->shape.mode == HD_RECORD_EVAL && e->rec->shape.scores)
         h.scores = new_logp(e, op->in[0]->dim[0]);
+    if (e->rec->shape.mode == HD_RECORD_EVAL && op->set.distill.k)
+        h.records.store =
+            hd_emit_store(e, &(struct hd_store){.kind = HD_STORE_OUTPUT,
+                                                .name = "records",
+                                                .dtype = HD_F32,
+                                                .rows = op->in[0]->dim[0] * 2 * op->set.distill.k});
     head_pass(e, &h, step);
     if (h.train_x)
         hd_emit_add_grad(e, op->in[0], h.dx, true);

@@ -74,7 +74,9 @@ enum { HD_DIMS_MAX = 4, HD_OP_INPUTS_MAX = 6, HD_OP_PARAMS_MAX = 18, HD_LOW_RANK
     X(ADVANTAGE, "advantage", F32) /* advantage of the row's completion */                         \
     X(BEGINS, "begins", I32)       /* index at which the row's document for routers begins */      \
     X(LENGTHS, "lengths", I32)     /* tokens of the router's document (ops_moe.h); 0: empty row */ \
-    X(FILLED, "filled", I32)       /* decode; [3, B]: cached rows before, after; cache slot */     \
+    X(TEACHER_IDS, "teacher_ids", I32)   /* [B*S, k]: ids of the teacher's likeliest tokens */     \
+    X(TEACHER_LOGQ, "teacher_logq", F32) /* [B*S, k]: their log-probabilities */                   \
+    X(FILLED, "filled", I32) /* decode; [3, B]: cached rows before, after; cache slot */           \
     /* AHEADk: token k places after the row. FURTHERk: the target of that token */                 \
     X(AHEAD1, "ahead1", I32)                                                                       \
     X(AHEAD2, "ahead2", I32)                                                                       \
@@ -313,6 +315,15 @@ struct hd_head_settings {
                     loss (HD_GLOBAL_FURTHER); 0: the loss is the model's own */
 };
 
+/* Distillation of a head: the student's loss, or the teacher's record (hd_distill_args in ops.h). */
+struct hd_distill_settings {
+    int64_t k;     /* ids of a record; 0: no distillation */
+    int64_t vocab; /* token ids that count */
+    double temperature, weight, beta;
+    enum hd_distill_loss loss;
+    bool tail;
+};
+
 /* Heads of multi-head latent attention (DeepSeek-AI 2024, "DeepSeek-V2"): a query or key has `nope`
  * channels without positions, then `rope` channels with; those of keys are the same in all heads.
  * */
@@ -352,6 +363,7 @@ struct hd_op_settings {
     enum hd_preference preference;
     struct hd_preference_factors factors;
     struct hd_policy_factors policy;
+    struct hd_distill_settings distill;                      /* head_loss op */
     int64_t column[HD_LOW_RANK_MAX], inner[HD_LOW_RANK_MAX]; /* low_rank and magnitude ops: index is
                                                                 the target */
 };
@@ -395,6 +407,10 @@ struct hd_rec_shape {
     struct hd_preference_factors factors; /* numbers in the formula of that loss (ops.h) */
     bool has_policy;                      /* true: program F has a loss on sampled completions */
     struct hd_policy_factors policy;      /* numbers in the formula of that loss (ops.h) */
+    /* distillation; in training the loss of the next token is that of a student. Program E has a
+     * teacher's records [B*S, k] {log q, id} as an output for the host instead of `scores`, if `k` is
+     * set there */
+    struct hd_distill_settings distill;
     bool scores; /* true: program E has the log-probability of each target as an output for the host
                     (HD_STORE_OUTPUT); with a loss on pairs it always has */
 };

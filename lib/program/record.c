@@ -113,7 +113,9 @@ struct hd_tensor *hd_rec_batch(struct hd_rec *rec, enum hd_batch_field field)
     if (!rec->batch[field]) {
         int64_t rows = field == HD_BATCH_FILLED ? 3 * rec->shape.B
                        : field == HD_BATCH_LAST ? rec->shape.B
-                                                : rec->shape.B * rec->shape.S;
+                       : field == HD_BATCH_TEACHER_IDS || field == HD_BATCH_TEACHER_LOGQ
+                           ? rec->shape.B * rec->shape.S * rec->shape.distill.k
+                           : rec->shape.B * rec->shape.S;
         struct hd_tensor *t = hd_rec_tensor(rec, names[field], rows, 0);
 
         t->kind = HD_TENSOR_BATCH;
@@ -770,8 +772,16 @@ static void head(struct hd_rec *rec, const struct hd_op *what, struct hd_tensor 
 void op_head_loss(struct hd_rec *rec, struct hd_tensor *x, int weight, struct hd_tensor *targets,
                   struct hd_head_settings settings)
 {
-    head(rec, &(struct hd_op){.kind = HD_OP_head_loss, .in = {x, targets}, .in_count = 2}, x,
-         weight, settings);
+    struct hd_op op = {.kind = HD_OP_head_loss, .in = {x, targets}, .in_count = 2};
+
+    if (rec->shape.distill.k && !settings.further) {
+        op.set.distill = rec->shape.distill;
+        if (rec->shape.mode == HD_RECORD_TRAIN) {
+            op.in[op.in_count++] = hd_rec_batch(rec, HD_BATCH_TEACHER_IDS);
+            op.in[op.in_count++] = hd_rec_batch(rec, HD_BATCH_TEACHER_LOGQ);
+        }
+    }
+    head(rec, &op, x, weight, settings);
 }
 
 void op_head_pairs(struct hd_rec *rec, struct hd_tensor *x, int weight,

@@ -347,6 +347,8 @@ enum hd_status spec_read_from(struct spec_draft *draft, const char *folder)
         if (!st)
             st = spec_take_continued(job);
     }
+    if (!st && *job->distill_teacher)
+        st = spec_make_absolute(job->distill_teacher, "train.distill.teacher", folder);
     if (!st && *job->adapter_from)
         st = take_adapter(draft, folder);
     if (!st && *job->from_dir) { /* after the adapter is read, since the context depends on it */

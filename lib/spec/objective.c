@@ -151,9 +151,69 @@ static enum hd_status check_loss(const struct hd_job *job)
     return HD_OK;
 }
 
+/* ---- distillation ---- */
+
+/* Refuses keys of train.distill without a teacher, and beta with another loss. */
+static enum hd_status check_distill_keys(const struct hd_job *job)
+{
+    static const char *const keys[] = {"train.distill.top_k",  "train.distill.temperature",
+                                       "train.distill.loss",   "train.distill.beta",
+                                       "train.distill.weight", "train.distill.tail",
+                                       "train.distill.vocab"};
+    const bool distills = job->distill_write || hd_job_has_teacher(job);
+
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++)
+        if (!distills && !is_default(job, keys[i]))
+            return hd_err(HD_INVALID,
+                          "%s: there is no teacher; name its file in train.distill.teacher, or "
+                          "remove the line",
+                          keys[i]);
+    if (strcmp(job->distill_loss, "jsd") != 0 && !is_default(job, "train.distill.beta"))
+        return hd_err(HD_INVALID,
+                      "train.distill.beta: only train.distill.loss: jsd has it; use that, or "
+                      "remove the line");
+    if (strcmp(job->distill_loss, "jsd") == 0 && (job->distill_beta <= 0 || job->distill_beta >= 1))
+        return hd_err(HD_INVALID,
+                      "train.distill.beta: %g is not between 0 and 1; in place of 0 use "
+                      "train.distill.loss: forward, in place of 1 reverse",
+                      job->distill_beta);
+    return HD_OK;
+}
+
+static enum hd_status check_distill(const struct hd_job *job)
+{
+    const enum hd_status st = check_distill_keys(job);
+
+    if (st || (!job->distill_write && !hd_job_has_teacher(job)))
+        return st;
+    if (job->distill_write && hd_job_has_teacher(job))
+        return hd_err(HD_INVALID, "train.distill.write: the job has a teacher of its own; remove "
+                                  "train.distill.teacher, or write it from another job");
+    if (hd_job_has_teacher(job) && job->distill_teacher[0] != '/')
+        return hd_err(HD_INVALID, "train.distill.teacher: is not an absolute path");
+    if (strcmp(job->objective, "next_token") != 0)
+        return refuse(job, job->distill_write ? "train.distill.write" : "train.distill.teacher",
+                      "the loss is not that of next tokens, of which a teacher's file is; use "
+                      "next_token");
+    if (hd_job_has_teacher(job) && job->head_z_loss > 0)
+        return hd_err(HD_INVALID, "train.z_loss: with train.distill.teacher there is none; set 0");
+    if (job->vocab && job->distill_vocab > job->vocab && job->tokenizer[0] != '/')
+        return hd_err(HD_INVALID,
+                      "train.distill.vocab: %lld is more than model.vocab = %lld; lower it",
+                      (long long)job->distill_vocab, (long long)job->vocab);
+    if (job->vocab && job->distill_top_k > hd_job_distill_vocab(job))
+        return hd_err(HD_INVALID,
+                      "train.distill.top_k: %lld is more than the %lld token ids; lower it",
+                      (long long)job->distill_top_k, (long long)hd_job_distill_vocab(job));
+    return HD_OK;
+}
+
 enum hd_status spec_check_objective(const struct hd_job *job)
 {
     enum hd_status st = check_factors(job);
+
+    if (!st)
+        st = check_distill(job);
 
     if (!st)
         st = check_loss(job);

@@ -11,12 +11,17 @@ enum { VOCAB_MULTIPLE = 64 };
 enum hd_status spec_fill_vocab(struct spec_draft *draft, struct hd_text *notes)
 {
     struct hd_job *job = draft->job;
+    const bool distills = (job->distill_write || hd_job_has_teacher(job)) && !job->distill_vocab;
     int32_t ids = 0;
     enum hd_status st;
 
-    if (job->tokenizer[0] != '/' || hd_job_vocab_is_given(job))
+    if (job->tokenizer[0] != '/' || (hd_job_vocab_is_given(job) && !distills))
         return HD_OK;
     st = hd_tokenizer_count_ids(job->tokenizer, &ids);
+    if (!st && distills)
+        job->distill_vocab = ids;
+    if (hd_job_vocab_is_given(job))
+        return HD_OK; /* heddle-worker says more about a tokenizer's mistakes */
     if (st && job->vocab)
         return HD_OK; /* heddle-worker opens the tokenizer and says more about its mistakes */
     if (st)

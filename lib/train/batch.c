@@ -5,6 +5,7 @@
 #include "mesh/zigzag.h"
 #include "train/policy_feed.h"
 #include "train/profile.h"
+#include "train/teacher_record.h"
 
 /* token id of padding rows. The embedding of an id outside its table is zeros, and without biases a
  * row of zeros stays zeros, so that padding does not change the scales of fp8. */
@@ -70,12 +71,36 @@ static void take_rows(const struct hd_zigzag *mine, const struct hd_data_batch *
                    (const int32_t *)from[f] + hd_zigzag_position(mine, r), sizeof(int32_t));
 }
 
+/* Host memory of the fields TEACHER_IDS and TEACHER_LOGQ of a batch, and their tensors; NULL: the
+ * program has none. */
+struct teacher_fields {
+    void *ids_tensor, *logq_tensor;
+    int32_t *ids; /* [rows, k] */
+    float *logq;  /* [rows, k] */
+};
+
+/* Copies the teacher's records of this rank's rows of a sample. places: those of the whole sample. */
+static void take_teacher(const struct hd_trainer *t, const struct hd_zigzag *mine,
+                         const int64_t *places, const struct teacher_fields *teacher,
+                         int64_t sample)
+{
+    const int64_t rows = hd_zigzag_rows(mine), k = t->rank_program.job.distill_top_k;
+
+    for (int64_t r = 0; r < rows; r++)
+        hd_teacher_read(t->teacher, k, &places[hd_zigzag_position(mine, r)], 1,
+                        teacher->ids + (sample * rows + r) * k,
+                        teacher->logq + (sample * rows + r) * k);
+}
+
 /* Fills the batch fields with one micro-batch, which begins with sample index `first`. samples:
  * gets, per row of the batch, the index of the sample that the row is from, counted like `first`;
  * may be NULL. */
 static enum hd_status fill(struct hd_trainer *t, fill_fn *fill_whole, const void *source,
-                           int64_t first, const struct hd_data_batch *batch, int32_t *samples)
+                           int64_t first, const struct hd_data_batch *asked,
+                           const struct teacher_fields *teacher, int32_t *samples)
 {
+    struct hd_data_batch with_places = *asked;
+    const struct hd_data_batch *batch = &with_places;
     const struct hd_rank_program *l = &t->rank_program;
     const int64_t B = l->job.micro_batch, S = l->job.context;
     const struct hd_zigzag mine = {S, l->mesh.sizes.cp, l->coord.cp};
@@ -106,11 +131,19 @@ static enum hd_status fill(struct hd_trainer *t, fill_fn *fill_whole, const void
         whole.ahead[k] = sample + (HD_SAMPLE_FIELDS + 2 * k) * S;
         whole.further[k] = whole.ahead[k] + S;
     }
+    if (teacher->ids)
+        with_places.target_places = whole.target_places =
+            (int64_t *)(void *)(t->host_base + l->teacher);
     if (whole_rows)
         st = fill_whole(t, source, first, B, batch);
+    if (whole_rows && !st && teacher->ids)
+        hd_teacher_read(t->teacher, l->job.distill_top_k, batch->target_places, B * S, teacher->ids,
+                        teacher->logq);
     for (int64_t i = 0; !whole_rows && !st && i < B; i++) {
         st = fill_whole(t, source, first + i, 1, &whole);
         take_rows(&mine, &whole, batch, i);
+        if (!st && teacher->ids)
+            take_teacher(t, &mine, whole.target_places, teacher, i);
     }
     if (!st && batch->positions)
         hd_data_move_positions(batch->positions, B * S / mine.P, hd_job_first_position(&l->job));
@@ -126,6 +159,7 @@ static enum hd_status fill(struct hd_trainer *t, fill_fn *fill_whole, const void
 struct fields {
     void *tensor[HD_BATCH_FIELDS_MAX], *filled[HD_BATCH_FIELDS_MAX];
     struct hd_data_batch batch; /* the pointers of `filled`, as named members */
+    struct teacher_fields teacher;
     int64_t rows;
 };
 
@@ -137,6 +171,30 @@ enum { SAMPLES = HD_SAMPLE_FIELDS, OTHERS };
 static int further_from(const struct hd_job *job)
 {
     return OTHERS + (int)hd_rank_program_answer_fields(job);
+}
+
+static struct teacher_fields find_teacher(const struct hd_trainer *t, const struct hd_chunk *chunk,
+                                          const struct hd_bases *bases)
+{
+    const struct hd_store *ids = hd_chunk_find_batch(chunk, HD_BATCH_TEACHER_IDS);
+    const struct hd_store *logq = hd_chunk_find_batch(chunk, HD_BATCH_TEACHER_LOGQ);
+    const struct hd_job *job = &t->rank_program.job;
+    const int64_t rows = job->micro_batch * job->context / t->rank_program.mesh.sizes.cp;
+    const int64_t places = rows > job->context ? rows : job->context;
+    struct teacher_fields f = {0};
+
+    if (!ids || !logq)
+        return f;
+    f.ids_tensor = hd_store_address(bases, ids);
+    f.logq_tensor = hd_store_address(bases, logq);
+    f.ids = f.ids_tensor;
+    f.logq = f.logq_tensor;
+    if (t->staging.device) {
+        f.ids = (int32_t *)(void *)(t->host_base + t->rank_program.teacher +
+                                    hd_tensor_align(places * (int64_t)sizeof(int64_t)));
+        f.logq = (float *)(f.ids + rows * job->distill_top_k);
+    }
+    return f;
 }
 
 /* Finds the batch fields of a chunk. On the CPU `filled` is the tensor itself, on a device it is a
@@ -184,6 +242,7 @@ static struct fields find_fields(const struct hd_trainer *t, const struct hd_chu
         f.batch.sampled = f.filled[OTHERS + 2];
         f.batch.advantage = f.filled[OTHERS + 3];
     }
+    f.teacher = find_teacher(t, chunk, bases);
     for (int k = further; k < count; k += 2) {
         f.batch.ahead[(k - further) / 2] = f.filled[k];
         f.batch.further[(k - further) / 2] = f.filled[k + 1];
@@ -202,13 +261,22 @@ static enum hd_status write_fields(const struct hd_trainer *t, const struct fiel
         if (f->tensor[k])
             st = hd_staging_write(&t->staging, f->tensor[k], f->filled[k],
                                   f->rows * (int64_t)sizeof(int32_t));
+    if (t->staging.device && !st && f->teacher.ids) {
+        const int64_t bytes =
+            f->rows * t->rank_program.job.distill_top_k * (int64_t)sizeof(int32_t);
+
+        st = hd_staging_write(&t->staging, f->teacher.ids_tensor, f->teacher.ids, bytes);
+        if (!st)
+            st = hd_staging_write(&t->staging, f->teacher.logq_tensor, f->teacher.logq, bytes);
+    }
     return st;
 }
 
 static enum hd_status fill_fields(struct hd_trainer *t, fill_fn *fill_whole, const void *source,
                                   int64_t first, const struct fields *f)
 {
-    enum hd_status st = fill(t, fill_whole, source, first, &f->batch, f->filled[SAMPLES]);
+    enum hd_status st =
+        fill(t, fill_whole, source, first, &f->batch, &f->teacher, f->filled[SAMPLES]);
 
     if (!st)
         st = write_fields(t, f);

@@ -184,6 +184,20 @@ static enum hd_status check_sizes(const struct hd_job *job, const struct hd_mode
         (long long)job->micro_batch, (long long)job->context, bytes / 0x1p40);
 }
 
+static struct hd_distill_settings distill_settings(const struct hd_job *job)
+{
+    return (struct hd_distill_settings){
+        .k = job->distill_top_k,
+        .vocab = hd_job_distill_vocab(job),
+        .temperature = job->distill_temperature,
+        .weight = job->distill_weight,
+        .beta = job->distill_beta,
+        .loss = strcmp(job->distill_loss, "reverse") == 0 ? HD_DISTILL_REVERSE
+                : strcmp(job->distill_loss, "jsd") == 0   ? HD_DISTILL_JSD
+                                                          : HD_DISTILL_FORWARD,
+        .tail = job->distill_tail};
+}
+
 /* Compiles the programs of `units`, for a rank whose parameters are `registry` and `model`. */
 static enum hd_status compile(const struct hd_job *job, const struct hd_registry *registry,
                               const struct hd_model *model, enum hd_record_mode mode,
@@ -191,8 +205,10 @@ static enum hd_status compile(const struct hd_job *job, const struct hd_registry
                               const struct hd_compile_options *options, struct hd_arena *arena,
                               struct hd_chunk **ret_chunk)
 {
+    /* true: the loss of a student, or the records of a teacher */
+    const bool distills = mode == HD_RECORD_TRAIN ? hd_job_has_teacher(job) : job->distill_write;
     /* questions are packed into windows, with bounds */
-    const bool scores = mode == HD_RECORD_EVAL && *job->choices;
+    const bool scores = mode == HD_RECORD_EVAL && *job->choices && !job->distill_write;
     const struct hd_rec_shape shape = {
         .mode = mode,
         .B = job->micro_batch,
@@ -204,6 +220,7 @@ static enum hd_status compile(const struct hd_job *job, const struct hd_registry
         .gather_keys = strcmp(job->cp_exchange, "all_gather") == 0,
         .ends_backward = ends_backward,
         .preference = hd_rank_program_preference(job),
+        .distill = distills ? distill_settings(job) : (struct hd_distill_settings){0},
         .factors = {.beta = (float)job->preference_beta,
                     .center = (float)job->preference_center,
                     .gamma = (float)job->preference_gamma,
@@ -535,6 +552,13 @@ static void place_host_bytes(struct hd_rank_program *l, int64_t *end)
     m->sample = l->batch - l->sample;
     if (hd_rank_program_has_device(l))
         m->sample += hd_tensor_align(hd_rank_program_batch_fields(&l->job) * rows * number);
+    l->teacher = l->sample + m->sample;
+    if (hd_job_has_teacher(&l->job)) {
+        m->sample += hd_tensor_align((rows > l->job.context ? rows : l->job.context) *
+                                     (int64_t)sizeof(int64_t));
+        if (hd_rank_program_has_device(l))
+            m->sample += hd_tensor_align(2 * l->job.distill_top_k * rows * number);
+    }
     l->snapshot = l->sample + m->sample;
     m->snapshot = hd_tensor_align(l->snapshot_bytes);
     l->host_state = l->snapshot + m->snapshot;

@@ -222,6 +222,10 @@ struct hd_rank_program {
     /* offset of the host's copy of a batch: [fields of a batch, rows of a micro-batch], elements of
      * 4 bytes; only with a device */
     int64_t batch;
+    /* with train.distill.teacher: offset of the places of a batch's targets in the corpus,
+     * [max(rows of a micro-batch, context)] int64; then, with a device, the host's copy of the fields
+     * TEACHER_IDS and TEACHER_LOGQ */
+    int64_t teacher;
     /* offset of the messages of hd_trainer_exchange: [world + 1, HD_EXCHANGE_SLOT_BYTES];
      * registered */
     int64_t exchange;

@@ -389,6 +389,7 @@ enum hd_status hd_trainer_step(struct hd_trainer *t, int64_t request,
                              : has_policy ? t->block.policy_total[HD_POLICY_TOKENS]
                                           : t->block.total_targets),
         .z_loss = t->block.mean_z,
+        .distill_loss = t->block.mean_distill,
         .pairs = pairs_of(t, pairs ? (int64_t)t->block.total_targets : 0, t->block.mean_margin,
                           t->block.pair_accuracy, t->block.mean_reward),
         .skipped = t->block.skip_update != 0,

@@ -409,6 +409,7 @@ void hd_trainer_free(struct hd_trainer *t)
     hd_prompts_close(&t->prompts);
     hd_trainer_close_reference(t);
     hd_packed_completions_free(t->completions);
+    hd_trainer_close_teacher(t);
     hd_private_release(&t->reserved);
     hd_arena_done(&t->arena);
     free(t);

@@ -123,6 +123,17 @@ bool hd_trainer_needs_reference(const struct hd_trainer *trainer);
 enum hd_status hd_trainer_prepare_reference(struct hd_trainer *trainer,
                                             const struct hd_reference_watch *watch, bool *ret_made);
 
+/* Writes the teacher's file of a job with train.distill.write (teacher.c), by a forward pass over all
+ * windows of the training data with the weights that the trainer has; goes on where an earlier
+ * attempt stopped. ret_said gets a sentence about the file. Collective. HD_STORAGE, HD_IO: the file
+ * cannot be written. */
+enum hd_status hd_trainer_write_teacher(struct hd_trainer *trainer,
+                                        const struct hd_reference_watch *watch,
+                                        struct hd_text *ret_said);
+/* Opens the teacher's file that train.distill.teacher names; does nothing without. Call it before the
+ * first step. Collective. HD_INVALID: the file is not one of this job's data. */
+enum hd_status hd_trainer_open_teacher(struct hd_trainer *trainer);
+
 /* Loads weights, moments and counters from a checkpoint directory of any layout. Rank 0 checks
  * every byte against its hash; damage is HD_CORRUPT on all ranks. If settings that the bits of
  * results depend on differ from this run's, ret_note (may be NULL) gets a sentence that names them.
@@ -200,6 +211,9 @@ struct hd_step_result {
     double tokens_per_s, step_ms, mfu;
     int64_t targets; /* tokens of all ranks whose prediction counts in the loss */
     double z_loss;   /* mean of log^2 Z over the targets, with train.z_loss; 0 without */
+    /* mean divergence from the teacher over the targets that its file has (train.distill.teacher);
+     * 0 without */
+    double distill_loss;
     struct hd_pair_result pairs;    /* results of the preference pairs of all ranks */
     struct hd_policy_result policy; /* results of the completions of all ranks */
     /* true: no weight changed, because a gradient was not finite, the step had no target, or

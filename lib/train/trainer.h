@@ -17,6 +17,7 @@ struct hd_profile;
 struct hd_bound_instructions;
 struct hd_background_save;
 struct hd_reference;
+struct hd_teacher;
 struct hd_rollouts;
 struct hd_packed_completions;
 struct hd_rollout_sequence;
@@ -80,6 +81,7 @@ struct hd_trainer {
     /* open file of DPO's reference log-probabilities (reference.c); NULL: none is open */
     struct hd_reference *reference;
     struct hd_packed_completions *completions; /* of the next step (policy.c); NULL: none are set */
+    struct hd_teacher *teacher; /* open file of a teacher (teacher.c); NULL: none is open */
     struct hd_lr_schedule schedule;
     /* [stages of the data], schedules of those that have one of their own */
     struct hd_lr_schedule stage_schedules[HD_JOB_STAGES_MAX];
@@ -151,6 +153,8 @@ void hd_trainer_forget_numbers(struct hd_trainer *t);
 /* Sets block.kl to the KL term of a validation set, or of the next step if `set` is NULL
  * (mismatched.c). Runs the eval programs; collective. */
 enum hd_status hd_trainer_find_kl(struct hd_trainer *t, const struct hd_validation *set);
+/* Unmaps the teacher's file (teacher.c). */
+void hd_trainer_close_teacher(struct hd_trainer *t);
 /* Unmaps the reference file (reference.c). */
 void hd_trainer_close_reference(struct hd_trainer *t);
 

@@ -64,7 +64,7 @@ static void a_claim_without_the_last_step_is_no_success(void **state)
 }
 
 /* Early stopping ends a run after 5 of 12 steps, at a checkpoint; another says so after 7, of which
- * there is no checkpoint. */
+ * there is no checkpoint. One that ends before its first step, as a teacher's job, needs none. */
 static void an_early_end_with_its_checkpoint_is_a_success(void **state)
 {
     struct sim *sim = sim_joined(1);
@@ -85,6 +85,12 @@ static void an_early_end_with_its_checkpoint_is_a_success(void **state)
     sim_run_until_ended(sim, job, 60);
     assert_int_equal(sim_job(sim, job)->state, HD_JOB_STATE_FAILED);
     assert_tells(sim_attempt(sim, job, 1)->end.message, "complete", "no checkpoint of step 7");
+    sim->nodes[0].faults =
+        (struct sim_faults){.fail_at_step = 1, .fail_count = 1, .claims = true, .early = true};
+    job = sim_submitted(sim, &needs);
+    sim_run_until_ended(sim, job, 60);
+    assert_int_equal(sim_job(sim, job)->state, HD_JOB_STATE_SUCCEEDED);
+    assert_string_equal(sim_job(sim, job)->reason, "ended early");
     sim_free(sim);
 }
 

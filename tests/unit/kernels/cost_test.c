@@ -572,6 +572,27 @@ static void noise_moves_each_element_once(void **state)
     check(cost_of(HD_K_noise, &a), 2 * 15, 2 * 15 + 3 * 12, 2 * 15);
 }
 
+/* Two rows, 10 columns of 16, 6 of them real, 3 kept ids: a record of 2 + 2 * 3 words, statistics of
+ * 6 + 3; bf16 logits. */
+static void distillation_reads_logits_and_the_records(void **state)
+{
+    struct hd_top_logits_args t = {.R = 2, .V = 10, .Vp = 16, .k = 3, .dtype = HD_BF16};
+    const struct hd_top_merge_args m = {.R = 2, .P = 4, .k = 3};
+    const struct hd_distill_stats_args s = {
+        .R = 2, .V = 10, .Vp = 16, .real = 6, .k = 3, .dtype = HD_BF16};
+    struct hd_distill_args d = {
+        .R = 2, .V = 10, .Vp = 16, .P = 4, .real = 6, .k = 3, .dtype = HD_BF16};
+    float there = 0;
+
+    check(cost_of(HD_K_top_logits, &t), 4 * 20, 2 * 20, 2 * 8 * 4);
+    check(cost_of(HD_K_top_merge, &m), 0, 4 * 2 * 8 * 4, 2 * 6 * 4);
+    /* logits, a target and three ids of each row */
+    check(cost_of(HD_K_distill_stats, &s), 4 * 2 * 16, 2 * 20 + 2 * 4 + 2 * 12, 2 * 9 * 4);
+    check(cost_of(HD_K_distill, &d), 0, 4 * 2 * 9 * 4 + 2 * (4 + 24), 0);
+    d.dlogits = &there;
+    check(cost_of(HD_K_distill, &d), 3 * 2 * 16, 4 * 2 * 9 * 4 + 2 * (4 + 24) + 2 * 20, 2 * 32);
+}
+
 static void cross_entropy_reads_v_and_writes_vp_columns(void **state)
 {
     struct hd_cross_entropy_args a = {.R = 3, .V = 10, .Vp = 16, .dtype = HD_F32};
