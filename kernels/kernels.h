@@ -93,6 +93,8 @@ enum {
     K(gated_norm_backward, W(dinp) W(dgate) R(dout) R(inp) R(gate) R(rstd) R(weight))             \
     K(gated_norm_backward_weight, W(dweight) R(dout) R(inp) R(gate) R(rstd) S(scratch))           \
     K(add, W(out) R(a) R(b))                                                                      \
+    K(clamp_forward, W(out) R(inp))                                                               \
+    K(clamp_backward, W(dinp) R(dout) R(inp))                                                     \
     K(dropout, W(out) R(inp) R(sample) R(index) R(block) R(counts))                               \
     K(noise, W(out) R(inp) R(sample) R(index) R(length) R(block))                                 \
     K(cast, W(out) R(inp))                                                                        \

@@ -352,8 +352,9 @@ struct hd_rmsnorm_backward_weight_args {
     enum hd_dtype dtype;
 };
 
-/* sum as in rmsnorm; out[r,:] = (sum[r,:] - mean[r]) * rstd[r] * weight[:] + bias[:],
- * rstd[r] = 1 / sqrt(var_c sum[r,c] + eps), the biased variance.
+/* sum as in rmsnorm; out[r,:] = (sum[r,:] - mean[r]) * rstd[r] * w[:] + bias[:],
+ * rstd[r] = 1 / sqrt(var_c sum[r,c] + eps), the biased variance; w = weight, 1 + weight with
+ * one_plus, or 1 without a weight.
  * (Ba, Kiros & Hinton 2016, "Layer Normalization".) */
 struct hd_layernorm_forward_args {
     void *out;          /* [R, C]  dtype          */
@@ -362,15 +363,16 @@ struct hd_layernorm_forward_args {
     float *rstd;        /* [R]                    */
     const void *inp;    /* [R, C]  dtype          */
     const void *add;    /* [R, C]  dtype, or NULL */
-    const void *weight; /* [C]     dtype          */
+    const void *weight; /* [C]     dtype, or NULL: the norm has no weight */
     const void *bias;   /* [C]     dtype, or NULL: the norm has no bias */
     int64_t R, C;
     float eps;
     float factor; /* 0: 1 */
+    bool one_plus;
     enum hd_dtype dtype;
 };
 
-/* With xhat = (inp - mean) * rstd and g = weight * dout:
+/* With xhat = (inp - mean) * rstd and g = w * dout:
  * dinp = rstd * (g - mean_c(g) - xhat * mean_c(g * xhat)) (+ add)
  * dweight and dbias, if given, are those of layernorm_backward_weight below, over the same rows. */
 struct hd_layernorm_backward_args {
@@ -381,11 +383,12 @@ struct hd_layernorm_backward_args {
     const void *inp;    /* [R, C]  dtype          */
     const float *mean;  /* [R]                    */
     const float *rstd;  /* [R]                    */
-    const void *weight; /* [C]     dtype          */
+    const void *weight; /* [C]     dtype, or NULL */
     const void *add;    /* [R, C]  dtype, or NULL */
     void *scratch;      /* NULL without dweight */
     int64_t R, C;
     bool accumulate; /* true: dweight and dbias are added to instead of stored */
+    bool one_plus;
     enum hd_dtype dtype;
 };
 
@@ -456,6 +459,7 @@ enum hd_activation {
                          (Hendrycks & Gimpel 2016) */
     HD_ACT_GELU_ERF,  /* x Phi(x), Phi(x) = 0.5 (1 + erf(x / sqrt(2))) (the same paper) */
     HD_ACT_RELU2,     /* max(x, 0)^2 (So et al. 2021, "Primer") */
+    HD_ACT_RELU,      /* max(x, 0) (Nair & Hinton 2010) */
     HD_ACT_OSS        /* glu only: the clamped unit of GPT-OSS, see glu_forward */
 };
 
@@ -536,6 +540,25 @@ struct hd_add_args {
     const void *a, *b; /* [N]  dtype */
     int64_t N;
     float factor; /* 0: 1 */
+    enum hd_dtype dtype;
+};
+
+/* out = min(max(inp, -limit), limit); out may alias inp. limit > 0; NaN stays NaN. */
+struct hd_clamp_forward_args {
+    void *out;       /* [N]  dtype */
+    const void *inp; /* [N]  dtype */
+    int64_t N;
+    float limit;
+    enum hd_dtype dtype;
+};
+
+/* dinp = dout where -limit <= inp <= limit, else 0; dinp may alias dout or inp */
+struct hd_clamp_backward_args {
+    void *dinp;       /* [N]  dtype */
+    const void *dout; /* [N]  dtype */
+    const void *inp;  /* [N]  dtype */
+    int64_t N;
+    float limit;
     enum hd_dtype dtype;
 };
 

@@ -112,7 +112,7 @@ static void set_model(const struct probe_model *m, struct hd_job *j)
     const struct hd_family *family = hd_family_named(m->family);
 
     set(j->family, m->family);
-    set(j->positions, family->learned ? "learned" : "rope");
+    set(j->positions, hd_family_positions(family));
     set(j->tokenizer, "bytes");
     j->layers = m->layers;
     j->hidden = m->hidden;

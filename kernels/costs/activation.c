@@ -20,7 +20,8 @@ struct operations {
 /* SILU: sigmoid and product; backward also 1 - s, two products and an add, then dout.
  * GELU_ERF: the exponential of -x^2 / 2 (3), t (3), a polynomial of degree 8 (16), its two products
  * and 1 - tail (3), x (1); backward instead of x: x exp / sqrt(2 pi) (2), the sum (1), dout (1).
- * RELU2: maximum and square; backward maximum, doubling, dout.
+ * RELU2: maximum and square; backward maximum, doubling, dout. RELU: maximum; backward comparison,
+ * dout.
  * OSS, with its up projection: three clamps, alpha g, a sigmoid, u + 1, two products; backward the
  * first 8, then dgate from them (6), dup (2), and 3 comparisons with the limits. */
 static struct operations operations_of(enum hd_activation act)
@@ -34,6 +35,8 @@ static struct operations operations_of(enum hd_activation act)
         return (struct operations){26, 29};
     case HD_ACT_RELU2:
         return (struct operations){2, 3};
+    case HD_ACT_RELU:
+        return (struct operations){1, 2};
     case HD_ACT_OSS:
         return (struct operations){10, 19};
     }

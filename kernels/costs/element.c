@@ -1,6 +1,8 @@
 #include "kernels/costs/costs.h"
 
 HD_COSTS_NO_SCRATCH(add)
+HD_COSTS_NO_SCRATCH(clamp_forward)
+HD_COSTS_NO_SCRATCH(clamp_backward)
 HD_COSTS_NO_SCRATCH(cast)
 HD_COSTS_NO_SCRATCH(copy_columns)
 HD_COSTS_NO_SCRATCH(zero)
@@ -10,6 +12,25 @@ void hd_cost_add(struct hd_costs *costs, const struct hd_add_args *a)
     const int64_t bytes = a->N * (int64_t)hd_dtype_size(a->dtype);
 
     costs->flops += (double)a->N * (hd_costs_scales(a->factor) ? 2 : 1);
+    costs->read_bytes += 2 * bytes;
+    costs->write_bytes += bytes;
+}
+
+/* Counts two comparisons per element, as backward does. */
+void hd_cost_clamp_forward(struct hd_costs *costs, const struct hd_clamp_forward_args *a)
+{
+    const int64_t bytes = a->N * (int64_t)hd_dtype_size(a->dtype);
+
+    costs->flops += 2 * (double)a->N;
+    costs->read_bytes += bytes;
+    costs->write_bytes += bytes;
+}
+
+void hd_cost_clamp_backward(struct hd_costs *costs, const struct hd_clamp_backward_args *a)
+{
+    const int64_t bytes = a->N * (int64_t)hd_dtype_size(a->dtype);
+
+    costs->flops += 2 * (double)a->N;
     costs->read_bytes += 2 * bytes;
     costs->write_bytes += bytes;
 }

@@ -66,13 +66,14 @@ void hd_cost_rmsnorm_backward_weight(struct hd_costs *costs,
     costs->write_bytes += a->C * 4;
 }
 
-/* Counts per element: the mean's add, deviation, square and add, normalise, weight (6), bias. */
+/* Counts per element: the mean's add, deviation, square and add, normalise (5), weight, bias. */
 void hd_cost_layernorm_forward(struct hd_costs *costs, const struct hd_layernorm_forward_args *a)
 {
     const int64_t e = (int64_t)hd_dtype_size(a->dtype), elements = a->R * a->C;
+    const int vectors = (a->weight ? 1 : 0) + (a->bias ? 1 : 0);
 
-    costs->flops += (double)elements * (6 + residual_flops(a->add, a->factor) + (a->bias ? 1 : 0));
-    costs->read_bytes += (elements * (a->add ? 2 : 1) + (a->bias ? 2 : 1) * a->C) * e;
+    costs->flops += (double)elements * (5 + vectors + residual_flops(a->add, a->factor));
+    costs->read_bytes += (elements * (a->add ? 2 : 1) + vectors * a->C) * e;
     costs->write_bytes += elements * (a->sum ? 2 : 1) * e + 2 * a->R * 4;
 }
 
@@ -94,17 +95,17 @@ int64_t hd_scratch_layernorm_backward(const struct hd_layernorm_backward_args *a
                : 0;
 }
 
-/* Counts per element: g, xhat (2), the sums of g and g*xhat (3), then 4 to combine; with dweight
- * one more product and sum, with dbias one more sum. */
+/* Counts per element: g, if there is a weight, xhat (2), the sums of g and g*xhat (3), then 4 to
+ * combine; with dweight one more product and sum, with dbias one more sum. */
 void hd_cost_layernorm_backward(struct hd_costs *costs, const struct hd_layernorm_backward_args *a)
 {
     const int64_t e = (int64_t)hd_dtype_size(a->dtype), elements = a->R * a->C;
 
     const int64_t sums = (a->dweight ? 1 : 0) + (a->dbias ? 1 : 0);
 
-    costs->flops +=
-        (double)elements * ((a->add ? 11 : 10) + (a->dweight ? 2 : 0) + (a->dbias ? 1 : 0));
-    costs->read_bytes += (elements * (a->add ? 3 : 2) + a->C) * e + 2 * a->R * 4 +
+    costs->flops += (double)elements * ((a->weight ? 10 : 9) + (a->add ? 1 : 0) +
+                                        (a->dweight ? 2 : 0) + (a->dbias ? 1 : 0));
+    costs->read_bytes += (elements * (a->add ? 3 : 2) + (a->weight ? a->C : 0)) * e + 2 * a->R * 4 +
                          (a->accumulate ? sums * a->C * 4 : 0);
     costs->write_bytes += elements * e + sums * a->C * 4;
 }

@@ -16,6 +16,7 @@
         ONE_ACTIVATION(HD_ACT_GELU_TANH, A, __VA_ARGS__) \
         ONE_ACTIVATION(HD_ACT_GELU_ERF, A, __VA_ARGS__)  \
         ONE_ACTIVATION(HD_ACT_RELU2, A, __VA_ARGS__)     \
+        ONE_ACTIVATION(HD_ACT_RELU, A, __VA_ARGS__)      \
         ONE_ACTIVATION(HD_ACT_OSS, A, __VA_ARGS__)       \
     }
 #define ONE_ACTIVATION(act, A, ...)         \
@@ -57,6 +58,8 @@ INLINE vf activate(vf x, enum hd_activation act)
         return gelu(x);
     if (act == HD_ACT_RELU2)
         return positive * positive;
+    if (act == HD_ACT_RELU)
+        return positive;
     if (act == HD_ACT_SILU)
         return x * vf_sigmoid(x);
     (void)normal(x, &phi);
@@ -73,6 +76,8 @@ INLINE vf activation_slope(vf x, enum hd_activation act)
         return gelu_slope(x);
     if (act == HD_ACT_RELU2)
         return 2.0f * vf_max(vf_set(0), x);
+    if (act == HD_ACT_RELU)
+        return vf_select(x > 0.0f, vf_set(1), vf_set(0));
     if (act == HD_ACT_SILU)
         return s * (1.0f + x * (1.0f - s));
     bell = normal(x, &phi);

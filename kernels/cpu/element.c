@@ -1,4 +1,4 @@
-/* element: kernels add, cast and zero on flat tensors, and copy_columns on matrices. */
+/* element: kernels add, clamp, cast and zero on flat tensors, and copy_columns on matrices. */
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/vec.h"
 
@@ -29,6 +29,68 @@ enum hd_status KERNEL(add)(struct hd_backend *cpu, const struct hd_add_args *arg
 
     if (!st)
         hd_cpu_parallel(cpu, args->N, GRAIN, add_pieces, args);
+    return st;
+}
+
+INLINE void clamp_piece(const struct hd_clamp_forward_args *a, int64_t begin, int64_t end,
+                        enum hd_dtype dtype)
+{
+    const vf most = vf_set(a->limit);
+
+    FOR_VECTORS (i, n, begin, end) {
+        const vf x = vf_load(a->inp, i, n, dtype);
+
+        vf_store(a->out, i, n, vf_max(-most, vf_min(most, x)), dtype);
+    }
+}
+
+static void clamp_pieces(const void *args, int64_t begin, int64_t end, int thread)
+{
+    const struct hd_clamp_forward_args *a = args;
+
+    (void)thread;
+    WITH_FLOATS(a->dtype, T, clamp_piece(a, begin, end, T));
+}
+
+enum hd_status KERNEL(clamp_forward)(struct hd_backend *cpu,
+                                     const struct hd_clamp_forward_args *args)
+{
+    const enum hd_status st = hd_cpu_check_float("clamp_forward", args->dtype);
+
+    if (!st)
+        hd_cpu_parallel(cpu, args->N, GRAIN, clamp_pieces, args);
+    return st;
+}
+
+INLINE void clamp_backward_piece(const struct hd_clamp_backward_args *a, int64_t begin, int64_t end,
+                                 enum hd_dtype dtype)
+{
+    const vf zero = {0};
+
+    FOR_VECTORS (i, n, begin, end) {
+        const vf x = vf_load(a->inp, i, n, dtype);
+
+        vf_store(a->dinp, i, n,
+                 vf_select((x > a->limit) | (x < -a->limit), zero, vf_load(a->dout, i, n, dtype)),
+                 dtype);
+    }
+}
+
+static void clamp_backward_pieces(const void *args, int64_t begin, int64_t end, int thread)
+{
+    const struct hd_clamp_backward_args *a = args;
+
+    (void)thread;
+    WITH_FLOATS(a->dtype, T, clamp_backward_piece(a, begin, end, T));
+}
+
+enum hd_status KERNEL(clamp_backward)(struct hd_backend *cpu,
+                                      const struct hd_clamp_backward_args *args)
+{
+    const enum hd_status st = hd_cpu_check_float("clamp_backward", args->dtype);
+
+    if (!st)
+        hd_cpu_parallel(cpu, args->N, GRAIN, clamp_backward_pieces, args);
     return st;
 }
 

@@ -157,7 +157,7 @@ enum hd_status KERNEL(rmsnorm_backward_weight)(struct hd_backend *cpu,
 
 /* with_bias: a constant where this is inlined. */
 INLINE void layernorm_row(const struct hd_layernorm_forward_args *a, int64_t r, bool with_bias,
-                          enum hd_dtype dtype)
+                          enum norm_weight form, enum hd_dtype dtype)
 {
     const void *x = a->add ? a->sum : a->inp;
     const int64_t row = r * a->C;
@@ -178,12 +178,10 @@ INLINE void layernorm_row(const struct hd_layernorm_forward_args *a, int64_t r, 
     a->mean[r] = mean;
     a->rstd[r] = rstd;
     FOR_VECTORS (c, n, 0, a->C) {
-        const vf xhat = (vf_load(x, row + c, n, dtype) - mean) * rstd;
+        const vf y = times_weight((vf_load(x, row + c, n, dtype) - mean) * rstd, a->weight, c, n,
+                                  form, dtype);
 
-        vf_store(a->out, row + c, n,
-                 with_bias ? xhat * vf_load(a->weight, c, n, dtype) + vf_load(a->bias, c, n, dtype)
-                           : xhat * vf_load(a->weight, c, n, dtype),
-                 dtype);
+        vf_store(a->out, row + c, n, with_bias ? y + vf_load(a->bias, c, n, dtype) : y, dtype);
     }
 }
 
@@ -194,9 +192,11 @@ static void layernorm_rows(const void *args, int64_t begin, int64_t end, int thr
     (void)thread;
     for (int64_t r = begin; r < end; r++)
         if (a->bias)
-            WITH_FLOATS(a->dtype, T, layernorm_row(a, r, true, T));
+            WITH_NORM_WEIGHT(norm_weight_of(a->weight, a->one_plus), W,
+                             WITH_FLOATS(a->dtype, T, layernorm_row(a, r, true, W, T)));
         else
-            WITH_FLOATS(a->dtype, T, layernorm_row(a, r, false, T));
+            WITH_NORM_WEIGHT(norm_weight_of(a->weight, a->one_plus), W,
+                             WITH_FLOATS(a->dtype, T, layernorm_row(a, r, false, W, T)));
 }
 
 enum hd_status KERNEL(layernorm_forward)(struct hd_backend *cpu,
@@ -210,7 +210,7 @@ enum hd_status KERNEL(layernorm_forward)(struct hd_backend *cpu,
 }
 
 INLINE void layernorm_backward_row(const struct hd_layernorm_backward_args *a, int64_t r,
-                                   enum hd_dtype dtype)
+                                   enum norm_weight form, enum hd_dtype dtype)
 {
     const float mean = a->mean[r], rstd = a->rstd[r];
     const int64_t row = r * a->C;
@@ -218,7 +218,8 @@ INLINE void layernorm_backward_row(const struct hd_layernorm_backward_args *a, i
     float mean_g, mean_gx;
 
     FOR_VECTORS (c, n, 0, a->C) {
-        const vf g = vf_load(a->weight, c, n, dtype) * vf_load(a->dout, row + c, n, dtype);
+        const vf g =
+            times_weight(vf_load(a->dout, row + c, n, dtype), a->weight, c, n, form, dtype);
 
         sum += g; /* in lanes past the end of the row g is 0, so both terms are 0 */
         products += g * ((vf_load(a->inp, row + c, n, dtype) - mean) * rstd);
@@ -226,7 +227,8 @@ INLINE void layernorm_backward_row(const struct hd_layernorm_backward_args *a, i
     mean_g = vf_sum(sum) / (float)a->C;
     mean_gx = vf_sum(products) / (float)a->C;
     FOR_VECTORS (c, n, 0, a->C) {
-        const vf g = vf_load(a->weight, c, n, dtype) * vf_load(a->dout, row + c, n, dtype);
+        const vf g =
+            times_weight(vf_load(a->dout, row + c, n, dtype), a->weight, c, n, form, dtype);
         const vf xhat = (vf_load(a->inp, row + c, n, dtype) - mean) * rstd;
         vf d = (g - mean_g - xhat * mean_gx) * rstd;
 
@@ -242,7 +244,8 @@ static void layernorm_backward_rows(const void *args, int64_t begin, int64_t end
 
     (void)thread;
     for (int64_t r = begin; r < end; r++)
-        WITH_FLOATS(a->dtype, T, layernorm_backward_row(a, r, T));
+        WITH_NORM_WEIGHT(norm_weight_of(a->weight, a->one_plus), W,
+                         WITH_FLOATS(a->dtype, T, layernorm_backward_row(a, r, W, T)));
 }
 
 enum hd_status KERNEL(layernorm_backward)(struct hd_backend *cpu,

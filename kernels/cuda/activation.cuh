@@ -21,6 +21,7 @@
         HD_ONE_ACTIVATION(HD_ACT_GELU_TANH, A, __VA_ARGS__) \
         HD_ONE_ACTIVATION(HD_ACT_GELU_ERF, A, __VA_ARGS__)  \
         HD_ONE_ACTIVATION(HD_ACT_RELU2, A, __VA_ARGS__)     \
+        HD_ONE_ACTIVATION(HD_ACT_RELU, A, __VA_ARGS__)      \
     default:                                                \
         break;                                              \
     }
@@ -64,6 +65,8 @@ static __device__ __forceinline__ float activate(float x)
         return gelu<T>(x);
     if (ACT == HD_ACT_RELU2)
         return positive(x) * positive(x);
+    if (ACT == HD_ACT_RELU)
+        return positive(x);
     if (ACT == HD_ACT_SILU)
         return x * sigmoid<T>(x);
     (void)normal<T>(x, &phi);
@@ -80,6 +83,8 @@ static __device__ __forceinline__ float activation_slope(float x)
         return gelu_slope<T>(x);
     if (ACT == HD_ACT_RELU2)
         return 2.0f * positive(x);
+    if (ACT == HD_ACT_RELU)
+        return x > 0 ? 1.0f : 0.0f;
     if (ACT == HD_ACT_SILU) {
         s = sigmoid<T>(x);
         return s * (1.0f + x * (1.0f - s));

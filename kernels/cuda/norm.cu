@@ -119,7 +119,7 @@ static __device__ __forceinline__ void store_norm(const struct cuda_norm_forward
                                                   const pack<T, V> &x, int64_t at, int64_t c,
                                                   float mean, float rstd)
 {
-    const pack<T, V> weight = pack_load<V>(a.weight + c);
+    const pack<T, V> weight = weight_load<W, V>(a.weight + c);
     pack<T, V> bias = {}, out;
 
     if (MEAN && a.bias)
@@ -309,7 +309,10 @@ extern "C" enum hd_status hd_cuda_layernorm_forward(struct hd_cuda_stream *s,
 
         HD_PACK_WIDTH((pack_fits_wide<T>(a->C, a->out, a->sum, a->inp, a->add, a->weight) &&
                        pack_fits_wide<T>(a->C, a->bias)),
-                      T, V, return norm_forward_launch<true, WEIGHT_PLAIN, V>(s, f));
+                      T, V, {
+                          HD_NORM_WEIGHT(a->weight, a->one_plus, W,
+                                         return norm_forward_launch<true, W, V>(s, f));
+                      });
     });
 }
 
@@ -459,7 +462,7 @@ static __global__ void __launch_bounds__((backward_threads<SHAPE, WEIGHTS>), SHA
             const int c = (p.lane + k * p.width) * V;
 
             if (mine && c < C) {
-                t[k].weight = pack_load<V>(a.weight + c);
+                t[k].weight = weight_load<W, V>(a.weight + c);
                 t[k].add(sum, products, mean, rstd);
             }
         }
@@ -471,7 +474,7 @@ static __global__ void __launch_bounds__((backward_threads<SHAPE, WEIGHTS>), SHA
             const int c = (p.lane + k * p.width) * V;
 
             if (mine && c < C) {
-                t[k].weight = pack_load<V>(a.weight + c);
+                t[k].weight = weight_load<W, V>(a.weight + c);
                 if (WEIGHTS)
                     sums.add(k, t[k], mean, rstd);
                 pack_store(a.dinp + at + c, t[k].dinp(a.add, add[k], mean, rstd, sum, products));
@@ -498,7 +501,7 @@ static __global__ void __launch_bounds__(LONG_THREADS, LONG_RESIDENT)
         for (int64_t c = begin; c < a.C; c += step) {
             const struct terms<MEAN, W, T, V> t = {
                 pack_load<V>(a.dout + r * a.C + c), pack_load<V>(a.inp + r * a.C + c),
-                    pack_load<V>(a.weight + c)
+                    weight_load<W, V>(a.weight + c)
             };
 
             t.add(sum, products, mean, rstd);
@@ -510,7 +513,7 @@ static __global__ void __launch_bounds__(LONG_THREADS, LONG_RESIDENT)
         for (int64_t c = begin; c < a.C; c += step) {
             const struct terms<MEAN, W, T, V> t = {
                 pack_load<V>(a.dout + r * a.C + c), pack_load<V>(a.inp + r * a.C + c),
-                    pack_load<V>(a.weight + c)
+                    weight_load<W, V>(a.weight + c)
             };
             pack<T, V> add;
 
@@ -611,30 +614,37 @@ extern "C" enum hd_status hd_cuda_rmsnorm_backward(struct hd_cuda_stream *s,
     });
 }
 
+template <enum cuda_norm_weight W, typename T>
+static enum hd_status layernorm_backward_as(struct hd_cuda_stream *s,
+                                            const struct hd_layernorm_backward_args *a)
+{
+    const struct cuda_norm_backward<T> b = {
+        (T *)a->dinp, (const T *)a->dout, (const T *)a->inp, a->mean, a->rstd, (const T *)a->weight,
+            (const T *)a->add, a->R, a->C, NULL, a->R
+    };
+    const bool wide = pack_fits_wide<T>(a->C, a->dinp, a->dout, a->inp, a->weight, a->add);
+    enum hd_status st = HD_OK;
+
+    if (a->dweight && wide && is_short(a->C, a->dtype))
+        return backward_with_weights<true, W>(
+            s, b, {{a->dweight, a->dbias}, (float *)a->scratch, a->R, a->C, a->accumulate});
+    if (a->dweight) { /* weights first: the gradient of the input may overwrite dout */
+        const struct hd_layernorm_backward_weight_args w = {
+            a->dweight, a->dbias, a->dout, a->inp,        a->mean, a->rstd,
+            a->scratch, a->R,     a->C,    a->accumulate, a->dtype};
+
+        st = hd_cuda_layernorm_backward_weight(s, &w);
+    }
+    if (st)
+        return st;
+    HD_PACK_WIDTH(wide, T, V, return norm_backward_launch<true, W, V>(s, b));
+}
+
 extern "C" enum hd_status hd_cuda_layernorm_backward(struct hd_cuda_stream *s,
                                                      const struct hd_layernorm_backward_args *a)
 {
     HD_CUDA_FLOATS(a->dtype, T, {
-        const struct cuda_norm_backward<T> b = {
-            (T *)a->dinp, (const T *)a->dout, (const T *)a->inp, a->mean, a->rstd,
-                (const T *)a->weight, (const T *)a->add, a->R, a->C, NULL, a->R
-        };
-        const bool wide = pack_fits_wide<T>(a->C, a->dinp, a->dout, a->inp, a->weight, a->add);
-        enum hd_status st = HD_OK;
-
-        if (a->dweight && wide && is_short(a->C, a->dtype))
-            return backward_with_weights<true, WEIGHT_PLAIN>(
-                s, b, {{a->dweight, a->dbias}, (float *)a->scratch, a->R, a->C, a->accumulate});
-        if (a->dweight) { /* weights first: the gradient of the input may overwrite dout */
-            const struct hd_layernorm_backward_weight_args w = {
-                a->dweight, a->dbias, a->dout, a->inp,        a->mean, a->rstd,
-                a->scratch, a->R,     a->C,    a->accumulate, a->dtype};
-
-            st = hd_cuda_layernorm_backward_weight(s, &w);
-        }
-        if (st)
-            return st;
-        HD_PACK_WIDTH(wide, T, V, return norm_backward_launch<true, WEIGHT_PLAIN, V>(s, b));
+        HD_NORM_WEIGHT(a->weight, a->one_plus, W, return layernorm_backward_as<W, T>(s, a));
     });
 }
 

@@ -18,13 +18,8 @@ enum { VALUES_MAX = 1 << 16, DEPTH_MAX = 16 };
 static const struct {
     const char *types, *lack, *nearest;
 } lacking[] = {
-    {"phi", "a bias of the logits", "gpt_neox"},
-    {"gptj codegen", "a bias of the logits", "gpt_neox"},
-    {"nemotron", "LayerNorms with 1 + weight", "jais2"},
-    {"olmo", "LayerNorms without parameters", "olmo2"},
+    {"gptj codegen", "rotary pairs of adjacent channels beside a bias of the logits", "phi"},
     {"persimmon", "LayerNorms of queries and keys with biases", "stablelm"},
-    {"bloom", "a norm behind the embedding", "falcon"},
-    {"opt", "ReLU, and learned positions that begin at 2", "gpt2"},
     {"apertus", "the activation xIELU", "arcee"},
     {"lfm2 lfm2_moe", "blocks of short convolutions", "qwen3"},
     {"phimoe", "the router sparsemixer", "mixtral"},
@@ -206,7 +201,7 @@ static void fill_absent(struct hd_hf_reading *r)
         job->kv_heads = job->heads;
     if (!job->kv_heads)
         job->kv_heads = family->absent.kv_heads;
-    if (family->learned && !job->ffn_hidden && job->hidden)
+    if ((hd_hf_has_gpt2_keys(family) || family->alibi) && !job->ffn_hidden && job->hidden)
         job->ffn_hidden = 4 * job->hidden;
     if (job->norm_eps == 0)
         job->norm_eps = family->absent.eps;
@@ -218,20 +213,18 @@ static void fill_absent(struct hd_hf_reading *r)
         job->head_width = family->absent.head_width;
     if (!job->head_width && job->heads)
         job->head_width = job->hidden / job->heads;
-    job->qkv_bias = family->learned || r->qkv_bias || r->attention_bias;
-    job->out_bias = family->learned || r->out_bias || (r->attention_bias && !family->no_out_bias);
-    job->mlp_bias = job->mlp_bias || family->learned;
+    job->qkv_bias = r->qkv_bias || r->attention_bias;
+    job->out_bias = r->out_bias || (r->attention_bias && !family->no_out_bias);
     job->qk_norm = r->qk_norm;
     fill_rope_and_scale(r);
-    (void)snprintf(job->positions, sizeof job->positions, "%s",
-                   family->learned ? "learned" : "rope");
+    (void)snprintf(job->positions, sizeof job->positions, "%s", hd_family_positions(family));
 }
 
 static enum hd_status check_present(const struct hd_hf_reading *r)
 {
     static const struct {
         size_t offset;
-        const char *learned, *other;
+        const char *gpt2, *other;
     } needed[] = {
         {offsetof(struct hd_job, layers), "n_layer", "num_hidden_layers"},
         {offsetof(struct hd_job, hidden), "n_embd", "hidden_size"},
@@ -245,18 +238,30 @@ static enum hd_status check_present(const struct hd_hf_reading *r)
     for (size_t i = 0; i < sizeof needed / sizeof needed[0]; i++)
         if (*(const int64_t *)((const char *)r->job + needed[i].offset) == 0)
             return hd_err(HD_INVALID, "%s is missing",
-                          r->family->learned ? needed[i].learned : needed[i].other);
+                          hd_hf_has_gpt2_keys(r->family) ? needed[i].gpt2 : needed[i].other);
     return HD_OK;
 }
 
 static enum hd_status check_built(const struct hd_hf_reading *r)
 {
+    static const char *const heads[] = {"n_head", "n_heads", "num_attention_heads", NULL};
     const struct hd_job *job = r->job;
 
     if (job->hidden % job->heads && job->head_width == job->hidden / job->heads)
         return hd_err(HD_INVALID, "%s: %" PRId64 " heads do not divide the hidden size of %" PRId64,
-                      r->family->learned ? "n_head" : "num_attention_heads", job->heads,
-                      job->hidden);
+                      hd_hf_has_gpt2_keys(r->family) ? "n_head" : hd_hf_own_key(r->family, heads),
+                      job->heads, job->hidden);
+    if (hd_hf_reads(r->family, "attn_config") && (job->heads & (job->heads - 1)))
+        return hd_err(HD_UNSUPPORTED,
+                      "n_heads: %" PRId64
+                      " is no power of two, for which the slopes of MPT are others than those here",
+                      job->heads);
+    if (r->embedding_width && r->embedding_width != job->hidden)
+        return hd_err(HD_UNSUPPORTED,
+                      "word_embed_proj_dim: an embedding of %" PRId64
+                      " channels is projected to hidden_size = %" PRId64
+                      ", which is not supported; use a model of another size",
+                      r->embedding_width, job->hidden);
     if (job->balance > HD_HF_BALANCE_MAX)
         return hd_err(HD_INVALID,
                       "router_aux_loss_coef: its weight in each layer would be %g, and "
@@ -276,14 +281,17 @@ static void set_class_defaults(struct hd_hf_reading *r)
 {
     struct hd_job *job = r->job;
 
-    if (r->family->learned) /* transformers' GPT2Config */
+    if (hd_hf_has_gpt2_keys(r->family)) /* transformers' GPT2Config */
         job->dropout_embedding = job->dropout_attention = job->dropout_residual = 0.1;
     r->attention_bias = r->family->qkv_bias && (hd_hf_reads(r->family, "attention_bias") ||
                                                 hd_hf_reads(r->family, "use_bias"));
     r->qkv_bias = r->family->qkv_bias && !r->attention_bias; /* no key but perhaps qkv_bias */
+    r->out_bias = r->family->out_bias && !r->attention_bias;
     job->mlp_bias = r->family->mlp_bias;
     if (r->family->absent.dropout > 0)
         job->dropout_attention = job->dropout_residual = r->family->absent.dropout;
+    if (r->family->absent.residual_dropout > 0)
+        job->dropout_residual = r->family->absent.residual_dropout;
     if (r->family->absent.logit_divisor > 0)
         job->logit_divisor = r->family->absent.logit_divisor;
     (void)snprintf(job->parallel_residual, sizeof job->parallel_residual, "%s",
@@ -376,7 +384,7 @@ static void clear_model(struct hd_job *job)
     job->query_factor_step = job->attention_chunk = 0;
     job->rope_fraction = job->logit_divisor = job->embedding_scale = job->residual_scale = 1;
     job->rope_local_theta = job->attention_scale = job->attention_cap = job->logit_cap = 0;
-    job->glu_limit = 0;
+    job->glu_limit = job->qkv_clip = 0;
     job->mtp_layers = 0;
     job->rope_untruncated = false;
     job->balance = job->z_loss = job->capacity = 0;

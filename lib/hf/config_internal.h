@@ -71,6 +71,7 @@ struct hd_hf_reading {
                                                        parallel_attn, alibi */
         int64_t kv_heads, norms; /* num_kv_heads, num_ln_in_parallel_attn; 0: absent */
     } falcon;
+    int64_t embedding_width; /* word_embed_proj_dim; 0: absent */
     double jitter; /* router_jitter_noise: noise on a router's input, not applied; 0: none */
 };
 
@@ -113,6 +114,11 @@ enum hd_status hd_hf_read_falcon(struct hd_hf_reading *r, const struct hd_json *
 /* Sets branches, key/value heads and positions of the job from these keys, after all keys are read
  * and absent ones have their defaults. Does nothing for other families. */
 enum hd_status hd_hf_take_falcon(struct hd_hf_reading *r);
+
+/* ---- keys of MPT (config_mpt.c) ---- */
+
+/* Reads attn_config: the bound and the factor of scores, dropout; refuses other forms of attention. */
+enum hd_status hd_hf_read_attn_config(struct hd_hf_reading *r, const struct hd_json *value);
 
 /* ---- keys of Llama 4 (config_llama4.c) ---- */
 

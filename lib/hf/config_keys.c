@@ -17,8 +17,8 @@ enum { QUOTE_MAX = HD_HF_QUOTE_MAX };
 /* Model classes whose config.json has a key. */
 enum scope {
     EVERY,    /* all classes */
-    LEARNED,  /* classes with learned positions */
-    ROTARY,   /* classes with rotary positions */
+    GPT2,     /* the class of GPT-2 */
+    ROTARY,   /* all others */
     RMS,      /* classes with RMSNorm */
     LISTED,   /* classes whose row of families.def lists the key in `reads` */
     WINDOWED, /* classes with a sliding window */
@@ -123,6 +123,7 @@ static enum hd_status read_activation(struct hd_hf_reading *r, const struct hd_j
                                            [HD_FFN_GELU_TANH] = {"gelu_new", "gelu_pytorch_tanh"},
                                            [HD_FFN_GELU_ERF] = {"gelu", "gelu_python"},
                                            [HD_FFN_RELU2] = {"relu2", "relu2"},
+                                           [HD_FFN_RELU] = {"relu", "relu"},
                                            [HD_FFN_OSS] = {"silu", "swish"}};
     const char *const *may = names[r->family->activation];
     char instead[48];
@@ -215,15 +216,26 @@ static enum hd_status read_parallel(struct hd_hf_reading *r, const struct hd_jso
     return st;
 }
 
-/* Reads hidden_dropout of gpt_neox, which is also that of the embedding. */
+/* Reads hidden_dropout, which in gpt_neox is also that of the embedding. */
 static enum hd_status read_hidden_dropout(struct hd_hf_reading *r, const struct hd_json *value)
 {
     enum hd_status st = HD_OK;
 
     if (value->kind != HD_JSON_NULL)
         st = hd_hf_to_real(value, value->key, 0, 0.99, &r->job->dropout_residual);
-    r->job->dropout_embedding = r->job->dropout_residual;
+    if (hd_hf_reads(r->family, "rotary_emb_base"))
+        r->job->dropout_embedding = r->job->dropout_residual;
     return st;
+}
+
+/* Reads word_embed_proj_dim: the width of the embedding of OPT. */
+static enum hd_status read_embedding_width(struct hd_hf_reading *r, const struct hd_json *value)
+{
+    enum hd_status st = HD_OK;
+
+    if (value->kind != HD_JSON_NULL)
+        st = hd_json_to_int64(value, 1, 1 << 20, &r->embedding_width);
+    return st ? hd_err_prefix(st, "%s", value->key) : HD_OK;
 }
 
 /* Reads logit_scale, by which logits are multiplied. */
@@ -429,19 +441,19 @@ static const struct key keys[] = {
     SPECIAL("tie_word_embeddings", EVERY, read_tied),
     SPECIAL("heddle_tokenizer", EVERY, read_tokenizer),
 
-    INT("n_layer", LEARNED, layers, 1, 1024),
-    INT("n_embd", LEARNED, hidden, 1, 1 << 20),
-    INT("n_head", LEARNED, heads, 1, 4096),
-    INT("n_positions", LEARNED, context, 1, 1 << 24),
-    SPECIAL("n_inner", LEARNED, read_inner),
-    SPECIAL("activation_function", LEARNED, read_activation),
-    REAL("layer_norm_epsilon", LEARNED, norm_eps, 1e-12, 1),
-    MUST("scale_attn_weights", LEARNED, "true"),
-    MUST("scale_attn_by_inverse_layer_idx", LEARNED, "false"),
-    MUST("add_cross_attention", LEARNED, "false"),
-    REAL("attn_pdrop", LEARNED, dropout_attention, 0, 0.99),
-    REAL("embd_pdrop", LEARNED, dropout_embedding, 0, 0.99),
-    REAL("resid_pdrop", LEARNED, dropout_residual, 0, 0.99),
+    INT("n_layer", GPT2, layers, 1, 1024),
+    INT("n_embd", GPT2, hidden, 1, 1 << 20),
+    INT("n_head", GPT2, heads, 1, 4096),
+    INT("n_positions", GPT2, context, 1, 1 << 24),
+    SPECIAL("n_inner", GPT2, read_inner),
+    SPECIAL("activation_function", GPT2, read_activation),
+    REAL("layer_norm_epsilon", GPT2, norm_eps, 1e-12, 1),
+    MUST("scale_attn_weights", GPT2, "true"),
+    MUST("scale_attn_by_inverse_layer_idx", GPT2, "false"),
+    MUST("add_cross_attention", GPT2, "false"),
+    REAL("attn_pdrop", GPT2, dropout_attention, 0, 0.99),
+    REAL("embd_pdrop", GPT2, dropout_embedding, 0, 0.99),
+    REAL("resid_pdrop", GPT2, dropout_residual, 0, 0.99),
 
     INT("num_hidden_layers", ROTARY, layers, 1, 1024),
     INT("hidden_size", ROTARY, hidden, 1, 1 << 20),
@@ -473,6 +485,21 @@ static const struct key keys[] = {
     SPECIAL("alibi", LISTED, hd_hf_read_falcon),
     SPECIAL("bias", LISTED, read_use_bias),
     SPECIAL("activation", LISTED, read_activation),
+    SPECIAL("activation_function", LISTED, read_activation),
+    INT("n_layer", LISTED, layers, 1, 1024),
+    INT("n_layers", LISTED, layers, 1, 1024),
+    INT("n_head", LISTED, heads, 1, 4096),
+    INT("n_heads", LISTED, heads, 1, 4096),
+    INT("d_model", LISTED, hidden, 1, 1 << 20),
+    INT("ffn_dim", LISTED, ffn_hidden, 1, 1 << 22),
+    INT("seq_length", LISTED, context, 1, 1 << 24),
+    INT("max_seq_len", LISTED, context, 1, 1 << 24),
+    SPECIAL("word_embed_proj_dim", LISTED, read_embedding_width),
+    SPECIAL("attn_config", LISTED, hd_hf_read_attn_config),
+    REAL("clip_qkv", LISTED, qkv_clip, 1e-6, 1e6),
+    REAL("dropout", LISTED, dropout_residual, 0, 0.99),
+    REAL("embd_pdrop", LISTED, dropout_embedding, 0, 0.99),
+    REAL("norm_eps", LISTED, norm_eps, 1e-12, 1),
     INT("n_embed", LISTED, hidden, 1, 1 << 20),
     INT("ffn_hidden_size", LISTED, ffn_hidden, 1, 1 << 22),
     REAL("layer_norm_epsilon", LISTED, norm_eps, 1e-12, 1),
@@ -637,7 +664,7 @@ static const char *mapped_name(const struct hd_family *family, const char *name)
             return of_experts[i][1];
     if (family->experts && strcmp(name, "num_experts") == 0)
         return "num_local_experts";
-    for (size_t i = 0; family->learned && i < sizeof mapped / sizeof mapped[0]; i++)
+    for (size_t i = 0; hd_hf_has_gpt2_keys(family) && i < sizeof mapped / sizeof mapped[0]; i++)
         if (strcmp(mapped[i][0], name) == 0)
             return mapped[i][1];
     return name;
@@ -648,10 +675,10 @@ static bool is_in_scope(const struct hd_family *family, const struct key *key)
     switch (key->scope) {
     case EVERY:
         return true;
-    case LEARNED:
-        return family->learned;
+    case GPT2:
+        return hd_hf_has_gpt2_keys(family);
     case ROTARY:
-        return !family->learned;
+        return !hd_hf_has_gpt2_keys(family);
     case RMS:
         return !hd_family_has_layernorm(family);
     case LISTED:

@@ -91,3 +91,15 @@ void hd_hf_class_names(const struct hd_family *family, struct hd_hf_classes *ret
         (void)snprintf(c->classifier, sizeof c->classifier, "%sForSequenceClassification",
                        family->stem);
 }
+
+bool hd_hf_has_gpt2_keys(const struct hd_family *family)
+{
+    return family->names == HD_NAMES_GPT2;
+}
+
+const char *hd_hf_own_key(const struct hd_family *family, const char *const names[])
+{
+    while (names[1] && !hd_hf_reads(family, names[0]))
+        names++;
+    return names[0];
+}

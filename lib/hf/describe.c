@@ -15,15 +15,25 @@ static bool is_default_rule(const char *rule, const char *of_family)
     return strcmp(rule, of_family ? of_family : "all") == 0;
 }
 
+/* Returns the class's name for the epsilon of norms; rms_norm_eps if its row lists none. */
+static const char *eps_key(const struct hd_family *f)
+{
+    static const char *const names[] = {"norm_epsilon", "layer_norm_epsilon", "layer_norm_eps",
+                                        "norm_eps",     "rms_norm_eps",       NULL};
+
+    return hd_hf_own_key(f, names);
+}
+
 /* Returns the name of a bias that this family cannot have or lack; NULL: none. */
 static const char *lacks_of_biases(const struct hd_job *job, const struct hd_family *f)
 {
-    const bool all = f->learned || hd_hf_reads(f, "use_bias") || hd_hf_reads(f, "bias");
+    const bool gpt2 = hd_hf_has_gpt2_keys(f);
+    const bool all = gpt2 || hd_hf_reads(f, "use_bias") || hd_hf_reads(f, "bias");
     const bool either = hd_hf_reads(f, "attention_bias");
 
-    if (f->learned && !(job->qkv_bias && job->out_bias))
+    if (gpt2 && !(job->qkv_bias && job->out_bias))
         return "model.qkv_bias or model.out_bias: false";
-    if (f->learned && !job->mlp_bias)
+    if (gpt2 && !job->mlp_bias)
         return "model.mlp_bias: false";
     if (all && (job->qkv_bias != job->out_bias || job->qkv_bias != job->mlp_bias))
         return "model.qkv_bias, model.out_bias and model.mlp_bias that differ";
@@ -36,7 +46,7 @@ static const char *lacks_of_biases(const struct hd_job *job, const struct hd_fam
         return job->qkv_bias ? "model.qkv_bias: true" : "model.qkv_bias with this model.out_bias";
     if (hd_hf_reads(f, "attention_out_bias"))
         return NULL;
-    if (job->out_bias != (either && !f->no_out_bias && job->qkv_bias))
+    if (job->out_bias != (either ? !f->no_out_bias && job->qkv_bias : f->out_bias))
         return "model.qkv_bias with this model.out_bias";
     return NULL;
 }
@@ -65,9 +75,11 @@ static const char *lacks_of_positions(const struct hd_job *job, const struct hd_
     const bool tuned = hd_hf_reads(f, "attn_scale");
     const bool alibi = strcmp(job->positions, "alibi") == 0;
 
-    if (alibi && (!hd_hf_reads(f, "alibi") || !hd_family_named(job->family)->scaled_alibi))
+    if (alibi && !f->alibi && !hd_hf_reads(f, "alibi"))
         return "model.positions: alibi";
-    if (!alibi && strcmp(job->positions, f->learned ? "learned" : "rope") != 0)
+    if (alibi && f->scaled_alibi != hd_family_named(job->family)->scaled_alibi)
+        return "model.positions: alibi, with the slopes of this family";
+    if (!alibi && strcmp(job->positions, hd_family_positions(f)) != 0)
         return "model.positions";
     if (f->longrope && strcmp(job->rope_scaling, "none") != 0 &&
         strcmp(job->rope_scaling, "longrope") != 0)
@@ -114,8 +126,10 @@ static const char *lacks_of_multipliers(const struct hd_job *job, const struct h
                             : job->embedding_scale == 1;
 
     if (job->attention_scale != 0 && !hd_hf_reads(f, "query_pre_attn_scalar") &&
-        !hd_hf_reads(f, "attention_multiplier"))
+        !hd_hf_reads(f, "attention_multiplier") && !hd_hf_reads(f, "attn_config"))
         return "model.attention_scale";
+    if (job->qkv_clip > 0 && !hd_hf_reads(f, "clip_qkv") && !hd_hf_reads(f, "attn_config"))
+        return "model.qkv_clip";
     if (hd_hf_reads(f, "query_pre_attn_scalar") &&
         fmod(scalar_of(job->attention_scale, job->head_width), 1) != 0)
         return "a model.attention_scale that is not 1 / sqrt(N) of a whole number N";
@@ -141,7 +155,9 @@ static bool same_blocks(const struct hd_family *a, const struct hd_family *b)
            a->shared_gated == b->shared_gated && a->sinks == b->sinks &&
            a->router_sigmoid == b->router_sigmoid && a->select_bias == b->select_bias &&
            a->router_bias == b->router_bias && a->router_pairs == b->router_pairs &&
-           a->scales_embedding == b->scales_embedding && a->gate_input == b->gate_input &&
+           a->scales_embedding == b->scales_embedding && a->embedding_norm == b->embedding_norm &&
+           a->head_bias == b->head_bias && a->first_position == b->first_position &&
+           a->gate_input == b->gate_input &&
            a->query_factor_unrotated == b->query_factor_unrotated &&
            (a->latent.kv_rank > 0) == (b->latent.kv_rank > 0) &&
            !a->delta.layers == !b->delta.layers && a->output_gate == b->output_gate &&
@@ -160,6 +176,12 @@ static bool has_branches(const struct hd_job *job, const struct hd_family *f)
     if (hd_hf_reads(f, "num_ln_in_parallel_attn"))
         return true;
     return f->parallel && strcmp(job->parallel_residual, f->parallel) == 0;
+}
+
+/* Returns whether config.json of the class says the epsilon of norms. */
+static bool has_eps(const struct hd_family *f)
+{
+    return !hd_family_has_layernorm(f) || strcmp(eps_key(f), "rms_norm_eps") != 0;
 }
 
 /* Returns the name of a setting of the model that this family of transformers cannot express; NULL:
@@ -184,6 +206,12 @@ static const char *lacks(const struct hd_job *job, const struct hd_family *f)
         what = "model.kv_heads";
     if (!what && hd_hf_reads(f, "num_kv_heads") && !hd_hf_has_falcon_heads(job))
         what = "model.kv_heads with model.parallel_residual: none";
+    if (!what && !has_eps(f) && job->norm_eps != f->absent.eps)
+        what = "model.norm_eps";
+    if (!what && f->alibi && job->ffn_hidden != 4 * job->hidden)
+        what = "model.ffn_hidden";
+    if (!what && hd_hf_reads(f, "attn_config") && (job->heads & (job->heads - 1)))
+        what = "model.heads that are no power of two";
     if (!what && job->qk_norm != f->qk_norm && !hd_hf_reads(f, "use_qk_norm") &&
         !hd_hf_reads(f, "qk_layernorm"))
         what = "model.qk_norm";
@@ -452,6 +480,8 @@ static void add_multipliers(struct hd_json_writer *w, const struct hd_job *job,
         hd_hf_add_float(w, "embedding_multiplier", job->embedding_scale);
     if (hd_hf_reads(f, "residual_multiplier"))
         hd_hf_add_float(w, "residual_multiplier", job->residual_scale);
+    if (hd_hf_reads(f, "clip_qkv"))
+        add_cap(w, "clip_qkv", job->qkv_clip);
     if (hd_hf_reads(f, "swiglu_limit"))
         hd_hf_add_float(w, "swiglu_limit", job->glu_limit);
     if (hd_hf_reads(f, "logits_scaling"))
@@ -486,23 +516,17 @@ static void add_biases(struct hd_json_writer *w, const struct hd_job *job,
 static void add_activation(struct hd_json_writer *w, const struct hd_job *job,
                            const struct hd_family *f)
 {
-    static const char *const names[] = {[HD_FFN_SILU] = "silu",
-                                        [HD_FFN_GELU_TANH] = "gelu_pytorch_tanh",
-                                        [HD_FFN_GELU_ERF] = "gelu",
-                                        [HD_FFN_RELU2] = "relu2",
-                                        [HD_FFN_OSS] = "silu"};
+    static const char *const names[] = {
+        [HD_FFN_SILU] = "silu",     [HD_FFN_GELU_TANH] = "gelu_pytorch_tanh",
+        [HD_FFN_GELU_ERF] = "gelu", [HD_FFN_RELU2] = "relu2",
+        [HD_FFN_RELU] = "relu",     [HD_FFN_OSS] = "silu"};
+    static const char *const keys[] = {"hidden_activation", "activation", "activation_function",
+                                       "hidden_act", NULL};
 
-    hd_json_add_string(w,
-                       hd_hf_reads(f, "hidden_activation") ? "hidden_activation"
-                       : hd_hf_reads(f, "activation")      ? "activation"
-                                                           : "hidden_act",
-                       names[f->activation]);
-    hd_json_add_real(w,
-                     hd_hf_reads(f, "norm_epsilon")         ? "norm_epsilon"
-                     : hd_hf_reads(f, "layer_norm_epsilon") ? "layer_norm_epsilon"
-                     : hd_hf_reads(f, "layer_norm_eps")     ? "layer_norm_eps"
-                                                            : "rms_norm_eps",
-                     job->norm_eps);
+    if (!f->alibi || hd_hf_reads(f, "alibi")) /* the classes of Bloom and MPT have no such key */
+        hd_json_add_string(w, hd_hf_own_key(f, keys), names[f->activation]);
+    if (has_eps(f))
+        hd_json_add_real(w, eps_key(f), job->norm_eps);
 }
 
 /* Adds the keys of blocks that some class alone has: parallel branches, and those of Granite 4. */
@@ -530,30 +554,41 @@ static void add_blocks(struct hd_json_writer *w, const struct hd_job *job,
     hd_json_add_int64(w, "mamba_n_heads", 1); /* the class checks that it divides the width */
 }
 
+/* positions: rows of an exported table of positions; 0: as many as the context. */
 static void add_rotary(struct hd_json_writer *w, const struct hd_job *job,
-                       const struct hd_family *f)
+                       const struct hd_family *f, int64_t positions)
 {
+    static const char *const layers[] = {"n_layer", "n_layers", "num_hidden_layers", NULL};
+    static const char *const hidden[] = {"d_model", "hidden_size", NULL};
+    static const char *const heads[] = {"n_head", "n_heads", "num_attention_heads", NULL};
+    static const char *const ffn[] = {"ffn_hidden_size", "ffn_dim", "intermediate_size", NULL};
+    static const char *const contexts[] = {"seq_length", "max_seq_len", "max_position_embeddings",
+                                           NULL};
+    const bool one_head_each = hd_words_have(f->ignores ? f->ignores : "", "num_key_value_heads") &&
+                               !hd_hf_reads(f, "rotary_pct");
     const bool sparse = hd_hf_reads(f, "moe_intermediate_size");
 
-    hd_json_add_int64(w, "num_hidden_layers", job->layers);
-    hd_json_add_int64(w, "hidden_size", job->hidden);
-    hd_json_add_int64(w, "num_attention_heads", job->heads);
+    hd_json_add_int64(w, hd_hf_own_key(f, layers), job->layers);
+    hd_json_add_int64(w, hd_hf_own_key(f, hidden), job->hidden);
+    hd_json_add_int64(w, hd_hf_own_key(f, heads), job->heads);
     if (hd_hf_reads(f, "num_kv_heads"))
         hd_hf_describe_falcon(w, job);
-    else
+    else if (!one_head_each)
         hd_json_add_int64(w, "num_key_value_heads", job->kv_heads);
     if (f->latent.kv_rank)
         add_latents(w, job);
-    else if (!hd_hf_reads(f, "num_kv_heads")) /* Falcon's class computes it, and takes no other */
+    else if (!hd_hf_reads(f, "num_kv_heads") && !one_head_each) /* else computed */
         hd_json_add_int64(w, "head_dim", job->head_width);
-    hd_json_add_int64(w,
-                      hd_hf_reads(f, "ffn_hidden_size") ? "ffn_hidden_size" : "intermediate_size",
-                      sparse && job->dense_ffn_hidden ? job->dense_ffn_hidden : job->ffn_hidden);
+    if (!f->alibi || hd_hf_reads(f, "alibi")) /* else four times as wide as the model */
+        hd_json_add_int64(w, hd_hf_own_key(f, ffn),
+                          sparse && job->dense_ffn_hidden ? job->dense_ffn_hidden
+                                                          : job->ffn_hidden);
     if (hd_hf_reads(f, "moe_layers"))
         hd_hf_describe_llama4(w, job);
-    hd_json_add_int64(w, "max_position_embeddings", job->context);
+    hd_json_add_int64(w, hd_hf_own_key(f, contexts), positions ? positions : job->context);
     add_activation(w, job, f);
-    add_rope(w, job, f);
+    if (!f->alibi && !f->learned)
+        add_rope(w, job, f);
     add_window(w, job, f);
     if (f->delta.layers)
         add_delta(w, job);
@@ -564,7 +599,16 @@ static void add_rotary(struct hd_json_writer *w, const struct hd_job *job,
         add_rope_layers(w, job);
     if (hd_hf_reads(f, "layer_rope_theta"))
         add_layer_thetas(w, job);
-    hd_json_add_real(w, "attention_dropout", job->dropout_attention);
+    if (hd_hf_reads(f, "attn_config"))
+        hd_hf_describe_attn_config(w, job);
+    else
+        hd_json_add_real(w, "attention_dropout", job->dropout_attention);
+    if (hd_hf_reads(f, "dropout"))
+        hd_json_add_real(w, "dropout", job->dropout_residual);
+    if (hd_hf_reads(f, "embd_pdrop"))
+        hd_json_add_real(w, "embd_pdrop", job->dropout_embedding);
+    if (hd_hf_reads(f, "word_embed_proj_dim"))
+        hd_json_add_int64(w, "word_embed_proj_dim", job->hidden);
     if (hd_hf_reads(f, "residual_dropout"))
         hd_json_add_real(w, "residual_dropout", job->dropout_residual);
     if (hd_hf_reads(f, "embedding_dropout"))
@@ -632,10 +676,10 @@ enum hd_status hd_hf_describe(const struct hd_hf_description *now, struct hd_tex
     hd_json_add_string(&w, "torch_dtype", now->dtype == HD_BF16 ? "bfloat16" : "float32");
     hd_json_add_int64(&w, "vocab_size", job->vocab);
     hd_json_add_bool(&w, "tie_word_embeddings", job->tie_embeddings);
-    if (type->learned)
+    if (hd_hf_has_gpt2_keys(type))
         add_gpt2(&w, job, now->positions);
     else
-        add_rotary(&w, job, type);
+        add_rotary(&w, job, type, now->positions ? now->positions - type->first_position : 0);
     if (strcmp(job->tokenizer, "bytes") == 0)
         hd_json_add_string(&w, "heddle_tokenizer", "bytes");
     if (hd_job_is_reward(job))

@@ -8,21 +8,21 @@
 /* Keys of config.json without an effect, by the classes that have them; those of single classes
  * are in families.def. `names` are separated
  * by blanks. */
-enum groups { EVERY, LEARNED, ROTARY, EXPERTS };
+enum groups { EVERY, GPT2, ROTARY, EXPERTS };
 static const struct {
     enum groups of;
     const char *why, *names;
 } groups[] = {
-    {LEARNED, "an older name of n_positions", "n_ctx"},
-    {LEARNED, "how an implementation rounds", "reorder_and_upcast_attn"},
-    {LEARNED, "of a classifier's head",
+    {GPT2, "an older name of n_positions", "n_ctx"},
+    {GPT2, "how an implementation rounds", "reorder_and_upcast_attn"},
+    {GPT2, "of a classifier's head",
      "summary_activation summary_first_dropout summary_proj_to_labels summary_type "
      "summary_use_proj"},
     {EXPERTS, "what a call returns; the job says what is trained", "output_router_logits"},
     {ROTARY, "how an implementation rounds", "pretraining_tp"},
-    {LEARNED, "of an older model's vocabulary", "n_special"},
-    {LEARNED, "of an older model's head", "predict_special_tokens"},
-    {LEARNED, "what a call returns", "output_past"},
+    {GPT2, "of an older model's vocabulary", "n_special"},
+    {GPT2, "of an older model's head", "predict_special_tokens"},
+    {GPT2, "what a call returns", "output_past"},
     {ROTARY, "where the file came from", "is_llama_config"},
     {ROTARY, "an older name of max_position_embeddings", "max_sequence_length"},
     {EVERY, "these types always are", "is_decoder"},
@@ -54,8 +54,8 @@ static const struct {
 bool hd_hf_is_harmless(const char *name, const struct hd_family *family)
 {
     const bool is[] = {[EVERY] = true,
-                       [LEARNED] = family->learned,
-                       [ROTARY] = !family->learned,
+                       [GPT2] = hd_hf_has_gpt2_keys(family),
+                       [ROTARY] = !hd_hf_has_gpt2_keys(family),
                        [EXPERTS] = family->experts};
 
     for (size_t i = 0; i < sizeof groups / sizeof groups[0]; i++)

@@ -175,6 +175,7 @@ static inline int64_t hd_hf_row_by_heads(const struct hd_job *job, int place, in
 int64_t hd_hf_part_rows(const struct hd_job *job, const char *name, int64_t rows);
 
 #define HD_HF_HEAD_NAME  "lm_head.weight"
+#define HD_HF_HEAD_BIAS  "lm_head.bias"
 #define HD_HF_NEOX_HEAD  "embed_out.weight" /* name of lm_head.weight in files of gpt_neox */
 #define HD_HF_SCORE_NAME "score.weight"     /* a reward model's tensor in place of lm_head */
 
@@ -277,6 +278,7 @@ void hd_hf_describe_experts(struct hd_json_writer *w, const struct hd_job *job,
 /* Returns whether a Falcon model may have the job's number of key/value heads. */
 bool hd_hf_has_falcon_heads(const struct hd_job *job);
 /* Add the keys that only the classes of Falcon, and of Llama 4, have. */
+void hd_hf_describe_attn_config(struct hd_json_writer *w, const struct hd_job *job);
 void hd_hf_describe_falcon(struct hd_json_writer *writer, const struct hd_job *job);
 void hd_hf_describe_llama4(struct hd_json_writer *writer, const struct hd_job *job);
 
@@ -366,6 +368,11 @@ bool hd_hf_has_window(const struct hd_job *job, int64_t layer);
 
 /* Returns whether the row of the family lists a key of config.json in `reads`. */
 bool hd_hf_reads(const struct hd_family *family, const char *key);
+/* Returns whether config.json of the class has the keys of GPT-2 (n_embd, n_positions ..). */
+bool hd_hf_has_gpt2_keys(const struct hd_family *family);
+/* Returns the first of the names, of which the last is NULL, that the class reads; the one before NULL
+ * if it reads none. */
+const char *hd_hf_own_key(const struct hd_family *family, const char *const names[]);
 
 /* Returns whether this key of config.json has no effect on training in models of this family. */
 bool hd_hf_is_harmless(const char *name, const struct hd_family *family);

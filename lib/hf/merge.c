@@ -37,8 +37,8 @@ static const struct hd_json *member_of(const struct hd_json *object, const char 
 static bool same_context(const struct config_merge *m)
 {
     if (strcmp(m->was.positions, "learned") == 0)
-        return m->positions == m->was.context;
-    return hd_job_first_position(m->now->job) + m->now->job->context <= m->was.context;
+        return m->positions == hd_job_first_position(&m->was) + m->was.context;
+    return hd_job_prefix(m->now->job) + m->now->job->context <= m->was.context;
 }
 
 static bool same_class(const struct config_merge *m)
@@ -141,22 +141,26 @@ static const struct merge_row {
     {"id2label label2id num_labels _num_labels problem_type", NULL, same_labels},
     {"pad_token_id", NULL, same_padding},
     {"bos_token_id eos_token_id", NULL, always_same},
-    {"n_positions max_position_embeddings n_ctx", NULL, same_context},
-    {"n_layer num_hidden_layers", "model.layers", NULL},
-    {"n_embd n_embed hidden_size", "model.hidden", NULL},
-    {"n_head num_attention_heads", "model.heads", NULL},
+    {"n_positions max_position_embeddings n_ctx seq_length max_seq_len", NULL, same_context},
+    {"n_layer n_layers num_hidden_layers", "model.layers", NULL},
+    {"n_embd n_embed d_model hidden_size word_embed_proj_dim", "model.hidden", NULL},
+    {"n_head n_heads num_attention_heads", "model.heads", NULL},
     {"num_key_value_heads", "model.kv_heads", NULL},
     {"new_decoder_architecture multi_query num_kv_heads parallel_attn num_ln_in_parallel_attn",
      "model.kv_heads model.parallel_residual", NULL},
     {"alibi", "model.positions", NULL},
     {"head_dim", "model.head_width", NULL},
-    {"n_inner intermediate_size ffn_hidden_size intermediate_size_mlp",
+    {"n_inner intermediate_size ffn_dim ffn_hidden_size intermediate_size_mlp",
      "model.ffn_hidden model.dense_ffn_hidden", NULL},
     {"activation_function hidden_act hidden_activation activation", NULL, always_same},
-    {"layer_norm_epsilon rms_norm_eps norm_epsilon layer_norm_eps", "model.norm_eps", NULL},
+    {"layer_norm_epsilon rms_norm_eps norm_epsilon layer_norm_eps norm_eps", "model.norm_eps",
+     NULL},
     {"attn_pdrop attention_dropout", "train.dropout.attention", NULL},
     {"embd_pdrop embedding_dropout", "train.dropout.embedding", NULL},
-    {"resid_pdrop residual_dropout hidden_dropout", "train.dropout.residual", NULL},
+    {"resid_pdrop residual_dropout hidden_dropout dropout", "train.dropout.residual", NULL},
+    {"clip_qkv", "model.qkv_clip", NULL},
+    {"attn_config",
+     "model.qkv_clip model.attention_scale train.dropout.attention train.dropout.residual", NULL},
     {"use_parallel_residual", "model.parallel_residual", NULL},
     {"rope_theta rotary_emb_base rope_local_base_freq partial_rotary_factor rotary_pct rotary_dim "
      "rope_scaling "

@@ -364,6 +364,35 @@ static const struct hd_hf_row gpt_neox_rows[] = {
     OUTSIDE("head.weight", HD_HF_NEOX_HEAD),
     OUTSIDE("head.score.weight", HD_HF_SCORE_NAME)};
 
+#define HEAD_BIAS OUTSIDE("head.bias", HD_HF_HEAD_BIAS)
+#define FC(our, their)                                             \
+    PLAIN("blocks.#." our ".weight", "layers.#." their ".weight"), \
+        PLAIN("blocks.#." our ".bias", "layers.#." their ".bias")
+static const struct hd_hf_row phi_rows[] = {EMBEDDING,
+                                            NORM("norm1", "input_layernorm"),
+                                            QKV,
+                                            FC("attention.out", "self_attn.dense"),
+                                            FC("mlp.up", "mlp.fc1"),
+                                            FC("mlp.down", "mlp.fc2"),
+                                            PLAIN("head.norm.weight", "final_layernorm.weight"),
+                                            PLAIN("head.norm.bias", "final_layernorm.bias"),
+                                            OUTSIDE("head.weight", HD_HF_HEAD_NAME),
+                                            HEAD_BIAS,
+                                            OUTSIDE("head.score.weight", HD_HF_SCORE_NAME)};
+
+static const struct hd_hf_row opt_rows[] = {EMBEDDING,
+                                            PLAIN("embedding.positions", "embed_positions.weight"),
+                                            NORM("norm1", "self_attn_layer_norm"),
+                                            QKV,
+                                            FC("attention.out", "self_attn.out_proj"),
+                                            NORM("norm2", "final_layer_norm"),
+                                            FC("mlp.up", "fc1"),
+                                            FC("mlp.down", "fc2"),
+                                            PLAIN("head.norm.weight", "final_layer_norm.weight"),
+                                            PLAIN("head.norm.bias", "final_layer_norm.bias"),
+                                            OUTSIDE("head.weight", HD_HF_HEAD_NAME),
+                                            OUTSIDE("head.score.weight", HD_HF_SCORE_NAME)};
+
 #define IF_BRANCHES(form, our, their)                              \
     {                                                              \
         .ours = our, .theirs = their, .branches = form, .parts = 1 \
@@ -392,6 +421,39 @@ static const struct hd_hf_row falcon_rows[] = {
     FALCON("mlp.down", "mlp.dense_4h_to_h"),
     PLAIN("head.norm.weight", "ln_f.weight"),
     PLAIN("head.norm.bias", "ln_f.bias"),
+    OUTSIDE("head.weight", HD_HF_HEAD_NAME),
+    OUTSIDE("head.score.weight", HD_HF_SCORE_NAME)};
+
+#define H_NORM(our, their)                                    \
+    PLAIN("blocks.#." our ".weight", "h.#." their ".weight"), \
+        PLAIN("blocks.#." our ".bias", "h.#." their ".bias")
+static const struct hd_hf_row bloom_rows[] = {
+    PLAIN("embedding.weight", "word_embeddings.weight"),
+    PLAIN("embedding.norm.weight", "word_embeddings_layernorm.weight"),
+    PLAIN("embedding.norm.bias", "word_embeddings_layernorm.bias"),
+    H_NORM("norm1", "input_layernorm"),
+    H_NORM("norm2", "post_attention_layernorm"),
+    FALCON_QKV("weight"),
+    FALCON_QKV("bias"),
+    FALCON("attention.out", "self_attention.dense"),
+    FALCON("mlp.up", "mlp.dense_h_to_4h"),
+    FALCON("mlp.down", "mlp.dense_4h_to_h"),
+    PLAIN("head.norm.weight", "ln_f.weight"),
+    PLAIN("head.norm.bias", "ln_f.bias"),
+    OUTSIDE("head.weight", HD_HF_HEAD_NAME),
+    OUTSIDE("head.score.weight", HD_HF_SCORE_NAME)};
+
+static const struct hd_hf_row mpt_rows[] = {
+    PLAIN("embedding.weight", "wte.weight"),
+    PLAIN("blocks.#.norm1.weight", "blocks.#.norm_1.weight"),
+    PART(0, 3, "blocks.#.attention.q.weight", "blocks.#.attn.Wqkv.weight"),
+    PART(1, 3, "blocks.#.attention.k.weight", "blocks.#.attn.Wqkv.weight"),
+    PART(2, 3, "blocks.#.attention.v.weight", "blocks.#.attn.Wqkv.weight"),
+    PLAIN("blocks.#.attention.out.weight", "blocks.#.attn.out_proj.weight"),
+    PLAIN("blocks.#.norm2.weight", "blocks.#.norm_2.weight"),
+    PLAIN("blocks.#.mlp.up.weight", "blocks.#.ffn.up_proj.weight"),
+    PLAIN("blocks.#.mlp.down.weight", "blocks.#.ffn.down_proj.weight"),
+    PLAIN("head.norm.weight", "norm_f.weight"),
     OUTSIDE("head.weight", HD_HF_HEAD_NAME),
     OUTSIDE("head.score.weight", HD_HF_SCORE_NAME)};
 
@@ -603,6 +665,10 @@ static const struct hd_hf_names tables[HD_NAMES_COUNT] = {
     [HD_NAMES_GRANITE_HYBRID] = {"model.", granite_hybrid_rows, COUNT(granite_hybrid_rows), NULL, 0,
                                  NULL},
     [HD_NAMES_GPT_NEOX] = {"gpt_neox.", gpt_neox_rows, COUNT(gpt_neox_rows), NULL, 0, NULL},
+    [HD_NAMES_PHI] = {"model.", phi_rows, COUNT(phi_rows), NULL, 0, NULL},
+    [HD_NAMES_OPT] = {"model.decoder.", opt_rows, COUNT(opt_rows), NULL, 0, NULL},
+    [HD_NAMES_BLOOM] = {"transformer.", bloom_rows, COUNT(bloom_rows), NULL, 0, NULL},
+    [HD_NAMES_MPT] = {"transformer.", mpt_rows, COUNT(mpt_rows), NULL, 0, NULL},
     [HD_NAMES_STABLELM] = {"model.", stablelm_rows, COUNT(stablelm_rows), NULL, 0, NULL},
     [HD_NAMES_FALCON] = {"transformer.", falcon_rows, COUNT(falcon_rows), NULL, 0, NULL},
     [HD_NAMES_LLAMA4] = {"model.", llama4_rows, COUNT(llama4_rows), NULL, 0, NULL},

@@ -143,7 +143,7 @@ bool hd_hf_is_of_text(const struct hd_hf_prefixes *p, const char *name)
 
 bool hd_hf_is_head(const struct hd_hf_prefixes *p, const char *name)
 {
-    return strcmp(name, HD_HF_NEOX_HEAD) == 0 ||
+    return strcmp(name, HD_HF_NEOX_HEAD) == 0 || strcmp(name, HD_HF_HEAD_BIAS) == 0 ||
            (hd_text_starts(name, p->top) && strcmp(name + strlen(p->top), HD_HF_HEAD_NAME) == 0);
 }
 

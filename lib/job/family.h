@@ -17,10 +17,12 @@
 
 /* Kinds of norm. */
 enum hd_norm_kind {
-    HD_NORM_RMS,          /* RMSNorm times w (Zhang & Sennrich 2019) */
-    HD_NORM_RMS_ONE_PLUS, /* RMSNorm times 1 + w, so that w begins at 0 (Gemma) */
-    HD_NORM_LAYER,        /* LayerNorm with weight and bias (Ba et al. 2016) */
-    HD_NORM_LAYER_PLAIN   /* LayerNorm with weight alone (Cohere) */
+    HD_NORM_RMS,            /* RMSNorm times w (Zhang & Sennrich 2019) */
+    HD_NORM_RMS_ONE_PLUS,   /* RMSNorm times 1 + w, so that w begins at 0 (Gemma) */
+    HD_NORM_LAYER,          /* LayerNorm with weight and bias (Ba et al. 2016) */
+    HD_NORM_LAYER_PLAIN,    /* LayerNorm with weight alone (Cohere) */
+    HD_NORM_LAYER_ONE_PLUS, /* LayerNorm times 1 + w, with a bias (Nemotron) */
+    HD_NORM_LAYER_BARE      /* LayerNorm without parameters (OLMo) */
 };
 
 /* Places of the norms around attention a and around the feed-forward layer m; f is either. The
@@ -39,6 +41,7 @@ enum hd_ffn_activation {
     HD_FFN_GELU_TANH, /* tanh form of GELU (Hendrycks & Gimpel 2016) */
     HD_FFN_GELU_ERF,  /* exact GELU */
     HD_FFN_RELU2,     /* max(x, 0)^2 */
+    HD_FFN_RELU,      /* max(x, 0) */
     HD_FFN_OSS        /* gated by clamped values (GPT-OSS): HD_ACT_OSS of kernels/ops.h */
 };
 
@@ -73,6 +76,10 @@ enum hd_family_names {
     HD_NAMES_MINIMAX_M2,
     HD_NAMES_ERNIE4_5_MOE,
     HD_NAMES_GRANITE_HYBRID,
+    HD_NAMES_PHI,
+    HD_NAMES_OPT,
+    HD_NAMES_BLOOM,
+    HD_NAMES_MPT,
     HD_NAMES_GPT_NEOX,
     HD_NAMES_GPT_OSS,
     HD_NAMES_STABLELM,
@@ -120,6 +127,10 @@ struct hd_family {
         query_factor_unrotated; /* model.query_factor is that of blocks without rotary positions, and
                                     counts positions from 1 (Llama 4) */
     bool scales_embedding;      /* embeddings are multiplied by sqrt(hidden) (Gemma) */
+    bool embedding_norm;        /* embeddings have a norm of their own (Bloom) */
+    bool head_bias;             /* logits have a bias (Phi) */
+    bool alibi;                 /* model.positions is alibi unless the job says otherwise (Bloom) */
+    int64_t first_position; /* row of the table of positions that is the first token's (OPT: 2) */
     enum hd_qk_norm_form qk_norm_form;
     /* multi-head latent attention (DeepSeek-V2). kv_rank: 0: the family has none, else, as the next
      * four, the default of a key model.mla; eps: of the norms of latents, whatever model.norm_eps
@@ -201,6 +212,7 @@ struct hd_family {
         double balance;                /* router_aux_loss_coef */
         double logit_divisor;          /* inverse of logit_scale; 0: 1 */
         double dropout;                /* attention_dropout and residual_dropout */
+        double residual_dropout;       /* dropout of OPT, which is not attention's */
         int64_t dense_ffn;             /* intermediate_size_mlp */
         int64_t shared, ffn_of_expert; /* shared_expert_intermediate_size; moe_intermediate_size */
         int64_t shared_experts; /* n_shared_experts, moe_num_shared_experts: width of the shared
@@ -216,7 +228,19 @@ struct hd_family {
 /* Returns whether the norms are LayerNorms. */
 static inline bool hd_family_has_layernorm(const struct hd_family *family)
 {
-    return family->norm == HD_NORM_LAYER || family->norm == HD_NORM_LAYER_PLAIN;
+    return family->norm >= HD_NORM_LAYER;
+}
+
+/* Returns the family's own value of model.positions. */
+static inline const char *hd_family_positions(const struct hd_family *family)
+{
+    return family->alibi ? "alibi" : family->learned ? "learned" : "rope";
+}
+
+/* Returns whether the factor of the norms is 1 + weight. */
+static inline bool hd_family_adds_one(const struct hd_family *family)
+{
+    return family->norm == HD_NORM_RMS_ONE_PLUS || family->norm == HD_NORM_LAYER_ONE_PLUS;
 }
 
 extern const struct hd_family hd_families[];

@@ -495,9 +495,16 @@ double hd_job_adapter_scale(const struct hd_job *job)
     return rank > 0 ? job->adapter_alpha / (job->adapter_rslora ? sqrt(rank) : rank) : 0;
 }
 
-int64_t hd_job_first_position(const struct hd_job *job)
+int64_t hd_job_prefix(const struct hd_job *job)
 {
     return strcmp(job->adapter, "prefix") == 0 ? job->adapter_tokens : 0;
+}
+
+int64_t hd_job_first_position(const struct hd_job *job)
+{
+    const struct hd_family *family = hd_family_named(job->family);
+
+    return (family ? family->first_position : 0) + hd_job_prefix(job);
 }
 
 void hd_job_chat_folder(const struct hd_job *job, char ret_dir[HD_JOB_PATH_MAX])

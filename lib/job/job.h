@@ -210,8 +210,10 @@ static inline const void *hd_job_const_member(const struct hd_key *key, const st
 /* Returns the number by which the product of an adapter's two factors is multiplied (alpha / rank,
  * or with rsLoRA alpha / sqrt(rank)). */
 double hd_job_adapter_scale(const struct hd_job *job);
-/* Returns the position of a sequence's first token: the number of positions that a prefix
- * (train.adapter) takes before it; 0 without a prefix. */
+/* Returns the number of positions that a prefix (train.adapter) takes before the first token; 0
+ * without a prefix. */
+int64_t hd_job_prefix(const struct hd_job *job);
+/* Returns the position of a sequence's first token: the family's, behind a prefix. */
 int64_t hd_job_first_position(const struct hd_job *job);
 /* Returns whether train.objective is a loss on pairs of answers. */
 bool hd_job_has_pairs(const struct hd_job *job);

@@ -110,6 +110,21 @@ static const struct module gpt_neox_modules[] = {
     {"mlp.dense_h_to_4h", {HD_TARGET_UP}, 1, LINEAR},
     {"mlp.dense_4h_to_h", {HD_TARGET_DOWN}, 1, LINEAR}};
 
+static const struct module phi_modules[] = {
+    {"self_attn.q_proj", {HD_TARGET_Q}, 1, LINEAR}, {"self_attn.k_proj", {HD_TARGET_K}, 1, LINEAR},
+    {"self_attn.v_proj", {HD_TARGET_V}, 1, LINEAR}, {"self_attn.dense", {HD_TARGET_OUT}, 1, LINEAR},
+    {"mlp.fc1", {HD_TARGET_UP}, 1, LINEAR},         {"mlp.fc2", {HD_TARGET_DOWN}, 1, LINEAR}};
+static const struct module opt_modules[] = {{"self_attn.q_proj", {HD_TARGET_Q}, 1, LINEAR},
+                                            {"self_attn.k_proj", {HD_TARGET_K}, 1, LINEAR},
+                                            {"self_attn.v_proj", {HD_TARGET_V}, 1, LINEAR},
+                                            {"self_attn.out_proj", {HD_TARGET_OUT}, 1, LINEAR},
+                                            {"fc1", {HD_TARGET_UP}, 1, LINEAR},
+                                            {"fc2", {HD_TARGET_DOWN}, 1, LINEAR}};
+static const struct module mpt_modules[] = {
+    {"attn.Wqkv", {HD_TARGET_Q, HD_TARGET_K, HD_TARGET_V}, 3, LINEAR},
+    {"attn.out_proj", {HD_TARGET_OUT}, 1, LINEAR},
+    {"ffn.up_proj", {HD_TARGET_UP}, 1, LINEAR},
+    {"ffn.down_proj", {HD_TARGET_DOWN}, 1, LINEAR}};
 static const struct module falcon_modules[] = {
     {"self_attention.query_key_value", {HD_TARGET_Q, HD_TARGET_K, HD_TARGET_V}, 3, LINEAR},
     {"self_attention.dense", {HD_TARGET_OUT}, 1, LINEAR},
@@ -152,6 +167,10 @@ static const struct modules modules[HD_NAMES_COUNT] = {
     [HD_NAMES_ERNIE4_5_MOE] = MODULES(qwen_moe_modules),
     [HD_NAMES_GRANITE_HYBRID] = MODULES(granite_hybrid_modules),
     [HD_NAMES_GPT_NEOX] = MODULES(gpt_neox_modules),
+    [HD_NAMES_PHI] = MODULES(phi_modules),
+    [HD_NAMES_OPT] = MODULES(opt_modules),
+    [HD_NAMES_BLOOM] = MODULES(falcon_modules),
+    [HD_NAMES_MPT] = MODULES(mpt_modules),
     [HD_NAMES_STABLELM] = MODULES(llama_modules),
     [HD_NAMES_HUNYUAN] = MODULES(llama_modules),
     [HD_NAMES_HYPERCLOVAX] = MODULES(llama_modules),

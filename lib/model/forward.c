@@ -4,9 +4,11 @@
 static struct hd_tensor *norm_forward(struct hd_rec *rec, const struct hd_model_config *c,
                                       struct hd_tensor *x, struct hd_norm w)
 {
+    const bool one_plus = hd_family_adds_one(c->family);
+
     if (hd_family_has_layernorm(c->family))
-        return op_layernorm(rec, x, w.weight, w.bias, c->norm_eps);
-    return op_rmsnorm(rec, x, w.weight, c->norm_eps, c->family->norm == HD_NORM_RMS_ONE_PLUS);
+        return op_layernorm(rec, x, w.weight, w.bias, c->norm_eps, one_plus);
+    return op_rmsnorm(rec, x, w.weight, c->norm_eps, one_plus);
 }
 
 /* Records y += s B (A drop(x)), the product of the linear's LoRA adapter, where y = x W^T; returns
@@ -159,6 +161,8 @@ static struct hd_tensor *qkv_forward(struct hd_rec *rec, const struct hd_model_c
     const bool norm_last = rotated_alone || c->family->qk_norm_form == HD_QK_NORM_HEAD_LAST;
     struct hd_tensor *qkv = column_parallel(rec, c, layer, x, w->qkv, w->qkv_bias, 3, &w->lora_qkv);
 
+    if (c->qkv_clip > 0)
+        qkv = op_clamp(rec, qkv, c->qkv_clip);
     if (c->qk_norm && !norm_last)
         qkv = qk_norm_forward(rec, c, w, H, G, qkv);
     if (rope)
@@ -241,11 +245,10 @@ static struct hd_tensor *delta_forward(struct hd_rec *rec, const struct hd_model
 
 static enum hd_activation activation(const struct hd_model_config *c)
 {
-    static const enum hd_activation kinds[] = {[HD_FFN_SILU] = HD_ACT_SILU,
-                                               [HD_FFN_GELU_TANH] = HD_ACT_GELU_TANH,
-                                               [HD_FFN_GELU_ERF] = HD_ACT_GELU_ERF,
-                                               [HD_FFN_RELU2] = HD_ACT_RELU2,
-                                               [HD_FFN_OSS] = HD_ACT_OSS};
+    static const enum hd_activation kinds[] = {
+        [HD_FFN_SILU] = HD_ACT_SILU,         [HD_FFN_GELU_TANH] = HD_ACT_GELU_TANH,
+        [HD_FFN_GELU_ERF] = HD_ACT_GELU_ERF, [HD_FFN_RELU2] = HD_ACT_RELU2,
+        [HD_FFN_RELU] = HD_ACT_RELU,         [HD_FFN_OSS] = HD_ACT_OSS};
 
     return kinds[c->family->activation];
 }
@@ -311,8 +314,8 @@ static struct hd_tensor *experts_forward(struct hd_rec *rec, const struct hd_mod
     return c->F_shared ? op_add(rec, h, shared_forward(rec, c, w, layer, x, outside), 1) : h;
 }
 
-/* Steps between attention or feed-forward layer and the sum: norm (weight -1: none), dropout site,
- * bottleneck adapter. */
+/* Steps between attention or feed-forward layer and the sum: norm, dropout site, bottleneck
+ * adapter. */
 struct residual_part {
     struct hd_norm norm;
     int64_t site;
@@ -331,7 +334,7 @@ static struct hd_tensor *add_to_residual(struct hd_rec *rec, const struct hd_mod
                                          int64_t layer, struct hd_tensor *x, struct hd_tensor *f,
                                          const struct residual_part *part)
 {
-    if (part->norm.weight >= 0)
+    if (part->norm.exists)
         f = norm_forward(rec, c, f, part->norm);
     f = residual_dropout(rec, c, layer, part->site, f);
     return op_add(rec, x, bottleneck_forward(rec, c, part->adapter, layer, f), c->residual_scale);
@@ -341,7 +344,7 @@ static struct hd_tensor *add_to_residual(struct hd_rec *rec, const struct hd_mod
 static struct hd_tensor *norm_before(struct hd_rec *rec, const struct hd_model_config *c,
                                      struct hd_tensor *x, struct hd_norm norm)
 {
-    return norm.weight >= 0 ? norm_forward(rec, c, x, norm) : x;
+    return norm.exists ? norm_forward(rec, c, x, norm) : x;
 }
 
 /* Returns whether the outputs of both branches are summed before the exchange between tp ranks.
@@ -453,7 +456,7 @@ static struct hd_tensor *embedding_forward(struct hd_rec *rec, void *context, in
     const struct hd_dropout d = {c->dropout_embedding, c->seed, 0, HD_SITE_EMBEDDING};
 
     (void)unit, (void)x;
-    return op_dropout(rec, embed(rec, f), &d);
+    return op_dropout(rec, norm_before(rec, c, embed(rec, f), f->model->embedding_norm), &d);
 }
 
 /* Records layer k = 1 .. of those that predict further tokens, [Rl, C] -> [Rl, C]. x: the normed rows
@@ -492,15 +495,18 @@ static void further_forward(struct hd_rec *rec, const struct model_forward *f, s
 /* Returns the settings of the head. Completions are sampled at a temperature, so their
  * log-probabilities are those of logits that are divided by it; in decoding the sampler divides. */
 static struct hd_head_settings head_settings(const struct hd_rec_shape *shape,
-                                             const struct hd_model_config *c)
+                                             const struct hd_model *m)
 {
+    const struct hd_model_config *c = &m->config;
     const bool divides = shape->has_policy && shape->mode != HD_RECORD_DECODE;
     const double temperature = divides ? (double)hd_factor_of(shape->policy.temperature) : 1;
 
     return (struct hd_head_settings){.logit_scale =
                                          (c->logit_scale > 0 ? c->logit_scale : 1) / temperature,
                                      .cap = c->logit_cap,
-                                     .z_loss = c->z_loss};
+                                     .z_loss = c->z_loss,
+                                     .has_bias = m->head_bias >= 0,
+                                     .bias = m->head_bias};
 }
 
 static struct hd_tensor *head_forward(struct hd_rec *rec, void *context, int unit,
@@ -509,7 +515,7 @@ static struct hd_tensor *head_forward(struct hd_rec *rec, void *context, int uni
     const struct model_forward *f = context;
     const struct hd_model_config *c = &f->model->config;
     const struct hd_rec_shape *shape = hd_rec_get_shape(rec);
-    const struct hd_head_settings settings = head_settings(shape, c);
+    const struct hd_head_settings settings = head_settings(shape, f->model);
 
     (void)unit;
     x = norm_forward(rec, c, x, f->model->head_norm);
@@ -542,7 +548,7 @@ static struct hd_tensor *draft_forward(struct hd_rec *rec, void *context, int un
     x = op_take_rows(rec, x, hd_rec_batch(rec, HD_BATCH_TAKEN));
     x = further_rows(rec, f, 1, x, hd_rec_batch(rec, HD_BATCH_TOKENS));
     op_logits(rec, op_take_rows(rec, x, hd_rec_batch(rec, HD_BATCH_LAST)), f->model->head,
-              head_settings(hd_rec_get_shape(rec), &f->model->config));
+              head_settings(hd_rec_get_shape(rec), f->model));
     hd_rec_output(rec, x);
     return NULL;
 }

@@ -168,23 +168,24 @@ static int bias(struct declare *d, bool wanted, const char *what, int64_t rows, 
     return param(d, what, rows, 0, shard, HD_INIT_ZEROS, 0, fused);
 }
 
-/* Returns the initial values of the weights of RMSNorm. */
+/* Returns the initial values of the weights of norms. */
 static enum hd_init_kind norm_init(const struct hd_model_config *c)
 {
-    return c->family->norm == HD_NORM_RMS_ONE_PLUS ? HD_INIT_ZEROS : HD_INIT_ONES;
+    return hd_family_adds_one(c->family) ? HD_INIT_ZEROS : HD_INIT_ONES;
 }
 
 static struct hd_norm declare_norm(struct declare *d, bool wanted, const char *which)
 {
-    struct hd_norm n = {-1, -1};
+    const enum hd_norm_kind kind = d->config->family->norm;
+    struct hd_norm n = {wanted, -1, -1};
     char what[32];
 
-    if (!wanted)
+    if (!wanted || kind == HD_NORM_LAYER_BARE)
         return n;
     (void)snprintf(what, sizeof what, "%s.weight", which);
     n.weight = param(d, what, d->config->C, 0, on_rows(d), norm_init(d->config), 0, false);
     (void)snprintf(what, sizeof what, "%s.bias", which);
-    if (d->config->family->norm == HD_NORM_LAYER)
+    if (kind == HD_NORM_LAYER || kind == HD_NORM_LAYER_ONE_PLUS)
         n.bias = param(d, what, d->config->C, 0, on_rows(d), HD_INIT_ZEROS, 0, false);
     return n;
 }
@@ -708,8 +709,10 @@ static void declare_embedding(struct declare *d, struct hd_model *m)
     m->embedding = matrix(d, "weight", c->V, c->C, table, init_std(d), false);
     m->positions = -1;
     if (c->positions == HD_POSITIONS_LEARNED)
-        m->positions = matrix(d, "positions", c->adapter.tokens + c->context, c->C, positions,
-                              init_std(d), false);
+        m->positions =
+            matrix(d, "positions", c->adapter.tokens + c->family->first_position + c->context, c->C,
+                   positions, init_std(d), false);
+    m->embedding_norm = declare_norm(d, c->family->embedding_norm, "norm");
 }
 
 /* Names of the kinds of blocks, by hd_model_layer_kind; units of one kind are recorded once. */
@@ -797,6 +800,7 @@ static void declare_head(struct declare *d, struct hd_model *m)
     else
         m->head =
             c->tied ? m->embedding : matrix(d, "weight", c->V, c->C, shard, init_std(d), false);
+    m->head_bias = bias(d, c->family->head_bias && !c->reward, "bias", c->V, shard, false);
     declare_further(d, m);
 }
 

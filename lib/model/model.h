@@ -57,6 +57,7 @@ struct hd_model_config {
                                                                     with experts */
     struct hd_rope rope, local_rope; /* rotary positions of blocks without and with a window */
     double attention_scale, attention_cap; /* factor and soft cap of scores; 0: 1 / sqrt(D); none */
+    double qkv_clip;                       /* bound of queries, keys and values; 0: none */
     double glu_limit;                      /* limit of the activation of GPT-OSS; else not used */
     double logit_cap, logit_scale;         /* soft cap of logits, 0: none; factor of logits */
     double embedding_scale, residual_scale; /* factors of the embedding and of the outputs of
@@ -135,8 +136,9 @@ int hd_model_layer_kind(const struct hd_model_config *config, int64_t layer);
 /* Returns hd_model_layer(config, layer).window. */
 int64_t hd_model_window(const struct hd_model_config *config, int64_t layer);
 
-/* Parameters of a norm, as indices in the registry; -1: the norm does not have it. */
+/* A norm, or none, and its parameters, as indices in the registry; -1: the norm does not have it. */
 struct hd_norm {
+    bool exists;
     int weight, bias;
 };
 /* The LoRA adapter of a linear, as indices in the registry: the first of `a_count` adjacent factors
@@ -185,8 +187,8 @@ struct hd_bottleneck {
     int64_t site; /* site (program.h) of the dropout of the bottleneck's output */
 };
 struct hd_block {
-    struct hd_norm norm1, norm2; /* before attention and feed-forward layer; weight -1: none */
-    struct hd_norm norm1_out, norm2_out;     /* norms of their outputs; weight -1: none */
+    struct hd_norm norm1, norm2;             /* before attention and feed-forward layer */
+    struct hd_norm norm1_out, norm2_out;     /* norms of their outputs */
     struct hd_bottleneck adapter1, adapter2; /* bottleneck adapters behind attention and behind the
                                                 feed-forward layer */
     struct hd_attention attention;           /* in blocks without a gated delta layer */
@@ -208,7 +210,9 @@ struct hd_model {
     struct hd_model_config config;
     int embedding, positions; /* parameters: tables of tokens and positions; positions -1: none */
     struct hd_block *blocks;  /* [L] */
+    struct hd_norm embedding_norm; /* behind the embedding */
     struct hd_norm head_norm;
+    int head_bias;                                   /* parameter [V]; -1: none */
     struct hd_further *further;                      /* [config.further], of the unit of the head */
     int head;                                        /* parameter; tied: the embedding's weight;
                                                         reward model: its one vector [1, C] */

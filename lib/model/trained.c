@@ -126,7 +126,9 @@ int hd_model_lowest_trained(const struct hd_model_config *c)
 {
     const struct hd_only only = hd_model_only(c);
 
-    if (hd_only_trains(&only, "embedding.weight") || hd_only_trains(&only, "embedding.positions"))
+    if (hd_only_trains(&only, "embedding.weight") || hd_only_trains(&only, "embedding.positions") ||
+        (c->family->embedding_norm && (hd_only_trains(&only, "embedding.norm.weight") ||
+                                       hd_only_trains(&only, "embedding.norm.bias"))))
         return HD_UNIT_EMBEDDING;
     for (int64_t layer = 0; layer < c->L; layer++)
         for (size_t i = 0; i < sizeof block_names / sizeof block_names[0]; i++)

@@ -66,6 +66,37 @@ static void activation_backward_inputs(struct hd_emit *e, const struct hd_op *op
 const struct hd_op_row hd_op_row_activation = {
     .forward = activation_forward, .backward_inputs = activation_backward_inputs, .cheap = true};
 
+/* ---- values between two bounds ---- */
+
+static void clamp_forward(struct hd_emit *e, const struct hd_op *op)
+{
+    (void)hd_emit_clamp_forward(e,
+                                HD_ARGS(clamp_forward, .N = op->out->dim[0] * op->out->dim[1],
+                                        .limit = (float)op->set.limit, .dtype = op->out->dtype),
+                                HD_OPERANDS(clamp_forward, .out = hd_emit_result(e, op),
+                                            .inp = hd_emit_value(e, op->in[0])));
+}
+
+static void clamp_backward_inputs(struct hd_emit *e, const struct hd_op *op)
+{
+    const struct hd_tensor *x = op->in[0];
+    struct hd_operand dx;
+
+    if (!x->needs_grad)
+        return;
+    dx = hd_emit_temp(e, "grad", x->dtype, x->dim[0], x->dim[1]);
+    (void)hd_emit_clamp_backward(e,
+                                 HD_ARGS(clamp_backward, .N = x->dim[0] * x->dim[1],
+                                         .limit = (float)op->set.limit, .dtype = x->dtype),
+                                 HD_OPERANDS(clamp_backward, .dinp = dx,
+                                             .dout = hd_emit_grad(e, op->out),
+                                             .inp = hd_emit_value(e, x)));
+    hd_emit_add_grad(e, x, dx, true);
+}
+
+const struct hd_op_row hd_op_row_clamp = {
+    .forward = clamp_forward, .backward_inputs = clamp_backward_inputs, .cheap = true};
+
 /* ---- rows times the sigmoid of a number ---- */
 
 static void row_gate_forward(struct hd_emit *e, const struct hd_op *op)

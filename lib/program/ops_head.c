@@ -1,11 +1,11 @@
 /* The head and its loss, composite ops: cross-entropy (head_loss), a loss of pairs of answers
  * (head_pairs), or one of sampled completions (head_policy).
  *
- * For each chunk of rows:  logits = x W^T;  loss += ...;  dlogits in place;  dx = dlogits W;
- * dW += dlogits^T x. The kernels of the loss map the logits (factor and cap) as they read them. F
- * computes these gradients too, so that logits are not kept for backward. If tp splits the
- * vocabulary, W and logits are this rank's shard, the ranks gather a few statistics per row to
- * compute the loss, and dx is a partial sum.
+ * For each chunk of rows:  logits = x W^T (+ b);  loss += ...;  dlogits in place;  dx = dlogits W;
+ * dW += dlogits^T x;  db += sum_r dlogits. The kernels of the loss map the logits (factor and cap)
+ * as they read them. F computes these gradients too, so that logits are not kept for backward. If tp
+ * splits the vocabulary, W and logits are this rank's shard, the ranks gather a few statistics per
+ * row to compute the loss, and dx is a partial sum.
  *
  * W has rows of zeros behind the vocabulary (HD_PARAM_PAD): no product then has an odd extent,
  * which a GPU multiplies more slowly. The loss ignores their logits, and their dlogits are 0.
@@ -53,7 +53,7 @@ struct head_state {
     int64_t first; /* first token id of this rank's shard */
     int tp;        /* number of ranks that split the vocabulary */
     enum hd_dtype dtype;
-    bool train_x, train_w;
+    bool train_x, train_w, train_b;
     bool gradients;                 /* true if this pass over the chunks computes gradients */
     bool has_logits;                /* true if an earlier pass left the logits in memory, since
                                        there is only one chunk */
@@ -236,6 +236,22 @@ static void head_records(struct hd_emit *e, const struct head_state *h)
                     .top = gather_rows(e, h, "all_tops", mine, words)));
 }
 
+/* Emits one chunk's contribution to the gradient of the bias, from its dlogits. */
+static void head_bias_gradient(struct hd_emit *e, const struct head_state *h)
+{
+    struct hd_operand grad;
+    bool first;
+
+    if (!h->gradients || !h->train_b)
+        return;
+    grad = hd_emit_param_grad(e, h->op->param[1], 1, &first);
+    hd_emit_contributes(
+        hd_emit_bias_backward(
+            e, HD_ARGS(bias_backward, .R = h->rows, .N = h->Vw, .ldd = h->Vp, .dtype = h->dtype),
+            HD_OPERANDS(bias_backward, .dbias = grad, .dout = h->logits)),
+        first);
+}
+
 static void head_chunk(struct hd_emit *e, const struct head_state *h)
 {
     const struct hd_tensor *x = h->op->in[0];
@@ -245,11 +261,12 @@ static void head_chunk(struct hd_emit *e, const struct head_state *h)
     bool first;
 
     if (!h->has_logits)
-        (void)hd_emit_gemm(e,
-                           HD_ARGS(gemm, .M = h->rows, .N = h->Vw, .K = h->C, .lda = h->C,
-                                   .ldb = h->C, .ldc = h->Vp, .trans_b = true, .ab_dtype = h->dtype,
-                                   .c_dtype = h->dtype),
-                           HD_OPERANDS(gemm, .c = h->logits, .a = rows, .b = weight));
+        (void)hd_emit_gemm(
+            e,
+            HD_ARGS(gemm, .M = h->rows, .N = h->Vw, .K = h->C, .lda = h->C, .ldb = h->C,
+                    .ldc = h->Vp, .trans_b = true, .ab_dtype = h->dtype, .c_dtype = h->dtype),
+            HD_OPERANDS(gemm, .c = h->logits, .a = rows, .b = weight,
+                        .bias = hd_emit_weight_or_none(e, h->op->param[1], h->dtype)));
     if (h->op->in_count > 2 && h->op->kind == HD_OP_head_loss)
         head_distill(e, h, target);
     else
@@ -278,6 +295,7 @@ static void head_chunk(struct hd_emit *e, const struct head_state *h)
                          HD_OPERANDS(gemm, .c = grad, .a = h->logits, .b = rows)),
             first);
     }
+    head_bias_gradient(e, h);
 }
 
 /* Emits one pass of the head over all rows, in chunks of `step` rows. */
@@ -306,10 +324,11 @@ static struct head_state head_of(struct hd_emit *e, const struct hd_op *op, int6
                            .C = x->dim[1],
                            .dtype = x->dtype,
                            .train_x = train && x->needs_grad,
-                           .train_w = train && hd_op_trains_param(e->registry, op, 0)};
+                           .train_w = train && hd_op_trains_param(e->registry, op, 0),
+                           .train_b = train && hd_op_trains_param(e->registry, op, 1)};
 
     h.Vp = (weight->local[0] + HEAD_COLUMNS - 1) / HEAD_COLUMNS * HEAD_COLUMNS;
-    h.gradients = h.train_x || h.train_w;
+    h.gradients = h.train_x || h.train_w || h.train_b;
     /* computed from the padded width of the shard, so all ranks get an equal number */
     *ret_step = head_chunk_rows(x->dim[0], h.Vp, h.dtype, &e->options->traits);
     h.logits = hd_emit_temp(e, "logits", h.dtype, *ret_step, h.Vp);

@@ -162,7 +162,8 @@ static void logits_forward(struct hd_emit *e, const struct hd_op *op)
                        HD_ARGS(gemm, .M = x->dim[0], .N = V, .K = C, .lda = C, .ldb = C, .ldc = V,
                                .trans_b = true, .ab_dtype = x->dtype, .c_dtype = HD_F32),
                        HD_OPERANDS(gemm, .c = {out, 0}, .a = hd_emit_value(e, x),
-                                   .b = hd_emit_weight(e, op->param[0], x->dtype)));
+                                   .b = hd_emit_weight(e, op->param[0], x->dtype),
+                                   .bias = hd_emit_weight_or_none(e, op->param[1], x->dtype)));
     if (hd_emit_maps_logits(op))
         (void)hd_emit_map_logits(
             e,

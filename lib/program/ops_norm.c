@@ -70,10 +70,10 @@ static void layernorm_forward(struct hd_emit *e, const struct hd_op *op)
     (void)hd_emit_layernorm_forward(
         e,
         HD_ARGS(layernorm_forward, .R = x->dim[0], .C = x->dim[1], .eps = (float)op->set.eps,
-                .dtype = x->dtype),
+                .one_plus = op->set.one_plus, .dtype = x->dtype),
         HD_OPERANDS(layernorm_forward, .out = hd_emit_result(e, op), .mean = stats->mean,
                     .rstd = stats->rstd, .inp = hd_emit_value(e, x),
-                    .weight = hd_emit_weight(e, op->param[0], x->dtype),
+                    .weight = hd_emit_weight_or_none(e, op->param[0], x->dtype),
                     .bias = hd_emit_weight_or_none(e, op->param[1], x->dtype)));
 }
 
@@ -86,11 +86,13 @@ static void layernorm_backward_inputs(struct hd_emit *e, const struct hd_op *op)
         return;
     dx = hd_emit_temp(e, "grad", x->dtype, x->dim[0], x->dim[1]);
     (void)hd_emit_layernorm_backward(
-        e, HD_ARGS(layernorm_backward, .R = x->dim[0], .C = x->dim[1], .dtype = x->dtype),
+        e,
+        HD_ARGS(layernorm_backward, .R = x->dim[0], .C = x->dim[1], .one_plus = op->set.one_plus,
+                .dtype = x->dtype),
         HD_OPERANDS(layernorm_backward, .dinp = dx, .dout = hd_emit_grad(e, op->out),
                     .inp = hd_emit_value(e, x), .mean = hd_emit_get_stats(e)->mean,
                     .rstd = hd_emit_get_stats(e)->rstd,
-                    .weight = hd_emit_weight(e, op->param[0], x->dtype)));
+                    .weight = hd_emit_weight_or_none(e, op->param[0], x->dtype)));
     hd_emit_add_grad(e, x, dx, true);
 }
 

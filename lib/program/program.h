@@ -148,6 +148,7 @@ enum hd_op_class {
     X(rope, ATTENTION)         \
     X(query_factor, ATTENTION) \
     X(attention, ATTENTION)    \
+    X(clamp, ATTENTION)        \
     X(latent_join, ATTENTION)  \
     X(head_columns, ATTENTION) \
     X(join_columns, LINEAR)    \
@@ -311,6 +312,8 @@ struct hd_head_settings {
     double logit_scale; /* > 0; 0: 1 */
     double cap;         /* > 0; 0: none */
     double z_loss;      /* head_loss op: factor of the z-loss (cross_entropy, ops.h); 0: none */
+    bool has_bias;      /* z = x W^T + b, with a bias [V] that tp splits as it splits W */
+    int bias;           /* with has_bias: parameter of b */
     int further; /* head_loss op: depth of the further token that is predicted, whose record has the
                     loss (HD_GLOBAL_FURTHER); 0: the loss is the model's own */
 };
@@ -343,7 +346,7 @@ struct hd_op_settings {
                      op's token rows, of an add op's second input; in the last two 0 means 1 */
     struct hd_head_settings head;
     enum hd_activation act; /* glu, activation and experts ops */
-    double alpha, limit;    /* constants of HD_ACT_OSS (hd_glu_forward_args) */
+    double alpha, limit; /* constants of HD_ACT_OSS (hd_glu_forward_args); limit: of a clamp op */
     bool causal, alibi, scaled_alibi;
     bool layer;     /* head_norm op: LayerNorm, with a weight for each head */
     bool has_sinks; /* attention op: its last parameter is the sinks */
@@ -487,9 +490,9 @@ struct hd_tensor *op_magnitude(struct hd_rec *rec, struct hd_tensor *x,
 /* one_plus: the factor on normalised values is 1 + weight, else weight. */
 struct hd_tensor *op_rmsnorm(struct hd_rec *rec, struct hd_tensor *x, int weight, double eps,
                              bool one_plus);
-/* bias -1: none. */
+/* weight -1: the factor is 1; bias -1: none; one_plus as above. */
 struct hd_tensor *op_layernorm(struct hd_rec *rec, struct hd_tensor *x, int weight, int bias,
-                               double eps);
+                               double eps, bool one_plus);
 /* Rotates the first `heads` heads of each row of x [R, >= heads*head_width], in place. */
 struct hd_tensor *op_rope(struct hd_rec *rec, struct hd_tensor *x, struct hd_tensor *positions,
                           int64_t heads, int64_t head_width, const struct hd_rope *rope);
@@ -561,6 +564,8 @@ struct hd_tensor *op_glu(struct hd_rec *rec, struct hd_tensor *x, enum hd_activa
                          double alpha, double limit);
 /* out = act(x), element by element; any act but HD_ACT_OSS. */
 struct hd_tensor *op_activation(struct hd_rec *rec, struct hd_tensor *x, enum hd_activation act);
+/* out = min(max(x, -limit), limit), element by element; limit > 0. */
+struct hd_tensor *op_clamp(struct hd_rec *rec, struct hd_tensor *x, double limit);
 /* A mixture of gated experts (Shazeer et al. 2017; Jiang et al. 2024), instead of an MLP:
  * out[R, C] = sum over the K chosen e of gate[r,e] * down_e(glu(gate_e x, up_e x)), with the glu of
  * op_glu. With tensor parallelism F is split and the result is this rank's partial sum. Parameters,

@@ -426,7 +426,7 @@ struct hd_tensor *op_magnitude(struct hd_rec *rec, struct hd_tensor *x,
 static struct hd_tensor *norm(struct hd_rec *rec, enum hd_op_kind kind, struct hd_tensor *x,
                               int weight, int bias, double eps, bool one_plus)
 {
-    if (!rec->error.status && x->dim[1] != param_at(rec, weight)->local[0])
+    if (!rec->error.status && weight >= 0 && x->dim[1] != param_at(rec, weight)->local[0])
         return hd_rec_wrong_width(rec, param_at(rec, weight)->name, x,
                                   param_at(rec, weight)->local[0]);
     return hd_rec_result(rec,
@@ -447,9 +447,9 @@ struct hd_tensor *op_rmsnorm(struct hd_rec *rec, struct hd_tensor *x, int weight
 }
 
 struct hd_tensor *op_layernorm(struct hd_rec *rec, struct hd_tensor *x, int weight, int bias,
-                               double eps)
+                               double eps, bool one_plus)
 {
-    return norm(rec, HD_OP_layernorm, x, weight, bias, eps, false);
+    return norm(rec, HD_OP_layernorm, x, weight, bias, eps, one_plus);
 }
 
 /* Returns true if this rank's weights of a head norm are as long as its settings need. */
@@ -633,6 +633,13 @@ struct hd_tensor *op_activation(struct hd_rec *rec, struct hd_tensor *x, enum hd
         "activated", x->dim[0], x->dim[1]);
 }
 
+struct hd_tensor *op_clamp(struct hd_rec *rec, struct hd_tensor *x, double limit)
+{
+    return hd_rec_result(
+        rec, (struct hd_op){.kind = HD_OP_clamp, .in = {x}, .in_count = 1, .set = {.limit = limit}},
+        "clamped", x->dim[0], x->dim[1]);
+}
+
 struct hd_tensor *op_experts(struct hd_rec *rec, struct hd_tensor *x,
                              const struct hd_expert_params *p, const struct hd_router *router)
 {
@@ -763,7 +770,7 @@ static void head(struct hd_rec *rec, const struct hd_op *what, struct hd_tensor 
     op.set.head = settings;
     op.in[0] = x;
     op.param[0] = weight;
-    op.param[1] = -1;
+    op.param[1] = settings.has_bias ? settings.bias : -1;
     op.param_count = 2;
     op.fused_count = 1;
     (void)hd_rec_op(rec, &op);

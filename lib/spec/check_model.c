@@ -189,6 +189,8 @@ static enum hd_status check_layers(const struct hd_job *job)
                           ? "model.glu_limit: the activation of %s has none; remove the line"
                           : "model.glu_limit: the activation of %s needs one, such as 7",
                       job->family);
+    if (job->qkv_clip > 0 && job->mla_kv_rank > 0)
+        return hd_err(HD_INVALID, "model.qkv_clip: latent attention has no bounds; remove it");
     if (job->attention_cap > 0 && strcmp(job->positions, "alibi") == 0)
         return hd_err(HD_INVALID, "model.attention_cap: is not possible with alibi; remove it");
     return HD_OK;

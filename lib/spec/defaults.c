@@ -118,7 +118,7 @@ static void fill_model(struct hd_job *job)
     if (!job->vocab && bytes)
         job->vocab = 256;
     if (!*job->positions)
-        set_word(job->positions, family->learned ? "learned" : "rope");
+        set_word(job->positions, hd_family_positions(family));
     if (job->rope_theta == 0)
         job->rope_theta = 10000;
     if (job->norm_eps == 0)

@@ -60,6 +60,7 @@ static const struct {
     {"model.window_from", "max_window_layers", NULL},
     {"model.window_layers", "sliding_window_pattern layer_types", NULL},
     {"model.attention_cap", "attn_logit_softcapping attn_logit_softcap", NULL},
+    {"model.qkv_clip", "clip_qkv", NULL},
     {"model.logit_cap", "final_logit_softcapping final_logit_softcap", NULL},
     {"model.quantization",
      "load_in_4bit load_in_8bit quantization quantization_bit bnb_4bit_quant_type "

@@ -108,7 +108,7 @@ static int64_t first_position(const struct hd_job *job)
     memcpy(filled.adapter, job->adapter, sizeof filled.adapter);
     if (job->adapter_tokens)
         filled.adapter_tokens = job->adapter_tokens;
-    return hd_job_first_position(&filled);
+    return hd_job_prefix(&filled);
 }
 
 /* Returns the context that a prefix leaves, rounded down so that tp and cp ranks can split it

@@ -62,6 +62,10 @@ static const struct type_class {
              {"gemma", "GemmaTokenizer", false, false},
              {"gemma2", "GemmaTokenizer", false, false},
              {"jais2", "GPT2Tokenizer", false, false},
+             {"opt", "GPT2Tokenizer", false, false},
+             {"phi", "GPT2Tokenizer", false, false},
+             {"mpt", "GPTNeoXTokenizer", false, false},
+             {"olmo", "GPTNeoXTokenizer", false, false},
              {"cohere", "CohereTokenizer", false, false},
              {"mistral", NULL, true, false},
              {"mixtral", NULL, true, false}};

@@ -100,7 +100,7 @@ static enum hd_status add_adapter(struct hd_inference_rank *l, const char *dir, 
     if (st)
         return hd_err_prefix(st, "--adapter");
     st = hd_adapter_read(dir, &l->job, NULL);
-    l->job.context -= st ? 0 : hd_job_first_position(&l->job);
+    l->job.context -= st ? 0 : hd_job_prefix(&l->job);
     if (!st && l->job.context < 1)
         st = hd_err(HD_INVALID,
                     "--adapter: %s has a prefix of %lld tokens, which leaves the model no position "

@@ -323,6 +323,8 @@ double ref_act(double x, enum hd_activation act)
         y = x * normal_distribution(x);
     else if (act == HD_ACT_RELU2)
         y = x > 0 ? x * x : 0;
+    else if (act == HD_ACT_RELU)
+        y = x > 0 ? x : 0;
     return y;
 }
 
@@ -337,6 +339,8 @@ double ref_act_slope(double x, enum hd_activation act)
         slope = normal_distribution(x) + x * exp(-x * x / 2) / sqrt(2 * M_PI);
     else if (act == HD_ACT_RELU2)
         slope = x > 0 ? 2 * x : 0;
+    else if (act == HD_ACT_RELU)
+        slope = x > 0 ? 1 : 0;
     return slope;
 }
 

@@ -301,6 +301,17 @@ static void cut_in_chunks(struct hd_job *job)
     (void)snprintf(job->experts_layers, sizeof job->experts_layers, "0:1:1000");
 }
 
+static void weigh_logits(struct hd_job *job)
+{
+    job->head_z_loss = 0.02;
+}
+
+/* Some values are beyond the bound. */
+static void bound_heads(struct hd_job *job)
+{
+    job->qkv_clip = 0.1;
+}
+
 static void norm_heads(struct hd_job *job)
 {
     job->qk_norm = true;
@@ -401,6 +412,14 @@ static const struct grid_model models[] = {
      "parallel branches with two norms and biases, bounded documents", NULL},
     {"cohere2", "cohere2", 258, false, false, GROUPS,
      "parallel branches with one norm, positions in windows alone", rotate_in_windows},
+    {"phi", "phi", 257, true, false, GROUPS,
+     "a bias of the logits, whose z-loss has it too, one norm of both branches, bounded documents",
+     weigh_logits},
+    {"bloom", "bloom", 258, true, false, GROUPS | 1 << GRID_EXCHANGE,
+     "a norm of the embedding, ALiBi, bounded documents", NULL},
+    {"opt", "opt", 257, false, false, GROUPS, "learned positions from row 2 on, ReLU", NULL},
+    {"olmo", "olmo", 258, false, false, GROUPS,
+     "norms without parameters, bounded queries, keys and values", bound_heads},
     {"ministral3", "ministral3", 258, true, false, GROUPS | 1 << GRID_EXCHANGE,
      "queries with a factor by position, bounded documents", grow_by_position},
     {"cohere", "cohere", 257, false, false, GROUPS,

@@ -66,18 +66,29 @@ static const char *const further[] = {
 
 /* Attention and feed-forward layer that read the same rows, and factors of queries. */
 static const char *const branches[] = {
-    "gpt_neox: tp=2 sequence=on",    "gpt_neox: tp=4",
-    "gpt_neox: pp=2 recompute=full", "gpt_neox_tuned: tp=2 adapter=lora",
-    "cohere2: tp=2 sequence=on",     "cohere2: cp=2 recompute=selective",
-    "cohere: tp=2 sequence=on",      "cohere: tp=4",
+    "gpt_neox: tp=2 sequence=on",
+    "gpt_neox: tp=4",
+    "gpt_neox: pp=2 recompute=full",
+    "gpt_neox_tuned: tp=2 adapter=lora",
+    "cohere2: tp=2 sequence=on",
+    "cohere2: cp=2 recompute=selective",
+    "cohere: tp=2 sequence=on",
+    "cohere: tp=4",
     "ministral3: tp=2 cp=2",
+    "phi: tp=2 sequence=on",
+    "phi: tp=4",
+    "phi: pp=2 recompute=full",
+    "bloom: tp=2 sequence=on",
+    "bloom: cp=2 pp=2",
+    "opt: tp=2 cp=2",
+    "olmo: tp=2 recompute=selective",
 };
 enum {
     KINDS = sizeof kinds / sizeof kinds[0],
     FAMILIES = sizeof families / sizeof families[0],
     BRANCHES = sizeof branches / sizeof branches[0],
     FURTHER = sizeof further / sizeof further[0],
-    NAMES_MAX = KINDS > FAMILIES ? KINDS : FAMILIES
+    NAMES_MAX = KINDS + FAMILIES + BRANCHES
 };
 
 static void try_all(const char *const *names, int name_count)

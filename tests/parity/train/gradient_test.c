@@ -271,6 +271,18 @@ static void norm_heads(struct hd_job *job)
     job->qk_norm = true;
 }
 
+/* The z-loss of logits with a bias. */
+static void weigh_logits(struct hd_job *job)
+{
+    job->head_z_loss = 0.02;
+}
+
+/* Differences are taken across no bound: few values are beyond it, and these by far. */
+static void bound_heads(struct hd_job *job)
+{
+    job->qkv_clip = 1;
+}
+
 /* Slopes divided by the root of the head's width. */
 static void weigh_scaled(struct hd_job *job)
 {
@@ -327,6 +339,11 @@ static void families_agree_with_differences(void **state)
     changed_case("ministral3", 2, false, 0, grow_by_position);
     changed_case("arcee", 2, false, 0, NULL);
     changed_case("gpt_neox", 4, false, 0, NULL);
+    changed_case("nemotron", 2, false, 0, NULL);
+    changed_case("phi", 2, false, 0, weigh_logits);
+    changed_case("olmo", 2, false, 0, bound_heads);
+    changed_case("opt", 4, true, 0, NULL);
+    changed_case("bloom", 4, true, 0, NULL);
     changed_case("cohere2", 2, true, 0, NULL);
     changed_case("cohere", 2, true, 0, norm_heads);
     changed_case("falcon", 1, true, 0, weigh_scaled);

@@ -148,7 +148,7 @@ struct hd_job harness_job(const struct harness *h, const char *family, int dp)
     }
     word(j.name, "test");
     word(j.rope_scaling, "none");
-    word(j.positions, f->learned ? "learned" : "rope");
+    word(j.positions, hd_family_positions(f));
     word(j.window_layers, f->window_layers ? "1:1" : "all");
     if (f->parallel)
         word(j.parallel_residual, f->parallel);

@@ -480,6 +480,53 @@ static void keys_of_newer_classes_are_read_written_or_refused(void **state)
     is_refused(OF("iquestcoder") ",\"clip_qkv\":8.0}", "clip_qkv");
 }
 
+/* Classes of 2022 and 2023, whose keys have names of their own. */
+static void keys_of_older_classes_are_read_written_or_refused(void **state)
+{
+#define NAMED(type, hidden, heads, layers, more)                                                 \
+    "{\"model_type\":\"" type "\",\"vocab_size\":97,\"" hidden "\":64,\"" heads "\":4,\"" layers \
+    "\":4," more "}"
+#define OPT(more) NAMED("opt", "hidden_size", "num_attention_heads", "num_hidden_layers", more)
+#define MPT(more) NAMED("mpt", "d_model", "n_heads", "n_layers", more)
+    struct hd_job job = read_text(OPT("\"ffn_dim\":80,\"word_embed_proj_dim\":64"));
+
+    assert_string_equal(job.positions, "learned");
+    assert_int_equal(hd_job_first_position(&job), 2);
+    assert_true(job.ffn_hidden == 80 && job.out_bias && job.context == 2048);
+    assert_true(job.dropout_residual == 0.1 && job.dropout_attention == 0);
+    survives_an_export(&job);
+    is_refused(OPT("\"ffn_dim\":80,\"word_embed_proj_dim\":32"), "word_embed_proj_dim");
+    is_refused(OPT("\"do_layer_norm_before\":false"), "do_layer_norm_before");
+    job = read_text(NAMED("bloom", "hidden_size", "n_head", "n_layer", "\"seq_length\":64"));
+    assert_string_equal(job.positions, "alibi");
+    assert_true(job.ffn_hidden == 256 && job.context == 64 && job.mlp_bias);
+    survives_an_export(&job);
+    job.ffn_hidden = 80; /* which its class cannot have */
+    assert_int_equal(hd_hf_write_config(&job, HD_F32, &(struct hd_text){0}), HD_UNSUPPORTED);
+    job = read_text(MPT("\"architectures\":[\"MPTForCausalLM\"],\"attn_config\":{\"alibi\":true,"
+                        "\"attn_impl\":\"triton\",\"attn_pdrop\":0.1,\"clip_qkv\":6,"
+                        "\"softmax_scale\":0.5}"));
+    assert_true(job.qkv_clip == 6 && job.attention_scale == 0.5 && job.ffn_hidden == 256);
+    assert_true(job.dropout_attention == 0.1 && job.dropout_residual == 0.1);
+    survives_an_export(&job);
+    is_refused(MPT("\"attn_config\":{\"alibi\":false}"), "attn_config.alibi");
+    is_refused(MPT("\"attn_config\":{\"qk_ln\":true}"), "attn_config.qk_ln");
+    is_refused(MPT("\"attn_config\":{\"alibi_bias_max\":16}"), "attn_config.alibi_bias_max");
+    is_refused(MPT("\"attn_config\":{\"sliding\":4}"), "attn_config.sliding");
+    is_refused(MPT("\"expansion_ratio\":2"), "expansion_ratio");
+    is_refused(NAMED("mpt", "d_model", "n_layers", "n_heads", "\"n_heads\":3"), "n_heads");
+    job = read_text(OF("olmo") ",\"clip_qkv\":8.0}");
+    assert_true(job.qkv_clip == 8 && job.norm_eps == 1e-5);
+    survives_an_export(&job);
+    job = read_text(OF("nemotron") ",\"norm_eps\":1e-4}");
+    assert_true(job.norm_eps == 1e-4 && job.rope_fraction == 0.5);
+    survives_an_export(&job);
+    is_refused(OF("phi") ",\"qk_layernorm\":true}", "qk_layernorm");
+#undef NAMED
+#undef OPT
+#undef MPT
+}
+
 /* A known type without a row is refused with what is missing; a mistyped one with the name that is
  * near. */
 static void a_type_without_a_row_is_refused_with_what_it_lacks(void **state)

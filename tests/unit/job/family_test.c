@@ -100,13 +100,17 @@ static void each_row_says_what_is_needed(void **state)
 
 static void add_block(const struct hd_family *f, struct hd_text *text)
 {
-    static const char *const norms[] = {"RMSNorm", "RMSNorm with 1 + w", "LayerNorm",
-                                        "LayerNorm without bias"};
+    static const char *const norms[] = {"RMSNorm",
+                                        "RMSNorm with 1 + w",
+                                        "LayerNorm",
+                                        "LayerNorm without bias",
+                                        "LayerNorm with 1 + w",
+                                        "LayerNorm without parameters"};
     static const char *const places[] = {"before", "after", "before and after"};
     static const char *const qk_norms[] = {"", " over all heads", " with weights for each head",
                                            " behind RoPE", " behind RoPE"};
-    static const char *const gated[] = {"SwiGLU", "GEGLU", "GEGLU (erf)", "", "clamped SwiGLU"};
-    static const char *const plain[] = {"SiLU", "GELU", "GELU (erf)", "ReLU squared", ""};
+    static const char *const gated[] = {"SwiGLU", "GEGLU", "GEGLU (erf)", "", "", "clamped SwiGLU"};
+    static const char *const plain[] = {"SiLU", "GELU", "GELU (erf)", "ReLU squared", "ReLU", ""};
 
     hd_text_add(text, "%s %s; %s%s", norms[f->norm], places[f->place],
                 (f->gated ? gated : plain)[f->activation], f->experts ? " experts" : "");
@@ -134,6 +138,8 @@ static void add_block(const struct hd_family *f, struct hd_text *text)
                                                                        : "two norms");
     if (f->learned)
         hd_text_add(text, "; learned positions");
+    if (f->alibi)
+        hd_text_add(text, "; ALiBi");
     if (f->interleaved)
         hd_text_add(text, "; RoPE of adjacent channels");
     if (f->rope_fraction > 0)
@@ -151,6 +157,13 @@ static void add_block(const struct hd_family *f, struct hd_text *text)
         hd_text_add(text, "; capped scores");
     if (f->scales_embedding)
         hd_text_add(text, "; scaled embedding");
+    if (f->embedding_norm)
+        hd_text_add(text, "; norm of the embedding");
+    if (f->head_bias)
+        hd_text_add(text, "; bias of the logits");
+    if (hd_words_have(f->reads ? f->reads : "", "clip_qkv") ||
+        hd_words_have(f->reads ? f->reads : "", "attn_config"))
+        hd_text_add(text, "; perhaps bounded q, k and v");
     if (hd_words_have(f->reads ? f->reads : "", "residual_multiplier"))
         hd_text_add(text, "; factors");
 }

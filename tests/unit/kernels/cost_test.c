@@ -188,8 +188,10 @@ static void rmsnorm_moves_each_byte_once(void **state)
 
 static void layernorm_moves_each_byte_once(void **state)
 {
-    struct hd_layernorm_forward_args a = {.R = 6, .C = 8, .bias = &given, .dtype = HD_F32};
-    const struct hd_layernorm_backward_args b = {.R = 6, .C = 8, .add = &given, .dtype = HD_F32};
+    struct hd_layernorm_forward_args a = {
+        .weight = &given, .R = 6, .C = 8, .bias = &given, .dtype = HD_F32};
+    struct hd_layernorm_backward_args b = {
+        .weight = &given, .R = 6, .C = 8, .add = &given, .dtype = HD_F32};
     float sum;
     struct hd_layernorm_backward_weight_args w = {
         .R = 6, .C = 8, .dbias = &sum, .accumulate = true, .dtype = HD_F32};
@@ -214,6 +216,10 @@ static void layernorm_moves_each_byte_once(void **state)
     check(cost_of(HD_K_layernorm_backward_weight, &w), 4 * 48, 4 * (2 * 48 + 2 * 6 + 8), 4 * 8);
     check(cost_of(HD_K_layernorm_backward, &both), 13 * 48, 4 * (3 * 48 + 8 + 2 * 6 + 8),
           4 * (48 + 8));
+    /* without a weight: a product and a vector less */
+    a.weight = b.weight = NULL;
+    check(cost_of(HD_K_layernorm_forward, &a), 5 * 48, 4 * 48, 4 * (48 + 2 * 6));
+    check(cost_of(HD_K_layernorm_backward, &b), 10 * 48, 4 * (3 * 48 + 2 * 6), 4 * 48);
 }
 
 static void head_norm_norms_queries_and_keys_and_copies_values(void **state)
@@ -441,6 +447,7 @@ static void activations_move_each_element_once(void **state)
     } others[] = {{HD_ACT_GELU_TANH, 9 + 1, 18 + 3, 9, 18},
                   {HD_ACT_GELU_ERF, 26 + 1, 29 + 3, 26, 29},
                   {HD_ACT_RELU2, 2 + 1, 3 + 3, 2, 3},
+                  {HD_ACT_RELU, 1 + 1, 2 + 3, 1, 2},
                   {HD_ACT_OSS, 10, 19, 0, 0}};
     struct hd_glu_forward_args sf = {.R = 3, .F = 5, .dtype = HD_F32};
     struct hd_glu_backward_args sb = {.R = 3, .F = 5, .dtype = HD_F32};
@@ -462,6 +469,15 @@ static void activations_move_each_element_once(void **state)
     }
 }
 
+static void a_bound_costs_two_comparisons(void **state)
+{
+    const struct hd_clamp_forward_args f = {.N = 9, .limit = 2, .dtype = HD_BF16};
+    const struct hd_clamp_backward_args b = {.N = 9, .limit = 2, .dtype = HD_BF16};
+
+    check(cost_of(HD_K_clamp_forward, &f), 2 * 9, 2 * 9, 2 * 9);
+    check(cost_of(HD_K_clamp_backward, &b), 2 * 9, 2 * 2 * 9, 2 * 9);
+}
+
 /* A factor is one product more: of an added residual, of an embedded row, of its gradient. */
 static void a_factor_costs_one_operation(void **state)
 {
@@ -470,7 +486,7 @@ static void a_factor_costs_one_operation(void **state)
     struct hd_embedding_backward_args eb = {.R = 3, .C = 4, .V = 9, .dtype = HD_F32};
     struct hd_rmsnorm_forward_args rms = {.add = &given, .R = 3, .C = 4, .dtype = HD_F32};
     struct hd_layernorm_forward_args layer = {
-        .add = &given, .bias = &given, .R = 3, .C = 4, .dtype = HD_F32};
+        .add = &given, .weight = &given, .bias = &given, .R = 3, .C = 4, .dtype = HD_F32};
 
     assert_true(cost_of(HD_K_add, &a).flops == 9);
     assert_true(cost_of(HD_K_embedding_forward, &ef).flops == 0);

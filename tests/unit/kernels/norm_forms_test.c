@@ -177,10 +177,10 @@ static void one_plus_a_small_weight_is_not_rounded(void **state)
     tensors_free();
 }
 
-/* ---- LayerNorm without a bias ---- */
+/* ---- LayerNorm without a bias: with a weight, with 1 + weight, without a weight ---- */
 
-static void check_layernorm(struct device *device, int64_t R, int64_t C, enum hd_dtype dtype,
-                            bool accumulate)
+static void check_layernorm_of(struct device *device, int64_t R, int64_t C, enum hd_dtype dtype,
+                               bool accumulate, enum form form)
 {
     const struct tensor *inp = tensor_random(R * C, dtype, 2, 1);
     const struct tensor *dout = tensor_random(R * C, dtype, 1, 4);
@@ -188,24 +188,28 @@ static void check_layernorm(struct device *device, int64_t R, int64_t C, enum hd
     struct tensor *out = tensor_new(R * C, dtype), *dinp = tensor_new(R * C, dtype);
     struct tensor *mean = tensor_new(R, HD_F32), *rstd = tensor_new(R, HD_F32);
     struct tensor *dweight[2] = {gradient(C, accumulate, 5), gradient(C, accumulate, 5)};
+    const double *w_of = factors(weight, form);
+    const void *given = form == NONE ? NULL : weight->data;
     double *want = doubles(R * C), *want_mean = doubles(R), *want_rstd = doubles(R);
     double *want_dinp = doubles(R * C), *want_dweight[2] = {doubles(C), doubles(C)};
     struct hd_layernorm_forward_args f = {.out = out->data,
                                           .mean = mean->data,
                                           .rstd = rstd->data,
                                           .inp = inp->data,
-                                          .weight = weight->data,
+                                          .weight = given,
                                           .R = R,
                                           .C = C,
                                           .eps = 1e-3f,
+                                          .one_plus = form == ONE_PLUS,
                                           .dtype = dtype};
     struct hd_layernorm_backward_args b = {.dinp = dinp->data,
-                                           .dweight = dweight[0]->data,
+                                           .dweight = given ? dweight[0]->data : NULL,
                                            .dout = dout->data,
                                            .inp = inp->data,
                                            .mean = mean->data,
                                            .rstd = rstd->data,
-                                           .weight = weight->data,
+                                           .weight = given,
+                                           .one_plus = form == ONE_PLUS,
                                            .R = R,
                                            .C = C,
                                            .accumulate = accumulate,
@@ -220,9 +224,9 @@ static void check_layernorm(struct device *device, int64_t R, int64_t C, enum hd
                                                   .accumulate = accumulate,
                                                   .dtype = dtype};
 
-    ref_layernorm(want, want_mean, want_rstd, inp->values, weight->values, NULL, R, C, 1e-3);
-    ref_layernorm_backward(want_dinp, want_dweight[0], NULL, dout->values, inp->values,
-                           weight->values, R, C, 1e-3);
+    ref_layernorm(want, want_mean, want_rstd, inp->values, w_of, NULL, R, C, 1e-3);
+    ref_layernorm_backward(want_dinp, want_dweight[0], NULL, dout->values, inp->values, w_of, R, C,
+                           1e-3);
     memcpy(want_dweight[1], want_dweight[0], (size_t)C * sizeof(double));
     device_launch(device, HD_K_layernorm_forward, &f);
     assert_close("out", out, want, units(C));
@@ -232,15 +236,35 @@ static void check_layernorm(struct device *device, int64_t R, int64_t C, enum hd
     }
     device_launch(device, HD_K_layernorm_backward, &b);
     assert_close_terms("dinp", dinp, want_dinp, units(C),
-                       largest_term(want_rstd, R, weight->values, C, dout));
+                       largest_term(want_rstd, R, w_of, C, dout));
+    if (!given)
+        return;
     check_gradient("dweight", dweight[0], want_dweight[0], accumulate);
     device_launch(device, HD_K_layernorm_backward_weight, &w);
     check_gradient("dweight", dweight[1], want_dweight[1], accumulate);
 }
 
+static void check_layernorm(struct device *device, int64_t R, int64_t C, enum hd_dtype dtype,
+                            bool accumulate)
+{
+    check_layernorm_of(device, R, C, dtype, accumulate, PLAIN);
+}
+
+static void check_layernorm_forms(struct device *device, int64_t R, int64_t C, enum hd_dtype dtype,
+                                  bool accumulate)
+{
+    check_layernorm_of(device, R, C, dtype, accumulate, ONE_PLUS);
+    check_layernorm_of(device, R, C, dtype, accumulate, NONE);
+}
+
 static void layernorm_needs_no_bias(void **state)
 {
     everywhere(2048, check_layernorm);
+}
+
+static void layernorm_takes_one_plus_the_weight_or_none(void **state)
+{
+    everywhere(2048, check_layernorm_forms);
 }
 
 /* ---- heads ---- */

@@ -124,7 +124,7 @@ static struct hd_tensor *block_forward(struct hd_rec *rec, void *context, int un
     else
         qkv = op_head_norm(rec, qkv, -1, -1, &norm);
     h = op_reduce_from_tp(rec, op_linear(rec, attend(rec, toy, qkv), p->out, -1, 1));
-    return op_add(rec, x, op_layernorm(rec, h, p->norm2, -1, 1e-3), 1);
+    return op_add(rec, x, op_layernorm(rec, h, p->norm2, -1, 1e-3, false), 1);
 }
 
 static struct hd_tensor *in_forward(struct hd_rec *rec, void *context, int unit,

@@ -66,6 +66,8 @@ static const struct mistake mistakes[] = {
     {14, "  lr: 1e-3\n  dropout: {residual: -0.5}",
      "job.yaml:15: train.dropout.residual: -0.5 is not possible; give a number from 0 to 0.99"},
     /* latents */
+    {3, "  family: deepseek_v3\n  qkv_clip: 8",
+     "job.yaml:4: model.qkv_clip: latent attention has no bounds; remove it"},
     {3, "  family: llama\n  mla: {q_rank: 8}",
      "job.yaml:4: model.mla.q_rank: llama has no latent attention; remove the line, or use a "
      "family "
