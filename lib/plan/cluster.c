@@ -47,7 +47,7 @@ static const struct usual_links usual[] = {
     {" p100 ", 0, 10, 12.5, 0, 8, 0},
 };
 static const struct usual_links otherwise = {"", 0, 25, 12.5, 0, 8, 0};
-static const double node_latency_s = 3e-6, network_latency_s = 8e-6;
+static const double node_latency_s = 1.5e-6, network_latency_s = 8e-6;
 
 static const struct usual_links *usual_links_of(const struct hd_gpu_kind *kind)
 {
