@@ -26,6 +26,21 @@ static void add_fact(struct hd_text *out, const char *name, const char *fmt, ...
     hd_text_add(out, "\n");
 }
 
+/* ratio of a measured step time to the predicted one, or the reverse, from which on it is named */
+static const double far_off = 2;
+
+/* Appends what to do if steps take far more or less time than the plan predicts, which then may not
+ * have chosen the fastest layout. */
+static void add_far_off(struct hd_text *out, double step_ms, double predicted_ms)
+{
+    if (step_ms < far_off * predicted_ms && predicted_ms < far_off * step_ms)
+        return;
+    add_fact(out, "prediction",
+             "off by a factor of %.1f, so another layout may be faster: heddle probe NODE measures "
+             "what the devices do, and heddle plan JOB_FILE --live plans anew by that",
+             step_ms > predicted_ms ? step_ms / predicted_ms : predicted_ms / step_ms);
+}
+
 /* Appends the step time that the newest attempt's plan predicts, beside the measured one. */
 static void add_prediction(struct hd_text *out, const Heddle__V1__JobStatus *j)
 {
@@ -38,11 +53,13 @@ static void add_prediction(struct hd_text *out, const Heddle__V1__JobStatus *j)
     if (!plan || !(plan->predicted_step_ms > 0))
         return;
     hd_text_format_bytes(plan->predicted_memory_bytes, memory);
-    if (j->tokens_per_s > 0)
+    if (j->tokens_per_s > 0 && tokens > 0) {
         add_fact(out, "step time", "%.4g ms, predicted %.4g ms", 1000 * tokens / j->tokens_per_s,
                  plan->predicted_step_ms);
-    else
+        add_far_off(out, 1000 * tokens / j->tokens_per_s, plan->predicted_step_ms);
+    } else {
         add_fact(out, "step time", "predicted %.4g ms", plan->predicted_step_ms);
+    }
     add_fact(out, "memory", "predicted %s of a device", memory);
 }
 

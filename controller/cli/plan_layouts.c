@@ -159,7 +159,7 @@ void plan_layouts_people(const struct cli *cli, const struct hd_report_asked *as
                     "overlaps\n",
                     l->cluster->rates.measured
                         ? "by measured rates"
-                        : "by data sheets and assumed shares of their peaks, not measured",
+                        : "by data sheets and what training reaches of them, not measured",
                     100 * l->cluster->rates.error_band);
     } else {
         add_nothing_fits(asked, l, out);

@@ -67,7 +67,7 @@ static void find_rates(struct plan_asked *a, const char *answer)
                  copy = number_after(answer, "\ncopy_bytes_per_s ");
 
     if (half > 0 && single > 0 && copy > 0)
-        hd_rates_of_peaks(half, single, copy, 0, &a->rates);
+        hd_rates_of_peaks(half, single, copy, 0, 0, &a->rates);
 }
 
 enum hd_status plan_machine_measure(struct plan_asked *a)

@@ -104,7 +104,7 @@ bool planner_measured(struct hd_arena *arena, const char *calibration,
     if (!cal || hd_calibration_read(calibration, strlen(calibration), arena, cal) ||
         hd_calibration_check(cal, traits, threads) || !hd_calibration_report_peaks(cal, &peaks))
         return false;
-    hd_rates_of_peaks(peaks.half_flops, peaks.single_flops, peaks.memory_bytes_per_s, 0, &rates);
+    hd_rates_of_peaks(peaks.half_flops, peaks.single_flops, peaks.memory_bytes_per_s, 0, 0, &rates);
     hd_rates_calibrate(&rates, cal);
     hd_cluster_of_cpu(traits, devices, &rates, ret_cluster);
     ret_cluster->traits.memory_bytes = memory_bytes;

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/math.h"
 #include "plan/rank_map.h"
 #include "plan/rates.h"
 #include "program/matrices.h"
@@ -45,39 +46,81 @@ static const struct hd_link_group *group_of(struct builder *b, enum hd_group_nam
     return &b->group[name];
 }
 
+/* Returns a collective's bytes per member as comm.h counts them. Assumes balanced routers, which
+ * send equally many rows to all members. */
+static double collective_bytes(const struct hd_node *node, const struct hd_link_group *g)
+{
+    const double element = (double)hd_dtype_size(node->dtype);
+
+    if (node->comm == HD_COMM_ALL_TO_ALL_V)
+        return (double)(node->rows.even * node->rows.elements) * element * (g->size - 1) / g->size;
+    return (double)node->count * element;
+}
+
 static double node_seconds(struct builder *b, const struct hd_node *node)
 {
     const struct hd_link_group *g;
-    double bytes;
 
     if (!node->is_comm)
         return hd_rates_node(&b->cluster->rates, node);
     g = group_of(b, node->group);
-    bytes = (double)node->count * (double)hd_dtype_size(node->dtype);
-    /* assumes balanced routers, which send equally many rows to all members */
-    if (node->comm == HD_COMM_ALL_TO_ALL_V)
-        bytes = (double)(node->rows.even * node->rows.elements) *
-                (double)hd_dtype_size(node->dtype) * (g->size - 1) / g->size;
-    return hd_links_collective(b->cluster, g, node->comm, bytes, b->native) +
+    return hd_links_collective(b->cluster, g, node->comm, collective_bytes(node, g), b->native) +
            (g->size > 1 ? b->cluster->rates.wait_s : 0);
+}
+
+/* most seconds that a kernel takes longer per second beside a collective (rates.c has the source) */
+static const double slowdown_most = 0.5;
+
+/* Returns the seconds that a kernel takes longer per second beside this collective, which takes
+ * `seconds`: it reads and writes the device's memory, and occupies multiprocessors, in proportion to
+ * the bytes that it passes on. */
+static double slowdown_of(struct builder *b, const struct hd_node *node, double seconds)
+{
+    const struct hd_rates *r = &b->cluster->rates;
+    const struct hd_link_group *g = group_of(b, node->group);
+
+    if (seconds <= 0 || g->size <= 1)
+        return 0;
+    return hd_min_real(slowdown_most,
+                       r->beside_collective *
+                           hd_links_passed_bytes(node->comm, g->size, collective_bytes(node, g)) /
+                           (seconds * r->memory_bytes_per_s));
 }
 
 /* The state of a walk over a program's nodes: when each stream and each node ends, seconds. */
 struct program_walk {
     double stream_end[HD_STREAM_COUNT];
+    /* by stream: seconds that a kernel takes longer per second beside the last collective on it */
+    double slowdown[HD_STREAM_COUNT];
     /* by stream: group of the last collective on it */
     enum hd_group_name last_group[HD_STREAM_COUNT];
     double *node_end;
     struct hd_program_time *time;
 };
 
+/* Returns the seconds by which a kernel takes longer because collectives that were launched before
+ * it still run beside it, and adds them to what the step loses by their groups. */
+static double beside_collectives(const struct program_walk *w, double start, double seconds)
+{
+    double longer = 0;
+
+    for (int s = 0; s < HD_STREAM_COUNT; s++)
+        if (s != HD_STREAM_COMPUTE && w->stream_end[s] > start) {
+            const double more = w->slowdown[s] * hd_min_real(w->stream_end[s] - start, seconds);
+
+            w->time->waits[w->last_group[s]] += more;
+            longer += more;
+        }
+    return longer;
+}
+
 static void walk_node(struct builder *b, struct program_walk *w, const struct hd_program *p,
                       int index)
 {
     const struct hd_node *node = p->nodes[index];
     const bool in_thread = node->is_comm && b->cluster->rates.collectives_take_thread;
-    const double seconds = node_seconds(b, node);
     const double free = w->stream_end[in_thread ? HD_STREAM_COMPUTE : node->stream];
+    const double seconds = node_seconds(b, node);
     double start = free;
     enum hd_group_name awaited = HD_GROUP_COUNT;
 
@@ -87,14 +130,17 @@ static void walk_node(struct builder *b, struct program_walk *w, const struct hd
             awaited = p->nodes[node->waits[k]]->is_comm ? p->nodes[node->waits[k]]->group
                                                         : HD_GROUP_COUNT;
         }
-    w->node_end[index] = w->stream_end[node->stream] = start + seconds;
+    w->node_end[index] = w->stream_end[node->stream] =
+        start + seconds + (node->is_comm ? 0 : beside_collectives(w, start, seconds));
     if (in_thread) {
         w->stream_end[HD_STREAM_COMPUTE] = start + seconds;
         w->time->waits[node->group] += start + seconds - free;
         return;
     }
-    if (node->is_comm)
+    if (node->is_comm) {
         w->last_group[node->stream] = node->group;
+        w->slowdown[node->stream] = slowdown_of(b, node, seconds);
+    }
     if (node->stream == HD_STREAM_COMPUTE) {
         w->time->compute += seconds;
         if (awaited < HD_GROUP_COUNT)

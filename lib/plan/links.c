@@ -231,18 +231,27 @@ struct hd_link_group hd_links_group(const struct hd_cluster *c, const struct hd_
     return group;
 }
 
+static bool is_within_node(const struct hd_cluster *c, int level)
+{
+    return c->levels[level].devices <= c->devices_per_node;
+}
+
+/* Returns the bytes/s that collectives reach on a level of the cluster. */
+static double rate_of(const struct hd_cluster *c, int level)
+{
+    return (is_within_node(c, level) ? 1 : c->rates.network_share) * c->levels[level].bytes_per_s;
+}
+
 /* Returns the bytes/s of one member on a level of the cluster; on the lowest level the group's own
  * rate, if it is set. */
 static double ring_rate(const struct hd_cluster *c, const struct hd_link_group *g, int level)
 {
-    return level == 0 && g->ring_bytes_per_s > 0 ? g->ring_bytes_per_s
-                                                 : c->levels[level].bytes_per_s;
+    return level == 0 && g->ring_bytes_per_s > 0 ? g->ring_bytes_per_s : rate_of(c, level);
 }
 
 static double exchange_rate(const struct hd_cluster *c, const struct hd_link_group *g, int level)
 {
-    return level == 0 && g->exchange_bytes_per_s > 0 ? g->exchange_bytes_per_s
-                                                     : c->levels[level].bytes_per_s;
+    return level == 0 && g->exchange_bytes_per_s > 0 ? g->exchange_bytes_per_s : rate_of(c, level);
 }
 
 static double latency_of(const struct hd_cluster *c, const struct hd_link_group *g, int level)
@@ -318,11 +327,6 @@ static double by_formula(const struct hd_cluster *c, const struct hd_link_group 
     }
 }
 
-static bool is_within_node(const struct hd_cluster *c, int level)
-{
-    return c->levels[level].devices <= c->devices_per_node;
-}
-
 /* Sets *ret_seconds to the measured time of a collective. A group whose size was not measured gets
  * the time of the nearest measured size, times the ratio of the two by formula. False: this kind of
  * collective was not measured. */
@@ -345,6 +349,22 @@ static bool measured(const struct hd_cluster *c, const struct hd_link_group *g,
             by_formula(c, g, kind, bytes, native) / by_formula(c, &of_curve, kind, bytes, native);
     }
     return true;
+}
+
+double hd_links_passed_bytes(enum hd_comm_kind kind, int32_t members, double bytes)
+{
+    const double P = members;
+
+    switch (kind) {
+    case HD_COMM_ALL_GATHER:
+    case HD_COMM_REDUCE_SCATTER:
+    case HD_COMM_ALL_TO_ALL:
+        return bytes * (P - 1);
+    case HD_COMM_ALL_REDUCE:
+        return 2 * bytes * (P - 1) / P;
+    default:
+        return bytes;
+    }
 }
 
 double hd_links_collective(const struct hd_cluster *c, const struct hd_link_group *g,

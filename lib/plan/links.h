@@ -78,6 +78,10 @@ void hd_links_exchange_rate(const struct hd_node_links *links, const struct hd_l
 double hd_links_collective(const struct hd_cluster *cluster, const struct hd_link_group *group,
                            enum hd_comm_kind kind, double bytes, bool native);
 
+/* Returns the bytes that a member passes on in a collective, as a ring would: `bytes` as comm.h
+ * counts them. */
+double hd_links_passed_bytes(enum hd_comm_kind kind, int32_t members, double bytes);
+
 /* Returns the seconds of a transfer of `bytes` between the devices at two positions of the cluster.
  * stages: the group `pp`, whose ranks all send at the same time; may be NULL if the cluster has no
  * `links`. */

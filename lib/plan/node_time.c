@@ -25,7 +25,7 @@ static double flops_of(const struct hd_rates *r, enum hd_dtype dtype)
  * product takes at least one wave. */
 static double product_seconds(const struct hd_rates *r, const struct hd_gemm_args *a)
 {
-    const double rate = flops_of(r, a->ab_dtype);
+    const double rate = flops_of(r, a->ab_dtype) * (double)a->K / ((double)a->K + r->product_depth);
     int64_t tiles, split = 1;
     double tile_s;
 
@@ -52,15 +52,22 @@ static double fp8_product_seconds(const struct hd_rates *r, const struct hd_fp8_
     return product_seconds(&rates, &like);
 }
 
+static enum hd_attention_width width_of(int64_t D)
+{
+    return D <= 64 ? HD_ATTENTION_NARROW : D <= 128 ? HD_ATTENTION_USUAL : HD_ATTENTION_WIDE;
+}
+
 /* Returns the share of the matrix products' FLOP/s that this kernel reaches; 0: memory bandwidth
  * limits it. */
-static double peak_share_of(const struct hd_rates *r, enum hd_kernel kernel)
+static double peak_share_of(const struct hd_rates *r, const struct hd_node *node)
 {
-    switch (kernel) {
+    switch (node->kernel) {
     case HD_K_attention_forward:
-        return r->attention_forward;
+        return r->attention_forward[width_of(
+            ((const struct hd_attention_forward_args *)node->args)->D)];
     case HD_K_attention_backward:
-        return r->attention_backward;
+        return r->attention_backward[width_of(
+            ((const struct hd_attention_backward_args *)node->args)->D)];
     case HD_K_grouped_gemm:
     case HD_K_grouped_gemm_weight:
     case HD_K_newton_schulz:
@@ -102,7 +109,7 @@ static bool measured_seconds(const struct hd_rates *r, const struct hd_node *nod
 
 double hd_rates_node(const struct hd_rates *r, const struct hd_node *node)
 {
-    const double share = peak_share_of(r, node->kernel);
+    const double share = node->is_comm ? 0 : peak_share_of(r, node);
     struct hd_costs costs = {0};
     double memory_s, compute_s = 0;
 

@@ -233,6 +233,33 @@ enum hd_status hd_plan_build(const struct hd_job *job, const struct hd_traits *t
     return st;
 }
 
+enum hd_status hd_plan_rank_bytes(const struct hd_job *job, const struct hd_traits *traits,
+                                  int32_t rank, struct hd_memory *ret_memory, int64_t *ret_bytes)
+{
+    struct hd_rank_program_shared shared;
+    struct hd_rank_program layout;
+    struct hd_gpu_overhead overhead;
+    struct hd_arena arena;
+    enum hd_status st;
+
+    hd_arena_init(&arena, 0);
+    st =
+        hd_rank_program_prepare(job, traits, &(struct hd_rank_program_options){0}, &arena, &shared);
+    if (!st)
+        st = hd_rank_program_build_rank(&shared, rank, &arena, &layout);
+    if (!st && hd_traits_is_cuda(traits)) {
+        overhead = hd_rank_program_gpu_overhead(&layout, traits);
+        *ret_bytes = hd_memory_on_device(&layout.memory, traits) + overhead.process_bytes +
+                     overhead.communicators_bytes;
+    } else if (!st) {
+        *ret_bytes = hd_memory_total(&layout.memory);
+    }
+    if (!st)
+        *ret_memory = layout.memory;
+    hd_arena_done(&arena);
+    return st;
+}
+
 /* Declares the model's parameters as a job of one rank has them: not split. */
 static enum hd_status declare_whole(const struct hd_job *spec, struct hd_arena *arena,
                                     struct hd_registry *registry)

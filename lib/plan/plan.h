@@ -67,6 +67,11 @@ struct hd_plan {
 enum hd_status hd_plan_build(const struct hd_job *job, const struct hd_traits *traits,
                              struct hd_arena *arena, struct hd_plan *ret_plan);
 
+/* Lays out one rank alone. Sets *ret_bytes to what it takes: on a GPU its device bytes, on the CPU
+ * its memory. Fails as hd_plan_build does. */
+enum hd_status hd_plan_rank_bytes(const struct hd_job *job, const struct hd_traits *traits,
+                                  int32_t rank, struct hd_memory *ret_memory, int64_t *ret_bytes);
+
 /* Returns the class of a rank, which has its memory and work. */
 static inline const struct hd_plan_class *hd_plan_rank(const struct hd_plan *plan, int32_t rank)
 {

@@ -267,13 +267,37 @@ enum hd_status hd_search_cost(const struct hd_search_asked *asked,
     return HD_OK;
 }
 
+/* Returns whether the rank that corresponds to the one with most memory of the last layout that did
+ * not fit takes more than there is; records the layout as rejected then. Laying out one rank costs a
+ * fraction of a whole plan. */
+static bool full_rank_exceeds(struct layout_search *s, const struct candidate *c,
+                              const struct hd_layout_sizes *sizes)
+{
+    const int64_t stage =
+        s->full_stage < 0 || s->full_stage >= sizes->pp ? sizes->pp - 1 : s->full_stage;
+    struct hd_traits traits = s->asked->cluster->traits;
+    struct hd_memory memory;
+    struct hd_search_rejected least = {.sizes = *sizes, .step_s = c->bound_s, .stage = (int)stage};
+
+    if (!s->has_full_stage)
+        return false;
+    if (!hd_traits_is_cuda(&traits))
+        traits.threads = (int)sizes->threads;
+    if (hd_plan_rank_bytes(search_job(s, sizes), &traits,
+                           (int32_t)(stage * (s->asked->devices / sizes->pp)), &memory,
+                           &least.needed_bytes))
+        return false; /* the whole plan fails the same way and says why */
+    least.activations = (double)(memory.kept + memory.deferred) / (double)least.needed_bytes;
+    return !search_could_fit(s, least);
+}
+
 static void lay_out(struct layout_search *s, const struct candidate *c)
 {
     struct hd_search_plan *p = &s->found->plans[s->found->plan_count];
     struct hd_layout_sizes sizes;
     enum hd_status st;
 
-    if (!search_size(s, c, &sizes))
+    if (!search_size(s, c, &sizes) || full_rank_exceeds(s, c, &sizes))
         return;
     st = hd_search_cost(s->asked, &sizes, s->arena, p);
     s->found->laid_out++;

@@ -106,6 +106,8 @@ void search_reject_plan(struct layout_search *s, const struct hd_search_plan *p)
         .exact = true,
         .activations = (double)(most->memory.kept + most->memory.deferred) / (double)bytes};
 
+    s->has_full_stage = true;
+    s->full_stage = most->stage < p->job.layout.pp - 1 ? most->stage : -1;
     reject(s, &r);
 }
 

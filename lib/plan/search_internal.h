@@ -153,6 +153,9 @@ struct layout_search {
     struct ordered repartition;
     int64_t pp_least; /* least pp that the search tries, if the job does not pin pp */
     int64_t variants; /* legal layouts with a ZeRO stage seen so far */
+    /* if a layout was built that does not fit: its stage that needs most memory; -1: its last one */
+    bool has_full_stage;
+    int32_t full_stage;
     struct hd_search *found;
     /* Layouts that do not fit, with the lowest bounds of memory, ascending. */
     struct hd_search_rejected lowest[SEARCH_LOWEST_MAX];

@@ -157,6 +157,25 @@ static double slowest(const double *seconds, const struct hd_units *units, int32
     return most;
 }
 
+/* Returns whether some division into `chunks` chunks could have no chunk above `most`. seconds: of
+ * each unit. Chunks are filled one after the other as far as they go, which takes the fewest. */
+static bool could_be_below(const double *seconds, int units, int32_t chunks, double most)
+{
+    int32_t filled = 1;
+    double sum = 0;
+
+    for (int u = 0; u < units; u++) {
+        if (seconds[u] > most)
+            return false;
+        if (sum + seconds[u] > most) {
+            filled++;
+            sum = 0;
+        }
+        sum += seconds[u];
+    }
+    return filled <= chunks;
+}
+
 const struct search_partition *search_timed_partition(struct layout_search *s,
                                                       const struct ordered *even,
                                                       const struct hd_layer_profiles *profiles)
@@ -164,6 +183,7 @@ const struct search_partition *search_timed_partition(struct layout_search *s,
     const int32_t chunks = even->step.pipeline.chunks,
                   head = HD_UNIT_FIRST_BLOCK + (int)s->config.L;
     const struct search_partition *partition = NULL;
+    double most; /* seconds below which the slowest chunk must be */
     int64_t blocks[HD_PLAN_CHUNKS_MAX];
     char text[HD_JOB_WORD_MAX];
     struct hd_arena arena;
@@ -181,14 +201,15 @@ const struct search_partition *search_timed_partition(struct layout_search *s,
         for (int64_t layer = 0; layer < s->config.L; layer++)
             seconds[HD_UNIT_FIRST_BLOCK + layer] =
                 seconds_of(&profiles->kind[hd_model_layer_kind(&s->config, layer)].block);
-        s->st = hd_partition_evenly(seconds, s->config.L, chunks, &arena, units);
-        for (int32_t c = 0; !s->st && c < chunks; c++)
-            blocks[c] = units[c].end - units[c].first - (c == 0) - (c == chunks - 1);
-        if (!s->st &&
-            slowest(seconds, units, chunks) <
-                timed_share * slowest(seconds, even->step.units, chunks) &&
-            !hd_stages_write(blocks, chunks, text))
-            partition = make_partition(s, even, blocks);
+        most = timed_share * slowest(seconds, even->step.units, chunks);
+        if (could_be_below(seconds, head + 1, chunks, most)) {
+            s->st = hd_partition_evenly(seconds, s->config.L, chunks, &arena, units);
+            for (int32_t c = 0; !s->st && c < chunks; c++)
+                blocks[c] = units[c].end - units[c].first - (c == 0) - (c == chunks - 1);
+            if (!s->st && slowest(seconds, units, chunks) < most &&
+                !hd_stages_write(blocks, chunks, text))
+                partition = make_partition(s, even, blocks);
+        }
     }
     hd_arena_done(&arena);
     return partition;

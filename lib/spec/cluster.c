@@ -103,7 +103,7 @@ static enum hd_status read_own_device(const struct cluster_reader *r, const stru
         return st;
     (void)snprintf(c->device, sizeof c->device, "own");
     hd_traits_of_gpu((int)processors, (int)capability, bytes, true, &c->traits);
-    hd_rates_of_peaks(half, single, bandwidth, (int)processors, &c->rates);
+    hd_rates_of_peaks(half, single, bandwidth, (int)processors, (int)capability, &c->rates);
     if (codes > 0)
         c->rates.fp8_flops = c->rates.half_flops * codes / half;
     return HD_OK;

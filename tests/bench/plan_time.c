@@ -349,7 +349,7 @@ static void calibrate(struct setting *s, int devices, const char *given)
         printf("other programs run beside the probe; once more\n");
     }
     hd_backend_cpu()->describe(&options, &traits);
-    hd_rates_of_peaks(1e11, 1e11, 1e10, 0, &rates); /* of what was not measured */
+    hd_rates_of_peaks(1e11, 1e11, 1e10, 0, 0, &rates); /* of what was not measured */
     if (!s->smoke) {
         if (!cal || hd_calibration_read_file(given ? given : path, &s->arena, cal) ||
             hd_calibration_check(cal, &traits, CORES / devices))

@@ -28,6 +28,13 @@ static void what_the_controller_says_decides_the_exit_code(void **state)
     assert_int_equal(heddle("show 7 --controller unix:/nonexistent/c.sock", 0).code, 3);
 }
 
+static void steps_far_from_their_prediction_are_named(void **state)
+{
+    (void)state;
+    assert_non_null(strstr(heddle("show 8", 0).out, "off by a factor of 2.5, so another layout"));
+    assert_null(strstr(heddle("show 9", 0).out, "off by a factor"));
+}
+
 static void a_lost_reply_is_asked_for_again_under_one_request_id(void **state)
 {
     char path[128], words[160];

@@ -122,6 +122,28 @@ static void on_validate(struct hd_rpc_call *call, const ProtobufCMessage *messag
     (void)hd_rpc_call_reply(call, &response.base);
 }
 
+/* Makes a job's steps of 1000 tokens take a second, and its plan predict this time for them. */
+static void predict_job(Heddle__V1__JobStatus *job, double predicted_ms)
+{
+    static Heddle__V1__ModelSpec model = HEDDLE__V1__MODEL_SPEC__INIT;
+    static Heddle__V1__TrainSpec train = HEDDLE__V1__TRAIN_SPEC__INIT;
+    static Heddle__V1__JobSpec spec = HEDDLE__V1__JOB_SPEC__INIT;
+    static Heddle__V1__Plan plan = HEDDLE__V1__PLAN__INIT;
+    static Heddle__V1__AttemptStatus attempt = HEDDLE__V1__ATTEMPT_STATUS__INIT;
+    static Heddle__V1__AttemptStatus *attempts[] = {&attempt};
+
+    train.global_batch = 10;
+    model.context = 100;
+    spec.train = &train;
+    spec.model = &model;
+    plan.predicted_step_ms = predicted_ms;
+    attempt.plan = &plan;
+    job->spec = &spec;
+    job->attempts = attempts;
+    job->n_attempts = 1;
+    job->tokens_per_s = 1000;
+}
+
 static void on_get(struct hd_rpc_call *call, const ProtobufCMessage *message)
 {
     const Heddle__V1__GetJobRequest *request = (const Heddle__V1__GetJobRequest *)message;
@@ -139,6 +161,8 @@ static void on_get(struct hd_rpc_call *call, const ProtobufCMessage *message)
         return;
     fill_job(&job, HEDDLE__V1__JOB_STATE__JOB_STATE_SUCCEEDED);
     job.attempt = 2;
+    if (request->job >= 8)
+        predict_job(&job, request->job == 8 ? 400 : 510);
     response.job = &job;
     (void)hd_rpc_call_reply(call, &response.base);
 }

@@ -173,7 +173,7 @@ static void rates_take_what_was_measured(void **state)
     struct hd_arena arena;
 
     make(&cal, &arena);
-    hd_rates_of_peaks(1e12, 1e12, 1e10, 0, &rates);
+    hd_rates_of_peaks(1e12, 1e12, 1e10, 0, 0, &rates);
     hd_rates_calibrate(&rates, &cal);
     is_near(hd_rates_node(&rates, &node), 1e-6 + 12.0 * (1 << 20) / 4e9);
     /* reads 1000 x 1000 and 1000 numbers, writes 1000 x 1000; four bytes each at 10 GB/s */

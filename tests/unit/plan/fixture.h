@@ -81,7 +81,9 @@ static inline struct hd_cluster priced_cluster(int64_t nodes, int64_t devices_pe
     priced_set(c.device, "own");
     hd_traits_of_gpu(132, 90, (int64_t)64 << 30, true, &c.traits);
     c.traits.process_bytes = c.traits.communicator_bytes = 1 << 20; /* so that the rest counts */
-    hd_rates_of_peaks(1e14, 1e13, 3e11, 132, &c.rates);
+    hd_rates_of_peaks(1e14, 1e13, 3e11, 132, 90, &c.rates);
+    c.rates.step_s = c.rates.wait_share = 0; /* what tests derive has neither */
+    c.rates.network_share = 1;
     hd_cluster_set_levels(&c, 0, NULL, &node, &network);
     return c;
 }

@@ -48,7 +48,7 @@ static void a_simple_cluster(void **state)
 static void usual_links(void **state)
 {
     reads("nodes: 2\ndevices_per_node: 8\ndevice: a100-80gb\n");
-    is_level(&clusters[0], 0, "node", 8, 300e9, 3e-6);
+    is_level(&clusters[0], 0, "node", 8, 300e9, 1.5e-6);
     is_level(&clusters[0], 1, "network", 16, 25e9, 8e-6);
     reads("nodes: 1\ndevices_per_node: 4\ndevice: l4\n");
     assert_int_equal(clusters[0].level_count, 1);
@@ -67,9 +67,9 @@ static void an_island_of_all_devices_is_the_node(void **state)
     /* --devices h100-pcie:2: such GPUs are bridged in pairs; of three one has no neighbour */
     hd_cluster_of_kind(hd_gpu_kind_find("h100-pcie"), 2, false, &pair);
     assert_int_equal(pair.level_count, 1);
-    is_level(&pair, 0, "island", 2, 300e9, 3e-6);
+    is_level(&pair, 0, "island", 2, 300e9, 1.5e-6);
     hd_cluster_of_kind(hd_gpu_kind_find("h100-pcie"), 3, false, &pair);
-    is_level(&pair, 0, "node", 3, 50e9, 3e-6);
+    is_level(&pair, 0, "node", 3, 50e9, 1.5e-6);
 }
 
 /* The host of a device: as the file says; else it is not known. */
