@@ -28,6 +28,7 @@
 #include "base/math.h"
 #include "checkpoint/checkpoint.h"
 #include "comm/gloo.h"
+#include "comm/nccl_log.h"
 #include "flags/flags.h"
 #include "hf/hf.h"
 #include "job/data_stages.h"
