@@ -173,6 +173,7 @@ static int show_layouts(const struct cli *cli, const struct plan_flags *f,
             if (l->search.plan_count) {
                 hd_text_add(&out, "\n");
                 plan_show_people(cli, a, &out);
+                plan_layouts_spans(l, a->threads > 0 ? a->threads : 1, &out);
                 if (f->explain && hd_plan_owners(&a->job, &a->traits, &out))
                     cli_note("heddle: plan: %s", hd_err_message());
             }
@@ -363,6 +364,7 @@ static int plan_devices(const struct cli *cli, const struct plan_flags *f, struc
     else {
         plan_show_people(cli, a, &out);
         plan_layouts_time(&layouts, &out);
+        plan_layouts_spans(&layouts, a->threads, &out);
     }
     (void)cli_out(&out);
     code = cli_out_end(plan_show_fits(a) ? CLI_OK : CLI_JOB_FAILED);

@@ -248,6 +248,8 @@ static int cli_validate(struct cli *cli, int argc, char **argv)
     if (code == CLI_CONTINUE)
         code = cli_read_spec_and_epoch(cli->args[0], &overrides, &v.arena, &spec, &v.epoch);
     v.spec = spec;
+    if (code == CLI_CONTINUE && hd_spec_check_size(spec, &v.arena))
+        code = cli_fail(HD_INVALID);
     if (code == CLI_CONTINUE) /* before the connection starts threads */
         code = data_check_files(spec, &v.arena, &v.data, &problem);
     if (code == CLI_CONTINUE && !v.epoch)

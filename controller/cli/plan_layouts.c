@@ -5,6 +5,7 @@
 
 #include "base/text.h"
 #include "controller/cli/table.h"
+#include "job/data_stages.h"
 #include "spec/spec.h"
 
 static const struct table_column columns[] = {
@@ -207,4 +208,100 @@ void plan_layouts_time(const struct hd_report *l, struct hd_text *out)
                 l->cluster->rates.calibration ? "the calibration"
                                               : "this processor's peaks, measured just now",
                 100 * l->cluster->rates.error_band);
+}
+
+/* ---- spans of data.stages ---- */
+
+static const struct table_column span_columns[] = {
+    {"STAGES", false}, {"STEPS", false}, {"CONTEXT", true}, {"BATCH", true}, {"MICRO", true},
+    {"THETA", true},   {"MEMORY", true}, {"BYTES", true},   {"STEP", true},  {"TOK/S", true}};
+
+/* Lays out and prices the chosen layout with the sizes of one span alone. */
+static enum hd_status cost_span(const struct hd_report *l, int64_t threads,
+                                const struct hd_job *now, struct hd_arena *arena,
+                                struct hd_search_plan *ret_plan)
+{
+    struct hd_job *alone = hd_arena_alloc(arena, sizeof *alone);
+    const struct hd_search_asked asked = {.spec = alone,
+                                          .cluster = l->cluster,
+                                          .devices = l->devices,
+                                          .threads = threads,
+                                          .bf16_fast = l->cluster->traits.bf16_fast,
+                                          .memory_bytes = l->memory_bytes,
+                                          .top = 1};
+
+    if (!alone)
+        return hd_err(HD_NO_MEMORY, "no memory for a plan");
+    *alone = *now;
+    alone->data_stages[0] = '\0';
+    *ret_plan = (struct hd_search_plan){.fits = true};
+    return l->cluster->rates.half_flops > 0
+               ? hd_search_cost(&asked, &alone->layout, arena, ret_plan)
+               : hd_plan_build(alone, &l->cluster->traits, arena, &ret_plan->plan);
+}
+
+static void add_span_row(struct table *t, const struct hd_data_span *span, const struct hd_job *now,
+                         const struct hd_search_plan *p)
+{
+    int64_t most = 0;
+    char text[32];
+
+    for (int32_t i = 0; i < p->plan.class_count; i++) {
+        const int64_t bytes = hd_memory_total(&p->plan.classes[i].memory);
+
+        most = bytes > most ? bytes : most;
+    }
+    table_begin_row(t);
+    if (span->first == span->last)
+        table_add(t, NULL, "%lld", (long long)span->first + 1);
+    else
+        table_add(t, NULL, "%lld to %lld", (long long)span->first + 1, (long long)span->last + 1);
+    table_add(t, NULL, "%lld to %lld", (long long)span->begin + 1, (long long)span->end);
+    table_add(t, NULL, "%lld", (long long)now->context);
+    table_add(t, NULL, "%lld", (long long)now->global_batch);
+    table_add(t, NULL, "%lld", (long long)now->micro_batch);
+    table_add(t, NULL, "%g", now->rope_theta);
+    hd_text_format_bytes(most, text);
+    table_add(t, NULL, "%s", text);
+    table_add(t, NULL, "%lld", (long long)most);
+    if (!(p->cost.step_s > 0)) {
+        table_add(t, NULL, "?");
+        table_add(t, NULL, "?");
+        return;
+    }
+    format_seconds(p->cost.step_s, text);
+    table_add(t, NULL, "%s", text);
+    cli_format_count(p->cost.tokens_per_s, text);
+    table_add(t, NULL, "%s", text);
+}
+
+void plan_layouts_spans(const struct hd_report *l, int64_t threads, struct hd_text *out)
+{
+    const struct hd_job *job = &l->search.plans[0].job;
+    struct hd_data_span span = {.end = 0};
+    enum hd_status st = HD_OK;
+    struct table table;
+
+    if (!hd_job_has_spans(job))
+        return;
+    table_init(&table, span_columns, sizeof span_columns / sizeof span_columns[0]);
+    while (!st && span.end < job->steps) {
+        struct hd_search_plan p;
+        struct hd_arena arena;
+        struct hd_job now;
+
+        hd_arena_init(&arena, 0);
+        st = hd_job_at_step(job, span.end + 1, &now, &span);
+        if (!st)
+            st = cost_span(l, threads, &now, &arena, &p);
+        if (!st)
+            add_span_row(&table, &span, &now, &p);
+        hd_arena_done(&arena);
+    }
+    hd_text_add(out, "\ndata.stages, memory of the fullest rank and time of a step in each; a rank "
+                     "reserves what the largest needs:\n");
+    table_render(&table, false, 0, out);
+    table_done(&table);
+    if (st)
+        hd_text_add(out, "%s\n", hd_err_message());
 }

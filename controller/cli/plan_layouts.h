@@ -26,4 +26,8 @@ void plan_ranks_people(const struct hd_report *l, const struct hd_search_plan *p
 /* Appends a line about the step time of the chosen plan; nothing if it is unknown. */
 void plan_layouts_time(const struct hd_report *l, struct hd_text *out);
 
+/* Appends, for a job whose stages of the data have several contexts or batches, the memory and time of
+ * the chosen plan in each of them; else nothing. threads: of one CPU device. */
+void plan_layouts_spans(const struct hd_report *l, int64_t threads, struct hd_text *out);
+
 #endif

@@ -20,6 +20,17 @@ static void add_schedule(struct table *table, const struct hd_data_stage *stage)
         table_add(table, NULL, "train.lr");
 }
 
+/* Returns the tokens of a stage. */
+static double tokens_of(const struct hd_job *job, const struct hd_data_stage *stages, int64_t k)
+{
+    const struct hd_data_stage *s = &stages[k];
+    const int64_t tokens =
+        s->context ? s->context * s->global_batch : job->context * job->global_batch;
+
+    return (double)(hd_data_stage_end(stages, k, job->steps) - hd_data_stage_begin(stages, k)) *
+           (double)tokens;
+}
+
 /* Adds the cells of a stage itself, which its first source shows and others leave empty. */
 static void add_stage(struct table *table, const struct hd_job *job,
                       const struct hd_data_stage *stages, int64_t k, bool first)
@@ -33,7 +44,7 @@ static void add_stage(struct table *table, const struct hd_job *job,
             table_add(table, NULL, " ");
         return;
     }
-    cli_format_count((double)(end - begin) * (double)(job->global_batch * job->context), count);
+    cli_format_count(tokens_of(job, stages, k), count);
     table_add(table, NULL, "%lld", (long long)k + 1);
     table_add(table, NULL, "%lld to %lld", (long long)begin + 1, (long long)end);
     table_add(table, NULL, "%s", count);
@@ -65,9 +76,7 @@ static void add_rows(struct table *table, const struct hd_job *job,
                      const struct hd_data_stage *stages, int64_t k, const int64_t *tokens,
                      double *passes)
 {
-    const double stage_tokens =
-        (double)(hd_data_stage_end(stages, k, job->steps) - hd_data_stage_begin(stages, k)) *
-        (double)(job->global_batch * job->context);
+    const double stage_tokens = tokens_of(job, stages, k);
     bool first = true;
     double sum = 0;
 
@@ -104,8 +113,15 @@ void stage_table_add(const struct hd_job *job, const int64_t *tokens, struct hd_
     table_init(&table, columns, sizeof columns / sizeof columns[0]);
     for (int64_t k = 0; k < count; k++)
         add_rows(&table, job, stages, k, tokens, passes);
-    hd_text_add(out, "data.stages, %lld tokens a step:\n",
-                (long long)(job->global_batch * job->context));
+    if (!hd_job_has_spans(job))
+        hd_text_add(out, "data.stages, %lld tokens a step:\n",
+                    (long long)(job->global_batch * job->context));
+    else
+        hd_text_add(out, "data.stages:\n");
+    for (int64_t k = 0; hd_job_has_spans(job) && k < count; k++)
+        hd_text_add(out, "  stage %lld: windows of %lld tokens, %lld in a step, rope_theta %g\n",
+                    (long long)k + 1, (long long)stages[k].context,
+                    (long long)stages[k].global_batch, stages[k].rope_theta);
     table_render(&table, false, 0, out);
     table_done(&table);
 }

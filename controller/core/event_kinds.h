@@ -44,7 +44,7 @@
     X(CHECKPOINT_MISSING, "checkpoint_missing", JOB, "checkpoints are not on the disk; the next attempt starts from another one, or the job waits") \
     X(CHECKPOINT_BACK, "checkpoint_back", JOB, "a missing checkpoint is on the disk again") \
     X(CHECKPOINT_REMOVED, "checkpoint_removed", JOB, "a user removed a checkpoint") \
-    X(CHECKPOINT_COPIED, "checkpoint_copied", JOB, "a checkpoint was copied to checkpoint.copy_to, before the job ended") \
+    X(CHECKPOINT_COPIED, "checkpoint_copied", JOB, "a checkpoint was copied to checkpoint.copy_to; after the end of the job an event of the cluster") \
     X(CHECKPOINTS_FOUND, "checkpoints_found", JOB, "checkpoints that no report named were found on the disk") \
     X(SEARCH_FAILED, "search_failed", JOB, "the checkpoints on the disk could not be listed") \
     X(FILES_LEFT, "files_left", JOB, "a node left files of the removed job: why, and what to do") \

@@ -465,8 +465,14 @@ void core_event_checkpoint_removed(struct hd_core *core, struct core_job *job, i
 void core_event_checkpoint_copied(struct hd_core *core, struct core_job *job,
                                   const struct hd_copied *copied, const struct core_node *node)
 {
-    core_event(core, job, HD_EVENT_CHECKPOINT_COPIED, copied->attempt, -1, node->rec.name,
-               "the checkpoint of step %lld was copied to %s", (long long)copied->step, copied->to);
+    if (job)
+        core_event(core, job, HD_EVENT_CHECKPOINT_COPIED, copied->attempt, -1, node->rec.name,
+                   "the checkpoint of step %lld was copied to %s", (long long)copied->step,
+                   copied->to);
+    else
+        core_event(core, NULL, HD_EVENT_CHECKPOINT_COPIED, 0, -1, node->rec.name,
+                   "the checkpoint of step %lld of job %llu, which has ended, was copied to %s",
+                   (long long)copied->step, (unsigned long long)copied->job, copied->to);
 }
 
 void core_event_checkpoints_found(struct hd_core *core, struct core_job *job,

@@ -444,8 +444,8 @@ static void report_unknown(struct hd_core *core, const struct core_node *node,
 }
 
 /* Makes an event of each copy that is newer than those known. Copies that the first observed set
- * after a start of the controller has may have an event already, so they get none; nor does one of a
- * job that has ended, which the core may have forgotten. */
+ * after a start of the controller has may have an event already, so they get none. The core has
+ * forgotten a job that has ended: what is copied then is told in the cluster's history. */
 static void take_copies(struct hd_core *core, struct core_node *node,
                         const struct hd_core_event *event)
 {
@@ -456,7 +456,7 @@ static void take_copies(struct hd_core *core, struct core_node *node,
         if (c->time_ms <= node->copied_ms)
             continue;
         node->copied_ms = c->time_ms;
-        if (job && node->knows_copies)
+        if (node->knows_copies)
             core_event_checkpoint_copied(core, job, c, node);
     }
     node->knows_copies = true;

@@ -18,11 +18,9 @@ static enum hd_status pack(struct prepared *prepared)
     const Heddle__V1__JobSpec *message = hd_spec_to_message(&prepared->job, &prepared->arena);
 
     prepared->count = message ? heddle__v1__job_spec__get_packed_size(message) : 0;
-    if (prepared->count > HD_CTL_SPEC_BYTES_MAX)
-        return hd_err(HD_LIMIT,
-                      "the job spec has %zu bytes (most of it file names), the limit is %d; use "
-                      "fewer, larger files",
-                      prepared->count, HD_CTL_SPEC_BYTES_MAX);
+    _Static_assert((int)HD_SPEC_MESSAGE_BYTES_MAX == (int)HD_CTL_SPEC_BYTES_MAX, "one limit");
+    if (hd_spec_check_bytes(&prepared->job, prepared->count))
+        return HD_LIMIT;
     prepared->bytes = message ? malloc(prepared->count + 1) : NULL;
     if (!prepared->bytes)
         return hd_err(HD_NO_MEMORY, "no memory for a job");

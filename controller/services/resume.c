@@ -81,7 +81,7 @@ static enum hd_status refuse_change(const char *path)
     return hd_err(HD_INVALID, HD_JOB_KEY_FIXED, path);
 }
 
-/* Returns whether the stages end at the same steps. Their learning rates may change, as train.lr
+/* Returns whether the stages end at the same steps and have windows and batches of equal sizes. Their learning rates may change, as train.lr
  * may; the last one ends with the run. */
 static bool same_stages(const struct hd_job *before, const struct hd_job *now)
 {
@@ -91,8 +91,8 @@ static bool same_stages(const struct hd_job *before, const struct hd_job *now)
     if (hd_data_stages_read(before, a, &a_count) || hd_data_stages_read(now, b, &b_count) ||
         a_count != b_count)
         return false;
-    for (int64_t k = 0; k + 1 < a_count; k++)
-        if (a[k].until != b[k].until)
+    for (int64_t k = 0; k < a_count; k++)
+        if ((k + 1 < a_count && a[k].until != b[k].until) || !hd_data_stages_alike(&a[k], &b[k]))
             return false;
     return true;
 }

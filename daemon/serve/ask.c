@@ -323,19 +323,49 @@ static enum hd_status read_tools(struct ask_reading *r)
     return HD_OK;
 }
 
-/* Reads tool_choice: the model may choose, or gets no tools. It cannot be made to call one. */
+/* Reads tool_choice: the model may choose, gets no tools, or begins its answer with a call. */
 static enum hd_status read_tool_choice(struct ask_reading *r)
 {
-    const struct hd_json *v = r->value;
+    const struct hd_json *v = r->value, *function;
+    const char *type;
 
-    if (v->kind == HD_JSON_STRING && strcmp(v->text, "auto") == 0)
+    if (v->kind == HD_JSON_OBJECT) {
+        if (hd_json_need_string(v, "type", &type) || strcmp(type, "function") != 0 ||
+            hd_json_need(v, "function", HD_JSON_OBJECT, &function) ||
+            hd_json_need_string(function, "name", &r->ask->must_call))
+            return wrong("auto, none, required, or {\"type\": \"function\", \"function\": "
+                         "{\"name\": NAME}}");
         return HD_OK;
-    r->hides_tools = v->kind == HD_JSON_STRING && strcmp(v->text, "none") == 0;
-    if (r->hides_tools)
+    }
+    if (v->kind != HD_JSON_STRING)
+        return wrong("auto, none, required, or an object that names a function");
+    r->hides_tools = strcmp(v->text, "none") == 0;
+    r->ask->must_call_any = strcmp(v->text, "required") == 0;
+    if (r->hides_tools || r->ask->must_call_any || strcmp(v->text, "auto") == 0)
         return HD_OK;
-    return hd_err(HD_UNSUPPORTED,
-                  "only \"auto\" and \"none\" are supported: a model cannot be made "
-                  "to call a tool; ask for the call in a message");
+    return hd_err(HD_UNSUPPORTED, "only \"auto\", \"none\", \"required\" and the name of a "
+                                  "function are supported");
+}
+
+/* Checks that a call that is asked for is one of the request's tools. Of a single tool, `required`
+ * is its name. */
+static enum hd_status check_must_call(struct hd_ask *ask)
+{
+    const struct hd_json *tools = ask->tools;
+
+    if (!ask->must_call_any && !ask->must_call)
+        return HD_OK;
+    if (!tools)
+        return hd_err(HD_INVALID, "a call is asked for, and the request has no tools");
+    for (const struct hd_json *t = tools->first; ask->must_call && t; t = t->next)
+        if (strcmp(hd_json_member(hd_json_member(t, "function"), "name")->text, ask->must_call) ==
+            0)
+            return HD_OK;
+    if (ask->must_call)
+        return hd_err(HD_INVALID, "no tool of the request is called \"%.60s\"", ask->must_call);
+    if (tools->count == 1)
+        ask->must_call = hd_json_member(hd_json_member(tools->first, "function"), "name")->text;
+    return HD_OK;
 }
 
 static enum hd_status read_parallel(struct ask_reading *r)
@@ -452,6 +482,10 @@ enum hd_status hd_ask_read(struct hd_arena *arena, enum hd_ask_kind kind, const 
     }
     if (r.hides_tools)
         ret_ask->tools = NULL;
+    if (!st) {
+        st = check_must_call(ret_ask);
+        *ret_param = st ? "tool_choice" : *ret_param;
+    }
     return st ? st : check_together(ret_ask, ret_param);
 }
 

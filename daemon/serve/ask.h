@@ -31,7 +31,10 @@ struct hd_ask {
     /* chat: list of tools that the model may call; NULL: none, or tool_choice is "none" */
     const struct hd_json *tools;
     bool one_call; /* parallel_tool_calls is false: an answer has at most one call */
-    int64_t n;     /* choices per prompt */
+    /* the answer begins with a call (tool_choice); must_call NULL: of any tool, if must_call_any */
+    bool must_call_any;
+    const char *must_call; /* name of the tool that is called; NULL: none is named */
+    int64_t n;             /* choices per prompt */
     /* limit of tokens to generate per choice; -1: up to the end of the context */
     int64_t max_tokens;
     struct hd_sampling sampling;

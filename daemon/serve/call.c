@@ -266,6 +266,15 @@ static enum hd_status keep_tools(struct serve_call *call)
     return hd_language_call_form(serve_work_language(call->serve->work), &call->call_form);
 }
 
+/* Puts the beginning of a call behind the prompt, for tool_choice: the model goes on in it. */
+static enum hd_status encode_call_begin(struct serve_call *call, struct hd_id_list *ids)
+{
+    call->call_begin = hd_chat_calls_begin(&call->arena, call->call_form, call->ask.must_call);
+    return call->call_begin ? hd_language_encode(serve_work_language(call->serve->work),
+                                                 call->call_begin, strlen(call->call_begin), ids)
+                            : hd_err(HD_NO_MEMORY, "no memory for a call");
+}
+
 static enum hd_status encode_chat(struct serve_call *call, struct hd_id_list *ids)
 {
     struct serve_work *work = call->serve->work;
@@ -279,6 +288,8 @@ static enum hd_status encode_chat(struct serve_call *call, struct hd_id_list *id
     if (!st)
         st = hd_language_encode_chat(serve_work_language(work), messages.data, messages.len_bytes,
                                      ids);
+    if (!st && (call->ask.must_call_any || call->ask.must_call))
+        st = encode_call_begin(call, ids);
     hd_text_free(&messages);
     return st;
 }
@@ -373,6 +384,8 @@ static enum hd_status make_choices(struct serve_call *call, int64_t prompt)
             st = copy_ids(ids, &c->item.prompt);
         if (!st && call->ask.echo)
             st = echo_prompt(c, json);
+        if (!st && call->call_begin)
+            hd_text_add(&c->text, "%s", call->call_begin);
         set_item(call, c, i);
     }
     call->prompt_tokens += (int64_t)ids->count;

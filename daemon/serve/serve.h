@@ -75,6 +75,7 @@ struct serve_call {
                                         begun */
     struct hd_json *tools;       /* copy of ask.tools, names only; NULL: the model gets no tools */
     enum hd_call_form call_form; /* form of calls, if there are tools */
+    const char *call_begin;      /* text that begins each answer (tool_choice); NULL: none */
     char id[48];
     int64_t created; /* time when the request arrived, seconds since 1970 */
     int64_t begun_ms, deadline_ms;

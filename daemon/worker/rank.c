@@ -5,6 +5,10 @@
  *   [checkpoint] ..
  *   -> last checkpoint -> exit
  *
+ * At the first step of another span of data.stages (another length of windows), the ranks write a
+ * checkpoint, free their trainers and go on from it in new ones. So a run that was killed there goes
+ * on as one that was not: the span follows from the step of the checkpoint.
+ *
  * A disk that accepts no writes does not end a run (docs/decisions/full-disks.md): before the first
  * step the ranks wait for disk space, a periodic checkpoint is skipped, the last one is retried
  * until it is written.
@@ -21,10 +25,13 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/math.h"
+#include "checkpoint/checkpoint.h"
 #include "comm/gloo.h"
 #include "comm/nccl_log.h"
 #include "flags/flags.h"
 #include "hf/hf.h"
+#include "job/data_stages.h"
 #include "kernels/nccl.h"
 #include "kernels/plugin.h"
 #include "train/reserve.h"
@@ -380,7 +387,7 @@ static bool alive(void *context, int64_t done_bytes, int64_t total_bytes)
     struct rank *r = context;
 
     (void)done_bytes, (void)total_bytes;
-    hd_link_report_phase(r->link, HD_LINK_PHASE_SETUP, 0);
+    hd_link_report_phase(r->link, HD_LINK_PHASE_SETUP, hd_max(r->saved_step, 0));
     return hd_comm_failure(r->comm) == HD_OK;
 }
 
@@ -453,7 +460,8 @@ static enum hd_status load_weights(struct rank *r)
         st = look_for_base(r);
     if (!st) {
         r->saved_step = hd_trainer_steps_done(r->trainer);
-        (void)snprintf(text, sizeof text, "resumed from step %lld (%s)",
+        (void)snprintf(text, sizeof text, "%s from step %lld (%s)",
+                       r->saved.path[0] ? "goes on" : "resumed",
                        (long long)hd_trainer_steps_done(r->trainer), r->job.base_checkpoint);
         rank_say(r, HD_LINK_LEVEL_INFO, text);
     }
@@ -530,11 +538,45 @@ static void tell_plan(void *user, int64_t host_bytes)
     hd_link_report_planned(r->link, host_bytes);
 }
 
+/* Returns the first step that the attempt trains, 1 if its checkpoint cannot be read: loading it then
+ * tells why. */
+static int64_t first_step(const struct rank *r)
+{
+    const char *dir = *r->job.base_checkpoint ? r->job.base_checkpoint : r->job.continue_from;
+    struct hd_ckpt *ckpt = NULL;
+    int64_t step = 0;
+
+    if (!*dir || !hd_job_has_spans(&r->job) || hd_ckpt_open(dir, &ckpt))
+        return 1;
+    if (hd_ckpt_get_counter(ckpt, "step", &step))
+        step = 0;
+    hd_ckpt_close(ckpt);
+    return step + 1;
+}
+
+/* Says the length of windows and the batch of the trainer's span, if the job has several. */
+static void say_span(struct rank *r)
+{
+    const struct hd_job *job = &hd_trainer_rank_program(r->trainer)->job;
+    char text[160];
+
+    if (!hd_job_has_spans(&r->job))
+        return;
+    (void)snprintf(text, sizeof text,
+                   "to step %lld it trains on windows of %lld tokens, %lld in a step, %lld in a "
+                   "micro-batch, with model.rope_theta = %g",
+                   (long long)hd_trainer_span_end(r->trainer), (long long)job->context,
+                   (long long)job->global_batch, (long long)job->micro_batch, job->rope_theta);
+    rank_say(r, HD_LINK_LEVEL_INFO, text);
+}
+
+/* Opens the trainer of the span in which the job's base checkpoint goes on, and loads it. */
 static enum hd_status set_up(struct rank *r)
 {
     struct hd_job_tokenizer tokenizer = {.opened = NULL};
     struct hd_token_cache tokens;
-    const struct hd_trainer_options options = {.backend = r->backend,
+    const struct hd_trainer_options options = {.layout = {.step = first_step(r)},
+                                               .backend = r->backend,
                                                .instance = r->device.instance,
                                                .comm = r->comm,
                                                .rank = (int)r->rank,
@@ -577,10 +619,16 @@ static enum hd_status set_up(struct rank *r)
         (void)snprintf(text, sizeof text, "%s more per rank, for messages between nodes", bytes);
         rank_say(r, HD_LINK_LEVEL_INFO, text);
     }
+    say_span(r);
     hd_trainer_describe_data(r->trainer, r->job.steps * r->job.global_batch, &data);
     rank_say(r, HD_LINK_LEVEL_INFO, data.failed ? "" : data.data);
     hd_text_free(&data);
     st = load_weights(r);
+    if (!st && hd_job_has_spans(&r->job) &&
+        hd_trainer_steps_done(r->trainer) + 1 != options.layout.step)
+        st =
+            hd_err(HD_IO, "the checkpoint of step %lld could not be read when the trainer was made",
+                   (long long)hd_trainer_steps_done(r->trainer));
     return st ? st : hd_trainer_open_teacher(r->trainer);
 }
 
@@ -772,6 +820,39 @@ static enum hd_status one_step(struct rank *r)
     return st;
 }
 
+/* Goes on in the next span, from a checkpoint of the last step of the one before. Collective. */
+static enum hd_status begin_span(struct rank *r)
+{
+    enum hd_status st = rank_save(r, true);
+
+    if (st || r->unsaved || r->stopped)
+        return st;
+    write_profile(r, true);
+    (void)snprintf(r->job.base_checkpoint, sizeof r->job.base_checkpoint, "%s", r->saved.path);
+    (void)snprintf(r->job.base_manifest_hash, sizeof r->job.base_manifest_hash, "%s",
+                   r->saved.hash);
+    hd_job_tokenizer_close(&r->tokenizer);
+    r->tokenizer = (struct hd_job_tokenizer){.opened = NULL};
+    hd_trainer_free(r->trainer);
+    r->trainer = r->storage.trainer = NULL;
+    hd_link_report_phase(r->link, HD_LINK_PHASE_SETUP, r->saved_step);
+    st = set_up(r);
+    r->storage.trainer = r->trainer;
+    if (!st)
+        hd_link_report_phase(r->link, HD_LINK_PHASE_TRAINING, hd_trainer_steps_done(r->trainer));
+    return st;
+}
+
+/* Trains one step, the first one of a span in a new trainer. */
+static enum hd_status next_step(struct rank *r)
+{
+    enum hd_status st = HD_OK;
+
+    if (hd_trainer_steps_done(r->trainer) == hd_trainer_span_end(r->trainer))
+        st = begin_span(r);
+    return st || r->unsaved || r->stopped ? st : one_step(r);
+}
+
 static enum hd_status train(struct rank *r)
 {
     bool validates = hd_trainer_can_validate(r->trainer), early;
@@ -786,7 +867,7 @@ static enum hd_status train(struct rank *r)
     hd_link_report_phase(r->link, HD_LINK_PHASE_TRAINING, hd_trainer_steps_done(r->trainer));
     rank_check_stop(r); /* for a run that starts from its last checkpoint again */
     while (!st && !r->stopped && !r->ends_early && hd_trainer_steps_done(r->trainer) < r->job.steps)
-        st = one_step(r);
+        st = next_step(r);
     validates &= !r->ends_early; /* the newest validation is of these weights */
     if (!st)
         write_profile(r, true);

@@ -69,7 +69,7 @@ struct rank {
     struct hd_link *link;
     int nccl_log; /* file descriptor of NCCL's log (comm/nccl_log.h); -1: none */
     struct hd_comm *comm;
-    struct hd_trainer *trainer;
+    struct hd_trainer *trainer; /* of the present span of data.stages (job/data_stages.h) */
     /* true: the checkpoint to start from is damaged or incomplete */
     bool bad_base;
     bool no_base;                       /* true: the checkpoint to start from is not on the disk */

@@ -438,11 +438,29 @@ static enum hd_status check_samples(struct samples *s, struct hd_text *out)
     return st;
 }
 
+/* Gives the job the sizes of the first span of data.stages, whose samples are shown. */
+static enum hd_status take_first_span(struct samples *s)
+{
+    const struct hd_job whole = s->job;
+    struct hd_data_span span;
+    enum hd_status st = hd_job_at_step(&whole, 1, &s->job, &span);
+
+    if (st || !hd_job_has_spans(&whole) || s->first + s->count <= span.end * s->job.global_batch)
+        return st;
+    return hd_err(HD_INVALID,
+                  "--first: samples are shown of the first stages with one context, to step %lld: "
+                  "0 to %lld",
+                  (long long)span.end, (long long)(span.end * s->job.global_batch - s->count));
+}
+
 static enum hd_status write_samples(struct samples *s, struct hd_text *out)
 {
-    const size_t S = (size_t)s->job.context;
     enum hd_status st = s->only_facts && s->job.epochs == 0 ? leave_out_text(s) : HD_OK;
+    size_t S;
 
+    if (!st && !s->only_facts)
+        st = take_first_span(s);
+    S = (size_t)s->job.context;
     if (s->every)
         return st ? st : check_samples(s, out);
     if (!st && (s->job.train_count || s->job.val_count))

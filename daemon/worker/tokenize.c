@@ -320,9 +320,9 @@ static void print_summary(const struct hd_tokenize *how, const struct hd_tokeniz
 
     hd_text_add(&path, "%s%s", how->out, ending);
     if (!as_json) {
-        (void)printf("%s: %lld documents, %lld tokens, %.2f bytes/token, %.1f MB/s\n",
-                     path.data ? path.data : "", (long long)c->documents, (long long)c->tokens,
-                     per_token, rate);
+        (void)printf("%s: %lld document%s, %lld tokens, %.2f bytes/token, %.1f MB/s\n",
+                     path.data ? path.data : "", (long long)c->documents,
+                     c->documents == 1 ? "" : "s", (long long)c->tokens, per_token, rate);
         if (how->conversations)
             (void)printf("%lld tokens count for the loss\n", (long long)c->targets);
         if (c->left_out)

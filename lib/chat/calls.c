@@ -292,6 +292,25 @@ static size_t find_call_mark(const char *text, size_t text_bytes, const char *ma
     return text_bytes;
 }
 
+const char *hd_chat_calls_begin(struct hd_arena *arena, enum hd_call_form form, const char *name)
+{
+    const char *front = form == HD_CALLS_TAGGED   ? HD_CALL_TAG "\n"
+                        : form == HD_CALLS_LISTED ? HD_CALL_MARK "["
+                                                  : "";
+    const char *arguments = form == HD_CALLS_BARE ? "parameters" : "arguments";
+    struct hd_text quoted = {0};
+    struct hd_json_writer w = {.out = &quoted};
+    const char *text = NULL;
+
+    if (!name)
+        return hd_arena_printf(arena, "%s{\"name\": \"", front);
+    hd_json_add_string(&w, NULL, name);
+    if (!quoted.failed)
+        text = hd_arena_printf(arena, "%s{\"name\": %s, \"%s\":", front, quoted.data, arguments);
+    hd_text_free(&quoted);
+    return text;
+}
+
 size_t hd_chat_calls_safe(enum hd_call_form form, const char *text, size_t text_bytes)
 {
     size_t at = 0, n, mark;

@@ -39,6 +39,9 @@ enum hd_status hd_chat_calls_find(struct hd_arena *arena, enum hd_call_form form
  * tagged, behind thoughts in <think> or not. */
 enum hd_status hd_chat_calls_of_value(struct hd_arena *arena, const char *value,
                                       struct hd_chat_calls *ret_calls);
+/* Returns the text with which a call begins, in the arena: up to the arguments of the tool `name`; NULL:
+ * up to the name of a tool. NULL: no memory. */
+const char *hd_chat_calls_begin(struct hd_arena *arena, enum hd_call_form form, const char *name);
 /* Returns how many bytes at the beginning of an unfinished text belong to no call, whatever
  * follows; a stream may send these. */
 size_t hd_chat_calls_safe(enum hd_call_form form, const char *text, size_t text_bytes);

@@ -117,6 +117,22 @@ enum hd_status hd_comm_alloc_registered(struct hd_comm *comm, size_t size_bytes,
     return HD_OK;
 }
 
+bool hd_comm_has_registered(const struct hd_comm *comm)
+{
+    return comm->registered != NULL;
+}
+
+enum hd_status hd_comm_reuse_registered(struct hd_comm *comm, size_t size_bytes, void **ret_base)
+{
+    if (!comm->registered || comm->registered_bytes < size_bytes)
+        return hd_err(HD_INVALID, "comm: rank %d has %zu bytes of registered memory, not %zu",
+                      comm->rank, comm->registered_bytes, size_bytes);
+    if (!comm->device_streams) /* host memory */
+        memset(comm->registered, 0, comm->registered_bytes);
+    *ret_base = comm->registered;
+    return HD_OK;
+}
+
 /* ---- groups and streams ---- */
 
 /* Computes a group's id from its name and members: two processes that give equal arguments get

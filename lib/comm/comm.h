@@ -177,6 +177,12 @@ void hd_comm_set_deadline(struct hd_comm *comm, int64_t deadline_ms);
  * page-faulted in by this thread; device engines: device memory. May be called once per endpoint
  * (HD_CONFLICT after that); hd_comm_free frees the region. HD_NO_MEMORY: not enough memory. */
 enum hd_status hd_comm_alloc_registered(struct hd_comm *comm, size_t size_bytes, void **ret_base);
+/* Hands out the registered region once more, to a new owner, and clears it as hd_comm_alloc_registered
+ * does. No collective of any rank may use the region: call it on all ranks behind a barrier.
+ * HD_INVALID: there is none, or it is smaller than size_bytes. */
+enum hd_status hd_comm_reuse_registered(struct hd_comm *comm, size_t size_bytes, void **ret_base);
+/* Returns whether the rank has registered memory. */
+bool hd_comm_has_registered(const struct hd_comm *comm);
 
 /* ---- groups and streams ---- */
 

@@ -1,13 +1,18 @@
 /* data_stages: the stages of data.stages: ranges of a run's steps, each with a mixture of its own
- * and perhaps a schedule of the learning rate.
+ * and perhaps a schedule of the learning rate, and windows of another length.
  *
- * The job has the list of stages as text, "1000 -;1500 3e-4 0 linear 0 0;0 -": for each stage its
- * last step (0, only in the last stage: the last step of the run), then "-" if it goes on with
- * train.lr, or the peak, warm-up, decay, decay steps and minimum of its learning rate, and the shape of
- * a decay that is not linear. The weights
- * of its sources are in hd_job.weights.
+ * The job has the list of stages as text, "1000 -;1500@4096,512,10000 3e-4 0 linear 0 0;0 -": for each
+ * stage its last step (0, only in the last stage: the last step of the run); behind "@" its context,
+ * global batch and rope_theta, if a stage of the job has others than the job; then "-" if it goes on
+ * with train.lr, or the peak, warm-up, decay, decay steps and minimum of its learning rate, and the
+ * shape of a decay that is not linear. The weights of its sources are in hd_job.weights.
  *
- * Used by: spec, optim, train, worker, controller.   Uses: job.   Threads: any; no state.
+ * While a job file is read, 0 is for what a stage does not give. A span is the longest row of stages with equal context, global batch and rope_theta. A trainer has
+ * the sizes of one span (hd_job_at_step); the worker opens another trainer at the next one. In a job
+ * whose stages have contexts, all stages have all three numbers, and the job itself has those of the
+ * longest context, for which the planner chooses the layout.
+ *
+ * Used by: spec, optim, train, plan, worker, controller.   Uses: job.   Threads: any; no state.
  */
 #ifndef HD_JOB_DATA_STAGES_H
 #define HD_JOB_DATA_STAGES_H
@@ -23,6 +28,16 @@ struct hd_data_stage {
     int64_t lr_decay_steps;
     char lr_decay[16];       /* a word of train.lr.decay */
     char lr_decay_shape[16]; /* a word of train.lr.decay_shape; "": linear */
+    /* tokens of a window, windows of a step, and model.rope_theta in the stage; 0: those of the
+     * job. All stages have them, or none */
+    int64_t context, global_batch;
+    double rope_theta;
+};
+
+/* Steps and stages of a span. */
+struct hd_data_span {
+    int64_t first, last; /* indices of its stages; both 0 in a job without stages */
+    int64_t begin, end;  /* number of steps before the span; its last step */
 };
 
 /* Reads the stages of a job; ret_count 0: it has none. HD_INVALID: the text is no list of stages. */
@@ -57,5 +72,27 @@ static inline int64_t hd_data_stage_at(const struct hd_data_stage *stages, int64
         k++;
     return k;
 }
+
+/* Returns whether two stages have windows and batches of equal sizes, and equal angles. */
+static inline bool hd_data_stages_alike(const struct hd_data_stage *a,
+                                        const struct hd_data_stage *b)
+{
+    return a->context == b->context && a->global_batch == b->global_batch &&
+           a->rope_theta == b->rope_theta;
+}
+
+/* Returns the span of the stages with the given index; all of a job without stages. */
+struct hd_data_span hd_data_span_of(const struct hd_data_stage *stages, int64_t count,
+                                    int64_t index, int64_t steps);
+
+/* Sets *ret_job to the job as it is in a step, counted from 1: with the context, the global batch and
+ * the angles of the step's span, and with a micro-batch of as many tokens as the job's has, or fewer.
+ * Its stages stay, so that the result may be given again. ret_span may be NULL. HD_INVALID: the
+ * list of stages cannot be read. */
+enum hd_status hd_job_at_step(const struct hd_job *job, int64_t step, struct hd_job *ret_job,
+                              struct hd_data_span *ret_span);
+
+/* Returns whether the job has several spans. */
+bool hd_job_has_spans(const struct hd_job *job);
 
 #endif

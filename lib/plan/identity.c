@@ -3,6 +3,26 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "job/data_stages.h"
+
+/* Reduces the stages to what a plan depends on: the sizes of their windows and batches. */
+static void keep_sizes(struct hd_job *job)
+{
+    struct hd_data_stage stages[HD_JOB_STAGES_MAX];
+    int64_t count = 0, kept = 0;
+
+    if (hd_data_stages_read(job, stages, &count))
+        count = 0;
+    for (int64_t k = 0; k < count; k++)
+        if (stages[k].context && (!kept || !hd_data_stages_alike(&stages[kept - 1], &stages[k]))) {
+            stages[kept] = stages[k];
+            stages[kept].has_lr = false;
+            stages[kept].until = kept + 1;
+            kept++;
+        }
+    (void)hd_data_stages_write(stages, kept > 1 ? kept : 0, job);
+}
+
 enum hd_status hd_plan_identity(const struct hd_job *spec, struct hd_text *ret_text)
 {
     struct hd_job job = *spec;
@@ -14,7 +34,7 @@ enum hd_status hd_plan_identity(const struct hd_job *spec, struct hd_text *ret_t
     job.devices_min = job.devices_max = 1;
     job.train_count = job.val_count = 0; /* the data files may be elsewhere, or not exist yet */
     job.schedule_order = NULL;
-    memcpy(job.data_stages, nothing.data_stages, sizeof job.data_stages);
+    keep_sizes(&job);
     memcpy(job.val_sets, nothing.val_sets, sizeof job.val_sets);
     memcpy(job.checkpoint_best_set, nothing.checkpoint_best_set, sizeof job.checkpoint_best_set);
     /* questions add memory to programs of validation, whatever they are */

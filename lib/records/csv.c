@@ -225,6 +225,28 @@ static enum hd_status check_separator(const struct csv_rows *r)
     return HD_OK;
 }
 
+/* Refuses two columns of one name, since a record cannot have a name twice. */
+static enum hd_status check_names(const struct csv_rows *r)
+{
+    enum { COMPARED = 1000 }; /* of more columns a record is refused for its second name */
+
+    for (size_t i = 0; i < r->column_count && r->column_count <= COMPARED; i++)
+        for (size_t k = 0; k < i; k++) {
+            const struct csv_field *a = &r->columns[i], *b = &r->columns[k];
+            const size_t len = a->until - a->from;
+
+            if (len == b->until - b->from &&
+                memcmp(r->names.data + a->from, r->names.data + b->from, len) == 0)
+                return hd_err(HD_INVALID,
+                              "%s:%" PRId64
+                              ": columns %zu and %zu are both named '%.*s'; rename or "
+                              "remove one",
+                              r->path, r->row_line, k + 1, i + 1, (int)(len < 60 ? len : 60),
+                              r->names.data + a->from);
+        }
+    return HD_OK;
+}
+
 /* Takes the first row as the names of the columns. */
 static enum hd_status read_names(struct csv_rows *r, bool *ret_there)
 {
@@ -249,7 +271,8 @@ static enum hd_status read_names(struct csv_rows *r, bool *ret_there)
                           "%s:%" PRId64 ": column %zu has no name; the first row has the names of "
                           "the columns; pandas leaves out its index with to_csv(NAME, index=False)",
                           r->path, r->row_line, i + 1);
-    return check_separator(r);
+    st = check_names(r);
+    return st ? st : check_separator(r);
 }
 
 /* Appends the current row as one that is no record, since it lacks fields or has too many. */

@@ -11,6 +11,7 @@
 #include "chat/date.h"
 #include "data/bad_rows.h"
 #include "data/fingerprint.h"
+#include "job/data_stages.h"
 #include "job/family.h"
 #include "job/pair_factors.h"
 #include "plan/choose.h"
@@ -586,6 +587,22 @@ static enum hd_status check_hang(const struct hd_job *job)
 
 /* ---- layout ---- */
 
+/* Returns a length of windows whose divisors divide the windows of all stages of the data. */
+static int64_t common_context(const struct hd_job *job)
+{
+    struct hd_data_stage stages[HD_JOB_STAGES_MAX];
+    int64_t common = job->context, count = 0;
+
+    if (hd_data_stages_read(job, stages, &count))
+        return common;
+    for (int64_t k = 0; k < count && stages[k].context; k++)
+        for (int64_t b = stages[k].context, rest; b; b = rest) {
+            rest = common % b;
+            common = b;
+        }
+    return common;
+}
+
 void hd_spec_plan_request(const struct hd_job *job, struct hd_plan_request *ret_request)
 {
     const bool has_delta = hd_job_has_delta(job);
@@ -600,7 +617,7 @@ void hd_spec_plan_request(const struct hd_job *job, struct hd_plan_request *ret_
         .head_width = job->head_width,
         .nf4 = strcmp(job->model_weights, hd_quant_word(HD_QUANT_NF4)) == 0,
         .ffn_hidden = job->ffn_hidden,
-        .context = job->context,
+        .context = common_context(job),
         .experts = job->experts,
         .shared_ffn_hidden = job->shared_ffn_hidden,
         .dense_layers = job->experts ? hd_layers_left(job->experts_layers, job->layers) : 0,

@@ -1,4 +1,4 @@
-/* data_stages: reads data.stages: [{until: 1000, train: .., lr: ..}, {train: ..}].
+/* data_stages: reads data.stages: [{until: 1000, train: .., lr: ..}, {train: .., context: 32768}].
  *
  * Sources that list the same files, as they are written, in several stages are one source of the
  * job, with a weight for each stage (0: the stage lacks it), so that a stage goes on in it where an
@@ -177,7 +177,8 @@ static enum hd_status read_schedule(struct spec_reader *r, const struct yaml_nod
 static enum hd_status read_stage_key(struct spec_reader *r, const struct yaml_node *node,
                                      struct hd_data_stage *stage, struct spec_sources *sources)
 {
-    static const char *const names[] = {"until", "train", "lr"};
+    static const char *const names[] = {"until",   "train",        "lr",
+                                        "context", "global_batch", "rope_theta"};
     static const struct hd_key step = {.kind = HD_KEY_INT, .min = 1, .max = 0x1p40};
 
     if (strcmp(node->key, "until") == 0)
@@ -186,6 +187,12 @@ static enum hd_status read_stage_key(struct spec_reader *r, const struct yaml_no
         return spec_read_sources(r, node, sources);
     if (strcmp(node->key, "lr") == 0)
         return read_schedule(r, node, stage);
+    if (strcmp(node->key, "context") == 0)
+        return spec_read_int(r, hd_job_find_key("model.context"), node, &stage->context);
+    if (strcmp(node->key, "global_batch") == 0)
+        return spec_read_int(r, hd_job_find_key("train.global_batch"), node, &stage->global_batch);
+    if (strcmp(node->key, "rope_theta") == 0)
+        return spec_read_real(r, hd_job_find_key("model.rope_theta"), node, &stage->rope_theta);
     return spec_unknown_word(r->path, node->key, names, sizeof names / sizeof names[0]);
 }
 

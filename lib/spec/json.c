@@ -138,6 +138,11 @@ static void add_data_stages(struct hd_json_writer *w, const char *name, const st
         add_sources(w, "train", job, k);
         if (stages[k].has_lr)
             add_rate(w, &stages[k]);
+        if (stages[k].context) {
+            hd_json_add_int64(w, "context", stages[k].context);
+            hd_json_add_int64(w, "global_batch", stages[k].global_batch);
+            hd_json_add_real(w, "rope_theta", stages[k].rope_theta);
+        }
         hd_json_end(w, '}');
     }
     hd_json_end(w, ']');

@@ -583,3 +583,24 @@ enum hd_status hd_spec_plan_from_message(const struct Heddle__V1__Plan *message,
     *ret_layout = job.layout;
     return st;
 }
+
+enum hd_status hd_spec_check_bytes(const struct hd_job *job, size_t message_bytes)
+{
+    if (message_bytes <= HD_SPEC_MESSAGE_BYTES_MAX)
+        return HD_OK;
+    return hd_err(HD_LIMIT,
+                  "%s: the names of %lld data files make the job %zu bytes long, and a controller "
+                  "takes %d: make token files of them, of any number one (heddle data tokenize "
+                  "FILES --out corpus.npy), and name these; or join the files themselves",
+                  hd_job_stage_count(job) ? "data.stages" : "data.train",
+                  (long long)(job->train_count + job->val_count), message_bytes,
+                  HD_SPEC_MESSAGE_BYTES_MAX);
+}
+
+enum hd_status hd_spec_check_size(const struct hd_job *job, struct hd_arena *arena)
+{
+    const Heddle__V1__JobSpec *message = hd_spec_to_message(job, arena);
+
+    return message ? hd_spec_check_bytes(job, heddle__v1__job_spec__get_packed_size(message))
+                   : hd_err(HD_NO_MEMORY, "no memory for a job");
+}

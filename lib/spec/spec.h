@@ -147,6 +147,13 @@ enum hd_status hd_spec_plan_from_message(const struct Heddle__V1__Plan *message,
  * checks. */
 enum hd_status hd_spec_check(const struct hd_job *job);
 
+/* Checks that the job's message, of which the names of its data files are most, is not larger than a
+ * controller takes. HD_LIMIT: it is; the message says how to make one file of many. */
+enum { HD_SPEC_MESSAGE_BYTES_MAX = 256 << 10 };
+enum hd_status hd_spec_check_bytes(const struct hd_job *job, size_t message_bytes);
+/* Does the same for a job that is not packed yet; `arena` gets the message. */
+enum hd_status hd_spec_check_size(const struct hd_job *job, struct hd_arena *arena);
+
 /* Returns the steps of `epochs` passes over `windows` sequences; at least 1. */
 int64_t hd_spec_epoch_steps(double epochs, int64_t windows, int64_t global_batch);
 

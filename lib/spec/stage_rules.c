@@ -57,15 +57,69 @@ void spec_join_data_stages(struct hd_job *job)
     }
 }
 
+/* Gives a stage the sizes that it does not state: the job's context and angles, and as many tokens in
+ * a step as the job has. */
+static enum hd_status fill_sizes(const struct hd_job *job, int64_t index,
+                                 struct hd_data_stage *stage)
+{
+    const int64_t tokens = job->global_batch * job->context;
+
+    if (!stage->context)
+        stage->context = job->context;
+    if (!(stage->rope_theta > 0))
+        stage->rope_theta = job->rope_theta;
+    if (stage->global_batch)
+        return HD_OK;
+    if (tokens % stage->context)
+        return hd_err(
+            HD_INVALID,
+            "data.stages[%lld].context: the %lld tokens of a step (train.global_batch x "
+            "model.context) are no whole number of windows of %lld; give another context, "
+            "or the stage a global_batch",
+            (long long)index, (long long)tokens, (long long)stage->context);
+    stage->global_batch = tokens / stage->context;
+    return HD_OK;
+}
+
+/* Gives all stages their sizes, and the job those of its longest context, if a stage states any. */
+static enum hd_status fill_spans(struct hd_job *job, struct hd_data_stage *stages, int64_t count)
+{
+    const struct hd_data_stage *longest = &stages[0];
+    enum hd_status st = HD_OK;
+    bool states = false;
+
+    for (int64_t k = 0; k < count; k++)
+        states |= stages[k].context || stages[k].global_batch || stages[k].rope_theta > 0;
+    if (!states || job->context < 1 || job->global_batch < 1)
+        return HD_OK;
+    for (int64_t k = 0; !st && k < count; k++) {
+        st = fill_sizes(job, k, &stages[k]);
+        if (stages[k].context > longest->context ||
+            (stages[k].context == longest->context &&
+             stages[k].global_batch < longest->global_batch))
+            longest = &stages[k];
+    }
+    if (st)
+        return st;
+    job->context = longest->context;
+    job->global_batch = longest->global_batch;
+    job->rope_theta = longest->rope_theta;
+    return HD_OK;
+}
+
 enum hd_status spec_fill_data_stages(struct hd_job *job)
 {
     struct hd_data_stage stages[HD_JOB_STAGES_MAX];
     int64_t count;
     enum hd_status st = hd_data_stages_read(job, stages, &count);
 
-    if (st || !count || stages[count - 1].until != job->steps)
+    if (st || !count)
         return st;
-    stages[count - 1].until = 0;
+    st = fill_spans(job, stages, count);
+    if (st)
+        return st;
+    if (stages[count - 1].until == job->steps)
+        stages[count - 1].until = 0;
     return hd_data_stages_write(stages, count, job);
 }
 
@@ -109,6 +163,8 @@ static enum hd_status check_end(const struct hd_job *job, const struct hd_data_s
                                 int64_t count, int64_t k)
 {
     const long long until = (long long)stages[k].until, begin = hd_data_stage_begin(stages, k);
+    const int64_t batch =
+        stages[k].global_batch > job->global_batch ? stages[k].global_batch : job->global_batch;
 
     if (k + 1 < count && until <= begin)
         return hd_err(HD_INVALID,
@@ -120,10 +176,10 @@ static enum hd_status check_end(const struct hd_job *job, const struct hd_data_s
                       "data.stages[%lld].until: %lld leaves no step of train.steps = %lld for the "
                       "stages behind it; lower it, or remove these",
                       (long long)k, until, (long long)job->steps);
-    if (until > INT64_MAX / 2 / job->global_batch)
+    if (until > INT64_MAX / 2 / batch)
         return hd_err(HD_INVALID,
                       "data.stages[%lld].until: %lld steps of %lld sequences are too many to count",
-                      (long long)k, until, (long long)job->global_batch);
+                      (long long)k, until, (long long)batch);
     if (k + 1 == count && until)
         return hd_err(
             HD_INVALID,
@@ -151,6 +207,76 @@ static enum hd_status check_mixtures(const struct hd_job *job, int64_t stages)
     return HD_OK;
 }
 
+/* Refuses what cannot change its window or batch within a run. */
+static enum hd_status check_keys_of_spans(const struct hd_job *job)
+{
+    if (strcmp(job->positions, "learned") == 0)
+        return hd_err(HD_INVALID,
+                      "data.stages: learned positions are a table of model.context rows; "
+                      "all stages have one context");
+    if (hd_job_has_pairs(job))
+        return hd_err(
+            HD_INVALID,
+            "data.stages: train.objective: %s has one context and one batch in all stages",
+            job->objective);
+    if (job->checkpoint_best)
+        return hd_err(HD_INVALID, "checkpoint.best: losses on windows of several lengths cannot be "
+                                  "compared; set it to false, or give all stages one context");
+    if (job->stop_patience)
+        return hd_err(HD_INVALID, "validate.stop: losses on windows of several lengths cannot be "
+                                  "compared; remove it, or give all stages one context");
+    if (job->schedule_order)
+        return hd_err(HD_INVALID,
+                      "parallel.schedule: an order in a file has one number of micro-batches, and "
+                      "stages with batches of their own have several; name a schedule");
+    return HD_OK;
+}
+
+/* Checks the sizes of the stages against each other and the job's, which are those of the longest
+ * context. */
+static enum hd_status check_spans(const struct hd_job *job, const struct hd_data_stage *stages,
+                                  int64_t count)
+{
+    int64_t with = 0, longest = 0;
+
+    for (int64_t k = 0; k < count; k++) {
+        with += stages[k].context > 0;
+        if (stages[k].context == job->context && stages[k].global_batch == job->global_batch)
+            longest++;
+    }
+    if (!with)
+        return HD_OK;
+    if (with < count || !longest)
+        return hd_err(
+            HD_INVALID,
+            "data.stages: no stage has the job's context of %lld tokens and batch of %lld",
+            (long long)job->context, (long long)job->global_batch);
+    for (int64_t k = 0; k < count; k++) {
+        const struct hd_data_stage *s = &stages[k];
+
+        if (s->context > job->context || s->global_batch < 1)
+            return hd_err(HD_INVALID, "data.stages[%lld].context: %lld is more than the job's %lld",
+                          (long long)k, (long long)s->context, (long long)job->context);
+        if (s->context <= job->mtp_layers)
+            return hd_err(
+                HD_INVALID,
+                "data.stages[%lld].context: a window of %lld tokens has no token that all "
+                "%lld layers of model.mtp predict; give a longer one",
+                (long long)k, (long long)s->context, (long long)job->mtp_layers);
+        if (s->global_batch % job->global_batch)
+            return hd_err(
+                HD_INVALID,
+                "data.stages[%lld].global_batch: %lld is no multiple of %lld, the batch of "
+                "the longest context, by which the ranks divide it; give a multiple",
+                (long long)k, (long long)s->global_batch, (long long)job->global_batch);
+        if (s->rope_theta != job->rope_theta && strcmp(job->positions, "rope") != 0)
+            return hd_err(HD_INVALID,
+                          "data.stages[%lld].rope_theta: %s positions are not rotary; remove it",
+                          (long long)k, job->positions);
+    }
+    return hd_job_has_spans(job) ? check_keys_of_spans(job) : HD_OK;
+}
+
 enum hd_status spec_check_data_stages(const struct hd_job *job)
 {
     struct hd_data_stage stages[HD_JOB_STAGES_MAX];
@@ -171,5 +297,7 @@ enum hd_status spec_check_data_stages(const struct hd_job *job)
                             hd_data_stage_end(stages, k, job->steps) -
                                 hd_data_stage_begin(stages, k));
     }
+    if (!st)
+        st = check_spans(job, stages, count);
     return st ? st : check_mixtures(job, count);
 }

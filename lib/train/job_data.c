@@ -67,21 +67,27 @@ static enum hd_status pack(const struct hd_job *job, struct hd_data_range range,
     return hd_packing_new(range, context, too_long, (uint64_t)job->seed, ret_packing);
 }
 
-/* Opens the samplers of the job's stages over the sources of d->sampler. */
-static enum hd_status open_stages(const struct hd_job *job, struct hd_job_data *d)
+/* Opens the samplers of the stages of a span over the sources of d->sampler. sources: [count], their
+ * indices in the job. */
+static enum hd_status open_stages(const struct hd_job *job, const struct hd_data_span *span,
+                                  const int64_t *sources, int64_t count, struct hd_job_data *d)
 {
+    const int64_t stages = span->last - span->first + 1;
+    double weights[HD_JOB_SOURCES_MAX * HD_JOB_STAGES_MAX];
     int64_t first_steps[HD_JOB_STAGES_MAX];
-    enum hd_status st = hd_data_stages_read(job, d->stages, &d->stage_count);
 
-    if (st || !d->stage_count)
-        return st;
+    if (!d->stage_count)
+        return HD_OK;
     d->stage_samplers = calloc((size_t)d->stage_count, sizeof *d->stage_samplers);
     if (!d->stage_samplers)
         return hd_err(HD_NO_MEMORY, "no memory for the stages of the data");
-    for (int64_t s = 0; s < d->stage_count; s++)
-        first_steps[s] = hd_data_stage_begin(d->stages, s);
-    hd_sampler_init_stages(&d->sampler, job->weights, first_steps, d->stage_count,
-                           d->stage_samplers);
+    for (int64_t s = 0; s < stages; s++) {
+        first_steps[s] = hd_data_stage_begin(d->stages, span->first + s);
+        for (int64_t k = 0; k < count; k++)
+            weights[k * stages + s] = hd_job_weight(job, span->first + s, sources[k]);
+    }
+    hd_sampler_init_stages(&d->sampler, weights, first_steps, stages,
+                           d->stage_samplers + span->first);
     return HD_OK;
 }
 
@@ -91,15 +97,26 @@ const struct hd_sampler *hd_job_data_sampler(const struct hd_job_data *d, int64_
                           : &d->sampler;
 }
 
-/* Opens the sampler over all sources. Files of one source are adjacent in the list. */
-static enum hd_status open_sampler(const struct hd_job *job, struct hd_job_data *d)
+/* Returns whether a stage of the span has the source. */
+static bool is_used(const struct hd_job *job, const struct hd_data_span *span, int64_t source)
+{
+    bool used = !hd_job_stage_count(job);
+
+    for (int64_t s = span->first; !used && s <= span->last; s++)
+        used = hd_job_weight(job, s, source) > 0;
+    return used;
+}
+
+/* Opens the sampler over all sources of the span. Files of one source are adjacent in the list. */
+static enum hd_status open_sampler(const struct hd_job *job, const struct hd_data_span *span,
+                                   struct hd_job_data *d)
 {
     double equal[HD_JOB_SOURCES_MAX];
     const bool own_weights = job->weight_count && !hd_job_stage_count(job);
     struct hd_data_range ranges[HD_JOB_SOURCES_MAX] = {d->train};
     const enum hd_data_order order =
         strcmp(job->order, "sequential") == 0 ? HD_DATA_SEQUENTIAL : HD_DATA_SHUFFLED;
-    int64_t first = 0, end = 0;
+    int64_t sources[HD_JOB_SOURCES_MAX] = {0}, first = 0, end = 0, count = !job->weight_count;
     enum hd_status st;
 
     for (int64_t k = 0; k < HD_JOB_SOURCES_MAX; k++)
@@ -107,9 +124,12 @@ static enum hd_status open_sampler(const struct hd_job *job, struct hd_job_data 
     for (int64_t k = 0; k < job->weight_count; k++, first = end) {
         while (end < job->train_count && job->train[end].source == k)
             end++;
-        ranges[k] = hd_corpus_files(d->train_corpus, (size_t)first, (size_t)(end - first));
+        if (!is_used(job, span, k))
+            continue;
+        ranges[count] = hd_corpus_files(d->train_corpus, (size_t)first, (size_t)(end - first));
+        sources[count++] = k;
     }
-    for (int64_t k = 0; k < (job->weight_count ? job->weight_count : 1); k++) {
+    for (int64_t k = 0; k < count; k++) {
         st = pack(job, ranges[k], job->context, &d->packings[k]);
         if (st && job->weight_count && own_weights)
             return hd_err_prefix(st, "data.train[%lld]", (long long)k);
@@ -117,10 +137,9 @@ static enum hd_status open_sampler(const struct hd_job *job, struct hd_job_data 
             return hd_err_prefix(st, "%s", train_key(job));
     }
     st = hd_sampler_init_mixture(&d->sampler, ranges, d->packings,
-                                 own_weights ? job->weights : equal,
-                                 job->weight_count ? job->weight_count : 1, job->context,
+                                 own_weights ? job->weights : equal, count, job->context,
                                  job->global_batch, order, (uint64_t)job->seed);
-    return st ? st : open_stages(job, d);
+    return st ? st : open_stages(job, span, sources, count, d);
 }
 
 /* Opens the windows of the range `val` as the next validation set: its first window_limit windows;
@@ -190,8 +209,55 @@ static enum hd_status open_val(const struct hd_job *job, struct hd_job_tokenizer
     return st;
 }
 
+/* Frees what open_sampler and open_windows have made. */
+static void close_samplers(struct hd_job_data *d)
+{
+    for (int i = 0; i < HD_JOB_SOURCES_MAX; i++)
+        hd_packing_free(d->packings[i]);
+    for (int i = 0; i < HD_JOB_VAL_SETS_MAX; i++)
+        hd_packing_free(d->val_packings[i]);
+    free(d->stage_samplers);
+}
+
+/* Opens the data of the job's other spans and closes them, so that a run does not end at the first
+ * step of a later span because a source has no whole window for it. */
+static enum hd_status try_other_spans(const struct hd_job *job, const struct hd_data_span *mine,
+                                      const struct hd_job_data *d)
+{
+    struct hd_data_span span;
+    enum hd_status st = HD_OK;
+
+    for (int64_t k = 0; !st && k < d->stage_count; k = span.last + 1) {
+        struct hd_job_data *other;
+        struct hd_job now = *job;
+
+        span = hd_data_span_of(d->stages, d->stage_count, k, job->steps);
+        if (!d->stages[k].context || span.first == mine->first)
+            continue;
+        now.context = d->stages[k].context;
+        now.global_batch = d->stages[k].global_batch;
+        other = calloc(1, sizeof *other);
+        if (!other)
+            return hd_err(HD_NO_MEMORY, "no memory for the stages of the data");
+        other->train_corpus = d->train_corpus;
+        other->val_corpus = d->val_corpus;
+        other->train = d->train;
+        other->stage_count = d->stage_count;
+        memcpy(other->stages, d->stages, sizeof other->stages);
+        st = open_sampler(&now, &span, other);
+        if (!st && job->val_count && job->validate_batches)
+            st = open_sets(&now, other);
+        if (st)
+            st = hd_err_prefix(st, "data.stages[%lld]", (long long)k);
+        close_samplers(other);
+        free(other);
+    }
+    return st;
+}
+
 static enum hd_status open_job_data(const struct hd_job *job, struct hd_job_tokenizer *tokenizer,
-                                    const struct hd_token_cache *cache, struct hd_arena *arena,
+                                    const struct hd_token_cache *cache,
+                                    const struct hd_data_span *span, struct hd_arena *arena,
                                     struct hd_job_data *ret_data)
 {
     struct hd_job_data *d = ret_data;
@@ -199,13 +265,18 @@ static enum hd_status open_job_data(const struct hd_job *job, struct hd_job_toke
     enum hd_status st;
 
     *d = (struct hd_job_data){.validation_count = 0};
+    st = hd_data_stages_read(job, d->stages, &d->stage_count);
+    if (st)
+        return st;
     st = open_train(job, tokenizer, cache, arena, d);
     if (st)
         return st;
     st = open_val(job, tokenizer, cache, arena, d, &val);
     if (st)
         return job->val_count ? hd_err_prefix(st, "data.val") : st;
-    st = open_sampler(job, d);
+    st = try_other_spans(job, span, d);
+    if (!st)
+        st = open_sampler(job, span, d);
     if (st || !val.corpus || !job->validate_batches)
         return st;
     return job->val_count
@@ -231,15 +302,28 @@ enum hd_status hd_job_data_open_validation(const struct hd_job *job,
     return st ? st : open_windows(job, val, context, window_limit, d);
 }
 
+enum hd_status hd_job_data_open_span(const struct hd_job *job, struct hd_job_tokenizer *tokenizer,
+                                     const struct hd_token_cache *cache,
+                                     const struct hd_data_span *span, struct hd_arena *arena,
+                                     struct hd_job_data *ret_data)
+{
+    struct hd_job_tokenizer own = {.opened = NULL};
+    enum hd_status st =
+        open_job_data(job, tokenizer ? tokenizer : &own, cache, span, arena, ret_data);
+
+    hd_job_tokenizer_close(&own);
+    return st;
+}
+
 enum hd_status hd_job_data_open(const struct hd_job *job, struct hd_job_tokenizer *tokenizer,
                                 const struct hd_token_cache *cache, struct hd_arena *arena,
                                 struct hd_job_data *ret_data)
 {
-    struct hd_job_tokenizer own = {.opened = NULL};
-    enum hd_status st = open_job_data(job, tokenizer ? tokenizer : &own, cache, arena, ret_data);
+    struct hd_job now;
+    struct hd_data_span span;
+    const enum hd_status st = hd_job_at_step(job, 1, &now, &span);
 
-    hd_job_tokenizer_close(&own);
-    return st;
+    return st ? st : hd_job_data_open_span(&now, tokenizer, cache, &span, arena, ret_data);
 }
 
 struct hd_packing_facts hd_job_data_packing(const struct hd_job_data *d)
@@ -343,11 +427,7 @@ int64_t hd_job_data_validation_windows(const struct hd_job_data *d)
 
 void hd_job_data_close(struct hd_job_data *data)
 {
-    for (int k = 0; k < HD_JOB_SOURCES_MAX; k++)
-        hd_packing_free(data->packings[k]);
-    free(data->stage_samplers);
-    for (int k = 0; k < HD_JOB_VAL_SETS_MAX; k++)
-        hd_packing_free(data->val_packings[k]);
+    close_samplers(data);
     hd_corpus_close(data->train_corpus);
     hd_corpus_close(data->val_corpus);
     *data = (struct hd_job_data){.validation_count = 0};

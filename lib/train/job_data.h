@@ -28,9 +28,11 @@ struct hd_job_data {
     /* packing of the conversations of each validation set into windows; NULL: the set is plain
      * text */
     struct hd_packing *val_packings[HD_JOB_VAL_SETS_MAX];
-    /* all sources; without stages the run's sampler. With stages their weights in it are equal */
+    /* all sources of the span; without stages the run's sampler. With stages their weights in it are
+     * equal */
     struct hd_sampler sampler;
-    /* [stage_count], the stages and their samplers; stage_count 0: the job has none */
+    /* [stage_count], the stages and their samplers, of which those of the span are open;
+     * stage_count 0: the job has none */
     struct hd_data_stage stages[HD_JOB_STAGES_MAX];
     struct hd_sampler *stage_samplers;
     int64_t stage_count;
@@ -46,6 +48,12 @@ struct hd_job_data {
 enum hd_status hd_job_data_open(const struct hd_job *job, struct hd_job_tokenizer *tokenizer,
                                 const struct hd_token_cache *cache, struct hd_arena *arena,
                                 struct hd_job_data *ret_data);
+/* Does the same for the stages of one span of data.stages, where hd_job_data_open takes the first one;
+ * the job has the span's sizes (hd_job_at_step). The data have no samples for other steps than the span's. */
+enum hd_status hd_job_data_open_span(const struct hd_job *job, struct hd_job_tokenizer *tokenizer,
+                                     const struct hd_token_cache *cache,
+                                     const struct hd_data_span *span, struct hd_arena *arena,
+                                     struct hd_job_data *ret_data);
 /* Opens the validation data alone, which the job must have, of one set: the first windows of
  * `context` tokens, at most window_limit (0: all of them). Error messages do not begin with
  * data.val. */

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/math.h"
+#include "job/data_stages.h"
 #include "optim/optim.h"
 #include "train/partition.h"
 #include "train/rank_decode.h"
@@ -729,12 +730,11 @@ enum hd_status hd_rank_program_schedule(const struct hd_job *job, struct hd_unit
     return st ? st : make_order(ret_shared, &(struct hd_rank_program_options){0}, arena);
 }
 
-enum hd_status hd_rank_program_prepare(const struct hd_job *job, const struct hd_traits *traits,
-                                       const struct hd_rank_program_options *options,
-                                       struct hd_arena *arena,
-                                       struct hd_rank_program_shared *ret_shared)
+/* Computes what all ranks share in one span, whose sizes the job has. */
+static enum hd_status prepare_span(const struct hd_job *job, const struct hd_traits *traits,
+                                   const struct hd_rank_program_options *options,
+                                   struct hd_arena *arena, struct hd_rank_program_shared *s)
 {
-    struct hd_rank_program_shared *s = ret_shared;
     enum hd_status st = check_fp8(job, traits);
 
     *s = (struct hd_rank_program_shared){.job = *job, .traits = *traits};
@@ -749,6 +749,57 @@ enum hd_status hd_rank_program_prepare(const struct hd_job *job, const struct hd
     if (!st && hd_rank_program_decode_slots(job))
         st = hd_schedule_check(&s->decode_order, arena, &s->decode_plans);
     return st ? st : plan_snapshots(s, arena);
+}
+
+/* Returns whether the sizes of a span are those of `s` or of a span that s->others has. */
+static bool has_sizes(const struct hd_rank_program_shared *s, const struct hd_job *job)
+{
+    bool known = s->job.context == job->context && s->job.global_batch == job->global_batch;
+
+    for (int64_t i = 0; i < s->other_count; i++)
+        known |= s->others[i].job.context == job->context &&
+                 s->others[i].job.global_batch == job->global_batch;
+    return known;
+}
+
+/* Prepares the job's spans whose sizes differ from those of `s`. */
+static enum hd_status prepare_others(const struct hd_job *job,
+                                     const struct hd_rank_program_options *options,
+                                     struct hd_arena *arena, struct hd_rank_program_shared *s)
+{
+    struct hd_data_span span = {.end = 0};
+    enum hd_status st = HD_OK;
+
+    if (!hd_job_has_spans(job))
+        return HD_OK;
+    s->others = hd_arena_array(arena, HD_JOB_STAGES_MAX, sizeof *s->others);
+    if (!s->others)
+        return hd_err(HD_NO_MEMORY, "no memory for the spans of a job");
+    while (!st && span.end < job->steps) {
+        struct hd_job now;
+
+        st = hd_job_at_step(job, span.end + 1, &now, &span);
+        if (st || has_sizes(s, &now))
+            continue;
+        st = prepare_span(&now, &s->traits, options, arena, &s->others[s->other_count]);
+        s->other_count += !st;
+        if (st)
+            st = hd_err_prefix(st, "data.stages[%lld]", (long long)span.first);
+    }
+    return st;
+}
+
+enum hd_status hd_rank_program_prepare(const struct hd_job *job, const struct hd_traits *traits,
+                                       const struct hd_rank_program_options *options,
+                                       struct hd_arena *arena,
+                                       struct hd_rank_program_shared *ret_shared)
+{
+    struct hd_job now = *job;
+    enum hd_status st = options->step ? hd_job_at_step(job, options->step, &now, NULL) : HD_OK;
+
+    if (!st)
+        st = prepare_span(&now, traits, options, arena, ret_shared);
+    return st ? st : prepare_others(job, options, arena, ret_shared);
 }
 
 /* ---- one rank ---- */
@@ -798,18 +849,57 @@ static void place_rank(const struct hd_rank_program_shared *s, int rank, struct 
     l->snapshot_bytes = s->snapshot_bytes ? s->snapshot_bytes[rank] : 0;
 }
 
+/* Compiles and places a rank's program of one span. */
+static enum hd_status build_span(const struct hd_rank_program_shared *s, int rank,
+                                 struct hd_arena *arena, struct hd_rank_program *ret_rank_program);
+
+/* Raises the rank's reservation to what its programs of the job's other spans need. */
+static enum hd_status reserve_for_others(const struct hd_rank_program_shared *s,
+                                         struct hd_rank_program *l)
+{
+    struct hd_memory *m = &l->memory;
+    struct hd_memory most = *m;
+    enum hd_status st = HD_OK;
+
+    for (int64_t i = 0; !st && i < s->other_count; i++) {
+        struct hd_rank_program *other;
+        struct hd_arena scratch;
+
+        hd_arena_init(&scratch, 0);
+        other = hd_arena_alloc(&scratch, sizeof *other);
+        st = other ? build_span(&s->others[i], l->rank, &scratch, other)
+                   : hd_err(HD_NO_MEMORY, "no memory for the spans of a job");
+        if (!st) {
+            most.private_bytes = hd_max(most.private_bytes, other->memory.private_bytes);
+            most.registered_bytes = hd_max(most.registered_bytes, other->memory.registered_bytes);
+            most.host_bytes = hd_max(most.host_bytes, other->memory.host_bytes);
+        }
+        hd_arena_done(&scratch);
+    }
+    if (st)
+        return st;
+    m->work += most.private_bytes - m->private_bytes + most.registered_bytes - m->registered_bytes;
+    m->sample += most.host_bytes - m->host_bytes;
+    m->private_bytes = most.private_bytes;
+    m->registered_bytes = most.registered_bytes;
+    m->host_bytes = most.host_bytes;
+    return HD_OK;
+}
+
 enum hd_status hd_rank_program_take_place(const struct hd_rank_program_shared *s, int rank,
                                           struct hd_rank_program *l)
 {
+    enum hd_status st;
+
     place_rank(s, rank, l);
     l->memory = (struct hd_memory){0};
     place_regions(l);
-    return check_profile(&l->memory);
+    st = check_profile(&l->memory);
+    return st ? st : reserve_for_others(s, l);
 }
 
-enum hd_status hd_rank_program_build_rank(const struct hd_rank_program_shared *s, int rank,
-                                          struct hd_arena *arena,
-                                          struct hd_rank_program *ret_rank_program)
+static enum hd_status build_span(const struct hd_rank_program_shared *s, int rank,
+                                 struct hd_arena *arena, struct hd_rank_program *ret_rank_program)
 {
     struct hd_rank_program *l = ret_rank_program;
     enum hd_status st;
@@ -832,6 +922,15 @@ enum hd_status hd_rank_program_build_rank(const struct hd_rank_program_shared *s
         return st;
     place_regions(l);
     return check_profile(&l->memory);
+}
+
+enum hd_status hd_rank_program_build_rank(const struct hd_rank_program_shared *s, int rank,
+                                          struct hd_arena *arena,
+                                          struct hd_rank_program *ret_rank_program)
+{
+    const enum hd_status st = build_span(s, rank, arena, ret_rank_program);
+
+    return st ? st : reserve_for_others(s, ret_rank_program);
 }
 
 enum hd_status hd_rank_program_build(const struct hd_job *job, int rank,

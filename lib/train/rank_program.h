@@ -114,11 +114,14 @@ unsigned hd_rank_program_group_uses(const struct hd_rank_program *rank_program,
 struct hd_gpu_overhead hd_rank_program_gpu_overhead(const struct hd_rank_program *rank_program,
                                                     const struct hd_traits *traits);
 
-/* Options for tests, for a job with one pipeline stage: another schedule, and B and W as separate
- * programs. */
 struct hd_rank_program_options {
+    /* Options for tests, for a job with one pipeline stage: another schedule, and B and W as
+     * separate programs. */
     enum hd_schedule_kind schedule;
     bool split_backward;
+    /* a step, from 1, of the span of data.stages whose sizes the program has (job/data_stages.h); 0:
+     * the job's own sizes, which are those of the longest context */
+    int64_t step;
 };
 
 /* Most micro-batches in one round of validation, which is one run of the eval instruction stream:
@@ -173,6 +176,10 @@ struct hd_rank_program_shared {
     /* [world], bytes of the checkpoint entries that each rank saves; NULL: no snapshot is made (no
      * checkpoint.async) */
     int64_t *snapshot_bytes;
+    /* [other_count], the same of the job's other spans (job/data_stages.h), for which a rank's
+     * reservation must suffice, too */
+    struct hd_rank_program_shared *others;
+    int64_t other_count;
 };
 
 struct hd_rank_program {
@@ -231,7 +238,9 @@ struct hd_rank_program {
     int64_t exchange;
 };
 
-/* Builds the program of one rank of the job's mesh, for a device with the given traits. HD_INVALID,
+/* Builds the program of one rank of the job's mesh, for a device with the given traits. The memory of
+ * a job with several spans suffices for each of them: what the others need beyond this program's is
+ * part of hd_memory.work, on a host of a device of hd_memory.sample. HD_INVALID,
  * HD_UNSUPPORTED or HD_LIMIT: the job is not possible. HD_NO_MEMORY. */
 enum hd_status hd_rank_program_build(const struct hd_job *job, int rank,
                                      const struct hd_traits *traits,

@@ -107,6 +107,8 @@ static enum hd_status check_device(struct hd_trainer *t)
 
     if (st)
         return st;
+    if (hd_comm_has_registered(t->comm)) /* that of the trainer before, which this one takes */
+        device.free_bytes += m->registered_bytes;
     later_bytes = later_overhead(t, device.total_bytes - device.free_bytes);
     if (needed_bytes + later_bytes <= device.free_bytes)
         return HD_OK;
@@ -157,6 +159,22 @@ static enum hd_status reserve_private(struct hd_trainer *t, int64_t private_byte
     return st;
 }
 
+/* Allocates registered memory; behind another trainer of the same ranks, takes its memory, which
+ * peers may still be reading until they are here, too. */
+static enum hd_status take_registered(struct hd_trainer *t, int64_t registered_bytes,
+                                      void **ret_base)
+{
+    struct hd_comm_stream *stream = hd_comm_get_stream(t->comm, HD_COMM_STREAM_REDUCE);
+    enum hd_status st;
+
+    if (!hd_comm_has_registered(t->comm))
+        return hd_comm_alloc_registered(t->comm, (size_t)registered_bytes, ret_base);
+    st = hd_comm_barrier(t->world, stream);
+    if (!st)
+        st = hd_comm_wait(stream, hd_comm_record(stream));
+    return st ? st : hd_comm_reuse_registered(t->comm, (size_t)registered_bytes, ret_base);
+}
+
 static enum hd_status reserve(struct hd_trainer *t, const struct hd_trainer_options *options)
 {
     const struct hd_memory *m = &t->rank_program.memory;
@@ -177,7 +195,7 @@ static enum hd_status reserve(struct hd_trainer *t, const struct hd_trainer_opti
     if (!st)
         st = reserve_private(t, private_bytes);
     if (!st)
-        st = hd_comm_alloc_registered(t->comm, (size_t)registered_bytes, &registered);
+        st = take_registered(t, registered_bytes, &registered);
     if (st)
         return st;
     t->registered_base = registered;
@@ -299,10 +317,31 @@ static enum hd_status make_schedules(struct hd_trainer *t, const struct hd_job *
     return st;
 }
 
-static enum hd_status set_up_trainer(struct hd_trainer *t, const struct hd_job *job,
+/* Opens the data of the span that has the step. */
+static enum hd_status open_span_data(struct hd_trainer *t, int64_t step,
                                      const struct hd_trainer_options *options)
 {
-    struct hd_backend_options backend = hd_trainer_backend_options(job);
+    const struct hd_job *job = &t->rank_program.job;
+    struct hd_data_stage stages[HD_JOB_STAGES_MAX];
+    struct hd_data_span span;
+    int64_t count;
+    enum hd_status st = hd_data_stages_read(job, stages, &count);
+
+    if (st)
+        return st;
+    span = hd_data_span_of(stages, count, count ? hd_data_stage_at(stages, count, step) : 0,
+                           job->steps);
+    t->span_end = span.end;
+    return hd_job_data_open_span(job, options->tokenizer, options->tokens, &span, &t->arena,
+                                 &t->data);
+}
+
+static enum hd_status set_up_trainer(struct hd_trainer *t, const struct hd_job *whole,
+                                     const struct hd_trainer_options *options)
+{
+    const struct hd_job *job = &t->rank_program.job; /* as it is in the trainer's span */
+    struct hd_rank_program_options layout = options->layout;
+    struct hd_backend_options backend = hd_trainer_backend_options(whole);
     enum hd_status st = hd_backend_check(t->table);
 
     if (st)
@@ -310,17 +349,20 @@ static enum hd_status set_up_trainer(struct hd_trainer *t, const struct hd_job *
     backend.force_plain = options->force_plain;
     backend.epilogues_separate = options->epilogues_separate;
     t->table->describe(&backend, &t->traits);
-    st = hd_rank_program_build(job, options->rank, &t->traits, &options->layout, &t->arena,
+    if (!layout.step)
+        layout.step = 1;
+    st = hd_rank_program_build(whole, options->rank, &t->traits, &layout, &t->arena,
                                &t->rank_program);
-    if (!st && options->planned)
+    if (st)
+        return st;
+    if (options->planned)
         options->planned(options->planned_user, planned_on_host(t));
-    if (!st)
-        st = hd_lr_schedule_from_job(job, &t->schedule);
+    st = hd_lr_schedule_from_job(job, &t->schedule);
     hd_loss_scale_init(job, &t->scale);
     hd_guard_init(job, &t->guard);
     t->busy_ms = t->awaited = -1;
     if (!st)
-        st = hd_job_data_open(job, options->tokenizer, options->tokens, &t->arena, &t->data);
+        st = open_span_data(t, layout.step, options);
     if (!st)
         st = hd_exams_open(job, options->tokenizer, &t->exams);
     if (!st)
@@ -463,6 +505,11 @@ struct hd_runner *hd_trainer_runner(struct hd_trainer *t)
 int64_t hd_trainer_steps_done(const struct hd_trainer *t)
 {
     return t->steps_done;
+}
+
+int64_t hd_trainer_span_end(const struct hd_trainer *t)
+{
+    return t->span_end;
 }
 
 int64_t hd_trainer_data_skipped(const struct hd_trainer *t)

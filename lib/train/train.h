@@ -44,7 +44,9 @@ struct hd_trainer_options {
     /* an open backend instance that `comm` also uses; borrowed. NULL: the trainer opens one of its
      * own */
     struct hd_backend *instance;
-    struct hd_comm *comm; /* this rank's communicator, without registered memory yet; borrowed */
+    /* this rank's communicator, borrowed; without registered memory yet, or with that of a freed
+     * trainer of the same job, all of whose ranks then open another one */
+    struct hd_comm *comm;
     int rank;
     struct hd_rank_program_options layout;
     struct hd_job_tokenizer *tokenizer;  /* the job's tokenizer; may be NULL */
@@ -67,7 +69,8 @@ struct hd_trainer_options {
 /* Returns the backend options of a job, for a caller that opens the instance. */
 struct hd_backend_options hd_trainer_backend_options(const struct hd_job *job);
 
-/* Makes a trainer: reserves memory, compiles, binds, opens the data. The job is copied except for
+/* Makes a trainer: reserves memory, compiles, binds, opens the data. In a job with several spans
+ * (job/data_stages.h) it trains in the span of options->layout.step. The job is copied except for
  * its file lists, which must outlive the trainer. Weights are not set: call hd_trainer_init or
  * hd_trainer_load next. */
 enum hd_status hd_trainer_new(const struct hd_job *job, const struct hd_trainer_options *options,
@@ -240,6 +243,9 @@ struct hd_step_result {
 enum hd_status hd_trainer_step(struct hd_trainer *trainer, int64_t request,
                                struct hd_step_result *ret_result);
 int64_t hd_trainer_steps_done(const struct hd_trainer *trainer);
+/* Returns the last step of the trainer's span (job/data_stages.h): the run goes on in another trainer,
+ * which loads a checkpoint of this step. The run's last step if it has no spans. */
+int64_t hd_trainer_span_end(const struct hd_trainer *trainer);
 /* Returns the number, from 1, of the stage of the data that the next step begins; 0: it begins none,
  * or the job has no stages. */
 int64_t hd_trainer_begins_stage(const struct hd_trainer *trainer);

@@ -95,7 +95,8 @@ struct hd_trainer {
     bool saw_attempt_dir;
 
     int64_t steps_done;
-    int64_t updates;     /* steps that were not skipped */
+    int64_t span_end; /* last step of the trainer's span of data.stages; without spans of the run */
+    int64_t updates;  /* steps that were not skipped */
     int64_t tokens_seen; /* tokens in all steps done, without padding */
     struct hd_loss_scale scale;
     struct hd_guard guard;

@@ -139,4 +139,16 @@ for signal in INT HUP TERM; do
     check_equal "${signal}_is_said" 1 "$(grep -c interrupted "$work/stopped.out")"
     check_equal "${signal}_leaves_nothing" "" "$(ls -A "$work/stopped")"
 done
+
+# windows of two lengths in one run: the ranks go on from a checkpoint, in other trainers
+cat >"$work/spans.yaml" <<END
+name: spans
+model: {family: llama, layers: 1, hidden: 8, heads: 1, ffn_hidden: 8, context: 4}
+data: {stages: [{until: 2, train: [corpus.txt]}, {train: [corpus.txt], context: 8}]}
+train: {steps: 4, global_batch: 2, lr: 0.01}
+resources: {device_type: cpu}
+END
+check a_run_has_windows_of_two_lengths heddle local "$work/spans.yaml" --dir "$work/spans"
+check_equal longer_ones_in_a_smaller_batch 1 "$(cat "$work"/check.{out,err} | grep -c "^to step 4 it trains on windows of 8 tokens, 1 in a step")"
+check_equal behind_the_checkpoint_between 1 "$(cat "$work"/check.{out,err} | grep -c "^goes on from step 2 ")"
 finish

@@ -20,4 +20,10 @@ check_equal numpy_and_we_read_the_same "$("$python" "$script" entropy "$work")" 
 job=$(submit "$work/lines.yaml")
 check a_job_trains_on_json_lines heddle wait "$job"
 check others_read_the_token_files_we_make "$python" "$script" compare "$work" "$work/jobs/$job/tokens"
+
+# every container and codec that the libraries write
+need_python containers_have_the_tokens_of_datasets datasets tokenizers pyarrow zstandard
+mkdir "$work/containers"
+check containers_have_the_tokens_of_datasets "$python" "$HEDDLE_SOURCE_DIR/tests/interop/data/containers.py" \
+    "$HEDDLE_BIN/heddle-worker" "$work/containers"
 finish

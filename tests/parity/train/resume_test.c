@@ -81,14 +81,52 @@ static enum hd_status take_steps(struct hd_trainer *t, struct channel *w, bool s
     return st;
 }
 
+/* Takes the steps of the way as a rank does: at the end of a span of data.stages in another trainer, on
+ * the same communicator, from a checkpoint. */
+static enum hd_status take_spans(struct harness_rank *r, struct hd_trainer_options *options,
+                                 struct hd_trainer **t, struct channel *w)
+{
+    struct channel part = *w;
+    enum hd_status st = HD_OK;
+
+    while (!st && part.from < w->to) {
+        struct hd_saved saved;
+
+        if (part.from == hd_trainer_span_end(*t)) {
+            st = hd_trainer_save(*t, &saved);
+            hd_trainer_free(*t);
+            *t = NULL;
+            options->layout.step = part.from + 1;
+            if (!st)
+                st = hd_trainer_new(r->job, options, t);
+            if (!st)
+                st = hd_trainer_load(*t, saved.path, saved.hash, NULL);
+        }
+        part.to = st ? part.from : (int)hd_trainer_span_end(*t);
+        if (part.to > w->to)
+            part.to = w->to;
+        if (!st)
+            st = take_steps(*t, &part, r->rank == 0);
+        part.from = part.to;
+    }
+    if (r->rank == 0) {
+        memcpy(w->loss, part.loss, sizeof w->loss);
+        memcpy(w->lr, part.lr, sizeof w->lr);
+        w->saved = part.saved;
+        w->saved_hash = part.saved_hash;
+    }
+    return st;
+}
+
 static enum hd_status go(struct harness_rank *r)
 {
     struct channel *w = r->context;
-    const struct hd_trainer_options options = {.peak = HARNESS_PEAK,
-                                               .backend = harness_backend(),
-                                               .instance = r->instance,
-                                               .comm = r->comm,
-                                               .rank = r->rank};
+    struct hd_trainer_options options = {.peak = HARNESS_PEAK,
+                                         .backend = harness_backend(),
+                                         .instance = r->instance,
+                                         .comm = r->comm,
+                                         .rank = r->rank,
+                                         .layout = {.step = w->from + 1}};
     struct hd_trainer *t;
     int64_t targets;
     double validation;
@@ -104,12 +142,13 @@ static enum hd_status go(struct harness_rank *r)
         return HD_OK;
     }
     if (!st)
-        st = take_steps(t, w, r->rank == 0);
+        st = take_spans(r, &options, &t, w);
     if (!st)
         st = hd_trainer_validate(t, &validation, &targets);
     if (!st && r->rank == 0)
         w->validation = validation;
-    w->hash[r->rank] = hash_saved_state(t);
+    if (t)
+        w->hash[r->rank] = hash_saved_state(t);
     hd_trainer_free(t);
     return st;
 }
@@ -294,6 +333,79 @@ static void a_run_in_stages_resumes_in_any_stage_and_at_their_border(void **stat
     assert_true(straight.loss[HALF + 1] != plain.loss[HALF + 1]); /* of another text */
     for (size_t i = 0; i < sizeof places / sizeof places[0]; i++)
         resume_at(job, 2, places[i], &straight);
+    harness_teardown(&h);
+}
+
+/* Gives the job a folder of its own for what it saves. */
+static void set_folder(const struct harness *h, const char *name, struct hd_job *job)
+{
+    (void)snprintf(job->attempt_dir, sizeof job->attempt_dir, "%s/%s", h->dir, name);
+    assert_int_equal(mkdir(job->attempt_dir, 0755), 0);
+}
+
+/* Goal: a run whose stages have windows of two lengths is two runs by hand, of which the second goes on
+ * from the first one's checkpoint; and it resumes exactly in either and at their border. Method: six
+ * steps of 8 windows of 16 tokens, then six of 4 windows of 32 of another text, with other angles: in
+ * one run, in two, and resumed. By hand a micro-batch has 4 windows of 16 tokens, as many tokens as 2
+ * of 32. */
+static void a_run_with_two_contexts_is_two_runs_by_hand(void **state)
+{
+    static const int places[] = {3, HALF, 8};
+    struct channel straight = {.to = STEPS}, first = {.to = HALF, .save_at = HALF}, second;
+    double weights[] = {1, 0, 0, 1}; /* [source, stage] */
+    struct hd_job_file files[2];
+    char other[256], text[4000];
+    struct harness h;
+    struct hd_job job, hand;
+
+    harness_setup(&h, 20000);
+    for (size_t i = 0; i < sizeof text; i++)
+        text[i] = (char)('0' + i * i % 11);
+    (void)snprintf(other, sizeof other, "%s/other.txt", h.dir);
+    assert_int_equal(hd_file_write_atomic(other, text, sizeof text, 0644), HD_OK);
+    job = resume_job(&h, "llama", "bf16");
+    files[0] = (struct hd_job_file){.path = h.corpus, .size_bytes = 20000};
+    files[1] = (struct hd_job_file){.path = other, .size_bytes = sizeof text, .source = 1};
+    job.train = job.val = files;
+    job.train_count = job.weight_count = 2;
+    job.val_count = 1;
+    job.val_split = 0;
+    job.context = 32;
+    job.global_batch = 4;
+    job.rope_theta = 500;
+    job.weights = weights;
+    (void)strcpy(job.data_stages, "6@16,8,10000 -;0@32,4,500 -");
+    run_way(job, 2, &straight);
+
+    hand = job;
+    set_folder(&h, "hand", &hand);
+    hand.data_stages[0] = '\0';
+    hand.weights = NULL;
+    hand.weight_count = 0;
+    hand.train_count = 1;
+    hand.context = 16;
+    hand.global_batch = 8;
+    hand.micro_batch = 4;
+    hand.rope_theta = 10000;
+    run_way(hand, 2, &first);
+    hand.context = 32;
+    hand.global_batch = 4;
+    hand.micro_batch = 2;
+    hand.rope_theta = 500;
+    hand.train = &files[1];
+    files[1].source = 0;
+    continue_from(&hand, &first.saved);
+    second = (struct channel){.from = HALF, .to = STEPS, .saved = first.saved};
+    run_way(hand, 2, &second);
+    files[1].source = 1;
+    for (int s = 1; s <= STEPS; s++)
+        assert_true(straight.loss[s] == (s <= HALF ? first.loss[s] : second.loss[s]));
+    assert_true(straight.hash[0] == second.hash[0] && straight.validation == second.validation);
+
+    for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
+        set_folder(&h, (const char *[]){"a", "b", "c"}[i], &job);
+        resume_at(job, 2, places[i], &straight);
+    }
     harness_teardown(&h);
 }
 

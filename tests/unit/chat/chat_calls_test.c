@@ -57,6 +57,32 @@ static void finds(enum hd_call_form form, const char *text, const char *wanted)
 
 #define CALL "{\"name\": \"f\", \"arguments\": {\"a\": 1}}"
 
+/* Goal: an answer that was begun as a call is a call when the model has written its end. */
+static void a_call_that_was_begun_is_found(void **state)
+{
+    static const struct {
+        enum hd_call_form form;
+        const char *name, *rest;
+    } all[] = {{HD_CALLS_TAGGED, NULL, "f\", \"arguments\": {\"a\": 1}}\n</tool_call>"},
+               {HD_CALLS_TAGGED, "f", "{\"a\": 1}}\n</tool_call>"},
+               {HD_CALLS_LISTED, NULL, "f\", \"arguments\": {\"a\": 1}}]"},
+               {HD_CALLS_LISTED, "f", " {\"a\": 1}}]"},
+               {HD_CALLS_BARE, NULL, "f\", \"parameters\": {\"a\": 1}}"},
+               {HD_CALLS_BARE, "f", " {\"a\": 1}}"}};
+
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+        struct hd_text text = {0};
+        struct hd_arena arena;
+
+        hd_arena_init(&arena, 0);
+        hd_text_add(&text, "%s%s", hd_chat_calls_begin(&arena, all[i].form, all[i].name),
+                    all[i].rest);
+        finds(all[i].form, text.data, "|f{a:1}");
+        hd_text_free(&text);
+        hd_arena_done(&arena);
+    }
+}
+
 static void calls_are_found_in_each_form(void **state)
 {
     finds(HD_CALLS_TAGGED, "Hm.\n<tool_call>\n" CALL "\n</tool_call>\n<tool_call>" CALL,

@@ -565,8 +565,8 @@ static void the_base_in_use_is_not_deleted(void **state)
     sim_free(sim);
 }
 
-/* Goal: a finished copy is one event, however often the node lists it; that of a job that is not
- * known is none. */
+/* Goal: a finished copy is one event, however often the node lists it; that of a job that the core does
+ * not have is one of the cluster. */
 static void a_finished_copy_is_told_once(void **state)
 {
     struct sim *sim = sim_joined(1);
@@ -585,6 +585,7 @@ static void a_finished_copy_is_told_once(void **state)
     for (; observed.observed.copied_count <= 3; observed.observed.copied_count++)
         assert_int_equal(sim_event(sim, &observed), HD_OK);
     assert_int_equal(sim_count_events(sim, job, "checkpoint_copied"), 2);
+    assert_int_equal(sim_count_events(sim, 0, "checkpoint_copied"), 1);
     sim_free(sim);
 }
 

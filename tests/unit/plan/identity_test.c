@@ -105,4 +105,25 @@ static void a_plan_is_refused_for_what_it_depends_on_and_for_nothing_else(void *
     assert_true(refused > 60 && accepted > 15);
 }
 
+/* Goal: of the stages of the data a plan depends on the sizes of their windows and batches, and on
+ * nothing else. */
+static void a_plan_depends_on_the_windows_of_stages(void **state)
+{
+    struct hd_text planned = {0};
+    struct hd_job job;
+
+    hd_job_set_defaults(&job);
+    for (size_t k = 0; k < hd_job_key_count; k++)
+        if (hd_job_keys[k].kind != HD_KEY_FORM)
+            set(&hd_job_keys[k], 0, &job);
+    (void)strcpy(job.data_stages, "6@16,8,10000 -;9@16,8,10000 -;0@32,4,10000 -");
+    assert_int_equal(hd_plan_identity(&job, &planned), HD_OK);
+    (void)strcpy(job.data_stages, "7@16,8,10000 1e-3 0 linear 0 0;0@32,4,10000 -");
+    assert_int_equal(hd_plan_identity_compare(planned.data, &job), HD_OK);
+    (void)strcpy(job.data_stages, "6@16,16,10000 -;0@32,4,10000 -");
+    assert_int_equal(hd_plan_identity_compare(planned.data, &job), HD_INVALID);
+    assert_non_null(strstr(hd_err_message(), "data.stages.list is"));
+    hd_text_free(&planned);
+}
+
 RUN_CASES()

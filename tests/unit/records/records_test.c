@@ -317,6 +317,7 @@ static void a_wrong_container_says_where_and_what_to_write(void **state)
     REFUSES("a.csv", "a,b\n\"x\n\",2\n1,\"a \\\"b\\\"\"\n", "a.csv:4: a quote inside a field in");
     REFUSES("a.csv", "a,b\n\"x\"y,2\n", "a.csv:2: the closing quote of a field is followed by");
     REFUSES("a.csv", "a,\n1,2\n", "column 2 has no name");
+    REFUSES("a.csv", "a,b,a\n1,2,3\n", "a.csv:1: columns 1 and 3 are both named 'a'");
     REFUSES("a.csv", "a;b\n1;2\n", "are separated by semicolons");
     REFUSES("a.tsv", "a,b\n1,2\n", "are separated by commas");
 #undef REFUSES

@@ -4,6 +4,8 @@
 #include "serve/ask.h"
 #include "tests/program/test.h"
 
+#define TOOL "[{\"type\":\"function\",\"function\":{\"name\":\"f\"}}]"
+
 static struct hd_arena arena;
 static struct hd_ask ask;
 
@@ -138,8 +140,16 @@ static void what_is_not_understood_is_refused_by_its_key(void **state)
          "tools", "tool 0: its type is not \"function\""},
         {HD_ASK_CHAT, "{\"tools\": [{\"type\": \"function\", \"function\": {}}]}", "tools",
          "tool 0: it has no function with a name"},
-        {HD_ASK_CHAT, "{\"tool_choice\": \"required\"}", "tool_choice",
-         "only \"auto\" and \"none\" are supported"},
+        {HD_ASK_CHAT, "{\"tool_choice\": \"any\"}", "tool_choice",
+         "only \"auto\", \"none\", \"required\""},
+        {HD_ASK_CHAT,
+         "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}], \"tool_choice\": "
+         "\"required\"}",
+         "tool_choice", "a call is asked for, and the request has no tools"},
+        {HD_ASK_CHAT,
+         "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}], \"tools\": " TOOL
+         ", \"tool_choice\": {\"type\": \"function\", \"function\": {\"name\": \"g\"}}}",
+         "tool_choice", "no tool of the request is called \"g\""},
         {HD_ASK_CHAT,
          "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}], \"response_format\": "
          "{\"type\": \"json_object\"}}",
@@ -190,8 +200,6 @@ static void messages_reach_the_template_as_they_are_and_parts_as_one_text(void *
     "\"messages\": "                                                                       \
     "[{\"role\":\"assistant\",\"tool_calls\":[{\"id\":\"c\",\"function\":{\"name\":\"f\"," \
     "\"arguments\":" arguments "}}]}]"
-#define TOOL "[{\"type\":\"function\",\"function\":{\"name\":\"f\"}}]"
-
 static void tools_and_calls_reach_the_template(void **state)
 {
     struct hd_text json = {0};

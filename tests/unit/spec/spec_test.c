@@ -197,8 +197,17 @@ static const struct mistake mistakes[] = {
      "job.yaml:11: data.stages[1].until: 99 is not train.steps = 100, with which the last stage "
      "ends; remove it, or make them equal"},
     {9, "  stages:\n  - {until: 50, train: long.txt, mix: 1}\n  - {train: corpus/a.txt}",
-     "job.yaml:10: data.stages[0].mix: 'mix' is not one of until, train, lr; use one of "
-     "them"},
+     "job.yaml:10: data.stages[0].mix: 'mix' is not one of until, train, lr, context, "
+     "global_batch, rope_theta; use one of them"},
+    {9, "  stages:\n  - {until: 50, train: long.txt, context: 7}\n  - {train: corpus/a.txt}",
+     "job.yaml:10: data.stages[0].context: the 256 tokens of a step (train.global_batch x "
+     "model.context) are no whole number of windows of 7; give another context, or the stage a "
+     "global_batch"},
+    {9,
+     "  stages:\n  - {until: 50, train: long.txt, context: 8, global_batch: 12}\n  - {train: "
+     "corpus/a.txt}",
+     "job.yaml:10: data.stages[0].global_batch: 12 is no multiple of 8, the batch of the longest "
+     "context, by which the ranks divide it; give a multiple"},
     {9, "  stages:\n  - {until: 50, train: long.txt}\n  - {train: corpus/a.txt, lr: {min: 0}}",
      "job.yaml:11: data.stages[1].lr: needs peak, such as {peak: 3e-4, decay: linear, min: 0}"},
     {9,
