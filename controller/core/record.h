@@ -206,6 +206,12 @@ struct hd_queue_record {
 #include "controller/core/records.def"
 };
 
+/* A bit for each member of a queue. */
+enum hd_queue_member {
+#define QUEUE(when, type, member, ...) HD_QUEUE_##member,
+#include "controller/core/records.def"
+};
+
 /* The node and device of one rank. */
 struct hd_rank_location {
     const char *node_uuid, *node_name;
