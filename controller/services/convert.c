@@ -497,19 +497,6 @@ enum hd_status convert_unpack_spec(const void *bytes, size_t count, struct hd_ar
     return st;
 }
 
-/* Returns a hash under which the planner caches layouts of jobs of equal shape. Returns 0 for a job
- * whose schedule order comes from a file: its layouts are not cached. */
-static uint64_t shape_of(const struct hd_job *job)
-{
-    struct hd_text text = {0};
-    uint64_t shape = 0;
-
-    if (!job->schedule_order && hd_plan_identity(job, &text) == HD_OK && !text.failed)
-        shape = hd_hash_bytes(text.data, text.len_bytes);
-    hd_text_free(&text);
-    return shape;
-}
-
 /* Returns whether no number of the job's devices allows one replica per device, so tp, pp or cp
  * must split the model. Only then does the core search sizes other than 1; so all other jobs get as
  * many devices as without a search.
@@ -544,7 +531,8 @@ struct hd_job_needs convert_needs(const struct hd_job *job)
     needs.array = strcmp(job->array_id, "none") == 0 ? NULL : job->array_id;
     hd_spec_plan_request(job, &needs.wish);
     needs.wish.searched = is_split_only(&needs);
-    needs.shape = shape_of(job);
+    /* layouts of equal shape are cached; not those of a schedule order that comes from a file */
+    needs.shape = job->schedule_order ? 0 : hd_plan_shape(job);
     return needs;
 }
 

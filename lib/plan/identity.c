@@ -3,11 +3,13 @@
 #include <stdio.h>
 #include <string.h>
 
-enum hd_status hd_plan_identity(const struct hd_job *spec, struct hd_text *ret_text)
+#include "base/hash.h"
+
+/* Returns the job with all that its plan does not depend on, or decides, at its default. */
+static struct hd_job identity_of(const struct hd_job *spec)
 {
     struct hd_job job = *spec;
     struct hd_job nothing;
-    enum hd_status st;
 
     hd_job_set_defaults(&nothing);
     job.layout = nothing.layout;
@@ -49,8 +51,31 @@ enum hd_status hd_plan_identity(const struct hd_job *spec, struct hd_text *ret_t
     memcpy(job.checkpoint_copy_to, nothing.checkpoint_copy_to, sizeof job.checkpoint_copy_to);
     job.priority = nothing.priority;
     job.restart_max = nothing.restart_max;
-    st = hd_job_write(&job, ret_text);
+    return job;
+}
+
+enum hd_status hd_plan_identity(const struct hd_job *spec, struct hd_text *ret_text)
+{
+    const struct hd_job job = identity_of(spec);
+    const enum hd_status st = hd_job_write(&job, ret_text);
+
     return st || !ret_text->failed ? st : hd_err(HD_NO_MEMORY, "no memory for a job");
+}
+
+uint64_t hd_plan_shape(const struct hd_job *spec)
+{
+    const struct hd_job job = identity_of(spec);
+    struct hd_hash hash;
+
+    hd_hash_begin(&hash);
+    for (size_t i = 0; i < hd_job_key_count; i++) {
+        if (hd_job_is_default(&hd_job_keys[i], &job))
+            continue;
+        hd_hash_add(&hash, &i, sizeof i);
+        hd_hash_add(&hash, hd_job_const_member(&hd_job_keys[i], &job),
+                    hd_job_member_bytes(&hd_job_keys[i], &job));
+    }
+    return hd_hash_value(&hash);
 }
 
 /* Returns the line of a text that begins with the same word as `line`; NULL: none. */
