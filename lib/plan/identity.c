@@ -1,5 +1,7 @@
 #include "plan/identity.h"
 
+#include <assert.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -62,18 +64,63 @@ enum hd_status hd_plan_identity(const struct hd_job *spec, struct hd_text *ret_t
     return st || !ret_text->failed ? st : hd_err(HD_NO_MEMORY, "no memory for a job");
 }
 
+/* What the identity has of a key: its value; whether it has its default; or nothing. */
+enum part { PART_VALUE, PART_IS_DEFAULT, PART_NONE };
+enum { PART_KEYS_MAX = 512 };
+static enum part parts[PART_KEYS_MAX];
+
+static void set_other(const struct hd_key *key, struct hd_job *job)
+{
+    void *member = hd_job_member(key, job);
+
+    if (key->kind == HD_KEY_INT)
+        *(int64_t *)member = (int64_t)key->number + 1;
+    else if (key->kind == HD_KEY_REAL)
+        *(double *)member = key->number + 1;
+    else if (key->kind == HD_KEY_BOOL)
+        *(bool *)member = key->number == 0;
+    else if (key->kind != HD_KEY_FORM)
+        memcpy(member, "?", sizeof "?");
+}
+
+/* Finds the parts: compares the identities of a job of defaults and of one that has none. */
+static void find_parts(void)
+{
+    struct hd_job plain, others;
+
+    hd_job_set_defaults(&plain);
+    plain = identity_of(&plain);
+    hd_job_set_defaults(&others);
+    for (size_t i = 0; i < hd_job_key_count; i++)
+        set_other(&hd_job_keys[i], &others);
+    others = identity_of(&others);
+    assert(hd_job_key_count <= PART_KEYS_MAX);
+    for (size_t i = 0; i < hd_job_key_count; i++) {
+        const struct hd_key *key = &hd_job_keys[i];
+        const bool equal = hd_job_members_equal(key, &plain, &others);
+
+        parts[i] = equal ? PART_NONE : PART_IS_DEFAULT;
+        set_other(key, &plain);
+        if (!equal && hd_job_members_equal(key, &plain, &others))
+            parts[i] = PART_VALUE;
+    }
+}
+
 uint64_t hd_plan_shape(const struct hd_job *spec)
 {
-    const struct hd_job job = identity_of(spec);
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
     struct hd_hash hash;
 
+    (void)pthread_once(&once, find_parts);
     hd_hash_begin(&hash);
     for (size_t i = 0; i < hd_job_key_count; i++) {
-        if (hd_job_is_default(&hd_job_keys[i], &job))
+        const struct hd_key *key = &hd_job_keys[i];
+
+        if (parts[i] == PART_NONE || hd_job_is_default(key, spec))
             continue;
         hd_hash_add(&hash, &i, sizeof i);
-        hd_hash_add(&hash, hd_job_const_member(&hd_job_keys[i], &job),
-                    hd_job_member_bytes(&hd_job_keys[i], &job));
+        if (parts[i] == PART_VALUE)
+            hd_hash_add(&hash, hd_job_const_member(key, spec), hd_job_member_bytes(key, spec));
     }
     return hd_hash_value(&hash);
 }
