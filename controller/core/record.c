@@ -17,7 +17,7 @@ static const char *const credential_kinds[] = {HD_CREDENTIAL_KIND_LIST(X)};
 #undef X
 
 /* The words of a type by number; NULL: no word has that number. */
-static const struct word_list {
+static const struct field_words {
     const char *const *words;
     int count;
 } word_lists[] = {
@@ -37,7 +37,7 @@ static const struct word_list {
 
 const char *hd_field_word(enum hd_field_type type, int number)
 {
-    const struct word_list *list = &word_lists[type];
+    const struct field_words *list = &word_lists[type];
 
     return number >= 0 && number < list->count && list->words[number] ? list->words[number]
                                                                       : "unknown";
@@ -45,7 +45,7 @@ const char *hd_field_word(enum hd_field_type type, int number)
 
 int hd_field_number(enum hd_field_type type, const char *word)
 {
-    const struct word_list *list = &word_lists[type];
+    const struct field_words *list = &word_lists[type];
 
     for (int i = 0; i < list->count; i++) {
         if (list->words[i] && strcmp(list->words[i], word) == 0)

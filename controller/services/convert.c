@@ -532,7 +532,7 @@ struct hd_job_needs convert_needs(const struct hd_job *job)
     hd_spec_plan_request(job, &needs.wish);
     needs.wish.searched = is_split_only(&needs);
     /* layouts of equal shape are cached; not those of a schedule order that comes from a file */
-    needs.shape = job->schedule_order ? 0 : hd_plan_shape(job);
+    needs.shape = job->schedule_order ? 0 : hd_plan_hash(job);
     return needs;
 }
 

@@ -40,7 +40,6 @@ void control_set_queue(struct hd_rpc_call *call, const ProtobufCMessage *message
     struct controller *c = hd_rpc_call_user(call);
     struct hd_core_event event = {.kind = HD_CORE_SET_QUEUE,
                                   .queue = {.to = {.name = m->name}, .by = control_caller(call)}};
-    struct reply *reply;
     bool negative = false;
     enum hd_status st = control_check_disk(c);
 
@@ -58,17 +57,7 @@ void control_set_queue(struct hd_rpc_call *call, const ProtobufCMessage *message
 #include "controller/core/records.def"
     if (!st && negative)
         st = hd_err(HD_INVALID, "a limit or weight below 0 is not possible");
-    if (st) {
-        hd_rpc_call_fail(call, st);
-        return;
-    }
-    transaction_begin(c);
-    st = answer_after_step(c, call, &event, send_queue, &reply);
-    if (reply)
-        (void)snprintf(reply->name, sizeof reply->name, "%s", m->name);
-    transaction_end(c);
-    if (st)
-        hd_rpc_call_fail(call, st);
+    answer_change(call, st, &event, m->name, send_queue);
 }
 
 static void send_queue_removed(struct controller *c, struct reply *reply)
@@ -87,18 +76,6 @@ void control_remove_queue(struct hd_rpc_call *call, const ProtobufCMessage *mess
     const struct hd_core_event event = {
         .kind = HD_CORE_REMOVE_QUEUE,
         .queue = {.to = {.name = m->name}, .by = control_caller(call)}};
-    struct reply *reply;
-    enum hd_status st = control_check_reserve(c);
 
-    if (st) {
-        hd_rpc_call_fail(call, st);
-        return;
-    }
-    transaction_begin(c);
-    st = answer_after_step(c, call, &event, send_queue_removed, &reply);
-    if (reply)
-        (void)snprintf(reply->name, sizeof reply->name, "%s", m->name);
-    transaction_end(c);
-    if (st)
-        hd_rpc_call_fail(call, st);
+    answer_change(call, control_check_reserve(c), &event, m->name, send_queue_removed);
 }

@@ -4,24 +4,6 @@
 
 #include "controller/store/row.h"
 
-/* ---- columns ----------------------------------------------------------------------------------*/
-
-const char *store_row_text(struct hd_arena *arena, sqlite3_stmt *s, int column)
-{
-    const char *text = (const char *)sqlite3_column_text(s, column);
-    const char *copy = text && *text ? hd_arena_strdup(arena, text) : "";
-
-    return copy ? copy : "";
-}
-
-bool store_row_hash(sqlite3_stmt *s, int column, unsigned char ret_hash[HD_CREDENTIAL_HASH_BYTES])
-{
-    if (sqlite3_column_bytes(s, column) != HD_CREDENTIAL_HASH_BYTES)
-        return false;
-    memcpy(ret_hash, sqlite3_column_blob(s, column), HD_CREDENTIAL_HASH_BYTES);
-    return true;
-}
-
 void *store_row_grow(struct hd_arena *arena, void *array, size_t count, size_t item_bytes)
 {
     void *bigger;

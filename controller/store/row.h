@@ -3,6 +3,8 @@
  * A string or array that a function returns lives in the arena; a string is never NULL. Columns are
  * numbered from 0.
  *
+ * fields.c has single columns and records, row.c what is made of them.
+ *
  * Used by: read.c, load.c, identity.c.   Uses: db.c.
  */
 #ifndef HEDDLE_STORE_ROW_H

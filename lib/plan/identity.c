@@ -64,10 +64,10 @@ enum hd_status hd_plan_identity(const struct hd_job *spec, struct hd_text *ret_t
     return st || !ret_text->failed ? st : hd_err(HD_NO_MEMORY, "no memory for a job");
 }
 
-/* What the identity has of a key: its value; whether it has its default; or nothing. */
-enum part { PART_VALUE, PART_IS_DEFAULT, PART_NONE };
+/* Parts of a key that an identity has: its value; whether that is the default; none. */
+enum identity_part { PART_VALUE, PART_IS_DEFAULT, PART_NONE };
 enum { PART_KEYS_MAX = 512 };
-static enum part parts[PART_KEYS_MAX];
+static enum identity_part parts[PART_KEYS_MAX];
 
 static void set_other(const struct hd_key *key, struct hd_job *job)
 {
@@ -106,7 +106,7 @@ static void find_parts(void)
     }
 }
 
-uint64_t hd_plan_shape(const struct hd_job *spec)
+uint64_t hd_plan_hash(const struct hd_job *spec)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     struct hd_hash hash;

@@ -16,7 +16,7 @@ enum hd_status hd_plan_identity(const struct hd_job *spec, struct hd_text *ret_t
 
 /* Returns a hash of the identity: of the keys that have not their defaults. It is of this process
  * alone: another build may have other keys. */
-uint64_t hd_plan_shape(const struct hd_job *spec);
+uint64_t hd_plan_hash(const struct hd_job *spec);
 
 /* Compares a job with the identity of the job that was planned (`planned`). HD_INVALID: they
  * differ; the message names the changed keys. */

@@ -81,7 +81,7 @@ static void a_plan_is_refused_for_what_it_depends_on_and_for_nothing_else(void *
         struct hd_text planned = {0};
         struct hd_job job;
         enum hd_status st;
-        uint64_t shape;
+        uint64_t hash;
 
         if (key->kind == HD_KEY_FORM)
             continue;
@@ -93,11 +93,11 @@ static void a_plan_is_refused_for_what_it_depends_on_and_for_nothing_else(void *
             fail_msg("%s", hd_err_message());
         if (hd_plan_identity_compare(planned.data, &job))
             fail_msg("%s", hd_err_message());
-        shape = hd_plan_shape(&job);
+        hash = hd_plan_hash(&job);
         set(key, 1, &job);
         st = hd_plan_identity_compare(planned.data, &job);
-        if ((hd_plan_shape(&job) == shape) != (st == HD_OK)) /* jobs of one identity: one shape */
-            fail_msg("%s: the shape does not follow it", key->path);
+        if ((hd_plan_hash(&job) == hash) != (st == HD_OK)) /* jobs of one identity: one hash */
+            fail_msg("%s: the hash does not follow it", key->path);
         if (is_free(key) != (st == HD_OK))
             fail_msg("%s: %s", key->path, st ? hd_err_message() : "not refused");
         if (st) /* by its name */
