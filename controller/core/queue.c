@@ -126,8 +126,8 @@ enum hd_status core_set_queue(struct hd_core *core, const struct hd_core_event *
 #define SET_PUT(member)                                 \
     if (event->queue.given & (1u << HD_QUEUE_##member)) \
         record.member = to->member;
-#define QUEUE(when, type, member, ...) SET_##when(member)
-#include "controller/core/records.def"
+#define SET(R, P, when, type, member, ...) SET_##when(member)
+    HD_QUEUE_FIELDS(SET, , )
     st = check_queue(core, &record);
     if (st)
         return st;

@@ -107,65 +107,26 @@ const char *hd_event_kind_name(enum hd_event_kind kind)
 #define FIELD_PUT(...)  __VA_ARGS__
 #define FIELD_SPEC(...) __VA_ARGS__
 #define FIELD_LIVE(...)
-#define FIELD(record, when, type, m, column) \
-    FIELD_##when({#column, HD_FIELD_##when, HD_FIELD_##type, offsetof(struct record, m)}, )
-
-static const struct hd_field job_fields[] = {
-#define JOB(when, type, m, column, wire) FIELD(hd_job_record, when, type, m, column)
-#include "controller/core/records.def"
-};
-static const struct hd_field queue_fields[] = {
-#define QUEUE(when, type, m, column, wire) FIELD(hd_queue_record, when, type, m, column)
-#include "controller/core/records.def"
-};
-static const struct hd_field attempt_fields[] = {
-#define ATTEMPT(when, type, m, column, wire) FIELD(hd_attempt_record, when, type, m, column)
-#define PLAN(when, type, m, column, wire)    FIELD(hd_attempt_record, when, type, plan.m, column)
-#define END(when, type, m, column, wire)     FIELD(hd_attempt_record, when, type, end.m, column)
-#include "controller/core/records.def"
-};
-static const struct hd_field node_fields[] = {
-#define NODE(when, type, m, column, wire) FIELD(hd_node_record, when, type, m, column)
-#include "controller/core/records.def"
-};
-static const struct hd_field device_fields[] = {
-#define DEVICE(when, type, m, column, wire) FIELD(hd_device_record, when, type, m, column)
-#include "controller/core/records.def"
-};
-static const struct hd_field probe_fields[] = {
-#define PROBE(when, type, m, column) FIELD(hd_probe_record, when, type, m, column)
-#include "controller/core/records.def"
-};
-static const struct hd_field checkpoint_fields[] = {
-#define CHECKPOINT(when, type, m, column, wire) FIELD(hd_checkpoint_record, when, type, m, column)
-#include "controller/core/records.def"
-};
-static const struct hd_field event_fields[] = {
-#define EVENT(when, type, m, column, wire) FIELD(hd_event_record, when, type, m, column)
-#include "controller/core/records.def"
-};
-static const struct hd_field step_fields[] = {
-#define STEP(when, type, m, column) FIELD(hd_step_record, when, type, m, column)
-#include "controller/core/records.def"
-};
-static const struct hd_field validation_fields[] = {
-#define VALIDATION(when, type, m, column, wire) FIELD(hd_validation_record, when, type, m, column)
-#include "controller/core/records.def"
-};
-static const struct hd_field position_fields[] = {
-#define POSITION(when, type, m, column) FIELD(hd_position_record, when, type, m, column)
-#include "controller/core/records.def"
-};
-static const struct hd_field credential_fields[] = {
-#define CREDENTIAL(when, type, m, column) FIELD(hd_credential_record, when, type, m, column)
-#include "controller/core/records.def"
-};
-
-#define X(table, record)                                               \
-    const struct hd_table hd_table_##table = {#table, record##_fields, \
-                                              sizeof record##_fields / sizeof record##_fields[0]};
-HD_TABLE_LIST(X)
-#undef X
+#define FIELD(R, P, when, type, m, column, ...) \
+    FIELD_##when({#column, HD_FIELD_##when, HD_FIELD_##type, offsetof(struct R, P m)}, )
+#define TABLE(table, ...)                                             \
+    static const struct hd_field table##_fields[] = {__VA_ARGS__};    \
+    const struct hd_table hd_table_##table = {#table, table##_fields, \
+                                              sizeof table##_fields / sizeof table##_fields[0]};
+TABLE(jobs, HD_JOB_FIELDS(FIELD, hd_job_record, ))
+TABLE(queues, HD_QUEUE_FIELDS(FIELD, hd_queue_record, ))
+TABLE(attempts,
+      HD_ATTEMPT_FIELDS(FIELD, hd_attempt_record, ) HD_PLAN_FIELDS(FIELD, hd_attempt_record, plan.)
+          HD_END_FIELDS(FIELD, hd_attempt_record, end.))
+TABLE(nodes, HD_NODE_FIELDS(FIELD, hd_node_record, ))
+TABLE(devices, HD_DEVICE_FIELDS(FIELD, hd_device_record, ))
+TABLE(probes, HD_PROBE_FIELDS(FIELD, hd_probe_record, ))
+TABLE(checkpoints, HD_CHECKPOINT_FIELDS(FIELD, hd_checkpoint_record, ))
+TABLE(events, HD_EVENT_FIELDS(FIELD, hd_event_record, ))
+TABLE(step_metrics, HD_STEP_FIELDS(FIELD, hd_step_record, ))
+TABLE(validations, HD_VALIDATION_FIELDS(FIELD, hd_validation_record, ))
+TABLE(report_positions, HD_POSITION_FIELDS(FIELD, hd_position_record, ))
+TABLE(credentials, HD_CREDENTIAL_FIELDS(FIELD, hd_credential_record, ))
 
 /* ---- texts ------------------------------------------------------------------------------------*/
 

@@ -21,6 +21,7 @@
 #include "base/status.h"
 #include "controller/core/event_kinds.h"
 #include "controller/core/identity_record.h"
+#include "controller/core/records.def"
 #include "job/job.h"
 #include "job/metrics.h"
 
@@ -181,36 +182,33 @@ enum hd_removal {
 #define HD_MEMBER_LOADS(m) \
     const int64_t *m;      \
     size_t expert_count;
-#define HD_MEMBER_LAYOUT(m)           struct hd_layout_sizes m;
-#define HD_MEMBER_METRICS(m)          struct hd_step_metrics m;
-#define HD_MEMBER_SET(m)              char m[HD_JOB_VAL_REPORT_MAX];
-#define HD_MEMBER_HASH(m)             unsigned char m[HD_CREDENTIAL_HASH_BYTES];
-#define HD_MEMBER_JOB_STATE(m)        enum hd_job_state m;
-#define HD_MEMBER_ATTEMPT_STATE(m)    enum hd_attempt_state m;
-#define HD_MEMBER_END_CAUSE(m)        enum hd_end_cause m;
-#define HD_MEMBER_NODE_STATE(m)       enum hd_node_state m;
-#define HD_MEMBER_DEVICE_KIND(m)      enum hd_device_kind m;
-#define HD_MEMBER_CHECKPOINT_STATE(m) enum hd_checkpoint_state m;
-#define HD_MEMBER_CREDENTIAL_KIND(m)  enum hd_credential_kind m;
-#define HD_MEMBER(when, type, m, ...) HD_MEMBER_##type(m)
+#define HD_MEMBER_LAYOUT(m)                 struct hd_layout_sizes m;
+#define HD_MEMBER_METRICS(m)                struct hd_step_metrics m;
+#define HD_MEMBER_SET(m)                    char m[HD_JOB_VAL_REPORT_MAX];
+#define HD_MEMBER_HASH(m)                   unsigned char m[HD_CREDENTIAL_HASH_BYTES];
+#define HD_MEMBER_JOB_STATE(m)              enum hd_job_state m;
+#define HD_MEMBER_ATTEMPT_STATE(m)          enum hd_attempt_state m;
+#define HD_MEMBER_END_CAUSE(m)              enum hd_end_cause m;
+#define HD_MEMBER_NODE_STATE(m)             enum hd_node_state m;
+#define HD_MEMBER_DEVICE_KIND(m)            enum hd_device_kind m;
+#define HD_MEMBER_CHECKPOINT_STATE(m)       enum hd_checkpoint_state m;
+#define HD_MEMBER_CREDENTIAL_KIND(m)        enum hd_credential_kind m;
+#define HD_MEMBER(R, P, when, type, m, ...) HD_MEMBER_##type(m)
 
 /* The records; records.def says what each member means. In all of them a NULL string means "", times
  * are wall-clock milliseconds, 0: not yet. The creator of a record owns its strings and arrays. */
 struct hd_job_record {
-#define JOB HD_MEMBER
-#include "controller/core/records.def"
+    HD_JOB_FIELDS(HD_MEMBER, , )
 };
 
 struct hd_queue_record {
-#define QUEUE HD_MEMBER
-#include "controller/core/records.def"
+    HD_QUEUE_FIELDS(HD_MEMBER, , )
 };
 
 /* A bit for each member of a queue. */
-enum hd_queue_member {
-#define QUEUE(when, type, member, ...) HD_QUEUE_##member,
-#include "controller/core/records.def"
-};
+#define HD_BIT(R, P, when, type, member, ...) HD_QUEUE_##member,
+enum hd_queue_member { HD_QUEUE_FIELDS(HD_BIT, , ) };
+#undef HD_BIT
 
 /* The node and device of one rank. */
 struct hd_rank_location {
@@ -219,8 +217,7 @@ struct hd_rank_location {
 };
 
 struct hd_plan_record {
-#define PLAN HD_MEMBER
-#include "controller/core/records.def"
+    HD_PLAN_FIELDS(HD_MEMBER, , )
     struct hd_rank_location *ranks; /* array by rank */
     int32_t rank_count;
 };
@@ -228,28 +225,24 @@ struct hd_plan_record {
 /* exit_code of ranks that completed before the last step, as validate.stop says (HD_LINK_EXIT_EARLY) */
 enum { HD_END_EXIT_EARLY = 11 };
 struct hd_end_record {
-#define END HD_MEMBER
-#include "controller/core/records.def"
+    HD_END_FIELDS(HD_MEMBER, , )
 };
 
 /* Value of run_as if the policy names no system user for the owner. */
 #define HD_RUN_AS_NONE "-"
 
 struct hd_attempt_record {
-#define ATTEMPT HD_MEMBER
-#include "controller/core/records.def"
+    HD_ATTEMPT_FIELDS(HD_MEMBER, , )
     struct hd_plan_record plan;
     struct hd_end_record end;
 };
 
 struct hd_device_record {
-#define DEVICE HD_MEMBER
-#include "controller/core/records.def"
+    HD_DEVICE_FIELDS(HD_MEMBER, , )
 };
 
 struct hd_node_record {
-#define NODE HD_MEMBER
-#include "controller/core/records.def"
+    HD_NODE_FIELDS(HD_MEMBER, , )
     struct hd_device_record *devices;
     int32_t device_count;
 };
@@ -266,8 +259,7 @@ enum hd_device_kind hd_probed_kind(const struct hd_node_record *node);
 
 /* The newest probe of a node. */
 struct hd_probe_record {
-#define PROBE HD_MEMBER
-#include "controller/core/records.def"
+    HD_PROBE_FIELDS(HD_MEMBER, , )
     struct hd_device_figures
         *devices; /* one entry per device of hd_probed_kind, in order; not stored: part of
                    * `calibration` */
@@ -275,8 +267,7 @@ struct hd_probe_record {
 };
 
 struct hd_checkpoint_record {
-#define CHECKPOINT HD_MEMBER
-#include "controller/core/records.def"
+    HD_CHECKPOINT_FIELDS(HD_MEMBER, , )
 };
 
 /* Returns whether the checkpoint has a known validation loss that is lower than that of `than`
@@ -285,30 +276,25 @@ bool hd_record_is_better(const struct hd_checkpoint_record *checkpoint,
                          const struct hd_checkpoint_record *than);
 
 struct hd_event_record {
-#define EVENT HD_MEMBER
-#include "controller/core/records.def"
+    HD_EVENT_FIELDS(HD_MEMBER, , )
 };
 
 struct hd_step_record {
-#define STEP HD_MEMBER
-#include "controller/core/records.def"
+    HD_STEP_FIELDS(HD_MEMBER, , )
 };
 
 struct hd_validation_record {
-#define VALIDATION HD_MEMBER
-#include "controller/core/records.def"
+    HD_VALIDATION_FIELDS(HD_MEMBER, , )
 };
 
 struct hd_position_record {
-#define POSITION HD_MEMBER
-#include "controller/core/records.def"
+    HD_POSITION_FIELDS(HD_MEMBER, , )
 };
 
 /* A credential of a person or node. Its life ends once: it is revoked, or used up (an
  * invitation). */
 struct hd_credential_record {
-#define CREDENTIAL HD_MEMBER
-#include "controller/core/records.def"
+    HD_CREDENTIAL_FIELDS(HD_MEMBER, , )
 };
 
 /* ---- tables -----------------------------------------------------------------------------------*/

@@ -71,31 +71,31 @@ const char *convert_checkpoint_dir(struct hd_arena *arena, const struct controll
  * A row that is SENT(name) sets the member `name` of a message m from a record r: SENT_FIELD; or back
  * again: TAKEN_FIELD. */
 
-#define TO_SENT(name)                                 m->name =
-#define TO_INNER                                      (void)
-#define SENT_TEXT(value)                              convert_text(value)
-#define SENT_INT(value)                               value
-#define SENT_LONG(value)                              value
-#define SENT_NUMBER(value)                            value
-#define SENT_BOOL(value)                              value
-#define SENT_REAL(value)                              value
-#define SENT_BITS(value)                              value
-#define SENT_REMOVAL(value)                           value
-#define SENT_BYTES(value)                             value
-#define SENT_LAYOUT(value)                            value
-#define SENT_SET(value)                               value
-#define SENT_INT_OR_NULL(v)                           v
-#define SENT_LONG_OR_NULL(v)                          v
-#define SENT_JOB_STATE(value)                         (Heddle__V1__JobState)(value)
-#define SENT_ATTEMPT_STATE(value)                     (Heddle__V1__AttemptState)(value)
-#define SENT_END_CAUSE(value)                         (Heddle__V1__EndCause)(value)
-#define SENT_NODE_STATE(value)                        (Heddle__V1__NodeState)(value)
-#define SENT_DEVICE_KIND(value)                       (Heddle__V1__DeviceKind)(value)
-#define SENT_CHECKPOINT_STATE(value)                  value
-#define SENT_FIELD(when, type, member, column, wire)  TO_##wire SENT_##type(r->member);
-#define TAKEN_SENT(name)                              m->name
-#define TAKEN_INNER                                   0
-#define TAKEN_FIELD(when, type, member, column, wire) .member = TAKEN_##wire,
+#define TO_SENT(name)                                       m->name =
+#define TO_INNER                                            (void)
+#define SENT_TEXT(value)                                    convert_text(value)
+#define SENT_INT(value)                                     value
+#define SENT_LONG(value)                                    value
+#define SENT_NUMBER(value)                                  value
+#define SENT_BOOL(value)                                    value
+#define SENT_REAL(value)                                    value
+#define SENT_BITS(value)                                    value
+#define SENT_REMOVAL(value)                                 value
+#define SENT_BYTES(value)                                   value
+#define SENT_LAYOUT(value)                                  value
+#define SENT_SET(value)                                     value
+#define SENT_INT_OR_NULL(v)                                 v
+#define SENT_LONG_OR_NULL(v)                                v
+#define SENT_JOB_STATE(value)                               (Heddle__V1__JobState)(value)
+#define SENT_ATTEMPT_STATE(value)                           (Heddle__V1__AttemptState)(value)
+#define SENT_END_CAUSE(value)                               (Heddle__V1__EndCause)(value)
+#define SENT_NODE_STATE(value)                              (Heddle__V1__NodeState)(value)
+#define SENT_DEVICE_KIND(value)                             (Heddle__V1__DeviceKind)(value)
+#define SENT_CHECKPOINT_STATE(value)                        value
+#define SENT_FIELD(R, P, when, type, member, column, wire)  TO_##wire SENT_##type(r->member);
+#define TAKEN_SENT(name)                                    m->name
+#define TAKEN_INNER                                         0
+#define TAKEN_FIELD(R, P, when, type, member, column, wire) .member = TAKEN_##wire,
 
 /* ---- records to messages ----------------------------------------------------------------------*/
 
@@ -116,8 +116,7 @@ Heddle__V1__Plan *convert_plan(struct hd_arena *arena, const struct hd_plan_reco
         return NULL;
     if (!hd_spec_plan_to_message(&r->layout, arena, m))
         return NULL;
-#define PLAN SENT_FIELD
-#include "controller/core/records.def"
+    HD_PLAN_FIELDS(SENT_FIELD, , )
     m->predicted_step_ms = 1000 * r->step_s;
     m->ranks = hd_arena_array(arena, (size_t)r->rank_count + 1, sizeof *m->ranks);
     for (int32_t rank = 0; m->ranks && rank < r->rank_count; rank++) {
@@ -143,8 +142,7 @@ Heddle__V1__EndReport *convert_end(struct hd_arena *arena, const struct veil *ve
     NEW(m, arena, heddle__v1__end_report__init);
     if (!m)
         return NULL;
-#define END SENT_FIELD
-#include "controller/core/records.def"
+    HD_END_FIELDS(SENT_FIELD, , )
     m->cause = (Heddle__V1__EndCause)r->cause;
     m->message = convert_text(veil_copy(veil, arena, r->message));
     return m;
@@ -158,8 +156,7 @@ Heddle__V1__CheckpointInfo *convert_checkpoint(struct hd_arena *arena,
     NEW(m, arena, heddle__v1__checkpoint_info__init);
     if (!m)
         return NULL;
-#define CHECKPOINT SENT_FIELD
-#include "controller/core/records.def"
+    HD_CHECKPOINT_FIELDS(SENT_FIELD, , )
     if (!isnan(r->val_loss)) {
         m->_val_loss_case = HEDDLE__V1__CHECKPOINT_INFO___VAL_LOSS_VAL_LOSS;
         m->val_loss = r->val_loss;
@@ -183,8 +180,7 @@ Heddle__V1__Event *convert_event(struct hd_arena *arena, const struct veil *veil
     NEW(m, arena, heddle__v1__event__init);
     if (!m)
         return NULL;
-#define EVENT SENT_FIELD
-#include "controller/core/records.def"
+    HD_EVENT_FIELDS(SENT_FIELD, , )
     m->message = convert_text(tells_of_another(veil, r) ? "another job was removed"
                                                         : veil_copy(veil, arena, r->message));
     return m;
@@ -214,8 +210,7 @@ Heddle__V1__ValidationReport *convert_validation(struct hd_arena *arena,
     NEW(m, arena, heddle__v1__validation_report__init);
     if (!m)
         return NULL;
-#define VALIDATION SENT_FIELD
-#include "controller/core/records.def"
+    HD_VALIDATION_FIELDS(SENT_FIELD, , )
     m->set = hd_arena_strdup(arena, r->set);
     return m->set ? m : NULL;
 }
@@ -319,8 +314,7 @@ Heddle__V1__JobStatus *convert_job(struct hd_arena *arena, const struct controll
     NEW(m, arena, heddle__v1__job_status__init);
     if (!m)
         return NULL;
-#define JOB SENT_FIELD
-#include "controller/core/records.def"
+    HD_JOB_FIELDS(SENT_FIELD, , )
     m->reason = convert_text(reason_of(arena, c, veil, r));
     if (r->state <= HD_JOB_STATE_STOPPING)
         m->stale = convert_text(convert_stale(c));
@@ -353,8 +347,7 @@ static Heddle__V1__AttemptStatus *convert_attempt(struct hd_arena *arena, const 
     NEW(m, arena, heddle__v1__attempt_status__init);
     if (!m)
         return NULL;
-#define ATTEMPT SENT_FIELD
-#include "controller/core/records.def"
+    HD_ATTEMPT_FIELDS(SENT_FIELD, , )
     m->plan = convert_plan(arena, &r->plan);
     if (r->base_attempt)
         m->base_checkpoint = convert_checkpoint(arena, &base);
@@ -392,8 +385,7 @@ void convert_queue(const struct controller *c, size_t index, Heddle__V1__QueueSt
     hd_core_queue_at(c->core, index, &view);
     r = view.record;
     heddle__v1__queue_status__init(m);
-#define QUEUE SENT_FIELD
-#include "controller/core/records.def"
+    HD_QUEUE_FIELDS(SENT_FIELD, , )
     m->devices_held = view.devices_held;
     m->jobs_waiting = (int64_t)view.jobs_waiting;
 }
@@ -407,8 +399,7 @@ static Heddle__V1__DeviceInfo *convert_device(struct hd_arena *arena, const stru
     NEW(m, arena, heddle__v1__device_info__init);
     if (!m)
         return NULL;
-#define DEVICE SENT_FIELD
-#include "controller/core/records.def"
+    HD_DEVICE_FIELDS(SENT_FIELD, , )
     m->problem = convert_text(veil_copy(veil, arena, r->problem));
     m->native_precisions = hd_arena_array(arena, 32, sizeof *m->native_precisions);
     for (int p = 0; m->native_precisions && p < 32; p++) {
@@ -452,8 +443,7 @@ Heddle__V1__NodeStatus *convert_node(struct hd_arena *arena, const struct contro
     copies_describe(c, r->uuid, &reason);
     describe_name(&view, &reason);
     veil_text(veil, &reason);
-#define NODE SENT_FIELD
-#include "controller/core/records.def"
+    HD_NODE_FIELDS(SENT_FIELD, , )
     m->state = (Heddle__V1__NodeState)hd_node_view_state(&view);
     m->reason = convert_text(reason.data ? hd_arena_strdup(arena, reason.data) : "");
     m->jobs_dir_visible = view.jobs_dir_visible;
@@ -542,10 +532,7 @@ struct hd_end_record convert_end_record(const Heddle__V1__EndReport *m)
 
     if (!m)
         return record;
-    record = (struct hd_end_record){
-#define END TAKEN_FIELD
-#include "controller/core/records.def"
-    };
+    record = (struct hd_end_record){HD_END_FIELDS(TAKEN_FIELD, , )};
     if ((m->cause >= HEDDLE__V1__END_CAUSE__END_CAUSE_COMPLETED &&
          m->cause <= HEDDLE__V1__END_CAUSE__END_CAUSE_STORAGE) ||
         m->cause == HEDDLE__V1__END_CAUSE__END_CAUSE_OOM)
@@ -559,10 +546,7 @@ struct hd_end_record convert_end_record(const Heddle__V1__EndReport *m)
 
 struct hd_checkpoint_record convert_checkpoint_record(const Heddle__V1__CheckpointInfo *m)
 {
-    struct hd_checkpoint_record record = {
-#define CHECKPOINT TAKEN_FIELD
-#include "controller/core/records.def"
-    };
+    struct hd_checkpoint_record record = {HD_CHECKPOINT_FIELDS(TAKEN_FIELD, , )};
 
     record.missing = false; /* the search alone finds that */
     record.val_loss = m->_val_loss_case ? m->val_loss : NAN;

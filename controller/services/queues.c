@@ -53,8 +53,8 @@ void control_set_queue(struct hd_rpc_call *call, const ProtobufCMessage *message
         event.queue.to.member = m->member;            \
         negative |= NEGATIVE_##type(m->member);       \
     }
-#define QUEUE(when, type, member, ...) TAKE_##when(type, member)
-#include "controller/core/records.def"
+#define TAKE(R, P, when, type, member, ...) TAKE_##when(type, member)
+    HD_QUEUE_FIELDS(TAKE, , )
     if (!st && negative)
         st = hd_err(HD_INVALID, "a limit or weight below 0 is not possible");
     answer_change(call, st, &event, m->name, send_queue);
