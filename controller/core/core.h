@@ -251,12 +251,10 @@ struct hd_core_event {
             const char *by;
         } again; /* REQUEUE, CHECKPOINT_NOW, HOLD, RELEASE */
         struct {
-            const char *name;
-            /* Limits of the queue in devices, and its weight in fair share. -1: unchanged; in a new
-             * queue: no limit, weight 1. */
-            int64_t devices_max, user_devices_max, weight;
-            bool closes, opens; /* true: stop, or allow again, the start of jobs of this queue; both
-                                 * false: unchanged, and a new queue is open */
+            struct hd_queue_record to; /* the queue's name and its new settings */
+            uint32_t
+                given; /* bit HD_QUEUE_member: `to` has a new value of it; else it is unchanged,
+                             * and in a new queue: no limit, weight 1, open */
             const char *by;
         } queue;
         struct {

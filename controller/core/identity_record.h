@@ -22,20 +22,6 @@ const char *hd_credential_kind_name(int kind);
 
 enum { HD_CREDENTIAL_HASH_BYTES = 32 };
 
-/* A credential of a person or node. Its life ends once: it is revoked, or used up (an
- * invitation). */
-struct hd_credential_record {
-    uint64_t id; /* number of the credential, from 1 on, never reused */
-    enum hd_credential_kind kind;
-    const char *name; /* name of the person or the node */
-    const char *role; /* role of a person (identity.h); else "" */
-    /* SHA-256 of the token's or invitation's text, or of the certificate's DER form. The controller
-     * never stores the secret itself. */
-    unsigned char hash[HD_CREDENTIAL_HASH_BYTES];
-    const char *made_by, *ended_by;
-    int64_t made_ms, expires_ms, ended_ms; /* wall clock; ended_ms 0: not ended */
-};
-
 /* A call of an RPC in the audit log. The store numbers the rows and chains each to the previous one
  * by hash (pki.h: hd_pki_chain, over the texts in this order). */
 struct hd_audit_record {

@@ -88,24 +88,22 @@ struct core_queue *core_queue_put(struct hd_core *core, const struct hd_queue_re
 
 static enum hd_status check_setting(const char *what, int64_t value, int64_t min, int64_t max)
 {
-    if (value == -1 || (value >= min && value <= max))
+    if (value >= min && value <= max)
         return HD_OK;
     return hd_err(HD_INVALID, "%s: %" PRId64 " is not possible; give %" PRId64 " to %" PRId64, what,
                   value, min, max);
 }
 
-static enum hd_status check_queue(const struct hd_core *core, const struct hd_core_event *event)
+static enum hd_status check_queue(const struct hd_core *core, const struct hd_queue_record *queue)
 {
     enum hd_status st;
 
-    if (!event->queue.name || !hd_queue_name_is_possible(event->queue.name))
-        return hd_err(HD_INVALID, "the name of the queue is not possible; " HD_QUEUE_NAME_RULE);
-    st = check_setting("devices_max", event->queue.devices_max, 0, INT32_MAX);
+    st = check_setting("devices_max", queue->devices_max, 0, INT32_MAX);
     if (!st)
-        st = check_setting("user_devices_max", event->queue.user_devices_max, 0, INT32_MAX);
+        st = check_setting("user_devices_max", queue->user_devices_max, 0, INT32_MAX);
     if (!st)
-        st = check_setting("weight", event->queue.weight, 1, HD_CTL_WEIGHT_MAX);
-    if (!st && core->queue_count >= HD_CTL_QUEUES_MAX && !core_find_queue(core, event->queue.name))
+        st = check_setting("weight", queue->weight, 1, HD_CTL_WEIGHT_MAX);
+    if (!st && core->queue_count >= HD_CTL_QUEUES_MAX && !core_find_queue(core, queue->name))
         st = hd_err(HD_LIMIT, "there are %d queues, which is the limit; change one of them",
                     HD_CTL_QUEUES_MAX);
     return st;
@@ -113,22 +111,26 @@ static enum hd_status check_queue(const struct hd_core *core, const struct hd_co
 
 enum hd_status core_set_queue(struct hd_core *core, const struct hd_core_event *event)
 {
-    struct hd_queue_record record = {.name = event->queue.name, .weight = 1};
-    enum hd_status st = check_queue(core, event);
+    const struct hd_queue_record *to = &event->queue.to;
+    struct hd_queue_record record = {.name = to->name, .weight = 1};
     const struct core_queue *before;
+    enum hd_status st;
 
-    if (st)
-        return st;
-    before = core_find_queue(core, event->queue.name);
+    if (!to->name || !hd_queue_name_is_possible(to->name))
+        return hd_err(HD_INVALID, "the name of the queue is not possible; " HD_QUEUE_NAME_RULE);
+    before = core_find_queue(core, to->name);
     if (before)
         record = before->rec;
-    if (event->queue.devices_max >= 0)
-        record.devices_max = (int32_t)event->queue.devices_max;
-    if (event->queue.user_devices_max >= 0)
-        record.user_devices_max = (int32_t)event->queue.user_devices_max;
-    if (event->queue.weight >= 0)
-        record.weight = (int32_t)event->queue.weight;
-    record.closed = event->queue.closes || (record.closed && !event->queue.opens);
+#define SET_KEY(member)
+#define SET_LIVE(member)
+#define SET_PUT(member)                                 \
+    if (event->queue.given & (1u << HD_QUEUE_##member)) \
+        record.member = to->member;
+#define SET(R, P, when, type, member, ...) SET_##when(member)
+    HD_QUEUE_FIELDS(SET, , )
+    st = check_queue(core, &record);
+    if (st)
+        return st;
     core_event_queue_set(core, &record, event->queue.by);
     hd_batch_add_queue(core->out->batch, &record);
     (void)core_queue_put(core, &record);
@@ -154,7 +156,7 @@ static const struct core_job *first_job_in(const struct hd_core *core,
 
 enum hd_status core_remove_queue(struct hd_core *core, const struct hd_core_event *event)
 {
-    const char *name = event->queue.name ? event->queue.name : "";
+    const char *name = event->queue.to.name ? event->queue.to.name : "";
     struct core_queue *queue = *name ? core_find_queue(core, name) : NULL;
     const struct core_job *first;
     struct hd_queue_record record;

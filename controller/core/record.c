@@ -6,26 +6,88 @@
 
 /* ---- names ------------------------------------------------------------------------------------*/
 
-#define X(name, number, text) \
-    case number:              \
-        return text;
-#define NAME_FUNCTION(function, LIST)      \
-    const char *function(int number_given) \
-    {                                      \
-        switch (number_given) {            \
-            LIST(X)                        \
-        default:                           \
-            return "unknown";              \
-        }                                  \
-    }
-NAME_FUNCTION(hd_job_state_name, HD_JOB_STATE_LIST)
-NAME_FUNCTION(hd_attempt_state_name, HD_ATTEMPT_STATE_LIST)
-NAME_FUNCTION(hd_end_cause_name, HD_END_CAUSE_LIST)
-NAME_FUNCTION(hd_node_state_name, HD_NODE_STATE_LIST)
-NAME_FUNCTION(hd_device_kind_name, HD_DEVICE_KIND_LIST)
-NAME_FUNCTION(hd_credential_kind_name, HD_CREDENTIAL_KIND_LIST)
-#undef NAME_FUNCTION
+#define X(name, number, text) [number] = text,
+static const char *const job_states[] = {HD_JOB_STATE_LIST(X)};
+static const char *const attempt_states[] = {HD_ATTEMPT_STATE_LIST(X)};
+static const char *const end_causes[] = {HD_END_CAUSE_LIST(X)};
+static const char *const node_states[] = {HD_NODE_STATE_LIST(X)};
+static const char *const device_kinds[] = {HD_DEVICE_KIND_LIST(X)};
+static const char *const checkpoint_states[] = {HD_CHECKPOINT_STATE_LIST(X)};
+static const char *const credential_kinds[] = {HD_CREDENTIAL_KIND_LIST(X)};
 #undef X
+
+/* The words of a type by number; NULL: no word has that number. */
+static const struct field_words {
+    const char *const *words;
+    int count;
+} word_lists[] = {
+#define WORDS(words)                           \
+    {                                          \
+        words, sizeof(words) / sizeof *(words) \
+    }
+    [HD_FIELD_JOB_STATE] = WORDS(job_states),
+    [HD_FIELD_ATTEMPT_STATE] = WORDS(attempt_states),
+    [HD_FIELD_END_CAUSE] = WORDS(end_causes),
+    [HD_FIELD_NODE_STATE] = WORDS(node_states),
+    [HD_FIELD_DEVICE_KIND] = WORDS(device_kinds),
+    [HD_FIELD_CHECKPOINT_STATE] = WORDS(checkpoint_states),
+    [HD_FIELD_CREDENTIAL_KIND] = WORDS(credential_kinds),
+#undef WORDS
+};
+
+const char *hd_field_word(enum hd_field_type type, int number)
+{
+    const struct field_words *list = &word_lists[type];
+
+    return number >= 0 && number < list->count && list->words[number] ? list->words[number]
+                                                                      : "unknown";
+}
+
+int hd_field_number(enum hd_field_type type, const char *word)
+{
+    const struct field_words *list = &word_lists[type];
+
+    for (int i = 0; i < list->count; i++) {
+        if (list->words[i] && strcmp(list->words[i], word) == 0)
+            return i;
+    }
+    return 0;
+}
+
+const char *hd_job_state_name(int state)
+{
+    return hd_field_word(HD_FIELD_JOB_STATE, state);
+}
+
+const char *hd_attempt_state_name(int state)
+{
+    return hd_field_word(HD_FIELD_ATTEMPT_STATE, state);
+}
+
+const char *hd_end_cause_name(int cause)
+{
+    return hd_field_word(HD_FIELD_END_CAUSE, cause);
+}
+
+const char *hd_node_state_name(int state)
+{
+    return hd_field_word(HD_FIELD_NODE_STATE, state);
+}
+
+const char *hd_device_kind_name(int kind)
+{
+    return hd_field_word(HD_FIELD_DEVICE_KIND, kind);
+}
+
+const char *hd_credential_kind_name(int kind)
+{
+    return hd_field_word(HD_FIELD_CREDENTIAL_KIND, kind);
+}
+
+enum hd_device_kind hd_device_kind_of(const char *word)
+{
+    return (enum hd_device_kind)hd_field_number(HD_FIELD_DEVICE_KIND, word);
+}
 
 const char *hd_event_kind_name(enum hd_event_kind kind)
 {
@@ -38,15 +100,33 @@ const char *hd_event_kind_name(enum hd_event_kind kind)
     return (unsigned)kind < HD_EVENT_KIND_COUNT ? names[kind] : "";
 }
 
-enum hd_device_kind hd_device_kind_of(const char *word)
-{
-#define X(name, number, text)    \
-    if (strcmp(word, text) == 0) \
-        return HD_DEVICE_KIND_##name;
-    HD_DEVICE_KIND_LIST(X)
-#undef X
-    return HD_DEVICE_KIND_ANY;
-}
+/* ---- tables -----------------------------------------------------------------------------------*/
+
+#define FIELD_KEY(...)  __VA_ARGS__
+#define FIELD_NEW(...)  __VA_ARGS__
+#define FIELD_PUT(...)  __VA_ARGS__
+#define FIELD_SPEC(...) __VA_ARGS__
+#define FIELD_LIVE(...)
+#define FIELD(R, P, when, type, m, column, ...) \
+    FIELD_##when({#column, HD_FIELD_##when, HD_FIELD_##type, offsetof(struct R, P m)}, )
+#define TABLE(table, ...)                                             \
+    static const struct hd_field table##_fields[] = {__VA_ARGS__};    \
+    const struct hd_table hd_table_##table = {#table, table##_fields, \
+                                              sizeof table##_fields / sizeof table##_fields[0]};
+TABLE(jobs, HD_JOB_FIELDS(FIELD, hd_job_record, ))
+TABLE(queues, HD_QUEUE_FIELDS(FIELD, hd_queue_record, ))
+TABLE(attempts,
+      HD_ATTEMPT_FIELDS(FIELD, hd_attempt_record, ) HD_PLAN_FIELDS(FIELD, hd_attempt_record, plan.)
+          HD_END_FIELDS(FIELD, hd_attempt_record, end.))
+TABLE(nodes, HD_NODE_FIELDS(FIELD, hd_node_record, ))
+TABLE(devices, HD_DEVICE_FIELDS(FIELD, hd_device_record, ))
+TABLE(probes, HD_PROBE_FIELDS(FIELD, hd_probe_record, ))
+TABLE(checkpoints, HD_CHECKPOINT_FIELDS(FIELD, hd_checkpoint_record, ))
+TABLE(events, HD_EVENT_FIELDS(FIELD, hd_event_record, ))
+TABLE(step_metrics, HD_STEP_FIELDS(FIELD, hd_step_record, ))
+TABLE(validations, HD_VALIDATION_FIELDS(FIELD, hd_validation_record, ))
+TABLE(report_positions, HD_POSITION_FIELDS(FIELD, hd_position_record, ))
+TABLE(credentials, HD_CREDENTIAL_FIELDS(FIELD, hd_credential_record, ))
 
 /* ---- texts ------------------------------------------------------------------------------------*/
 
@@ -92,18 +172,33 @@ static void *copy_bytes(struct hd_arena *arena, const void *bytes, size_t count)
     return copy;
 }
 
+/* Copies the texts and arrays that a record's fields point to into the arena. */
+static void copy_fields(struct hd_arena *arena, const struct hd_table *table, void *record)
+{
+    for (size_t i = 0; i < table->count; i++) {
+        const struct hd_field *field = &table->fields[i];
+        void *at = (char *)record + field->offset;
+
+        if (field->type == HD_FIELD_TEXT) {
+            const char **text = at;
+
+            *text = copy_text(arena, *text);
+        } else if (field->type == HD_FIELD_BYTES || field->type == HD_FIELD_LOADS) {
+            const size_t each = field->type == HD_FIELD_LOADS ? sizeof(int64_t) : 1;
+            size_t *count = hd_field_count(at);
+            const void **items = at;
+
+            *items = copy_bytes(arena, *items, *count * each);
+            *count = *items ? *count : 0;
+        }
+    }
+}
+
 struct hd_job_record hd_record_copy_job(struct hd_arena *arena, const struct hd_job_record *job)
 {
     struct hd_job_record copy = *job;
 
-    copy.request_id = copy_text(arena, job->request_id);
-    copy.owner = copy_text(arena, job->owner);
-    copy.name = copy_text(arena, job->name);
-    copy.reason = copy_text(arena, job->reason);
-    copy.queue = copy_text(arena, job->queue);
-    copy.spec = copy_bytes(arena, job->spec, job->spec_bytes);
-    if (!copy.spec)
-        copy.spec_bytes = 0;
+    copy_fields(arena, &hd_table_jobs, &copy);
     return copy;
 }
 
@@ -113,11 +208,7 @@ struct hd_attempt_record hd_record_copy_attempt(struct hd_arena *arena,
     struct hd_attempt_record copy = *attempt;
     size_t count = (size_t)attempt->plan.rank_count;
 
-    copy.base_path = copy_text(arena, attempt->base_path);
-    copy.base_hash = copy_text(arena, attempt->base_hash);
-    copy.run_as = copy_text(arena, attempt->run_as);
-    copy.end.node = copy_text(arena, attempt->end.node);
-    copy.end.message = copy_text(arena, attempt->end.message);
+    copy_fields(arena, &hd_table_attempts, &copy);
     copy.plan.ranks = copy_bytes(arena, attempt->plan.ranks, count * sizeof *copy.plan.ranks);
     if (!copy.plan.ranks)
         copy.plan.rank_count = 0;
@@ -133,17 +224,12 @@ struct hd_node_record hd_record_copy_node(struct hd_arena *arena, const struct h
     struct hd_node_record copy = *node;
     size_t count = (size_t)node->device_count;
 
-    copy.uuid = copy_text(arena, node->uuid);
-    copy.name = copy_text(arena, node->name);
-    copy.boot_id = copy_text(arena, node->boot_id);
-    copy.build = copy_text(arena, node->build);
-    copy.drain_reason = copy_text(arena, node->drain_reason);
+    copy_fields(arena, &hd_table_nodes, &copy);
     copy.devices = copy_bytes(arena, node->devices, count * sizeof *copy.devices);
     if (!copy.devices)
         copy.device_count = 0;
     for (int32_t i = 0; i < copy.device_count; i++) {
-        copy.devices[i].name = copy_text(arena, node->devices[i].name);
-        copy.devices[i].uuid = copy_text(arena, node->devices[i].uuid);
+        copy_fields(arena, &hd_table_devices, &copy.devices[i]);
         copy.devices[i].problem = ""; /* the problem of a device is not stored */
     }
     return copy;
@@ -154,9 +240,7 @@ struct hd_checkpoint_record hd_record_copy_checkpoint(struct hd_arena *arena,
 {
     struct hd_checkpoint_record copy = *checkpoint;
 
-    copy.path = copy_text(arena, checkpoint->path);
-    copy.hash = copy_text(arena, checkpoint->hash);
-    copy.node_uuid = copy_text(arena, checkpoint->node_uuid);
+    copy_fields(arena, &hd_table_checkpoints, &copy);
     return copy;
 }
 
@@ -229,45 +313,16 @@ void hd_batch_add_node(struct hd_batch *batch, const struct hd_node_record *node
         op->node = hd_record_copy_node(&batch->arena, node);
 }
 
-void hd_batch_add_queue(struct hd_batch *batch, const struct hd_queue_record *queue)
-{
-    struct hd_batch_op *op = add_record(batch, HD_OP_QUEUE);
-
-    if (!op)
-        return;
-    op->queue = *queue;
-    op->queue.name = copy_text(&batch->arena, queue->name);
-}
-
 void hd_batch_add_probe(struct hd_batch *batch, const struct hd_probe_record *probe)
 {
     struct hd_batch_op *op = add_record(batch, HD_OP_PROBE);
-    void *calibration = hd_arena_alloc(&batch->arena, probe->calibration_bytes + 1);
-
-    if (!op || !calibration)
-        return;
-    if (probe->calibration_bytes)
-        memcpy(calibration, probe->calibration, probe->calibration_bytes);
-    op->probe = *probe;
-    op->probe.node_uuid = copy_text(&batch->arena, probe->node_uuid);
-    op->probe.problem = copy_text(&batch->arena, probe->problem);
-    op->probe.measured_on = copy_text(&batch->arena, probe->measured_on);
-    op->probe.calibration = calibration;
-    op->probe.devices = NULL;
-    op->probe.device_count = 0;
-}
-
-void hd_batch_add_credential(struct hd_batch *batch, const struct hd_credential_record *credential)
-{
-    struct hd_batch_op *op = add_record(batch, HD_OP_CREDENTIAL);
 
     if (!op)
         return;
-    op->credential = *credential;
-    op->credential.name = copy_text(&batch->arena, credential->name);
-    op->credential.role = copy_text(&batch->arena, credential->role);
-    op->credential.made_by = copy_text(&batch->arena, credential->made_by);
-    op->credential.ended_by = copy_text(&batch->arena, credential->ended_by);
+    op->probe = *probe;
+    op->probe.devices = NULL; /* part of the calibration */
+    op->probe.device_count = 0;
+    copy_fields(&batch->arena, &hd_table_probes, &op->probe);
 }
 
 void hd_batch_add_prune(struct hd_batch *batch, const struct hd_prune_record *prune)
@@ -308,26 +363,6 @@ void hd_batch_add_audit(struct hd_batch *batch, const struct hd_audit_record *au
                                          .result = copy_text(&batch->arena, audit->result)};
 }
 
-void hd_batch_add_checkpoint(struct hd_batch *batch, const struct hd_checkpoint_record *checkpoint)
-{
-    struct hd_batch_op *op = add_record(batch, HD_OP_CHECKPOINT);
-
-    if (op)
-        op->checkpoint = hd_record_copy_checkpoint(&batch->arena, checkpoint);
-}
-
-void hd_batch_add_event(struct hd_batch *batch, const struct hd_event_record *event)
-{
-    struct hd_batch_op *op = add_record(batch, HD_OP_EVENT);
-
-    if (!op)
-        return;
-    op->event = *event;
-    op->event.kind = copy_text(&batch->arena, event->kind);
-    op->event.node = copy_text(&batch->arena, event->node);
-    op->event.message = copy_text(&batch->arena, event->message);
-}
-
 const int64_t *hd_record_copy_loads(struct hd_arena *arena, const struct hd_step_record *step)
 {
     int64_t *copy;
@@ -340,28 +375,22 @@ const int64_t *hd_record_copy_loads(struct hd_arena *arena, const struct hd_step
     return copy;
 }
 
-void hd_batch_add_step(struct hd_batch *batch, const struct hd_step_record *step)
-{
-    struct hd_batch_op *op = add_record(batch, HD_OP_STEP);
-
-    if (!op)
-        return;
-    op->step = *step;
-    op->step.expert_load = hd_record_copy_loads(&batch->arena, step);
-}
-
-void hd_batch_add_validation(struct hd_batch *batch, const struct hd_validation_record *validation)
-{
-    struct hd_batch_op *op = add_record(batch, HD_OP_VALIDATION);
-
-    if (op)
-        op->validation = *validation;
-}
-
-void hd_batch_add_position(struct hd_batch *batch, const struct hd_position_record *position)
-{
-    struct hd_batch_op *op = add_record(batch, HD_OP_POSITION);
-
-    if (op)
-        op->position = *position;
-}
+/* Records that are copied by their fields alone. */
+#define ADD(record, operation, table)                                                            \
+    void hd_batch_add_##record(struct hd_batch *batch, const struct hd_##record##_record *added) \
+    {                                                                                            \
+        struct hd_batch_op *op = add_record(batch, operation);                                   \
+                                                                                                 \
+        if (!op)                                                                                 \
+            return;                                                                              \
+        op->record = *added;                                                                     \
+        copy_fields(&batch->arena, &hd_table_##table, &op->record);                              \
+    }
+ADD(queue, HD_OP_QUEUE, queues)
+ADD(checkpoint, HD_OP_CHECKPOINT, checkpoints)
+ADD(event, HD_OP_EVENT, events)
+ADD(step, HD_OP_STEP, step_metrics)
+ADD(validation, HD_OP_VALIDATION, validations)
+ADD(position, HD_OP_POSITION, report_positions)
+ADD(credential, HD_OP_CREDENTIAL, credentials)
+#undef ADD

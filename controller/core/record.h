@@ -21,6 +21,7 @@
 #include "base/status.h"
 #include "controller/core/event_kinds.h"
 #include "controller/core/identity_record.h"
+#include "controller/core/records.def"
 #include "job/job.h"
 #include "job/metrics.h"
 
@@ -136,40 +137,78 @@ enum hd_removal {
     HD_REMOVAL_DONE,  /* only the job's number and request id are left, so that neither is reused */
 };
 
-/* A job. In all records: a NULL string means "", times are wall-clock milliseconds, 0: not yet. The
- * creator of a record owns its strings and arrays. */
+/* Types of a field: type, and the declaration of a member m of it. */
+#define HD_FIELD_TYPES(X)                     \
+    X(TEXT)                                   \
+    X(INT)                                    \
+    X(LONG)                                   \
+    X(NUMBER)                                 \
+    X(BOOL)                                   \
+    X(REAL)                                   \
+    X(BITS)                                   \
+    X(REMOVAL)                                \
+    X(INT_OR_NULL)  /* 0 is stored as NULL */ \
+    X(LONG_OR_NULL) /* 0 is stored as NULL */ \
+    X(BYTES)                                  \
+    X(LOADS)                                  \
+    X(LAYOUT)                                 \
+    X(METRICS)                                \
+    X(SET)                                    \
+    X(HASH)                                   \
+    HD_FIELD_WORD_TYPES(X)
+/* Types that are an enum here and its word in the database. */
+#define HD_FIELD_WORD_TYPES(X) \
+    X(JOB_STATE)               \
+    X(ATTEMPT_STATE)           \
+    X(END_CAUSE)               \
+    X(NODE_STATE)              \
+    X(DEVICE_KIND)             \
+    X(CHECKPOINT_STATE)        \
+    X(CREDENTIAL_KIND)
+
+#define HD_MEMBER_TEXT(m)         const char *m;
+#define HD_MEMBER_INT(m)          int32_t m;
+#define HD_MEMBER_LONG(m)         int64_t m;
+#define HD_MEMBER_NUMBER(m)       uint64_t m;
+#define HD_MEMBER_BOOL(m)         bool m;
+#define HD_MEMBER_REAL(m)         double m;
+#define HD_MEMBER_BITS(m)         uint32_t m;
+#define HD_MEMBER_REMOVAL(m)      enum hd_removal m;
+#define HD_MEMBER_INT_OR_NULL(m)  int32_t m;
+#define HD_MEMBER_LONG_OR_NULL(m) int64_t m;
+#define HD_MEMBER_BYTES(m) \
+    const void *m;         \
+    size_t m##_bytes;
+#define HD_MEMBER_LOADS(m) \
+    const int64_t *m;      \
+    size_t expert_count;
+#define HD_MEMBER_LAYOUT(m)                 struct hd_layout_sizes m;
+#define HD_MEMBER_METRICS(m)                struct hd_step_metrics m;
+#define HD_MEMBER_SET(m)                    char m[HD_JOB_VAL_REPORT_MAX];
+#define HD_MEMBER_HASH(m)                   unsigned char m[HD_CREDENTIAL_HASH_BYTES];
+#define HD_MEMBER_JOB_STATE(m)              enum hd_job_state m;
+#define HD_MEMBER_ATTEMPT_STATE(m)          enum hd_attempt_state m;
+#define HD_MEMBER_END_CAUSE(m)              enum hd_end_cause m;
+#define HD_MEMBER_NODE_STATE(m)             enum hd_node_state m;
+#define HD_MEMBER_DEVICE_KIND(m)            enum hd_device_kind m;
+#define HD_MEMBER_CHECKPOINT_STATE(m)       enum hd_checkpoint_state m;
+#define HD_MEMBER_CREDENTIAL_KIND(m)        enum hd_credential_kind m;
+#define HD_MEMBER(R, P, when, type, m, ...) HD_MEMBER_##type(m)
+
+/* The records; records.def says what each member means. In all of them a NULL string means "", times
+ * are wall-clock milliseconds, 0: not yet. The creator of a record owns its strings and arrays. */
 struct hd_job_record {
-    uint64_t job;
-    const char *request_id, *owner, *name;
-    uint64_t request_hash; /* hash of the spec and its owner, as submitted; 0: unknown */
-    enum hd_job_state state;
-    const char *reason; /* why the job failed; "" in other states */
-    bool cancel, cancel_now;
-    int32_t attempt_count;
-    int64_t steps;   /* steps of the whole run */
-    int32_t devices; /* devices of the newest attempt; while queued: devices_max */
-    int64_t submitted_ms, started_ms, ended_ms;
-    const void *spec; /* the JobSpec, packed (protobuf) */
-    size_t spec_bytes;
-    bool spec_changed;       /* true: the spec was changed since it was stored, and with it name and
-                              * steps */
-    int32_t resumed_attempt; /* newest attempt at the time of the last resume; 0: never resumed */
-    enum hd_removal removal;
-    const char *queue; /* queue in which it waits and against whose limits its devices count */
-    int32_t priority;
-    bool held;                /* true: the job is not started until a user releases it */
-    int64_t planned_start_ms; /* while queued: expected start, as shown to users; 0: unknown */
+    HD_JOB_FIELDS(HD_MEMBER, , )
 };
 
-/* A queue. A limit of 0 means no limit. */
 struct hd_queue_record {
-    const char *name;
-    int32_t devices_max;      /* devices held by all jobs of the queue together */
-    int32_t user_devices_max; /* devices held by the jobs of one user in the queue */
-    int32_t weight;           /* 1 to HD_CTL_WEIGHT_MAX: weight in fair share */
-    bool closed;              /* true: no job of the queue starts */
-    bool removed;             /* true: the store deletes the queue's row */
+    HD_QUEUE_FIELDS(HD_MEMBER, , )
 };
+
+/* A bit for each member of a queue. */
+#define HD_BIT(R, P, when, type, member, ...) HD_QUEUE_##member,
+enum hd_queue_member { HD_QUEUE_FIELDS(HD_BIT, , ) };
+#undef HD_BIT
 
 /* The node and device of one rank. */
 struct hd_rank_location {
@@ -178,74 +217,32 @@ struct hd_rank_location {
 };
 
 struct hd_plan_record {
-    struct hd_layout_sizes layout;  /* the layout of the attempt, complete: no member is "auto" */
+    HD_PLAN_FIELDS(HD_MEMBER, , )
     struct hd_rank_location *ranks; /* array by rank */
     int32_t rank_count;
-    double step_s;        /* predicted seconds per step; 0: unknown */
-    int64_t memory_bytes; /* device memory in bytes of the rank that needs most; 0: unknown */
 };
 
 /* exit_code of ranks that completed before the last step, as validate.stop says (HD_LINK_EXIT_EARLY) */
 enum { HD_END_EXIT_EARLY = 11 };
 struct hd_end_record {
-    enum hd_end_cause cause;
-    int32_t rank; /* rank that failed first; -1: none, or unknown */
-    const char *node, *message;
-    int32_t exit_code, signal;
-    bool bad_input; /* true: the job cannot succeed with its input: no retry */
-    bool secondary; /* true: only a consequence of a failure on another node; not stored */
+    HD_END_FIELDS(HD_MEMBER, , )
 };
 
 /* Value of run_as if the policy names no system user for the owner. */
 #define HD_RUN_AS_NONE "-"
 
 struct hd_attempt_record {
-    uint64_t job;
-    int32_t attempt;
-    enum hd_attempt_state state;
+    HD_ATTEMPT_FIELDS(HD_MEMBER, , )
     struct hd_plan_record plan;
-    int32_t base_attempt; /* base: the checkpoint from which the attempt starts; base_attempt 0: it
-                           * starts from scratch */
-    int64_t base_step;
-    const char *base_path, *base_hash;
     struct hd_end_record end;
-    int64_t created_ms, running_ms, ended_ms;
-    enum hd_end_cause stop_cause; /* why the controller stops the attempt at a checkpoint; NONE: it
-                                   * does not, or the job is cancelled */
-    uint64_t stop_job;            /* with PREEMPTED: number of the job that gets the devices; 0: the
-                                   * node is drained */
-    bool borrows; /* true: the attempt holds devices that are reserved for older jobs, which may
-                   * preempt it */
-    const char *run_as; /* system user of the attempt's ranks, from the policy at its start; NULL,
-                         * "": the user of each node's daemon; HD_RUN_AS_NONE: the policy names
-                         * none */
 };
 
 struct hd_device_record {
-    int32_t index;
-    enum hd_device_kind kind;
-    const char *name, *uuid;
-    int64_t memory_bytes;
-    int32_t threads;
-    uint32_t precisions; /* precisions (HD_PRECISION_*) that the device computes natively */
-    const char *problem; /* why no job may start on the device; "": none. Not stored: reported by
-                          * the daemon */
+    HD_DEVICE_FIELDS(HD_MEMBER, , )
 };
 
 struct hd_node_record {
-    const char *uuid, *name, *boot_id, *build;
-    enum hd_node_state state;
-    bool drain;
-    const char *drain_reason;
-    int64_t drain_deadline_ms; /* wall-clock time by which jobs must have left; 0: they run to their
-                                * end */
-    bool retired; /* true: the node was lost and another uuid has taken its name, or it was
-                   * removed */
-    bool removed; /* true: the store deletes the node's row, unless jobs that ran there refer to it;
-                   * not stored */
-    int64_t seen_ms;
-    bool saw_jobs_dir; /* true: the node has seen the jobs directory at least once; another folder
-                        * in its place then means a lost mount */
+    HD_NODE_FIELDS(HD_MEMBER, , )
     struct hd_device_record *devices;
     int32_t device_count;
 };
@@ -262,14 +259,7 @@ enum hd_device_kind hd_probed_kind(const struct hd_node_record *node);
 
 /* The newest probe of a node. */
 struct hd_probe_record {
-    const char *node_uuid;
-    int64_t ended_ms;        /* time at which the probe ended, by the node's clock; 0: never probed,
-                              * nothing is stored */
-    const char *problem;     /* why nothing was measured; "": the probe succeeded */
-    const char *measured_on; /* conditions under which the figures hold */
-    int64_t measured_ms;     /* time at which the calibration was measured; 0: there is none */
-    const void *calibration; /* measured speeds as text in the format of plan/calibration.h */
-    size_t calibration_bytes;
+    HD_PROBE_FIELDS(HD_MEMBER, , )
     struct hd_device_figures
         *devices; /* one entry per device of hd_probed_kind, in order; not stored: part of
                    * `calibration` */
@@ -277,21 +267,7 @@ struct hd_probe_record {
 };
 
 struct hd_checkpoint_record {
-    uint64_t job;
-    int32_t attempt;
-    int64_t step;
-    const char *path, *hash, *node_uuid; /* hash: of the checkpoint's manifest; node_uuid: node that
-                                          * reported the checkpoint */
-    bool shared;                         /* true: readable from every node that sees the jobs
-                                          * directory */
-    int64_t time_ms, size_bytes;
-    enum hd_checkpoint_state state;
-    bool missing; /* with PRESENT: the checkpoint was not on the disk at the last search; no attempt
-                   * starts from it */
-    bool proven;  /* true: a step after the checkpoint had a finite loss and gradient, or the job
-                   * succeeded with it */
-    double val_loss; /* validation loss, for jobs with checkpoint.best; NaN: not validated */
-    uint64_t sequence;
+    HD_CHECKPOINT_FIELDS(HD_MEMBER, , )
 };
 
 /* Returns whether the checkpoint has a known validation loss that is lower than that of `than`
@@ -300,41 +276,76 @@ bool hd_record_is_better(const struct hd_checkpoint_record *checkpoint,
                          const struct hd_checkpoint_record *than);
 
 struct hd_event_record {
-    uint64_t job; /* number of the job that the event is about; 0: the cluster */
-    uint64_t sequence;
-    int64_t time_ms;
-    int32_t attempt, rank; /* attempt 0: about no attempt; rank -1: about no rank */
-    const char *kind;      /* word of event_kinds.h; other builds may have stored other words */
-    const char *node, *message;
+    HD_EVENT_FIELDS(HD_MEMBER, , )
 };
 
 struct hd_step_record {
-    uint64_t job;
-    uint64_t sequence;
-    int32_t attempt;
-    int64_t step, time_ms;
-    struct hd_step_metrics metrics;
-    const int64_t *expert_load; /* [expert_count], number of choices of each expert */
-    size_t expert_count;        /* 0: the model has no experts */
+    HD_STEP_FIELDS(HD_MEMBER, , )
 };
 
 struct hd_validation_record {
-    uint64_t job;
-    uint64_t sequence;
-    int32_t attempt;
-    int64_t step, tokens, time_ms;
-    double loss;
-    /* name of the validation set, "": data.val is one list; or of a score, NAME/acc, whose value
-     * is in `loss` and number of questions in `tokens` */
-    char set[HD_JOB_VAL_REPORT_MAX];
+    HD_VALIDATION_FIELDS(HD_MEMBER, , )
 };
 
-/* The report position of a rank: all its reports up to seq are accepted. */
 struct hd_position_record {
-    uint64_t job;
-    int32_t attempt, rank;
-    uint64_t seq;
+    HD_POSITION_FIELDS(HD_MEMBER, , )
 };
+
+/* A credential of a person or node. Its life ends once: it is revoked, or used up (an
+ * invitation). */
+struct hd_credential_record {
+    HD_CREDENTIAL_FIELDS(HD_MEMBER, , )
+};
+
+/* ---- tables -----------------------------------------------------------------------------------*/
+
+/* Tables of the database that hold a record a row: name of the table and of the record's struct. */
+#define HD_TABLE_LIST(X)          \
+    X(jobs, job)                  \
+    X(queues, queue)              \
+    X(attempts, attempt)          \
+    X(nodes, node)                \
+    X(devices, device)            \
+    X(probes, probe)              \
+    X(checkpoints, checkpoint)    \
+    X(events, event)              \
+    X(step_metrics, step)         \
+    X(validations, validation)    \
+    X(report_positions, position) \
+    X(credentials, credential)
+
+enum hd_field_when { HD_FIELD_KEY, HD_FIELD_NEW, HD_FIELD_PUT, HD_FIELD_SPEC };
+#define X(type) HD_FIELD_##type,
+enum hd_field_type { HD_FIELD_TYPES(X) };
+#undef X
+
+struct hd_field {
+    const char *column;
+    enum hd_field_when when;
+    enum hd_field_type type;
+    size_t offset; /* of the member in the record */
+};
+
+/* Returns the count that stands directly behind a member of type BYTES (of bytes) or LOADS (of
+ * items). */
+static inline size_t *hd_field_count(void *member)
+{
+    return (size_t *)((void **)member + 1);
+}
+
+struct hd_table {
+    const char *name;
+    const struct hd_field *fields;
+    size_t count;
+};
+#define X(table, record) extern const struct hd_table hd_table_##table;
+HD_TABLE_LIST(X)
+#undef X
+
+/* Returns the word of an enum number, and the number of a word, of a type that is one of
+ * HD_FIELD_WORD_TYPES; "unknown" and 0: the type has no such number or word. */
+const char *hd_field_word(enum hd_field_type type, int number);
+int hd_field_number(enum hd_field_type type, const char *word);
 
 /* ---- batches ----------------------------------------------------------------------------------*/
 

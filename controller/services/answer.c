@@ -218,6 +218,76 @@ enum hd_status answer_after_step(struct controller *c, struct hd_rpc_call *call,
     return st;
 }
 
+void answer_change(struct hd_rpc_call *call, enum hd_status st, const struct hd_core_event *event,
+                   const char *name, answer_send send)
+{
+    struct controller *c = hd_rpc_call_user(call);
+    struct reply *reply;
+
+    if (!st) {
+        transaction_begin(c);
+        st = answer_after_step(c, call, event, send, &reply);
+        if (reply)
+            (void)snprintf(reply->name, sizeof reply->name, "%s", name);
+        transaction_end(c);
+    }
+    if (st)
+        hd_rpc_call_fail(call, st);
+}
+
+/* ---- lists ------------------------------------------------------------------------------------*/
+
+struct list_answer {
+    struct hd_rpc_call *call; /* the call to answer; holds a reference */
+    answer_fill *fill;
+};
+
+void *answer_message(struct hd_arena *arena, const ProtobufCMessageDescriptor *descriptor)
+{
+    ProtobufCMessage *message = hd_arena_alloc(arena, descriptor->sizeof_message);
+
+    if (message)
+        descriptor->message_init(message);
+    return message;
+}
+
+static void on_list(struct hd_query *query, enum hd_status st)
+{
+    struct list_answer *answer = query->user;
+    const ProtobufCMessage *reply =
+        st ? NULL : answer->fill(hd_rpc_call_user(answer->call), answer->call, query);
+
+    if (!st && (!reply || hd_arena_failed(&query->arena)))
+        st = hd_err(HD_NO_MEMORY, "out of memory for a reply");
+    if (st)
+        hd_rpc_call_fail(answer->call, st);
+    else
+        (void)hd_rpc_call_reply(answer->call, reply);
+    hd_rpc_call_unref(answer->call);
+    free(answer);
+    hd_query_free(query);
+}
+
+void answer_list(struct hd_rpc_call *call, struct hd_query *query, answer_fill *fill)
+{
+    struct controller *c = hd_rpc_call_user(call);
+    struct list_answer *answer = calloc(1, sizeof *answer);
+
+    if (!answer || !query) {
+        free(answer);
+        hd_query_free(query);
+        hd_rpc_call_fail(call, hd_err(HD_NO_MEMORY, "out of memory for a reply"));
+        return;
+    }
+    answer->call = hd_rpc_call_ref(call);
+    answer->fill = fill;
+    query->done = on_list;
+    query->user = answer;
+    hd_store_query(c->store, query);
+}
+
+/* ---- replies that wait ------------------------------------------------------------------------*/
+
 void control_fail_waiting(struct controller *c, const char *message)
 {
     for (struct reply *reply = c->replies; reply; reply = reply->next) {

@@ -119,6 +119,11 @@ enum hd_status answer_after_step(struct controller *c, struct hd_rpc_call *call,
 /* Makes `send` reply after the transaction's commit. Call between transaction_begin and
  * transaction_end. Returns the reply; NULL: no memory, and this function has failed the call. */
 struct reply *answer_when_durable(struct controller *c, struct hd_rpc_call *call, answer_send send);
+/* Handles a call that is one core step: takes it in a transaction of its own, unless `st`, what the
+ * checks of the call found, is an error; then `send` replies, or the call is failed. name: of the
+ * node or queue, for reply->name. */
+void answer_change(struct hd_rpc_call *call, enum hd_status st, const struct hd_core_event *event,
+                   const char *name, answer_send send);
 /* Takes a core step about one job; replies with the job's status after the commit. After a failure
  * the caller must fail the call. */
 enum hd_status control_step(struct controller *c, struct hd_rpc_call *call,
@@ -135,6 +140,15 @@ char *answer_trouble(const struct controller *c, struct hd_text *ret_text);
 /* Writes to *ret_text the text of answer_trouble; if that is "", a warning when the number of live
  * jobs nears its limit. Returns the text; "": no warning. */
 char *answer_warning(const struct controller *c, struct hd_text *ret_text);
+
+/* Makes the reply of a list in the query's arena; NULL: out of memory. */
+typedef ProtobufCMessage *answer_fill(struct controller *c, const struct hd_rpc_call *call,
+                                      struct hd_query *query);
+/* Sends the query of a list (NULL: out of memory) to the store, and replies with what `fill` makes of
+ * its results. */
+void answer_list(struct hd_rpc_call *call, struct hd_query *query, answer_fill *fill);
+/* Returns an empty message in an arena; NULL: out of memory. */
+void *answer_message(struct hd_arena *arena, const ProtobufCMessageDescriptor *descriptor);
 
 /* ---- limits.c ---------------------------------------------------------------------------------*/
 

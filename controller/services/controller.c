@@ -532,6 +532,37 @@ void controller_stop(struct controller *c, void (*on_stopped)(void *user), void 
         on_rpc_closed(c);
 }
 
+/* ---- what transactions start ------------------------------------------------------------------*/
+
+static void begin_searches(struct controller *c, const struct hd_core_out *out)
+{
+    for (size_t i = 0; i < out->search_count; i++)
+        search_begin(c, &out->searches[i]);
+}
+
+static void begin_planning(struct controller *c, const struct hd_core_out *out)
+{
+    if (out->asked_count)
+        planner_ask(c, out);
+}
+
+static void send_desired_sets(struct controller *c, const struct hd_core_out *out)
+{
+    for (size_t i = 0; i < out->node_count; i++)
+        fleet_send_desired(c, out->nodes[i]);
+}
+
+static void count_batch(struct controller *c, struct transaction *transaction)
+{
+    stats_take(&c->stats, transaction->batch);
+}
+
+static const struct transaction_sink sinks[] = {
+    {.stepped = begin_searches}, {.stepped = begin_planning}, {.stepped = send_desired_sets},
+    {.ending = fence_count},     {.ending = count_batch},     {.committed = watch_announce},
+    {.committed = web_announce},
+};
+
 enum hd_status controller_new(uv_loop_t *loop, const struct controller_options *options,
                               struct controller **ret_controller)
 {
@@ -542,6 +573,8 @@ enum hd_status controller_new(uv_loop_t *loop, const struct controller_options *
     if (!c)
         return hd_err(HD_NO_MEMORY, "no memory for the controller");
     c->loop = loop;
+    c->sinks = sinks;
+    c->sink_count = sizeof sinks / sizeof sinks[0];
     c->options = *options;
     stats_init(&c->stats);
     c->options.tokens = NULL; /* the server has a copy */

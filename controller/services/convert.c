@@ -66,6 +66,37 @@ const char *convert_checkpoint_dir(struct hd_arena *arena, const struct controll
                            job, attempt);
 }
 
+/* ---- fields of records.def ----------------------------------------------------------------------
+ *
+ * A row that is SENT(name) sets the member `name` of a message m from a record r: SENT_FIELD; or back
+ * again: TAKEN_FIELD. */
+
+#define TO_SENT(name)                                       m->name =
+#define TO_INNER                                            (void)
+#define SENT_TEXT(value)                                    convert_text(value)
+#define SENT_INT(value)                                     value
+#define SENT_LONG(value)                                    value
+#define SENT_NUMBER(value)                                  value
+#define SENT_BOOL(value)                                    value
+#define SENT_REAL(value)                                    value
+#define SENT_BITS(value)                                    value
+#define SENT_REMOVAL(value)                                 value
+#define SENT_BYTES(value)                                   value
+#define SENT_LAYOUT(value)                                  value
+#define SENT_SET(value)                                     value
+#define SENT_INT_OR_NULL(v)                                 v
+#define SENT_LONG_OR_NULL(v)                                v
+#define SENT_JOB_STATE(value)                               (Heddle__V1__JobState)(value)
+#define SENT_ATTEMPT_STATE(value)                           (Heddle__V1__AttemptState)(value)
+#define SENT_END_CAUSE(value)                               (Heddle__V1__EndCause)(value)
+#define SENT_NODE_STATE(value)                              (Heddle__V1__NodeState)(value)
+#define SENT_DEVICE_KIND(value)                             (Heddle__V1__DeviceKind)(value)
+#define SENT_CHECKPOINT_STATE(value)                        value
+#define SENT_FIELD(R, P, when, type, member, column, wire)  TO_##wire SENT_##type(r->member);
+#define TAKEN_SENT(name)                                    m->name
+#define TAKEN_INNER                                         0
+#define TAKEN_FIELD(R, P, when, type, member, column, wire) .member = TAKEN_##wire,
+
 /* ---- records to messages ----------------------------------------------------------------------*/
 
 /* Sets `pointer` to a new initialised message in the arena; NULL: out of memory. */
@@ -76,69 +107,59 @@ const char *convert_checkpoint_dir(struct hd_arena *arena, const struct controll
             init(pointer);                                    \
     } while (0)
 
-Heddle__V1__Plan *convert_plan(struct hd_arena *arena, const struct hd_plan_record *plan)
+Heddle__V1__Plan *convert_plan(struct hd_arena *arena, const struct hd_plan_record *r)
 {
     Heddle__V1__Plan *m;
 
     NEW(m, arena, heddle__v1__plan__init);
     if (!m)
         return NULL;
-    if (!hd_spec_plan_to_message(&plan->layout, arena, m))
+    if (!hd_spec_plan_to_message(&r->layout, arena, m))
         return NULL;
-    m->predicted_step_ms = 1000 * plan->step_s;
-    m->predicted_memory_bytes = plan->memory_bytes;
-    m->ranks = hd_arena_array(arena, (size_t)plan->rank_count + 1, sizeof *m->ranks);
-    for (int32_t rank = 0; m->ranks && rank < plan->rank_count; rank++) {
+    HD_PLAN_FIELDS(SENT_FIELD, , )
+    m->predicted_step_ms = 1000 * r->step_s;
+    m->ranks = hd_arena_array(arena, (size_t)r->rank_count + 1, sizeof *m->ranks);
+    for (int32_t rank = 0; m->ranks && rank < r->rank_count; rank++) {
         Heddle__V1__RankPlacement *place;
 
         NEW(place, arena, heddle__v1__rank_placement__init);
         if (!place)
             return NULL;
         place->rank = rank;
-        place->node = convert_text(plan->ranks[rank].node_name);
-        place->node_uuid = convert_text(plan->ranks[rank].node_uuid);
-        place->device = plan->ranks[rank].device;
+        place->node = convert_text(r->ranks[rank].node_name);
+        place->node_uuid = convert_text(r->ranks[rank].node_uuid);
+        place->device = r->ranks[rank].device;
         m->ranks[m->n_ranks++] = place;
     }
     return m->ranks ? m : NULL;
 }
 
 Heddle__V1__EndReport *convert_end(struct hd_arena *arena, const struct veil *veil,
-                                   const struct hd_end_record *end)
+                                   const struct hd_end_record *r)
 {
     Heddle__V1__EndReport *m;
 
     NEW(m, arena, heddle__v1__end_report__init);
     if (!m)
         return NULL;
-    m->cause = (Heddle__V1__EndCause)end->cause;
-    m->rank = end->rank;
-    m->node = convert_text(end->node);
-    m->message = convert_text(veil_copy(veil, arena, end->message));
-    m->exit_code = end->exit_code;
-    m->signal = end->signal;
-    m->bad_input = end->bad_input;
+    HD_END_FIELDS(SENT_FIELD, , )
+    m->cause = (Heddle__V1__EndCause)r->cause;
+    m->message = convert_text(veil_copy(veil, arena, r->message));
     return m;
 }
 
 Heddle__V1__CheckpointInfo *convert_checkpoint(struct hd_arena *arena,
-                                               const struct hd_checkpoint_record *checkpoint)
+                                               const struct hd_checkpoint_record *r)
 {
     Heddle__V1__CheckpointInfo *m;
 
     NEW(m, arena, heddle__v1__checkpoint_info__init);
     if (!m)
         return NULL;
-    m->attempt = checkpoint->attempt;
-    m->step = checkpoint->step;
-    m->path = convert_text(checkpoint->path);
-    m->manifest_hash = convert_text(checkpoint->hash);
-    m->time_unix_ms = checkpoint->time_ms;
-    m->size_bytes = checkpoint->size_bytes;
-    m->missing = checkpoint->missing;
-    if (!isnan(checkpoint->val_loss)) {
+    HD_CHECKPOINT_FIELDS(SENT_FIELD, , )
+    if (!isnan(r->val_loss)) {
         m->_val_loss_case = HEDDLE__V1__CHECKPOINT_INFO___VAL_LOSS_VAL_LOSS;
-        m->val_loss = checkpoint->val_loss;
+        m->val_loss = r->val_loss;
     }
     return m;
 }
@@ -152,23 +173,16 @@ static bool tells_of_another(const struct veil *veil, const struct hd_event_reco
 }
 
 Heddle__V1__Event *convert_event(struct hd_arena *arena, const struct veil *veil,
-                                 const struct hd_event_record *event)
+                                 const struct hd_event_record *r)
 {
     Heddle__V1__Event *m;
 
     NEW(m, arena, heddle__v1__event__init);
     if (!m)
         return NULL;
-    m->time_unix_ms = event->time_ms;
-    m->kind = convert_text(event->kind);
-    m->job = event->job;
-    m->attempt = event->attempt;
-    m->node = convert_text(event->node);
-    m->rank = event->rank;
-    m->message =
-        convert_text(tells_of_another(veil, event) ? "another job was removed"
-                                                   : veil_copy(veil, arena, event->message));
-    m->sequence = event->sequence;
+    HD_EVENT_FIELDS(SENT_FIELD, , )
+    m->message = convert_text(tells_of_another(veil, r) ? "another job was removed"
+                                                        : veil_copy(veil, arena, r->message));
     return m;
 }
 
@@ -189,18 +203,15 @@ Heddle__V1__StepReport *convert_step(struct hd_arena *arena, const struct hd_ste
 }
 
 Heddle__V1__ValidationReport *convert_validation(struct hd_arena *arena,
-                                                 const struct hd_validation_record *validation)
+                                                 const struct hd_validation_record *r)
 {
     Heddle__V1__ValidationReport *m;
 
     NEW(m, arena, heddle__v1__validation_report__init);
     if (!m)
         return NULL;
-    m->step = validation->step;
-    m->loss = validation->loss;
-    m->tokens = validation->tokens;
-    m->time_unix_ms = validation->time_ms;
-    m->set = hd_arena_strdup(arena, validation->set);
+    HD_VALIDATION_FIELDS(SENT_FIELD, , )
+    m->set = hd_arena_strdup(arena, r->set);
     return m->set ? m : NULL;
 }
 
@@ -297,21 +308,16 @@ const char *convert_stale(const struct controller *c)
 Heddle__V1__JobStatus *convert_job(struct hd_arena *arena, const struct controller *c,
                                    const struct veil *veil, const struct hd_job_row *row)
 {
-    const struct hd_job_record *job = &row->record;
+    const struct hd_job_record *r = &row->record;
     Heddle__V1__JobStatus *m;
 
     NEW(m, arena, heddle__v1__job_status__init);
     if (!m)
         return NULL;
-    m->job = job->job;
-    m->name = convert_text(job->name);
-    m->owner = convert_text(job->owner);
-    m->state = (Heddle__V1__JobState)job->state;
-    m->reason = convert_text(reason_of(arena, c, veil, job));
-    if (job->state <= HD_JOB_STATE_STOPPING)
+    HD_JOB_FIELDS(SENT_FIELD, , )
+    m->reason = convert_text(reason_of(arena, c, veil, r));
+    if (r->state <= HD_JOB_STATE_STOPPING)
         m->stale = convert_text(convert_stale(c));
-    m->attempt = job->attempt_count;
-    m->steps = job->steps;
     if (row->has_step) {
         m->step = row->step.step;
         m->loss = row->step.metrics.loss;
@@ -319,46 +325,34 @@ Heddle__V1__JobStatus *convert_job(struct hd_arena *arena, const struct controll
         m->mfu = row->step.metrics.mfu;
     }
     m->checkpoint_step = row->checkpoint_step;
-    m->restarts = job->attempt_count > 1 ? job->attempt_count - 1 : 0;
-    m->submitted_unix_ms = job->submitted_ms;
-    m->started_unix_ms = job->started_ms;
-    m->ended_unix_ms = job->ended_ms;
-    m->devices = job->devices;
-    m->directory = convert_text(convert_job_dir(arena, c, job->job));
+    m->restarts = r->attempt_count > 1 ? r->attempt_count - 1 : 0;
+    m->directory = convert_text(convert_job_dir(arena, c, r->job));
     m->sequence = row->sequence;
-    m->queue = convert_text(job->queue);
-    m->priority = job->priority;
-    m->held = job->held;
-    m->expected_start_unix_ms = hd_core_expected_start_ms(job, controller_now());
-    add_blockers(arena, c, job->job, m);
-    m->choice = choice_of(arena, c, job->job);
-    add_nodes(arena, c, job, m);
+    m->expected_start_unix_ms = hd_core_expected_start_ms(r, controller_now());
+    add_blockers(arena, c, r->job, m);
+    m->choice = choice_of(arena, c, r->job);
+    add_nodes(arena, c, r, m);
     return hd_arena_failed(arena) ? NULL : m;
 }
 
 static Heddle__V1__AttemptStatus *convert_attempt(struct hd_arena *arena, const struct veil *veil,
-                                                  const struct hd_attempt_record *attempt)
+                                                  const struct hd_attempt_record *r)
 {
     Heddle__V1__AttemptStatus *m;
-    const struct hd_checkpoint_record base = {.attempt = attempt->base_attempt,
-                                              .step = attempt->base_step,
-                                              .path = attempt->base_path,
-                                              .hash = attempt->base_hash};
+    const struct hd_checkpoint_record base = {.attempt = r->base_attempt,
+                                              .step = r->base_step,
+                                              .path = r->base_path,
+                                              .hash = r->base_hash};
 
     NEW(m, arena, heddle__v1__attempt_status__init);
     if (!m)
         return NULL;
-    m->attempt = attempt->attempt;
-    m->state = (Heddle__V1__AttemptState)attempt->state;
-    m->plan = convert_plan(arena, &attempt->plan);
-    if (attempt->base_attempt)
+    HD_ATTEMPT_FIELDS(SENT_FIELD, , )
+    m->plan = convert_plan(arena, &r->plan);
+    if (r->base_attempt)
         m->base_checkpoint = convert_checkpoint(arena, &base);
-    if (attempt->state == HD_ATTEMPT_STATE_ENDED)
-        m->end = convert_end(arena, veil, &attempt->end);
-    m->created_unix_ms = attempt->created_ms;
-    m->running_unix_ms = attempt->running_ms;
-    m->ended_unix_ms = attempt->ended_ms;
-    m->run_as = convert_text(attempt->run_as);
+    if (r->state == HD_ATTEMPT_STATE_ENDED)
+        m->end = convert_end(arena, veil, &r->end);
     return m;
 }
 
@@ -385,21 +379,19 @@ enum hd_status convert_job_details(struct hd_arena *arena, const struct veil *ve
 
 void convert_queue(const struct controller *c, size_t index, Heddle__V1__QueueStatus *m)
 {
+    const struct hd_queue_record *r;
     struct hd_queue_view view;
 
     hd_core_queue_at(c->core, index, &view);
+    r = view.record;
     heddle__v1__queue_status__init(m);
-    m->name = convert_text(view.record->name);
-    m->devices_max = view.record->devices_max;
-    m->user_devices_max = view.record->user_devices_max;
-    m->weight = view.record->weight;
+    HD_QUEUE_FIELDS(SENT_FIELD, , )
     m->devices_held = view.devices_held;
     m->jobs_waiting = (int64_t)view.jobs_waiting;
-    m->closed = view.record->closed;
 }
 
 static Heddle__V1__DeviceInfo *convert_device(struct hd_arena *arena, const struct veil *veil,
-                                              const struct hd_device_record *device,
+                                              const struct hd_device_record *r,
                                               const struct hd_device_hold *hold)
 {
     Heddle__V1__DeviceInfo *m;
@@ -407,16 +399,11 @@ static Heddle__V1__DeviceInfo *convert_device(struct hd_arena *arena, const stru
     NEW(m, arena, heddle__v1__device_info__init);
     if (!m)
         return NULL;
-    m->index = device->index;
-    m->kind = (Heddle__V1__DeviceKind)device->kind;
-    m->name = convert_text(device->name);
-    m->memory_bytes = device->memory_bytes;
-    m->threads = device->threads;
-    m->uuid = convert_text(device->uuid);
-    m->problem = convert_text(veil_copy(veil, arena, device->problem));
+    HD_DEVICE_FIELDS(SENT_FIELD, , )
+    m->problem = convert_text(veil_copy(veil, arena, r->problem));
     m->native_precisions = hd_arena_array(arena, 32, sizeof *m->native_precisions);
     for (int p = 0; m->native_precisions && p < 32; p++) {
-        if (device->precisions & (1u << p))
+        if (r->precisions & (1u << p))
             m->native_precisions[m->n_native_precisions++] = (Heddle__V1__Precision)p;
     }
     m->held = hold->job != 0;
@@ -443,6 +430,7 @@ Heddle__V1__NodeStatus *convert_node(struct hd_arena *arena, const struct contro
                                      const struct veil *veil, size_t index)
 {
     Heddle__V1__NodeStatus *m;
+    const struct hd_node_record *r;
     struct hd_node_view view;
     struct hd_text reason = {0};
 
@@ -450,15 +438,14 @@ Heddle__V1__NodeStatus *convert_node(struct hd_arena *arena, const struct contro
     if (!m)
         return NULL;
     hd_core_node_at(c->core, index, &view);
+    r = view.record;
     hd_core_node_reason(c->core, index, controller_now(), &reason);
-    copies_describe(c, view.record->uuid, &reason);
+    copies_describe(c, r->uuid, &reason);
     describe_name(&view, &reason);
     veil_text(veil, &reason);
-    m->name = convert_text(view.record->name);
-    m->node_uuid = convert_text(view.record->uuid);
+    HD_NODE_FIELDS(SENT_FIELD, , )
     m->state = (Heddle__V1__NodeState)hd_node_view_state(&view);
     m->reason = convert_text(reason.data ? hd_arena_strdup(arena, reason.data) : "");
-    m->build = convert_text(view.record->build);
     m->jobs_dir_visible = view.jobs_dir_visible;
     m->data_address = convert_text(hd_arena_strdup(arena, view.data_address));
     m->jobs_dir_problem = convert_text(veil_copy(veil, arena, view.jobs_dir_problem));
@@ -472,11 +459,10 @@ Heddle__V1__NodeStatus *convert_node(struct hd_arena *arena, const struct contro
         m->isolation->lacks = hd_arena_strdup(arena, view.isolation.lacks);
         m->isolation->users = hd_arena_strdup(arena, view.isolation.users);
     }
-    m->seen_unix_ms = view.record->seen_ms;
-    m->drain_deadline_unix_ms = view.record->drain ? view.record->drain_deadline_ms : 0;
-    m->devices = hd_arena_array(arena, (size_t)view.record->device_count + 1, sizeof *m->devices);
-    for (int32_t d = 0; m->devices && d < view.record->device_count; d++) {
-        m->devices[d] = convert_device(arena, veil, &view.record->devices[d], &view.holds[d]);
+    m->drain_deadline_unix_ms = r->drain ? r->drain_deadline_ms : 0;
+    m->devices = hd_arena_array(arena, (size_t)r->device_count + 1, sizeof *m->devices);
+    for (int32_t d = 0; m->devices && d < r->device_count; d++) {
+        m->devices[d] = convert_device(arena, veil, &r->devices[d], &view.holds[d]);
         if (!m->devices[d])
             break;
         m->n_devices++;
@@ -499,19 +485,6 @@ enum hd_status convert_unpack_spec(const void *bytes, size_t count, struct hd_ar
     st = hd_spec_from_message(message, arena, ret_job);
     heddle__v1__job_spec__free_unpacked(message, NULL);
     return st;
-}
-
-/* Returns a hash under which the planner caches layouts of jobs of equal shape. Returns 0 for a job
- * whose schedule order comes from a file: its layouts are not cached. */
-static uint64_t shape_of(const struct hd_job *job)
-{
-    struct hd_text text = {0};
-    uint64_t shape = 0;
-
-    if (!job->schedule_order && hd_plan_identity(job, &text) == HD_OK && !text.failed)
-        shape = hd_hash_bytes(text.data, text.len_bytes);
-    hd_text_free(&text);
-    return shape;
 }
 
 /* Returns whether no number of the job's devices allows one replica per device, so tp, pp or cp
@@ -548,38 +521,34 @@ struct hd_job_needs convert_needs(const struct hd_job *job)
     needs.array = strcmp(job->array_id, "none") == 0 ? NULL : job->array_id;
     hd_spec_plan_request(job, &needs.wish);
     needs.wish.searched = is_split_only(&needs);
-    needs.shape = shape_of(job);
+    /* layouts of equal shape are cached; not those of a schedule order that comes from a file */
+    needs.shape = job->schedule_order ? 0 : hd_plan_hash(job);
     return needs;
 }
 
-struct hd_end_record convert_end_record(const Heddle__V1__EndReport *end)
+struct hd_end_record convert_end_record(const Heddle__V1__EndReport *m)
 {
     struct hd_end_record record = {.cause = HD_END_CAUSE_RANK_EXIT, .rank = -1};
 
-    if (!end)
+    if (!m)
         return record;
-    if ((end->cause >= HEDDLE__V1__END_CAUSE__END_CAUSE_COMPLETED &&
-         end->cause <= HEDDLE__V1__END_CAUSE__END_CAUSE_STORAGE) ||
-        end->cause == HEDDLE__V1__END_CAUSE__END_CAUSE_OOM)
-        /* a cause that this build does not know stays RANK_EXIT */
-        record.cause = (enum hd_end_cause)end->cause;
-    record.rank = end->rank;
-    record.node = end->node;
-    record.message = end->message;
-    record.exit_code = end->exit_code;
-    record.signal = end->signal;
-    record.bad_input = end->bad_input;
-    record.secondary = end->echo;
+    record = (struct hd_end_record){HD_END_FIELDS(TAKEN_FIELD, , )};
+    if ((m->cause >= HEDDLE__V1__END_CAUSE__END_CAUSE_COMPLETED &&
+         m->cause <= HEDDLE__V1__END_CAUSE__END_CAUSE_STORAGE) ||
+        m->cause == HEDDLE__V1__END_CAUSE__END_CAUSE_OOM)
+        record.cause = (enum hd_end_cause)m->cause;
+    else
+        record.cause = HD_END_CAUSE_RANK_EXIT; /* a cause that this build does not know */
+    record.message = m->message;
+    record.secondary = m->echo;
     return record;
 }
 
-struct hd_checkpoint_record convert_checkpoint_record(const Heddle__V1__CheckpointInfo *info)
+struct hd_checkpoint_record convert_checkpoint_record(const Heddle__V1__CheckpointInfo *m)
 {
-    return (struct hd_checkpoint_record){.attempt = info->attempt,
-                                         .step = info->step,
-                                         .path = info->path,
-                                         .hash = info->manifest_hash,
-                                         .time_ms = info->time_unix_ms,
-                                         .size_bytes = info->size_bytes,
-                                         .val_loss = info->_val_loss_case ? info->val_loss : NAN};
+    struct hd_checkpoint_record record = {HD_CHECKPOINT_FIELDS(TAKEN_FIELD, , )};
+
+    record.missing = false; /* the search alone finds that */
+    record.val_loss = m->_val_loss_case ? m->val_loss : NAN;
+    return record;
 }

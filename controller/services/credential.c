@@ -93,13 +93,27 @@ static void send_made(struct controller *c, struct reply *reply)
     (void)hd_rpc_call_reply(reply->call, reply->message);
 }
 
-/* Sets the reply's message and ends the transaction; on an error fails the call. `message` lives at
- * least as long as the reply. */
-static void finish(struct controller *c, struct hd_rpc_call *call, struct reply *reply,
-                   const ProtobufCMessage *message, enum hd_status st)
+/* Makes the reply and the audit row of a change to credentials, which is no core step, unless `st`,
+ * what the change returned, is an error. Returns the reply's message, of this type, to fill in: it
+ * lives in *ret_arena. NULL: there is none; finish fails the call. */
+static void *reply_of(struct controller *c, struct hd_rpc_call *call, enum hd_status st,
+                      const ProtobufCMessageDescriptor *descriptor, struct hd_arena **ret_arena)
 {
-    if (reply && !st)
-        reply->message = message;
+    struct reply *reply = st ? NULL : answer_when_durable(c, call, send_made);
+    void *message;
+
+    if (!reply)
+        return NULL;
+    guard_audit(c, call, NULL);
+    message = answer_message(&reply->arena, descriptor);
+    reply->message = message;
+    *ret_arena = &reply->arena;
+    return message;
+}
+
+/* Ends the transaction of a change; on an error fails the call. */
+static void finish(struct controller *c, struct hd_rpc_call *call, enum hd_status st)
+{
     transaction_end(c);
     if (st)
         hd_rpc_call_fail(call, st);
@@ -144,17 +158,6 @@ static enum hd_status check_no_person(const struct controller *c, const char *no
                : HD_OK;
 }
 
-/* Makes the reply and the audit row of a change to credentials, which is no core step. Returns NULL
- * if it has failed the call. */
-static struct reply *begin_change(struct controller *c, struct hd_rpc_call *call)
-{
-    struct reply *reply = answer_when_durable(c, call, send_made);
-
-    if (reply)
-        guard_audit(c, call, NULL);
-    return reply;
-}
-
 static void create_token(struct hd_rpc_call *call, const ProtobufCMessage *request)
 {
     const Heddle__V1__CreateTokenRequest *m = (const void *)request;
@@ -168,7 +171,7 @@ static void create_token(struct hd_rpc_call *call, const ProtobufCMessage *reque
                                         .expires_ms = now_ms + ttl_ms};
     Heddle__V1__CreateTokenResponse *response = NULL;
     char secret[HD_PKI_HASH_TEXT_MAX];
-    struct reply *reply = NULL;
+    struct hd_arena *made_in;
     enum hd_status st = control_check_disk(c);
 
     if (!st)
@@ -184,16 +187,14 @@ static void create_token(struct hd_rpc_call *call, const ProtobufCMessage *reque
     hd_pki_hash(secret, strlen(secret), made.hash);
     transaction_begin(c);
     st = add_credential(c, &made);
-    reply = st ? NULL : begin_change(c, call);
-    response = reply ? hd_arena_alloc(&reply->arena, sizeof *response) : NULL;
+    response = reply_of(c, call, st, &heddle__v1__create_token_response__descriptor, &made_in);
     if (response) {
-        heddle__v1__create_token_response__init(response);
         response->id = made.id;
-        response->token = convert_text(hd_arena_strdup(&reply->arena, secret));
+        response->token = convert_text(hd_arena_strdup(made_in, secret));
         response->expires_unix_ms = made.expires_ms;
     }
     explicit_bzero(secret, sizeof secret);
-    finish(c, call, reply, response ? &response->base : NULL, st);
+    finish(c, call, st);
 }
 
 static void revoke_token(struct hd_rpc_call *call, const ProtobufCMessage *request)
@@ -203,7 +204,7 @@ static void revoke_token(struct hd_rpc_call *call, const ProtobufCMessage *reque
     const struct hd_credential_record *one =
         hd_credentials_find_id(c->credentials, m->id, hd_clock_wall_ms());
     Heddle__V1__RevokeTokenResponse *response = NULL;
-    struct reply *reply = NULL;
+    struct hd_arena *made_in;
     int32_t count = 0;
     enum hd_status st = control_check_reserve(c);
 
@@ -231,13 +232,11 @@ static void revoke_token(struct hd_rpc_call *call, const ProtobufCMessage *reque
     }
     if (!st && !count)
         st = hd_err(HD_NOT_FOUND, "%s has no valid token; see heddle token ls", m->name);
-    reply = st ? NULL : begin_change(c, call);
-    response = reply ? hd_arena_alloc(&reply->arena, sizeof *response) : NULL;
+    response = reply_of(c, call, st, &heddle__v1__revoke_token_response__descriptor, &made_in);
     if (response) {
-        heddle__v1__revoke_token_response__init(response);
         response->count = count;
     }
-    finish(c, call, reply, response ? &response->base : NULL, st);
+    finish(c, call, st);
 }
 
 /* ---- lists ------------------------------------------------------------------------------------*/
@@ -245,11 +244,10 @@ static void revoke_token(struct hd_rpc_call *call, const ProtobufCMessage *reque
 static Heddle__V1__Credential *convert_credential(struct hd_arena *arena,
                                                   const struct hd_credential_record *r)
 {
-    Heddle__V1__Credential *m = hd_arena_alloc(arena, sizeof *m);
+    Heddle__V1__Credential *m = answer_message(arena, &heddle__v1__credential__descriptor);
 
     if (!m)
         return NULL;
-    heddle__v1__credential__init(m);
     m->id = r->id;
     m->kind = convert_text(hd_credential_kind_name((int)r->kind));
     m->name = convert_text(r->name);
@@ -262,60 +260,55 @@ static Heddle__V1__Credential *convert_credential(struct hd_arena *arena,
     return m;
 }
 
-struct listing {
-    struct hd_rpc_call *call; /* the call to answer; holds a reference */
-    bool ended;
-};
-
-static void on_credentials(struct hd_query *query, enum hd_status st)
+static ProtobufCMessage *fill_credentials(struct hd_query *query, bool with_ended)
 {
-    struct listing *listing = query->user;
-    Heddle__V1__ListCredentialsResponse response = HEDDLE__V1__LIST_CREDENTIALS_RESPONSE__INIT;
+    Heddle__V1__ListCredentialsResponse *response =
+        answer_message(&query->arena, &heddle__v1__list_credentials_response__descriptor);
     const int64_t now_ms = hd_clock_wall_ms();
 
-    response.credentials =
-        hd_arena_array(&query->arena, query->credential_count + 1, sizeof *response.credentials);
-    for (size_t i = 0; !st && response.credentials && i < query->credential_count; i++) {
+    if (!response)
+        return NULL;
+    response->credentials =
+        hd_arena_array(&query->arena, query->credential_count + 1, sizeof *response->credentials);
+    for (size_t i = 0; response->credentials && i < query->credential_count; i++) {
         const struct hd_credential_record *r = &query->credentials[i];
 
-        if (!listing->ended && (r->ended_ms || r->expires_ms <= now_ms))
+        if (!with_ended && (r->ended_ms || r->expires_ms <= now_ms))
             continue;
-        response.credentials[response.n_credentials] = convert_credential(&query->arena, r);
-        response.n_credentials += response.credentials[response.n_credentials] != NULL;
+        response->credentials[response->n_credentials] = convert_credential(&query->arena, r);
+        response->n_credentials += response->credentials[response->n_credentials] != NULL;
     }
     if (query->more)
-        response.next = query->credentials[query->credential_count - 1].id;
-    if (!st && hd_arena_failed(&query->arena))
-        st = hd_err(HD_NO_MEMORY, "out of memory for a reply");
-    if (st)
-        hd_rpc_call_fail(listing->call, st);
-    else
-        (void)hd_rpc_call_reply(listing->call, &response.base);
-    hd_rpc_call_unref(listing->call);
-    free(listing);
-    hd_query_free(query);
+        response->next = query->credentials[query->credential_count - 1].id;
+    return &response->base;
+}
+
+static ProtobufCMessage *fill_valid(struct controller *c, const struct hd_rpc_call *call,
+                                    struct hd_query *query)
+{
+    (void)c;
+    (void)call;
+    return fill_credentials(query, false);
+}
+
+static ProtobufCMessage *fill_all(struct controller *c, const struct hd_rpc_call *call,
+                                  struct hd_query *query)
+{
+    (void)c;
+    (void)call;
+    return fill_credentials(query, true);
 }
 
 static void list_credentials(struct hd_rpc_call *call, const ProtobufCMessage *request)
 {
     const Heddle__V1__ListCredentialsRequest *m = (const void *)request;
-    const struct controller *c = hd_rpc_call_user(call);
-    struct listing *listing = calloc(1, sizeof *listing);
     struct hd_query *query = hd_query_new(HD_QUERY_CREDENTIALS);
 
-    if (!listing || !query) {
-        free(listing);
-        hd_query_free(query);
-        hd_rpc_call_fail(call, hd_err(HD_NO_MEMORY, "out of memory for a reply"));
-        return;
+    if (query) {
+        query->after = m->after;
+        query->limit = control_page_size(m->limit);
     }
-    listing->call = hd_rpc_call_ref(call);
-    listing->ended = m->ended;
-    query->after = m->after;
-    query->limit = control_page_size(m->limit);
-    query->done = on_credentials;
-    query->user = listing;
-    hd_store_query(c->store, query);
+    answer_list(call, query, m->ended ? fill_all : fill_valid);
 }
 
 static const char *way_of(const struct controller *c, const struct hd_rpc_principal *caller)
@@ -405,7 +398,7 @@ static void invite_node(struct hd_rpc_call *call, const ProtobufCMessage *reques
                                             now_ms + (m->ttl_ms ? m->ttl_ms : INVITATION_MS)};
     Heddle__V1__InviteNodeResponse *response = NULL;
     char secret[HD_PKI_HASH_TEXT_MAX], address[300];
-    struct reply *reply = NULL;
+    struct hd_arena *made_in;
     enum hd_status st = control_check_disk(c);
 
     if (!st)
@@ -432,18 +425,16 @@ static void invite_node(struct hd_rpc_call *call, const ProtobufCMessage *reques
     if (c->transaction)
         (void)end_all(c, 1u << HD_CREDENTIAL_KIND_INVITATION, m->node, control_caller(call), true);
     st = add_credential(c, &made);
-    reply = st ? NULL : begin_change(c, call);
-    response = reply ? hd_arena_alloc(&reply->arena, sizeof *response) : NULL;
+    response = reply_of(c, call, st, &heddle__v1__invite_node_response__descriptor, &made_in);
     if (response) {
-        heddle__v1__invite_node_response__init(response);
-        response->secret = convert_text(hd_arena_strdup(&reply->arena, secret));
+        response->secret = convert_text(hd_arena_strdup(made_in, secret));
         response->ca_hash.data = c->authority->hash;
         response->ca_hash.len = sizeof c->authority->hash;
-        response->address = convert_text(hd_arena_strdup(&reply->arena, address));
+        response->address = convert_text(hd_arena_strdup(made_in, address));
         response->expires_unix_ms = made.expires_ms;
     }
     explicit_bzero(secret, sizeof secret);
-    finish(c, call, reply, response ? &response->base : NULL, st);
+    finish(c, call, st);
 }
 
 static void revoke_node(struct hd_rpc_call *call, const ProtobufCMessage *request)
@@ -451,7 +442,7 @@ static void revoke_node(struct hd_rpc_call *call, const ProtobufCMessage *reques
     const Heddle__V1__RevokeNodeRequest *m = (const void *)request;
     struct controller *c = hd_rpc_call_user(call);
     Heddle__V1__RevokeNodeResponse *response = NULL;
-    struct reply *reply = NULL;
+    struct hd_arena *made_in;
     int32_t count = 0;
     enum hd_status st = control_check_reserve(c);
 
@@ -465,13 +456,11 @@ static void revoke_node(struct hd_rpc_call *call, const ProtobufCMessage *reques
     if (!count)
         st = hd_err(HD_NOT_FOUND, "node %s has no certificate and no invitation; see heddle nodes",
                     m->node);
-    reply = st ? NULL : begin_change(c, call);
-    response = reply ? hd_arena_alloc(&reply->arena, sizeof *response) : NULL;
+    response = reply_of(c, call, st, &heddle__v1__revoke_node_response__descriptor, &made_in);
     if (response) {
-        heddle__v1__revoke_node_response__init(response);
         response->count = count;
     }
-    finish(c, call, reply, response ? &response->base : NULL, st);
+    finish(c, call, st);
 }
 
 /* Signs the certificate request `request` of a node or user and adds the credential to this
@@ -523,7 +512,7 @@ static void join_node(struct hd_rpc_call *call, const ProtobufCMessage *request)
     Heddle__V1__JoinResponse *response = NULL;
     const char *cert = NULL;
     struct hd_arena arena;
-    struct reply *reply = NULL;
+    struct hd_arena *made_in;
     enum hd_status st = control_check_disk(c);
 
     if (!st)
@@ -542,17 +531,15 @@ static void join_node(struct hd_rpc_call *call, const ProtobufCMessage *request)
         (void)end_all(c, OF_NODES, m->node_name, "join", true);
         st = hd_credentials_restore(c->credentials, &made);
     }
-    reply = st ? NULL : begin_change(c, call);
-    response = reply ? hd_arena_alloc(&reply->arena, sizeof *response) : NULL;
+    response = reply_of(c, call, st, &heddle__v1__join_response__descriptor, &made_in);
     if (response) {
-        heddle__v1__join_response__init(response);
-        response->certificate = convert_text(hd_arena_strdup(&reply->arena, cert));
+        response->certificate = convert_text(hd_arena_strdup(made_in, cert));
         response->expires_unix_ms = made.expires_ms;
         response->build = convert_text(c->options.build);
         hd_log(HD_LOG_INFO, "node %s has joined from %s", m->node_name, hd_rpc_call_peer(call));
     }
     hd_arena_done(&arena);
-    finish(c, call, reply, response ? &response->base : NULL, st);
+    finish(c, call, st);
 }
 
 /* Returns whether the node's newest certificate is not valid yet, because it was made while the
@@ -611,7 +598,7 @@ static void renew_node(struct hd_rpc_call *call, const ProtobufCMessage *request
     Heddle__V1__RenewResponse *response = NULL;
     const char *cert = NULL;
     struct hd_arena arena;
-    struct reply *reply = NULL;
+    struct hd_arena *made_in;
     enum hd_status st = control_check_disk(c);
 
     if (!st)
@@ -629,15 +616,13 @@ static void renew_node(struct hd_rpc_call *call, const ProtobufCMessage *request
     hd_arena_init(&arena, 0);
     transaction_begin(c);
     st = sign(c, m->request, &arena, &made, &cert);
-    reply = st ? NULL : begin_change(c, call);
-    response = reply ? hd_arena_alloc(&reply->arena, sizeof *response) : NULL;
+    response = reply_of(c, call, st, &heddle__v1__renew_response__descriptor, &made_in);
     if (response) {
-        heddle__v1__renew_response__init(response);
-        response->certificate = convert_text(hd_arena_strdup(&reply->arena, cert));
+        response->certificate = convert_text(hd_arena_strdup(made_in, cert));
         response->expires_unix_ms = made.expires_ms;
     }
     hd_arena_done(&arena);
-    finish(c, call, reply, response ? &response->base : NULL, st);
+    finish(c, call, st);
 }
 
 /* ---- people's certificates --------------------------------------------------------------------*/
@@ -656,7 +641,7 @@ static void sign_person(struct hd_rpc_call *call, const ProtobufCMessage *reques
     Heddle__V1__SignPersonResponse *response = NULL;
     const char *cert = NULL;
     struct hd_arena arena;
-    struct reply *reply = NULL;
+    struct hd_arena *made_in;
     enum hd_status st = control_check_disk(c);
 
     if (!st)
@@ -672,16 +657,14 @@ static void sign_person(struct hd_rpc_call *call, const ProtobufCMessage *reques
     hd_arena_init(&arena, 0);
     transaction_begin(c);
     st = sign(c, m->request, &arena, &made, &cert);
-    reply = st ? NULL : begin_change(c, call);
-    response = reply ? hd_arena_alloc(&reply->arena, sizeof *response) : NULL;
+    response = reply_of(c, call, st, &heddle__v1__sign_person_response__descriptor, &made_in);
     if (response) {
-        heddle__v1__sign_person_response__init(response);
-        response->certificate = convert_text(hd_arena_strdup(&reply->arena, cert));
+        response->certificate = convert_text(hd_arena_strdup(made_in, cert));
         response->authority = c->authority->cert.data;
         response->expires_unix_ms = made.expires_ms;
     }
     hd_arena_done(&arena);
-    finish(c, call, reply, response ? &response->base : NULL, st);
+    finish(c, call, st);
 }
 
 /* ---- time -------------------------------------------------------------------------------------*/

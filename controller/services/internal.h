@@ -44,6 +44,17 @@ struct transaction {
     size_t job_count, job_size;
 };
 
+/* A part of the controller that acts on transactions: transaction.c calls it by the table that
+ * controller_new registers. A NULL member: the part does not act then. */
+struct transaction_sink {
+    /* Called after each step, in its transaction; `out` is what the step requested. */
+    void (*stepped)(struct controller *c, const struct hd_core_out *out);
+    /* Called before the batch is handed to the store; may add to it. */
+    void (*ending)(struct controller *c, struct transaction *transaction);
+    /* Called after the commit for each job that the transaction changed. */
+    void (*committed)(struct controller *c, uint64_t job);
+};
+
 struct node_stream;
 struct watcher;
 struct log_reader;
@@ -80,6 +91,8 @@ struct controller {
     struct hd_core_out out;          /* output of the last step */
     struct transaction *transaction; /* open transaction; NULL: none */
     int transaction_depth;
+    const struct transaction_sink *sinks; /* called in this order */
+    size_t sink_count;
     uv_timer_t tick;
     uint64_t last_stream, last_log_request;
     struct node_stream *streams;

@@ -1,6 +1,5 @@
 /* lists: the calls of Control that list jobs, events and checkpoints, read from the store. */
 #include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -17,63 +16,28 @@ static uint64_t number_of(int64_t value)
     return value > 0 ? (uint64_t)value : 0;
 }
 
-struct list_answer {
-    struct controller *c;
-    struct hd_rpc_call *call; /* the call to answer; holds a reference */
-};
-
-static void finish_list(struct hd_query *query, struct list_answer *answer)
+static ProtobufCMessage *fill_jobs(struct controller *c, const struct hd_rpc_call *call,
+                                   struct hd_query *query)
 {
-    hd_rpc_call_unref(answer->call);
-    free(answer);
-    hd_query_free(query);
-}
-
-/* Sends the query for a list to the store; its callback `done` must reply and then call
- * finish_list. */
-static void query_list(struct controller *c, struct hd_rpc_call *call, struct hd_query *query,
-                       void (*done)(struct hd_query *query, enum hd_status st))
-{
-    struct list_answer *answer = calloc(1, sizeof *answer);
-
-    if (!answer || !query) {
-        free(answer);
-        hd_query_free(query);
-        hd_rpc_call_fail(call, hd_err(HD_NO_MEMORY, "out of memory for a reply"));
-        return;
-    }
-    answer->c = c;
-    answer->call = hd_rpc_call_ref(call);
-    query->done = done;
-    query->user = answer;
-    hd_store_query(c->store, query);
-}
-
-static void answer_jobs(struct hd_query *query, enum hd_status st)
-{
-    struct list_answer *answer = query->user;
-    Heddle__V1__ListJobsResponse response = HEDDLE__V1__LIST_JOBS_RESPONSE__INIT;
-    const struct veil veil = guard_veil(answer->c, answer->call);
+    Heddle__V1__ListJobsResponse *response =
+        answer_message(&query->arena, &heddle__v1__list_jobs_response__descriptor);
+    const struct veil veil = guard_veil(c, call);
     struct hd_text warning = {0};
 
-    response.time_unix_ms = hd_clock_wall_ms();
-    response.warning = answer_warning(answer->c, &warning);
-    response.jobs = hd_arena_array(&query->arena, query->job_count + 1, sizeof *response.jobs);
-    for (size_t i = 0; !st && response.jobs && i < query->job_count; i++) {
-        response.jobs[i] = convert_job(&query->arena, answer->c, &veil, &query->jobs[i]);
-        response.n_jobs += response.jobs[i] != NULL;
-    }
-    if (!st && query->more)
-        response.next_page = convert_text(hd_arena_printf(
-            &query->arena, "%" PRIu64, query->jobs[query->job_count - 1].record.job));
-    if (!st && hd_arena_failed(&query->arena))
-        st = hd_err(HD_NO_MEMORY, "out of memory for a reply");
-    if (st)
-        hd_rpc_call_fail(answer->call, st);
-    else
-        (void)hd_rpc_call_reply(answer->call, &response.base);
+    if (!response)
+        return NULL;
+    response->time_unix_ms = hd_clock_wall_ms();
+    response->warning = convert_text(hd_arena_strdup(&query->arena, answer_warning(c, &warning)));
     hd_text_free(&warning);
-    finish_list(query, answer);
+    response->jobs = hd_arena_array(&query->arena, query->job_count + 1, sizeof *response->jobs);
+    for (size_t i = 0; response->jobs && i < query->job_count; i++) {
+        response->jobs[i] = convert_job(&query->arena, c, &veil, &query->jobs[i]);
+        response->n_jobs += response->jobs[i] != NULL;
+    }
+    if (query->more)
+        response->next_page = convert_text(hd_arena_printf(
+            &query->arena, "%" PRIu64, query->jobs[query->job_count - 1].record.job));
+    return &response->base;
 }
 
 /* Checks a pattern of names. The number of '*' is limited because the time to compare grows with a
@@ -121,29 +85,26 @@ void control_list_jobs(struct hd_rpc_call *call, const ProtobufCMessage *message
         for (size_t i = 0; i < m->n_states && query->states != NO_STATE; i++)
             query->states |= (unsigned)m->states[i] < 32 ? 1u << (unsigned)m->states[i] : 0;
     }
-    query_list(hd_rpc_call_user(call), call, query, answer_jobs);
+    answer_list(call, query, fill_jobs);
 }
 
-static void answer_events(struct hd_query *query, enum hd_status st)
+static ProtobufCMessage *fill_events(struct controller *c, const struct hd_rpc_call *call,
+                                     struct hd_query *query)
 {
-    struct list_answer *answer = query->user;
-    Heddle__V1__ListEventsResponse response = HEDDLE__V1__LIST_EVENTS_RESPONSE__INIT;
-    const struct veil veil = guard_veil(answer->c, answer->call);
+    Heddle__V1__ListEventsResponse *response =
+        answer_message(&query->arena, &heddle__v1__list_events_response__descriptor);
+    const struct veil veil = guard_veil(c, call);
 
-    response.events =
-        hd_arena_array(&query->arena, query->entry_count + 1, sizeof *response.events);
-    for (size_t i = 0; !st && response.events && i < query->entry_count; i++) {
-        response.events[i] = convert_event(&query->arena, &veil, &query->entries[i].event);
-        response.n_events += response.events[i] != NULL;
+    if (!response)
+        return NULL;
+    response->events =
+        hd_arena_array(&query->arena, query->entry_count + 1, sizeof *response->events);
+    for (size_t i = 0; response->events && i < query->entry_count; i++) {
+        response->events[i] = convert_event(&query->arena, &veil, &query->entries[i].event);
+        response->n_events += response->events[i] != NULL;
     }
-    response.more = query->more;
-    if (!st && hd_arena_failed(&query->arena))
-        st = hd_err(HD_NO_MEMORY, "out of memory for a reply");
-    if (st)
-        hd_rpc_call_fail(answer->call, st);
-    else
-        (void)hd_rpc_call_reply(answer->call, &response.base);
-    finish_list(query, answer);
+    response->more = query->more;
+    return &response->base;
 }
 
 void control_list_events(struct hd_rpc_call *call, const ProtobufCMessage *message)
@@ -157,34 +118,33 @@ void control_list_events(struct hd_rpc_call *call, const ProtobufCMessage *messa
         query->limit = control_page_size(m->limit);
         control_see(hd_rpc_call_user(call), call, HD_VISIBILITY_JOBS, query);
     }
-    query_list(hd_rpc_call_user(call), call, query, answer_events);
+    answer_list(call, query, fill_events);
 }
 
-static void answer_checkpoints(struct hd_query *query, enum hd_status st)
+static ProtobufCMessage *fill_checkpoints(struct controller *c, const struct hd_rpc_call *call,
+                                          struct hd_query *query)
 {
-    struct list_answer *answer = query->user;
-    Heddle__V1__ListCheckpointsResponse response = HEDDLE__V1__LIST_CHECKPOINTS_RESPONSE__INIT;
+    Heddle__V1__ListCheckpointsResponse *response =
+        answer_message(&query->arena, &heddle__v1__list_checkpoints_response__descriptor);
     const struct hd_checkpoint_record *best = NULL;
     size_t best_at = 0;
 
-    response.checkpoints =
-        hd_arena_array(&query->arena, query->entry_count + 1, sizeof *response.checkpoints);
-    for (size_t i = 0; !st && response.checkpoints && i < query->entry_count; i++) {
-        response.checkpoints[i] = convert_checkpoint(&query->arena, &query->entries[i].checkpoint);
-        response.n_checkpoints += response.checkpoints[i] != NULL;
+    (void)c;
+    (void)call;
+    if (!response)
+        return NULL;
+    response->checkpoints =
+        hd_arena_array(&query->arena, query->entry_count + 1, sizeof *response->checkpoints);
+    for (size_t i = 0; response->checkpoints && i < query->entry_count; i++) {
+        response->checkpoints[i] = convert_checkpoint(&query->arena, &query->entries[i].checkpoint);
+        response->n_checkpoints += response->checkpoints[i] != NULL;
         if (!query->entries[i].checkpoint.missing &&
             hd_record_is_better(&query->entries[i].checkpoint, best))
             best = &query->entries[best_at = i].checkpoint;
     }
-    if (best && response.n_checkpoints == query->entry_count)
-        response.checkpoints[best_at]->best = true;
-    if (!st && hd_arena_failed(&query->arena))
-        st = hd_err(HD_NO_MEMORY, "out of memory for a reply");
-    if (st)
-        hd_rpc_call_fail(answer->call, st);
-    else
-        (void)hd_rpc_call_reply(answer->call, &response.base);
-    finish_list(query, answer);
+    if (best && response->n_checkpoints == query->entry_count)
+        response->checkpoints[best_at]->best = true;
+    return &response->base;
 }
 
 void control_list_checkpoints(struct hd_rpc_call *call, const ProtobufCMessage *message)
@@ -196,5 +156,5 @@ void control_list_checkpoints(struct hd_rpc_call *call, const ProtobufCMessage *
         query->job = m->job;
         control_see(hd_rpc_call_user(call), call, HD_VISIBILITY_ALL, query);
     }
-    query_list(hd_rpc_call_user(call), call, query, answer_checkpoints);
+    answer_list(call, query, fill_checkpoints);
 }

@@ -68,27 +68,6 @@ static void send_undrained(struct controller *c, struct reply *reply)
         (void)hd_rpc_call_reply(reply->call, &response.base);
 }
 
-static void change_drain(struct hd_rpc_call *call, const struct hd_core_event *event)
-{
-    struct controller *c = hd_rpc_call_user(call);
-    struct reply *reply;
-    enum hd_status st =
-        event->kind == HD_CORE_UNDRAIN ? control_check_disk(c) : control_check_reserve(c);
-
-    if (st) {
-        hd_rpc_call_fail(call, st);
-        return;
-    }
-    transaction_begin(c);
-    st = answer_after_step(c, call, event,
-                           event->kind == HD_CORE_UNDRAIN ? send_undrained : send_drained, &reply);
-    if (reply)
-        (void)snprintf(reply->name, sizeof reply->name, "%s", event->drain.node);
-    transaction_end(c);
-    if (st)
-        hd_rpc_call_fail(call, st);
-}
-
 void control_drain_node(struct hd_rpc_call *call, const ProtobufCMessage *message)
 {
     const Heddle__V1__DrainNodeRequest *m = (const void *)message;
@@ -97,14 +76,15 @@ void control_drain_node(struct hd_rpc_call *call, const ProtobufCMessage *messag
                                                   .reason = m->reason,
                                                   .deadline_ms = m->deadline_ms,
                                                   .by = control_caller(call)}};
+    enum hd_status st;
 
     if (strlen(m->reason) > DRAIN_REASON_BYTES_MAX)
-        hd_rpc_call_fail(call, hd_err(HD_INVALID,
-                                      "the reason has %zu bytes, the limit is %d: each line about "
-                                      "the node shows it",
-                                      strlen(m->reason), DRAIN_REASON_BYTES_MAX));
+        st = hd_err(HD_INVALID,
+                    "the reason has %zu bytes, the limit is %d: each line about the node shows it",
+                    strlen(m->reason), DRAIN_REASON_BYTES_MAX);
     else
-        change_drain(call, &event);
+        st = control_check_reserve(hd_rpc_call_user(call));
+    answer_change(call, st, &event, m->node, send_drained);
 }
 
 void control_undrain_node(struct hd_rpc_call *call, const ProtobufCMessage *message)
@@ -113,7 +93,8 @@ void control_undrain_node(struct hd_rpc_call *call, const ProtobufCMessage *mess
     const struct hd_core_event event = {.kind = HD_CORE_UNDRAIN,
                                         .drain = {.node = m->node, .by = control_caller(call)}};
 
-    change_drain(call, &event);
+    answer_change(call, control_check_disk(hd_rpc_call_user(call)), &event, m->node,
+                  send_undrained);
 }
 
 /* ---- probe ------------------------------------------------------------------------------------*/

@@ -38,33 +38,26 @@ void control_set_queue(struct hd_rpc_call *call, const ProtobufCMessage *message
 {
     const Heddle__V1__SetQueueRequest *m = (const void *)message;
     struct controller *c = hd_rpc_call_user(call);
-    const struct hd_core_event event = {
-        .kind = HD_CORE_SET_QUEUE,
-        .queue = {.name = m->name,
-                  .devices_max = m->_devices_max_case ? m->devices_max : -1,
-                  .user_devices_max = m->_user_devices_max_case ? m->user_devices_max : -1,
-                  .weight = m->_weight_case ? m->weight : -1,
-                  .closes = m->_closed_case && m->closed,
-                  .opens = m->_closed_case && !m->closed,
-                  .by = control_caller(call)}};
-    struct reply *reply;
+    struct hd_core_event event = {.kind = HD_CORE_SET_QUEUE,
+                                  .queue = {.to = {.name = m->name}, .by = control_caller(call)}};
+    bool negative = false;
     enum hd_status st = control_check_disk(c);
 
-    if (!st && ((m->_devices_max_case && m->devices_max < 0) ||
-                (m->_user_devices_max_case && m->user_devices_max < 0) ||
-                (m->_weight_case && m->weight < 0)))
-        st = hd_err(HD_INVALID, "a limit or weight below 0 is not possible");
-    if (st) {
-        hd_rpc_call_fail(call, st);
-        return;
+#define NEGATIVE_INT(value)  (value) < 0
+#define NEGATIVE_BOOL(value) false
+#define TAKE_KEY(type, member)
+#define TAKE_LIVE(type, member)
+#define TAKE_PUT(type, member)                        \
+    if (m->_##member##_case) {                        \
+        event.queue.given |= 1u << HD_QUEUE_##member; \
+        event.queue.to.member = m->member;            \
+        negative |= NEGATIVE_##type(m->member);       \
     }
-    transaction_begin(c);
-    st = answer_after_step(c, call, &event, send_queue, &reply);
-    if (reply)
-        (void)snprintf(reply->name, sizeof reply->name, "%s", m->name);
-    transaction_end(c);
-    if (st)
-        hd_rpc_call_fail(call, st);
+#define TAKE(R, P, when, type, member, ...) TAKE_##when(type, member)
+    HD_QUEUE_FIELDS(TAKE, , )
+    if (!st && negative)
+        st = hd_err(HD_INVALID, "a limit or weight below 0 is not possible");
+    answer_change(call, st, &event, m->name, send_queue);
 }
 
 static void send_queue_removed(struct controller *c, struct reply *reply)
@@ -80,20 +73,9 @@ void control_remove_queue(struct hd_rpc_call *call, const ProtobufCMessage *mess
 {
     const Heddle__V1__RemoveQueueRequest *m = (const void *)message;
     struct controller *c = hd_rpc_call_user(call);
-    const struct hd_core_event event = {.kind = HD_CORE_REMOVE_QUEUE,
-                                        .queue = {.name = m->name, .by = control_caller(call)}};
-    struct reply *reply;
-    enum hd_status st = control_check_reserve(c);
+    const struct hd_core_event event = {
+        .kind = HD_CORE_REMOVE_QUEUE,
+        .queue = {.to = {.name = m->name}, .by = control_caller(call)}};
 
-    if (st) {
-        hd_rpc_call_fail(call, st);
-        return;
-    }
-    transaction_begin(c);
-    st = answer_after_step(c, call, &event, send_queue_removed, &reply);
-    if (reply)
-        (void)snprintf(reply->name, sizeof reply->name, "%s", m->name);
-    transaction_end(c);
-    if (st)
-        hd_rpc_call_fail(call, st);
+    answer_change(call, control_check_reserve(c), &event, m->name, send_queue_removed);
 }

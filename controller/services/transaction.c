@@ -87,12 +87,9 @@ enum hd_status transaction_step(struct controller *c, const struct hd_core_event
             hd_usages_see_job(c->usages, &op->job);
     for (size_t i = 0; i < c->out.job_count; i++)
         add_job(c, c->out.jobs[i]);
-    for (size_t i = 0; i < c->out.search_count; i++)
-        search_begin(c, &c->out.searches[i]);
-    if (c->out.asked_count)
-        planner_ask(c, &c->out);
-    for (size_t i = 0; i < c->out.node_count; i++)
-        fleet_send_desired(c, c->out.nodes[i]);
+    for (size_t i = 0; i < c->sink_count; i++)
+        if (c->sinks[i].stepped)
+            c->sinks[i].stepped(c, &c->out);
     return HD_OK;
 }
 
@@ -121,10 +118,10 @@ static void on_durable(void *user, enum hd_status st)
         transaction->first = action->next;
         action->run(action, c, st);
     }
-    for (size_t i = 0; !st && i < transaction->job_count; i++) {
-        watch_announce(c, transaction->jobs[i]);
-        web_announce(c, transaction->jobs[i]);
-    }
+    for (size_t i = 0; !st && i < transaction->job_count; i++)
+        for (size_t k = 0; k < c->sink_count; k++)
+            if (c->sinks[k].committed)
+                c->sinks[k].committed(c, transaction->jobs[i]);
     free(transaction->jobs);
     free(transaction);
 }
@@ -137,10 +134,11 @@ void transaction_end(struct controller *c)
     if (--c->transaction_depth || !transaction)
         return;
     c->transaction = NULL;
-    fence_count(c, transaction);
+    for (size_t i = 0; i < c->sink_count; i++)
+        if (c->sinks[i].ending)
+            c->sinks[i].ending(c, transaction);
     batch = transaction->batch;
     transaction->batch = NULL;
-    stats_take(&c->stats, batch);
     transaction->handed_over_ns = hd_clock_now_ns();
     if (!batch->count && !transaction->first &&
         !transaction->job_count) { /* nothing to commit, e.g. after a heartbeat */

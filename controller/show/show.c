@@ -292,15 +292,28 @@ void show_node(struct hd_json_writer *w, const Heddle__V1__NodeStatus *n)
     hd_json_end(w, ']');
 }
 
+/* Adds the members of a message that has only texts, numbers and truth values, under their names and
+ * in their order. */
+static void add_members(struct hd_json_writer *w, const ProtobufCMessage *message)
+{
+    for (unsigned i = 0; i < message->descriptor->n_fields; i++) {
+        const ProtobufCFieldDescriptor *field = &message->descriptor->fields[i];
+        const void *at = (const char *)message + field->offset;
+
+        if (field->type == PROTOBUF_C_TYPE_STRING)
+            hd_json_add_string(w, field->name, *(char *const *)at);
+        else if (field->type == PROTOBUF_C_TYPE_BOOL)
+            hd_json_add_bool(w, field->name, *(const protobuf_c_boolean *)at);
+        else if (field->type == PROTOBUF_C_TYPE_INT32)
+            hd_json_add_int64(w, field->name, *(const int32_t *)at);
+        else
+            hd_json_add_int64(w, field->name, *(const int64_t *)at);
+    }
+}
+
 void show_queue(struct hd_json_writer *w, const Heddle__V1__QueueStatus *q)
 {
-    hd_json_add_string(w, "name", q->name);
-    hd_json_add_int64(w, "devices_max", q->devices_max);
-    hd_json_add_int64(w, "user_devices_max", q->user_devices_max);
-    hd_json_add_int64(w, "weight", q->weight);
-    hd_json_add_int64(w, "devices_held", q->devices_held);
-    hd_json_add_int64(w, "jobs_waiting", q->jobs_waiting);
-    hd_json_add_bool(w, "closed", q->closed);
+    add_members(w, &q->base);
 }
 
 void show_event(struct hd_json_writer *w, const Heddle__V1__Event *e)

@@ -65,20 +65,10 @@ static int bind_values(sqlite3_stmt *statement, const char *types, va_list args)
         case 'n':
             code = sqlite3_bind_int(statement, i, va_arg(args, int));
             break;
-        case 'd': /* double; SQLite stores NaN as NULL */
-            code = sqlite3_bind_double(statement, i, va_arg(args, double));
-            break;
         case 't':
             text = va_arg(args, const char *);
             code = sqlite3_bind_text(statement, i, text ? text : "", -1, SQLITE_STATIC);
             break;
-        case 'z': {
-            int64_t value = va_arg(args, int64_t);
-
-            code =
-                value ? sqlite3_bind_int64(statement, i, value) : sqlite3_bind_null(statement, i);
-            break;
-        }
         case 'b':
             bytes = va_arg(args, const void *);
             code = sqlite3_bind_blob64(statement, i, bytes ? bytes : "", va_arg(args, size_t),
@@ -121,6 +111,19 @@ enum hd_status store_db_step(struct store_db *db, sqlite3_stmt *statement, bool 
     (void)sqlite3_reset(statement);
     (void)sqlite3_clear_bindings(statement);
     return st;
+}
+
+bool store_db_next(struct store_db *db, sqlite3_stmt *statement, enum hd_status *st)
+{
+    bool row = false;
+
+    if (!statement)
+        *st = *st ? *st : HD_INTERNAL;
+    else if (!*st)
+        *st = store_db_step(db, statement, &row);
+    else
+        (void)sqlite3_reset(statement);
+    return !*st && row;
 }
 
 enum hd_status store_db_run(struct store_db *db, enum store_statement statement, const char *types,

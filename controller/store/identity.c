@@ -16,14 +16,6 @@
 
 _Static_assert((int)HD_CREDENTIAL_HASH_BYTES == (int)HD_PKI_HASH_BYTES, "SHA-256 in both");
 
-static bool hash_at(sqlite3_stmt *s, int column, unsigned char ret_hash[HD_CREDENTIAL_HASH_BYTES])
-{
-    if (sqlite3_column_bytes(s, column) != HD_CREDENTIAL_HASH_BYTES)
-        return false;
-    memcpy(ret_hash, sqlite3_column_blob(s, column), HD_CREDENTIAL_HASH_BYTES);
-    return true;
-}
-
 static enum hd_status damaged(const struct store_db *db, const char *table, int64_t row)
 {
     return hd_err(HD_CORRUPT, "%s: row %" PRId64 " of %s is damaged", db->path, row, table);
@@ -31,28 +23,11 @@ static enum hd_status damaged(const struct store_db *db, const char *table, int6
 
 /* ---- credentials ------------------------------------------------------------------------------*/
 
-enum hd_status store_put_credential(struct store_db *db, const struct hd_credential_record *c)
-{
-    return store_db_run(db, STORE_PUT_CREDENTIAL, "itttbttiii", (int64_t)c->id,
-                        hd_credential_kind_name((int)c->kind), c->name, c->role, c->hash,
-                        sizeof c->hash, c->made_by, c->ended_by, c->made_ms, c->expires_ms,
-                        c->ended_ms);
-}
-
 static enum hd_status credential_row(const struct store_db *db, struct hd_arena *arena,
                                      sqlite3_stmt *s, struct hd_credential_record *ret)
 {
-    *ret = (struct hd_credential_record){
-        .id = (uint64_t)sqlite3_column_int64(s, 0),
-        .kind = (enum hd_credential_kind)store_row_credential_kind(s, 1),
-        .name = store_row_text(arena, s, 2),
-        .role = store_row_text(arena, s, 3),
-        .made_by = store_row_text(arena, s, 5),
-        .ended_by = store_row_text(arena, s, 6),
-        .made_ms = sqlite3_column_int64(s, 7),
-        .expires_ms = sqlite3_column_int64(s, 8),
-        .ended_ms = sqlite3_column_int64(s, 9)};
-    return ret->kind && hash_at(s, 4, ret->hash)
+    *ret = (struct hd_credential_record){0};
+    return !store_get(arena, s, 0, &hd_table_credentials, ret) && ret->kind
                ? HD_OK
                : damaged(db, "credentials", sqlite3_column_int64(s, 0));
 }
@@ -74,21 +49,16 @@ enum hd_status store_load_credentials(struct store_db *db, const struct hd_store
 {
     sqlite3_stmt *s =
         store_db_bind(db, STORE_GET_CREDENTIALS, "i", hd_clock_wall_ms() - INT64_C(365) * 86400000);
-    enum hd_status st = s ? HD_OK : HD_INTERNAL;
+    enum hd_status st = HD_OK;
     uint64_t last = 0;
-    bool row = true;
 
-    while (!st && loader->credential) {
+    while (loader->credential && store_db_next(db, s, &st)) {
         struct hd_credential_record credential;
 
-        st = store_db_step(db, s, &row);
-        if (st || !row)
-            break;
         st = credential_row(db, arena, s, &credential);
         if (!st)
             st = loader->credential(loader->user, &credential);
     }
-    (void)sqlite3_reset(s);
     if (!st && loader->credentials_end) {
         st = read_last(db, &last);
         loader->credentials_end(loader->user, last);
@@ -100,15 +70,11 @@ enum hd_status store_query_credentials(struct store_db *db, struct hd_query *que
 {
     sqlite3_stmt *s = store_db_bind(db, STORE_GET_ENDED_CREDENTIALS, "in", (int64_t)query->after,
                                     (int)query->limit + 1);
-    enum hd_status st = s ? HD_OK : HD_INTERNAL;
-    bool row = true;
+    enum hd_status st = HD_OK;
 
     query->credentials =
         hd_arena_array(&query->arena, (size_t)query->limit + 1, sizeof *query->credentials);
-    while (!st && query->credentials) {
-        st = store_db_step(db, s, &row);
-        if (st || !row)
-            break;
+    while (query->credentials && store_db_next(db, s, &st)) {
         query->more = query->credential_count == (size_t)query->limit;
         if (query->more)
             break;
@@ -165,7 +131,7 @@ enum hd_status store_read_audit_head(struct store_db *db)
     if (st || !row)
         return st;
     db->audit.seq = (uint64_t)sqlite3_column_int64(s, 0);
-    if (!hash_at(s, 1, db->audit.hash))
+    if (!store_row_hash(s, 1, db->audit.hash))
         st = damaged(db, "audit", (int64_t)db->audit.seq);
     (void)sqlite3_reset(s);
     return st;
@@ -197,21 +163,17 @@ static enum hd_status audit_row(const struct store_db *db, struct hd_arena *aren
                                             .object = store_row_text(arena, s, 5),
                                             .source = store_row_text(arena, s, 6),
                                             .result = store_row_text(arena, s, 7)}};
-    return hash_at(s, 8, ret->hash) ? HD_OK : damaged(db, "audit", (int64_t)ret->seq);
+    return store_row_hash(s, 8, ret->hash) ? HD_OK : damaged(db, "audit", (int64_t)ret->seq);
 }
 
 enum hd_status store_query_audit(struct store_db *db, struct hd_query *query)
 {
     sqlite3_stmt *s =
         store_db_bind(db, STORE_GET_AUDIT, "in", (int64_t)query->after, (int)query->limit + 1);
-    enum hd_status st = s ? HD_OK : HD_INTERNAL;
-    bool row = true;
+    enum hd_status st = HD_OK;
 
     query->audit = hd_arena_array(&query->arena, (size_t)query->limit + 1, sizeof *query->audit);
-    while (!st && query->audit) {
-        st = store_db_step(db, s, &row);
-        if (st || !row)
-            break;
+    while (query->audit && store_db_next(db, s, &st)) {
         query->more = query->audit_count == (size_t)query->limit;
         if (query->more)
             break;

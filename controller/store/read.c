@@ -39,15 +39,10 @@ static int newest_first(const void *left, const void *right)
 static enum hd_status add_numbers(struct store_db *db, sqlite3_stmt *s, uint64_t *numbers,
                                   size_t *count)
 {
-    enum hd_status st = s ? HD_OK : HD_INTERNAL;
-    bool row = true;
+    enum hd_status st = HD_OK;
 
-    while (!st) {
-        st = store_db_step(db, s, &row);
-        if (st || !row)
-            break;
-        numbers[(*count)++] = (uint64_t)store_row_long(s, 0);
-    }
+    while (store_db_next(db, s, &st))
+        numbers[(*count)++] = (uint64_t)sqlite3_column_int64(s, 0);
     return st;
 }
 
@@ -119,9 +114,10 @@ static enum hd_status read_job(struct store_db *db, struct hd_arena *arena, uint
         return st;
     if (!row)
         return hd_err(HD_NOT_FOUND, "there is no job %" PRIu64, job);
-    *ret_row = (struct hd_job_row){.record = store_row_job(arena, s, with_spec)};
+    *ret_row = (struct hd_job_row){0};
+    st = store_row_job(arena, s, with_spec, &ret_row->record);
     (void)sqlite3_reset(s);
-    return fill_job_row(db, arena, ret_row);
+    return st ? st : fill_job_row(db, arena, ret_row);
 }
 
 static enum hd_status query_job(struct store_db *db, struct hd_query *query)
@@ -172,11 +168,11 @@ static enum hd_status expect_job(struct store_db *db, uint64_t job)
     return st;
 }
 
-/* The current row of one of the four tables that hold a job's history. */
+/* The current row of one of the four tables that hold a job's history; column 0 is its sequence
+ * number. */
 struct cursor {
     enum hd_batch_op_kind kind;
     enum store_statement statement;
-    int sequence_column;
     sqlite3_stmt *s;
     bool row;
 };
@@ -184,37 +180,22 @@ struct cursor {
 static enum hd_status entry_of(struct hd_arena *arena, const struct cursor *c, uint64_t job,
                                struct hd_history_entry *ret_entry)
 {
-    enum hd_status st = HD_OK;
-    struct hd_history_entry entry = {
-        .kind = c->kind, .sequence = (uint64_t)store_row_long(c->s, c->sequence_column)};
+    struct hd_history_entry entry = {.kind = c->kind,
+                                     .sequence = (uint64_t)sqlite3_column_int64(c->s, 0)};
+    enum hd_status st;
 
     switch (c->kind) {
     case HD_OP_EVENT:
-        entry.event = (struct hd_event_record){.job = job,
-                                               .sequence = entry.sequence,
-                                               .time_ms = store_row_long(c->s, 1),
-                                               .attempt = store_row_int(c->s, 2),
-                                               .rank = store_row_int(c->s, 3),
-                                               .kind = store_row_text(arena, c->s, 4),
-                                               .node = store_row_text(arena, c->s, 5),
-                                               .message = store_row_text(arena, c->s, 6)};
+        st = store_get(arena, c->s, 1, &hd_table_events, &entry.event);
         break;
     case HD_OP_STEP:
         st = store_row_step(arena, c->s, job, &entry.step);
         break;
     case HD_OP_VALIDATION:
-        entry.validation = (struct hd_validation_record){.job = job,
-                                                         .sequence = entry.sequence,
-                                                         .attempt = store_row_int(c->s, 1),
-                                                         .step = store_row_long(c->s, 2),
-                                                         .time_ms = store_row_long(c->s, 3),
-                                                         .tokens = store_row_long(c->s, 4),
-                                                         .loss = store_row_real(c->s, 5)};
-        (void)snprintf(entry.validation.set, sizeof entry.validation.set, "%s",
-                       store_row_text(arena, c->s, 6));
+        st = store_get(arena, c->s, 1, &hd_table_validations, &entry.validation);
         break;
     default:
-        entry.checkpoint = store_row_checkpoint(arena, c->s, job);
+        st = store_get(arena, c->s, 1, &hd_table_checkpoints, &entry.checkpoint);
         break;
     }
     *ret_entry = entry;
@@ -226,8 +207,8 @@ static struct cursor *earliest(struct cursor *cursors, size_t count)
     struct cursor *best = NULL;
 
     for (size_t i = 0; i < count; i++) {
-        if (cursors[i].row && (!best || store_row_long(cursors[i].s, cursors[i].sequence_column) <
-                                            store_row_long(best->s, best->sequence_column)))
+        if (cursors[i].row &&
+            (!best || sqlite3_column_int64(cursors[i].s, 0) < sqlite3_column_int64(best->s, 0)))
             best = &cursors[i];
     }
     return best;
@@ -273,7 +254,7 @@ static enum hd_status query_history(struct store_db *db, struct hd_query *query)
         {.kind = HD_OP_EVENT, .statement = STORE_GET_EVENTS_AFTER},
         {.kind = HD_OP_STEP, .statement = STORE_GET_STEPS_AFTER},
         {.kind = HD_OP_VALIDATION, .statement = STORE_GET_VALIDATIONS_AFTER},
-        {.kind = HD_OP_CHECKPOINT, .statement = STORE_GET_CHECKPOINTS_AFTER, .sequence_column = 9},
+        {.kind = HD_OP_CHECKPOINT, .statement = STORE_GET_CHECKPOINTS_AFTER},
     };
 
     if (query->job || query->kind == HD_QUERY_HISTORY) { /* job 0 of the other kinds: the cluster's
@@ -309,25 +290,21 @@ static enum hd_status query_steps(struct store_db *db, struct hd_query *query)
 static enum hd_status query_checkpoints(struct store_db *db, struct hd_query *query)
 {
     enum hd_status st = expect_job(db, query->job);
-    sqlite3_stmt *s;
-    bool row = true;
+    sqlite3_stmt *s =
+        st ? NULL : store_db_bind(db, STORE_GET_CHECKPOINTS, "in", (int64_t)query->job, 0);
 
-    if (st)
-        return st;
-    s = store_db_bind(db, STORE_GET_CHECKPOINTS, "in", (int64_t)query->job, 0);
-    st = s ? HD_OK : HD_INTERNAL;
-    while (!st) {
-        st = store_db_step(db, s, &row);
-        if (st || !row)
-            break;
+    while (store_db_next(db, s, &st)) {
+        struct hd_history_entry *entry;
+
         query->entries = store_row_grow(&query->arena, query->entries, query->entry_count,
                                         sizeof *query->entries);
-        if (!query->entries)
+        if (!query->entries) {
             st = store_row_no_memory();
-        else
-            query->entries[query->entry_count++] = (struct hd_history_entry){
-                .kind = HD_OP_CHECKPOINT,
-                .checkpoint = store_row_checkpoint(&query->arena, s, query->job)};
+            continue;
+        }
+        entry = &query->entries[query->entry_count++];
+        *entry = (struct hd_history_entry){.kind = HD_OP_CHECKPOINT};
+        st = store_get(&query->arena, s, 0, &hd_table_checkpoints, &entry->checkpoint);
     }
     return st;
 }
@@ -336,24 +313,16 @@ static enum hd_status query_records(struct store_db *db, struct hd_query *query)
 {
     enum hd_status st = query_job(db, query);
     sqlite3_stmt *s;
-    bool row = true;
 
     if (!st)
         st = query_checkpoints(db, query);
-    if (st)
-        return st;
-    s = store_db_bind(db, STORE_GET_POSITIONS, "i", (int64_t)query->job);
-    st = s ? HD_OK : HD_INTERNAL;
-    while (!st) {
-        st = store_db_step(db, s, &row);
-        if (st || !row)
-            break;
+    s = st ? NULL : store_db_bind(db, STORE_GET_POSITIONS, "i", (int64_t)query->job);
+    while (store_db_next(db, s, &st)) {
         query->positions = store_row_grow(&query->arena, query->positions, query->position_count,
                                           sizeof *query->positions);
-        if (!query->positions)
-            st = store_row_no_memory();
-        else
-            query->positions[query->position_count++] = store_row_position(s, query->job);
+        st = query->positions ? store_get(&query->arena, s, 0, &hd_table_report_positions,
+                                          &query->positions[query->position_count++])
+                              : store_row_no_memory();
     }
     return st;
 }
@@ -362,20 +331,15 @@ static enum hd_status query_users(struct store_db *db, struct hd_query *query)
 {
     sqlite3_stmt *s = store_db_bind(db, STORE_FIND_USERS, "ibi", (int64_t)query->job, query->text,
                                     strlen(query->text), (int64_t)query->limit + 1);
-    enum hd_status st = s ? HD_OK : HD_INTERNAL;
-    bool row = true;
+    enum hd_status st = HD_OK;
 
     query->jobs = hd_arena_array(&query->arena, (size_t)query->limit + 1, sizeof *query->jobs);
     if (!query->jobs)
         return store_row_no_memory();
-    while (!st) {
-        st = store_db_step(db, s, &row);
-        if (st || !row)
-            break;
-        if (query->job_count < (size_t)query->limit)
-            query->jobs[query->job_count++].record = store_row_job(&query->arena, s, false);
-        else
-            query->more = true;
+    while (store_db_next(db, s, &st)) {
+        query->more = query->job_count == (size_t)query->limit;
+        if (!query->more)
+            st = store_row_job(&query->arena, s, false, &query->jobs[query->job_count++].record);
     }
     return st;
 }

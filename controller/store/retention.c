@@ -18,16 +18,11 @@ enum { JOBS_A_BATCH = HD_PIECE(20, 2), DAY_MS = 86400000 };
 static enum hd_status find(struct store_db *db, sqlite3_stmt *s, int64_t jobs[JOBS_A_BATCH],
                            size_t *ret_count)
 {
-    enum hd_status st = s ? HD_OK : HD_INTERNAL;
-    bool row = true;
+    enum hd_status st = HD_OK;
 
     *ret_count = 0;
-    while (!st && *ret_count < JOBS_A_BATCH) {
-        st = store_db_step(db, s, &row);
-        if (st || !row)
-            break;
+    while (*ret_count < JOBS_A_BATCH && store_db_next(db, s, &st))
         jobs[(*ret_count)++] = sqlite3_column_int64(s, 0);
-    }
     (void)sqlite3_reset(s);
     return st;
 }

@@ -469,12 +469,18 @@ static enum hd_status prepare(struct store_db *db)
     static const char *const texts[] = {STORE_STATEMENTS(X)};
 #undef X
 
-    for (int i = 0; i < STORE_STATEMENT_COUNT; i++) {
-        if (sqlite3_prepare_v3(db->sqlite, texts[i], -1, SQLITE_PREPARE_PERSISTENT,
-                               &db->statements[i], NULL) != SQLITE_OK)
-            return store_db_error(db, texts[i]);
+    struct hd_text sql = {0};
+    enum hd_status st = HD_OK;
+
+    for (int i = 0; !st && i < STORE_STATEMENT_COUNT; i++) {
+        hd_text_clear(&sql);
+        st = store_fields_sql(texts[i], &sql);
+        if (!st && sqlite3_prepare_v3(db->sqlite, sql.data, -1, SQLITE_PREPARE_PERSISTENT,
+                                      &db->statements[i], NULL) != SQLITE_OK)
+            st = store_db_error(db, sql.data);
     }
-    return HD_OK;
+    hd_text_free(&sql);
+    return st;
 }
 
 static enum hd_status open_as(struct store_db *db, const char *path, const char *vfs,

@@ -4,6 +4,7 @@
  *   db.c            prepared statements, error messages
  *   schema.c        opening, checking, migrations
  *   write.c         writes one batch into the open transaction
+ *   fields.c        records as rows of their tables
  *   row.c           columns and rows as values and records (row.h)
  *   read.c          queries
  *   load.c          loading at start
@@ -26,29 +27,19 @@
 
 #include "controller/store/store.h"
 
-/* Prepared statements: name, SQL text. */
+/* Prepared statements: name, SQL text (fields.c says what {...} stands for). */
 #define STORE_STATEMENTS(X)                                                                        \
     X(BEGIN, "BEGIN IMMEDIATE")                                                                    \
     X(COMMIT, "COMMIT")                                                                            \
     X(ROLLBACK, "ROLLBACK")                                                                        \
-    X(INSERT_JOB,                                                                                  \
-      "INSERT INTO jobs (job, request_id, owner, name, state, reason, cancel, cancel_now,"         \
-      " attempt_count, steps, devices, submitted_ms, started_ms, ended_ms, resumed_attempt,"       \
-      " removal, spec, request_hash, queue, priority, held, promised_ms)"                          \
-      " VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)")                                     \
-    X(UPDATE_JOB,                                                                                  \
-      "UPDATE jobs SET state=?2, reason=?3, cancel=?4, cancel_now=?5, attempt_count=?6,"           \
-      " devices=?7, started_ms=?8, ended_ms=?9, resumed_attempt=?10, removal=?11, held=?12,"       \
-      " promised_ms=?13, pruned=CASE WHEN ?2 IN ('queued','running','stopping') THEN 0 ELSE"       \
-      " pruned END WHERE job=?1")                                                                  \
-    X(UPDATE_SPEC,                                                                                 \
-      "UPDATE jobs SET name=?2, steps=?3, spec=?4, queue=?5, priority=?6 WHERE job=?1")            \
-    X(PUT_QUEUE, "INSERT INTO queues (name, devices_max, user_devices_max, weight, closed)"        \
-                 " VALUES (?1,?2,?3,?4,?5) ON CONFLICT (name) DO UPDATE SET devices_max=?2,"       \
-                 " user_devices_max=?3, weight=?4, closed=?5")                                     \
+    X(INSERT_JOB, "INSERT INTO jobs ({jobs}) VALUES ({jobs?})")                                    \
+    X(UPDATE_JOB, "UPDATE jobs SET {jobs=PUT}, pruned=CASE WHEN {jobs:state} IN"                   \
+                  " ('queued','running','stopping') THEN 0 ELSE pruned END WHERE job={jobs:job}")  \
+    X(UPDATE_SPEC, "UPDATE jobs SET {jobs=SPEC} WHERE job={jobs:job}")                             \
+    X(PUT_QUEUE, "INSERT INTO queues ({queues}) VALUES ({queues?})"                                \
+                 " ON CONFLICT (name) DO UPDATE SET {queues=PUT}")                                 \
     X(DELETE_QUEUE, "DELETE FROM queues WHERE name=?")                                             \
-    X(GET_QUEUES,                                                                                  \
-      "SELECT name, devices_max, user_devices_max, weight, closed FROM queues ORDER BY name")      \
+    X(GET_QUEUES, "SELECT {queues} FROM queues ORDER BY name")                                     \
     /* Statements for removed jobs; attempts stay until the folder is deleted. */                  \
     X(DELETE_EVENTS, "DELETE FROM events WHERE job=?")                                             \
     X(DELETE_STEPS, "DELETE FROM step_metrics WHERE job=?")                                        \
@@ -60,67 +51,42 @@
     X(DELETE_ATTEMPTS, "DELETE FROM attempts WHERE job=?")                                         \
     X(EMPTY_SPEC, "UPDATE jobs SET spec=x'' WHERE job=?")                                          \
     X(INSERT_ATTEMPT,                                                                              \
-      "INSERT INTO attempts (job, attempt, state, layout, base_attempt, base_step, base_path,"     \
-      " base_hash, created_ms, step_s, memory_bytes, borrows, run_as)"                             \
-      " VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?)"                                                        \
-      " ON CONFLICT DO NOTHING")                                                                   \
+      "INSERT INTO attempts ({attempts}) VALUES ({attempts?}) ON CONFLICT DO NOTHING")             \
     X(INSERT_ALLOCATION,                                                                           \
       "INSERT INTO allocations (job, attempt, rank, node_uuid, node_name, device)"                 \
       " VALUES (?,?,?,?,?,?)")                                                                     \
-    X(UPDATE_ATTEMPT,                                                                              \
-      "UPDATE attempts SET state=?3, running_ms=?4, ended_ms=?5, end_cause=?6, end_rank=?7,"       \
-      " end_node=?8, end_message=?9, end_exit_code=?10, end_signal=?11, end_bad_input=?12,"        \
-      " stop_cause=?13, stop_job=?14 WHERE job=?1 AND attempt=?2")                                 \
-    X(PUT_NODE,                                                                                    \
-      "INSERT INTO nodes (uuid, name, boot_id, build, state, drain, drain_reason, retired,"        \
-      " seen_ms, drain_deadline_ms, saw_jobs_dir) VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11)"     \
-      " ON CONFLICT (uuid) DO UPDATE SET name=?2, boot_id=?3, build=?4, state=?5, drain=?6,"       \
-      " drain_reason=?7, retired=?8, seen_ms=?9, drain_deadline_ms=?10, saw_jobs_dir=?11")         \
+    X(UPDATE_ATTEMPT, "UPDATE attempts SET {attempts=PUT} WHERE job={attempts:job}"                \
+                      " AND attempt={attempts:attempt}")                                           \
+    X(PUT_NODE, "INSERT INTO nodes ({nodes}) VALUES ({nodes?})"                                    \
+                " ON CONFLICT (uuid) DO UPDATE SET {nodes=PUT}")                                   \
     /* Keeps the row (retired = 1) if an attempt or checkpoint refers to it. */                    \
     X(DELETE_NODE, "DELETE FROM nodes WHERE uuid=?1"                                               \
                    " AND NOT EXISTS (SELECT 1 FROM allocations WHERE node_uuid=?1)"                \
                    " AND NOT EXISTS (SELECT 1 FROM checkpoints WHERE node_uuid=?1)")               \
-    X(PUT_PROBE,                                                                                   \
-      "INSERT INTO probes (node_uuid, ended_ms, problem, measured_on, measured_ms, calibration)"   \
-      " VALUES (?1,?2,?3,?4,?5,?6) ON CONFLICT (node_uuid) DO UPDATE SET ended_ms=?2, problem=?3," \
-      " measured_on=?4, measured_ms=?5, calibration=?6")                                           \
+    X(PUT_PROBE, "INSERT INTO probes ({probes}) VALUES ({probes?})"                                \
+                 " ON CONFLICT (node_uuid) DO UPDATE SET {probes=PUT}")                            \
     X(DELETE_PROBE, "DELETE FROM probes WHERE node_uuid=?")                                        \
-    X(GET_PROBES, "SELECT node_uuid, ended_ms, problem, measured_on, measured_ms, calibration"     \
-                  " FROM probes")                                                                  \
+    X(GET_PROBES, "SELECT {probes} FROM probes")                                                   \
     X(DELETE_DEVICES, "DELETE FROM devices WHERE node_uuid=?")                                     \
-    X(INSERT_DEVICE,                                                                               \
-      "INSERT INTO devices (node_uuid, device, kind, name, uuid, memory_bytes, threads,"           \
-      " precisions) VALUES (?,?,?,?,?,?,?,?)")                                                     \
-    X(PUT_CHECKPOINT,                                                                              \
-      "INSERT INTO checkpoints (job, attempt, step, path, hash, node_uuid, shared, time_ms,"       \
-      " size_bytes, state, seq, proven, val_loss, missing)"                                        \
-      " VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13,?14)"                                   \
-      " ON CONFLICT (job, attempt, step) DO UPDATE SET path=?4, hash=?5, shared=?7, state=?10,"    \
-      " seq=?11, proven=?12, missing=?14")                                                         \
-    X(INSERT_EVENT, "INSERT INTO events (job, seq, time_ms, attempt, rank, kind, node, message)"   \
-                    " VALUES (?,?,?,?,?,?,?,?)")                                                   \
-    X(INSERT_STEP,                                                                                 \
-      "INSERT INTO step_metrics (job, seq, attempt, step, time_ms, metrics, expert_load)"          \
-      " VALUES (?,?,?,?,?,?,?)")                                                                   \
-    X(INSERT_VALIDATION,                                                                           \
-      "INSERT INTO validations (job, seq, attempt, step, time_ms, tokens, loss, name)"             \
-      " VALUES (?,?,?,?,?,?,?,?)")                                                                 \
-    X(PUT_POSITION, "INSERT INTO report_positions (job, attempt, rank, seq) VALUES (?1,?2,?3,?4)"  \
-                    " ON CONFLICT (job, attempt, rank) DO UPDATE SET seq=?4")                      \
-    X(GET_NODES,                                                                                   \
-      "SELECT uuid, name, boot_id, build, state, drain, drain_reason, retired, seen_ms,"           \
-      " drain_deadline_ms, saw_jobs_dir FROM nodes ORDER BY name")                                 \
-    X(GET_DEVICES,                                                                                 \
-      "SELECT device, kind, name, uuid, memory_bytes, threads, precisions FROM devices"            \
-      " WHERE node_uuid=? ORDER BY device")                                                        \
+    X(INSERT_DEVICE, "INSERT INTO devices ({devices}, node_uuid) VALUES ({devices?}, ?)")          \
+    X(PUT_CHECKPOINT, "INSERT INTO checkpoints ({checkpoints}) VALUES ({checkpoints?})"            \
+                      " ON CONFLICT (job, attempt, step) DO UPDATE SET {checkpoints=PUT}")         \
+    X(INSERT_EVENT, "INSERT INTO events ({events}) VALUES ({events?})")                            \
+    X(INSERT_STEP, "INSERT INTO step_metrics ({step_metrics}) VALUES ({step_metrics?})")           \
+    X(INSERT_VALIDATION, "INSERT INTO validations ({validations}) VALUES ({validations?})")        \
+    X(PUT_POSITION, "INSERT INTO report_positions ({report_positions})"                            \
+                    " VALUES ({report_positions?}) ON CONFLICT (job, attempt, rank)"               \
+                    " DO UPDATE SET {report_positions=PUT}")                                       \
+    X(GET_NODES, "SELECT {nodes} FROM nodes ORDER BY name")                                        \
+    X(GET_DEVICES, "SELECT {devices} FROM devices WHERE node_uuid=? ORDER BY device")              \
     X(GET_SHARED_PATHS, "SELECT path FROM checkpoints WHERE shared=1 AND state='present'"          \
                         " ORDER BY job DESC, step DESC LIMIT 200")                                 \
     X(GET_REQUESTS, "SELECT request_id, job, request_hash, state, owner FROM jobs ORDER BY job")   \
-    X(GET_LIVE_JOBS, "SELECT " STORE_JOB_COLUMNS ", spec FROM jobs"                                \
+    X(GET_LIVE_JOBS, "SELECT {jobs} FROM jobs"                                                     \
                      " WHERE state IN ('queued','running','stopping')"                             \
                      " OR job IN (SELECT job FROM checkpoints WHERE state='deleting')"             \
                      " OR job IN (SELECT job FROM jobs WHERE removal=1) ORDER BY job")             \
-    X(GET_JOB, "SELECT " STORE_JOB_COLUMNS ", spec FROM jobs WHERE job=? AND removal=0")           \
+    X(GET_JOB, "SELECT {jobs} FROM jobs WHERE job=? AND removal=0")                                \
     /* Each statement scans one range of one index and stops at its limit. */                      \
     X(FIND_JOBS, "SELECT job FROM jobs WHERE job<? AND removal=0 ORDER BY job DESC LIMIT ?")       \
     X(FIND_JOBS_BY_STATE,                                                                          \
@@ -133,40 +99,33 @@
                          " ORDER BY job DESC LIMIT ?5")                                            \
     /* Scans all specs: for rare queries only. */                                                  \
     X(FIND_USERS, /* live jobs first: ?3 may cut the list */                                       \
-      "SELECT " STORE_JOB_COLUMNS " FROM jobs WHERE job<>?1 AND removal=0 AND instr(spec, ?2)"     \
+      "SELECT {jobs} FROM jobs WHERE job<>?1 AND removal=0 AND instr(spec, ?2)"                    \
       " ORDER BY state IN ('queued','running','stopping') DESC, job LIMIT ?3")                     \
-    X(GET_ATTEMPTS,                                                                                \
-      "SELECT attempt, state, layout, base_attempt, base_step, base_path, base_hash, created_ms,"  \
-      " running_ms, ended_ms, end_cause, end_rank, end_node, end_message, end_exit_code, "         \
-      "end_signal,"                                                                                \
-      " end_bad_input, stop_cause, stop_job, step_s, memory_bytes, borrows, run_as FROM attempts"  \
-      " WHERE job=?"                                                                               \
-      " ORDER BY attempt")                                                                         \
+    X(GET_ATTEMPTS, "SELECT {attempts} FROM attempts WHERE job=? ORDER BY attempt")                \
     X(GET_ALLOCATIONS,                                                                             \
       "SELECT node_uuid, node_name, device FROM allocations WHERE job=? AND attempt=?"             \
       " ORDER BY rank")                                                                            \
     X(GET_CHECKPOINTS, /* ?2: include those being deleted */                                       \
-      "SELECT " STORE_CHECKPOINT_COLUMNS                                                           \
-      " FROM checkpoints WHERE job=?1 AND (state='present' OR (?2 AND state='deleting'))"          \
+      "SELECT {checkpoints} FROM checkpoints WHERE job=?1 AND (state='present' OR (?2 AND "        \
+      "state='deleting'))"                                                                         \
       " ORDER BY step, attempt")                                                                   \
-    X(GET_CHECKPOINTS_AFTER, "SELECT " STORE_CHECKPOINT_COLUMNS                                    \
-                             " FROM checkpoints WHERE job=? AND seq>? ORDER BY seq LIMIT ?")       \
+    /* A history's statements return the sequence number, then the record. */                      \
+    X(GET_CHECKPOINTS_AFTER, "SELECT seq, {checkpoints} FROM checkpoints WHERE job=? AND seq>?"    \
+                             " ORDER BY seq LIMIT ?")                                              \
     X(GET_NEWEST_CHECKPOINT, "SELECT max(step) FROM checkpoints WHERE job=? AND state='present'"   \
                              " AND missing=0")                                                     \
-    X(GET_EVENTS_AFTER, "SELECT seq, time_ms, attempt, rank, kind, node, message FROM events"      \
-                        " WHERE job=? AND seq>? ORDER BY seq LIMIT ?")                             \
+    X(GET_EVENTS_AFTER,                                                                            \
+      "SELECT seq, {events} FROM events WHERE job=? AND seq>? ORDER BY seq LIMIT ?")               \
     X(GET_LAST_EVENTS, /* ?3: the limit + 1 */                                                     \
-      "SELECT * FROM (SELECT seq, time_ms, attempt, rank, kind, node, message FROM events"         \
-      " WHERE job=?1 ORDER BY seq DESC LIMIT ?3 - 1) WHERE seq>?2 ORDER BY seq")                   \
+      "SELECT seq, {events} FROM (SELECT * FROM events WHERE job=?1 ORDER BY seq DESC"             \
+      " LIMIT ?3 - 1) WHERE seq>?2 ORDER BY seq")                                                  \
     X(GET_STEPS_AFTER,                                                                             \
-      "SELECT " STORE_STEP_COLUMNS " FROM step_metrics WHERE job=? AND seq>? ORDER BY seq"         \
-      " LIMIT ?")                                                                                  \
+      "SELECT seq, {step_metrics} FROM step_metrics WHERE job=? AND seq>? ORDER BY seq LIMIT ?")   \
     X(GET_NEWEST_STEP,                                                                             \
-      "SELECT " STORE_STEP_COLUMNS " FROM step_metrics WHERE job=? ORDER BY seq DESC LIMIT 1")     \
+      "SELECT seq, {step_metrics} FROM step_metrics WHERE job=? ORDER BY seq DESC LIMIT 1")        \
     X(GET_VALIDATIONS_AFTER,                                                                       \
-      "SELECT seq, attempt, step, time_ms, tokens, loss, name FROM validations"                    \
-      " WHERE job=? AND seq>? ORDER BY seq LIMIT ?")                                               \
-    X(GET_POSITIONS, "SELECT attempt, rank, seq FROM report_positions WHERE job=?")                \
+      "SELECT seq, {validations} FROM validations WHERE job=? AND seq>? ORDER BY seq LIMIT ?")     \
+    X(GET_POSITIONS, "SELECT {report_positions} FROM report_positions WHERE job=?")                \
     X(GET_SEQUENCE, "SELECT max(ifnull((SELECT max(seq) FROM events WHERE job=?1), 0),"            \
                     " ifnull((SELECT max(seq) FROM step_metrics WHERE job=?1), 0),"                \
                     " ifnull((SELECT max(seq) FROM validations WHERE job=?1), 0),"                 \
@@ -197,15 +156,13 @@
       " row_number() OVER (ORDER BY seq) AS n FROM step_metrics WHERE job=?1) WHERE n % ?2 <> 1)"  \
       " AND seq<(SELECT max(seq) FROM step_metrics WHERE job=?1)")                                 \
     X(GET_OWNER, "SELECT owner FROM jobs WHERE job=? AND removal=0")                               \
-    X(PUT_CREDENTIAL,                                                                              \
-      "INSERT INTO credentials (id, kind, name, role, hash, made_by, ended_by, made_ms,"           \
-      " expires_ms, ended_ms) VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9,?10)"                             \
-      " ON CONFLICT (id) DO UPDATE SET ended_by=?7, ended_ms=?10 WHERE ended_ms=0")                \
+    X(PUT_CREDENTIAL, "INSERT INTO credentials ({credentials}) VALUES ({credentials?})"            \
+                      " ON CONFLICT (id) DO UPDATE SET {credentials=PUT} WHERE ended_ms=0")        \
     X(GET_CREDENTIALS,                                                                             \
-      "SELECT " STORE_CREDENTIAL_COLUMNS " FROM credentials"                                       \
+      "SELECT {credentials} FROM credentials"                                                      \
       " WHERE (ended_ms=0 OR kind IN ('node','person')) AND expires_ms>? ORDER BY id")             \
-    X(GET_ENDED_CREDENTIALS, "SELECT " STORE_CREDENTIAL_COLUMNS " FROM credentials WHERE id>?"     \
-                             " ORDER BY id LIMIT ?")                                               \
+    X(GET_ENDED_CREDENTIALS, "SELECT {credentials} FROM credentials WHERE id>? ORDER BY id"        \
+                             " LIMIT ?")                                                           \
     X(GET_LAST_CREDENTIAL, "SELECT ifnull(max(id), 0) FROM credentials")                           \
     X(PUT_META, "INSERT INTO meta (key, value) VALUES (?1,?2)"                                     \
                 " ON CONFLICT (key) DO UPDATE SET value=?2")                                       \
@@ -219,16 +176,6 @@
                  " FROM audit WHERE seq>? ORDER BY seq LIMIT ?")
 
 #define STORE_KEPT "pruned<2 AND removal=0 AND state IN ('succeeded','failed','cancelled')"
-#define STORE_JOB_COLUMNS                                                                     \
-    "job, request_id, owner, name, state, reason, cancel, cancel_now, attempt_count, steps, " \
-    "devices, submitted_ms, started_ms, ended_ms, resumed_attempt, removal, request_hash, "   \
-    "queue, priority, held, promised_ms"
-#define STORE_CHECKPOINT_COLUMNS                                                              \
-    "attempt, step, path, hash, node_uuid, shared, time_ms, size_bytes, state, seq, proven, " \
-    "val_loss, missing"
-#define STORE_CREDENTIAL_COLUMNS \
-    "id, kind, name, role, hash, made_by, ended_by, made_ms, expires_ms, ended_ms"
-#define STORE_STEP_COLUMNS "seq, attempt, step, time_ms, metrics, expert_load"
 
 #define X(name, text) STORE_##name,
 enum store_statement { STORE_STATEMENTS(X) STORE_STATEMENT_COUNT };
@@ -324,8 +271,7 @@ enum hd_status store_db_error(struct store_db *db, const char *what);
  * the copy. */
 enum hd_status store_check_place(struct store_db *db);
 
-/* Binds values by type letter (i int64_t, z int64_t whose 0 is NULL, n int, d double whose NaN is
- * NULL, t const char *, b const void * and size_t) and returns the statement, ready to step. NULL:
+/* Binds values by type letter (i int64_t, n int, t const char *, b const void * and size_t) and returns the statement, ready to step. NULL:
  * failed, and hd_err is set. Texts and blobs are not copied: they must live until the reset. */
 sqlite3_stmt *store_db_bind(struct store_db *db, enum store_statement statement, const char *types,
                             ...);
@@ -335,6 +281,16 @@ enum hd_status store_db_run(struct store_db *db, enum store_statement statement,
 /* Steps to the next row; sets *ret_row to whether there is one. After the last row, and after an
  * error, the statement is reset; a caller that stops earlier must reset it. */
 enum hd_status store_db_step(struct store_db *db, sqlite3_stmt *statement, bool *ret_row);
+/* Steps to the next row while *st is HD_OK; returns whether there is one. Afterwards the statement is
+ * reset. A NULL statement, whose binding failed, sets *st to HD_INTERNAL. */
+bool store_db_next(struct store_db *db, sqlite3_stmt *statement, enum hd_status *st);
+
+/* Runs a statement whose first parameters are the fields of a record in the order of its table, and
+ * whose last one is `owner`; NULL: it has no other parameters. */
+enum hd_status store_put(struct store_db *db, enum store_statement statement,
+                         const struct hd_table *table, const void *record, const char *owner);
+/* Appends the SQL of a statement of STORE_STATEMENTS. */
+enum hd_status store_fields_sql(const char *text, struct hd_text *ret_sql);
 
 /* Sets ret_text to the first value of a pragma or a query; "": no row. */
 enum hd_status store_db_read_text(struct store_db *db, const char *sql, char *ret_text,
@@ -383,7 +339,6 @@ enum hd_status store_read_query(struct store_db *db, struct hd_query *query);
 enum hd_status store_read_all(struct store_db *db, const struct hd_store_loader *loader);
 
 /* identity.c */
-enum hd_status store_put_credential(struct store_db *db, const struct hd_credential_record *c);
 enum hd_status store_insert_audit(struct store_db *db, const struct hd_audit_record *a);
 enum hd_status store_read_audit_head(struct store_db *db);
 enum hd_status store_query_audit(struct store_db *db, struct hd_query *query);

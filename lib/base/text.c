@@ -30,12 +30,19 @@ static bool grow(struct hd_text *text, size_t more)
 
 void hd_text_add(struct hd_text *text, const char *fmt, ...)
 {
+    const size_t room = text->failed ? 0 : text->size_bytes - text->len_bytes;
     va_list ap;
     int n;
 
     va_start(ap, fmt);
-    n = vsnprintf(NULL, 0, fmt, ap);
+    n = vsnprintf(room ? text->data + text->len_bytes : NULL, room, fmt, ap);
     va_end(ap);
+    if (n >= 0 && (size_t)n < room) {
+        text->len_bytes += (size_t)n;
+        return;
+    }
+    if (room)
+        text->data[text->len_bytes] = '\0'; /* cuts what did not fit */
     if (n < 0 || !grow(text, (size_t)n))
         return;
     va_start(ap, fmt);

@@ -316,6 +316,10 @@ bool hd_job_key_is_of_layout(const struct hd_key *key);
 void hd_job_copy_member(const struct hd_key *key, const struct hd_job *from, struct hd_job *to);
 
 bool hd_job_members_equal(const struct hd_key *key, const struct hd_job *a, const struct hd_job *b);
+/* Returns the bytes of the key's value: of a text without its NUL; of HD_KEY_FORM: 0. */
+size_t hd_job_member_bytes(const struct hd_key *key, const struct hd_job *job);
+/* Returns whether the member is what hd_job_set_default sets, bit for bit; of HD_KEY_FORM: true. */
+bool hd_job_is_default(const struct hd_key *key, const struct hd_job *job);
 
 /* Sets every member to its key's default and empties the lists. A member whose default is derived
  * becomes 0 or "". */

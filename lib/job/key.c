@@ -151,6 +151,26 @@ bool hd_job_members_equal(const struct hd_key *key, const struct hd_job *a, cons
     return key->kind != HD_KEY_BOOL || *(const bool *)x == *(const bool *)y;
 }
 
+size_t hd_job_member_bytes(const struct hd_key *key, const struct hd_job *job)
+{
+    if (is_text(key))
+        return strlen(hd_job_const_member(key, job));
+    return key->kind == HD_KEY_FORM ? 0 : key->kind == HD_KEY_BOOL ? sizeof(bool) : sizeof(int64_t);
+}
+
+bool hd_job_is_default(const struct hd_key *key, const struct hd_job *job)
+{
+    const void *member = hd_job_const_member(key, job);
+
+    if (is_text(key))
+        return strcmp(member, key->text ? key->text : "") == 0;
+    if (key->kind == HD_KEY_INT)
+        return *(const int64_t *)member == (int64_t)key->number;
+    if (key->kind == HD_KEY_REAL) /* -0.0 is not 0.0, since its text is another one */
+        return memcmp(member, &key->number, sizeof key->number) == 0;
+    return key->kind != HD_KEY_BOOL || *(const bool *)member == (key->number != 0);
+}
+
 void hd_job_set_default(const struct hd_key *key, struct hd_job *job)
 {
     if (is_text(key))

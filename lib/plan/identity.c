@@ -1,8 +1,11 @@
 #include "plan/identity.h"
 
+#include <assert.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "job/data_stages.h"
 
 /* Reduces the stages to what a plan depends on: the sizes of their windows and batches. */
@@ -23,11 +26,11 @@ static void keep_sizes(struct hd_job *job)
     (void)hd_data_stages_write(stages, kept > 1 ? kept : 0, job);
 }
 
-enum hd_status hd_plan_identity(const struct hd_job *spec, struct hd_text *ret_text)
+/* Returns the job with all that its plan does not depend on, or decides, at its default. */
+static struct hd_job identity_of(const struct hd_job *spec)
 {
     struct hd_job job = *spec;
     struct hd_job nothing;
-    enum hd_status st;
 
     hd_job_set_defaults(&nothing);
     job.layout = nothing.layout;
@@ -72,8 +75,89 @@ enum hd_status hd_plan_identity(const struct hd_job *spec, struct hd_text *ret_t
     memcpy(job.checkpoint_copy_to, nothing.checkpoint_copy_to, sizeof job.checkpoint_copy_to);
     job.priority = nothing.priority;
     job.restart_max = nothing.restart_max;
-    st = hd_job_write(&job, ret_text);
+    return job;
+}
+
+enum hd_status hd_plan_identity(const struct hd_job *spec, struct hd_text *ret_text)
+{
+    const struct hd_job job = identity_of(spec);
+    const enum hd_status st = hd_job_write(&job, ret_text);
+
     return st || !ret_text->failed ? st : hd_err(HD_NO_MEMORY, "no memory for a job");
+}
+
+/* Parts of a key that an identity has: its value; whether that is the default; none. */
+enum identity_part { PART_VALUE, PART_IS_DEFAULT, PART_NONE };
+enum { PART_KEYS_MAX = 512 };
+static enum identity_part parts[PART_KEYS_MAX];
+
+static void set_other(const struct hd_key *key, struct hd_job *job)
+{
+    void *member = hd_job_member(key, job);
+
+    if (key->kind == HD_KEY_INT)
+        *(int64_t *)member = (int64_t)key->number + 1;
+    else if (key->kind == HD_KEY_REAL)
+        *(double *)member = key->number + 1;
+    else if (key->kind == HD_KEY_BOOL)
+        *(bool *)member = key->number == 0;
+    else if (key->kind != HD_KEY_FORM)
+        memcpy(member, "?", sizeof "?");
+}
+
+/* Finds the parts: compares the identities of a job of defaults and of one that has none. */
+static void find_parts(void)
+{
+    struct hd_job plain, others;
+
+    hd_job_set_defaults(&plain);
+    plain = identity_of(&plain);
+    hd_job_set_defaults(&others);
+    for (size_t i = 0; i < hd_job_key_count; i++)
+        set_other(&hd_job_keys[i], &others);
+    others = identity_of(&others);
+    assert(hd_job_key_count <= PART_KEYS_MAX);
+    for (size_t i = 0; i < hd_job_key_count; i++) {
+        const struct hd_key *key = &hd_job_keys[i];
+        const bool equal = hd_job_members_equal(key, &plain, &others);
+
+        parts[i] = equal ? PART_NONE : PART_IS_DEFAULT;
+        set_other(key, &plain);
+        if (!equal && hd_job_members_equal(key, &plain, &others))
+            parts[i] = PART_VALUE;
+    }
+}
+
+/* Adds the sizes of the stages, to which the identity reduces them; find_parts sees no part of them. */
+static void add_sizes(const struct hd_job *spec, struct hd_hash *hash)
+{
+    struct hd_job sizes;
+
+    if (!*spec->data_stages)
+        return;
+    sizes = *spec;
+    keep_sizes(&sizes);
+    hd_hash_add(hash, sizes.data_stages, strlen(sizes.data_stages));
+}
+
+uint64_t hd_plan_hash(const struct hd_job *spec)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    struct hd_hash hash;
+
+    (void)pthread_once(&once, find_parts);
+    hd_hash_begin(&hash);
+    for (size_t i = 0; i < hd_job_key_count; i++) {
+        const struct hd_key *key = &hd_job_keys[i];
+
+        if (parts[i] == PART_NONE || hd_job_is_default(key, spec))
+            continue;
+        hd_hash_add(&hash, &i, sizeof i);
+        if (parts[i] == PART_VALUE)
+            hd_hash_add(&hash, hd_job_const_member(key, spec), hd_job_member_bytes(key, spec));
+    }
+    add_sizes(spec, &hash);
+    return hd_hash_value(&hash);
 }
 
 /* Returns the line of a text that begins with the same word as `line`; NULL: none. */

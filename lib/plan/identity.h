@@ -6,11 +6,17 @@
 #ifndef HD_PLAN_IDENTITY_H
 #define HD_PLAN_IDENTITY_H
 
+#include <stdint.h>
+
 #include "base/text.h"
 #include "job/job.h"
 
 /* Appends the job's keys that a plan depends on and does not decide, in the text form of job.h. */
 enum hd_status hd_plan_identity(const struct hd_job *spec, struct hd_text *ret_text);
+
+/* Returns a hash of the identity: of the keys that have not their defaults. It is of this process
+ * alone: another build may have other keys. */
+uint64_t hd_plan_hash(const struct hd_job *spec);
 
 /* Compares a job with the identity of the job that was planned (`planned`). HD_INVALID: they
  * differ; the message names the changed keys. */

@@ -359,12 +359,6 @@ static enum hd_status check_fp8(const struct hd_job *job)
     return HD_OK;
 }
 
-static bool differs(const struct hd_key *key, const struct hd_job *job, struct hd_job *defaults)
-{
-    hd_job_set_default(key, defaults);
-    return !hd_job_members_equal(key, job, defaults);
-}
-
 static bool has_base(const struct hd_job *job)
 {
     return *job->init_from && strcmp(job->init_from, SPEC_INIT_NONE) != 0;
@@ -399,7 +393,6 @@ static enum hd_status no_such_key(const struct hd_key *key, const char *type)
 static enum hd_status check_adapter(const struct hd_job *job)
 {
     const bool none = strcmp(job->adapter, "none") == 0;
-    struct hd_job defaults = {0};
 
     if (*job->adapter_from && !has_base(job))
         return hd_err(HD_INVALID,
@@ -409,7 +402,7 @@ static enum hd_status check_adapter(const struct hd_job *job)
     for (size_t i = 0; i < hd_job_key_count; i++) {
         const struct hd_key *key = &hd_job_keys[i];
 
-        if (strncmp(key->path, "train.adapter.", 14) != 0 || !differs(key, job, &defaults))
+        if (strncmp(key->path, "train.adapter.", 14) != 0 || hd_job_is_default(key, job))
             continue;
         if (none)
             return hd_err(HD_INVALID,
@@ -424,13 +417,11 @@ static enum hd_status check_adapter(const struct hd_job *job)
 /* Refuses keys of new weights in a job that begins with others. */
 static enum hd_status check_init(const struct hd_job *job)
 {
-    struct hd_job defaults = {0};
-
     if (!has_base(job))
         return HD_OK;
     for (size_t i = 0; i < hd_job_key_count; i++)
         if (hd_text_starts(hd_job_keys[i].path, "model.init.") &&
-            differs(&hd_job_keys[i], job, &defaults))
+            !hd_job_is_default(&hd_job_keys[i], job))
             return hd_err(HD_INVALID,
                           "%s: no weight is new, they come from %s; remove it, or set "
                           "train.init_from: none",
@@ -477,8 +468,6 @@ static enum hd_status check_continued(const struct hd_job *job)
 /* Refuses settings of another optimizer, and Muon with its moments on the host. */
 static enum hd_status check_optimizer_keys(const struct hd_job *job)
 {
-    struct hd_job defaults;
-
     if (strcmp(job->optimizer, "muon") == 0) {
         if (strcmp(job->offload, "optimizer") == 0)
             return hd_err(
@@ -487,13 +476,11 @@ static enum hd_status check_optimizer_keys(const struct hd_job *job)
                 "whole matrices on the device; set it to none, or use adamw or lion");
         return HD_OK;
     }
-    hd_job_set_defaults(&defaults);
     for (size_t i = 0; i < hd_job_key_count; i++) {
         const struct hd_key *key = &hd_job_keys[i];
 
         if (hd_text_starts(key->path, "train.optimizer.") &&
-            strcmp(key->path, "train.optimizer.name") != 0 &&
-            !hd_job_members_equal(key, &defaults, job))
+            strcmp(key->path, "train.optimizer.name") != 0 && !hd_job_is_default(key, job))
             return hd_err(HD_INVALID,
                           "%s: is a setting of muon, and train.optimizer.name is %s; remove one of "
                           "the two",

@@ -71,6 +71,10 @@ struct map {
         const ProtobufCFieldDescriptor *field;
         size_t group;
         bool is_sent;
+        /* text form of the key's default, which most keys of most jobs have; NULL: formatted each
+         * time. Kept as long as the process runs */
+        char *default_text;
+        bool is_read_as_default; /* reading default_text gives the default */
     } keys[SPEC_KEYS_MAX];
 };
 
@@ -112,15 +116,37 @@ static void place_key(struct map *map, size_t index)
     map->keys[index].group = group;
 }
 
+/* Sets the text of a key's default; `job` has all defaults. */
+static void set_default_text(struct map *map, size_t index, struct hd_job *job)
+{
+    const struct hd_key *key = &hd_job_keys[index];
+    struct hd_text text = {0};
+
+    if (hd_job_format(key, job, &text) == HD_OK && text.data && !text.failed) {
+        map->keys[index].default_text = strdup(text.data);
+        map->keys[index].is_read_as_default =
+            !hd_job_parse(key, text.data, job) && hd_job_is_default(key, job);
+    }
+    hd_job_set_default(key, job);
+    hd_text_free(&text);
+}
+
 static struct map the_map;
 static void make_map(void)
 {
+    struct hd_job *defaults = malloc(sizeof *defaults);
+
+    if (defaults)
+        hd_job_set_defaults(defaults);
     the_map.groups[0].descriptor = &heddle__v1__job_spec__descriptor;
     the_map.group_count = 1;
     for (size_t i = 0; i < hd_job_key_count; i++) {
         the_map.keys[i].is_sent = is_sent(&hd_job_keys[i]);
         place_key(&the_map, i);
+        if (defaults)
+            set_default_text(&the_map, i, defaults);
     }
+    free(defaults);
 }
 
 static const struct map *map_of_keys(void)
@@ -286,19 +312,26 @@ static const struct hd_key *next_key(size_t *next, const char *path)
 static enum hd_status take_pairs(Heddle__V1__KeyValue *const *pairs, size_t count,
                                  struct hd_job *job)
 {
+    const struct map *map = map_of_keys();
     size_t next = 0;
 
     for (size_t i = 0; i < count; i++) {
         const Heddle__V1__KeyValue *pair = pairs[i];
         const struct hd_key *key = next_key(&next, pair->path);
+        const size_t index = key ? (size_t)(key - hd_job_keys) : 0;
         char quoted[SPEC_QUOTE_MAX];
         enum hd_status st;
 
-        if (!key || !is_sent(key))
+        if (!key || !map->keys[index].is_sent)
             return hd_err(HD_INVALID,
                           "%s: this build knows no such key; a newer client sent it: remove the "
                           "key, or upgrade",
                           spec_quote(pair->path, quoted));
+        if (map->keys[index].is_read_as_default &&
+            strcmp(pair->value, map->keys[index].default_text) == 0) {
+            hd_job_set_default(key, job);
+            continue;
+        }
         st = hd_job_parse(key, pair->value, job);
         if (st)
             return hd_err_prefix(st, "%s", key->path);
@@ -395,11 +428,15 @@ enum hd_status hd_spec_from_message(const struct Heddle__V1__JobSpec *message,
 
 /* ---- to a message ---- */
 
+/* Returns the text form of a key; it lives in the arena, or as long as the process. */
 static char *text_of(const struct hd_key *key, const struct hd_job *job, struct hd_arena *arena)
 {
+    char *common = map_of_keys()->keys[key - hd_job_keys].default_text;
     struct hd_text text = {0};
     char *copy;
 
+    if (common && hd_job_is_default(key, job))
+        return common;
     (void)hd_job_format(key, job, &text);
     copy = hd_arena_strdup(arena, text.data ? text.data : "");
     hd_text_free(&text);

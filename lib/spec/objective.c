@@ -75,11 +75,7 @@ static enum hd_status check_reference(const struct hd_job *job)
 /* Returns whether the key has its default value. */
 static bool is_default(const struct hd_job *job, const char *path)
 {
-    const struct hd_key *key = hd_job_find_key(path);
-    struct hd_job defaults = {0};
-
-    hd_job_set_default(key, &defaults);
-    return hd_job_members_equal(key, job, &defaults);
+    return hd_job_is_default(hd_job_find_key(path), job);
 }
 
 /* Keys of train.preference and the losses that have them. */

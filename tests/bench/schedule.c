@@ -286,10 +286,8 @@ int main(int argc, char **argv)
         join(&b, n);
     for (const char *queue = "a"; queue; queue = *queue == 'a' ? "b" : NULL) {
         const struct hd_core_event event = {.kind = HD_CORE_SET_QUEUE,
-                                            .queue = {.name = queue,
-                                                      .devices_max = -1,
-                                                      .user_devices_max = -1,
-                                                      .weight = 2,
+                                            .queue = {.to = {.name = queue, .weight = 2},
+                                                      .given = 1u << HD_QUEUE_weight,
                                                       .by = "root"}};
 
         must(step(&b, &event), "queue");

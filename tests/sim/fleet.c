@@ -653,11 +653,14 @@ static void set_queues(struct sim_fleet *fleet)
         const enum sim_queue queue = (enum sim_queue)q;
         const struct hd_core_event event = {
             .kind = HD_CORE_SET_QUEUE,
-            .queue = {.name = sim_queue_name(queue),
-                      .devices_max = sim_queue_limit(queue, fleet->world->node_count, false),
-                      .user_devices_max = sim_queue_limit(queue, fleet->world->node_count, true),
-                      .weight = sim_queue_weight(queue),
-                      .by = "root"}};
+            .queue = {
+                .to = {.name = sim_queue_name(queue),
+                       .devices_max = sim_queue_limit(queue, fleet->world->node_count, false),
+                       .user_devices_max = sim_queue_limit(queue, fleet->world->node_count, true),
+                       .weight = sim_queue_weight(queue)},
+                .given = 1u << HD_QUEUE_devices_max | 1u << HD_QUEUE_user_devices_max |
+                         1u << HD_QUEUE_weight,
+                .by = "root"}};
 
         must(fleet, step(fleet, &event), "queue set");
     }

@@ -534,15 +534,20 @@ enum hd_status sim_requeue(struct sim *sim, uint64_t job)
     return ask_again(sim, HD_CORE_REQUEUE, job);
 }
 
+/* The bit of a setting; of -1, which leaves it unchanged: 0. */
+#define GIVEN(member) ((unsigned)((member) != -1) << HD_QUEUE_##member)
+
 enum hd_status sim_set_queue(struct sim *sim, const char *name, int devices_max,
                              int user_devices_max, int weight)
 {
-    const struct hd_core_event event = {.kind = HD_CORE_SET_QUEUE,
-                                        .queue = {.name = name,
-                                                  .devices_max = devices_max,
-                                                  .user_devices_max = user_devices_max,
-                                                  .weight = weight,
-                                                  .by = "root"}};
+    const struct hd_core_event event = {
+        .kind = HD_CORE_SET_QUEUE,
+        .queue = {.to = {.name = name,
+                         .devices_max = devices_max,
+                         .user_devices_max = user_devices_max,
+                         .weight = weight},
+                  .given = GIVEN(devices_max) | GIVEN(user_devices_max) | GIVEN(weight),
+                  .by = "root"}};
 
     return sim_event(sim, &event);
 }
@@ -550,12 +555,8 @@ enum hd_status sim_set_queue(struct sim *sim, const char *name, int devices_max,
 enum hd_status sim_close_queue(struct sim *sim, const char *name, bool closed)
 {
     const struct hd_core_event event = {.kind = HD_CORE_SET_QUEUE,
-                                        .queue = {.name = name,
-                                                  .devices_max = -1,
-                                                  .user_devices_max = -1,
-                                                  .weight = -1,
-                                                  .closes = closed,
-                                                  .opens = !closed,
+                                        .queue = {.to = {.name = name, .closed = closed},
+                                                  .given = 1u << HD_QUEUE_closed,
                                                   .by = "root"}};
 
     return sim_event(sim, &event);
@@ -564,7 +565,7 @@ enum hd_status sim_close_queue(struct sim *sim, const char *name, bool closed)
 enum hd_status sim_remove_queue(struct sim *sim, const char *name)
 {
     const struct hd_core_event event = {.kind = HD_CORE_REMOVE_QUEUE,
-                                        .queue = {.name = name, .by = "root"}};
+                                        .queue = {.to = {.name = name}, .by = "root"}};
 
     return sim_event(sim, &event);
 }

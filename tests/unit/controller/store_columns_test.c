@@ -1,10 +1,11 @@
 /* store: every column of every table holds what the record says, and comes back as it was.
  *
- * A row of each table is written for i = 1 .. ROWS, with values that follow from i and from nothing
- * else. They are looked at in three ways: the first two rows of each table, column by column,
- * beside what is written out here by hand; every value of every enum; and a second database,
- * written from all that was read of the first one, which must hold the same. A new table or column
- * fails this test until it has a value here.
+ * records.def generates what writes and reads them, so that this test holds what it cannot promise:
+ * the names that released databases have, and what an update writes. A row of each table is written
+ * for i = 1 .. ROWS, with values that follow from i and from nothing else. The first rows are
+ * compared, column by column, with what is written out here by hand; and a second database, written
+ * from all that was read of the first one, must hold the same. A new table fails this test until it
+ * has a row here.
  */
 #include <math.h>
 #include <stdio.h>
@@ -273,8 +274,9 @@ static struct hd_audit_record audit_of(int i)
                                     .result = word("result", i)};
 }
 
-/* Rows of each table for i = 1 and i = 2, in the order of its columns. A value that is `*` is
- * secret; it is looked at in the record that is read back. */
+/* Rows of each table, in the order of its columns: of i = 1, and of others where truth values of
+ * i = 1 are equal or a value may be NULL. They hold which column of released databases has which
+ * member; records.def alone says that. A value that is `*` is secret or packed. */
 static const struct expected_row {
     const char *table, *where, *values;
 } expected_rows[] = {
@@ -289,19 +291,11 @@ static const struct expected_row {
     {"probes", "node_uuid='uuid-1'",
      "node_uuid 'uuid-1', ended_ms 1099511629577, problem 'hot-1', measured_on 'build-1', "
      "measured_ms 1099511629677, calibration X'666967757265732D31'"},
-    {"probes", "node_uuid='uuid-2'",
-     "node_uuid 'uuid-2', ended_ms 1099511629578, problem 'hot-2', measured_on 'build-2', "
-     "measured_ms 1099511629678, calibration X'666967757265732D32'"},
     {"queues", "name='queue-1'",
      "name 'queue-1', devices_max 201, user_devices_max 301, weight 401, closed 1"},
-    {"queues", "name='queue-2'",
-     "name 'queue-2', devices_max 202, user_devices_max 302, weight 402, closed 0"},
     {"devices", "node_uuid='uuid-1'",
      "node_uuid 'uuid-1', device 11, kind 'cpu', name 'device-1', uuid 'gpu-1', "
      "memory_bytes 1099511627777, threads 21, precisions 33554432"},
-    {"devices", "node_uuid='uuid-2'",
-     "node_uuid 'uuid-2', device 12, kind 'cuda', name 'device-2', uuid 'gpu-2', "
-     "memory_bytes 1099511627778, threads 22, precisions 67108864"},
     {"jobs", "job=1",
      "job 1, request_id 'request-1', owner 'owner-1', name 'job-1', state 'queued', "
      "reason 'why-1', cancel 1, cancel_now 0, attempt_count 41, steps 1099511627977, devices 51, "
@@ -357,37 +351,20 @@ static const struct expected_row {
     {"events", "job=0 AND seq=1",
      "job 0, seq 1, time_ms 1099511628877, attempt 31, rank -1, kind 'kind-1', "
      "node 'event-node-1', message 'message-1'"},
-    {"events", "job=2",
-     "job 2, seq 1, time_ms 1099511628878, attempt 32, rank 0, kind 'kind-2', "
-     "node 'event-node-2', message 'message-2'"},
     {"step_metrics", "job=1",
      "job 1, seq 5, attempt 31, step 1099511628977, time_ms 1099511629077, expert_load *, "
-     "metrics *"},
-    {"step_metrics", "job=2",
-     "job 2, seq 5, attempt 32, step 1099511628978, time_ms 1099511629078, expert_load *, "
      "metrics *"},
     {"validations", "job=1",
      "job 1, seq 6, attempt 31, step 1099511629177, time_ms 1099511629277, tokens 1099511629377, "
      "loss 1.25, name 's1'"},
-    {"validations", "job=2",
-     "job 2, seq 6, attempt 32, step 1099511629178, time_ms 1099511629278, tokens 1099511629378, "
-     "loss 2.25, name 's2'"},
     {"credentials", "id=1",
      "id 1, kind 'token', name 'person-1', role 'role-1', hash *, made_by 'made-1', "
      "ended_by 'ended-1', made_ms 1099511629777, expires_ms 1099511629877, "
      "ended_ms 1099511629977"},
-    {"credentials", "id=2",
-     "id 2, kind 'invitation', name 'person-2', role 'role-2', hash *, made_by 'made-2', "
-     "ended_by 'ended-2', made_ms 1099511629778, expires_ms 1099511629878, "
-     "ended_ms 1099511629978"},
     {"audit", "seq=1",
      "seq 1, time_ms 1099511630077, who 'who-1', role 'as-1', method 'Method-1', object 'job-1', "
      "source 'from-1', result 'result-1', hash *"},
-    {"audit", "seq=2",
-     "seq 2, time_ms 1099511630078, who 'who-2', role 'as-2', method 'Method-2', object 'job-2', "
-     "source 'from-2', result 'result-2', hash *"},
     {"report_positions", "job=1", "job 1, attempt 31, rank 1, seq 1099511627777"},
-    {"report_positions", "job=2", "job 2, attempt 32, rank 0, seq 1099511627778"},
 };
 enum { EXPECTED_ROWS = sizeof expected_rows / sizeof expected_rows[0] };
 
@@ -819,7 +796,7 @@ static void each_table_has_its_expected_rows(void **state)
 
         for (int i = 0; i < EXPECTED_ROWS; i++)
             count += strcmp(expected_rows[i].table, name) == 0;
-        if (count < 2 && strcmp(name, "meta") != 0)
+        if (count == 0 && strcmp(name, "meta") != 0)
             fail_msg("this test knows nothing of the table %s: add rows to expected_rows", name);
     }
     (void)sqlite3_finalize(tables);
@@ -859,62 +836,6 @@ static void what_is_read_is_what_was_written(void **state)
     assert_same_everything(&first, &second);
     close_base(&first);
     close_base(&second);
-}
-
-/* The number behind each word of each enum: what the writer made a word of, the reader makes the
- * same number of. */
-static void every_word_is_read_as_its_number(void **state)
-{
-    struct base base;
-    struct reader reader;
-    bool causes[14] = {false}, jobs[7] = {false}, attempts[5] = {false}, nodes[6] = {false},
-         kinds[HD_DEVICE_KIND_COUNT] = {false}, checkpoints[4] = {false};
-
-    write_all_rows(&base, false);
-    read_everything(&base, &reader);
-    for (const struct hd_batch_op *op = reader.batch->first; op; op = op->next) {
-        if (op->kind == HD_OP_NODE) {
-            const int i = atoi(op->node.uuid + strlen("uuid-"));
-
-            assert_int_equal(op->node.state, node_of(i, 0).state);
-            assert_int_equal(op->node.devices[0].kind, node_of(i, 0).devices[0].kind);
-            nodes[op->node.state] = kinds[op->node.devices[0].kind] = true;
-        } else if (op->kind == HD_OP_JOB_NEW) {
-            assert_int_equal(op->job.state, job_of((int)op->job.job, 0).state);
-            jobs[op->job.state] = true;
-        } else if (op->kind == HD_OP_ATTEMPT) {
-            const struct hd_attempt_record expected = attempt_of((int)op->attempt.job, 0);
-
-            assert_int_equal(op->attempt.state, expected.state);
-            assert_int_equal(op->attempt.end.cause, expected.end.cause);
-            assert_int_equal(op->attempt.stop_cause, expected.stop_cause);
-            attempts[op->attempt.state] = causes[op->attempt.end.cause] = true;
-            causes[op->attempt.stop_cause] = true;
-        } else if (op->kind == HD_OP_CHECKPOINT) {
-            assert_int_equal(op->checkpoint.state, op->checkpoint.sequence - 1);
-            checkpoints[op->checkpoint.state] = true;
-        }
-    }
-    hd_batch_free(reader.batch);
-    close_base(&base);
-#define X(name, number, text) assert_true(SEEN[number]);
-#define SEEN                  causes
-    HD_END_CAUSE_LIST(X)
-#undef SEEN
-#define SEEN jobs
-    HD_JOB_STATE_LIST(X)
-#undef SEEN
-#define SEEN attempts
-    HD_ATTEMPT_STATE_LIST(X)
-#undef SEEN
-#define SEEN nodes
-    HD_NODE_STATE_LIST(X)
-#undef SEEN
-#define SEEN checkpoints
-    HD_CHECKPOINT_STATE_LIST(X)
-#undef SEEN
-#undef X
-    assert_true(kinds[HD_DEVICE_KIND_CPU] && kinds[HD_DEVICE_KIND_CUDA]);
 }
 
 /* Goal: a list of jobs shows, beside each job's own row: of i = 2 the checkpoint of step 62, not

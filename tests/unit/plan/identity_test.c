@@ -81,6 +81,7 @@ static void a_plan_is_refused_for_what_it_depends_on_and_for_nothing_else(void *
         struct hd_text planned = {0};
         struct hd_job job;
         enum hd_status st;
+        uint64_t hash;
 
         if (key->kind == HD_KEY_FORM)
             continue;
@@ -92,8 +93,11 @@ static void a_plan_is_refused_for_what_it_depends_on_and_for_nothing_else(void *
             fail_msg("%s", hd_err_message());
         if (hd_plan_identity_compare(planned.data, &job))
             fail_msg("%s", hd_err_message());
+        hash = hd_plan_hash(&job);
         set(key, 1, &job);
         st = hd_plan_identity_compare(planned.data, &job);
+        if ((hd_plan_hash(&job) == hash) != (st == HD_OK)) /* jobs of one identity: one hash */
+            fail_msg("%s: the hash does not follow it", key->path);
         if (is_free(key) != (st == HD_OK))
             fail_msg("%s: %s", key->path, st ? hd_err_message() : "not refused");
         if (st) /* by its name */
@@ -111,6 +115,7 @@ static void a_plan_depends_on_the_windows_of_stages(void **state)
 {
     struct hd_text planned = {0};
     struct hd_job job;
+    uint64_t hash;
 
     hd_job_set_defaults(&job);
     for (size_t k = 0; k < hd_job_key_count; k++)
@@ -118,11 +123,14 @@ static void a_plan_depends_on_the_windows_of_stages(void **state)
             set(&hd_job_keys[k], 0, &job);
     (void)strcpy(job.data_stages, "6@16,8,10000 -;9@16,8,10000 -;0@32,4,10000 -");
     assert_int_equal(hd_plan_identity(&job, &planned), HD_OK);
+    hash = hd_plan_hash(&job);
     (void)strcpy(job.data_stages, "7@16,8,10000 1e-3 0 linear 0 0;0@32,4,10000 -");
     assert_int_equal(hd_plan_identity_compare(planned.data, &job), HD_OK);
+    assert_true(hd_plan_hash(&job) == hash);
     (void)strcpy(job.data_stages, "6@16,16,10000 -;0@32,4,10000 -");
     assert_int_equal(hd_plan_identity_compare(planned.data, &job), HD_INVALID);
     assert_non_null(strstr(hd_err_message(), "data.stages.list is"));
+    assert_true(hd_plan_hash(&job) != hash);
     hd_text_free(&planned);
 }
 
