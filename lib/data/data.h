@@ -292,8 +292,9 @@ static inline void hd_data_move_positions(int32_t *positions, int64_t count, int
 enum hd_status hd_sampler_fill(const struct hd_sampler *sampler, int64_t step, int64_t first,
                                int64_t count, const struct hd_data_batch *ret_batch);
 
-/* Returns the number of tokens in a step's global batch, without padding. Reads no file. */
-int64_t hd_sampler_tokens(const struct hd_sampler *sampler, int64_t step);
+/* Returns the number of tokens in the first `count` samples of a step's global batch, without
+ * padding. Reads no file. */
+int64_t hd_sampler_tokens(const struct hd_sampler *sampler, int64_t step, int64_t count);
 /* Returns whether it is certain that every row of every window has a target: no source has document
  * bounds or packed conversations. */
 bool hd_sampler_fills_windows(const struct hd_sampler *sampler);

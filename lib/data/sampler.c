@@ -497,11 +497,11 @@ enum hd_status hd_sampler_fill(const struct hd_sampler *sampler, int64_t step, i
 
 /* ---- counts ---- */
 
-int64_t hd_sampler_tokens(const struct hd_sampler *sampler, int64_t step)
+int64_t hd_sampler_tokens(const struct hd_sampler *sampler, int64_t step, int64_t count)
 {
     int64_t tokens = 0;
 
-    for (int64_t i = 0; i < sampler->global_batch; i++) {
+    for (int64_t i = 0; i < count; i++) {
         int64_t source, n;
         const int64_t window =
             hd_sampler_window(sampler, step * sampler->global_batch + i, &source);

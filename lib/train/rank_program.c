@@ -7,6 +7,7 @@
 #include "train/partition.h"
 #include "train/rank_decode.h"
 #include "train/save_plan.h"
+#include "train/step_plans.h"
 
 bool hd_rank_program_find_precision(const char *precision, enum hd_dtype *ret_dtype)
 {
@@ -719,7 +720,7 @@ enum hd_status hd_rank_program_prepare(const struct hd_job *job, const struct hd
     if (!st)
         st = make_order(s, options, arena);
     if (!st)
-        st = hd_schedule_check(&s->order, arena, &s->plans);
+        st = hd_step_plans_build(s, options->any_micro_batches, arena);
     if (!st)
         st = hd_schedule_check(&s->eval_order, arena, &s->eval_plans);
     if (!st && hd_rank_program_decode_slots(job))

@@ -39,7 +39,7 @@ static enum hd_status count_targets(struct hd_trainer *t, int64_t further, int64
 {
     const struct hd_sampler *sampler = hd_job_data_sampler(&t->data, t->steps_done + 1);
 
-    return hd_sampler_targets(sampler, t->steps_done + t->data_skipped, 0, sampler->global_batch,
+    return hd_sampler_targets(sampler, t->steps_done + t->data_skipped, 0, hd_trainer_batch(t),
                               further, ret_targets);
 }
 
@@ -85,7 +85,7 @@ static enum hd_status count_batch(struct hd_trainer *t, int64_t *ret_tokens)
 {
     const struct hd_sampler *sampler = hd_job_data_sampler(&t->data, t->steps_done + 1);
     const int64_t batch = t->steps_done + t->data_skipped;
-    const int64_t tokens = hd_sampler_tokens(sampler, batch);
+    const int64_t tokens = hd_sampler_tokens(sampler, batch, hd_trainer_batch(t));
     int64_t targets = tokens;
     enum hd_status st = HD_OK;
 
@@ -110,7 +110,7 @@ static int64_t terms_of_loss(const struct hd_trainer *t, int64_t tokens)
 
     if (hd_job_has_policy(job))
         return hd_policy_count(t).terms;
-    return hd_job_has_pairs(job) ? job->global_batch : tokens;
+    return hd_job_has_pairs(job) ? hd_trainer_batch(t) : tokens;
 }
 
 /* Returns the learning rate of a step, counted from 1: of its stage's own schedule, or of the
@@ -358,7 +358,7 @@ enum hd_status hd_trainer_step(struct hd_trainer *t, int64_t request,
     if (st)
         return st;
     hd_profile_step_begin(t->profile, t->runner, t->steps_done + 1);
-    st = hd_execute(t, t->step, t->rank_program.micro_batches, hd_batch_feed_training, NULL, NULL);
+    st = hd_execute(t, t->step, t->micro_batches, hd_batch_feed_training, NULL, NULL);
     hd_profile_step_end(t->profile, t->runner, st != HD_OK);
     if (!st)
         st = read_results(t);

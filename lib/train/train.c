@@ -190,19 +190,57 @@ static enum hd_status reserve(struct hd_trainer *t, const struct hd_trainer_opti
 
 /* ---- binding ---- */
 
+/* Binds the instruction stream of a step of `micro_batches`. The largest step is the first one that
+ * is bound, and the others share its programs. */
+static enum hd_status bind_step(struct hd_trainer *t, int64_t micro_batches,
+                                struct hd_bound_instructions **ret_list)
+{
+    struct hd_step_plan *plan = hd_arena_alloc(&t->arena, sizeof *plan);
+    struct hd_bound_instructions *list = hd_arena_alloc(&t->arena, sizeof *list);
+    enum hd_status st;
+
+    if (!plan || !list)
+        return hd_err(HD_NO_MEMORY, "no memory to bind a step of %lld micro-batches",
+                      (long long)micro_batches);
+    st = hd_rank_program_step_plan(&t->rank_program, micro_batches, &t->arena, plan);
+    if (!st)
+        st = hd_execute_bind(t, plan, t->steps[t->rank_program.micro_batches], list);
+    if (!st)
+        *ret_list = list;
+    return st;
+}
+
+enum hd_status hd_trainer_set_micro_batches(struct hd_trainer *t, int64_t micro_batches)
+{
+    const bool known = micro_batches >= 1 && micro_batches <= t->rank_program.micro_batches &&
+                       t->steps[micro_batches];
+    struct hd_bound_instructions *list = NULL;
+    const enum hd_status st = known ? HD_OK : bind_step(t, micro_batches, &list);
+
+    if (st)
+        return st;
+    if (!known)
+        t->steps[micro_batches] = list;
+    t->step = t->steps[micro_batches];
+    t->micro_batches = micro_batches;
+    return HD_OK;
+}
+
 static enum hd_status bind_all(struct hd_trainer *t)
 {
     const int32_t slots = hd_rank_program_stage_io_slots(&t->rank_program);
+    const int64_t largest = t->rank_program.micro_batches;
     enum hd_status st;
 
     t->slots = hd_arena_array(&t->arena, (size_t)slots + 1, sizeof *t->slots);
-    t->step = hd_arena_alloc(&t->arena, sizeof *t->step);
+    t->steps =
+        hd_arena_array(&t->arena, (size_t)largest + 1, sizeof(struct hd_bound_instructions *));
     t->round = hd_arena_alloc(&t->arena, sizeof *t->round);
-    if (!t->slots || !t->step || !t->round)
+    if (!t->slots || !t->steps || !t->round)
         return hd_err(HD_NO_MEMORY, "no memory to bind a step");
-    st = hd_execute_bind(t, &t->rank_program.plan, t->step);
+    st = hd_trainer_set_micro_batches(t, largest);
     if (!st)
-        st = hd_execute_bind(t, &t->rank_program.eval_plan, t->round);
+        st = hd_execute_bind(t, &t->rank_program.eval_plan, NULL, t->round);
     return st ? st : hd_rollout_bind(t);
 }
 

@@ -140,8 +140,10 @@ static void slots_scale_with_the_micro_batches_in_flight(void **state)
     harness_setup(&h, 20000);
     job = sized_job(&h, &sizes[1], "bf16");
     for (int split = 0; split < 2; split++) {
-        const struct hd_rank_program_options one = {HD_SCHEDULE_1F1B, split};
-        const struct hd_rank_program_options all = {HD_SCHEDULE_GPIPE, split};
+        const struct hd_rank_program_options one = {.schedule = HD_SCHEDULE_1F1B,
+                                                    .split_backward = split};
+        const struct hd_rank_program_options all = {.schedule = HD_SCHEDULE_GPIPE,
+                                                    .split_backward = split};
         const struct hd_memory a = witness_predict(&job, &one, 0),
                                b = witness_predict(&job, &all, 0);
 
@@ -402,7 +404,8 @@ static void quiet_case(const char *family, const char *precision, int dp, int th
 /* First in the list: see witness_quiet. */
 static void no_step_allocates(void **state)
 {
-    const struct hd_rank_program_options sequential = {0}, gpipe = {HD_SCHEDULE_GPIPE, true};
+    const struct hd_rank_program_options sequential = {0}, gpipe = {.schedule = HD_SCHEDULE_GPIPE,
+                                                                    .split_backward = true};
 
     if (!interpose_works()) {
         print_message("a sanitizer brings its own malloc\n");

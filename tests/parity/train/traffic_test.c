@@ -90,8 +90,10 @@ static void a_step_sends_each_gradient_and_one_exchange_once(void **state)
 static void bf16_and_schedules_send_the_same(void **state)
 {
     traffic_case("llama", 2, "bf16", (struct hd_rank_program_options){0}, LLAMA_ALL);
-    traffic_case("llama", 2, "fp32", (struct hd_rank_program_options){HD_SCHEDULE_GPIPE, true},
-                 LLAMA_ALL);
+    traffic_case(
+        "llama", 2, "fp32",
+        (struct hd_rank_program_options){.schedule = HD_SCHEDULE_GPIPE, .split_backward = true},
+        LLAMA_ALL);
 }
 
 /* Muon: gradients are reduced as AdamW's are (a block's norms in a bucket of their own); then the owner
@@ -268,7 +270,8 @@ static void a_blocks_gradient_is_reduced_while_the_blocks_below_run_backward(voi
 static void with_postponed_weight_gradients_the_reductions_follow_them(void **state)
 {
     struct order *order =
-        order_new("llama", (struct hd_rank_program_options){HD_SCHEDULE_GPIPE, true});
+        order_new("llama", (struct hd_rank_program_options){.schedule = HD_SCHEDULE_GPIPE,
+                                                            .split_backward = true});
 
     check_order(order, HD_CALL_W, false);
     harness_shared_free(order, sizeof *order);
