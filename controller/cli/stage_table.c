@@ -5,6 +5,7 @@
 
 #include "controller/cli/cli.h"
 #include "controller/cli/table.h"
+#include "job/batch_spans.h"
 #include "job/data_stages.h"
 
 static const struct table_column columns[] = {
@@ -20,6 +21,15 @@ static void add_schedule(struct table *table, const struct hd_data_stage *stage)
         table_add(table, NULL, "train.lr");
 }
 
+/* Returns the tokens that the steps behind `begin` up to `end` read. */
+static double tokens_between(const struct hd_job *job, int64_t begin, int64_t end)
+{
+    const struct hd_batch_spans batches = hd_job_batch_spans(job);
+
+    return (double)job->context *
+           (double)(hd_batch_spans_before(&batches, end) - hd_batch_spans_before(&batches, begin));
+}
+
 /* Adds the cells of a stage itself, which its first source shows and others leave empty. */
 static void add_stage(struct table *table, const struct hd_job *job,
                       const struct hd_data_stage *stages, int64_t k, bool first)
@@ -33,7 +43,7 @@ static void add_stage(struct table *table, const struct hd_job *job,
             table_add(table, NULL, " ");
         return;
     }
-    cli_format_count((double)(end - begin) * (double)(job->global_batch * job->context), count);
+    cli_format_count(tokens_between(job, begin, end), count);
     table_add(table, NULL, "%lld", (long long)k + 1);
     table_add(table, NULL, "%lld to %lld", (long long)begin + 1, (long long)end);
     table_add(table, NULL, "%s", count);
@@ -65,9 +75,8 @@ static void add_rows(struct table *table, const struct hd_job *job,
                      const struct hd_data_stage *stages, int64_t k, const int64_t *tokens,
                      double *passes)
 {
-    const double stage_tokens =
-        (double)(hd_data_stage_end(stages, k, job->steps) - hd_data_stage_begin(stages, k)) *
-        (double)(job->global_batch * job->context);
+    const double stage_tokens = tokens_between(job, hd_data_stage_begin(stages, k),
+                                               hd_data_stage_end(stages, k, job->steps));
     bool first = true;
     double sum = 0;
 
@@ -104,7 +113,7 @@ void stage_table_add(const struct hd_job *job, const int64_t *tokens, struct hd_
     table_init(&table, columns, sizeof columns / sizeof columns[0]);
     for (int64_t k = 0; k < count; k++)
         add_rows(&table, job, stages, k, tokens, passes);
-    hd_text_add(out, "data.stages, %lld tokens a step:\n",
+    hd_text_add(out, "data.stages, %s%lld tokens a step:\n", *job->batch_schedule ? "up to " : "",
                 (long long)(job->global_batch * job->context));
     table_render(&table, false, 0, out);
     table_done(&table);

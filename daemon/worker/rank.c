@@ -24,6 +24,7 @@
 #include "comm/gloo.h"
 #include "flags/flags.h"
 #include "hf/hf.h"
+#include "job/batch_spans.h"
 #include "kernels/nccl.h"
 #include "kernels/plugin.h"
 #include "train/reserve.h"
@@ -531,6 +532,7 @@ static void tell_plan(void *user, int64_t host_bytes)
 
 static enum hd_status set_up(struct rank *r)
 {
+    const struct hd_batch_spans batches = hd_job_batch_spans(&r->job);
     struct hd_job_tokenizer tokenizer = {.opened = NULL};
     struct hd_token_cache tokens;
     const struct hd_trainer_options options = {.backend = r->backend,
@@ -576,7 +578,7 @@ static enum hd_status set_up(struct rank *r)
         (void)snprintf(text, sizeof text, "%s more per rank, for messages between nodes", bytes);
         rank_say(r, HD_LINK_LEVEL_INFO, text);
     }
-    hd_trainer_describe_data(r->trainer, r->job.steps * r->job.global_batch, &data);
+    hd_trainer_describe_data(r->trainer, hd_batch_spans_before(&batches, r->job.steps), &data);
     rank_say(r, HD_LINK_LEVEL_INFO, data.failed ? "" : data.data);
     hd_text_free(&data);
     return load_weights(r);

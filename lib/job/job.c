@@ -472,8 +472,9 @@ bool hd_job_key_is_of_adapter(const struct hd_key *key, const char *type)
 
 bool hd_job_key_is_fixed(const struct hd_key *key)
 {
-    static const char *const fixed[] = {"train.global_batch", "train.seed", "train.init_identity",
-                                        "train.objective", "train.optimizer.name"};
+    static const char *const fixed[] = {"train.global_batch", "train.batch_schedule",
+                                        "train.seed",         "train.init_identity",
+                                        "train.objective",    "train.optimizer.name"};
 
     if (strcmp(key->path, "model.from") == 0 || strcmp(key->path, "model.router.bias_rate") == 0 ||
         strcmp(key->path, "model.mtp.loss_weight") == 0 ||

@@ -400,6 +400,7 @@ static void shrink(struct hd_job *job, int kind)
     job->schedule_order = NULL;
     job->order_micro_batches = 0;
     job->global_batch = job->dp * job->micro_batch;
+    job->batch_schedule[0] = '\0';
     job->validate_batches = 1;
     job->checkpoint_async = false;
     job->profile_first = 0;

@@ -11,6 +11,7 @@
 #include "chat/date.h"
 #include "data/bad_rows.h"
 #include "data/fingerprint.h"
+#include "job/batch_spans.h"
 #include "job/family.h"
 #include "job/pair_factors.h"
 #include "plan/choose.h"
@@ -606,10 +607,12 @@ void hd_spec_plan_request(const struct hd_job *job, struct hd_plan_request *ret_
         .dense_layers = job->experts ? hd_layers_left(job->experts_layers, job->layers) : 0,
         .dense_ffn_hidden = job->dense_ffn_hidden,
         .mla_q_rank = job->mla_kv_rank ? job->mla_q_rank : 0,
+    const struct hd_batch_spans batches = hd_job_batch_spans(job);
         .mla_kv_rank = job->mla_kv_rank,
         .mla_nope = job->mla_kv_rank ? job->mla_nope : 0,
         .mla_value = job->mla_kv_rank ? job->mla_value : 0,
         .delta_heads = has_delta ? job->delta_key_heads : 0,
+        .batch_divisor = *job->batch_schedule ? hd_batch_spans_divisor(&batches) : 0,
         .delta_layers = has_delta ? hd_layers_count(job->delta_layers, job->layers) : 0,
         .delta_key_width = has_delta ? job->delta_key_width : 0,
         .delta_value_heads = has_delta ? job->delta_value_heads : 0,

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/math.h"
+#include "job/batch_spans.h"
 #include "optim/optim.h"
 #include "train/partition.h"
 #include "train/rank_decode.h"
@@ -137,6 +138,7 @@ static enum hd_status check_fp8(const struct hd_job *job, const struct hd_traits
 
 static enum hd_status check_plan(const struct hd_job *job)
 {
+    const struct hd_batch_spans batches = hd_job_batch_spans(job);
     enum hd_dtype dtype;
     int64_t units;
 
@@ -145,10 +147,12 @@ static enum hd_status check_plan(const struct hd_job *job)
                       "model.context: %lld is no multiple of 2 x cp = %lld: each rank takes two "
                       "chunks of a sequence",
                       (long long)job->context, (long long)(2 * job->cp));
-    if (job->global_batch % (job->dp * job->micro_batch))
-        return hd_err(
-            HD_INVALID, "train.global_batch: %lld is no multiple of dp x micro_batch = %lld x %lld",
-            (long long)job->global_batch, (long long)job->dp, (long long)job->micro_batch);
+    for (int64_t k = 0; k < batches.count; k++)
+        if (batches.list[k].batch % (job->dp * job->micro_batch))
+            return hd_err(
+                HD_INVALID, "train.%s: %lld is no multiple of dp x micro_batch = %lld x %lld",
+                *job->batch_schedule ? "batch_schedule" : "global_batch",
+                (long long)batches.list[k].batch, (long long)job->dp, (long long)job->micro_batch);
     if (hd_job_has_policy(job) && job->mtp_layers)
         return hd_err(HD_UNSUPPORTED,
                       "model.mtp.layers: with train.objective: %s no further tokens "

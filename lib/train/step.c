@@ -325,6 +325,24 @@ int64_t hd_trainer_begins_stage(const struct hd_trainer *t)
     return 0;
 }
 
+/* Sets the number of micro-batches of a step of a job with train.batch_schedule, whose spans count
+ * batches, as the sampler does. */
+static enum hd_status set_size(struct hd_trainer *t)
+{
+    const struct hd_job *job = &t->rank_program.job;
+    const struct hd_batch_spans *batches = &t->data.sampler.batches;
+    enum hd_status st;
+
+    if (!*job->batch_schedule)
+        return HD_OK;
+    st = hd_trainer_set_micro_batches(
+        t, hd_batch_spans_batch(batches, t->steps_done + t->data_skipped) /
+               (job->dp * job->micro_batch));
+    if (st)
+        hd_comm_abort(t->comm, hd_err_message());
+    return st;
+}
+
 enum hd_status hd_trainer_step(struct hd_trainer *t, int64_t request,
                                struct hd_step_result *ret_result)
 {
@@ -346,10 +364,10 @@ enum hd_status hd_trainer_step(struct hd_trainer *t, int64_t request,
                       job->objective);
     if (has_policy && !t->completions)
         return hd_err(HD_INTERNAL, "a step of %s without completions", job->objective);
-    st = HD_OK;
-    if (has_policy)
+    st = set_size(t);
+    if (!st && has_policy)
         count_completions(t, &tokens);
-    else
+    else if (!st)
         st = count_batch(t, &tokens);
     if (!st && hd_job_has_kl(job))
         st = hd_trainer_find_kl(t, NULL);

@@ -6,6 +6,7 @@
 #include "train/step_plans.h"
 
 #include "base/math.h"
+#include "job/batch_spans.h"
 
 /* Generates and checks the streams of all stages for a step of `micro_batches`. */
 static enum hd_status shorten(const struct hd_schedule *order, int64_t micro_batches,
@@ -38,11 +39,17 @@ static enum hd_status add_slots(struct hd_rank_program_shared *s, int64_t micro_
 enum hd_status hd_step_plans_build(struct hd_rank_program_shared *s, bool any,
                                    struct hd_arena *arena)
 {
+    const struct hd_batch_spans batches = hd_job_batch_spans(&s->job);
     enum hd_status st = hd_schedule_check(&s->order, arena, &s->plans);
 
-    /* on one stage no slot is of the boundary pool, unless chunks pass rows to each other */
-    for (int64_t m = 1; any && !st && s->pipeline.chunks > 1 && m < s->micro_batches; m++)
+    /* with one chunk no slot is of the boundary pool */
+    if (s->pipeline.chunks == 1)
+        return st;
+    for (int64_t m = 1; any && !st && m < s->micro_batches; m++)
         st = add_slots(s, m);
+    for (int64_t k = 0; !any && !st && k < batches.count; k++)
+        if (batches.list[k].batch < s->job.global_batch)
+            st = add_slots(s, batches.list[k].batch / (s->job.dp * s->job.micro_batch));
     return st;
 }
 

@@ -2,6 +2,7 @@
  * train.global_batch is that small, on every schedule and at every level of ZeRO, whatever other
  * numbers the trainer has run before.
  */
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -156,6 +157,83 @@ static void a_number_without_slots_is_refused(void **state)
     for (int64_t m = 0; m <= MOST + 1; m += MOST + 1)
         assert_int_equal(hd_rank_program_step_plan(&any, m, &arena, &plan), HD_INVALID);
     hd_arena_done(&arena);
+    harness_teardown(&h);
+}
+
+/* ---- train.batch_schedule ---- */
+
+enum { BEFORE = 3, AFTER = 3 };
+
+/* Steps of 4, 4, 8, 8, 12, 12 sequences: saved in the second span. */
+static struct hd_job scheduled(const struct harness *h, const struct layout *l)
+{
+    struct hd_job job = job_of(h, l);
+
+    job.global_batch = 12;
+    /* 350 tokens are 22 sequences of 16: after 4 + 4 + 8 + 8 */
+    (void)snprintf(job.batch_schedule, sizeof job.batch_schedule, "0:4 2:8 0.35K:12");
+    return job;
+}
+
+static void check_losses(const double *a, const double *b, double distance)
+{
+    for (int s = 0; s < AFTER; s++) {
+        assert_true(a[s] > 0);
+        assert_true(fabs(a[s] - b[s]) <= distance * a[s]);
+    }
+}
+
+/* Goal: a span is exact after a load in its midst, under another layout too, and on one rank. */
+static void spans_go_on_after_a_load(void **state)
+{
+    static const struct layout one = {"llama", "1f1b", "fp32", 1, 1, 1, 1, 0, NULL},
+                               saves = {"llama", "1f1b", "fp32", 1, 1, 2, 1, 2, NULL},
+                               other = {"llama", "interleaved", "fp32", 2, 2, 1, 1, 0, NULL};
+    struct run *whole = run_new(BEFORE + AFTER), *saved_run = run_new(AFTER),
+               *again = run_new(AFTER), *moved = run_new(AFTER);
+    struct hd_saved saved;
+    struct harness h;
+    struct hd_job job;
+
+    harness_setup(&h, 20000);
+    job = scheduled(&h, &one);
+    run_threads(job, 1, whole);
+    job = scheduled(&h, &saves);
+    (void)snprintf(job.attempt_dir, sizeof job.attempt_dir, "%s/attempt-1", h.dir);
+    run_save(&job, BEFORE, saved_run, &saved);
+    run_load(&job, &saved, again);
+    check_losses(saved_run->loss, again->loss, 0);
+    job = scheduled(&h, &other);
+    (void)snprintf(job.attempt_dir, sizeof job.attempt_dir, "%s/attempt-1", h.dir);
+    run_load(&job, &saved, moved);
+    check_losses(saved_run->loss, moved->loss, 1e-4);
+    check_losses(saved_run->loss, whole->loss + BEFORE, 1e-4);
+    for (int s = 0; s < BEFORE + AFTER; s++)
+        assert_int_equal(whole->tokens[s], (s / 2 + 1) * 4 * 16);
+    run_free(whole);
+    run_free(saved_run);
+    run_free(again);
+    run_free(moved);
+    harness_teardown(&h);
+}
+
+/* Goal: until the second span, a run is that of a job with the first batch alone. */
+static void a_first_span_is_a_job_of_that_batch(void **state)
+{
+    struct run *spans = run_new(2), *alone = run_new(2);
+    struct harness h;
+    struct hd_job job;
+
+    harness_setup(&h, 20000);
+    job = scheduled(&h, &layouts[2]);
+    run_threads(job, (int)job.dp, spans);
+    job.batch_schedule[0] = '\0';
+    job.global_batch = 4;
+    run_threads(job, (int)job.dp, alone);
+    assert_memory_equal(spans->loss, alone->loss, sizeof spans->loss);
+    assert_memory_equal(spans->state_hash, alone->state_hash, sizeof spans->state_hash);
+    run_free(spans);
+    run_free(alone);
     harness_teardown(&h);
 }
 
