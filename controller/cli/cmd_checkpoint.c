@@ -435,6 +435,8 @@ const struct cli_command cli_command_checkpoint = {
              "of an exported folder, and names what is damaged (exit code 6) or not read (5).\n"
              "export makes a folder for transformers, save asks a job for one, rm removes one.\n"
              "\n",
+        {"ema", 0, CLI_FLAG_BOOL, NULL, .help = "the moving averages of the weights (train.ema)",
+         .of = "export"},
     .more = "\n"
             "Example:\n"
             "  heddle checkpoint export 7 --out my-model --dtype bf16\n",

@@ -212,6 +212,7 @@ struct hd_hf_export {
 };
 
 /* Copies into the folder of a checkpoint, below `base`, the files that an export of it takes from
+    bool ema;       /* exports the moving averages of the weights (train.ema) in place of them */
  * the job's base and tokenizer, so that a later export needs neither. earlier: a checkpoint of the
  * job that already has these files, which are then hard-linked; "": none. Files that cannot be read
  * are left out. HD_STORAGE: the disk takes no writes. */

@@ -496,6 +496,21 @@ double hd_job_adapter_scale(const struct hd_job *job)
     return rank > 0 ? job->adapter_alpha / (job->adapter_rslora ? sqrt(rank) : rank) : 0;
 }
 
+bool hd_job_has_ema(const struct hd_job *job)
+{
+    return job->ema_decay > 0 || job->ema_half_life > 0;
+}
+
+double hd_job_ema_rate(const struct hd_job *job)
+{
+    if (job->ema_decay > 0)
+        return 1 - job->ema_decay;
+    /* steps is 0 while a job file is read */
+    return job->ema_half_life > 0
+               ? -expm1(-M_LN2 / (job->ema_half_life * (job->steps > 0 ? (double)job->steps : 1)))
+               : 0;
+}
+
 int64_t hd_job_first_position(const struct hd_job *job)
 {
     return strcmp(job->adapter, "prefix") == 0 ? job->adapter_tokens : 0;

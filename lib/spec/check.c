@@ -502,6 +502,19 @@ static enum hd_status check_optimizer_keys(const struct hd_job *job)
     return HD_OK;
 }
 
+static enum hd_status check_ema(const struct hd_job *job)
+{
+    if (job->ema_decay > 0 && job->ema_half_life > 0)
+        return hd_err(HD_INVALID,
+                      "train.ema: decay and half_life_fraction are two ways to give the "
+                      "same number; remove one of the two");
+    if (hd_job_has_ema(job) && strcmp(job->offload, "optimizer") == 0)
+        return hd_err(HD_INVALID,
+                      "train.ema: the average is updated on the device, and parallel.offload: "
+                      "optimizer keeps the weights on the host; remove one of the two");
+    return HD_OK;
+}
+
 static enum hd_status check_train(const struct hd_job *job)
 {
     enum hd_status st = check_profile(job);
@@ -512,6 +525,10 @@ static enum hd_status check_train(const struct hd_job *job)
         return hd_err(HD_INVALID, "train.init_from: is not an absolute path");
     if (!st)
         st = check_continued(job);
+    if (!st)
+        st = spec_check_batch(job);
+    if (!st)
+        st = check_ema(job);
     if (!st)
         st = check_reduce(job);
     if (!st)
@@ -590,10 +607,12 @@ static enum hd_status check_hang(const struct hd_job *job)
 void hd_spec_plan_request(const struct hd_job *job, struct hd_plan_request *ret_request)
 {
     const bool has_delta = hd_job_has_delta(job);
+    const struct hd_batch_spans batches = hd_job_batch_spans(job);
 
     *ret_request = (struct hd_plan_request){
         .sizes = job->layout,
         .global_batch = job->global_batch,
+        .batch_divisor = *job->batch_schedule ? hd_batch_spans_divisor(&batches) : 0,
         .layers = job->layers,
         .heads = job->heads,
         .kv_heads = job->kv_heads,
@@ -607,12 +626,10 @@ void hd_spec_plan_request(const struct hd_job *job, struct hd_plan_request *ret_
         .dense_layers = job->experts ? hd_layers_left(job->experts_layers, job->layers) : 0,
         .dense_ffn_hidden = job->dense_ffn_hidden,
         .mla_q_rank = job->mla_kv_rank ? job->mla_q_rank : 0,
-    const struct hd_batch_spans batches = hd_job_batch_spans(job);
         .mla_kv_rank = job->mla_kv_rank,
         .mla_nope = job->mla_kv_rank ? job->mla_nope : 0,
         .mla_value = job->mla_kv_rank ? job->mla_value : 0,
         .delta_heads = has_delta ? job->delta_key_heads : 0,
-        .batch_divisor = *job->batch_schedule ? hd_batch_spans_divisor(&batches) : 0,
         .delta_layers = has_delta ? hd_layers_count(job->delta_layers, job->layers) : 0,
         .delta_key_width = has_delta ? job->delta_key_width : 0,
         .delta_value_heads = has_delta ? job->delta_value_heads : 0,

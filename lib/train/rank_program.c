@@ -441,6 +441,7 @@ static void add_state(const struct hd_registry *r, struct hd_memory *m)
             [HD_STATE_GRAD] = &m->gradients,
             [HD_STATE_MOMENT1] = &m->moments,
             [HD_STATE_MOMENT2] = &m->moments,
+            [HD_STATE_EMA] = &m->ema,
             [HD_STATE_RANGES] = &m->step_state,
         };
         int64_t *const on_host[HD_STATE_KIND_COUNT] = {
@@ -746,6 +747,7 @@ enum hd_status hd_rank_program_declare(const struct hd_rank_program_shared *s, i
                        hd_pipeline_stage(&s->pipeline, s->pipeline.chunks - 1));
     ret_registry->sequence = job->sequence && job->tp > 1;
     ret_registry->moments_in_blocks = strcmp(job->moments, "8bit") == 0;
+    ret_registry->ema_rate = (float)hd_job_ema_rate(job);
     ret_registry->optimizer = hd_optimizer_of_job(job);
     ret_registry->quant = hd_rank_program_quant(job);
     if (hd_rank_program_is_fp8(job) && strcmp(job->fp8_scaling, "delayed") == 0)

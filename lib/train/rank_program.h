@@ -53,6 +53,7 @@ enum {
     X(copies, "weights in the compute encoding")                                            \
     X(gradients, "fp32 gradient sums (registered)")                                         \
     X(moments, "the optimizer's moments")                                                   \
+    X(ema, "fp32 moving average of the weights (train.ema)")                                \
     X(step_state, "step block, chunk sums, exchange records, update ranges, matrix tables") \
     X(constants, "tables of angles, slopes and indices, caches")                            \
     X(kept, "activations saved for backward, all slots")                                    \
