@@ -22,6 +22,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "comm/gloo.h"
+#include "comm/nccl_log.h"
 #include "flags/flags.h"
 #include "hf/hf.h"
 #include "job/batch_spans.h"
