@@ -153,7 +153,8 @@ enum {
     K(fp8_amax, W(amax) R(inp) R(history))                                                        \
     K(fp8_encode, W(code) W(factor) RW(seen) R(inp) R(amax))                                      \
     K(fp8_gemm, W(c) R(a) R(b) R(a_factor) R(b_factor) R(bias) R(add) S(scratch))                 \
-    K(fp8_history, RW(history) R(seen) R(block))
+    K(fp8_history, RW(history) R(seen) R(block))                                                  \
+    K(ema, RW(ema) R(weight) R(block))
 
 enum hd_kernel {
 #define K(name, operands) HD_K_##name,

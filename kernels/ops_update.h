@@ -57,6 +57,16 @@ struct hd_step_along_args {
     enum hd_dtype copy_dtype, dtype;
 };
 
+/* ema += rate * (weight - ema), a moving average of the weights, over a flat shard of N
+ * parameters, in fp32; behind the update. If block->skip_update is set, nothing changes. */
+struct hd_ema_args {
+    float *ema;          /* [N] */
+    const float *weight; /* [N] master weights */
+    const struct hd_step_state *block;
+    int64_t N;
+    float rate;
+};
+
 /* Elements of one matrix that one rank has: elements [begin, begin + count) of the rank's box of
  * the matrix, whose rows have `columns` elements. Element i of the box is element
  * origin + i / columns * pitch + i % columns of the matrices' buffer, and element

@@ -1,5 +1,6 @@
 /* checkpoint: lists, verifies and exports the checkpoints of a job or in a folder. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -248,6 +249,64 @@ static int export_checkpoint(const struct cli *cli, const struct checkpoint_flag
     return cli_fail(process_become("heddle-worker", argv));
 }
 
+/* ---- checkpoint combine ---- */
+
+enum { COMBINED_MAX = 16 };
+
+/* Splits "DIR" or "DIR:WEIGHT" in place. A folder whose name has a colon needs a weight behind it. */
+static int split_weight(char *text, double *ret_weight)
+{
+    char *colon = strrchr(text, ':');
+
+    *ret_weight = 1;
+    if (!colon)
+        return CLI_CONTINUE;
+    if (hd_text_to_double(colon + 1, -1e6, 1e6, ret_weight))
+        return cli_usage(
+            "checkpoint combine: %s: %s is no weight; write DIR, or DIR:WEIGHT such as "
+            "my-adapter:0.5",
+            text, colon + 1);
+    *colon = '\0';
+    return CLI_CONTINUE;
+}
+
+/* Makes one adapter that computes the weighted sum of several. */
+static int combine_adapters(const struct cli *cli, const char *out)
+{
+    char *dirs[COMBINED_MAX] = {NULL};
+    double weights[COMBINED_MAX];
+    const size_t count = (size_t)cli->arg_count - 1;
+    struct hd_text text = {0};
+    enum hd_status st = HD_OK;
+    int64_t rank;
+    int code = CLI_CONTINUE;
+
+    for (size_t i = 0; i < count && code == CLI_CONTINUE; i++) {
+        dirs[i] = strdup(cli->args[1 + i]);
+        code = dirs[i] ? split_weight(dirs[i], &weights[i])
+                       : cli_fail(hd_err(HD_NO_MEMORY, "no memory for names of folders"));
+    }
+    if (code == CLI_CONTINUE) {
+        st = hd_adapter_combine(&(struct hd_adapter_combination){.dirs = (const char *const *)dirs,
+                                                                 .weights = weights,
+                                                                 .count = count,
+                                                                 .out_dir = out},
+                                &rank);
+        if (st)
+            code = cli_fail(st);
+    }
+    if (code == CLI_CONTINUE) {
+        cli_add_clean(&text, out);
+        hd_text_add(&text, ": an adapter of rank %lld from %zu\n", (long long)rank, count);
+        (void)cli_out(&text);
+        code = cli_out_end(CLI_OK);
+    }
+    for (size_t i = 0; i < count; i++)
+        free(dirs[i]);
+    hd_text_free(&text);
+    return code;
+}
+
 /* ---- checkpoint save ---- */
 
 /* Finds the newest checkpoint of a job; *ret_attempt and *ret_step 0: none. Attempts and steps only
@@ -365,7 +424,7 @@ static int cli_checkpoint(struct cli *cli, int argc, char **argv)
          .help = "of this step, or with the lowest validation loss; else\n"
                  "all (ls, verify), or the newest (export)",
          .of = "ls|verify|export|rm"},
-        {"out", 0, CLI_FLAG_TEXT, &f.out, "DIR", .joins = true, .of = "export"},
+        {"out", 0, CLI_FLAG_TEXT, &f.out, "DIR", .joins = true, .of = "export|combine"},
         {"force", 0, CLI_FLAG_BOOL, NULL,
          .help = "the folder to make; replace a model folder that it is", .of = "export"},
         {"dtype", 0, CLI_FLAG_TEXT, NULL, "D", .choices = "fp32|bf16",
@@ -376,6 +435,8 @@ static int cli_checkpoint(struct cli *cli, int argc, char **argv)
          .help = "the adapter alone, in the form that PEFT loads", .of = "export"},
         {"base", 0, CLI_FLAG_TEXT, NULL, "DIR", .help = "where the base of the checkpoint is now",
          .of = "export"},
+        {"ema", 0, CLI_FLAG_BOOL, NULL, .help = "the moving averages of the weights (train.ema)",
+         .of = "export"},
         {"text-only", 0, CLI_FLAG_BOOL, NULL, .help = "without the vision tower of its base",
          .of = "export"},
         {"timeout", 0, CLI_FLAG_INT, &f.timeout_s, "S", .min = 1, .max = 24 * 3600, .joins = true,
@@ -384,15 +445,20 @@ static int cli_checkpoint(struct cli *cli, int argc, char **argv)
          .of = "rm"},
     };
     struct found found;
-    int code = cli_parse(cli, argc, argv, flags, sizeof flags / sizeof flags[0], 2, 2);
+    int code =
+        cli_parse(cli, argc, argv, flags, sizeof flags / sizeof flags[0], 2, 1 + COMBINED_MAX);
 
-    if (code == CLI_CONTINUE && cli_is_verb(cli, "export") && !f.out)
-        code = cli_usage("checkpoint export: --out is missing; give the folder to make, such as "
-                         "--out my-model");
+    if (code == CLI_CONTINUE && (cli_is_verb(cli, "export") || cli_is_verb(cli, "combine")) &&
+        !f.out)
+        code = cli_usage("checkpoint %s: --out is missing; give the folder to make, such as "
+                         "--out my-model",
+                         cli->args[0]);
     if (code == CLI_CONTINUE)
         code = found_parse_step("checkpoint", step, &f.step);
     if (code != CLI_CONTINUE)
         return code;
+    if (cli_is_verb(cli, "combine"))
+        return combine_adapters(cli, f.out);
     if (cli_is_verb(cli, "rm"))
         return cli_remove_checkpoint(cli, cli->args[1], f.step, f.yes);
     if (cli_is_verb(cli, "save"))
@@ -415,6 +481,7 @@ static const struct cli_verb checkpoint_verbs[] = {
     {"ls", 1, 1, "a job or a folder"},
     {"verify", 1, 1, "a job or a folder"},
     {"export", 1, 1, "a job or a folder"},
+    {"combine", 2, COMBINED_MAX, "two folders of adapters"},
     {"save", 1, 1, "a job"},
     {"rm", 1, 1, "a job"},
 };
@@ -422,18 +489,20 @@ static const struct cli_verb checkpoint_verbs[] = {
 const struct cli_command cli_command_checkpoint = {
     .group = "Use models and data",
     .name = "checkpoint",
-    .summary = "list, verify, export, save and remove checkpoints",
+    .summary = "list, verify, export, combine, save and remove checkpoints",
     .usage = "Usage: heddle checkpoint ls JOB|DIR [-o FORMAT]\n"
              "       heddle checkpoint verify JOB|DIR [--step N|best] [-o FORMAT]\n"
              "       heddle checkpoint export JOB|DIR --out DIR [--step N|best] [--dtype D]\n"
              "                    [--max-shard-size MB] [--base DIR] [--force]\n"
-             "                    [--adapter] [--text-only]\n"
+             "                    [--adapter] [--text-only] [--ema]\n"
+             "       heddle checkpoint combine DIR[:WEIGHT] DIR[:WEIGHT].. --out DIR\n"
              "       heddle checkpoint save JOB [--timeout SECONDS] [-o FORMAT]\n"
              "       heddle checkpoint rm JOB --step N [--yes] [-o FORMAT]\n"
              "\n"
              "ls lists the complete checkpoints and their copies. verify reads all bytes, also\n"
              "of an exported folder, and names what is damaged (exit code 6) or not read (5).\n"
              "export makes a folder for transformers, save asks a job for one, rm removes one.\n"
+             "combine makes one LoRA adapter of the weighted sum of several (PEFT's folders).\n"
              "\n",
     .more = "\n"
             "Example:\n"

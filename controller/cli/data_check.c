@@ -351,9 +351,9 @@ void data_check_describe(const struct hd_job *job, const struct hd_json *epoch, 
                     "text\n",
                     (long long)fact(epoch, "spell_special_tokens"));
     if (job->epochs > 0)
-        hd_text_add(out, "train.epochs: %g times %lld sequences are %lld steps of %lld\n",
+        hd_text_add(out, "train.epochs: %g times %lld sequences are %lld steps of %s%lld\n",
                     job->epochs, (long long)fact(epoch, "sequences"), (long long)job->steps,
-                    (long long)job->global_batch);
+                    *job->batch_schedule ? "up to " : "", (long long)job->global_batch);
 }
 
 int data_check_show(const struct hd_job *job, const char *first, const char *count, bool as_json,

@@ -148,10 +148,9 @@ static int read_spec(const char *path, const struct cli_list *overrides, enum pu
     if (code != CLI_CONTINUE)
         return code;
     *ret_epoch = epoch;
-    return read_job_file(
-        path, overrides, purpose, missing_data,
-        hd_spec_epoch_steps(job->epochs, data_check_sequences(epoch), job->global_batch), NULL,
-        &names, arena, ret_job);
+    return read_job_file(path, overrides, purpose, missing_data,
+                         hd_spec_epoch_steps(job, data_check_sequences(epoch)), NULL, &names, arena,
+                         ret_job);
 }
 
 int cli_read_spec(const char *path, const struct cli_list *overrides, struct hd_arena *arena,

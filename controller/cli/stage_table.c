@@ -5,6 +5,7 @@
 
 #include "controller/cli/cli.h"
 #include "controller/cli/table.h"
+#include "job/batch_spans.h"
 #include "job/data_stages.h"
 
 static const struct table_column columns[] = {
@@ -24,11 +25,14 @@ static void add_schedule(struct table *table, const struct hd_data_stage *stage)
 static double tokens_of(const struct hd_job *job, const struct hd_data_stage *stages, int64_t k)
 {
     const struct hd_data_stage *s = &stages[k];
-    const int64_t tokens =
-        s->context ? s->context * s->global_batch : job->context * job->global_batch;
+    const int64_t begin = hd_data_stage_begin(stages, k);
+    const int64_t end = hd_data_stage_end(stages, k, job->steps);
+    const struct hd_batch_spans batches = hd_job_batch_spans(job);
 
-    return (double)(hd_data_stage_end(stages, k, job->steps) - hd_data_stage_begin(stages, k)) *
-           (double)tokens;
+    if (s->context)
+        return (double)(end - begin) * (double)(s->context * s->global_batch);
+    return (double)job->context *
+           (double)(hd_batch_spans_before(&batches, end) - hd_batch_spans_before(&batches, begin));
 }
 
 /* Adds the cells of a stage itself, which its first source shows and others leave empty. */
@@ -114,7 +118,7 @@ void stage_table_add(const struct hd_job *job, const int64_t *tokens, struct hd_
     for (int64_t k = 0; k < count; k++)
         add_rows(&table, job, stages, k, tokens, passes);
     if (!hd_job_has_spans(job))
-        hd_text_add(out, "data.stages, %lld tokens a step:\n",
+        hd_text_add(out, "data.stages, %s%lld tokens a step:\n", *job->batch_schedule ? "up to " : "",
                     (long long)(job->global_batch * job->context));
     else
         hd_text_add(out, "data.stages:\n");

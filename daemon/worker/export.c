@@ -55,7 +55,8 @@ static enum hd_status read_export_options(int argc, char **argv, struct hd_hf_ex
         {"--dtype", false, false, NULL},     {"--max-shard-size", false, false, NULL},
         {"--force", false, true, NULL},      {"--json", false, true, NULL},
         {"--jsonl", false, true, NULL},      {"--adapter", false, true, NULL},
-        {"--base", false, false, NULL},      {"--text-only", false, true, NULL}};
+        {"--base", false, false, NULL},      {"--text-only", false, true, NULL},
+        {"--ema", false, true, NULL}};
     int64_t shard_mb = 0;
     enum hd_status st = hd_flags_read(argc, argv, f, sizeof f / sizeof f[0]);
 
@@ -69,6 +70,7 @@ static enum hd_status read_export_options(int argc, char **argv, struct hd_hf_ex
                                          .shard_bytes_max = shard_mb * 1000 * 1000,
                                          .adapter = f[7].value != NULL,
                                          .text_only = f[9].value != NULL,
+                                         .ema = f[10].value != NULL,
                                          .force = f[4].value != NULL};
     *ret_base = f[8].value;
     *ret_form = f[6].value ? FORM_JSONL : f[5].value ? FORM_JSON : FORM_PATH;

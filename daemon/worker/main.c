@@ -36,7 +36,7 @@ static const struct verb {
      hd_worker_choices},
     {"export",
      "--checkpoint DIR --out DIR [--dtype fp32|bf16] [--max-shard-size MB] [--adapter] [--force]\n"
-     "            [--base DIR] [--text-only] [--json | --jsonl]",
+     "            [--base DIR] [--text-only] [--ema] [--json | --jsonl]",
      "writes a checkpoint as a model directory that transformers loads", hd_worker_export},
     {"tokenize",
      "--out FILE --tokenizer T [--format npy|bin|megatron] [--threads N]\n"

@@ -31,6 +31,7 @@
 #include "comm/nccl_log.h"
 #include "flags/flags.h"
 #include "hf/hf.h"
+#include "job/batch_spans.h"
 #include "job/data_stages.h"
 #include "kernels/nccl.h"
 #include "kernels/plugin.h"
@@ -573,6 +574,7 @@ static void say_span(struct rank *r)
 /* Opens the trainer of the span in which the job's base checkpoint goes on, and loads it. */
 static enum hd_status set_up(struct rank *r)
 {
+    const struct hd_batch_spans batches = hd_job_batch_spans(&r->job);
     struct hd_job_tokenizer tokenizer = {.opened = NULL};
     struct hd_token_cache tokens;
     const struct hd_trainer_options options = {.layout = {.step = first_step(r)},
@@ -620,7 +622,7 @@ static enum hd_status set_up(struct rank *r)
         rank_say(r, HD_LINK_LEVEL_INFO, text);
     }
     say_span(r);
-    hd_trainer_describe_data(r->trainer, r->job.steps * r->job.global_batch, &data);
+    hd_trainer_describe_data(r->trainer, hd_batch_spans_before(&batches, r->job.steps), &data);
     rank_say(r, HD_LINK_LEVEL_INFO, data.failed ? "" : data.data);
     hd_text_free(&data);
     st = load_weights(r);

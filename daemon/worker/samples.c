@@ -293,7 +293,7 @@ static int64_t padding_of(const struct samples *s, int64_t sample)
     const struct hd_packed *packed;
     int64_t source, rows = 0;
     const struct hd_sampler *sampler =
-        hd_job_data_sampler(&s->data, sample / s->job.global_batch + 1);
+        hd_job_data_sampler(&s->data, hd_batch_spans_step_of(&s->data.sampler.batches, sample) + 1);
     const int64_t window = hd_sampler_window(sampler, sample, &source);
     const struct hd_packing *packing = sampler->sources[source].packing;
 
@@ -316,12 +316,14 @@ static bool is_absent(const struct samples *s, int64_t first, int64_t end)
 static enum hd_status show_sample(struct samples *s, int64_t sample, struct hd_json_writer *w,
                                   struct hd_text *out)
 {
-    const int64_t B = s->job.global_batch, S = s->job.context, end = padding_of(s, sample);
+    const struct hd_batch_spans *batches = &s->data.sampler.batches;
+    const int64_t step = hd_batch_spans_step_of(batches, sample);
+    const int64_t S = s->job.context, end = padding_of(s, sample);
     const struct hd_data_batch batch = {
         .tokens = s->tokens, .targets = s->targets, .bounds = s->bounds};
     int64_t targets = 0, number = 0;
-    enum hd_status st = hd_sampler_fill(hd_job_data_sampler(&s->data, sample / B + 1), sample / B,
-                                        sample % B, 1, &batch);
+    enum hd_status st = hd_sampler_fill(hd_job_data_sampler(&s->data, step + 1), step,
+                                        sample - hd_batch_spans_before(batches, step), 1, &batch);
 
     for (int64_t j = 0; !st && j < S; j++)
         targets += s->targets[j] != HD_DATA_TARGET_NONE;

@@ -3,6 +3,7 @@
 HD_COSTS_NO_SCRATCH(lion)
 HD_COSTS_NO_SCRATCH(momentum)
 HD_COSTS_NO_SCRATCH(step_along)
+HD_COSTS_NO_SCRATCH(ema)
 HD_COSTS_NO_SCRATCH(move_pieces)
 
 /* Adds what a moment costs: its bytes in and out, and for a moment in blocks a product to decode;
@@ -40,6 +41,14 @@ void hd_cost_step_along(struct hd_costs *costs, const struct hd_step_along_args 
     costs->flops += 4.0 * (double)a->N;
     costs->read_bytes += a->N * (4 + (int64_t)hd_dtype_size(a->dtype));
     costs->write_bytes += a->N * (4 + (a->copy ? (int64_t)hd_dtype_size(a->copy_dtype) : 0));
+}
+
+/* Counts per weight a subtraction, a product and a sum. */
+void hd_cost_ema(struct hd_costs *costs, const struct hd_ema_args *a)
+{
+    costs->flops += 3.0 * (double)a->N;
+    costs->read_bytes += 2 * a->N * 4;
+    costs->write_bytes += a->N * 4;
 }
 
 void hd_cost_move_pieces(struct hd_costs *costs, const struct hd_move_pieces_args *a)

@@ -216,6 +216,29 @@ enum hd_status KERNEL(step_along)(struct hd_backend *cpu, const struct hd_step_a
     return st;
 }
 
+/* ---- the average of weights ---- */
+
+static void ema_pieces(const void *args, int64_t begin, int64_t end, int thread)
+{
+    const struct hd_ema_args *a = args;
+    const float rate = a->rate;
+
+    (void)thread;
+    FOR_VECTORS (i, n, begin, end) {
+        vf e = vf_load_f32(a->ema + i, n);
+
+        e += rate * (vf_load_f32(a->weight + i, n) - e);
+        vf_store_f32(a->ema + i, n, e);
+    }
+}
+
+enum hd_status KERNEL(ema)(struct hd_backend *cpu, const struct hd_ema_args *args)
+{
+    if (!args->block->skip_update)
+        hd_cpu_parallel(cpu, args->N, MOMENTS_GRAIN, ema_pieces, args);
+    return HD_OK;
+}
+
 /* ---- pieces ---- */
 
 /* Copies one piece, a row of its box at a time. */

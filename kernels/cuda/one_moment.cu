@@ -323,6 +323,43 @@ extern "C" enum hd_status hd_cuda_step_along(struct hd_cuda_stream *s,
                    return step_launch<T, bf16>(s, a));
 }
 
+/* ---- the average of weights ---- */
+
+static __global__ void __launch_bounds__(ONE_THREADS)
+    average_weights(float *ema, const float *weight, const struct hd_step_state *block, int64_t N,
+                    float rate, bool wide)
+{
+    const int64_t threads = (int64_t)gridDim.x * ONE_THREADS;
+
+    if (block->skip_update)
+        return;
+    for (int64_t at = ((int64_t)blockIdx.x * ONE_THREADS + threadIdx.x) * MOMENTS_OWN; at < N;
+         at += threads * MOMENTS_OWN) {
+        const int64_t count = at + MOMENTS_OWN < N ? (int64_t)MOMENTS_OWN : N - at;
+        float e[MOMENTS_OWN], w[MOMENTS_OWN];
+
+        load_own(e, ema + at, wide, count);
+        load_own(w, weight + at, wide, count);
+#pragma unroll
+        for (int j = 0; j < MOMENTS_OWN; j++)
+            if (j < count)
+                e[j] = __fadd_rn(e[j], __fmul_rn(rate, __fsub_rn(w[j], e[j])));
+        store_own(ema + at, e, wide, count);
+    }
+}
+
+extern "C" enum hd_status hd_cuda_ema(struct hd_cuda_stream *s, const struct hd_ema_args *a)
+{
+    const bool wide =
+        pack_fits<float, MOMENTS_HALF>(a->ema, 0) && pack_fits<float, MOMENTS_HALF>(a->weight, 0);
+
+    if (a->N == 0)
+        return HD_OK;
+    return HD_LAUNCH(s, average_weights,
+                     dim3(grid_of(s, divide_up(a->N, ONE_THREADS * MOMENTS_OWN), ONE_RESIDENT)),
+                     dim3(ONE_THREADS), 0, a->ema, a->weight, a->block, a->N, a->rate, wide);
+}
+
 /* ---- pieces ---- */
 
 /* Copies the elements of a piece by all blocks with its y. */

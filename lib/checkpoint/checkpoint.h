@@ -184,8 +184,10 @@ size_t hd_ckpt_tensor_count(const struct hd_ckpt *ckpt);
 const struct hd_ckpt_entry *hd_ckpt_get_tensor(const struct hd_ckpt *ckpt, size_t index);
 const struct hd_ckpt_entry *hd_ckpt_find_tensor(const struct hd_ckpt *ckpt, const char *name);
 /* Returns whether a tensor is a weight of the model, by its name: false for the optimizer's tensors
- * ("adamw.", "lion.", "muon.") and for buffers (HD_CKPT_BUFFER_PREFIX). */
+ * ("adamw.", "lion.", "muon."), for buffers (HD_CKPT_BUFFER_PREFIX) and for the moving averages of
+ * weights (HD_CKPT_EMA_PREFIX and the weight's name). */
 #define HD_CKPT_BUFFER_PREFIX "buffer."
+#define HD_CKPT_EMA_PREFIX    "ema."
 bool hd_ckpt_is_weight(const char *name);
 
 /* Reads the piece of a tensor that `want` describes, hd_ckpt_entry_bytes(want) bytes, from all

@@ -244,7 +244,8 @@ bool hd_ckpt_parse_dtype(const char *name, enum hd_dtype *ret_dtype)
 bool hd_ckpt_is_weight(const char *name)
 {
     /* prefixes of the rules of program/optimizer.c, which this package may not include */
-    static const char *const of_others[] = {"adamw.", "lion.", "muon.", HD_CKPT_BUFFER_PREFIX};
+    static const char *const of_others[] = {"adamw.", "lion.", "muon.", HD_CKPT_BUFFER_PREFIX,
+                                            HD_CKPT_EMA_PREFIX};
 
     for (size_t i = 0; i < sizeof of_others / sizeof of_others[0]; i++)
         if (hd_text_starts(name, of_others[i]))

@@ -12,7 +12,7 @@
  * are never split: packing.h puts them into windows; only their tokens that count for the loss are
  * targets.
  *
- * The sampler is a pure function: the sample with the global id g = step * global_batch + i is
+ * The sampler is a pure function: the sample with the global id g = (samples before the step) + i is
  * window g % windows of epoch g / windows, in order or by a keyed permutation of (seed, epoch). In
  * a mixture, sample g is the n-th of a source k, both functions of g (mixture.h), and reads window
  * n % windows of epoch n / windows of that source. There is no state to save and no index in
@@ -35,6 +35,7 @@
 #include "base/status.h"
 #include "chat/conversation.h"
 #include "data/mixture.h"
+#include "job/batch_spans.h"
 
 enum {
     HD_CORPUS_FILES_MAX = 1 << 20,
@@ -209,10 +210,10 @@ struct hd_sampler_source {
     uint64_t seed;
 };
 
-struct hd_sampler {       /* read-only after hd_sampler_init */
-    int64_t context;      /* S: tokens per window */
-    int64_t global_batch; /* samples per step, over all ranks */
-    int64_t window_count; /* windows of an epoch, sum over all sources */
+struct hd_sampler {                /* read-only after hd_sampler_init */
+    int64_t context;               /* S: tokens per window */
+    struct hd_batch_spans batches; /* samples of each step, over all ranks */
+    int64_t window_count;          /* windows of an epoch, sum over all sources */
     int64_t first_sample; /* global id of the first sample; not 0: sampler of a later stage */
     enum hd_data_order order;
     struct hd_mixture mixture;
@@ -233,6 +234,13 @@ enum hd_status hd_sampler_init_mixture(struct hd_sampler *ret_sampler,
                                        struct hd_packing *const *packings, const double *weights,
                                        int64_t count, int64_t context, int64_t global_batch,
                                        enum hd_data_order order, uint64_t seed);
+
+/* Sets the batches of each step; before hd_sampler_init_stages. */
+static inline void hd_sampler_set_batches(struct hd_sampler *sampler,
+                                          const struct hd_batch_spans *batches)
+{
+    sampler->batches = *batches;
+}
 
 /* Initialises the samplers of `stages` stages over the sources of `all`. weights: [sources,
  * stages], 0: the stage lacks the source, but not all of them. first_steps: [stages], the number of
@@ -292,8 +300,9 @@ static inline void hd_data_move_positions(int32_t *positions, int64_t count, int
 enum hd_status hd_sampler_fill(const struct hd_sampler *sampler, int64_t step, int64_t first,
                                int64_t count, const struct hd_data_batch *ret_batch);
 
-/* Returns the number of tokens in a step's global batch, without padding. Reads no file. */
-int64_t hd_sampler_tokens(const struct hd_sampler *sampler, int64_t step);
+/* Returns the number of tokens in the first `count` samples of a step's global batch, without
+ * padding. Reads no file. */
+int64_t hd_sampler_tokens(const struct hd_sampler *sampler, int64_t step, int64_t count);
 /* Returns whether it is certain that every row of every window has a target: no source has document
  * bounds or packed conversations. */
 bool hd_sampler_fills_windows(const struct hd_sampler *sampler);

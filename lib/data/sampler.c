@@ -35,7 +35,7 @@ enum hd_status hd_sampler_init_mixture(struct hd_sampler *ret_sampler,
                                        int64_t count, int64_t context, int64_t global_batch,
                                        enum hd_data_order order, uint64_t seed)
 {
-    struct hd_sampler s = {.context = context, .global_batch = global_batch, .order = order};
+    struct hd_sampler s = {.context = context, .order = order};
 
     if (count < 1 || count > HD_MIXTURE_SOURCES_MAX)
         return hd_err(HD_INVALID, "a mixture of %" PRId64 " sources; it has 1 to %d", count,
@@ -43,6 +43,7 @@ enum hd_status hd_sampler_init_mixture(struct hd_sampler *ret_sampler,
     if (global_batch < 1)
         return hd_err(HD_INVALID, "train.global_batch is %" PRId64 "; it must be at least 1",
                       global_batch);
+    s.batches = hd_batch_spans_even(global_batch);
     for (int64_t k = 0; k < count; k++) {
         const struct hd_packing *packing = packings ? packings[k] : NULL;
         const enum hd_status st = packing ? HD_OK : check_windows("training", ranges[k], context);
@@ -79,8 +80,8 @@ static void init_stage(const struct hd_sampler *all, const double *weights, int6
     double own[HD_MIXTURE_SOURCES_MAX];
     int64_t count = 0;
 
-    *ret_sampler = (struct hd_sampler){
-        .context = all->context, .global_batch = all->global_batch, .order = all->order};
+    *ret_sampler =
+        (struct hd_sampler){.context = all->context, .batches = all->batches, .order = all->order};
     for (int64_t k = 0; k < all->mixture.count; k++) {
         if (!(weights[k * stages] > 0))
             continue;
@@ -101,12 +102,13 @@ void hd_sampler_init_stages(const struct hd_sampler *all, const double *weights,
 
     for (int64_t s = 0; s < stages; s++) {
         struct hd_sampler *one = &ret_samplers[s];
+        const int64_t first = hd_batch_spans_before(&all->batches, first_steps[s]);
         const int64_t samples =
-            s + 1 < stages ? (first_steps[s + 1] - first_steps[s]) * all->global_batch : 0;
+            s + 1 < stages ? hd_batch_spans_before(&all->batches, first_steps[s + 1]) - first : 0;
         int64_t own = 0;
 
         init_stage(all, weights + s, stages, before, one);
-        one->first_sample = first_steps[s] * all->global_batch;
+        one->first_sample = first;
         for (int64_t k = 0; k < all->mixture.count; k++)
             if (weights[k * stages + s] > 0)
                 before[k] += one->mixture.count > 1
@@ -484,13 +486,13 @@ static void look_ahead(int64_t S, const struct hd_data_batch *row)
 enum hd_status hd_sampler_fill(const struct hd_sampler *sampler, int64_t step, int64_t first,
                                int64_t count, const struct hd_data_batch *ret_batch)
 {
-    const int64_t S = sampler->context;
+    const int64_t S = sampler->context, before = hd_batch_spans_before(&sampler->batches, step);
     enum hd_status st = HD_OK;
 
-    assert(step >= 0 && step < INT64_MAX / sampler->global_batch);
-    assert(first >= 0 && count >= 0 && count <= sampler->global_batch - first);
+    assert(first >= 0 && count >= 0);
+    assert(count <= hd_batch_spans_batch(&sampler->batches, step) - first);
     for (int64_t i = 0; !st && i < count; i++) {
-        const int64_t id = step * sampler->global_batch + first + i;
+        const int64_t id = before + first + i;
         const struct hd_data_batch row = row_of(ret_batch, i, S);
         int64_t source;
         const int64_t window = hd_sampler_window(sampler, id, &source);
@@ -507,14 +509,14 @@ enum hd_status hd_sampler_fill(const struct hd_sampler *sampler, int64_t step, i
 
 /* ---- counts ---- */
 
-int64_t hd_sampler_tokens(const struct hd_sampler *sampler, int64_t step)
+int64_t hd_sampler_tokens(const struct hd_sampler *sampler, int64_t step, int64_t count)
 {
+    const int64_t before = hd_batch_spans_before(&sampler->batches, step);
     int64_t tokens = 0;
 
-    for (int64_t i = 0; i < sampler->global_batch; i++) {
+    for (int64_t i = 0; i < count; i++) {
         int64_t source, n;
-        const int64_t window =
-            hd_sampler_window(sampler, step * sampler->global_batch + i, &source);
+        const int64_t window = hd_sampler_window(sampler, before + i, &source);
         const struct hd_packing *packing = sampler->sources[source].packing;
         const struct hd_packed *packed;
 
@@ -593,14 +595,13 @@ static enum hd_status count_row(struct hd_data_range range, int64_t S, int64_t w
 enum hd_status hd_sampler_targets(const struct hd_sampler *sampler, int64_t step, int64_t first,
                                   int64_t count, int64_t further, int64_t *ret_targets)
 {
-    const int64_t S = sampler->context;
+    const int64_t S = sampler->context, before = hd_batch_spans_before(&sampler->batches, step);
     enum hd_status st = HD_OK;
     int64_t sum = 0;
 
     for (int64_t i = 0; !st && i < count; i++) {
         int64_t k;
-        const int64_t window =
-            hd_sampler_window(sampler, step * sampler->global_batch + first + i, &k);
+        const int64_t window = hd_sampler_window(sampler, before + first + i, &k);
         const struct hd_sampler_source *source = &sampler->sources[k];
 
         if (source->packing)

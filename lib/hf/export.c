@@ -44,13 +44,27 @@ const struct hd_ckpt_entry *hd_export_find(const struct hd_exporter *x, const ch
     return found ? found : find_in_base(x, name);
 }
 
+/* Checks, with `ema`, that the checkpoint has averages. */
+static enum hd_status check_average(const struct hd_exporter *x)
+{
+    if (!x->options->ema)
+        return HD_OK;
+    for (size_t i = 0; i < hd_ckpt_tensor_count(x->ckpt); i++)
+        if (hd_text_starts(hd_ckpt_get_tensor(x->ckpt, i)->name, HD_CKPT_EMA_PREFIX))
+            return HD_OK;
+    return hd_err(HD_INVALID,
+                  "%s: has no moving average of its weights, because its job has no train.ema; "
+                  "export it without --ema",
+                  x->options->checkpoint_dir);
+}
+
 static enum hd_status read_piece(struct hd_exporter *x, const struct hd_ckpt_entry *want,
                                  float *ret_values)
 {
     const struct hd_hf_base *base = x->options->base;
 
     if (hd_ckpt_find_tensor(x->ckpt, want->name))
-        return hd_ckpt_read(x->ckpt, want, ret_values);
+        return hd_export_read(x, want, ret_values);
     return base->read(base->context, (size_t)(find_in_base(x, want->name) - base->entries), want,
                       ret_values);
 }
@@ -204,6 +218,8 @@ static enum hd_status plan(struct hd_exporter *x)
     int64_t largest = 1;
     enum hd_status st = hd_export_check_adapter(x);
 
+    if (!st)
+        st = check_average(x);
     if (!st && !x->options->adapter)
         st = hd_hf_type_of(&x->job, &type); /* may be another family than the job's */
     if (!st)

@@ -58,10 +58,10 @@ static enum hd_status add_product(struct hd_exporter *x, const struct hd_ckpt_en
     const int64_t N = b->shape[d], r = b->shape[d + 1], K = a->shape[d + 1];
     const float s = (float)hd_job_adapter_scale(&x->job);
     float *factors = calloc((size_t)((N + K) * r), sizeof *factors), *up = factors + r * K;
-    enum hd_status st = factors ? hd_ckpt_read(x->ckpt, a, factors) : hd_export_no_memory();
+    enum hd_status st = factors ? hd_export_read(x, a, factors) : hd_export_no_memory();
 
     if (!st)
-        st = hd_ckpt_read(x->ckpt, b, up);
+        st = hd_export_read(x, b, up);
     for (int64_t n = 0; !st && n < N; n++)
         for (int64_t i = 0; i < r; i++)
             for (int64_t k = 0; k < K; k++)
@@ -76,7 +76,7 @@ static enum hd_status set_norms(struct hd_exporter *x, const struct hd_ckpt_entr
 {
     const int64_t N = m->shape[0];
     float *magnitudes = calloc((size_t)N, sizeof *magnitudes);
-    enum hd_status st = magnitudes ? hd_ckpt_read(x->ckpt, m, magnitudes) : hd_export_no_memory();
+    enum hd_status st = magnitudes ? hd_export_read(x, m, magnitudes) : hd_export_no_memory();
 
     for (int64_t n = 0; !st && n < N; n++) {
         float *row = w + n * K;
@@ -234,7 +234,7 @@ enum hd_status hd_export_assemble_factors(struct hd_exporter *x, const struct hd
     for (int p = 0; !st && p < t->part_count; p++) {
         const int64_t n = t->parts[p]->shape[1], m = t->parts[p]->shape[2];
 
-        st = hd_ckpt_read(x->ckpt, t->parts[p], x->part);
+        st = hd_export_read(x, t->parts[p], x->part);
         for (int64_t r = 0; !st && r < E * n; r++) {
             const int64_t row = t->alternate ? r % n * t->part_count + p : before + r % n;
             const struct hd_hf_stack_place at =
@@ -366,7 +366,7 @@ enum hd_status hd_export_assemble_prefix(struct hd_exporter *x, const struct hd_
     for (int64_t i = 0; !st && i < 2 * x->job.layers; i++) {
         st = find_prefix(x, i / 2, (int)(i % 2), &entry);
         if (!st)
-            st = hd_ckpt_read(x->ckpt, entry, x->part);
+            st = hd_export_read(x, entry, x->part);
         for (int64_t r = 0; !st && r < t->shape[0]; r++)
             memcpy(x->whole + r * t->shape[1] + i * width, x->part + r * width,
                    (size_t)width * sizeof *x->part);

@@ -83,6 +83,9 @@ size_t hd_export_count_copied(const struct hd_exporter *x);
 /* Adds these tensors to the export. */
 void hd_export_add_copied(struct hd_exporter *x);
 
+/* Reads a piece of a tensor of the checkpoint, with options->ema of its moving average. */
+enum hd_status hd_export_read(struct hd_exporter *x, const struct hd_ckpt_entry *want,
+                              float *ret_values);
 /* Returns the entry of a parameter in the checkpoint, else in its base model; NULL: neither has
  * it. */
 const struct hd_ckpt_entry *hd_export_find(const struct hd_exporter *x, const char *name);

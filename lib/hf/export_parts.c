@@ -1,5 +1,7 @@
 /* export_parts: the parts of an exported tensor, which are entries of a checkpoint; the request for
  * the files besides the weights. */
+#include <stdio.h>
+
 #include "hf/export_internal.h"
 
 void hd_export_add_part(struct hd_export_tensor *t, const struct hd_ckpt_entry *entry)
@@ -25,4 +27,18 @@ struct hd_hf_carry hd_export_carry(struct hd_exporter *x)
                                 .text_only = x->options->text_only,
                                 .ends = x->options->ends,
                                 .context = x};
+}
+
+enum hd_status hd_export_read(struct hd_exporter *x, const struct hd_ckpt_entry *want,
+                              float *ret_values)
+{
+    struct hd_ckpt_entry average = *want;
+    char name[256];
+
+    (void)snprintf(name, sizeof name, HD_CKPT_EMA_PREFIX "%s", want->name);
+    average.name = name;
+    /* a weight that does not train has no average */
+    if (x->options->ema && hd_ckpt_find_tensor(x->ckpt, name))
+        return hd_ckpt_read(x->ckpt, &average, ret_values);
+    return hd_ckpt_read(x->ckpt, want, ret_values);
 }

@@ -161,6 +161,19 @@ enum hd_status hd_adapter_check_base(const char *dir, const char *base);
 enum hd_status hd_hf_parse_adapter_config(const char *text, size_t text_bytes,
                                           struct hd_job *ret_job);
 
+/* Adapters whose weighted sum is to become one adapter. */
+struct hd_adapter_combination {
+    const char *const *dirs; /* [count], folders of LoRA adapters in PEFT's form, of one base */
+    const double *weights;   /* [count] */
+    size_t count;
+    const char *out_dir; /* folder to make; its rank is the sum of all ranks */
+};
+/* Makes one LoRA adapter in PEFT's form that computes the weighted sum of several (combine.c). Sets
+ * *ret_rank (may be NULL) to its rank. HD_UNSUPPORTED: a folder has something else than factors of
+ * linear modules. HD_INVALID: shapes differ. HD_EXISTS: out_dir exists. The messages name folder and
+ * tensor. */
+enum hd_status hd_adapter_combine(const struct hd_adapter_combination *asked, int64_t *ret_rank);
+
 /* Opens adapter_model.safetensors of a PEFT folder. */
 enum hd_status hd_hf_open_adapter(const char *dir, struct hd_weights **ret_weights);
 /* Opens a map for the factors of an adapter, as hd_hf_map_open does: `wanted` are parameters named
@@ -199,6 +212,7 @@ struct hd_hf_export {
     enum hd_dtype dtype;           /* dtype of the exported weights: HD_F32 or HD_BF16 */
     /* bytes of tensor data per file; more data makes several files and an index */
     int64_t shard_bytes_max;
+    bool ema;       /* exports the moving averages of the weights (train.ema) in place of them */
     bool adapter;   /* exports only the adapter, in PEFT's form, in one file */
     bool text_only; /* true: exports the text model of a base with a vision tower as a model of its
                        own; false: the tower and the rest of the base's tensors are copied */

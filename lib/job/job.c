@@ -472,8 +472,9 @@ bool hd_job_key_is_of_adapter(const struct hd_key *key, const char *type)
 
 bool hd_job_key_is_fixed(const struct hd_key *key)
 {
-    static const char *const fixed[] = {"train.global_batch", "train.seed", "train.init_identity",
-                                        "train.objective", "train.optimizer.name"};
+    static const char *const fixed[] = {"train.global_batch", "train.batch_schedule",
+                                        "train.seed",         "train.init_identity",
+                                        "train.objective",    "train.optimizer.name"};
 
     if (strcmp(key->path, "model.from") == 0 || strcmp(key->path, "model.router.bias_rate") == 0 ||
         strcmp(key->path, "model.mtp.loss_weight") == 0 ||
@@ -493,6 +494,21 @@ double hd_job_adapter_scale(const struct hd_job *job)
     const double rank = (double)job->adapter_rank;
 
     return rank > 0 ? job->adapter_alpha / (job->adapter_rslora ? sqrt(rank) : rank) : 0;
+}
+
+bool hd_job_has_ema(const struct hd_job *job)
+{
+    return job->ema_decay > 0 || job->ema_half_life > 0;
+}
+
+double hd_job_ema_rate(const struct hd_job *job)
+{
+    if (job->ema_decay > 0)
+        return 1 - job->ema_decay;
+    /* steps is 0 while a job file is read */
+    return job->ema_half_life > 0
+               ? -expm1(-M_LN2 / (job->ema_half_life * (job->steps > 0 ? (double)job->steps : 1)))
+               : 0;
 }
 
 int64_t hd_job_prefix(const struct hd_job *job)

@@ -210,6 +210,11 @@ static inline const void *hd_job_const_member(const struct hd_key *key, const st
 /* Returns the number by which the product of an adapter's two factors is multiplied (alpha / rank,
  * or with rsLoRA alpha / sqrt(rank)). */
 double hd_job_adapter_scale(const struct hd_job *job);
+/* Returns whether the job keeps a moving average of its weights (train.ema). */
+bool hd_job_has_ema(const struct hd_job *job);
+/* Returns the part of the way to the new weights that their average goes in an update, 1 - decay; 0
+ * without train.ema. */
+double hd_job_ema_rate(const struct hd_job *job);
 /* Returns the number of positions that a prefix (train.adapter) takes before the first token; 0
  * without a prefix. */
 int64_t hd_job_prefix(const struct hd_job *job);

@@ -292,6 +292,20 @@ static void emit_update(struct hd_emit *e, int bucket)
         emit_gather(e, bucket);
 }
 
+/* Emits the step of the moving average of a bucket's weights, which are updated already. */
+static void emit_ema(struct hd_emit *e, int bucket)
+{
+    const struct hd_bucket *p = &e->registry->buckets[bucket];
+
+    if (!(e->registry->ema_rate > 0) || p->shard_end == p->shard_begin)
+        return;
+    (void)hd_emit_ema(
+        e, HD_ARGS(ema, .N = p->shard_end - p->shard_begin, .rate = e->registry->ema_rate),
+        HD_OPERANDS(ema, .ema = hd_emit_bucket(e, bucket, HD_STATE_EMA, p->shard_begin),
+                    .weight = hd_emit_bucket(e, bucket, HD_STATE_WEIGHT, p->shard_begin),
+                    .block = hd_emit_global(e, HD_GLOBAL_STEP_STATE)));
+}
+
 /* Emits into program P the gather of a bucket's weights, which follows the host's update of all
  * buckets (train/offload.h). */
 static void emit_publish(struct hd_emit *e, int bucket)
@@ -572,6 +586,7 @@ enum hd_status hd_optim_compile(const struct hd_registry *registry,
     emit_select_biases(e);
     emit_for_buckets(e, emit_update);
     hd_muon_emit(e, emit_gather);
+    emit_for_buckets(e, emit_ema);
     e->call = HD_CALL_P;
     emit_for_buckets(e, emit_publish);
     return hd_emit_finish(e, ret_chunk);

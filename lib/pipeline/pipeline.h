@@ -119,6 +119,14 @@ enum hd_status hd_schedule_build(enum hd_schedule_kind schedule_kind,
  * results, so it does not store more values than before. */
 void hd_schedule_freeze(struct hd_schedule *schedule, int32_t frozen);
 
+/* Makes the schedule of a step that runs only the first `micro_batches` (1 to schedule->micro_batches)
+ * of a schedule: in `arena`, the same order without the programs of the others. Programs of different
+ * micro-batches do not need each other, so the result has no deadlock if the schedule has none. It may
+ * need one slot of the boundary pool more than the schedule, because a receiver that has less to do
+ * in between comes later. HD_NO_MEMORY. */
+enum hd_status hd_schedule_shorten(const struct hd_schedule *schedule, int32_t micro_batches,
+                                   struct hd_arena *arena, struct hd_schedule *ret_schedule);
+
 /* Writes a schedule as text, a line per stage (docs/schedules.md): "0: F0.0 F0.1 B0.0 ..", each
  * word a call, a chunk and a micro-batch. hd_schedule_read parses that text for the caller's
  * pipeline and number of micro-batches. It checks that the text fits them, that each program occurs

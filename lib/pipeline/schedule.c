@@ -359,3 +359,27 @@ void hd_schedule_freeze(struct hd_schedule *schedule, int32_t frozen)
         stage->count = saved;
     }
 }
+
+enum hd_status hd_schedule_shorten(const struct hd_schedule *schedule, int32_t micro_batches,
+                                   struct hd_arena *arena, struct hd_schedule *ret_schedule)
+{
+    struct hd_schedule s = *schedule;
+
+    assert(micro_batches >= 1 && micro_batches <= schedule->micro_batches);
+    s.micro_batches = micro_batches;
+    s.stages = hd_arena_array(arena, (size_t)s.pipeline.stages, sizeof *s.stages);
+    for (int32_t k = 0; s.stages && k < s.pipeline.stages; k++) {
+        const struct hd_stage_schedule *from = &schedule->stages[k];
+        struct hd_stage_schedule *to = &s.stages[k];
+
+        to->entries = hd_arena_array(arena, (size_t)from->count, sizeof *to->entries);
+        to->count = 0;
+        for (int32_t i = 0; to->entries && i < from->count; i++)
+            if (from->entries[i].micro_batch < micro_batches)
+                to->entries[to->count++] = from->entries[i];
+    }
+    if (hd_arena_failed(arena))
+        return hd_err(HD_NO_MEMORY, "no memory for the schedule of a shorter step");
+    *ret_schedule = s;
+    return HD_OK;
+}

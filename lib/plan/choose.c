@@ -39,6 +39,7 @@ struct hd_plan_shape hd_plan_shape_of(const struct hd_plan_request *request)
         .micro_batch = request->sizes.micro_batch,
         .order_micro_batches = request->sizes.order_micro_batches,
         .global_batch = request->global_batch,
+        .batch_divisor = request->batch_divisor,
         .layers = request->searched ? request->layers : 0,
         .heads = request->searched ? request->heads : 0,
         .kv_heads = request->searched ? request->kv_heads : 0,
@@ -307,7 +308,7 @@ enum hd_plan_obstacle hd_plan_size(const struct hd_plan_request *request, int32_
 {
     struct hd_layout_sizes s = request->sizes;
     enum hd_plan_obstacle why = HD_PLAN_FITS;
-    int64_t replica, share;
+    int64_t replica, share, whole;
 
     s.pp = choose_or_one(s.pp);
     s.cp = choose_or_one(s.cp);
@@ -341,16 +342,17 @@ enum hd_plan_obstacle hd_plan_size(const struct hd_plan_request *request, int32_
         return HD_PLAN_EP_RANKS;
     if (s.zero_shard && s.dp * s.cp % s.zero_shard)
         return HD_PLAN_SHARD;
-    if (request->global_batch < 1 || request->global_batch % s.dp)
+    if (hd_plan_batch_unit(request) < 1 || hd_plan_batch_unit(request) % s.dp)
         return HD_PLAN_BATCH;
-    share = request->global_batch / s.dp;
-    if (!s.micro_batch && is_from_file(&s) && share % s.order_micro_batches == 0)
-        s.micro_batch = share / s.order_micro_batches;
+    share = hd_plan_batch_unit(request) / s.dp;
+    whole = request->global_batch / s.dp;
+    if (!s.micro_batch && is_from_file(&s) && whole % s.order_micro_batches == 0)
+        s.micro_batch = whole / s.order_micro_batches;
     if (!s.micro_batch)
         s.micro_batch = auto_micro_batch(share, s.pp);
     if (share % s.micro_batch)
         return HD_PLAN_MICRO_BATCH;
-    if (is_from_file(&s) && share / s.micro_batch != s.order_micro_batches)
+    if (is_from_file(&s) && whole / s.micro_batch != s.order_micro_batches)
         return HD_PLAN_ORDER;
     *ret_sizes = s;
     return HD_PLAN_FITS;

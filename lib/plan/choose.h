@@ -48,7 +48,10 @@ enum {
 /* The sizes that a job requests, and those sizes of its model and batch that the rules need. */
 struct hd_plan_request {
     struct hd_layout_sizes sizes; /* requested sizes; members may be auto (job/job.h) */
-    int64_t global_batch;         /* sequences in one optimizer step, over all ranks */
+    int64_t global_batch;         /* sequences in the largest optimizer step, over all ranks */
+    /* train.batch_schedule: greatest common divisor of the batches of all steps, which dp x
+     * micro_batch divides; 0: all steps have global_batch */
+    int64_t batch_divisor;
     int64_t layers, heads, kv_heads, ffn_hidden, context; /* sizes of the model, all >= 1 */
     int64_t experts;           /* experts of a block; 0: the model has none */
     int64_t shared_ffn_hidden; /* feed-forward width of the shared expert; 0: the model has none */
@@ -157,6 +160,12 @@ enum hd_status hd_plan_check(const struct hd_plan_request *request, int32_t devi
 enum hd_status hd_plan_decide(const struct hd_plan_request *request, int32_t devices,
                               struct hd_layout_sizes *ret_sizes);
 
+/* Returns the number of sequences that dp x micro_batch divides. */
+static inline int64_t hd_plan_batch_unit(const struct hd_plan_request *request)
+{
+    return request->batch_divisor ? request->batch_divisor : request->global_batch;
+}
+
 /* The part of a request that decides which numbers of devices have a layout. If two requests for
  * the same kind of device each have a layout on some number, and their shapes are equal, then both
  * have layouts on exactly the same numbers. Has no padding: compare with memcmp. */
@@ -166,7 +175,7 @@ struct hd_plan_shape {
     int64_t micro_batch;        /* sequences of one micro-batch; 0: auto */
     /* micro-batches of the schedule from a file; 0: no such schedule */
     int64_t order_micro_batches;
-    int64_t global_batch;
+    int64_t global_batch, batch_divisor;
     /* set only if the request is `searched`; else 0 */
     int64_t layers, heads, kv_heads, ffn_hidden, context, vocab;
     int64_t shared_ffn_hidden, dense_ffn_hidden, delta_heads, delta_conv_width;

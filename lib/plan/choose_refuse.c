@@ -252,6 +252,13 @@ static enum hd_status refuse_dp(const struct hd_plan_request *w, int32_t devices
                   (long long)(w->sizes.dp * replica), devices);
 }
 
+/* Returns the words for hd_plan_batch_unit in messages. */
+static const char *batch_words(const struct hd_plan_request *w)
+{
+    return w->batch_divisor ? "the greatest common divisor of train.batch_schedule"
+                            : "train.global_batch";
+}
+
 /* Makes the error message of a global batch that dp does not divide; it names possible numbers of
  * devices or another batch. */
 static enum hd_status refuse_batch(const struct hd_plan_request *w, int32_t devices,
@@ -263,17 +270,16 @@ static enum hd_status refuse_batch(const struct hd_plan_request *w, int32_t devi
     if (*list)
         (void)snprintf(instead, sizeof instead, "use %s", list);
     else
-        (void)snprintf(instead, sizeof instead, "make train.global_batch a multiple of %lld",
+        (void)snprintf(instead, sizeof instead, "make %s a multiple of %lld", batch_words(w),
                        (long long)(dp * choose_or_one(w->sizes.micro_batch)));
     if (replica == 1)
-        return hd_err(HD_INVALID,
-                      "resources.devices: %d does not divide train.global_batch = %lld; %s",
-                      devices, (long long)w->global_batch, instead);
+        return hd_err(HD_INVALID, "resources.devices: %d does not divide %s = %lld; %s", devices,
+                      batch_words(w), (long long)hd_plan_batch_unit(w), instead);
     return hd_err(HD_INVALID,
-                  "resources.devices: %d are %lld replicas of %s = %lld, which do not divide "
-                  "train.global_batch = %lld; %s",
-                  devices, (long long)dp, replica_words(w), (long long)replica,
-                  (long long)w->global_batch, instead);
+                  "resources.devices: %d are %lld replicas of %s = %lld, which do not divide %s = "
+                  "%lld; %s",
+                  devices, (long long)dp, replica_words(w), (long long)replica, batch_words(w),
+                  (long long)hd_plan_batch_unit(w), instead);
 }
 
 /* Makes the error message of a schedule from a file whose number of micro-batches is not that of a
@@ -302,7 +308,8 @@ static enum hd_status refuse_count(const struct hd_plan_request *w, enum hd_plan
                                    int32_t devices)
 {
     const int64_t replica = choose_replica(w);
-    const int64_t share = why >= HD_PLAN_MICRO_BATCH ? w->global_batch / (devices / replica) : 0;
+    const int64_t share =
+        why >= HD_PLAN_MICRO_BATCH ? hd_plan_batch_unit(w) / (devices / replica) : 0;
     struct expert_rank_counts ranks = {.experts = w->experts};
     struct trial ep = {*w, offsetof(struct hd_layout_sizes, ep), devices, devices, 0};
     struct trial shard = {*w, offsetof(struct hd_layout_sizes, zero_shard), devices, devices, 0};
@@ -336,13 +343,13 @@ static enum hd_status refuse_count(const struct hd_plan_request *w, enum hd_plan
     case HD_PLAN_BATCH:
         return refuse_batch(w, devices, list);
     case HD_PLAN_ORDER:
-        return refuse_order(w, share);
+        return refuse_order(w, w->global_batch / (devices / replica));
     default: /* all earlier checks have passed, so each divisor is possible */
         hd_text_list_near(divides, &share, MICRO_BATCH_MAX, w->sizes.micro_batch, list);
         return hd_err(HD_INVALID,
                       "parallel.micro_batch: %d does not divide the %lld sequences of a rank "
-                      "(train.global_batch / %s); use %s",
-                      (int)w->sizes.micro_batch, (long long)share,
+                      "(%s / %s); use %s",
+                      (int)w->sizes.micro_batch, (long long)share, batch_words(w),
                       replica == 1 ? "resources.devices" : "the replicas", list);
     }
 }
@@ -370,7 +377,7 @@ static enum hd_status refuse_given(const struct hd_plan_request *w, int32_t devi
         const char *key;
         int64_t whole; /* number that every possible value of the size divides */
     } sizes[] = {
-        {offsetof(struct hd_layout_sizes, micro_batch), "micro_batch", w->global_batch},
+        {offsetof(struct hd_layout_sizes, micro_batch), "micro_batch", hd_plan_batch_unit(w)},
         {offsetof(struct hd_layout_sizes, zero_shard), "zero_shard", devices},
         {offsetof(struct hd_layout_sizes, dp), "dp", devices},
         {offsetof(struct hd_layout_sizes, pp), "pp", devices},
@@ -410,9 +417,9 @@ static enum hd_status refuse_range(const struct hd_plan_request *w, int32_t min,
                       "change one of them",
                       min, max, replica_keys(w), (long long)replica);
     return hd_err(HD_INVALID,
-                  "resources.devices: no number from %d to %d shares train.global_batch = %lld "
-                  "evenly%s%s; change one of them",
-                  min, max, (long long)w->global_batch,
+                  "resources.devices: no number from %d to %d shares %s = %lld evenly%s%s; change "
+                  "one of them",
+                  min, max, batch_words(w), (long long)hd_plan_batch_unit(w),
                   w->sizes.micro_batch ? " in whole micro-batches" : "",
                   w->sizes.zero_shard ? " among whole blocks of parallel.zero_shard"
                   : w->sizes.ep > 1   ? " among whole blocks of parallel.ep"

@@ -447,6 +447,7 @@ static void shrink(struct hd_job *job, int kind)
     job->order_micro_batches = 0;
     job->global_batch = job->dp * job->micro_batch;
     job->data_stages[0] = '\0';
+    job->batch_schedule[0] = '\0';
     job->validate_batches = 1;
     job->checkpoint_async = false;
     job->profile_first = 0;

@@ -12,11 +12,13 @@
  * and moments, and writes master and moments. */
 enum { UPDATE_BYTES = 12, UPDATE_MOMENT_BYTES = 2 };
 
-/* Returns the least bytes of a parameter's moments in the job's encoding. */
+/* Returns the least bytes of a parameter's moments in the job's encoding, and of its moving average,
+ * which is sharded as they are. */
 static double moments_bytes(const struct layout_search *s)
 {
     return hd_optimizer_fewest_moments(s->asked->spec) *
-           (strcmp(s->asked->spec->moments, "8bit") == 0 ? 1.0 : 4.0);
+               (strcmp(s->asked->spec->moments, "8bit") == 0 ? 1.0 : 4.0) +
+           (hd_job_has_ema(s->asked->spec) ? 4 : 0);
 }
 /* Least ratio of the time of ZeRO-3 programs, added up from layer profiles, to that of programs
  * without ZeRO: which weights are gathered first depends on the chunk (step_cost_test). */

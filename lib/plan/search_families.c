@@ -42,7 +42,7 @@ static void try_micro_batches(struct layout_search *s, struct candidate *c)
 {
     const struct hd_plan_request *r = s->asked->request;
     const int64_t dp = s->asked->devices / ((int64_t)c->pp * c->tp * c->cp);
-    const int64_t share = r->global_batch / dp;
+    const int64_t share = hd_plan_batch_unit(r) / dp;
 
     if (r->sizes.micro_batch || r->sizes.order_micro_batches) {
         c->micro_batch = (int32_t)r->sizes.micro_batch;

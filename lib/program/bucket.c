@@ -295,6 +295,8 @@ static bool bucket_has_state(const struct hd_registry *registry, const struct hd
         return true;
     if (kind == HD_STATE_COPY)
         return bucket->copied;
+    if (kind == HD_STATE_EMA && !(registry->ema_rate > 0))
+        return false;
     if (kind == HD_STATE_MOMENT2 && hd_rule_row(bucket->rule)->moments < 2)
         return false;
     return registry->trains && bucket->trainable;

@@ -219,6 +219,7 @@ enum hd_state_kind {
     HD_STATE_GRAD,    /* fp32 gradients, in registered memory */
     HD_STATE_MOMENT1, /* first moment of the bucket's rule: fp32, or blocks of codes */
     HD_STATE_MOMENT2, /* second moment, if the rule has one: fp32, or blocks of codes */
+    HD_STATE_EMA,     /* fp32 moving average of the master weights, if the registry has `ema` */
     HD_STATE_RANGES,  /* array of struct hd_update_range for this rank's shard */
     HD_STATE_KIND_COUNT
 };
@@ -306,6 +307,8 @@ struct hd_registry {
     int rank;
     bool sequence; /* sequence parallelism: norms and residuals use 1/tp of the rows; the owner sets
                       it before the first declaration */
+    float ema_rate; /* part of the way to the new weights that their moving average goes in an
+                       update; 0: no average is kept. Set before hd_registry_finish */
     bool moments_in_blocks; /* true: moments are blocks of 8-bit codes; the owner sets it before
                                   the first declaration */
     struct hd_optimizer optimizer; /* set before the first declaration */

@@ -25,6 +25,7 @@ bool hd_bucket_is_of_shard(const struct hd_bucket *bucket, enum hd_state_kind ki
     switch (kind) {
     case HD_STATE_MOMENT1:
     case HD_STATE_MOMENT2:
+    case HD_STATE_EMA:
         return bucket->zero >= 1;
     case HD_STATE_WEIGHT:
         return bucket->zero >= (bucket->copied ? 1 : 3);

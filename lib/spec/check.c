@@ -11,6 +11,7 @@
 #include "chat/date.h"
 #include "data/bad_rows.h"
 #include "data/fingerprint.h"
+#include "job/batch_spans.h"
 #include "job/data_stages.h"
 #include "job/family.h"
 #include "job/pair_factors.h"
@@ -489,6 +490,19 @@ static enum hd_status check_optimizer_keys(const struct hd_job *job)
     return HD_OK;
 }
 
+static enum hd_status check_ema(const struct hd_job *job)
+{
+    if (job->ema_decay > 0 && job->ema_half_life > 0)
+        return hd_err(HD_INVALID,
+                      "train.ema: decay and half_life_fraction are two ways to give the "
+                      "same number; remove one of the two");
+    if (hd_job_has_ema(job) && strcmp(job->offload, "optimizer") == 0)
+        return hd_err(HD_INVALID,
+                      "train.ema: the average is updated on the device, and parallel.offload: "
+                      "optimizer keeps the weights on the host; remove one of the two");
+    return HD_OK;
+}
+
 static enum hd_status check_train(const struct hd_job *job)
 {
     enum hd_status st = check_profile(job);
@@ -499,6 +513,10 @@ static enum hd_status check_train(const struct hd_job *job)
         return hd_err(HD_INVALID, "train.init_from: is not an absolute path");
     if (!st)
         st = check_continued(job);
+    if (!st)
+        st = spec_check_batch(job);
+    if (!st)
+        st = check_ema(job);
     if (!st)
         st = check_reduce(job);
     if (!st)
@@ -593,10 +611,12 @@ static int64_t common_context(const struct hd_job *job)
 void hd_spec_plan_request(const struct hd_job *job, struct hd_plan_request *ret_request)
 {
     const bool has_delta = hd_job_has_delta(job);
+    const struct hd_batch_spans batches = hd_job_batch_spans(job);
 
     *ret_request = (struct hd_plan_request){
         .sizes = job->layout,
         .global_batch = job->global_batch,
+        .batch_divisor = *job->batch_schedule ? hd_batch_spans_divisor(&batches) : 0,
         .layers = job->layers,
         .heads = job->heads,
         .kv_heads = job->kv_heads,

@@ -122,6 +122,9 @@ static const struct {
     {"data.loss",
      "assistant_only_loss completion_only_loss train_on_inputs train_on_responses_only", NULL},
     {"train.global_batch", "batch_size global_batch_size train_batch_size total_batch_size", NULL},
+    {"train.batch_schedule", "step_batch_size_schedule rampup_batch_size batch_size_schedule",
+     "Spans of steps or tokens, such as \"0:256 2000:512\"."},
+    {"train.ema.decay", "ema_decay use_ema ema_rate", NULL},
     {"parallel.micro_batch",
      "micro_batch_size per_device_train_batch_size train_micro_batch_size_per_gpu "
      "device_batch_size",

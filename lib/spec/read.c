@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "job/batch_spans.h"
 #include "spec_internal.h"
 
 enum { TREE_BYTES_MAX = 64 << 20 }; /* bytes of a file's tree; no file of 256 KiB needs as many */
@@ -475,11 +476,14 @@ static enum hd_status take_epochs(struct spec_reader *r, const struct hd_spec_so
     return HD_OK;
 }
 
-int64_t hd_spec_epoch_steps(double epochs, int64_t windows, int64_t global_batch)
+int64_t hd_spec_epoch_steps(const struct hd_job *job, int64_t windows)
 {
-    const double steps = ceil(epochs * (double)windows / (double)global_batch);
+    const struct hd_batch_spans batches = hd_job_batch_spans(job);
+    const double sequences = ceil(job->epochs * (double)windows);
+    const int64_t steps = sequences < 0x1p60 ? hd_batch_spans_steps(&batches, (int64_t)sequences)
+                                             : HD_SPEC_STEPS_UNKNOWN;
 
-    return steps < 1 ? 1 : steps > 0x1p40 ? HD_SPEC_STEPS_UNKNOWN : (int64_t)steps;
+    return steps < 1 ? 1 : steps > INT64_C(1) << 40 ? HD_SPEC_STEPS_UNKNOWN : steps;
 }
 
 /* Passes on, beside other mistakes, that the job's family or the model in its folder does not train
@@ -541,6 +545,7 @@ static enum hd_status read_spec(struct spec_reader *r, const struct hd_spec_sour
     if (st)
         return at_key_of_message(r, st);
     spec_fill_absent(&r->draft);
+    spec_fill_batch(job);
     spec_fill_zero(job);
     st = spec_fill_data_stages(job);
     if (!st)

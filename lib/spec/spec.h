@@ -154,8 +154,8 @@ enum hd_status hd_spec_check_bytes(const struct hd_job *job, size_t message_byte
 /* Does the same for a job that is not packed yet; `arena` gets the message. */
 enum hd_status hd_spec_check_size(const struct hd_job *job, struct hd_arena *arena);
 
-/* Returns the steps of `epochs` passes over `windows` sequences; at least 1. */
-int64_t hd_spec_epoch_steps(double epochs, int64_t windows, int64_t global_batch);
+/* Returns the steps of the job's epochs, passes over `windows` sequences; at least 1. */
+int64_t hd_spec_epoch_steps(const struct hd_job *job, int64_t windows);
 
 /* Returns whether some data file holds conversations, as lines or as tokens; opens the files to
  * find out. A file that cannot be read counts as none. */

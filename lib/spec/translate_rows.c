@@ -211,7 +211,8 @@ const struct spec_row spec_rows[] = {
     CALL(TOOLS_SFT | TOOL_TUNE, "gradient_accumulation_steps", "train.global_batch", CALL_ACCUM,
          NULL),
     COPY(TOOL_MEGATRON, "global_batch_size", "train.global_batch", NULL),
-    LACK(TOOL_MEGATRON, "rampup_batch_size", "the global batch is one for the whole run"),
+    LACK(TOOL_MEGATRON, "rampup_batch_size",
+         "set train.batch_schedule: spans that begin at steps or tokens"),
     DROP(TOOLS_SFT,
          "per_device_eval_batch_size eval_batch_size auto_find_batch_size "
          "eval_accumulation_steps eval_causal_lm_metrics per_gpu_train_batch_size",

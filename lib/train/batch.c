@@ -295,7 +295,7 @@ enum hd_status hd_batch_feed_training(struct hd_trainer *t, const struct hd_chun
     const struct fields f = find_fields(t, chunk, bases);
     const enum hd_status st =
         fill_fields(t, hd_job_has_policy(&l->job) ? hd_policy_fill : fill_training, NULL,
-                    (l->coord.dp * l->micro_batches + micro_batch) * l->job.micro_batch, &f);
+                    (l->coord.dp * t->micro_batches + micro_batch) * l->job.micro_batch, &f);
 
     (void)context;
     hd_profile_batch_done(t->profile);

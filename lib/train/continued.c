@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "job/batch_spans.h"
+
 /* Returns the length of the list of file positions before the fingerprint's colon. */
 static size_t places_of(const struct hd_job_file *file)
 {
@@ -63,13 +65,15 @@ bool hd_continued_skip(const struct hd_job *then, const struct hd_job *now, int6
 {
     const bool same = same_order(then, now);
     const bool stages = hd_job_stage_count(now) > 0;
-    const int64_t read = (step + *skipped) * then->global_batch;
-    const int64_t batches = (read + now->global_batch - 1) / now->global_batch;
+    const struct hd_batch_spans read_in = hd_job_batch_spans(then),
+                                goes_on = hd_job_batch_spans(now);
+    const int64_t batches =
+        hd_batch_spans_steps(&goes_on, hd_batch_spans_before(&read_in, step + *skipped));
 
-    if (same && (!stages || then->global_batch == now->global_batch)) {
+    if (same && (!stages || memcmp(&read_in, &goes_on, sizeof read_in) == 0)) {
         *skipped = batches - step;
         hd_text_add(ret_said, "reads on in its data behind %lld sequences",
-                    (long long)(batches * now->global_batch));
+                    (long long)hd_batch_spans_before(&goes_on, batches));
         return false;
     }
     *skipped = stages ? 0 : -step;

@@ -65,7 +65,19 @@ static bool same_run(const struct hd_instruction *a, const struct hd_instruction
            memcmp(a->slot, b->slot, sizeof a->slot) == 0;
 }
 
-static enum hd_status bind_run(struct hd_trainer *t, struct hd_bound_instructions *list, int32_t i)
+/* Returns the bound program of the first of `count` instructions that runs what `in` does; NULL:
+ * none. */
+static struct hd_bound *find_bound(const struct hd_bound_instructions *list, int32_t count,
+                                   const struct hd_instruction *in)
+{
+    for (int32_t k = 0; k < count; k++)
+        if (list->bound[k] && same_run(&list->plan->list[k], in))
+            return list->bound[k];
+    return NULL;
+}
+
+static enum hd_status bind_run(struct hd_trainer *t, const struct hd_bound_instructions *like,
+                               struct hd_bound_instructions *list, int32_t i)
 {
     const struct hd_instruction *in = &list->plan->list[i];
     const bool step = in->kind != HD_DO_RUN;
@@ -73,11 +85,11 @@ static enum hd_status bind_run(struct hd_trainer *t, struct hd_bound_instruction
     const struct hd_chunk *chunk = chunk_of(t, list, in, &chunk_state);
     const struct hd_bases bases = bases_of(t, list, in, chunk_state);
 
-    for (int32_t k = 0; k < i; k++)
-        if (list->bound[k] && same_run(&list->plan->list[k], in)) {
-            list->bound[i] = list->bound[k];
-            return HD_OK;
-        }
+    list->bound[i] = find_bound(list, i, in);
+    if (!list->bound[i] && like)
+        list->bound[i] = find_bound(like, like->plan->count, in);
+    if (list->bound[i])
+        return HD_OK;
     if (in->kind == HD_DO_UPDATE && t->rank_program.registry.offload) {
         const enum hd_status st =
             hd_bind(t->runner, chunk, HD_CALL_P, true, true, &bases, &t->arena, &list->publish);
@@ -149,7 +161,8 @@ static enum hd_status bind_transfer(struct hd_trainer *t, const struct hd_bound_
     return open_peer_channel(t, in, &ret_args->group);
 }
 
-static enum hd_status bind_list(struct hd_trainer *t, struct hd_bound_instructions *list)
+static enum hd_status bind_list(struct hd_trainer *t, const struct hd_bound_instructions *like,
+                                struct hd_bound_instructions *list)
 {
     const struct hd_step_plan *plan = list->plan;
     enum hd_status st = HD_OK;
@@ -160,17 +173,19 @@ static enum hd_status bind_list(struct hd_trainer *t, struct hd_bound_instructio
         return hd_err(HD_NO_MEMORY, "no memory to bind a step");
     for (int32_t i = 0; !st && i < plan->count; i++)
         if (runs(&plan->list[i]))
-            st = bind_run(t, list, i);
+            st = bind_run(t, like, list, i);
         else if (plan->list[i].kind == HD_DO_SEND || plan->list[i].kind == HD_DO_RECEIVE)
             st = bind_transfer(t, list, &plan->list[i], &list->transfers[i]);
     return st;
 }
 
 enum hd_status hd_execute_bind(struct hd_trainer *t, const struct hd_step_plan *plan,
+                               const struct hd_bound_instructions *like,
                                struct hd_bound_instructions *ret_list)
 {
-    *ret_list = (struct hd_bound_instructions){.plan = plan};
-    return bind_list(t, ret_list);
+    *ret_list =
+        (struct hd_bound_instructions){.plan = plan, .publish = like ? like->publish : NULL};
+    return bind_list(t, like, ret_list);
 }
 
 enum hd_status hd_execute_bind_decode(struct hd_trainer *t, enum hd_decode_program program,
@@ -178,7 +193,7 @@ enum hd_status hd_execute_bind_decode(struct hd_trainer *t, enum hd_decode_progr
 {
     *ret_list = (struct hd_bound_instructions){
         .plan = &t->rank_program.decode.plan, .decodes = true, .program = program};
-    return bind_list(t, ret_list);
+    return bind_list(t, NULL, ret_list);
 }
 
 /* ---- connecting ---- */

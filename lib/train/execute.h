@@ -23,8 +23,10 @@ struct hd_bound_instructions {
 };
 
 /* Binds every program of the instruction stream and opens the group (two ranks) of each of its
- * transfers between stages. */
+ * transfers between stages. like: a bound stream of the same programs, whose bound programs are
+ * shared where they use the same slots; NULL: none. */
 enum hd_status hd_execute_bind(struct hd_trainer *trainer, const struct hd_step_plan *plan,
+                               const struct hd_bound_instructions *like,
                                struct hd_bound_instructions *ret_list);
 
 /* Binds the instruction stream of a call of a program of decoding, likewise. */

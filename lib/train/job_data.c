@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "job/batch_spans.h"
+
 /* Returns the key that names the training files. */
 static const char *train_key(const struct hd_job *job)
 {
@@ -113,6 +115,7 @@ static enum hd_status open_sampler(const struct hd_job *job, const struct hd_dat
 {
     double equal[HD_JOB_SOURCES_MAX];
     const bool own_weights = job->weight_count && !hd_job_stage_count(job);
+    const struct hd_batch_spans batches = hd_job_batch_spans(job);
     struct hd_data_range ranges[HD_JOB_SOURCES_MAX] = {d->train};
     const enum hd_data_order order =
         strcmp(job->order, "sequential") == 0 ? HD_DATA_SEQUENTIAL : HD_DATA_SHUFFLED;
@@ -139,7 +142,10 @@ static enum hd_status open_sampler(const struct hd_job *job, const struct hd_dat
     st = hd_sampler_init_mixture(&d->sampler, ranges, d->packings,
                                  own_weights ? job->weights : equal, count, job->context,
                                  job->global_batch, order, (uint64_t)job->seed);
-    return st ? st : open_stages(job, span, sources, count, d);
+    if (st)
+        return st;
+    hd_sampler_set_batches(&d->sampler, &batches);
+    return open_stages(job, span, sources, count, d);
 }
 
 /* Opens the windows of the range `val` as the next validation set: its first window_limit windows;

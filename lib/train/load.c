@@ -210,13 +210,46 @@ static enum hd_status clear_moments(struct hd_trainer *t)
     enum hd_status st = HD_OK;
 
     for (int i = 0; !st && i < r->bucket_count; i++)
-        for (int k = 1; !st && k < HD_SAVED_KINDS; k++) {
+        for (int k = HD_SAVED_MOMENT1; !st && k <= HD_SAVED_MOMENT2; k++) {
             const struct hd_bucket *p = &r->buckets[i];
 
             if (p->offset[hd_saved_kinds[k]] >= 0)
                 st = hd_staging_clear(&t->staging, hd_trainer_state(t, p, hd_saved_kinds[k]),
                                       hd_bucket_state_bytes(r, p, hd_saved_kinds[k]));
         }
+    return st;
+}
+
+/* Sets this rank's shard of a parameter's moving average to its weight. */
+static enum hd_status begin_average(struct hd_trainer *t, int param, float *values)
+{
+    const struct hd_local_shard weight = hd_trainer_find(t, param, HD_STATE_WEIGHT),
+                                ema = hd_trainer_find(t, param, HD_STATE_EMA);
+    enum hd_status st = HD_OK;
+
+    for (int64_t at = 0, n; !st && at < ema.count; at += n) {
+        n = ema.count - at < HD_LOCAL_SHARD_CHUNK ? ema.count - at : HD_LOCAL_SHARD_CHUNK;
+        st = hd_local_shard_read(&t->staging, &weight, ema.first - weight.first + at, n, values);
+        if (!st)
+            st = hd_local_shard_write(&t->staging, &ema, at, n, values);
+    }
+    return st;
+}
+
+/* Sets all moving averages to the weights. */
+static enum hd_status begin_averages(struct hd_trainer *t)
+{
+    const struct hd_registry *r = &t->rank_program.registry;
+    enum hd_status st = HD_OK;
+    float *values;
+
+    if (!(r->ema_rate > 0))
+        return HD_OK;
+    values = make_values(&st);
+    for (int i = 0; !st && i < r->param_count; i++)
+        if (r->params[i].trainable)
+            st = begin_average(t, i, values);
+    free(values);
     return st;
 }
 
@@ -305,6 +338,22 @@ static enum hd_status check_optimizer(const struct hd_trainer *t, const struct h
         now->optimizer, hd_ckpt_dir(ckpt), then->optimizer, then->optimizer, hd_ckpt_dir(ckpt));
 }
 
+/* Reads this rank's shard of a parameter's moving average; one that the checkpoint does not have, because
+ * it was not kept or the parameter was frozen, begins at the weight. */
+static enum hd_status read_average(struct hd_trainer *t, struct hd_ckpt *ckpt, int param,
+                                   float *values)
+{
+    const struct hd_registry *r = &t->rank_program.registry;
+    struct save_names name;
+
+    if (!(r->ema_rate > 0) || !r->params[param].trainable)
+        return HD_OK;
+    (void)save_entry_of(&r->params[param], HD_SAVED_EMA, &name);
+    return hd_ckpt_find_tensor(ckpt, name.text)
+               ? read_shard(t, param, HD_SAVED_EMA, read_moment, ckpt, values)
+               : begin_average(t, param, values);
+}
+
 /* Reads weights from the checkpoint and its base (NULL: where the checkpoint's job had it), and
  * moments from the checkpoint. A parameter that
  * was frozen then and trains now has no moments in the checkpoint: they begin at 0. */
@@ -334,8 +383,11 @@ static enum hd_status read_state(struct hd_trainer *t, struct hd_ckpt *ckpt, con
             continue;
         st = r->params[i].quant ? quantize_for_training(t, i, source)
                                 : read_shard(t, i, 0, read_from_source, source, values);
-        for (int k = 1; !st && has_moments && k < hd_saved_kinds_of(&r->params[i]); k++)
-            st = read_shard(t, i, k, read_moment, ckpt, values);
+        for (int k = HD_SAVED_MOMENT1; !st && has_moments && k <= HD_SAVED_MOMENT2; k++)
+            if (hd_saved_kind_is_of(r, &r->params[i], k))
+                st = read_shard(t, i, k, read_moment, ckpt, values);
+        if (!st)
+            st = read_average(t, ckpt, i, values);
     }
     hd_source_close(source);
     free(values);
@@ -718,6 +770,8 @@ enum hd_status hd_trainer_init(struct hd_trainer *t)
 
     if (!st)
         st = clear_moments(t);
+    if (!st)
+        st = begin_averages(t);
     if (!st)
         st = clear_buffers(t);
     if (st)

@@ -132,7 +132,7 @@ enum hd_status hd_trainer_find_kl(struct hd_trainer *t, const struct hd_validati
     if (!st)
         st = hd_trainer_reset_sums(t);
     if (!st)
-        st = run_mismatched(t, &p, set ? set->window_count : job->global_batch);
+        st = run_mismatched(t, &p, set ? set->window_count : hd_trainer_batch(t));
     if (!st)
         st = hd_trainer_read_sums(t);
     if (!st)

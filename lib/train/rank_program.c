@@ -3,11 +3,13 @@
 #include <string.h>
 
 #include "base/math.h"
+#include "job/batch_spans.h"
 #include "job/data_stages.h"
 #include "optim/optim.h"
 #include "train/partition.h"
 #include "train/rank_decode.h"
 #include "train/save_plan.h"
+#include "train/step_plans.h"
 
 bool hd_rank_program_find_precision(const char *precision, enum hd_dtype *ret_dtype)
 {
@@ -137,6 +139,7 @@ static enum hd_status check_fp8(const struct hd_job *job, const struct hd_traits
 
 static enum hd_status check_plan(const struct hd_job *job)
 {
+    const struct hd_batch_spans batches = hd_job_batch_spans(job);
     enum hd_dtype dtype;
     int64_t units;
 
@@ -145,10 +148,12 @@ static enum hd_status check_plan(const struct hd_job *job)
                       "model.context: %lld is no multiple of 2 x cp = %lld: each rank takes two "
                       "chunks of a sequence",
                       (long long)job->context, (long long)(2 * job->cp));
-    if (job->global_batch % (job->dp * job->micro_batch))
-        return hd_err(
-            HD_INVALID, "train.global_batch: %lld is no multiple of dp x micro_batch = %lld x %lld",
-            (long long)job->global_batch, (long long)job->dp, (long long)job->micro_batch);
+    for (int64_t k = 0; k < batches.count; k++)
+        if (batches.list[k].batch % (job->dp * job->micro_batch))
+            return hd_err(
+                HD_INVALID, "train.%s: %lld is no multiple of dp x micro_batch = %lld x %lld",
+                *job->batch_schedule ? "batch_schedule" : "global_batch",
+                (long long)batches.list[k].batch, (long long)job->dp, (long long)job->micro_batch);
     if (hd_job_has_policy(job) && job->mtp_layers)
         return hd_err(HD_UNSUPPORTED,
                       "model.mtp.layers: with train.objective: %s no further tokens "
@@ -454,6 +459,7 @@ static void add_state(const struct hd_registry *r, struct hd_memory *m)
             [HD_STATE_GRAD] = &m->gradients,
             [HD_STATE_MOMENT1] = &m->moments,
             [HD_STATE_MOMENT2] = &m->moments,
+            [HD_STATE_EMA] = &m->ema,
             [HD_STATE_RANGES] = &m->step_state,
         };
         int64_t *const on_host[HD_STATE_KIND_COUNT] = {
@@ -743,7 +749,7 @@ static enum hd_status prepare_span(const struct hd_job *job, const struct hd_tra
     if (!st)
         st = make_order(s, options, arena);
     if (!st)
-        st = hd_schedule_check(&s->order, arena, &s->plans);
+        st = hd_step_plans_build(s, options->any_micro_batches, arena);
     if (!st)
         st = hd_schedule_check(&s->eval_order, arena, &s->eval_plans);
     if (!st && hd_rank_program_decode_slots(job))
@@ -816,6 +822,7 @@ enum hd_status hd_rank_program_declare(const struct hd_rank_program_shared *s, i
                        hd_pipeline_stage(&s->pipeline, s->pipeline.chunks - 1));
     ret_registry->sequence = job->sequence && job->tp > 1;
     ret_registry->moments_in_blocks = strcmp(job->moments, "8bit") == 0;
+    ret_registry->ema_rate = (float)hd_job_ema_rate(job);
     ret_registry->optimizer = hd_optimizer_of_job(job);
     ret_registry->quant = hd_rank_program_quant(job);
     if (hd_rank_program_is_fp8(job) && strcmp(job->fp8_scaling, "delayed") == 0)

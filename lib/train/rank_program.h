@@ -53,6 +53,7 @@ enum {
     X(copies, "weights in the compute encoding")                                            \
     X(gradients, "fp32 gradient sums (registered)")                                         \
     X(moments, "the optimizer's moments")                                                   \
+    X(ema, "fp32 moving average of the weights (train.ema)")                                \
     X(step_state, "step block, chunk sums, exchange records, update ranges, matrix tables") \
     X(constants, "tables of angles, slopes and indices, caches")                            \
     X(kept, "activations saved for backward, all slots")                                    \
@@ -119,6 +120,9 @@ struct hd_rank_program_options {
      * separate programs. */
     enum hd_schedule_kind schedule;
     bool split_backward;
+    /* true: steps may have any number of micro-batches, from 1 to that of train.global_batch;
+     * false: only the numbers that the job's batches have */
+    bool any_micro_batches;
     /* a step, from 1, of the span of data.stages whose sizes the program has (job/data_stages.h); 0:
      * the job's own sizes, which are those of the longest context */
     int64_t step;
@@ -169,10 +173,11 @@ struct hd_rank_program_shared {
      * decode_order for a call of decoding */
     struct hd_schedule order, eval_order, decode_order;
     /* [stages], instruction streams of each stage: `plans` for a training step, eval_plans for a
-     * round of validation, decode_plans for a call of decoding; NULL: the job decodes nothing */
+     * round of validation, decode_plans for a call of decoding; NULL: the job decodes nothing.
+     * `plans` is of the largest step; its numbers of slots suffice for every step */
     struct hd_step_plan *plans, *eval_plans, *decode_plans;
     struct hd_traits traits; /* traits of the ranks' devices, which are all of one kind */
-    int64_t micro_batches;   /* micro-batches that each rank computes per step */
+    int64_t micro_batches;   /* micro-batches that each rank computes in the largest step */
     /* [world], bytes of the checkpoint entries that each rank saves; NULL: no snapshot is made (no
      * checkpoint.async) */
     int64_t *snapshot_bytes;
@@ -195,11 +200,11 @@ struct hd_rank_program {
     /* chunks on this rank: train[k] is chunk hd_rank_program_chunk(k) of the model */
     int chunk_count;
     struct hd_chunk **train, **eval, *update;
-    /* instruction streams of this rank's stage: `plan` for a training step, eval_plan for a round
-     * of validation */
+    /* instruction streams of this rank's stage: `plan` for the largest training step, eval_plan for
+     * a round of validation. The numbers of slots of `plan` suffice for every step */
     struct hd_step_plan plan, eval_plan;
     struct hd_rank_decode decode;
-    int64_t micro_batches; /* micro-batches that each rank computes per step */
+    int64_t micro_batches; /* micro-batches that each rank computes in the largest step */
     /* bytes of the checkpoint entries that this rank saves; 0: no snapshot is made */
     int64_t snapshot_bytes;
     struct hd_memory memory;
@@ -273,6 +278,14 @@ enum hd_status hd_rank_program_take_place(const struct hd_rank_program_shared *s
 enum hd_status hd_rank_program_declare(const struct hd_rank_program_shared *shared, int rank,
                                        struct hd_arena *arena, struct hd_registry *ret_registry,
                                        struct hd_model *ret_model);
+
+/* Generates the instruction stream of this rank's stage for a step in which each rank computes
+ * `micro_batches` micro-batches, 1 to rank_program->micro_batches, in `arena`, after checking those of
+ * all stages together. HD_INVALID: another number, or one for which the plan reserves too few slots
+ * (hd_rank_program_options.any_micro_batches). */
+enum hd_status hd_rank_program_step_plan(const struct hd_rank_program *rank_program,
+                                         int64_t micro_batches, struct hd_arena *arena,
+                                         struct hd_step_plan *ret_plan);
 
 /* Compiles the training programs F, B and W of these units alone, or the optimizer's update of all
  * parameters that the registry's rank holds, as hd_rank_program_build_rank does, but does not

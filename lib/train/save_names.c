@@ -10,7 +10,11 @@ struct hd_ckpt_entry save_entry_of(const struct hd_param *p, int kind, struct sa
     struct hd_ckpt_entry e;
 
     (void)snprintf(ret_name->text, sizeof ret_name->text, "%s%s",
-                   kind ? hd_rule_row(p->rule)->prefix[kind - 1] : "", p->name);
+                   kind == HD_SAVED_EMA ? HD_CKPT_EMA_PREFIX
+                   : kind == HD_SAVED_WEIGHT
+                       ? ""
+                       : hd_rule_row(p->rule)->prefix[kind - HD_SAVED_MOMENT1],
+                   p->name);
     e = hd_ckpt_entry_whole(ret_name->text, HD_F32, p->dim_count, p->shape);
     for (int d = 0; d < p->dim_count; d++)
         if (p->real[d] != p->shape[d])

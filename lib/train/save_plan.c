@@ -3,11 +3,13 @@
 #include <stdlib.h>
 
 const enum hd_state_kind hd_saved_kinds[HD_SAVED_KINDS] = {HD_STATE_WEIGHT, HD_STATE_MOMENT1,
-                                                           HD_STATE_MOMENT2};
+                                                           HD_STATE_MOMENT2, HD_STATE_EMA};
 
-int hd_saved_kinds_of(const struct hd_param *param)
+bool hd_saved_kind_is_of(const struct hd_registry *registry, const struct hd_param *param, int kind)
 {
-    return 1 + hd_rule_row(param->rule)->moments;
+    if (kind == HD_SAVED_EMA)
+        return registry->ema_rate > 0;
+    return kind <= hd_rule_row(param->rule)->moments;
 }
 
 /* Returns the number of elements of a parameter's shard without the padding at its end. */
@@ -94,9 +96,10 @@ enum hd_status hd_save_plan_assign(const struct hd_registry *r, struct hd_arena 
         const struct hd_param *p = &r->params[i];
         const int first = r->buckets[p->bucket].stage * ranks;
         const bool omitted = (r->omits_frozen || p->quant) && !p->state;
-        const int kinds = p->trainable ? hd_saved_kinds_of(p) : omitted ? 0 : 1;
 
-        for (int k = 0; k < kinds; k++) {
+        for (int k = 0; k < HD_SAVED_KINDS; k++) {
+            if (p->trainable ? !hd_saved_kind_is_of(r, p, k) : k != HD_SAVED_WEIGHT || omitted)
+                continue;
             for (int w = 0; w < ranks; w++)
                 holders[w] = (struct holder){hd_param_shard_index(p, mesh, first + w), first + w,
                                              hd_save_plan_piece(r, p, k, first + w)};

@@ -15,13 +15,14 @@
 #include "base/arena.h"
 #include "program/registry.h"
 
-/* Number of kinds of state that a checkpoint has for a parameter (weights and at most two moments), each as
- * an entry of its own. */
-enum { HD_SAVED_KINDS = 3 };
+/* Kinds of state that a checkpoint has for a parameter, each as an entry of its own: its weight, at most
+ * two moments, and the moving average of the weight. */
+enum { HD_SAVED_WEIGHT, HD_SAVED_MOMENT1, HD_SAVED_MOMENT2, HD_SAVED_EMA, HD_SAVED_KINDS };
 extern const enum hd_state_kind hd_saved_kinds[HD_SAVED_KINDS];
-/* Returns the number of kinds of state of a trainable parameter: its weight and the moments of its
- * rule, which come first in hd_saved_kinds. */
-int hd_saved_kinds_of(const struct hd_param *param);
+/* Returns whether a trainable parameter has this kind, an index in hd_saved_kinds: the weight, the
+ * moments of its rule, and the average if the registry has one. */
+bool hd_saved_kind_is_of(const struct hd_registry *registry, const struct hd_param *param,
+                         int kind);
 
 /* Returns the range of elements, begin .. end - 1 without padding, that rank `rank` has of one kind
  * of state of its shard of a parameter. */

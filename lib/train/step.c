@@ -39,7 +39,7 @@ static enum hd_status count_targets(struct hd_trainer *t, int64_t further, int64
 {
     const struct hd_sampler *sampler = hd_job_data_sampler(&t->data, t->steps_done + 1);
 
-    return hd_sampler_targets(sampler, t->steps_done + t->data_skipped, 0, sampler->global_batch,
+    return hd_sampler_targets(sampler, t->steps_done + t->data_skipped, 0, hd_trainer_batch(t),
                               further, ret_targets);
 }
 
@@ -85,7 +85,7 @@ static enum hd_status count_batch(struct hd_trainer *t, int64_t *ret_tokens)
 {
     const struct hd_sampler *sampler = hd_job_data_sampler(&t->data, t->steps_done + 1);
     const int64_t batch = t->steps_done + t->data_skipped;
-    const int64_t tokens = hd_sampler_tokens(sampler, batch);
+    const int64_t tokens = hd_sampler_tokens(sampler, batch, hd_trainer_batch(t));
     int64_t targets = tokens;
     enum hd_status st = HD_OK;
 
@@ -110,7 +110,7 @@ static int64_t terms_of_loss(const struct hd_trainer *t, int64_t tokens)
 
     if (hd_job_has_policy(job))
         return hd_policy_count(t).terms;
-    return hd_job_has_pairs(job) ? job->global_batch : tokens;
+    return hd_job_has_pairs(job) ? hd_trainer_batch(t) : tokens;
 }
 
 /* Returns the learning rate of a step, counted from 1: of its stage's own schedule, or of the
@@ -325,6 +325,24 @@ int64_t hd_trainer_begins_stage(const struct hd_trainer *t)
     return 0;
 }
 
+/* Sets the number of micro-batches of a step of a job with train.batch_schedule, whose spans count
+ * batches, as the sampler does. */
+static enum hd_status set_size(struct hd_trainer *t)
+{
+    const struct hd_job *job = &t->rank_program.job;
+    const struct hd_batch_spans *batches = &t->data.sampler.batches;
+    enum hd_status st;
+
+    if (!*job->batch_schedule)
+        return HD_OK;
+    st = hd_trainer_set_micro_batches(
+        t, hd_batch_spans_batch(batches, t->steps_done + t->data_skipped) /
+               (job->dp * job->micro_batch));
+    if (st)
+        hd_comm_abort(t->comm, hd_err_message());
+    return st;
+}
+
 enum hd_status hd_trainer_step(struct hd_trainer *t, int64_t request,
                                struct hd_step_result *ret_result)
 {
@@ -346,10 +364,10 @@ enum hd_status hd_trainer_step(struct hd_trainer *t, int64_t request,
                       job->objective);
     if (has_policy && !t->completions)
         return hd_err(HD_INTERNAL, "a step of %s without completions", job->objective);
-    st = HD_OK;
-    if (has_policy)
+    st = set_size(t);
+    if (!st && has_policy)
         count_completions(t, &tokens);
-    else
+    else if (!st)
         st = count_batch(t, &tokens);
     if (!st && hd_job_has_kl(job))
         st = hd_trainer_find_kl(t, NULL);
@@ -358,7 +376,7 @@ enum hd_status hd_trainer_step(struct hd_trainer *t, int64_t request,
     if (st)
         return st;
     hd_profile_step_begin(t->profile, t->runner, t->steps_done + 1);
-    st = hd_execute(t, t->step, t->rank_program.micro_batches, hd_batch_feed_training, NULL, NULL);
+    st = hd_execute(t, t->step, t->micro_batches, hd_batch_feed_training, NULL, NULL);
     hd_profile_step_end(t->profile, t->runner, st != HD_OK);
     if (!st)
         st = read_results(t);

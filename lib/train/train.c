@@ -211,16 +211,18 @@ static enum hd_status reserve(struct hd_trainer *t, const struct hd_trainer_opti
 static enum hd_status bind_all(struct hd_trainer *t)
 {
     const int32_t slots = hd_rank_program_stage_io_slots(&t->rank_program);
+    const int64_t largest = t->rank_program.micro_batches;
     enum hd_status st;
 
     t->slots = hd_arena_array(&t->arena, (size_t)slots + 1, sizeof *t->slots);
-    t->step = hd_arena_alloc(&t->arena, sizeof *t->step);
+    t->steps =
+        hd_arena_array(&t->arena, (size_t)largest + 1, sizeof(struct hd_bound_instructions *));
     t->round = hd_arena_alloc(&t->arena, sizeof *t->round);
-    if (!t->slots || !t->step || !t->round)
+    if (!t->slots || !t->steps || !t->round)
         return hd_err(HD_NO_MEMORY, "no memory to bind a step");
-    st = hd_execute_bind(t, &t->rank_program.plan, t->step);
+    st = hd_trainer_set_micro_batches(t, largest);
     if (!st)
-        st = hd_execute_bind(t, &t->rank_program.eval_plan, t->round);
+        st = hd_execute_bind(t, &t->rank_program.eval_plan, NULL, t->round);
     return st ? st : hd_rollout_bind(t);
 }
 

@@ -238,6 +238,12 @@ struct hd_step_result {
     int64_t request; /* largest `request` that any rank gave to hd_trainer_step */
 };
 
+/* Sets how many micro-batches each rank computes in the next steps, 1 to
+ * hd_rank_program.micro_batches; at first the largest number. A step with fewer reads the first
+ * sequences of its batch. All ranks must set the same number; the first time that a number is set, its
+ * instruction stream is generated and bound. HD_INVALID: see hd_rank_program_step_plan. */
+enum hd_status hd_trainer_set_micro_batches(struct hd_trainer *trainer, int64_t micro_batches);
+
 /* Runs one step: an update over the next global batch. Each rank gives a `request`, for example to
  * stop or save; all ranks get the largest, so that they make the same decision. */
 enum hd_status hd_trainer_step(struct hd_trainer *trainer, int64_t request,

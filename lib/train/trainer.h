@@ -58,8 +58,13 @@ struct hd_trainer {
     struct hd_reservation reservation;
     struct hd_staging staging;
 
-    /* bound instruction streams: `step` for a training step, `round` for a round of validation */
+    /* bound instruction streams: `step` for the next training step, `round` for a round of
+     * validation */
     struct hd_bound_instructions *step, *round;
+    /* [largest number of micro-batches + 1], the streams of steps by their number of micro-batches;
+     * NULL: not bound yet */
+    struct hd_bound_instructions **steps;
+    int64_t micro_batches; /* micro-batches that each rank computes in the next step */
     struct hd_rollouts *rollouts; /* bound programs of decoding (rollout.c); NULL: none */
     /* [slots at hd_rank_program.stage_io, which hold hidden rows sent or received], the transfer
      * in progress in each slot */
@@ -163,6 +168,12 @@ void hd_trainer_close_reference(struct hd_trainer *t);
  * memory. */
 char *hd_trainer_state(const struct hd_trainer *t, const struct hd_bucket *bucket,
                        enum hd_state_kind kind);
+
+/* Returns the number of sequences of the next step, over all ranks. */
+static inline int64_t hd_trainer_batch(const struct hd_trainer *t)
+{
+    return t->micro_batches * t->rank_program.job.micro_batch * t->rank_program.job.dp;
+}
 
 void *hd_trainer_global(const struct hd_trainer *t, enum hd_global global);
 

@@ -318,7 +318,7 @@ static void tokens_and_targets_of_a_step_are_those_of_its_rows(void **state)
             counted += targets[i] >= 0;
             counted_further += further[i] >= 0;
         }
-        assert_int_equal(hd_sampler_tokens(&sampler, step), rows);
+        assert_int_equal(hd_sampler_tokens(&sampler, step, BATCH), rows);
         assert_int_equal(hd_sampler_targets(&sampler, step, 0, 1, 0, &first), HD_OK);
         assert_int_equal(hd_sampler_targets(&sampler, step, 1, BATCH - 1, 0, &rest), HD_OK);
         assert_int_equal(first + rest, counted);

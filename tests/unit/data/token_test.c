@@ -452,7 +452,7 @@ static void a_batch_knows_where_its_documents_begin(void **state)
         assert_int_equal(length[i], S);
     }
     assert_false(hd_sampler_fills_windows(&sampler));
-    assert_int_equal(hd_sampler_tokens(&sampler, 0), 12);
+    assert_int_equal(hd_sampler_tokens(&sampler, 0, WINDOWS), 12);
     assert_int_equal(hd_sampler_targets(&sampler, 0, 0, WINDOWS, 0, &count), HD_OK);
     assert_int_equal(count, 12 - 5); /* of `last` */
     for (int k = 1; k <= 2; k++)

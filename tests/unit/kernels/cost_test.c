@@ -697,6 +697,7 @@ static void updates_with_one_moment_are_counted_per_weight(void **state)
     const struct hd_momentum_args m = {.N = 10, .nesterov = true, .dtype = HD_BF16};
     const struct hd_step_along_args s = {.N = 10, .dtype = HD_BF16};
     const struct hd_move_pieces_args p = {.N = 10, .dtype = HD_BF16};
+    const struct hd_ema_args e = {.N = 10};
     const struct hd_newton_schulz_args n = {
         .count = 2, .rows = 3, .columns = 5, .iterations = 4, .dtype = HD_F32};
 
@@ -709,6 +710,8 @@ static void updates_with_one_moment_are_counted_per_weight(void **state)
     /* weight and step in, weight out */
     check(cost_of(HD_K_step_along, &s), 40, 40 + 20, 40);
     check(cost_of(HD_K_move_pieces, &p), 0, 20, 20);
+    /* the average and the weight in, the average out; a subtraction, a product, a sum */
+    check(cost_of(HD_K_ema, &e), 30, 80, 40);
     /* An iteration: G of 3 x 3 from 3 x 5 twice, G G of 3 x 3 twice, polynomial times X: 2 * 9 * 5 +
      * 2 * 9 * 3 + 2 * 15 * 3 FLOPs and 5 * 9 of the polynomial, which reads G and G G. Besides, 3 per
      * element for the norm, which reads X twice and writes it. */

@@ -285,6 +285,35 @@ static void weights_decay_before_they_step(void **state)
     for_settings(check_step_along);
 }
 
+/* ---- the average of weights ---- */
+
+static void check_average(struct device *device, enum hd_dtype dtype)
+{
+    struct tensor *ema = tensor_random(N, HD_F32, 1, 7), *weight = tensor_random(N, HD_F32, 1, 8);
+    struct hd_step_state block = adam_block();
+    struct hd_ema_args a = {
+        .ema = ema->data, .weight = weight->data, .block = &block, .N = N, .rate = 0.01F};
+    static float expected[N];
+
+    (void)dtype;
+    for (int64_t i = 0; i < N; i++) {
+        volatile float step = (float)weight->values[i] - (float)ema->values[i];
+
+        step = 0.01F * step;
+        expected[i] = (float)ema->values[i] + step;
+    }
+    device_launch(device, HD_K_ema, &a);
+    compare_floats("average", ema, expected);
+    block.skip_update = 1;
+    device_launch(device, HD_K_ema, &a);
+    compare_floats("average of a skipped step", ema, expected);
+}
+
+static void an_average_has_the_bits_of_its_line(void **state)
+{
+    for_settings(check_average);
+}
+
 /* ---- pieces ---- */
 
 /* Goal: pieces of boxes of a matrix, cut within rows, get to their places, and back. Method: a matrix

@@ -786,6 +786,58 @@ static void damaged_lists_are_refused_or_still_run(void **state)
     assert_true(refused_count > 1000 && run_count > 50);
 }
 
+/* ---- fewer micro-batches ---- */
+
+/* The first m micro-batches of a schedule in its order, proved. Activations are a part of those of
+ * the whole; of the boundary pool a stage needs at most a slot more. */
+static void check_shorter(const struct lists *l, int32_t m)
+{
+    const struct hd_schedule *whole = &l->schedule;
+    struct hd_step_plan *plans;
+    struct hd_schedule shorter;
+
+    assert_int_equal(hd_schedule_shorten(whole, m, (struct hd_arena *)&l->arena, &shorter), HD_OK);
+    if (hd_schedule_check(&shorter, (struct hd_arena *)&l->arena, &plans))
+        fail_msg("%s", hd_err_message());
+    for (int32_t s = 0; s < whole->pipeline.stages; s++) {
+        const struct hd_schedule_entry *next = whole->stages[s].entries;
+
+        assert_int_equal(shorter.stages[s].count * whole->micro_batches,
+                         whole->stages[s].count * m);
+        for (int32_t i = 0; i < shorter.stages[s].count; i++) {
+            while (next->micro_batch >= m)
+                next++;
+            assert_memory_equal(&shorter.stages[s].entries[i], next++, sizeof *next);
+        }
+        assert_in_range(plans[s].saved_slots, 0, l->plans[s].saved_slots);
+        assert_in_range(plans[s].deferred_slots, 0, l->plans[s].deferred_slots);
+        assert_in_range(plans[s].stage_io_slots, 0, l->plans[s].stage_io_slots + 1);
+    }
+}
+
+static void any_schedule_runs_its_first_micro_batches(void **state)
+{
+    static const int32_t per_stage[] = {[HD_SCHEDULE_GPIPE] = 2,
+                                        [HD_SCHEDULE_1F1B] = 1,
+                                        [HD_SCHEDULE_INTERLEAVED] = 2,
+                                        [HD_SCHEDULE_ZB_H1] = 1,
+                                        [HD_SCHEDULE_ZB_V] = 2};
+
+    for (int k = 0; k < 10; k++)
+        for (int32_t P = 1; P <= 4; P++)
+            for (int32_t M = 2; M <= 9; M += M < 5 ? 1 : 4) {
+                const enum hd_schedule_kind kind = (enum hd_schedule_kind)(k / 2);
+                const struct hd_pipeline pipeline = {P, P * per_stage[kind],
+                                                     kind == HD_SCHEDULE_ZB_V};
+                struct lists l;
+
+                make(&l, kind, &pipeline, M, k % 2);
+                for (int32_t m = 1; m <= M; m++)
+                    check_shorter(&l, m);
+                hd_arena_done(&l.arena);
+            }
+}
+
 /* ---- chunks in which nothing trains ---- */
 
 static int count_of(const struct hd_step_plan *plan, enum hd_instruction_kind kind,

@@ -659,6 +659,12 @@ static void what_does_not_go_together_is_refused(void **state)
          "train.z_loss: with train.distill.teacher there is none; set 0"},
         {{"train.objective=kto", "train.z_loss=1e-4"},
          "train.z_loss: with train.objective: kto the loss compares answers"},
+        {{"train.batch_schedule=0:4 x"},
+         "train.batch_schedule: 'x' is no span; write STEP:SEQUENCES"},
+        {{"train.batch_schedule=0:4 2:16", "train.global_batch=8"},
+         "train.global_batch: 8 is not the largest batch of train.batch_schedule, 16; remove"},
+        {{"train.batch_schedule=0:4 9999999:8", "train.global_batch=8"},
+         "train.batch_schedule: the last span begins after 9999999 steps, and train.steps is"},
         {{"train.objective=kto", "train.neftune_alpha=5"},
          "train.neftune_alpha: with train.objective: kto answers are compared with a reference, "
          "whose embeddings have no noise"},
