@@ -28,6 +28,6 @@ void hd_cost_step_record(struct hd_costs *costs, const struct hd_step_record_arg
 
 void hd_cost_step_finish(struct hd_costs *costs, const struct hd_step_finish_args *a)
 {
-    costs->flops += (double)(19 * a->ranks);
+    costs->flops += (double)(21 * a->ranks);
     costs->read_bytes += a->ranks * HD_EXCHANGE_WORDS * 8;
 }

@@ -274,7 +274,10 @@ enum hd_status hd_job_format(const struct hd_key *key, const struct hd_job *job,
         if (hd_job_word_of(key, (double)*(const int64_t *)member, word))
             hd_text_add(ret_text, "%s", word);
         else
-            hd_text_add(ret_text, "%lld", (long long)*(const int64_t *)member);
+            hd_text_add(ret_text, "%lld",
+                        *(const int64_t *)member == 0 && key->min > 0
+                            ? (long long)key->old_default
+                            : (long long)*(const int64_t *)member);
         break;
     case HD_KEY_REAL: /* with 17 digits, reading gives exactly the same double */
         if (hd_job_word_of(key, *(const double *)member, word))
