@@ -130,8 +130,8 @@ static void take_layer(const char *sys, const char *adapter, int port, const cha
         (void)snprintf(layer, WORD_MAX, "%s", found);
 }
 
-static void add_adapter(const char *sys, const char *adapter, int port, const char *found,
-                        struct hd_network *network, char *layer)
+static void name_adapter(const char *sys, const char *adapter, int port, const char *found,
+                         struct hd_network *network, char *layer)
 {
     const size_t used = strlen(network->adapters);
 
@@ -162,7 +162,7 @@ enum hd_status hd_network_find(const char *address, const char *sys, struct hd_n
     if (st)
         return st;
     each_adapter(sys, ret_network, layer, take_layer);
-    each_adapter(sys, ret_network, layer, layer[0] ? add_adapter : add_left_out);
+    each_adapter(sys, ret_network, layer, layer[0] ? name_adapter : add_left_out);
     return HD_OK;
 }
 

@@ -194,8 +194,9 @@ enum { FORWARD_KEYS = 32, FORWARD_N = FORWARD_KEYS / SIDE, FORWARD_LD = FORWARD_
  * so far. */
 template <int WIDTH, int M>
 static __device__ __forceinline__ void
-softmax(const struct pairs *p, float score[M][FORWARD_N], float *weights,
-        float out[M][WIDTH / SIDE], float max[M], float sum[M], int first_query, int first_key)
+attention_softmax(const struct pairs *p, float score[M][FORWARD_N], float *weights,
+                  float out[M][WIDTH / SIDE], float max[M], float sum[M], int first_query,
+                  int first_key)
 {
     const int column = (int)threadIdx.x % SIDE, row = (int)threadIdx.x / SIDE * M;
 
@@ -267,7 +268,7 @@ static __global__ void __launch_bounds__(THREADS, 1)
                                 a->ldk, count, D, a->dtype);
         __syncthreads();
         dot_rows<M, FORWARD_N>(score, q_tile, tile, row, D);
-        softmax<WIDTH, M>(&pairs, score, weights, out, max, sum, first_query, first_key);
+        attention_softmax<WIDTH, M>(&pairs, score, weights, out, max, sum, first_query, first_key);
         __syncthreads(); /* the tile of k may be overwritten */
         load_rows<FORWARD_KEYS>(tile, a->v, key_row(a, block.b, first_key) * a->ldv + group * D,
                                 a->ldv, count, D, a->dtype);

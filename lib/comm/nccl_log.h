@@ -21,7 +21,7 @@ int hd_comm_nccl_log_open(void);
  * if the log has none, or cannot be read. */
 void hd_comm_nccl_log_take(int fd, struct hd_text *ret_transports, struct hd_text *ret_warnings);
 
-/* As hd_comm_nccl_log_take, for a log in memory, which ends with a NUL. */
+/* Does the same for a log in memory, which ends with a NUL. */
 void hd_comm_nccl_log_read(const char *log, struct hd_text *ret_transports,
                            struct hd_text *ret_warnings);
 
