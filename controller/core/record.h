@@ -195,8 +195,9 @@ enum hd_removal {
 #define HD_MEMBER_CREDENTIAL_KIND(m)        enum hd_credential_kind m;
 #define HD_MEMBER(R, P, when, type, m, ...) HD_MEMBER_##type(m)
 
-/* The records; records.def says what each member means. In all of them a NULL string means "", times
- * are wall-clock milliseconds, 0: not yet. The creator of a record owns its strings and arrays. */
+/* The records; records.def says what each member means. In all of them a NULL string means "",
+ * times are wall-clock milliseconds, 0: not yet. The creator of a record owns its strings and
+ * arrays. */
 struct hd_job_record {
     HD_JOB_FIELDS(HD_MEMBER, , )
 };
