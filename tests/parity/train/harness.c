@@ -56,6 +56,17 @@ static void word(char *ret_word, const char *text)
     (void)snprintf(ret_word, HD_JOB_WORD_MAX, "%s", text);
 }
 
+/* Gives the newest keys that a test's job leaves empty their defaults: a stored job must be valid. */
+static void set_new_keys(struct hd_job *job)
+{
+    const struct hd_job empty = {0};
+
+    for (size_t i = 0; i < hd_job_key_count; i++)
+        if (hd_job_keys[i].kind != HD_KEY_FORM && hd_job_keys[i].since == HD_JOB_VERSION &&
+            hd_job_members_equal(&hd_job_keys[i], job, &empty))
+            hd_job_set_default(&hd_job_keys[i], job);
+}
+
 struct hd_job harness_job(const struct harness *h, const char *family, int dp)
 {
     const struct hd_family *f = hd_family_named(family);
@@ -205,6 +216,7 @@ struct hd_job harness_job(const struct harness *h, const char *family, int dp)
     word(j.base_manifest_hash, "-");
     (void)snprintf(j.attempt_dir, sizeof j.attempt_dir, "%s/attempt-1", h->dir);
     j.train = (struct hd_job_file *)&h->file;
+    set_new_keys(&j);
     return j;
 }
 
