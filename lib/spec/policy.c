@@ -55,6 +55,12 @@ static enum hd_status check_policy_data(const struct hd_job *job)
     if (job->val_count || job->val_split > 0)
         return refuse_with_grpo("data.val", "there is no validation loss; use validate.choices or "
                                             "validate.samples, and remove the line");
+    if (*job->batch_schedule)
+        return refuse_with_grpo("train.batch_schedule",
+                                "a step has the windows that its answers may "
+                                "need; remove the line");
+    if (*job->distill_teacher || job->distill_write)
+        return refuse_with_grpo("train.distill", "there is no teacher; remove its keys");
     if (job->epochs > 0)
         return refuse_with_grpo("train.epochs", "steps are not counted by data; give train.steps");
     return HD_OK;
