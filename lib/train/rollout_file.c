@@ -37,7 +37,7 @@ struct answer_head {
 
 /* ---- writing ---- */
 
-static enum hd_status write_record(struct hd_rollout_file *f, int32_t kind)
+static enum hd_status append_record(struct hd_rollout_file *f, int32_t kind)
 {
     const struct record_head head = {.kind = kind,
                                      .size_bytes = (int64_t)f->record.len_bytes,
@@ -73,7 +73,7 @@ enum hd_status hd_rollout_file_create(const char *dir, int64_t rank,
     if (!st) {
         hd_text_add_bytes(&f->record, magic, sizeof magic);
         hd_text_add_bytes(&f->record, (const char *)header, sizeof *header);
-        st = write_record(f, 0);
+        st = append_record(f, 0);
     }
     if (st)
         hd_rollout_file_close(f);
@@ -109,7 +109,7 @@ enum hd_status hd_rollout_file_add(struct hd_rollout_file *f, int64_t index,
         hd_text_add_bytes(&f->record, (const char *)answers[i].log_probabilities,
                           (size_t)head.count * sizeof *answers->log_probabilities);
     }
-    return write_record(f, ANSWERS);
+    return append_record(f, ANSWERS);
 }
 
 enum hd_status hd_rollout_file_rate(struct hd_rollout_file *f, int64_t index, const double *rewards)
@@ -118,7 +118,7 @@ enum hd_status hd_rollout_file_rate(struct hd_rollout_file *f, int64_t index, co
     hd_text_add_bytes(&f->record, (const char *)&index, sizeof index);
     hd_text_add_bytes(&f->record, (const char *)rewards,
                       (size_t)(f->header.group * f->header.rewards) * sizeof *rewards);
-    return write_record(f, REWARDS);
+    return append_record(f, REWARDS);
 }
 
 void hd_rollout_file_close(struct hd_rollout_file *f)
