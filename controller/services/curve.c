@@ -122,7 +122,7 @@ static void add_curve(struct hd_json_writer *w, const struct curve *curve, int64
     hd_json_end(w, ']');
     hd_json_begin(w, "series", '[');
     for (int i = 0; i < HD_METRIC_COUNT; i++)
-        if (downsample->present & 1u << i)
+        if (downsample->present & UINT64_C(1) << i)
             add_series(w, buckets, count, i);
     hd_json_end(w, ']');
     add_dots(w, downsample, false);

@@ -61,7 +61,7 @@ void downsample_add_step(struct downsample *downsample, const struct hd_step_rec
 
         if (hd_metric_is_present(&step->metrics, i, step->expert_count > 0)) {
             value = hd_metric_get(&step->metrics, i);
-            downsample->present |= 1u << i;
+            downsample->present |= UINT64_C(1) << i;
         }
         if (!isfinite(value))
             value = NAN;
@@ -72,7 +72,7 @@ void downsample_add_step(struct downsample *downsample, const struct hd_step_rec
     downsample->last_step = step->step;
     downsample->steps++;
 }
-_Static_assert(HD_METRIC_COUNT <= 32, "downsample.present has a bit for each metric");
+_Static_assert(HD_METRIC_COUNT <= 64, "downsample.present has a bit for each metric");
 
 /* Drops every second validation; with sets, all points of its step. */
 static void drop_validations(struct downsample *downsample)

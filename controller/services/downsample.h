@@ -32,7 +32,7 @@ struct downsample {
     /* width of a bucket in training steps; number of the newest step; steps added since the start
      */
     int64_t width, last_step, steps;
-    uint32_t present;                  /* set of bits: bit i is 1 if any step has metric i */
+    uint64_t present;                  /* set of bits: bit i is 1 if any step has metric i */
     struct downsample_bucket *buckets; /* array of DOWNSAMPLE_BUCKETS */
     /* number of buckets in use, up to the one of the highest step */
     size_t count;

@@ -23,7 +23,7 @@
 
 enum {
     HD_TENSORBOARD_TAG_MAX = 64,     /* bytes of a tag */
-    HD_TENSORBOARD_SCALARS_MAX = 16, /* scalars in one call */
+    HD_TENSORBOARD_SCALARS_MAX = 64, /* scalars in one call */
     HD_TENSORBOARD_HPARAMS_MAX = 64, /* hyper-parameters of a run */
     HD_TENSORBOARD_TEXT_MAX = 120,   /* bytes of a hyper-parameter that is a text */
     /* bytes of a sample's text; of a longer one its beginning is written */
