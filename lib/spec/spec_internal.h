@@ -39,7 +39,7 @@
 
 /* ---- groups of keys ---- */
 
-enum { SPEC_KEYS_MAX = 256, SPEC_CHILDREN_MAX = 64 };
+enum { SPEC_KEYS_MAX = 512, SPEC_CHILDREN_MAX = 64 };
 
 /* A job while its file is read: not all keys are set yet. */
 struct hd_json;
