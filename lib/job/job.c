@@ -454,14 +454,23 @@ bool hd_job_has_delta(const struct hd_job *job)
            hd_layers_count(job->delta_layers, job->layers) > 0;
 }
 
+bool hd_job_has_pairs(const struct hd_job *job)
+{
+    return *job->objective && strcmp(job->objective, "next_token") != 0 && !hd_job_has_policy(job);
+}
+
 bool hd_job_has_policy(const struct hd_job *job)
 {
     return strcmp(job->objective, "grpo") == 0;
 }
 
-bool hd_job_has_pairs(const struct hd_job *job)
+int64_t hd_job_rollout_prompt_max(const struct hd_job *job)
 {
-    return *job->objective && strcmp(job->objective, "next_token") != 0 && !hd_job_has_policy(job);
+    const int64_t answers = job->rollout_prompts * job->rollout_group;
+    const int64_t windows = job->global_batch > 0 ? job->global_batch : 1;
+    const int64_t each = (answers + windows - 1) / windows; /* answers that a window must take */
+
+    return (each > 0 ? job->context / each : job->context) - job->rollout_max_tokens;
 }
 
 bool hd_job_key_is_of_adapter(const struct hd_key *key, const char *type)

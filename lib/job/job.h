@@ -239,6 +239,9 @@ static inline int64_t hd_job_distill_vocab(const struct hd_job *job)
 {
     return job->distill_vocab && job->distill_vocab < job->vocab ? job->distill_vocab : job->vocab;
 }
+/* Returns the most tokens of a prompt of such a job, so that its answers always fit the windows of a
+ * step: as many answers as a window must take, each of max_tokens. Below 1: they do not fit. */
+int64_t hd_job_rollout_prompt_max(const struct hd_job *job);
 /* Returns whether train.objective is that of a reward model, whose head is one vector. */
 bool hd_job_is_reward(const struct hd_job *job);
 

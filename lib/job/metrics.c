@@ -59,11 +59,14 @@ bool hd_metric_is_present(const struct hd_step_metrics *metrics, int index, bool
     if (index == HD_METRIC_INDEX_targets) /* steps that older builds reported lack this metric */
         return metrics->targets > 0;
     if (index == HD_METRIC_INDEX_margin || index == HD_METRIC_INDEX_reward)
-        return metrics->pairs > 0 || metrics->answers > 0;
+        return metrics->pairs > 0 || metrics->answers > 0 ||
+               (metrics->completions > 0 && index == HD_METRIC_INDEX_reward);
     if (index == HD_METRIC_INDEX_pairs || index == HD_METRIC_INDEX_accuracy)
         return metrics->pairs > 0;
     if (index >= HD_METRIC_INDEX_answers && index <= HD_METRIC_INDEX_kl)
         return metrics->answers > 0;
+    if (index >= HD_METRIC_INDEX_completions && index <= HD_METRIC_INDEX_rollout_tokens_per_s)
+        return metrics->completions > 0;
     if (index == HD_METRIC_INDEX_z_loss)
         return metrics->z_loss != 0;
     if (index == HD_METRIC_INDEX_distill_loss)

@@ -56,6 +56,9 @@ static struct hd_job identity_of(const struct hd_job *spec)
     job.samples_temperature = nothing.samples_temperature;
     job.samples_top_p = nothing.samples_top_p;
     job.samples_seed = nothing.samples_seed;
+    /* what rates answers is on the nodes, and what ends them is a matter of tokens */
+    memcpy(job.rewards, nothing.rewards, sizeof job.rewards);
+    memcpy(job.rollout_stop, nothing.rollout_stop, sizeof job.rollout_stop);
     memcpy(job.stop_metric, nothing.stop_metric, sizeof job.stop_metric);
     job.stop_patience = nothing.stop_patience;
     job.stop_min_delta = nothing.stop_min_delta;

@@ -533,6 +533,8 @@ static enum hd_status check_train(const struct hd_job *job)
         st = check_weights(job);
     if (!st)
         st = spec_check_objective(job);
+    if (!st)
+        st = spec_check_policy(job);
     return st ? st : check_lr(job);
 }
 

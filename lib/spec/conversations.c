@@ -7,6 +7,7 @@
 #include "chat/date.h"
 #include "chat/model.h"
 #include "data/data.h"
+#include "data/lines.h"
 #include "spec_internal.h"
 
 /* Returns the form of conversations that data.format names. */
@@ -36,6 +37,41 @@ static enum hd_status look_at_tokens(const char *path, bool *ret_conversations)
     return st;
 }
 
+/* Checks that a file has records, of which the first is a prompt. */
+static enum hd_status look_at_prompts(const struct hd_job *job, const char *path)
+{
+    static const struct hd_json_limits limits = {.values_max = 4096, .depth_max = 16};
+    const struct hd_json *root;
+    struct hd_lines lines;
+    struct hd_arena arena;
+    bool there = false;
+    enum hd_status st;
+
+    if (!spec_has_records(path))
+        return hd_err(HD_INVALID,
+                      "%s has no records, and train.objective: grpo needs prompts: a .jsonl, "
+                      ".parquet or the like with prompt, or messages, and what the rewards read",
+                      path);
+    st = hd_lines_open(&lines, path, job->columns, 16 << 20);
+    do
+        st = st ? st : hd_lines_next(&lines, &there);
+    while (!st && there && hd_lines_is_blank(&lines));
+    hd_arena_init(&arena, 0);
+    if (!st && !there)
+        st = hd_err(HD_INVALID, "%s has no record", path);
+    if (!st)
+        st = hd_json_parse_line(&arena, lines.line.data, lines.line.len_bytes, &limits, &root);
+    if (!st && !hd_json_member(root, "prompt") && !hd_json_member(root, "messages"))
+        st = hd_err(HD_INVALID,
+                    "%s:%lld: has neither `prompt` nor `messages`, and train.objective: grpo "
+                    "answers prompts; rename a column, or say which it is: data.columns: "
+                    "{prompt: NAME}",
+                    path, (long long)lines.number);
+    hd_arena_done(&arena);
+    hd_lines_close(&lines);
+    return st;
+}
+
 enum hd_status spec_look_at_form(const struct hd_job *job, const char *path,
                                  bool *ret_conversations)
 {
@@ -44,6 +80,10 @@ enum hd_status spec_look_at_form(const struct hd_job *job, const char *path,
     enum hd_status st = HD_OK;
 
     *ret_conversations = false;
+    if (hd_job_has_policy(job)) {
+        *ret_conversations = true;
+        return look_at_prompts(job, path);
+    }
     if (hd_job_has_pairs(job)) {
         const bool unpaired = hd_job_is_unpaired(job);
 

@@ -264,6 +264,23 @@ static void fill_absent_of_router(struct spec_draft *draft, const struct hd_fami
         draft->job->router_bias_rate = family->select_bias && begins ? 1e-3 : 0;
 }
 
+/* Sets the bounds of ratios to those of the papers of each loss. */
+static void fill_absent_of_policy(struct spec_draft *draft)
+{
+    struct hd_job *job = draft->job;
+    const bool gspo = strcmp(job->policy_loss, "gspo") == 0;
+
+    if (absent(draft, "train.policy.clip_low"))
+        job->policy_clip_low = gspo ? 3e-4 : 0.2;
+    if (absent(draft, "train.policy.clip_high"))
+        job->policy_clip_high = gspo ? 4e-4 : strcmp(job->policy_loss, "dapo") == 0 ? 0.28 : 0.2;
+    if (absent(draft, "train.policy.scale"))
+        set_word(job->policy_scale,
+                 strcmp(job->policy_loss, "dr_grpo") == 0 || strcmp(job->policy_loss, "rloo") == 0
+                     ? "none"
+                     : "group");
+}
+
 void spec_fill_absent(struct spec_draft *draft)
 {
     struct hd_job *job = draft->job;
@@ -289,6 +306,7 @@ void spec_fill_absent(struct spec_draft *draft)
         job->preference_gamma = strcmp(job->objective, "simpo") == 0 ? 0.5 : 0;
     if (absent(draft, "train.preference.sft"))
         job->preference_sft = strcmp(job->objective, "cpo") == 0 ? 1 : 0;
+    fill_absent_of_policy(draft);
     if (absent(draft, "validate.batches") &&
         (job->val_count || job->val_split > 0 ||
          /* also without data if the job asks for validation: the check then reports that data is

@@ -607,6 +607,8 @@ enum hd_status spec_find_files(struct spec_draft *draft, const char *folder)
         st = spec_find_choices(draft, folder, true);
     if (!st)
         st = spec_find_samples(draft, folder, true);
+    if (!st)
+        st = spec_find_rewards(draft, folder, true);
     list_done(&train);
     list_done(&val);
     return st;
@@ -636,5 +638,7 @@ enum hd_status spec_leave_files(struct spec_draft *draft, const char *folder)
         st = make_absolute(draft->arena, folder, job->val, job->val_count);
     if (!st)
         st = spec_find_choices(draft, folder, false);
-    return st ? st : spec_find_samples(draft, folder, false);
+    if (!st)
+        st = spec_find_samples(draft, folder, false);
+    return st ? st : spec_find_rewards(draft, folder, false);
 }

@@ -529,6 +529,8 @@ enum hd_status spec_read_form(struct spec_reader *r, const struct hd_key *key,
         return spec_read_choices(r, node);
     if (strcmp(key->path, "validate.samples.prompts") == 0)
         return spec_read_samples(r, node);
+    if (strcmp(key->path, "train.rewards") == 0)
+        return spec_read_rewards(r, node);
     st = train ? read_train(r, node, &list) : read_validation(r, node, &list);
     *(train ? &r->draft.job->train : &r->draft.job->val) = list.items;
     *(train ? &r->draft.job->train_count : &r->draft.job->val_count) = list.count;

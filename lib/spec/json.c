@@ -52,6 +52,19 @@ static void add_choices(struct hd_json_writer *w, const char *name, const struct
     hd_json_end(w, '}');
 }
 
+/* Adds the rewards as a job file has them. */
+static void add_rewards(struct hd_json_writer *w, const char *name, const struct hd_job *job)
+{
+    static const struct hd_json_limits limits = {.values_max = 4096, .depth_max = 4};
+    const struct hd_json *root;
+    struct hd_arena arena;
+
+    hd_arena_init(&arena, 0);
+    if (*job->rewards && !hd_json_parse(&arena, job->rewards, strlen(job->rewards), &limits, &root))
+        hd_json_add_value(w, name, root);
+    hd_arena_done(&arena);
+}
+
 static void add_samples(struct hd_json_writer *w, const char *name, const struct hd_job *job)
 {
     struct hd_sample_file file;
@@ -213,6 +226,8 @@ static void add_form(struct hd_json_writer *w, const struct hd_key *key, const c
         add_choices(w, name, job);
     else if (strcmp(key->path, "validate.samples.prompts") == 0)
         add_samples(w, name, job);
+    else if (strcmp(key->path, "train.rewards") == 0)
+        add_rewards(w, name, job);
     else if (strcmp(key->path, "data.train") == 0 && !hd_job_stage_count(job))
         add_sources(w, name, job, 0);
     else if (strcmp(key->path, "data.val") == 0)

@@ -17,6 +17,8 @@ static const struct {
     {"data.stages", "array"},
     {"validate.choices", "array string object"},
     {"validate.samples.prompts", "array string"},
+    {"train.rewards", "array"},
+    {"train.rollout.stop", "array string"},
     {"train.profile.steps", "integer array"},
     {"parallel.layers_per_stage", "array string"},
     {"resources.devices", "integer string object"},

@@ -294,7 +294,8 @@ static enum hd_status read_value(struct spec_reader *r, const struct hd_key *key
         if (node->kind == YAML_KIND_MAP &&
             (strcmp(key->path, "data.columns") == 0 || strcmp(key->path, "data.roles") == 0))
             return spec_read_names(r, node, member);
-        if (node->kind == YAML_KIND_LIST && strncmp(key->path, "train.adapter.", 14) == 0)
+        if (node->kind == YAML_KIND_LIST && (strncmp(key->path, "train.adapter.", 14) == 0 ||
+                                             strcmp(key->path, "train.rollout.stop") == 0))
             return spec_read_words(r, node, member);
         return read_text(r, node, HD_JOB_PATH_MAX, member);
     case HD_KEY_INT:

@@ -289,6 +289,15 @@ enum hd_status spec_read_samples(struct spec_reader *r, const struct yaml_node *
 /* Makes the path of the prompts' file absolute; look: also looks the file up. */
 enum hd_status spec_find_samples(struct spec_draft *draft, const char *folder, bool look);
 enum hd_status spec_check_samples(const struct hd_job *job);
+
+/* Reads train.rewards (rewards.c). */
+enum hd_status spec_read_rewards(struct spec_reader *r, const struct yaml_node *node);
+/* Stores the JSON of the rewards in the job (reward_files.c). path: the key, for messages. */
+enum hd_status spec_keep_rewards(const char *path, const struct hd_text *text, struct hd_job *job);
+/* Makes the paths of the files of reward programs absolute; look: checks that programs exist. */
+enum hd_status spec_find_rewards(struct spec_draft *draft, const char *folder, bool look);
+/* Rules of train.objective: grpo (policy.c). */
+enum hd_status spec_check_policy(const struct hd_job *job);
 /* Checks validate.choices, and the numbers that checkpoint.best and validate.stop name. */
 enum hd_status spec_check_choices(const struct hd_job *job);
 /* Reads data.stages (data_stages.c). */

@@ -145,6 +145,12 @@ static void take_objective(struct translated_file *t, const char *theirs, const 
         translate_tell(t, theirs, "train.objective", NULL);
         return;
     }
+    if (strcmp(value, "grpo") == 0) {
+        translate_lack(t, theirs,
+                       "train.objective: grpo needs train.rollout and train.rewards, which "
+                       "docs/grpo.md describes; a reward function in Python becomes a program");
+        return;
+    }
     translate_lack(t, theirs,
                    hd_arena_printf(t->arena,
                                    "%s is not here; of losses on pairs there "

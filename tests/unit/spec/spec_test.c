@@ -291,6 +291,31 @@ static const struct mistake mistakes[] = {
      "job.yaml:10: validate.samples.tokens: there are no prompts; give validate.samples.prompts, "
      "or "
      "remove the line"},
+    {13, "  global_batch: 8\n  rollout: {group: 4}",
+     "job.yaml:14: train.rollout.group: is a setting of train.objective: grpo; add that line, or "
+     "remove this one"},
+    {13, "  global_batch: 8\n  objective: grpo\n  rollout: {prompts: 4}",
+     "job.yaml:11: train.rewards: is missing: what rates an answer, such as [{builtin: number, "
+     "field: answer}]"},
+    {13, "  global_batch: 8\n  objective: grpo\n  rewards: [number]",
+     "job.yaml:11: train.rollout.prompts: is missing: the number of prompts that a step answers, "
+     "such as 16"},
+    {13, "  global_batch: 8\n  rewards: [nummer]",
+     "job.yaml:14: train.rewards[0]: 'nummer' is not one of exact, number, regex, format, length, "
+     "overlong; did you mean number?"},
+    {13, "  global_batch: 8\n  rewards: [{builtin: regex, pattern: '('}]",
+     "job.yaml:14: train.rewards[0].pattern: is no extended POSIX expression: Unmatched ( or \\("},
+    {13, "  global_batch: 8\n  rewards: [{builtin: number, buffer: 3}]",
+     "job.yaml:14: train.rewards[0]: `number` has no buffer; remove it"},
+    {13, "  global_batch: 8\n  rewards: [number, {builtin: number}]",
+     "job.yaml:14: train.rewards[1]: a reward before it has the name number, too; give it a "
+     "`name`"},
+    {13, "  global_batch: 8\n  rewards: [{model: m}]",
+     "job.yaml:14: train.rewards[0]: a reward model is not supported as a reward; serve it and "
+     "call it from a program, or rate with a builtin"},
+    {13, "  global_batch: 8\n  objective: grpo\n  rollout: {prompts: 9}\n  rewards: [number]",
+     "job.yaml:10: data.val: with train.objective: grpo there is no validation loss; use "
+     "validate.choices or validate.samples, and remove the line"},
     {10, "validate: {every: 5}",
      "job.yaml:10: validate.batches: there is nothing to validate on; give data.val or "
      "data.val_split, or write 0"},

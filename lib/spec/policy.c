@@ -1,0 +1,172 @@
+/* policy: refuses, before a step runs, settings that do not work where a model trains on its own
+ * answers (train.objective: grpo), and settings of such jobs in others. */
+#include <string.h>
+
+#include "job/rewards.h"
+#include "spec_internal.h"
+
+static enum hd_status refuse_with_grpo(const char *key, const char *why)
+{
+    return hd_err(HD_INVALID, "%s: with train.objective: grpo %s", key, why);
+}
+
+/* Refuses keys that only grpo has. */
+static enum hd_status check_unused_policy(const struct hd_job *job)
+{
+    struct hd_job defaults;
+
+    hd_job_set_defaults(&defaults);
+    if (*job->rewards)
+        return hd_err(HD_INVALID, "train.rewards: rates the answers of train.objective: grpo; add "
+                                  "that line, or remove this one");
+    for (size_t i = 0; i < hd_job_key_count; i++) {
+        const struct hd_key *key = &hd_job_keys[i];
+
+        if ((hd_text_starts(key->path, "train.rollout.") ||
+             hd_text_starts(key->path, "train.policy.")) &&
+            !key->derived && !hd_job_members_equal(key, &defaults, job))
+            return hd_err(HD_INVALID,
+                          "%s: is a setting of train.objective: grpo; add that line, or remove "
+                          "this one",
+                          key->path);
+    }
+    return job->rollout_prompts
+               ? hd_err(HD_INVALID, "train.rollout.prompts: is a setting of train.objective: "
+                                    "grpo; add that line, or remove this one")
+               : HD_OK;
+}
+
+static enum hd_status check_policy_data(const struct hd_job *job)
+{
+    if (strcmp(job->tokenizer, "none") == 0)
+        return refuse_with_grpo("data.tokenizer", "prompts are text; give a tokenizer");
+    if (strcmp(job->data_format, "auto") != 0)
+        return refuse_with_grpo("data.format",
+                                "a row is {prompt, ..} or {messages, ..}; remove the line");
+    if (strcmp(job->data_loss, "answers") != 0)
+        return refuse_with_grpo("data.loss", "the answers that the model writes count; remove the "
+                                             "line");
+    if (strcmp(job->too_long, "cut") == 0)
+        return refuse_with_grpo("data.too_long", "a prompt that is cut is another one; use drop or "
+                                                 "error");
+    if (job->weight_count || hd_job_stage_count(job))
+        return refuse_with_grpo("data.train", "prompts are one list of files, without weights and "
+                                              "stages; join the files");
+    if (job->val_count || job->val_split > 0)
+        return refuse_with_grpo("data.val", "there is no validation loss; use validate.choices or "
+                                            "validate.samples, and remove the line");
+    if (*job->batch_schedule)
+        return refuse_with_grpo("train.batch_schedule",
+                                "a step has the windows that its answers may "
+                                "need; remove the line");
+    if (*job->distill_teacher || job->distill_write)
+        return refuse_with_grpo("train.distill", "there is no teacher; remove its keys");
+    if (job->epochs > 0)
+        return refuse_with_grpo("train.epochs", "steps are not counted by data; give train.steps");
+    return HD_OK;
+}
+
+/* Refuses whatever makes the log-probabilities of training others than those of drawing. */
+static enum hd_status check_equal_passes(const struct hd_job *job)
+{
+    const struct {
+        const char *key;
+        bool is_set;
+        const char *why;
+    } not_both[] = {
+        {"train.dropout",
+         job->dropout_embedding > 0 || job->dropout_attention > 0 || job->dropout_residual > 0,
+         "answers are drawn without dropout; set 0"},
+        {"train.adapter.dropout", job->adapter_dropout > 0,
+         "answers are drawn without dropout; set 0"},
+        {"train.neftune_alpha", job->neftune_alpha > 0, "answers are drawn without noise; set 0"},
+        {"model.router.noisy", job->noisy, "answers are drawn without noise; set false"},
+        {"train.precision", strcmp(job->precision, "fp8") == 0,
+         "answers are not drawn in fp8; use bf16"},
+        {"train.z_loss", job->head_z_loss > 0, "there is no loss of tokens; set 0"},
+        {"model.router.balance", job->experts && job->balance > 0,
+         "the balancing loss of routers is not supported; set 0"},
+        {"model.router.z_loss", job->experts && job->z_loss > 0,
+         "the z-loss of routers is not supported; set 0"},
+        {"model.mtp.layers", job->mtp_layers > 0, "no further tokens are predicted; remove it"},
+        {"train.guard.action", strcmp(job->guard_action, "rollback") == 0,
+         "rollback is not supported; use skip or stop"},
+    };
+
+    for (size_t i = 0; i < sizeof not_both / sizeof not_both[0]; i++)
+        if (not_both[i].is_set)
+            return refuse_with_grpo(not_both[i].key, not_both[i].why);
+    return HD_OK;
+}
+
+/* Checks that the answers of a step always fit its windows. */
+static enum hd_status check_windows_of_answers(const struct hd_job *job)
+{
+    const int64_t answers = job->rollout_prompts * job->rollout_group;
+    const int64_t prompt_max = hd_job_rollout_prompt_max(job);
+
+    if (prompt_max >= 1)
+        return HD_OK;
+    return hd_err(
+        HD_INVALID,
+        "train.global_batch: %lld windows of model.context = %lld tokens must always take "
+        "prompts x group = %lld answers of up to max_tokens = %lld with their prompts; "
+        "raise it to %lld, or give a longer context or fewer or shorter answers",
+        (long long)job->global_batch, (long long)job->context, (long long)answers,
+        (long long)job->rollout_max_tokens, (long long)answers);
+}
+
+static enum hd_status check_loss_keys(const struct hd_job *job)
+{
+    const bool cispo = strcmp(job->policy_loss, "cispo") == 0;
+    const bool rloo = strcmp(job->policy_loss, "rloo") == 0;
+
+    if (!cispo && job->policy_cispo_max != 5)
+        return hd_err(HD_INVALID,
+                      "train.policy.cispo_max: is a bound of cispo, and train.policy.loss is %s",
+                      job->policy_loss);
+    if (job->policy_dual_clip != 0 && job->policy_dual_clip <= 1)
+        return hd_err(HD_INVALID,
+                      "train.policy.dual_clip: %.6g is not above 1; 3 is usual, 0: none",
+                      job->policy_dual_clip);
+    if (rloo && strcmp(job->policy_scale, "none") != 0)
+        return hd_err(HD_INVALID, "train.policy.scale: rloo compares an answer with the others of "
+                                  "its group and divides by nothing; remove the line");
+    if (strcmp(job->policy_correction, "none") == 0 && job->policy_correction_max != 3)
+        return hd_err(HD_INVALID, "train.policy.correction_max: there is no correction; give "
+                                  "train.policy.correction, or remove the line");
+    if (strcmp(job->policy_correction, "truncate") == 0 && job->rollout_updates > 1)
+        return hd_err(HD_INVALID, "train.policy.correction: with train.rollout.updates above 1 the "
+                                  "ratios are already those to the drawn log-probabilities; use "
+                                  "none or mask_sequence");
+    return HD_OK;
+}
+
+enum hd_status spec_check_policy(const struct hd_job *job)
+{
+    struct hd_rewards rewards;
+    struct hd_arena arena;
+    enum hd_status st;
+
+    if (!hd_job_has_policy(job))
+        return check_unused_policy(job);
+    if (!job->rollout_prompts)
+        return hd_err(HD_INVALID, "train.rollout.prompts: is missing: the number of prompts that a "
+                                  "step answers, such as 16");
+    if (!*job->rewards)
+        return hd_err(HD_INVALID, "train.rewards: is missing: what rates an answer, such as "
+                                  "[{builtin: number, field: answer}]");
+    hd_arena_init(&arena, 0);
+    st = hd_rewards_read(job->rewards, &arena, &rewards);
+    hd_arena_done(&arena);
+    if (!st)
+        st = check_policy_data(job);
+    if (!st)
+        st = check_equal_passes(job);
+    if (!st)
+        st = check_loss_keys(job);
+    if (!st && job->rollout_resample > 1 && job->rollout_updates > 1)
+        st = hd_err(HD_INVALID, "train.rollout.resample: not with train.rollout.updates above 1; "
+                                "remove one of the two");
+    return st ? st : check_windows_of_answers(job);
+}

@@ -1,0 +1,235 @@
+/* rewards: reads train.rewards, a list of `{builtin: NAME, ..}`, `{program: [..], ..}` or names of
+ * builtins, into the JSON that the job stores (job/rewards.h). */
+#include <regex.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/words.h"
+#include "job/rewards.h"
+#include "spec_internal.h"
+
+enum { REWARD_NAME_MAX = 32 };
+
+/* ---- reading ---- */
+
+static const char *text_in(const struct yaml_node *map, const char *key)
+{
+    const struct yaml_node *node = hd_yaml_find(map, key);
+
+    return node && node->kind == YAML_KIND_SCALAR && node->text ? node->text : NULL;
+}
+
+/* Refuses a key that a reward of this kind does not have. */
+static enum hd_status check_reward_keys(struct spec_reader *r, const struct yaml_node *node,
+                                        enum hd_reward_kind kind)
+{
+    static const char *const names[] = {"builtin", "program", "name",    "weight",
+                                        "timeout", "field",   "pattern", "buffer"};
+    const char *const own = hd_reward_kind_keys(kind);
+
+    for (const struct yaml_node *c = node->first; c; c = c->next) {
+        bool known = false;
+
+        r->here = c;
+        if (strcmp(c->key, "model") == 0)
+            return hd_err(HD_INVALID,
+                          "%s: a reward model is not supported as a reward; serve it and call it "
+                          "from a program, or rate with a builtin",
+                          r->path);
+        for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+            known |= strcmp(names[i], c->key) == 0;
+        if (!known)
+            return spec_unknown_word(r->path, c->key, names, sizeof names / sizeof names[0]);
+        if (strcmp(c->key, "builtin") != 0 && strcmp(c->key, "program") != 0 &&
+            strcmp(c->key, "name") != 0 && strcmp(c->key, "weight") != 0 &&
+            !hd_words_have(own, c->key))
+            return hd_err(HD_INVALID, "%s: `%s` has no %s; remove it", r->path,
+                          hd_reward_kind_name(kind), c->key);
+    }
+    r->here = node;
+    return HD_OK;
+}
+
+/* Adds the number at `key`, or `otherwise` where the map lacks it. */
+static enum hd_status add_real_key(struct spec_reader *r, const struct yaml_node *node,
+                                   const char *key, const struct hd_key *range, double otherwise,
+                                   struct hd_json_writer *w)
+{
+    const struct yaml_node *value = hd_yaml_find(node, key);
+    const size_t len = strlen(r->path);
+    double number = otherwise;
+    enum hd_status st = HD_OK;
+
+    if (value) {
+        (void)spec_path_push(r, key);
+        r->here = value;
+        st = spec_read_real(r, range, value, &number);
+        spec_path_pop(r, len);
+    }
+    hd_json_add_real(w, key, number);
+    return st;
+}
+
+static enum hd_status add_program(struct spec_reader *r, const struct yaml_node *program,
+                                  struct hd_json_writer *w)
+{
+    int count = 0;
+
+    hd_json_begin(w, "program", '[');
+    if (program->kind == YAML_KIND_SCALAR && program->text && *program->text) {
+        hd_json_add_string(w, NULL, program->text);
+        count++;
+    }
+    for (const struct yaml_node *c = program->kind == YAML_KIND_LIST ? program->first : NULL; c;
+         c = c->next, count++) {
+        if (c->kind != YAML_KIND_SCALAR || !c->text)
+            return hd_err(HD_INVALID, "%s.program: expected a list of arguments", r->path);
+        hd_json_add_string(w, NULL, c->text);
+    }
+    hd_json_end(w, ']');
+    return count && count <= HD_REWARD_ARGUMENTS_MAX
+               ? HD_OK
+               : hd_err(HD_INVALID,
+                        "%s.program: expected the path of a program, or a list of it and its "
+                        "arguments, at most %d",
+                        r->path, HD_REWARD_ARGUMENTS_MAX);
+}
+
+static enum hd_status check_pattern(const struct spec_reader *r, const char *pattern)
+{
+    char why[128];
+    regex_t regex;
+    int failed;
+
+    if (!pattern || !*pattern)
+        return hd_err(HD_INVALID, "%s: regex needs a pattern, an extended POSIX expression",
+                      r->path);
+    failed = regcomp(&regex, pattern, REG_EXTENDED | REG_NOSUB);
+    if (failed) {
+        (void)regerror(failed, &regex, why, sizeof why);
+        return hd_err(HD_INVALID, "%s.pattern: is no extended POSIX expression: %s", r->path, why);
+    }
+    regfree(&regex);
+    return HD_OK;
+}
+
+/* Adds the keys that the kind has. */
+static enum hd_status add_own_keys(struct spec_reader *r, const struct yaml_node *node,
+                                   enum hd_reward_kind kind, struct hd_json_writer *w)
+{
+    static const struct hd_key seconds = {.kind = HD_KEY_REAL, .min = 0.05, .max = 86400};
+    static const struct hd_key tokens = {.kind = HD_KEY_REAL, .min = 1, .max = 1 << 20};
+    const char *const own = hd_reward_kind_keys(kind);
+    const char *field = text_in(node, "field"), *pattern = text_in(node, "pattern");
+    enum hd_status st = HD_OK;
+
+    if (hd_words_have(own, "field"))
+        hd_json_add_string(w, "field", field && *field ? field : "answer");
+    if (hd_words_have(own, "pattern")) {
+        st = check_pattern(r, pattern);
+        hd_json_add_string(w, "pattern", pattern ? pattern : "");
+    }
+    if (!st && hd_words_have(own, "buffer") && !hd_yaml_find(node, "buffer"))
+        return hd_err(HD_INVALID,
+                      "%s: overlong needs `buffer`, the number of last tokens in which the reward "
+                      "falls to -1",
+                      r->path);
+    if (!st && hd_words_have(own, "buffer"))
+        st = add_real_key(r, node, "buffer", &tokens, 0, w);
+    if (!st && hd_words_have(own, "timeout"))
+        st = add_real_key(r, node, "timeout", &seconds, 30, w);
+    return st;
+}
+
+/* Returns whether the list has a reward of this name among its first `until` ones. */
+static bool is_named(const struct yaml_node *list, const struct yaml_node *until, const char *name)
+{
+    for (const struct yaml_node *c = list->first; c != until; c = c->next) {
+        const char *other = c->kind == YAML_KIND_SCALAR ? c->text : text_in(c, "name");
+
+        if (c->kind == YAML_KIND_MAP && !other)
+            other = text_in(c, "builtin") ? text_in(c, "builtin") : "program";
+        if (other && strcmp(other, name) == 0)
+            return true;
+    }
+    return false;
+}
+
+static enum hd_status add_reward(struct spec_reader *r, const struct yaml_node *list,
+                                 const struct yaml_node *node, struct hd_json_writer *w)
+{
+    static const struct hd_key weight = {.kind = HD_KEY_REAL, .min = -1e6, .max = 1e6};
+    const bool is_word = node->kind == YAML_KIND_SCALAR && node->text;
+    const char *builtin = is_word ? node->text : text_in(node, "builtin");
+    const struct yaml_node *program = is_word ? NULL : hd_yaml_find(node, "program");
+    enum hd_reward_kind kind = HD_REWARD_PROGRAM;
+    const char *name;
+    enum hd_status st;
+
+    if (!is_word && node->kind != YAML_KIND_MAP)
+        return hd_err(HD_INVALID, "%s: expected {builtin: NAME, ..} or {program: [..], ..}",
+                      r->path);
+    if (builtin && !hd_reward_kind_find(builtin, &kind)) {
+        static const char *const words[] = {
+#define X(code, word, keys) word,
+            HD_REWARD_LIST(X)
+#undef X
+        };
+
+        return spec_unknown_word(r->path, builtin, words, sizeof words / sizeof words[0]);
+    }
+    st = is_word ? HD_OK : check_reward_keys(r, node, kind);
+    if (!st && !builtin == !program)
+        st = hd_err(HD_INVALID, "%s: expected either `builtin` or `program`", r->path);
+    if (st)
+        return st;
+    name = is_word ? builtin : text_in(node, "name");
+    if (!name)
+        name = builtin ? builtin : "program";
+    if (!*name || strlen(name) >= REWARD_NAME_MAX || strpbrk(name, " /\t\"\\"))
+        return hd_err(HD_INVALID, "%s.name: is a word of at most %d bytes, without / and blanks",
+                      r->path, REWARD_NAME_MAX - 1);
+    if (is_named(list, node, name))
+        return hd_err(HD_INVALID, "%s: a reward before it has the name %s, too; give it a `name`",
+                      r->path, name);
+    hd_json_begin(w, NULL, '{');
+    hd_json_add_string(w, "name", name);
+    if (builtin)
+        hd_json_add_string(w, "builtin", builtin);
+    else
+        st = add_program(r, program, w);
+    if (!st)
+        st = add_real_key(r, node, "weight", &weight, 1, w);
+    if (!st)
+        st = add_own_keys(r, node, kind, w);
+    hd_json_end(w, '}');
+    return st;
+}
+
+enum hd_status spec_read_rewards(struct spec_reader *r, const struct yaml_node *node)
+{
+    struct hd_text text = {0};
+    struct hd_json_writer w = {.out = &text};
+    const size_t len = strlen(r->path);
+    enum hd_status st = HD_OK;
+    int64_t index = 0;
+
+    *spec_given(&r->draft, "train.rewards.list") = true;
+    if (node->kind != YAML_KIND_LIST || !node->first)
+        return hd_err(HD_INVALID, "%s: expected a list of rewards, such as [{builtin: number}]",
+                      r->path);
+    hd_json_begin(&w, NULL, '[');
+    for (const struct yaml_node *c = node->first; c && !st; c = c->next, index++) {
+        (void)snprintf(r->path + len, sizeof r->path - len, "[%lld]", (long long)index);
+        r->here = c;
+        st = index == HD_REWARDS_MAX
+                 ? hd_err(HD_INVALID, "%s: more than %d rewards", r->path, HD_REWARDS_MAX)
+                 : add_reward(r, node, c, &w);
+        spec_path_pop(r, len);
+    }
+    hd_json_end(&w, ']');
+    if (!st)
+        st = spec_keep_rewards(r->path, &text, r->draft.job);
+    hd_text_free(&text);
+    return st;
+}
