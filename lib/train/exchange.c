@@ -1,4 +1,4 @@
-/* exchange: gathers a small message (at most HD_EXCHANGE_SLOT_BYTES) of each rank on every rank. */
+/* exchange: gathers small messages of each rank on every rank. */
 #include <assert.h>
 #include <string.h>
 
@@ -45,4 +45,24 @@ enum hd_status hd_trainer_agree(struct hd_trainer *t, int64_t request, int64_t *
         *ret_request = one > *ret_request ? one : *ret_request;
     }
     return HD_OK;
+}
+
+enum hd_status hd_trainer_share(struct hd_trainer *t, double *values, int64_t count,
+                                int64_t (*owner)(const void *of, int64_t index), const void *of)
+{
+    enum { EACH = HD_EXCHANGE_SLOT_BYTES / sizeof(double) };
+    enum hd_status st = HD_OK;
+
+    for (int64_t at = 0; !st && at < count; at += EACH) {
+        const int64_t n = count - at < EACH ? count - at : EACH;
+        const char *all;
+
+        st = hd_trainer_exchange(t, values + at, (size_t)n * sizeof *values, &all);
+        for (int64_t i = 0; !st && i < n; i++)
+            memcpy(&values[at + i],
+                   all + owner(of, at + i) * (int64_t)HD_EXCHANGE_SLOT_BYTES +
+                       i * (int64_t)sizeof *values,
+                   sizeof *values);
+    }
+    return st;
 }

@@ -271,6 +271,8 @@ static enum hd_status open_job_data(const struct hd_job *job, struct hd_job_toke
     enum hd_status st;
 
     *d = (struct hd_job_data){.validation_count = 0};
+    if (hd_job_has_policy(job)) /* its data are prompts (prompt_rows.h) */
+        return HD_OK;
     st = hd_data_stages_read(job, d->stages, &d->stage_count);
     if (st)
         return st;
@@ -399,8 +401,14 @@ static void describe_passes(double passes, struct hd_text *ret_text)
 
 void hd_job_data_describe(const struct hd_job_data *d, int64_t windows, struct hd_text *ret_text)
 {
-    const size_t files = hd_corpus_file_count(d->train_corpus);
     const struct hd_packing_facts packing = hd_job_data_packing(d);
+    size_t files;
+
+    if (!d->train_corpus) {
+        hd_text_add(ret_text, "training on answers that the model writes");
+        return;
+    }
+    files = hd_corpus_file_count(d->train_corpus);
 
     hd_text_add(ret_text, "training on %lld tokens (%s, %zu file%s", (long long)d->train.count,
                 hd_corpus_kind(d->train_corpus), files, files == 1 ? "" : "s");
@@ -441,7 +449,7 @@ void hd_job_data_close(struct hd_job_data *data)
 
 enum hd_status hd_job_data_check(const struct hd_job_data *data)
 {
-    enum hd_status st = hd_corpus_check(data->train_corpus);
+    enum hd_status st = data->train_corpus ? hd_corpus_check(data->train_corpus) : HD_OK;
 
     return !st && data->val_corpus ? hd_corpus_check(data->val_corpus) : st;
 }

@@ -7,17 +7,13 @@
 #include "base/json.h"
 #include "data/fingerprint.h"
 #include "data/lines.h"
-#include "train/job_chat.h"
-#include "train/questions.h"
 
 enum { LINE_BYTES_MAX = 1 << 20 };
 
 struct prompt_reader {
     const struct hd_job *job;
     struct hd_prompts *prompts;
-    struct hd_whole_encoder encoder;
-    struct hd_job_chat chat;
-    struct hd_conversation_encoder *conversations; /* NULL: the job has no chat template */
+    struct hd_prompt_encoder encoder;
 };
 
 /* ---- encoding ---- */
@@ -41,8 +37,9 @@ static enum hd_status encode_text(const struct hd_whole_encoder *e, const char *
 }
 
 /* Appends the ids of a chat that ends where the answer begins. */
-static enum hd_status encode_messages(const struct prompt_reader *r, const struct hd_json *messages,
-                                      const char *user, struct hd_id_list *ids)
+static enum hd_status encode_messages(const struct hd_prompt_encoder *e,
+                                      const struct hd_json *messages, const char *user,
+                                      struct hd_id_list *ids)
 {
     struct hd_text text = {0};
     struct hd_json_writer w = {.out = &text};
@@ -60,9 +57,9 @@ static enum hd_status encode_messages(const struct prompt_reader *r, const struc
         hd_json_end(&w, ']');
     }
     st = text.failed ? hd_err(HD_NO_MEMORY, "no memory for a prompt")
-                     : hd_conversation_prompt(r->conversations, text.data, text.len_bytes, ids);
+                     : hd_conversation_prompt(e->conversations, text.data, text.len_bytes, ids);
     hd_text_free(&text);
-    return st ? st : hd_whole_encoder_check(&r->encoder, ids, first);
+    return st ? st : hd_whole_encoder_check(&e->whole, ids, first);
 }
 
 static enum hd_status keep_prompt(struct prompt_reader *r, const char *shown,
@@ -83,8 +80,7 @@ static enum hd_status keep_prompt(struct prompt_reader *r, const char *shown,
     return HD_OK;
 }
 
-/* Returns the text of the last message; "": it is not a text. */
-static const char *last_message(const struct hd_json *messages)
+const char *hd_prompt_last_message(const struct hd_json *messages)
 {
     const struct hd_json *last = messages->first;
 
@@ -94,22 +90,25 @@ static const char *last_message(const struct hd_json *messages)
     return last && last->kind == HD_JSON_STRING ? last->text : "";
 }
 
+enum hd_status hd_prompt_encode(const struct hd_prompt_encoder *e, const struct hd_json *messages,
+                                const char *text, struct hd_id_list *ids)
+{
+    if (messages && !e->conversations)
+        return hd_err(HD_INVALID, "it has messages, and the job has no chat template; give "
+                                  "data.template, or a `prompt`");
+    return e->conversations ? encode_messages(e, messages, text, ids)
+                            : encode_text(&e->whole, text, ids);
+}
+
 /* Encodes a prompt and appends it. messages NULL: it is the text. */
 static enum hd_status add_prompt(struct prompt_reader *r, const struct hd_json *messages,
                                  const char *text)
 {
     struct hd_id_list ids = {0};
-    enum hd_status st;
+    enum hd_status st = hd_prompt_encode(&r->encoder, messages, text, &ids);
 
-    if (messages && !r->conversations)
-        st = hd_err(HD_INVALID, "it has messages, and the job has no chat template; give "
-                                "data.template, or a `prompt`");
-    else if (r->conversations)
-        st = encode_messages(r, messages, text, &ids);
-    else
-        st = encode_text(&r->encoder, text, &ids);
     if (!st)
-        st = keep_prompt(r, messages ? last_message(messages) : text, &ids);
+        st = keep_prompt(r, messages ? hd_prompt_last_message(messages) : text, &ids);
     hd_id_list_free(&ids);
     return st;
 }
@@ -213,45 +212,56 @@ static enum hd_status read_prompt_file(struct prompt_reader *r)
 
 /* ---- opening ---- */
 
-static enum hd_status open_chat(struct prompt_reader *r, struct hd_job_tokenizer *tokenizer)
+static enum hd_status open_chat(struct hd_prompt_encoder *e, const struct hd_job *job,
+                                struct hd_job_tokenizer *tokenizer, const char *roles)
 {
     struct hd_conversation_rules rules;
     enum hd_status st;
 
-    if (!*r->job->template)
+    if (!*job->template)
         return HD_OK;
-    st = hd_job_chat_rules(&r->chat, tokenizer, r->job, HD_CHAT_MESSAGES, &rules);
+    st = hd_job_chat_rules(&e->chat, tokenizer, job, HD_CHAT_MESSAGES, &rules);
     if (st)
         return st;
-    rules.roles = NULL; /* prompts have the usual names of roles, whatever those of the data are */
+    rules.roles = roles;
     rules.end_of_text = -1;
-    st = hd_conversation_encoder_new(&rules, &r->conversations);
+    st = hd_conversation_encoder_new(&rules, &e->conversations);
     return st ? st
-              : hd_stops_add_chat(r->conversations, r->chat.opened, rules.tokenizer,
-                                  &r->prompts->stops);
+              : hd_stops_add_chat(e->conversations, e->chat.opened, rules.tokenizer, &e->stops);
 }
 
-static enum hd_status open_reader(struct prompt_reader *r, struct hd_job_tokenizer *tokenizer)
+enum hd_status hd_prompt_encoder_open(const struct hd_job *job, struct hd_job_tokenizer *tokenizer,
+                                      const char *roles, struct hd_prompt_encoder *e)
 {
     const struct hd_special *special = NULL;
     int64_t end = -1;
-    enum hd_status st = hd_job_tokenizer_need(tokenizer, r->job, &r->encoder.tokenizer);
+    enum hd_status st;
 
+    *e = (struct hd_prompt_encoder){.drawn_max = 0};
+    st = hd_job_tokenizer_need(tokenizer, job, &e->whole.tokenizer);
     if (!st)
-        st = hd_job_tokenizer_special(tokenizer, r->job, &special);
+        st = hd_job_tokenizer_special(tokenizer, job, &special);
     if (!st)
-        st = hd_job_tokenizer_end_of_text(tokenizer, r->job, &end);
+        st = hd_job_tokenizer_end_of_text(tokenizer, job, &end);
     if (!st)
-        st = hd_encoder_new(r->encoder.tokenizer, &r->encoder.encoder);
+        st = hd_encoder_new(e->whole.tokenizer, &e->whole.encoder);
     if (st)
         return st;
-    r->encoder.vocab = r->job->vocab;
-    r->encoder.begin = hd_special_begin(special);
-    r->prompts->drawn_max = hd_tokenizer_vocab(r->encoder.tokenizer);
+    e->whole.vocab = job->vocab;
+    e->whole.begin = hd_special_begin(special);
+    e->drawn_max = hd_tokenizer_vocab(e->whole.tokenizer);
     for (int i = 0; i < special->stop_count; i++)
-        hd_stops_add(&r->prompts->stops, special->stops[i]);
-    hd_stops_add(&r->prompts->stops, (int32_t)end);
-    return open_chat(r, tokenizer);
+        hd_stops_add(&e->stops, special->stops[i]);
+    hd_stops_add(&e->stops, (int32_t)end);
+    return open_chat(e, job, tokenizer, roles);
+}
+
+void hd_prompt_encoder_close(struct hd_prompt_encoder *e)
+{
+    hd_conversation_encoder_free(e->conversations);
+    hd_job_chat_close(&e->chat);
+    hd_encoder_free(e->whole.encoder);
+    *e = (struct hd_prompt_encoder){.drawn_max = 0};
 }
 
 enum hd_status hd_prompts_open(const struct hd_job *job, struct hd_job_tokenizer *tokenizer,
@@ -264,12 +274,13 @@ enum hd_status hd_prompts_open(const struct hd_job *job, struct hd_job_tokenizer
     *ret_prompts = (struct hd_prompts){.count = 0};
     if (!*job->samples)
         return HD_OK;
-    st = open_reader(&r, tokenizer ? tokenizer : &own);
+    /* prompts have the usual names of roles, whatever those of the data are */
+    st = hd_prompt_encoder_open(job, tokenizer ? tokenizer : &own, NULL, &r.encoder);
+    ret_prompts->stops = r.encoder.stops;
+    ret_prompts->drawn_max = r.encoder.drawn_max;
     if (!st)
         st = hd_job_samples_in_file(job) ? read_prompt_file(&r) : read_texts(&r);
-    hd_conversation_encoder_free(r.conversations);
-    hd_job_chat_close(&r.chat);
-    hd_encoder_free(r.encoder.encoder);
+    hd_prompt_encoder_close(&r.encoder);
     hd_job_tokenizer_close(&own);
     return st;
 }

@@ -6,11 +6,19 @@
 
 enum {
     PROMPT_ROWS = 64, /* most tokens that a call of the program of prompts reads, in all slots */
-    SLOTS_MAX = 8     /* of a job's samples, which are few */
+    SLOTS_MAX = 8,    /* of a job's samples, which are few */
+    ROLLOUT_SLOTS_MAX = 32 /* of a job that trains on its answers, unless it gives another number */
 };
 
 int64_t hd_rank_program_decode_slots(const struct hd_job *job)
 {
+    if (hd_job_has_policy(job)) {
+        const int64_t replicas = hd_max(job->dp * job->cp, 1);
+        const int64_t groups = (job->rollout_prompts + replicas - 1) / replicas;
+
+        return job->rollout_slots ? job->rollout_slots
+                                  : hd_min(groups * job->rollout_group, ROLLOUT_SLOTS_MAX);
+    }
     return *job->samples ? hd_min(hd_max(job->micro_batch, 1), SLOTS_MAX) : 0;
 }
 

@@ -357,6 +357,17 @@ static bool join_logits(const struct hd_trainer *t, int64_t row, int64_t count)
     return true;
 }
 
+/* Returns the log-probability of a token by the logits of one row, which it may change. */
+static float log_probability(const struct hd_rollouts *o, int64_t V, int32_t id)
+{
+    const double T = o->now->probability_temperature;
+
+    if (T > 0 && T < 1e30 && (T < 1 || T > 1))
+        for (int64_t v = 0; v < V; v++)
+            o->logits[v] = (float)((double)o->logits[v] / T);
+    return (float)((double)o->logits[id] - hd_sample_norm(o->logits, V));
+}
+
 static struct rollout_token draw(const struct hd_trainer *t, const struct hd_rollout_sequence *s)
 {
     const struct hd_rollouts *o = t->rollouts;
@@ -367,7 +378,7 @@ static struct rollout_token draw(const struct hd_trainer *t, const struct hd_rol
     sampling.seed = s->seed;
     token.id = hd_sample_token(o->logits, most > 0 && most < V ? most : V, &sampling,
                                (uint64_t)s->count, o->order);
-    token.log_probability = (float)((double)o->logits[token.id] - hd_sample_norm(o->logits, V));
+    token.log_probability = log_probability(o, V, token.id);
     return token;
 }
 
@@ -393,11 +404,12 @@ static enum hd_status draw_own(struct hd_trainer *t, struct rollout_token *ret_t
 }
 
 /* Adds a token to the slot's sequence, and frees the slot if it ends with it. */
-static void take_token(const struct hd_trainer *t, struct rollout_slot *slot,
-                       const struct rollout_token *token)
+static enum hd_status take_token(const struct hd_trainer *t, struct rollout_slot *slot,
+                                 const struct rollout_token *token)
 {
     const struct hd_rollout *now = t->rollouts->now;
     struct hd_rollout_sequence *s = &now->sequences[slot->sequence];
+    const int64_t sequence = slot->sequence;
     bool ends = true;
 
     if (token->id < 0) {
@@ -413,8 +425,10 @@ static void take_token(const struct hd_trainer *t, struct rollout_slot *slot,
             ends = s->count == now->max_tokens ||
                    s->prompt_count + s->count > t->rank_program.job.context;
     }
-    if (ends)
-        slot->sequence = -1;
+    if (!ends)
+        return HD_OK;
+    slot->sequence = -1;
+    return now->ended ? now->ended(now->user, sequence) : HD_OK;
 }
 
 /* Draws a token for each slot whose newest token has been read, and gives it to all ranks. */
@@ -438,9 +452,9 @@ static enum hd_status draw_all(struct hd_trainer *t)
         head.cp = (int32_t)(r % l->mesh.sizes.cp);
         memcpy(tokens, all + hd_mesh_rank(&l->mesh, head) * (int64_t)HD_EXCHANGE_SLOT_BYTES,
                (size_t)slots * sizeof *tokens);
-        for (int64_t b = 0; b < slots; b++)
+        for (int64_t b = 0; !st && b < slots; b++)
             if (slots_of(t, r)[b].draws)
-                take_token(t, &slots_of(t, r)[b], &tokens[b]);
+                st = take_token(t, &slots_of(t, r)[b], &tokens[b]);
     }
     return st;
 }

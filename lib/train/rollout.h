@@ -49,7 +49,7 @@ struct hd_rollout_sequence {
     uint64_t seed;        /* of this sequence's random numbers */
     /* results, equal on all ranks, in memory of the caller */
     int32_t *ids;             /* [max_tokens or model.context, the lesser], the drawn tokens */
-    float *log_probabilities; /* as many, natural, at temperature 1; NULL: not wanted */
+    float *log_probabilities; /* as many, natural; NULL: not wanted */
     int64_t count;            /* number of drawn tokens */
     enum hd_rollout_end end;
 };
@@ -63,7 +63,12 @@ struct hd_rollout {
     struct hd_sampling sampling;  /* its seed is ignored */
     const struct hd_stops *stops; /* NULL: none */
     int64_t drawn_max;            /* only ids below it are drawn; 0: all of the vocabulary */
-    void (*alive)(void *user);    /* called between calls of programs; may be NULL */
+    /* temperature of the log-probabilities, by which logits are divided; 0: 1 */
+    double probability_temperature;
+    void (*alive)(void *user); /* called between calls of programs; may be NULL */
+    /* called on every rank when a sequence has ended; may be NULL. A failure ends the rollout, and
+     * is of this rank alone */
+    enum hd_status (*ended)(void *user, int64_t sequence);
     void *user;
 };
 

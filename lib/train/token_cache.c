@@ -422,7 +422,7 @@ enum hd_status hd_token_cache_fill(const struct hd_job *job, struct hd_job_token
     enum hd_status st;
 
     *ret_cache = (struct hd_token_cache){.made = 0};
-    if (!any_needs_tokens(job))
+    if (hd_job_has_policy(job) || !any_needs_tokens(job)) /* prompts are encoded by each rank */
         return HD_OK;
     train = hd_arena_array(arena, (size_t)job->train_count + 1, sizeof *train);
     val = hd_arena_array(arena, (size_t)job->val_count + 1, sizeof *val);

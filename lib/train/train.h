@@ -381,6 +381,10 @@ enum hd_status hd_trainer_check_space(struct hd_trainer *trainer);
 /* Sets *ret_request to the largest `request` that any rank gives, as hd_trainer_step does.
  * Collective; call it between steps. */
 enum hd_status hd_trainer_agree(struct hd_trainer *trainer, int64_t request, int64_t *ret_request);
+/* Sets each of values[count] on all ranks to what the rank owner(of, index) gave. Collective; call it
+ * between steps, with the same count and owners on all ranks. */
+enum hd_status hd_trainer_share(struct hd_trainer *trainer, double *values, int64_t count,
+                                int64_t (*owner)(const void *of, int64_t index), const void *of);
 
 /* Reads or writes, for tests and tools, between steps, one kind of state of this rank's shard of a
  * parameter, hd_param.count values. Only the values that this rank has are read or written: see

@@ -1,0 +1,196 @@
+#include "train/prompt_rows.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/random.h"
+#include "data/fingerprint.h"
+#include "data/lines.h"
+
+enum {
+    ROW_BYTES_MAX = 16 << 20,
+    ROWS_MAX = 1 << 24,
+    ALIVE_EVERY = 256, /* rows between two calls of `alive` */
+};
+
+struct row_reader {
+    const struct hd_job *job;
+    struct hd_prompt_rows *rows;
+    struct hd_prompt_encoder encoder;
+    int capacity;
+};
+
+/* Keeps a row with its ids. */
+static enum hd_status keep_row(struct row_reader *r, const char *line, const char *shown,
+                               const struct hd_id_list *ids)
+{
+    const int64_t most = hd_job_rollout_prompt_max(r->job);
+    struct hd_prompt_rows *p = r->rows;
+    int32_t *own;
+
+    if ((int64_t)ids->count > most && strcmp(r->job->too_long, "drop") == 0) {
+        p->dropped++;
+        return HD_OK;
+    }
+    if ((int64_t)ids->count > most)
+        return hd_err(
+            HD_INVALID,
+            "the prompt has %lld tokens, and beside train.rollout.max_tokens = %lld there "
+            "is room for %lld; shorten it, set data.too_long: drop, or raise "
+            "train.global_batch or model.context",
+            (long long)ids->count, (long long)r->job->rollout_max_tokens, (long long)most);
+    if (!ids->count)
+        return hd_err(HD_INVALID, "the prompt has no token");
+    if (p->count == ROWS_MAX)
+        return hd_err(HD_INVALID, "more than %d prompts", ROWS_MAX);
+    p->rows = hd_arena_grow(&p->arena, p->rows, (int)p->count, &r->capacity, sizeof *p->rows);
+    own = hd_arena_array(&p->arena, ids->count, sizeof *own);
+    line = hd_arena_strdup(&p->arena, line);
+    shown = hd_arena_strdup(&p->arena, shown);
+    if (hd_arena_failed(&p->arena))
+        return hd_err(HD_NO_MEMORY, "no memory for prompts");
+    memcpy(own, ids->ids, ids->count * sizeof *own);
+    p->rows[p->count++] = (struct hd_prompt_row){
+        .line = line, .shown = shown, .ids = own, .count = (int64_t)ids->count};
+    p->longest = (int64_t)ids->count > p->longest ? (int64_t)ids->count : p->longest;
+    return HD_OK;
+}
+
+static enum hd_status read_row(struct row_reader *r, const char *line, size_t bytes)
+{
+    static const struct hd_json_limits limits = {.values_max = 1 << 16, .depth_max = 32};
+    const struct hd_json *root, *prompt, *messages;
+    struct hd_id_list ids = {0};
+    struct hd_arena arena;
+    enum hd_status st;
+
+    hd_arena_init(&arena, 0);
+    st = hd_json_parse_line(&arena, line, bytes, &limits, &root);
+    prompt = st ? NULL : hd_json_member(root, "prompt");
+    messages = st ? NULL : hd_json_member(root, "messages");
+    if (prompt && prompt->kind == HD_JSON_ARRAY) { /* TRL writes messages into `prompt` */
+        messages = prompt;
+        prompt = NULL;
+    }
+    if (!st && messages && messages->kind != HD_JSON_ARRAY)
+        st = hd_err(HD_INVALID, "messages: expected a list of {\"role\": .., \"content\": ..}");
+    if (!st && !messages && (!prompt || prompt->kind != HD_JSON_STRING))
+        st = hd_err(HD_INVALID, "has neither a text `prompt` nor `messages`");
+    if (!st)
+        st = hd_prompt_encode(&r->encoder, messages, messages ? "" : prompt->text, &ids);
+    if (!st)
+        st = keep_row(r, line, messages ? hd_prompt_last_message(messages) : prompt->text, &ids);
+    hd_id_list_free(&ids);
+    hd_arena_done(&arena);
+    return st;
+}
+
+static enum hd_status read_file(struct row_reader *r, const struct hd_job_file *file,
+                                void (*alive)(void *user), void *user)
+{
+    struct hd_lines lines;
+    struct stat info;
+    bool there = true;
+    enum hd_status st = HD_OK;
+
+    if (stat(file->path, &info) < 0)
+        return hd_err(HD_NOT_FOUND, "cannot find %s", file->path);
+    if (file->size_bytes >= 0 && info.st_size != file->size_bytes)
+        return hd_err(HD_INVALID,
+                      "%s has %lld bytes, and had %lld when the job was submitted; restore it, or "
+                      "submit the job again",
+                      file->path, (long long)info.st_size, (long long)file->size_bytes);
+    st = hd_fingerprint_check(file->path, file->fingerprint);
+    if (st)
+        return st;
+    st = hd_lines_open(&lines, file->path, r->job->columns, ROW_BYTES_MAX);
+    while (!st) {
+        st = hd_lines_next(&lines, &there);
+        if (st || !there)
+            break;
+        if (alive && lines.number % ALIVE_EVERY == 0)
+            alive(user);
+        if (hd_lines_is_blank(&lines))
+            continue;
+        st = read_row(r, lines.line.data, lines.line.len_bytes);
+        if (st)
+            st = hd_err_prefix(st, "%s:%s%lld", lines.path, hd_lines_unit(&lines),
+                               (long long)lines.number);
+    }
+    hd_lines_close(&lines);
+    return st;
+}
+
+/* Adds the tokens of train.rollout.stop. */
+static enum hd_status add_stops(struct row_reader *r)
+{
+    const char *at = r->job->rollout_stop;
+    char text[HD_JOB_PATH_MAX];
+    enum hd_status st = HD_OK;
+
+    while (!st && *at) {
+        const size_t bytes = strcspn(at, ",");
+        struct hd_id_list ids = {0};
+        int32_t special;
+
+        (void)snprintf(text, sizeof text, "%.*s", (int)bytes, at);
+        special = hd_tokenizer_find(r->encoder.whole.tokenizer, text);
+        st = special >= 0 ? hd_id_list_reserve(&ids, 1)
+                          : hd_whole_encoder_plain(&r->encoder.whole, at, bytes, &ids);
+        if (!st && special >= 0)
+            ids.ids[ids.count++] = special;
+        if (!st && ids.count != 1)
+            st = hd_err(HD_INVALID, "train.rollout.stop: '%.*s' is %zu tokens, and must be one",
+                        (int)bytes, at, ids.count);
+        if (!st && r->rows->stops.count == HD_STOPS_MAX)
+            st = hd_err(HD_INVALID, "train.rollout.stop: more than %d tokens end an answer",
+                        HD_STOPS_MAX);
+        if (!st)
+            hd_stops_add(&r->rows->stops, ids.ids[0]);
+        hd_id_list_free(&ids);
+        at += bytes + (at[bytes] == ',');
+    }
+    return st;
+}
+
+enum hd_status hd_prompt_rows_open(const struct hd_job *job, struct hd_job_tokenizer *tokenizer,
+                                   void (*alive)(void *user), void *user,
+                                   struct hd_prompt_rows *ret_rows)
+{
+    struct hd_job_tokenizer own = {.opened = NULL};
+    struct row_reader r = {.job = job, .rows = ret_rows};
+    enum hd_status st;
+
+    *ret_rows = (struct hd_prompt_rows){.shuffled = strcmp(job->order, "sequential") != 0,
+                                        .seed = (uint64_t)job->seed};
+    hd_arena_init(&ret_rows->arena, 0);
+    st = hd_prompt_encoder_open(job, tokenizer ? tokenizer : &own, job->roles, &r.encoder);
+    ret_rows->stops = r.encoder.stops;
+    ret_rows->drawn_max = r.encoder.drawn_max;
+    if (!st)
+        st = add_stops(&r);
+    for (int64_t i = 0; !st && i < job->train_count; i++)
+        st = read_file(&r, &job->train[i], alive, user);
+    if (!st && !ret_rows->count)
+        st = hd_err(HD_INVALID, "there is no prompt%s",
+                    ret_rows->dropped ? " that is short enough" : "");
+    hd_prompt_encoder_close(&r.encoder);
+    hd_job_tokenizer_close(&own);
+    return st ? hd_err_prefix(st, "data.train") : HD_OK;
+}
+
+void hd_prompt_rows_close(struct hd_prompt_rows *rows)
+{
+    hd_arena_done(&rows->arena);
+    *rows = (struct hd_prompt_rows){.count = 0};
+}
+
+const struct hd_prompt_row *hd_prompt_rows_draw(const struct hd_prompt_rows *p, int64_t draw)
+{
+    const uint64_t count = (uint64_t)p->count;
+    const uint64_t pass = (uint64_t)draw / count, place = (uint64_t)draw % count;
+    const uint64_t key = hd_random_key(hd_random_key(p->seed, hd_random_hash("prompts")), pass);
+
+    return &p->rows[p->shuffled ? hd_random_permute(key, count, place) : place];
+}
