@@ -65,6 +65,7 @@ enum hd_status landlock_allow(int ruleset, int version, int fd, enum hd_sandbox_
         [HD_SANDBOX_READ] = FS_READ_FILE | FS_READ_DIR,
         [HD_SANDBOX_WRITE] = FS_READ_FILE | FS_READ_DIR | FS_WRITE_FILE | FS_TRUNCATE |
                              FS_MAKE_REG | FS_MAKE_DIR | FS_REMOVE_FILE | FS_REMOVE_DIR | FS_REFER,
+        [HD_SANDBOX_RUN] = FS_READ_FILE | FS_READ_DIR | FS_EXECUTE,
         [HD_SANDBOX_DEVICE] =
             FS_READ_FILE | FS_READ_DIR | FS_WRITE_FILE | FS_TRUNCATE | FS_IOCTL_DEV,
     };

@@ -5,7 +5,7 @@
  * From hd_sandbox_begin on, the process and its later threads
  *   1. get no new privileges (set-user-ID programs, capabilities of files), and keep of root's
  *      capabilities only those to access files, lock memory, and raise priorities and limits;
- *   2. start no program and no process, trace nothing, access no other process's memory, send
+ *   2. start no program and no process (but with HD_SANDBOX_PROGRAMS), trace nothing, access no other process's memory, send
  *      signals only to themselves, and make no call that only administrators need (seccomp);
  *   3. make no socket without HD_SANDBOX_NETWORK; with it IP and netlink sockets, and Unix datagram
  *      sockets; with HD_SANDBOX_GPU also Unix SOCK_SEQPACKET sockets, which CUDA makes.
@@ -29,10 +29,12 @@ enum hd_sandbox_access {
     HD_SANDBOX_READ, /* allowed: read files, also to map them as code; read folders */
     /* allowed: read; also make, change and remove files and folders below the path */
     HD_SANDBOX_WRITE,
+    HD_SANDBOX_RUN,    /* allowed: read; also start files as programs (HD_SANDBOX_PROGRAMS) */
     HD_SANDBOX_DEVICE, /* allowed on a device file: read, write, ioctl */
 };
 
-enum { HD_SANDBOX_NETWORK = 1, HD_SANDBOX_GPU = 2 }; /* flags of hd_sandbox_begin */
+/* flags of hd_sandbox_begin; HD_SANDBOX_PROGRAMS: may start programs and processes, and signal them */
+enum { HD_SANDBOX_NETWORK = 1, HD_SANDBOX_GPU = 2, HD_SANDBOX_PROGRAMS = 4 };
 
 struct hd_sandbox;
 

@@ -36,10 +36,12 @@ enum { LEAKS_ARE_CHECKED = 0 };
 /* same numbers on all architectures; libseccomp 2.5 lacks the names */
 enum { FCHMODAT2 = 452, SETXATTRAT = 463, REMOVEXATTRAT = 466 };
 
+/* system calls that fail with EPERM, unless the process may start programs */
+static const int starting[] = {SCMP_SYS(execve), SCMP_SYS(execveat), SCMP_SYS(fork),
+                               SCMP_SYS(vfork)};
+
 /* system calls that fail with EPERM */
 static const int refused[] = {
-    /* start programs and processes */
-    SCMP_SYS(execve), SCMP_SYS(execveat), SCMP_SYS(fork), SCMP_SYS(vfork),
     /* access other processes */
     SCMP_SYS(process_vm_readv), SCMP_SYS(process_vm_writev), SCMP_SYS(pidfd_getfd),
     SCMP_SYS(pidfd_send_signal), SCMP_SYS(kcmp), SCMP_SYS(process_madvise), SCMP_SYS(tkill),
@@ -140,13 +142,16 @@ static int refuse_sockets(scmp_filter_ctx filter, unsigned flags)
 
 static int fill(scmp_filter_ctx filter, unsigned flags)
 {
+    const bool programs = flags & HD_SANDBOX_PROGRAMS;
     int failed = 0;
 
     for (size_t i = 0; !failed && i < sizeof refused / sizeof refused[0]; i++)
         failed = refuse(filter, refused[i]);
+    for (size_t i = 0; !failed && !programs && i < sizeof starting / sizeof starting[0]; i++)
+        failed = refuse(filter, starting[i]);
     if (!failed)
-        failed = refuse_processes(filter);
-    if (!failed && !LEAKS_ARE_CHECKED)
+        failed = programs ? refuse(filter, SCMP_SYS(ptrace)) : refuse_processes(filter);
+    if (!failed && !LEAKS_ARE_CHECKED && !programs)
         failed = refuse_signals(filter);
     if (!failed)
         failed = refuse_sockets(filter, flags);

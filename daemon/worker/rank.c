@@ -37,7 +37,7 @@
 #include "kernels/plugin.h"
 #include "train/reserve.h"
 #include "worker/peer_info.h"
-#include "worker/rank_internal.h"
+#include "worker/rank_policy.h"
 
 enum {
     RENDEZVOUS_TIMEOUT_MS = 60 * 1000,
@@ -304,6 +304,8 @@ static enum hd_status connect(struct rank *r, const char *job_path)
     st = read_rank_job(r, job_path);
     r->nccl_log =
         !st && r->world > 1 && strcmp(r->job.device, "cuda") == 0 ? hd_comm_nccl_log_open() : -1;
+    if (!st)
+        st = rank_policy_begin(r);
     if (!st)
         st = rank_lock_in(r);
     if (!st)
@@ -625,7 +627,9 @@ static enum hd_status set_up(struct rank *r)
     hd_trainer_describe_data(r->trainer, hd_batch_spans_before(&batches, r->job.steps), &data);
     rank_say(r, HD_LINK_LEVEL_INFO, data.failed ? "" : data.data);
     hd_text_free(&data);
-    st = load_weights(r);
+    st = rank_policy_open(r);
+    if (!st)
+        st = load_weights(r);
     if (!st && hd_job_has_spans(&r->job) &&
         hd_trainer_steps_done(r->trainer) + 1 != options.layout.step)
         st =
@@ -693,7 +697,7 @@ static void add_loads(const struct hd_router_result *router, struct hd_link_step
 
 static void report_step(struct rank *r, const struct hd_step_result *s)
 {
-    struct hd_link_step step = {.step = s->step, .metrics = rank_metrics(s)};
+    struct hd_link_step step = {.step = s->step, .metrics = rank_metrics(r, s)};
 
     hd_log(HD_LOG_INFO, "step %lld: loss %.4f grad_norm %.4f lr %.3g tokens/s %.0f step_ms %.1f",
            (long long)s->step, s->loss, s->grad_norm, s->lr, s->tokens_per_s, s->step_ms);
@@ -781,16 +785,19 @@ static enum hd_status one_step(struct rank *r)
     request = r->request;
     if (request == REQUEST_NONE && !hd_trainer_has_written(r->trainer))
         request = REQUEST_WRITING;
-    st = hd_trainer_step(r->trainer, request, &s);
+    st = rank_policy_prepare(r);
+    if (!st)
+        st = hd_trainer_step(r->trainer, request, &s);
     if (st)
         return st;
+    rank_policy_note(r, &s);
     report_step(r, &s);
     follow_steps(r, &s);
     rank_show_step(r, &s);
     say_memory(r);
     write_profile(r, false);
     rank_look_at_peers(r, &s);
-    if (!s.spiked)
+    if (!s.spiked && !r->policy)
         rank_check_trend(r, &s);
     st = rank_check_skip(r, &s);
     if (!st)
@@ -978,6 +985,7 @@ int hd_worker_rank(int argc, char **argv)
     }
     if (st)
         report_failure(&r, st);
+    rank_policy_close(&r);
     hd_stragglers_free(r.stragglers);
     hd_tensorboard_close(r.tensorboard);
     hd_job_tokenizer_close(&r.tokenizer);

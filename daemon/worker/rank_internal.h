@@ -4,6 +4,8 @@
  *   rank_save.c    disk space and checkpoints, also those written in the background
  *   rank_validate.c   validations and their reports
  *   rank_samples.c    texts behind the prompts of validate.samples
+ *   rank_policy.c  answers that the model writes for a step, and their files
+ *   rank_rewards.c    their rewards
  *   rank_check.c   steps that change no weight, and losses that do not fall
  *   rank_guard.c   steps whose loss or gradient norm is a spike
  *   rank_peers.c   ranks that are slower than their peers
@@ -42,6 +44,9 @@ enum rank_request { REQUEST_NONE, REQUEST_WRITING, REQUEST_CHECKPOINT, REQUEST_S
 /* Action of a rank if the kernel lacks a sandbox feature. TRY: continues without the feature;
  * REQUIRE: refuses to start. OFF: there is no sandbox at all. */
 enum rank_isolation { RANK_ISOLATION_TRY, RANK_ISOLATION_REQUIRE, RANK_ISOLATION_OFF };
+
+struct hd_rewards;
+struct rank_policy;
 
 struct rank {
     struct hd_arena arena;
@@ -101,6 +106,7 @@ struct rank {
     /* step of the newest samples, if any were written in this attempt */
     int64_t sampled_step;
     bool sampled;
+    struct rank_policy *policy; /* rank_policy.h; NULL: the job trains on files */
     struct storage storage;
     /* state that finds slow ranks, on rank 0 of several ranks; else NULL */
     struct hd_stragglers *stragglers;
@@ -120,6 +126,9 @@ void rank_listen(struct rank *r);
  * HD_UNAVAILABLE, HD_UNSUPPORTED: a restriction cannot be applied, although it is required or the
  * kernel supports it. */
 enum hd_status rank_lock_in(const struct rank *r);
+/* Restricts the process that runs the reward programs of a rank, and its children: they may start
+ * programs, but make no sockets, and write in the attempt's folder `rewards` alone. */
+enum hd_status rank_lock_rewards(const struct rank *r, const struct hd_rewards *rewards);
 /* Forbids this process new network connections; called when the ranks have connected, unless a
  * library connects later (NCCL does). */
 enum hd_status rank_close_network(const struct rank *r);
@@ -159,6 +168,10 @@ bool rank_samples_are_due(const struct rank *r, int64_t step);
  * none, or those of the current weights were written. Collective. */
 enum hd_status rank_write_samples(struct rank *r);
 
+/* Reports one sample as events, and shows it; `text` is UTF-8, `end` says why it ends. */
+void rank_say_sample(struct rank *r, int64_t step, int64_t index, int64_t count, const char *prompt,
+                     const char *text, const char *end);
+
 /* ---- rank_check.c ---- */
 
 /* Counts steps in a row that change no weight. Returns a failure if there are too many; the run
@@ -192,7 +205,7 @@ void rank_look_at_peers(struct rank *r, const struct hd_step_result *s);
  * warning; training continues. */
 void rank_open_tensorboard(struct rank *r);
 void rank_end_tensorboard(struct rank *r); /* the job has ended with success */
-struct hd_step_metrics rank_metrics(const struct hd_step_result *s);
+struct hd_step_metrics rank_metrics(const struct rank *r, const struct hd_step_result *s);
 void rank_show(struct rank *r, int64_t step, const struct hd_scalar *scalars, size_t count);
 /* Shows the text behind prompt `index`. */
 void rank_show_sample(struct rank *r, int64_t index, const char *prompt, const char *text);

@@ -30,7 +30,7 @@
 #include "kernels/plugin.h"
 #include "records/kind.h"
 #include "train/job_chat.h"
-#include "worker/rank_internal.h"
+#include "worker/rank_policy.h"
 
 enum { BASES_MAX = 8 };
 
@@ -226,6 +226,8 @@ static void allow_outputs(struct lock *l, const char *job_dir)
     if (job->profile_first)
         allow_output(l, job->attempt_dir, "profile");
     allow_output(l, job_dir, "tokens");
+    if (hd_job_has_policy(job))
+        allow_output(l, job_dir, "rollouts");
     allow_output(l, job_dir, "tensorboard");
     allow_earlier(l, job_dir);
     if (l->r->choices_dir && !hd_file_make_dirs(l->r->choices_dir, HD_FILE_JOB_DIR_MODE))
@@ -448,6 +450,78 @@ static enum hd_status enter(struct lock *l)
     hd_text_free(&lacks);
     return st;
 }
+
+/* ---- reward programs ---- */
+
+/* Allows reading the folder of a file that an argument of a program names; for a program in a folder
+ * `bin` also the folder above, with what an environment of Python has. */
+static void allow_argument(struct lock *l, const char *argument, bool is_program)
+{
+    char folder[PATH_MAX];
+    struct stat info;
+    char *slash;
+
+    if (*argument != '/' || stat(argument, &info) < 0 || !S_ISREG(info.st_mode) ||
+        snprintf(folder, sizeof folder, "%s", argument) >= (int)sizeof folder)
+        return;
+    slash = strrchr(folder, '/');
+    *slash = '\0';
+    if (is_program && hd_text_ends(folder, "/bin"))
+        *strrchr(folder, '/') = '\0';
+    if (*folder)
+        allow(l, HD_SANDBOX_RUN, folder);
+    else
+        allow(l, HD_SANDBOX_RUN, argument);
+}
+
+/* Allows reading each of the folders in which data may be. */
+static void allow_roots(struct lock *l)
+{
+    const char *list = l->r->data_roots;
+    char folder[PATH_MAX];
+
+    while (list && *list) {
+        const size_t n = strcspn(list, ":");
+
+        (void)snprintf(folder, sizeof folder, "%.*s", (int)(n < PATH_MAX ? n : 0), list);
+        if (folder[0] == '/')
+            allow(l, HD_SANDBOX_RUN, folder);
+        list += n + (list[n] == ':');
+    }
+}
+
+enum hd_status rank_lock_rewards(const struct rank *r, const struct hd_rewards *rewards)
+{
+    static const char *const programs[] = {"/usr", "/bin", "/lib", "/lib64", "/opt"};
+    struct lock l = {.r = r};
+    struct hd_text scratch = {0};
+
+    if (r->isolation == RANK_ISOLATION_OFF)
+        return hd_sandbox_close_network();
+    l.st = hd_sandbox_begin(HD_SANDBOX_PROGRAMS, &l.sandbox);
+    for (int64_t i = 0; !l.st && i < rewards->count; i++)
+        for (int a = 0; rewards->list[i].argv[a]; a++)
+            allow_argument(&l, rewards->list[i].argv[a], a == 0);
+    if (!l.st) {
+        allow_roots(&l);
+        allow_system(&l);
+        for (size_t i = 0; i < sizeof programs / sizeof programs[0]; i++)
+            allow(&l, HD_SANDBOX_RUN, programs[i]);
+        allow_list(&l, "PYTHONPATH");
+        allow_output(&l, r->job.attempt_dir, "rewards");
+    }
+    if (!l.st)
+        l.st = enter(&l);
+    hd_sandbox_free(l.sandbox);
+    hd_text_add(&scratch, "%s/rewards", r->job.attempt_dir);
+    if (!l.st && (scratch.failed || setenv("TMPDIR", scratch.data, 1) < 0 ||
+                  setenv("PYTHONDONTWRITEBYTECODE", "1", 0) < 0))
+        l.st = hd_err(HD_NO_MEMORY, "no memory for the environment of a program");
+    hd_text_free(&scratch);
+    return l.st;
+}
+
+/* ---- locking in ---- */
 
 enum hd_status rank_lock_in(const struct rank *r)
 {

@@ -55,32 +55,31 @@ static const char *end_word(const struct hd_sample_text *s)
     return s->not_finite ? "not finite" : s->stopped ? "stop" : "length";
 }
 
-/* Reports one sample as events; `text` is UTF-8. */
-static void say_sample(struct rank *r, int64_t index, const struct hd_sample_text *s,
-                       const char *text)
+void rank_say_sample(struct rank *r, int64_t step, int64_t index, int64_t count, const char *prompt,
+                     const char *text, const char *end)
 {
-    const long long step = (long long)hd_trainer_steps_done(r->trainer);
-    const size_t prompt = strlen(s->prompt), shown = fitting(s->prompt, prompt, PROMPT_BYTES);
+    const size_t prompt_bytes = strlen(prompt), shown = fitting(prompt, prompt_bytes, PROMPT_BYTES);
     size_t left = strlen(text);
     struct hd_text line = {0};
 
+    rank_show_sample(r, index, prompt, text);
     for (int part = 1; part <= PARTS_MAX; part++) {
         const size_t bytes = fitting(text, left, PART_BYTES);
 
         hd_text_clear(&line);
-        hd_text_add(&line, "step %lld, prompt %lld of %lld", step, (long long)index + 1,
-                    (long long)hd_trainer_sample_count(r->trainer));
+        hd_text_add(&line, "step %lld, prompt %lld of %lld", (long long)step, (long long)index + 1,
+                    (long long)count);
         if (part > 1)
             hd_text_add(&line, ", part %d", part);
         hd_text_add(&line, ": ");
         if (part == 1) {
-            add_quoted_part(&line, s->prompt, shown);
-            hd_text_add(&line, "%s -> ", shown < prompt ? "..." : "");
+            add_quoted_part(&line, prompt, shown);
+            hd_text_add(&line, "%s -> ", shown < prompt_bytes ? "..." : "");
         }
         add_quoted_part(&line, text, bytes);
         text += bytes;
         left -= bytes;
-        hd_text_add(&line, " (%s)", left ? "more" : end_word(s));
+        hd_text_add(&line, " (%s)", left ? "more" : end);
         if (!line.failed)
             rank_say(r, HD_LINK_LEVEL_SAMPLE, line.data);
         if (!left)
@@ -128,8 +127,9 @@ static void report_samples(struct rank *r)
         st = decode_sample(r, &s, &text);
         if (st)
             break;
-        say_sample(r, i, &s, text.data ? text.data : "");
-        rank_show_sample(r, i, s.prompt, text.data ? text.data : "");
+        rank_say_sample(r, hd_trainer_steps_done(r->trainer), i,
+                        hd_trainer_sample_count(r->trainer), s.prompt, text.data ? text.data : "",
+                        end_word(&s));
     }
     if (st)
         rank_say(r, HD_LINK_LEVEL_WARN, hd_err_message());

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/text.h"
-#include "worker/rank_internal.h"
+#include "worker/rank_policy.h"
 
 /* Opens the files beside the attempts' folders, so that TensorBoard shows a job as one run. Retried
  * later if the disk accepts no writes now. */
@@ -151,7 +151,7 @@ static double without_sign(double value)
     return isnan(value) ? NAN : value;
 }
 
-struct hd_step_metrics rank_metrics(const struct hd_step_result *s)
+struct hd_step_metrics rank_metrics(const struct rank *r, const struct hd_step_result *s)
 {
     struct hd_step_metrics metrics = {.loss = without_sign(s->loss),
                                       .grad_norm = without_sign(s->grad_norm),
@@ -183,6 +183,7 @@ struct hd_step_metrics rank_metrics(const struct hd_step_result *s)
         metrics.router_z = s->router.z;
         metrics.router_dropped = s->router.dropped;
     }
+    rank_policy_metrics(r, s, &metrics);
     return metrics;
 }
 
@@ -200,7 +201,7 @@ static double busiest_expert(const struct hd_router_result *router)
 
 void rank_show_step(struct rank *r, const struct hd_step_result *s)
 {
-    const struct hd_step_metrics metrics = rank_metrics(s);
+    const struct hd_step_metrics metrics = rank_metrics(r, s);
     struct hd_scalar scalars[HD_METRIC_COUNT + 1];
     size_t count = 0;
 

@@ -136,8 +136,13 @@ static enum hd_status open_data(struct samples *s)
 {
     const struct hd_token_cache_watch watch = {.world = 1, .alive = goes_on, .bad = &s->bad};
     struct hd_job *job = &s->job;
-    enum hd_status st = make_folder(s);
+    enum hd_status st;
 
+    if (hd_job_has_policy(job))
+        return hd_err(HD_UNSUPPORTED,
+                      "the data of train.objective: grpo are prompts, of which there are no "
+                      "samples; heddle samples shows answers of a run");
+    st = make_folder(s);
     if (st)
         return st;
     (void)snprintf(job->attempt_dir, sizeof job->attempt_dir, "%s/attempt", s->folder);

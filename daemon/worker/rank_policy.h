@@ -1,0 +1,89 @@
+/* rank_policy: the first phase of a step that trains on the model's own answers (train.objective:
+ * grpo); the second is hd_trainer_step.
+ *
+ *     prompts of the step (prompt_rows.h) --hd_trainer_rollout--> answers --rewards--> numbers
+ *         --hd_trainer_share--> every rank has all --advantage.h--> hd_trainer_set_completions
+ *
+ * Invariants:
+ *  1. Prompts and seeds are functions of the job and the step, so the answers are functions of these
+ *     and of the weights, whatever the order in which they end.
+ *  2. A group is rated, and its answers and rewards are recorded (rollout_file.h), by one rank: the
+ *     first of the replica group % replicas. An attempt that repeats a step takes what is recorded.
+ *  3. All ranks take the same from the files, or nothing: they compare a hash.
+ *
+ * Used by: rank.   Threads: the rank's.
+ */
+#ifndef HD_WORKER_RANK_POLICY_H
+#define HD_WORKER_RANK_POLICY_H
+
+#include "train/advantage.h"
+#include "train/builtin_reward.h"
+#include "train/policy.h"
+#include "train/prompt_rows.h"
+#include "train/rollout_file.h"
+#include "worker/rank_internal.h"
+#include "worker/reward_keeper.h"
+
+struct rank_answer {
+    struct hd_rollout_sequence *sequence;
+    const struct hd_prompt_row *row;
+    double reward; /* weighted sum; NaN: a reward could not rate it */
+};
+
+struct rank_policy {
+    struct hd_rewards rewards;
+    struct hd_builtin_reward *builtins[HD_REWARDS_MAX];
+    struct reward_keeper *keeper; /* NULL: no reward is a program, or another rank rates */
+    struct hd_prompt_rows rows;
+    struct hd_job_tokenizer tokenizer;
+    int64_t replicas;          /* dp x cp */
+    bool rates;                /* this rank is the first of its replica */
+    char dir[HD_JOB_PATH_MAX]; /* of the files of answers */
+
+    /* of the newest step of this attempt; until there is one `fresh` is true */
+    bool fresh;
+    double loss, grad_norm;
+
+    /* answers that the step trains on; they live in `arena`, until the next rollout */
+    struct hd_arena arena;
+    int64_t rollout;             /* number of the rollout, from 0; -1: none */
+    struct rank_answer *answers; /* [count] */
+    double *parts;               /* [count, rewards] */
+    float *advantages;
+    struct hd_policy_completion *completions;
+    int64_t count;
+
+    /* of the newest rollout */
+    struct hd_reward_numbers numbers;
+    double rollout_ms, rewards_ms;
+    int64_t drawn_tokens; /* tokens that were drawn, those of prompts that were replaced included */
+    int64_t replaced;     /* prompts that were replaced (resample) */
+};
+
+/* Makes the keeper of reward programs on a rank that rates, before rank_lock_in. Does nothing for
+ * other jobs, as the functions below. */
+enum hd_status rank_policy_begin(struct rank *r);
+/* Reads the prompts; the trainer must be open. */
+enum hd_status rank_policy_open(struct rank *r);
+void rank_policy_close(struct rank *r);
+
+/* Writes and rates the answers of the next step, and sets them. Collective. */
+enum hd_status rank_policy_prepare(struct rank *r);
+/* Notes the step's result, and shows numbers and some answers. */
+void rank_policy_note(struct rank *r, const struct hd_step_result *s);
+/* Sets the metrics of the step's answers. */
+void rank_policy_metrics(const struct rank *r, const struct hd_step_result *s,
+                         struct hd_step_metrics *metrics);
+
+/* ---- rank_rewards.c ---- */
+
+/* Rates answers: groups [count] of job.rollout_group answers each; parts [groups, group, rewards]
+ * gets the rewards of those groups for which `wanted` says so on this rank. Collective: ranks wait for
+ * each other. */
+enum hd_status rank_rate(struct rank *r, const struct rank_answer *answers, int64_t groups,
+                         const bool *wanted, double *parts);
+/* Appends the text of an answer, without the token that ends it, as UTF-8. */
+enum hd_status rank_answer_text(struct rank *r, const struct hd_rollout_sequence *answer,
+                                struct hd_text *out);
+
+#endif

@@ -1,0 +1,117 @@
+/* reward_program: whatever a program does, each answer has a reward or none, and the rank goes on. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/program/cases.h"
+#include "tests/program/test.h"
+#include "worker/reward_program.h"
+
+enum { COUNT = 6 };
+
+/* Makes a program of the shell, whose loop has the line in $l and its id in $id. */
+static struct reward_program *shell(const char *loop, double timeout_s)
+{
+    static char script[1024];
+    static const char *argv[] = {"/bin/sh", "-c", script, NULL};
+    struct reward_program *p = NULL;
+
+    (void)snprintf(script, sizeof script,
+                   "say() { printf '{\"id\":%%s,\"reward\":%%s}\\n' \"$1\" \"$2\"; }\n"
+                   "while read -r l; do id=${l#*:}; id=${id%%%%,*}\n%s\ndone",
+                   loop);
+    must(reward_program_new("test", argv, timeout_s, 20, &p));
+    return p;
+}
+
+static const char *const lines[COUNT] = {"{\"completion\":\"a\"}",   "{\"completion\":\"b\"}",
+                                         "{\"completion\":\"bad\"}", "{\"completion\":\"c\"}",
+                                         "{\"completion\":\"d\"}",   "{\"completion\":\"e\"}"};
+
+/* Rates all lines, and expects a reward of 1 for each but line 2, whose reward is `second`. */
+static void assert_rates(struct reward_program *p, double second)
+{
+    double rewards[COUNT];
+
+    must(reward_program_rate(p, lines, COUNT, rewards));
+    for (int i = 0; i < COUNT; i++)
+        if (i != 2)
+            assert_true(rewards[i] == 1);
+        else
+            assert_true(isnan(second) ? isnan(rewards[i]) : rewards[i] == second);
+}
+
+static void answers_may_come_in_any_order(void **state)
+{
+    /* waits for all six, and answers backwards; ids go on in the second call */
+    struct reward_program *p = shell(
+        "all=\"$id $all\"; n=$((n + 1))\n"
+        "[ $((n % 6)) = 0 ] && { for i in $all; do say $i $((i % 6 == 2 ? 0 : 1)); done; all=; }",
+        20);
+
+    (void)state;
+    assert_rates(p, 0);
+    assert_rates(p, 0);
+    reward_program_free(p);
+}
+
+static void one_that_hangs_or_ends_costs_one_answer(void **state)
+{
+    struct reward_program *hangs = shell("case $l in *bad*) sleep 1000;; esac; say $id 1", 0.4);
+    struct reward_program *ends = shell("case $l in *bad*) exit 3;; esac; say $id 1", 20);
+
+    (void)state;
+    assert_rates(hangs, NAN);
+    assert_rates(ends, NAN);
+    assert_rates(ends, NAN); /* it was started again, and rates later answers */
+    reward_program_free(hangs);
+    reward_program_free(ends);
+}
+
+static void what_is_no_answer_is_left_out(void **state)
+{
+    struct reward_program *p =
+        shell("echo rubbish; echo '{\"id\":99999,\"reward\":7}'; echo '{\"id\":0}'; say -1 5\n"
+              "case $l in *bad*) say $id NaN; say $id 5;; *) say $id 1;; esac",
+              20);
+
+    (void)state;
+    assert_rates(p, NAN); /* NaN is the answer; a second one to the same id does not count */
+    reward_program_free(p);
+}
+
+static void a_program_that_never_answers_is_an_error(void **state)
+{
+    struct reward_program *p = shell("exit 1", 20);
+    double rewards[COUNT];
+
+    (void)state;
+    assert_int_equal(reward_program_rate(p, lines, COUNT, rewards), HD_INVALID);
+    assert_non_null(strstr(hd_err_message(), "the program of reward test (/bin/sh) was started 5 "
+                                             "times in a row without an answer (exit status 1)"));
+    reward_program_free(p);
+}
+
+/* Both pipes fill: 1.2 MB to the program, and 200 KB from it before it reads on. */
+static void full_pipes_do_not_block(void **state)
+{
+    enum { MANY = 300, LINE = 4000 };
+    struct reward_program *p = shell("printf '%700s\\n' ''; say $id 1", 20);
+    static char text[LINE];
+    const char *many[MANY];
+    double rewards[MANY];
+
+    (void)state;
+    memset(text, 'x', sizeof text - 1);
+    memcpy(text, "{\"c\":\"", 6);
+    memcpy(text + LINE - 3, "\"}", 3);
+    for (int i = 0; i < MANY; i++)
+        many[i] = text;
+    must(reward_program_rate(p, many, MANY, rewards));
+    for (int i = 0; i < MANY; i++)
+        assert_true(rewards[i] == 1);
+    reward_program_free(p);
+}
+
+RUN_CASES()
