@@ -16,7 +16,7 @@ struct job_sample {
     int prompt, prompts;     /* number of the prompt, from 1; of all prompts */
     struct hd_text question; /* the prompt, or its beginning */
     struct hd_text answer;
-    char end[16];     /* stop, length, not finite; more: the rest is missing */
+    char end[48];     /* stop, length, not finite; more: the rest is missing */
     bool begins_step; /* true: it is the first of its step that is printed */
 };
 

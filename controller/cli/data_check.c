@@ -182,7 +182,8 @@ static enum hd_status run_samples(const struct hd_job *job, const char *const *f
 /* Returns whether the sequences of an epoch are counted, for which its texts are tokenized. */
 static bool counts_epoch(const struct hd_job *job)
 {
-    return job->epochs > 0 || hd_spec_has_conversations(job);
+    /* prompts are read by the ranks alone */
+    return !hd_job_has_policy(job) && (job->epochs > 0 || hd_spec_has_conversations(job));
 }
 
 /* Returns N where one of N conversations is checked: 1, or more if the job has too many bytes to

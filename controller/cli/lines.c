@@ -64,8 +64,14 @@ static void add_step(struct hd_text *out, const struct lines *lines,
     if (metrics.answers)
         hd_text_add(out, "  chosen %.4f  rejected %.4f  kl %.4f", metrics.reward_chosen,
                     metrics.reward_rejected, metrics.kl);
+    if (metrics.completions)
+        hd_text_add(out, "  reward %.4f  reward_std %.4f  length %.1f  entropy %.4f",
+                    metrics.reward, metrics.reward_std, metrics.length_mean, metrics.entropy);
     if (!lines->times)
         return;
+    if (metrics.completions)
+        hd_text_add(out, "  rollout %.1f ms  rewards %.1f ms", metrics.rollout_ms,
+                    metrics.rewards_ms);
     cli_format_count(s->tokens_per_s, rate);
     hd_text_add(out, "  %s tok/s  %.1f ms", rate, s->step_ms);
     if (s->mfu > 0)

@@ -372,9 +372,10 @@ static bool is_named_before(const struct hd_plan *p, int32_t number)
     return false;
 }
 
-/* Prints the memory of validate.samples: the peak of a rank is the larger of that of steps and that
- * of samples. */
-static void print_samples_memory(const struct hd_plan_class *kind, struct hd_text *out)
+/* Prints the memory of samples, or of answers that the job trains on: the peak of a rank is the
+ * larger of that of steps and that of writing them. */
+static void print_samples_memory(const struct hd_plan_class *kind, bool answers,
+                                 struct hd_text *out)
 {
     char bytes[32], beyond[32];
 
@@ -382,8 +383,8 @@ static void print_samples_memory(const struct hd_plan_class *kind, struct hd_tex
         return;
     hd_text_format_bytes(kind->sample_bytes, bytes);
     hd_text_format_bytes(kind->sample_beyond_bytes, beyond);
-    hd_text_add(out, "samples: %lld at a time take %s, in the memory of kept, deferred and work",
-                (long long)kind->sample_slots, bytes);
+    hd_text_add(out, "%s: %lld at a time take %s, in the memory of kept, deferred and work",
+                answers ? "answers" : "samples", (long long)kind->sample_slots, bytes);
     if (kind->sample_beyond_bytes)
         hd_text_add(out, ", which is %s larger for them", beyond);
     hd_text_add(out, "\n");
@@ -394,7 +395,7 @@ static void print_kind(const struct cli *cli, const struct plan_asked *a,
 {
     name_ranks(&a->plan, kind, out);
     print_memory(cli, &kind->memory, out);
-    print_samples_memory(kind, out);
+    print_samples_memory(kind, hd_job_has_policy(&a->job), out);
     print_step(a, kind->lowest, &kind->step, a->plan.mesh.world, out);
 }
 
