@@ -360,7 +360,7 @@ static struct hd_tensor *normed(struct hd_rec *rec, const struct toy *toy, struc
 
 static struct hd_tensor *centred(struct hd_rec *rec, const struct toy *toy, struct hd_tensor *p)
 {
-    return op_linear(rec, op_layernorm(rec, p, toy->gain, toy->shift, 1e-5), toy->w2, -1, 1);
+    return op_linear(rec, op_layernorm(rec, p, toy->gain, toy->shift, 1e-5, false), toy->w2, -1, 1);
 }
 
 static const struct hd_node *find_kernel(const struct built *b, enum hd_kernel kernel)

@@ -53,13 +53,13 @@ struct choice {
 };
 
 static const struct choice choices[] = {
-    {HD_ACT_SILU, GATED, 0, 0, {0}},
+    {HD_ACT_SILU, GATED, 0, 0, {.logit_scale = 0}},
     {HD_ACT_SILU, GATED, 12, 0.22, {.logit_scale = 0.25}},
     {HD_ACT_GELU_TANH, GATED, 2.8, 1, {.cap = 2}},
-    {HD_ACT_GELU_ERF, ALONE, 1, 1, {0}},
+    {HD_ACT_GELU_ERF, ALONE, 1, 1, {.logit_scale = 0}},
     {HD_ACT_RELU2, ALONE, 1, 0.5, {.logit_scale = 0.5, .cap = 1.5}},
-    {HD_ACT_OSS, GATED, 1, 1, {0}},
-    {HD_ACT_OSS, EXPERTS, 1, 1, {0}},
+    {HD_ACT_OSS, GATED, 1, 1, {.logit_scale = 0}},
+    {HD_ACT_OSS, EXPERTS, 1, 1, {.logit_scale = 0}},
 };
 enum { CHOICES = sizeof choices / sizeof choices[0] };
 
