@@ -219,6 +219,11 @@ static enum hd_status check_keys_of_spans(const struct hd_job *job)
             HD_INVALID,
             "data.stages: train.objective: %s has one context and one batch in all stages",
             job->objective);
+    if (job->distill_write)
+        return hd_err(HD_INVALID,
+                      "train.distill.write: a teacher reads all data in windows of one "
+                      "model.context; remove context, global_batch and rope_theta of data.stages, "
+                      "which the student's job may have");
     if (job->checkpoint_best)
         return hd_err(HD_INVALID, "checkpoint.best: losses on windows of several lengths cannot be "
                                   "compared; set it to false, or give all stages one context");

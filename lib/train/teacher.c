@@ -265,7 +265,8 @@ static enum hd_status write_record(const struct teacher_pass *p, int64_t k, int6
         const uint32_t id = (uint32_t)((int32_t)record[2 * j + 1] + 1);
         const uint16_t narrow = (uint16_t)id, logq = hd_f32_to_f16(record[2 * j]);
 
-        if (!(record[2 * j] <= 0.01f) && id > 0) /* log q is not above 0; NaN is not, either */
+        /* log q is not above 0, and of logits that are all NaN the record has no first id */
+        if ((j == 0 && id == 0) || (id > 0 && !(record[2 * j] <= 0.01f)))
             return hd_err(HD_CORRUPT, "the teacher's log-probabilities are not finite; are its "
                                       "weights those of a trained model?");
         if (id_size == 2)

@@ -16,7 +16,8 @@ struct lesson {
     int64_t stop_at;  /* windows after which writing stops; 0: never */
     int64_t began_at; /* windows that were done when writing began */
     int calls;
-    double loss; /* of the teacher, on the text of the corpus */
+    double factor; /* of the teacher's weights, NaN: they are not finite; 0: 5 */
+    double loss;   /* of the teacher, on the text of the corpus */
     struct hd_step_result step;
 };
 
@@ -34,6 +35,8 @@ static bool goes_on(void *context, int64_t done_windows, int64_t windows)
  * layout. */
 static enum hd_status stretched(struct harness_rank *r, struct hd_trainer **ret_trainer)
 {
+    const double asked = ((const struct lesson *)r->context)->factor;
+    const float factor = asked != 0 ? (float)asked : 5;
     const struct hd_registry *registry;
     enum hd_status st = harness_trainer(r, ret_trainer);
 
@@ -45,7 +48,7 @@ static enum hd_status stretched(struct harness_rank *r, struct hd_trainer **ret_
         float *w = harness_take(*ret_trainer, i, HD_STATE_WEIGHT);
 
         for (int64_t k = 0; w && k < p->count; k++)
-            w[k] *= 5;
+            w[k] *= factor;
         harness_put(*ret_trainer, i, HD_STATE_WEIGHT, w);
     }
     return HD_OK;
@@ -273,6 +276,27 @@ static void a_file_of_another_kind_is_refused(void **state)
     }
     harness_teardown(&h);
     harness_teardown(&other);
+}
+
+/* Goal: a teacher whose weights are not finite is not taken for one without predictions, of whose file a
+ * student would learn nothing. */
+static void a_teacher_of_no_numbers_is_refused(void **state)
+{
+    struct lesson l = {.factor = NAN};
+    struct hd_text path = {0};
+    struct harness h;
+    struct hd_job job;
+
+    harness_setup(&h, 40 * CONTEXT + 1);
+    job = lesson_job(&h, 8);
+    job.distill_write = true;
+    assert_int_equal(harness_threads(&job, 1, &l, teach), HD_CORRUPT);
+    if (!strstr(hd_err_message(), "not finite"))
+        fail_msg("%s", hd_err_message());
+    hd_text_add(&path, "%s/tokens/teacher", h.dir);
+    assert_false(hd_file_exists(path.data));
+    hd_text_free(&path);
+    harness_teardown(&h);
 }
 
 RUN_CASES()

@@ -684,6 +684,10 @@ static void what_does_not_go_together_is_refused(void **state)
          "train.z_loss: with train.distill.teacher there is none; set 0"},
         {{"train.objective=kto", "train.z_loss=1e-4"},
          "train.z_loss: with train.objective: kto the loss compares answers"},
+        {{"data={stages: [{until: 50, train: long.txt, context: 8}, {train: corpus/a.txt}]}",
+          "train.distill.write=true"},
+         "train.distill.write: a teacher reads all data in windows of one model.context; remove "
+         "context, global_batch and rope_theta of data.stages"},
         {{"train.batch_schedule=0:4 x"},
          "train.batch_schedule: 'x' is no span; write STEP:SEQUENCES"},
         {{"train.batch_schedule=0:4 2:16", "train.global_batch=8"},
