@@ -89,8 +89,7 @@ static enum hd_status check_tensors(struct combination *c, const struct adapter 
         if (w->dim_count != 2 || w->shape[is_a ? 0 : 1] != a->job.adapter_rank)
             return hd_err(HD_UNSUPPORTED, "tensor %s is not of rank %lld", w->name,
                           (long long)a->job.adapter_rank);
-        if (is_a)
-            st = add_module(c, w->name);
+        st = add_module(c, w->name); /* also of B alone, which find_width then refuses */
     }
     return st;
 }
@@ -131,6 +130,19 @@ static enum hd_status open_adapter(struct combination *c, size_t index)
         st = check_tensors(c, a);
     }
     return st ? hd_err_prefix(st, "%s", dir) : HD_OK;
+}
+
+/* Refuses a combination that Heddle could not read itself. */
+static enum hd_status check_rank(const struct combination *c)
+{
+    const double most = hd_job_find_key("train.adapter.rank")->max;
+
+    return (double)c->rank <= most
+               ? HD_OK
+               : hd_err(HD_INVALID,
+                        "the ranks of the adapters add up to %lld, and an adapter has at most %g; "
+                        "combine fewer",
+                        (long long)c->rank, most);
 }
 
 /* ---- the factors ---- */
@@ -397,6 +409,8 @@ enum hd_status hd_adapter_combine(const struct hd_adapter_combination *asked, in
         st = isfinite(asked->weights[i])
                  ? open_adapter(&c, i)
                  : hd_err(HD_INVALID, "%s: a weight that is no number", asked->dirs[i]);
+    if (!st)
+        st = check_rank(&c);
     if (!st) {
         qsort(c.modules, c.module_count, sizeof *c.modules, by_module);
         st = write_folder(&c);

@@ -24,6 +24,7 @@ struct adapter {
     int rank, modules;
     double alpha, scaling;
     bool rslora;
+    bool alone; /* true: the last module has B and no A */
     float a[3][RANK_MAX * IN], b[3][OUT * RANK_MAX];
 };
 
@@ -59,6 +60,8 @@ static void write_adapter(struct adapter *a, uint64_t seed, const char *more, ch
     (void)snprintf(ret_dir, 256, "%s/adapter-%d", folder, (int)seed);
     assert_int_equal(mkdir(ret_dir, 0755), 0);
     hd_text_add(&header, "{");
+    if (a->alone)
+        add_tensor(&header, &data, modules[2], "lora_B", OUT, a->rank, a->b[2]);
     for (int m = 0; m < a->modules; m++) {
         for (int i = 0; i < a->rank * IN; i++)
             a->a[m][i] = hd_random_normal(seed, (uint64_t)(1000 * m + i));
@@ -182,6 +185,25 @@ static void what_does_not_add_up_is_refused(void **state)
                      count == 1 ? "DoRA" : "no number");
         assert_true(!hd_file_exists(out)); /* nothing is left behind */
     }
+    (void)hd_file_remove_tree(folder);
+}
+
+static void a_factor_alone_is_refused(void **state)
+{
+    struct adapter a = {.rank = 2, .modules = 1, .alpha = 4, .alone = true};
+    const double weight = 1;
+    char dir[256], out[256];
+
+    set_up_folder();
+    write_adapter(&a, 1, "", dir);
+    (void)snprintf(out, sizeof out, "%s/out", folder);
+    assert_int_equal(
+        hd_adapter_combine(
+            &(struct hd_adapter_combination){
+                .dirs = (const char *const[]){dir}, .weights = &weight, .count = 1, .out_dir = out},
+            NULL),
+        HD_CORRUPT);
+    assert_tells(hd_err_message(), "one of the two factors", "mlp.up_proj");
     (void)hd_file_remove_tree(folder);
 }
 
