@@ -9,7 +9,7 @@
 
 enum { BATCH_MAX = 1 << 24 };                      /* the limit of train.global_batch */
 static const double TOKENS_MAX = 0x1p60;           /* a limit for the arithmetic */
-static const int64_t STEPS_MAX = INT64_C(1) << 40; /* the limit of train.steps */
+static const int64_t STEPS_MAX = INT64_C(1) << 37; /* STEPS_MAX * BATCH_MAX is 2^61 */
 
 struct hd_batch_spans hd_batch_spans_even(int64_t batch)
 {

@@ -72,6 +72,7 @@ static void what_is_no_schedule_is_refused(void **state)
                 {"0:4 -1K:8", "'-1K:8' is no span"},
                 {"0:4 nanK:8", "'nanK:8' is no span"},
                 {"0:4 2k:8", "'2k:8' is no span"},
+                {"0:16777216 1000000000000:16777216", "is no span"}, /* too many to count */
                 {"1:4", "begins at step 0"},
                 {"1K:4", "begins at step 0"},
                 {"0:4 3:8 3:16", "begins at step 3, and the span before at step 3"},
