@@ -43,7 +43,8 @@ enum hd_status hd_trainer_set_completions(struct hd_trainer *trainer,
  * temperature, by the programs of validation: ret_logp[i] is [count] of completion i, in memory of the
  * caller, untouched if it is masked. `sampled`, `reference` and `advantage` are not read. Collective,
  * between steps; all ranks give the same and get the same. HD_INVALID: as hd_trainer_set_completions.
- * HD_LIMIT: routers sent more rows than parallel.expert_rows allows. */
+ * HD_LIMIT: routers sent more rows than parallel.expert_rows allows. HD_UNSUPPORTED: the job has
+ * validate.choices, whose programs these are, and a temperature. */
 enum hd_status hd_trainer_score_completions(struct hd_trainer *trainer,
                                             const struct hd_policy_completion *completions,
                                             int64_t count, float *const *ret_logp);

@@ -168,8 +168,15 @@ enum hd_status hd_trainer_score_completions(struct hd_trainer *t,
 {
     const struct hd_job *job = &t->rank_program.job;
     struct scoring s = {.logp = ret_logp};
-    enum hd_status st = hd_policy_pack(t, completions, count, true, &s.packed);
+    enum hd_status st = HD_OK;
 
+    if (*job->choices && hd_factor_of((float)job->rollout_temperature) != 1)
+        st = hd_err(HD_UNSUPPORTED,
+                    "the programs that score completions at train.rollout.temperature "
+                    "answer the questions of validate.choices, at 1; remove one of "
+                    "the two");
+    if (!st)
+        st = hd_policy_pack(t, completions, count, true, &s.packed);
     if (st)
         return st;
     s.windows.completions = s.packed;

@@ -204,6 +204,17 @@ static struct hd_distill_settings distill_settings(const struct hd_job *job)
         .tail = job->distill_tail};
 }
 
+/* Returns the numbers of the loss of completions, with which the head's logits are divided by a
+ * temperature. The programs that answer questions divide by none, whatever answers are sampled at. */
+static struct hd_policy_factors policy_of(const struct hd_job *job, enum hd_record_mode mode)
+{
+    struct hd_policy_factors factors = hd_rank_program_policy(job);
+
+    if (mode == HD_RECORD_EVAL && *job->choices)
+        factors.temperature = 1;
+    return factors;
+}
+
 /* Compiles the programs of `units`, for a rank whose parameters are `registry` and `model`. */
 static enum hd_status compile(const struct hd_job *job, const struct hd_registry *registry,
                               const struct hd_model *model, enum hd_record_mode mode,
@@ -235,7 +246,7 @@ static enum hd_status compile(const struct hd_job *job, const struct hd_registry
                     .desirable = (float)job->preference_desirable,
                     .undesirable = (float)job->preference_undesirable},
         .has_policy = hd_job_has_policy(job),
-        .policy = hd_rank_program_policy(job)};
+        .policy = policy_of(job, mode)};
     struct hd_rec *rec = hd_rec_new(registry, &shape, arena);
 
     if (!rec)

@@ -192,6 +192,57 @@ static void questions_leave_the_loss_as_it_is(void **state)
     harness_teardown(&with.h);
 }
 
+/* Sits the exam with larger weights, so that its answers are far from even. */
+static enum hd_status sit_untrained(struct harness_rank *r)
+{
+    struct exam *e = r->context;
+    struct hd_trainer *t = NULL;
+    enum hd_status st = harness_trainer(r, &t);
+    const int params = st ? 0 : hd_trainer_rank_program(t)->registry.param_count;
+
+    for (int i = 0; i < params; i++) {
+        float *w = harness_take(t, i, HD_STATE_WEIGHT);
+
+        for (int64_t k = 0; w && k < hd_trainer_rank_program(t)->registry.params[i].count; k++)
+            w[k] *= 5;
+        harness_put(t, i, HD_STATE_WEIGHT, w);
+    }
+    if (!st)
+        st = hd_trainer_examine(t, 0, NULL, NULL, &e->score[r->rank]);
+    hd_trainer_free(t);
+    return st;
+}
+
+/* Goal: the temperature at which a model samples its answers changes no score. Method: the same weights
+ * in a job of next tokens. */
+static void a_temperature_of_answers_changes_no_score(void **state)
+{
+    struct exam e = {.loss = 0};
+    struct hd_exam_score want;
+    struct hd_text text = {0};
+
+    exam_setup(&e, "llama", 1);
+    /* choices of equal lengths, or the shortest would be the likeliest at each temperature */
+    for (int q = 1; q <= 60; q++)
+        hd_text_add(
+            &text,
+            "{\"prompt\":\"%d is\",\"choices\":[\"%06d\",\"%06d\",\"%06d\"],\"answer\":%d}\n", q,
+            7919 * q, 104729 * q % 1000000, 1299709 * q % 1000000, q % 3);
+    assert_int_equal(hd_file_write_atomic(e.file, text.data, text.len_bytes, 0644), HD_OK);
+    hd_text_free(&text);
+    assert_int_equal(harness_threads(&e.job, 1, &e, sit_untrained), HD_OK);
+    want = e.score[0];
+    assert_true(want.acc > 0 && want.acc < 1);
+    (void)snprintf(e.job.objective, sizeof e.job.objective, "grpo");
+    (void)snprintf(e.job.policy_loss, sizeof e.job.policy_loss, "grpo");
+    e.job.rollout_max_tokens = 8;
+    e.job.rollout_temperature = 20;
+    if (harness_threads(&e.job, 1, &e, sit_untrained))
+        fail_msg("%s", hd_err_message());
+    check_equal(&e, 1, &want);
+    harness_teardown(&e.h);
+}
+
 /* ---- early stopping ---- */
 
 struct patience {
