@@ -214,7 +214,7 @@ static enum hd_status check_keys_of_spans(const struct hd_job *job)
         return hd_err(HD_INVALID,
                       "data.stages: learned positions are a table of model.context rows; "
                       "all stages have one context");
-    if (hd_job_has_pairs(job))
+    if (hd_job_has_pairs(job) || hd_job_has_policy(job))
         return hd_err(
             HD_INVALID,
             "data.stages: train.objective: %s has one context and one batch in all stages",
