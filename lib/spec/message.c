@@ -11,6 +11,19 @@
 #include "heddle/v1/job.pb-c.h"
 #include "spec_internal.h"
 
+enum {
+#define ONE_KEY(...) +1
+#define K            ONE_KEY
+#define L            ONE_KEY
+#define F            ONE_KEY
+    KEYS_COUNT = 0
+#include "job/keys.def"
+#undef F
+#undef L
+#undef K
+};
+_Static_assert(KEYS_COUNT <= SPEC_KEYS_MAX, "lists of keys have room for all");
+
 /* Typed fields whose path differs from the key's. */
 static const struct {
     const char *key, *field;
