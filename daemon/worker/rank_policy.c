@@ -157,7 +157,7 @@ struct rank_rollout {
     struct rank *r;
     int64_t step;                   /* first step that trains on it */
     int64_t first;                  /* draw of group 0 */
-    struct hd_rollout_file *file;   /* on a rank that rates */
+    struct hd_rollout_file *file;   /* on a rank that rates; NULL: its disk takes no writes */
     struct hd_rollout_group *found; /* [found_count], from the files of an earlier attempt */
     int64_t found_count;
     /* of one round */
@@ -236,10 +236,48 @@ static enum hd_status find_recorded(struct rank_rollout *o)
     return st;
 }
 
+/* Ends the recording of this rollout on this rank if `st` is HD_STORAGE, and returns HD_OK then: a disk
+ * that takes no writes ends no run, whose state in memory would be lost with it. */
+static enum hd_status go_on_unrecorded(struct rank_rollout *o, enum hd_status st)
+{
+    struct rank_policy *p = o->r->policy;
+    char text[HD_LINK_TEXT_MAX];
+
+    if (st != HD_STORAGE)
+        return st;
+    hd_rollout_file_close(o->file);
+    o->file = NULL;
+    (void)snprintf(text, sizeof text,
+                   "the answers of step %lld are not recorded: %.900s; training goes on, and an "
+                   "attempt that repeats the step writes and rates them anew",
+                   (long long)o->step, hd_err_message());
+    if (p->unrecorded)
+        hd_log(HD_LOG_WARN, "%s", text);
+    else
+        rank_say(o->r, HD_LINK_LEVEL_WARN, text);
+    p->unrecorded = true;
+    return HD_OK;
+}
+
+/* Makes this rank's file, with the groups that were found and that it rates. */
+static enum hd_status make_file(struct rank_rollout *o)
+{
+    const struct hd_rollout_header header = header_of(o);
+    enum hd_status st = hd_rollout_file_create(o->r->policy->dir, o->r->rank, &header, &o->file);
+
+    for (int64_t i = 0; !st && i < o->found_count; i++) {
+        if (rater_of(o->r, o->found[i].index) != o->r->rank)
+            continue;
+        st = hd_rollout_file_add(o->file, o->found[i].index, o->found[i].answers);
+        if (!st && o->found[i].rewards)
+            st = hd_rollout_file_rate(o->file, o->found[i].index, o->found[i].rewards);
+    }
+    return st ? st : hd_rollout_file_publish(o->file);
+}
+
 /* Begins this rank's file, with what is known already. All ranks have read the files of the step. */
 static enum hd_status begin_file(struct rank_rollout *o)
 {
-    struct hd_rollout_header header = header_of(o);
     struct rank_policy *p = o->r->policy;
     int64_t unused;
     enum hd_status st;
@@ -249,15 +287,9 @@ static enum hd_status begin_file(struct rank_rollout *o)
     st = hd_trainer_agree(o->r->trainer, 0, &unused); /* until they are removed */
     if (st || !p->rates)
         return st;
-    st = hd_rollout_file_create(p->dir, o->r->rank, &header, &o->file);
-    for (int64_t i = 0; !st && i < o->found_count; i++) {
-        if (rater_of(o->r, o->found[i].index) != o->r->rank)
-            continue;
-        st = hd_rollout_file_add(o->file, o->found[i].index, o->found[i].answers);
-        if (!st && o->found[i].rewards)
-            st = hd_rollout_file_rate(o->file, o->found[i].index, o->found[i].rewards);
-    }
-    return st ? st : hd_rollout_file_publish(o->file);
+    st = make_file(o);
+    p->unrecorded &= st != HD_OK;
+    return go_on_unrecorded(o, st);
 }
 
 static const struct hd_rollout_group *find_group(const struct rank_rollout *o, int64_t index)
@@ -325,9 +357,9 @@ static enum hd_status record_answer(void *user, int64_t sequence)
     const int64_t G = o->r->job.rollout_group, missing = sequence / G;
     const int64_t group = o->begin + o->missing_group[missing];
 
-    if (--o->missing_left[missing] || rater_of(o->r, group) != o->r->rank)
+    if (--o->missing_left[missing] || !o->file || rater_of(o->r, group) != o->r->rank)
         return HD_OK;
-    return hd_rollout_file_add(o->file, group, o->missing + missing * G);
+    return go_on_unrecorded(o, hd_rollout_file_add(o->file, group, o->missing + missing * G));
 }
 
 static enum hd_status write_answers(struct rank_rollout *o)
@@ -384,8 +416,9 @@ static enum hd_status rate_answers(struct rank_rollout *o)
     if (!st)
         st = rank_rate(r, o->answers, P, wanted, o->parts);
     for (int64_t g = 0; !st && g < P; g++)
-        if (wanted[g])
-            st = hd_rollout_file_rate(o->file, o->begin + g, o->parts + g * each);
+        if (wanted[g] && o->file)
+            st = go_on_unrecorded(o,
+                                  hd_rollout_file_rate(o->file, o->begin + g, o->parts + g * each));
     if (!st)
         st = hd_trainer_share(r->trainer, o->parts, P * each, owner_of_reward, &owners);
     for (int64_t i = 0; !st && i < P * G; i++) {
