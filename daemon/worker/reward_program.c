@@ -20,11 +20,12 @@ enum {
     LINE_BYTES_MAX = 1 << 20, /* of one line of the program's output */
     WARNINGS_MAX = 20,        /* about lines that are no answer; later ones are not reported */
     POLL_MS_MAX = 1000,
+    READS_MAX = 64, /* buffers of output that are read before the clock is looked at */
     CLOSED_TRIES = 40,
     CLOSED_MS = 5, /* waits for the end of a program that has closed its output */
 };
 
-static const char silent[] = "it was silent for too long"; /* why a program must end */
+static const char silent[] = "it gave no answer for too long"; /* why a program must end */
 
 struct reward_program {
     const char *name;
@@ -51,6 +52,7 @@ struct rating {
     struct hd_text write; /* the line that it is getting */
     size_t written;       /* bytes of it */
     int64_t moved_ms;     /* time of the last answer, or of the start */
+    int asker;            /* descriptor of who asks; -1: none */
 };
 
 enum hd_status reward_program_new(const char *name, const char *const *argv, double timeout_s,
@@ -240,13 +242,15 @@ static void take_line(struct reward_program *p, struct rating *r, const char *te
     hd_arena_done(&arena);
 }
 
-/* Reads what the program has written. Returns false if it has closed its output. */
+/* Reads what the program has written, or a part of it: a program that writes without end must not
+ * keep its caller from the clock. Returns false if it has closed its output. */
 static bool read_output(struct reward_program *p, struct rating *r)
 {
     char bytes[4096];
-    ssize_t n;
+    ssize_t n = 1;
 
-    while ((n = read(p->output, bytes, sizeof bytes)) > 0) {
+    for (int reads = 0; reads < READS_MAX && (n = read(p->output, bytes, sizeof bytes)) > 0;
+         reads++) {
         const char *at = bytes, *end = bytes + n, *line;
 
         while ((line = memchr(at, '\n', (size_t)(end - at)))) {
@@ -262,7 +266,7 @@ static bool read_output(struct reward_program *p, struct rating *r)
             hd_text_clear(&p->read);
         }
     }
-    return n < 0 && (errno == EAGAIN || errno == EINTR);
+    return n > 0 || (n < 0 && (errno == EAGAIN || errno == EINTR));
 }
 
 /* ---- what it gets ---- */
@@ -323,23 +327,28 @@ static int64_t deadline_of(const struct reward_program *p, const struct rating *
 }
 
 /* Waits for the program, and exchanges lines with it. Sets *ret_why to why it must end; NULL: it
- * goes on. */
-static void exchange_lines(struct reward_program *p, struct rating *r, const char **ret_why)
+ * goes on. HD_ABORTED: who asked is gone. */
+static enum hd_status exchange_lines(struct reward_program *p, struct rating *r,
+                                     const char **ret_why)
 {
-    struct pollfd ends[2] = {{p->output, POLLIN, 0}, {p->input, POLLOUT, 0}};
     const int64_t left_ms = deadline_of(p, r) - hd_clock_now_ns() / 1000000;
     const bool writes = next_line(r);
+    struct pollfd ends[3] = {
+        {p->output, POLLIN, 0}, {r->asker, POLLIN, 0}, {writes ? p->input : -1, POLLOUT, 0}};
 
     *ret_why = NULL;
     if (left_ms <= 0) {
         *ret_why = silent;
-        return;
+        return HD_OK;
     }
-    (void)poll(ends, writes ? 2 : 1, left_ms < POLL_MS_MAX ? (int)left_ms : POLL_MS_MAX);
+    (void)poll(ends, 3, left_ms < POLL_MS_MAX ? (int)left_ms : POLL_MS_MAX);
+    if (ends[1].revents)
+        return hd_err(HD_ABORTED, "reward %s: the rank that asked has ended", p->name);
     if (ends[0].revents && !read_output(p, r))
         *ret_why = "it has ended, or closed its output";
-    else if (writes && ends[1].revents && !write_input(p, r))
+    else if (ends[2].revents && !write_input(p, r))
         *ret_why = "it has closed its input";
+    return HD_OK;
 }
 
 static enum hd_status rate_all(struct reward_program *p, struct rating *r)
@@ -360,7 +369,9 @@ static enum hd_status rate_all(struct reward_program *p, struct rating *r)
                 return st;
             r->moved_ms = hd_clock_now_ns() / 1000000;
         }
-        exchange_lines(p, r, &why);
+        st = exchange_lines(p, r, &why);
+        if (st)
+            return st;
         if (why && r->left > 0) {
             end_program(p, why != silent);
             give_up_oldest(p, r, why);
@@ -370,13 +381,14 @@ static enum hd_status rate_all(struct reward_program *p, struct rating *r)
 }
 
 enum hd_status reward_program_rate(struct reward_program *p, const char *const *lines,
-                                   int64_t count, double *ret_rewards)
+                                   int64_t count, int asker, double *ret_rewards)
 {
     struct rating r = {.lines = lines,
                        .count = count,
                        .left = count,
                        .first_id = p->next_id,
                        .rewards = ret_rewards,
+                       .asker = asker,
                        .done = calloc((size_t)count + 1, sizeof *r.done),
                        .moved_ms = hd_clock_now_ns() / 1000000};
     enum hd_status st;

@@ -30,9 +30,10 @@ enum hd_status reward_program_new(const char *name, const char *const *argv, dou
 /* Kills the program and its children; NULL is fine. */
 void reward_program_free(struct reward_program *program);
 
-/* Rates answers: lines[count] are JSON objects without `id`. ret_rewards: NaN where an answer cannot
- * be rated. HD_INVALID: the program is broken. */
+/* Rates answers: lines[count] are JSON objects without `id`. asker: a socket on which nothing comes
+ * while answers are rated, until the process behind it ends; -1: none. ret_rewards: NaN where an
+ * answer cannot be rated. HD_INVALID: the program is broken. HD_ABORTED: the asker has ended. */
 enum hd_status reward_program_rate(struct reward_program *program, const char *const *lines,
-                                   int64_t count, double *ret_rewards);
+                                   int64_t count, int asker, double *ret_rewards);
 
 #endif

@@ -1,11 +1,16 @@
 /* reward_program: whatever a program does, each answer has a reward or none, and the rank goes on. */
 #include <math.h>
+#include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "tests/program/cases.h"
 #include "tests/program/test.h"
+#include "worker/reward_keeper.h"
 #include "worker/reward_program.h"
 
 enum { COUNT = 6 };
@@ -34,7 +39,7 @@ static void assert_rates(struct reward_program *p, double second)
 {
     double rewards[COUNT];
 
-    must(reward_program_rate(p, lines, COUNT, rewards));
+    must(reward_program_rate(p, lines, COUNT, -1, rewards));
     for (int i = 0; i < COUNT; i++)
         if (i != 2)
             assert_true(rewards[i] == 1);
@@ -87,7 +92,7 @@ static void a_program_that_never_answers_is_an_error(void **state)
     double rewards[COUNT];
 
     (void)state;
-    assert_int_equal(reward_program_rate(p, lines, COUNT, rewards), HD_INVALID);
+    assert_int_equal(reward_program_rate(p, lines, COUNT, -1, rewards), HD_INVALID);
     assert_non_null(strstr(hd_err_message(), "the program of reward test (/bin/sh) was started 5 "
                                              "times in a row without an answer (exit status 1)"));
     reward_program_free(p);
@@ -108,10 +113,87 @@ static void full_pipes_do_not_block(void **state)
     memcpy(text + LINE - 3, "\"}", 3);
     for (int i = 0; i < MANY; i++)
         many[i] = text;
-    must(reward_program_rate(p, many, MANY, rewards));
+    must(reward_program_rate(p, many, MANY, -1, rewards));
     for (int i = 0; i < MANY; i++)
         assert_true(rewards[i] == 1);
     reward_program_free(p);
+}
+
+static void one_that_writes_without_end_and_no_answer_is_given_up(void **state)
+{
+    struct reward_program *p = shell("case $l in *bad*) exec yes;; esac; say $id 1", 0.4);
+
+    (void)state;
+    assert_rates(p, NAN);
+    reward_program_free(p);
+}
+
+static struct reward_keeper *keeper_of(struct hd_rewards *rewards, const char *script)
+{
+    struct reward_keeper *k = NULL;
+
+    *rewards = (struct hd_rewards){
+        .list = {{.kind = HD_REWARD_PROGRAM, .name = "test", .timeout_s = 1000}}, .count = 1};
+    rewards->list[0].argv[0] = "/bin/sh";
+    rewards->list[0].argv[1] = "-c";
+    rewards->list[0].argv[2] = script;
+    must(reward_keeper_start(rewards, NULL, NULL, &k));
+    return k;
+}
+
+/* Waits for the number that a program writes into a file. */
+static pid_t read_pid(const char *path)
+{
+    int pid = 0;
+
+    for (int i = 0; i < 1000 && !pid; i++) {
+        FILE *file = fopen(path, "re");
+
+        if (!file || fscanf(file, "%d\n", &pid) != 1)
+            (void)poll(NULL, 0, 10);
+        if (file)
+            (void)fclose(file);
+    }
+    assert_true(pid > 0);
+    return pid;
+}
+
+/* The rank may end while a program rates: the end of the socket must be enough, since a signal of the
+ * dying rank does not reach the keeper through Landlock. */
+static void a_keeper_that_is_stopped_in_a_rating_ends_with_its_program(void **state)
+{
+    char dir[] = "/tmp/reward_program_test-XXXXXX", path[64], script[128];
+    struct hd_rewards rewards;
+    struct reward_keeper *k;
+    pid_t program;
+
+    (void)state;
+    assert_non_null(mkdtemp(dir));
+    (void)snprintf(path, sizeof path, "%s/pid", dir);
+    (void)snprintf(script, sizeof script, "echo $$ >%s; sleep 1000; true", path);
+    k = keeper_of(&rewards, script);
+    must(reward_keeper_rate(k, 0, lines, 1));
+    program = read_pid(path);
+    assert_int_equal(kill(program, 0), 0);
+    reward_keeper_stop(k);
+    assert_int_equal(waitpid(-1, NULL, WNOHANG), -1); /* it has ended, and was waited for */
+    assert_int_equal(kill(program, 0), -1);           /* its keeper has waited for the program */
+    (void)unlink(path);
+    (void)rmdir(dir);
+}
+
+static void a_keeper_that_was_killed_is_an_error_and_no_signal(void **state)
+{
+    struct hd_rewards rewards;
+    struct reward_keeper *k = keeper_of(&rewards, "kill -9 $PPID; sleep 1");
+    double reward;
+    bool done;
+
+    (void)state;
+    must(reward_keeper_rate(k, 0, lines, 1));
+    assert_int_equal(reward_keeper_wait(k, 10000, &done, &reward), HD_UNAVAILABLE);
+    assert_int_equal(reward_keeper_rate(k, 0, lines, 1), HD_UNAVAILABLE);
+    reward_keeper_stop(k);
 }
 
 RUN_CASES()
