@@ -22,7 +22,7 @@ enum {
 #undef L
 #undef K
 };
-_Static_assert(KEYS_COUNT <= SPEC_KEYS_MAX, "lists of keys have room for all");
+_Static_assert((int)KEYS_COUNT <= (int)SPEC_KEYS_MAX, "lists of keys have room for all");
 
 /* Typed fields whose path differs from the key's. */
 static const struct {
