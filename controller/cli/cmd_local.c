@@ -364,6 +364,11 @@ static void print_end(struct local *l, int code, int64_t begin_ms)
     double loss;
 
     hd_clock_format_span(hd_clock_now_ms() - begin_ms, span);
+    if (code == CLI_OK && l->spec->distill_write) { /* it has no checkpoint */
+        cli_note("heddle: took %s; a student reads the file with train.distill.teacher: %s/%llu",
+                 span, l->run.path, (unsigned long long)l->job);
+        return;
+    }
     if (code == CLI_OK) {
         const bool has_best = find_best(l, &best, &loss);
         const bool writes = strcmp(l->spec->tokenizer, "none") != 0 && !hd_job_is_reward(l->spec);
