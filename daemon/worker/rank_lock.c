@@ -453,25 +453,34 @@ static enum hd_status enter(struct lock *l)
 
 /* ---- reward programs ---- */
 
-/* Allows reading the folder of a file that an argument of a program names; for a program in a folder
- * `bin` also the folder above, with what an environment of Python has. */
-static void allow_argument(struct lock *l, const char *argument, bool is_program)
+/* Allows reading the folder of a file that a program needs; for the program itself in a folder `bin`
+ * also the folder above, with what an environment of Python has. */
+static void allow_beside_file(struct lock *l, const char *path, bool is_program)
 {
     char folder[PATH_MAX];
-    struct stat info;
     char *slash;
 
-    if (*argument != '/' || stat(argument, &info) < 0 || !S_ISREG(info.st_mode) ||
-        snprintf(folder, sizeof folder, "%s", argument) >= (int)sizeof folder)
+    if (snprintf(folder, sizeof folder, "%s", path) >= (int)sizeof folder)
         return;
     slash = strrchr(folder, '/');
     *slash = '\0';
     if (is_program && hd_text_ends(folder, "/bin"))
         *strrchr(folder, '/') = '\0';
-    if (*folder)
-        allow(l, HD_SANDBOX_RUN, folder);
-    else
-        allow(l, HD_SANDBOX_RUN, argument);
+    allow(l, HD_SANDBOX_RUN, *folder ? folder : path);
+}
+
+/* Does so with the file that an argument names and, where that is a link, with its target: the
+ * interpreter of a virtual environment is a link to another installation, which has its library. */
+static void allow_argument(struct lock *l, const char *argument, bool is_program)
+{
+    char target[PATH_MAX];
+    struct stat info;
+
+    if (*argument != '/' || stat(argument, &info) < 0 || !S_ISREG(info.st_mode))
+        return;
+    allow_beside_file(l, argument, is_program);
+    if (realpath(argument, target) && strcmp(target, argument) != 0)
+        allow_beside_file(l, target, is_program);
 }
 
 /* Allows reading each of the folders in which data may be. */

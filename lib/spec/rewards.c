@@ -33,8 +33,8 @@ static enum hd_status check_reward_keys(struct spec_reader *r, const struct yaml
         r->here = c;
         if (strcmp(c->key, "model") == 0)
             return hd_err(HD_INVALID,
-                          "%s: a reward model is not supported as a reward; serve it and call it "
-                          "from a program, or rate with a builtin",
+                          "%s: a reward model is not supported as a reward; run it in a program, "
+                          "which has processors and no network, or rate with a builtin",
                           r->path);
         for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
             known |= strcmp(names[i], c->key) == 0;

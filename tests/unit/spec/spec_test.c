@@ -311,8 +311,8 @@ static const struct mistake mistakes[] = {
      "job.yaml:14: train.rewards[1]: a reward before it has the name number, too; give it a "
      "`name`"},
     {13, "  global_batch: 8\n  rewards: [{model: m}]",
-     "job.yaml:14: train.rewards[0]: a reward model is not supported as a reward; serve it and "
-     "call it from a program, or rate with a builtin"},
+     "job.yaml:14: train.rewards[0]: a reward model is not supported as a reward; run it in a "
+     "program, which has processors and no network, or rate with a builtin"},
     {13, "  global_batch: 8\n  objective: grpo\n  rollout: {prompts: 9}\n  rewards: [number]",
      "job.yaml:10: data.val: with train.objective: grpo there is no validation loss; use "
      "validate.choices or validate.samples, and remove the line"},
