@@ -29,6 +29,30 @@ static void add_fact(struct hd_text *out, const char *name, const char *fmt, ...
 /* ratio of a measured step time to the predicted one, or the reverse, from which on it is named */
 static const double far_off = 2;
 
+/* Returns the text of a key of a job's spec that has no field of its own; "": its spec lacks it. */
+static const char *key_of(const Heddle__V1__JobSpec *spec, const char *path)
+{
+    for (size_t i = 0; i < spec->n_keys; i++)
+        if (strcmp(spec->keys[i]->path, path) == 0)
+            return spec->keys[i]->value;
+    return "";
+}
+
+/* Returns the tokens of each step of the job; 0: steps have different numbers, as with answers, whose
+ * windows have padding, or batches that grow, so that tokens/s do not tell the time of a step. */
+static double tokens_of_steps(const Heddle__V1__JobSpec *spec)
+{
+    const char *objective;
+
+    if (!spec || !spec->train || !spec->model)
+        return 0;
+    objective = key_of(spec, "train.objective");
+    if ((*objective && strcmp(objective, "next_token") != 0) ||
+        *key_of(spec, "train.batch_schedule") || strchr(key_of(spec, "data.stages"), '@'))
+        return 0;
+    return (double)spec->train->global_batch * spec->model->context;
+}
+
 /* Appends what to do if steps take far more or less time than the plan predicts, which then may not
  * have chosen the fastest layout. */
 static void add_far_off(struct hd_text *out, double step_ms, double predicted_ms)
@@ -45,9 +69,7 @@ static void add_far_off(struct hd_text *out, double step_ms, double predicted_ms
 static void add_prediction(struct hd_text *out, const Heddle__V1__JobStatus *j)
 {
     const Heddle__V1__Plan *plan = j->n_attempts ? j->attempts[j->n_attempts - 1]->plan : NULL;
-    const double tokens = j->spec && j->spec->train && j->spec->model
-                              ? (double)j->spec->train->global_batch * j->spec->model->context
-                              : 0;
+    const double tokens = tokens_of_steps(j->spec);
     char memory[32];
 
     if (!plan || !(plan->predicted_step_ms > 0))

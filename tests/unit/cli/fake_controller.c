@@ -123,8 +123,10 @@ static void on_validate(struct hd_rpc_call *call, const ProtobufCMessage *messag
 }
 
 /* Makes a job's steps of 1000 tokens take a second, and its plan predict this time for them. */
-static void predict_job(Heddle__V1__JobStatus *job, double predicted_ms)
+static void predict_job(Heddle__V1__JobStatus *job, double predicted_ms, const char *objective)
 {
+    static Heddle__V1__KeyValue key = HEDDLE__V1__KEY_VALUE__INIT;
+    static Heddle__V1__KeyValue *keys[] = {&key};
     static Heddle__V1__ModelSpec model = HEDDLE__V1__MODEL_SPEC__INIT;
     static Heddle__V1__TrainSpec train = HEDDLE__V1__TRAIN_SPEC__INIT;
     static Heddle__V1__JobSpec spec = HEDDLE__V1__JOB_SPEC__INIT;
@@ -136,6 +138,10 @@ static void predict_job(Heddle__V1__JobStatus *job, double predicted_ms)
     model.context = 100;
     spec.train = &train;
     spec.model = &model;
+    key.path = (char *)"train.objective";
+    key.value = (char *)objective;
+    spec.keys = keys;
+    spec.n_keys = 1;
     plan.predicted_step_ms = predicted_ms;
     attempt.plan = &plan;
     job->spec = &spec;
@@ -162,7 +168,8 @@ static void on_get(struct hd_rpc_call *call, const ProtobufCMessage *message)
     fill_job(&job, HEDDLE__V1__JOB_STATE__JOB_STATE_SUCCEEDED);
     job.attempt = 2;
     if (request->job >= 8)
-        predict_job(&job, request->job == 8 ? 400 : 510);
+        predict_job(&job, request->job == 9 ? 510 : 400,
+                    request->job == 10 ? "grpo" : "next_token");
     response.job = &job;
     (void)hd_rpc_call_reply(call, &response.base);
 }
