@@ -36,12 +36,13 @@ run() { # NAME ARG...
     heddle local "$work/job.yaml" --state-dir "$work/$name" -o jsonl "$@" >"$work/$name.jsonl" 2>"$work/$name.err"
 }
 
+export XDG_CACHE_HOME=$work/cache # of all runs of a user
 emulated run gpu
 check_equal a_job_for_a_gpu_ends_well 0 $?
 run cpu --set resources.device_type=cpu
 check_equal and_one_for_cores 0 $?
-check the_node_keeps_which_algorithms_were_fastest grep -q '^heddle choices 1$' \
-    "$(find "$work/gpu" -path '*/choices/GPU-*' -type f | head -n 1)"
+check the_user_keeps_which_algorithms_were_fastest grep -q '^heddle choices 1$' \
+    "$(find "$work/cache/heddle/gpu-choices" -name 'GPU-*' -type f | head -n 1)"
 compare they_learn_the_same 1e-5 "$work/gpu.jsonl" "$work/cpu.jsonl"
 check people_see_where_it_was grep -q 'on local: 1 cuda device, ' "$work/gpu.jsonl"
 check and_so_does_the_rank grep -q 'reserved per rank, on the GPU' "$work/gpu.jsonl"
