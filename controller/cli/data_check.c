@@ -426,7 +426,8 @@ static int check_data(const struct hd_job *job, bool files, struct hd_arena *are
 int data_check_files(const struct hd_job *job, struct hd_arena *arena,
                      const struct hd_json **ret_data, struct hd_text *ret_problem)
 {
-    return check_data(job, true, arena, ret_data, ret_problem);
+    /* prompts have none of the forms that heddle-worker knows; reading the spec has looked at them */
+    return check_data(job, !hd_job_has_policy(job), arena, ret_data, ret_problem);
 }
 
 int data_check_tokenizer(const struct hd_job *job)

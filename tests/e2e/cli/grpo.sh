@@ -53,6 +53,8 @@ check_equal it_is_started_again 0 $?
 check_equal with_the_same_numbers "$(series "$work/b.jsonl" loss)" "$(series "$work/c.jsonl" loss)"
 check_equal in_the_second_attempt 1 "$(find "$work/c" -path '*/attempt-2' | wc -l)"
 
+check validate_takes_rows_with_a_prompt_and_what_rewards_read heddle validate "$work/grpo.yaml"
+check and_plan_too heddle plan "$work/grpo.yaml"
 check_status a_program_that_is_not_there_is_2 2 heddle local "$work/grpo.yaml" \
     --set 'train.rewards=[{program: [./none]}]' --state-dir "$work/d"
 finish
