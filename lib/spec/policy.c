@@ -49,6 +49,9 @@ static enum hd_status check_policy_data(const struct hd_job *job)
     if (strcmp(job->too_long, "cut") == 0)
         return refuse_with_grpo("data.too_long", "a prompt that is cut is another one; use drop or "
                                                  "error");
+    if (strcmp(job->bad_rows, "error") != 0)
+        return refuse_with_grpo("data.bad_rows", "a row that is no prompt ends the job; mend or "
+                                                 "remove such rows, and remove the line");
     if (job->weight_count || hd_job_stage_count(job))
         return refuse_with_grpo("data.train", "prompts are one list of files, without weights and "
                                               "stages; join the files");

@@ -688,6 +688,10 @@ static void what_does_not_go_together_is_refused(void **state)
           "train.distill.write=true"},
          "train.distill.write: a teacher reads all data in windows of one model.context; remove "
          "context, global_batch and rope_theta of data.stages"},
+        {{"train={steps: 9, global_batch: 16, lr: 1e-3, objective: grpo, rollout: {prompts: 2, "
+          "max_tokens: 8}, rewards: [number]}",
+          "data.bad_rows=skip"},
+         "data.bad_rows: with train.objective: grpo a row that is no prompt ends the job"},
         {{"train.batch_schedule=0:4 x"},
          "train.batch_schedule: 'x' is no span; write STEP:SEQUENCES"},
         {{"train.batch_schedule=0:4 2:16", "train.global_batch=8"},
