@@ -188,9 +188,12 @@ static enum hd_status take_steps(struct hd_trainer *t, struct run *run, int rank
 
 static enum hd_status validate(struct hd_trainer *t, struct run *run, int rank)
 {
-    int64_t targets;
-    double loss;
-    enum hd_status st = hd_trainer_validate(t, &loss, &targets);
+    int64_t targets = 0;
+    double loss = 0;
+    /* the data of grpo are prompts, and it validates nothing */
+    enum hd_status st = hd_job_has_policy(&hd_trainer_rank_program(t)->job)
+                            ? HD_OK
+                            : hd_trainer_validate(t, &loss, &targets);
 
     if (!st && rank == 0) {
         run->validation_loss = loss;
