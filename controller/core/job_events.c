@@ -471,8 +471,8 @@ void core_event_checkpoint_copied(struct hd_core *core, struct core_job *job,
                    copied->to);
     else
         core_event(core, NULL, HD_EVENT_CHECKPOINT_COPIED, 0, -1, node->rec.name,
-                   "the checkpoint of step %lld of job %llu, which has ended, was copied to %s",
-                   (long long)copied->step, (unsigned long long)copied->job, copied->to);
+                   "job %llu, which has ended: the checkpoint of step %lld was copied to %s",
+                   (unsigned long long)copied->job, (long long)copied->step, copied->to);
 }
 
 void core_event_checkpoints_found(struct hd_core *core, struct core_job *job,

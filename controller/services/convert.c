@@ -164,25 +164,35 @@ Heddle__V1__CheckpointInfo *convert_checkpoint(struct hd_arena *arena,
     return m;
 }
 
-/* Returns whether an event about a removed job, "job 7 (NAME) was removed by BOB", is about a job
- * that the reader may not see: then the name is hidden as well as the number. */
-static bool tells_of_another(const struct veil *veil, const struct hd_event_record *event)
+/* Returns what a reader may know of an event of the cluster that begins with a job that the reader may
+ * not see: "job 7 (NAME) was removed by BOB", "job 7, which has ended: .. was copied to PATH". The name
+ * and the path are hidden as well as the number. NULL: the event is no such one. */
+static const char *hidden_event(const struct veil *veil, const struct hd_event_record *event)
 {
-    return strcmp(event->kind, "job_removed") == 0 && event->message &&
-           veil_hides_subject(veil, event->message);
+    static const struct {
+        const char *kind, *known;
+    } events[] = {{"job_removed", "another job was removed"},
+                  {"checkpoint_copied", "a checkpoint of another job was copied"}};
+
+    for (size_t i = 0; i < sizeof events / sizeof events[0]; i++)
+        if (strcmp(event->kind, events[i].kind) == 0 && event->message &&
+            veil_hides_subject(veil, event->message))
+            return events[i].known;
+    return NULL;
 }
 
 Heddle__V1__Event *convert_event(struct hd_arena *arena, const struct veil *veil,
                                  const struct hd_event_record *r)
 {
     Heddle__V1__Event *m;
+    const char *hidden;
 
     NEW(m, arena, heddle__v1__event__init);
     if (!m)
         return NULL;
     HD_EVENT_FIELDS(SENT_FIELD, , )
-    m->message = convert_text(tells_of_another(veil, r) ? "another job was removed"
-                                                        : veil_copy(veil, arena, r->message));
+    hidden = hidden_event(veil, r);
+    m->message = convert_text(hidden ? hidden : veil_copy(veil, arena, r->message));
     return m;
 }
 

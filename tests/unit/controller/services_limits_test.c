@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "controller/services/internal.h"
 #include "heddle/v1/control.pb-c.h"
 #include "services_callers.h"
 #include "tests/program/test.h"
@@ -292,6 +293,32 @@ static void a_removal_is_told_to_the_owner_of_the_job(void **state)
     assert_false(reads(&all, hidden));
     callers_be(&all, all.secrets[CALLER_VIEWER]);
     assert_true(reads(&all, hidden));
+    assert_false(reads(&all, told));
+    callers_finish(&all);
+}
+
+/* The core has forgotten the job, so its copy is told in the cluster's history. */
+static void a_copy_for_a_job_that_has_ended_is_told_to_its_owner(void **state)
+{
+    struct hd_event_record event = {.sequence = 1000000, .rank = -1, .kind = "checkpoint_copied"};
+    struct controller *c;
+    struct callers all;
+    char told[96];
+
+    start_with(&all, "");
+    c = all.b.controller;
+    (void)snprintf(told, sizeof told,
+                   "job %" PRIu64
+                   ", which has ended: the checkpoint of step 5 was copied to s3://b",
+                   all.jobs[CALLER_USER]);
+    event.message = told;
+    transaction_begin(c);
+    hd_batch_add_event(c->transaction->batch, &event);
+    transaction_end(c);
+    callers_be(&all, all.secrets[CALLER_USER]);
+    assert_true(reads(&all, told));
+    callers_be(&all, all.secrets[CALLER_VIEWER]);
+    assert_true(reads(&all, "a checkpoint of another job was copied"));
     assert_false(reads(&all, told));
     callers_finish(&all);
 }
