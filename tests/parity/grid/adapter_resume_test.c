@@ -142,7 +142,7 @@ static void frozen_weights_are_after_100_steps_what_they_were(void **state)
     static const struct {
         const char *model, *tuning, *ranks;
     } cases[] = {{"llama_tuned", "adapter=lora weights=nf4", "tp=1"},
-                 {"gpt2_tuned", "adapter=prefix objective=grpo", "dp=2 zero=3"}};
+                 {"gpt2_tuned", "adapter=prefix objective=reward", "dp=2 zero=3"}};
 
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct grid_bench bench;
