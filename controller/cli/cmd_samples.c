@@ -16,7 +16,8 @@ struct job_sample {
     int prompt, prompts;     /* number of the prompt, from 1; of all prompts */
     struct hd_text question; /* the prompt, or its beginning */
     struct hd_text answer;
-    char end[48];     /* stop, length, not finite; more: the rest is missing */
+    char end[64];     /* stop, length, not finite, of answers that are rated with ", reward NUMBER"
+                       * behind it; more: the rest is missing */
     bool begins_step; /* true: it is the first of its step that is printed */
 };
 
@@ -166,6 +167,20 @@ static int by_step_and_prompt(const void *a, const void *b)
     return x->prompt - y->prompt;
 }
 
+/* Returns what is said of a sample that ends as `end` says. */
+static const char *text_of_end(const char *end)
+{
+    const size_t len = strcspn(end, ",");
+    static const char *const ends[][2] = {{"stop", ""},
+                                          {"length", ", cut at its most tokens"},
+                                          {"not finite", ", cut where the output was not finite"}};
+
+    for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++)
+        if (strlen(ends[i][0]) == len && strncmp(end, ends[i][0], len) == 0)
+            return ends[i][1];
+    return ", of which the rest is not known yet";
+}
+
 /* Adds a text as lines that begin with `indent`, without control characters. */
 static void add_lines(struct hd_text *out, const char *indent, const char *text)
 {
@@ -184,15 +199,16 @@ static void add_lines(struct hd_text *out, const char *indent, const char *text)
 static void add_sample_lines(const struct cli *cli, struct hd_text *out, const void *item)
 {
     const struct job_sample *s = item;
+    const char *rated =
+        strstr(s->end, ", reward "); /* NULL: it is no answer of train.objective: grpo */
 
     (void)cli;
     if (s->begins_step)
         hd_text_add(out, "step %lld\n", (long long)s->step);
-    hd_text_add(out, "  prompt %d%s\n", s->prompt,
-                strcmp(s->end, "stop") == 0         ? ""
-                : strcmp(s->end, "length") == 0     ? ", cut at its most tokens"
-                : strcmp(s->end, "not finite") == 0 ? ", cut where the output was not finite"
-                                                    : ", of which the rest is not known yet");
+    if (rated)
+        hd_text_add(out, "  answer %d%s%s\n", s->prompt, rated, text_of_end(s->end));
+    else
+        hd_text_add(out, "  prompt %d%s\n", s->prompt, text_of_end(s->end));
     add_lines(out, "    > ", s->question.data ? s->question.data : "");
     add_lines(out, "    ", s->answer.data ? s->answer.data : "");
 }
@@ -268,8 +284,9 @@ const struct cli_command cli_command_samples = {
     .usage = "Usage: heddle samples JOB|RUN [--step N | --last] [-o FORMAT]\n"
              "\n"
              "Prints what the model wrote behind the prompts of validate.samples, by step, the\n"
-             "oldest first: the prompt behind >, then the text. They are events of the job, so\n"
-             "heddle watch shows them as they come; TensorBoard has them under Text.\n"
+             "oldest first: the prompt behind >, then the text; with train.objective: grpo the\n"
+             "best and the worst answer to a prompt of some steps. They are events of the job,\n"
+             "so heddle watch shows them as they come; TensorBoard has them under Text.\n"
              "\n",
     .more = "\n"
             "Example:\n"

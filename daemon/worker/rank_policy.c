@@ -170,6 +170,32 @@ struct rank_rollout {
     int64_t missing_count;               /* groups */
 };
 
+/* Returns a hash of what makes an update of a gradient, and may change when a job is resumed: with other values
+ * the weights behind a step of the same loss and gradient are others. lr: of that update. */
+static uint64_t hash_of_update(const struct hd_job *job, double lr)
+{
+    const double numbers[] = {lr,
+                              job->weight_decay,
+                              job->beta1,
+                              job->beta2,
+                              job->adam_eps,
+                              job->clip,
+                              job->adapter_b_lr,
+                              job->muon_momentum,
+                              job->muon_adamw_lr,
+                              (double)job->muon_iterations,
+                              job->muon_nesterov};
+    uint64_t hash = hd_random_key(hd_random_hash(job->muon_scale), hd_random_hash(job->moments));
+
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
+        uint64_t bits;
+
+        memcpy(&bits, &numbers[i], sizeof bits);
+        hash = hd_random_key(hash, bits);
+    }
+    return hash;
+}
+
 static struct hd_rollout_header header_of(const struct rank_rollout *o)
 {
     const struct hd_job *job = &o->r->job;
@@ -185,6 +211,7 @@ static struct hd_rollout_header header_of(const struct rank_rollout *o)
                                       .max_tokens = job->rollout_max_tokens,
                                       .rewards = p->rewards.count,
                                       .settings = settings,
+                                      .update = p->fresh ? 0 : hash_of_update(job, p->lr),
                                       .loss = p->fresh ? 0 : p->loss,
                                       .grad_norm = p->fresh ? 0 : p->grad_norm};
 }
@@ -661,9 +688,10 @@ static void show_answers(struct rank *r, int64_t step)
     char end[64];
 
     for (int64_t i = 1; i < G && i < p->count; i++) {
-        if (p->answers[i].reward > p->answers[best].reward)
+        /* an answer without a reward is neither, if any has one */
+        if (isnan(p->answers[best].reward) || p->answers[i].reward > p->answers[best].reward)
             best = i;
-        if (p->answers[i].reward < p->answers[worst].reward)
+        if (isnan(p->answers[worst].reward) || p->answers[i].reward < p->answers[worst].reward)
             worst = i;
     }
     for (int64_t i = 0; i < (best == worst ? 1 : 2); i++) {
@@ -692,6 +720,7 @@ void rank_policy_note(struct rank *r, const struct hd_step_result *s)
     p->fresh = false;
     p->loss = s->loss;
     p->grad_norm = s->grad_norm;
+    p->lr = s->lr;
     hd_log(HD_LOG_INFO,
            "step %lld: reward %.4f std %.4f, %lld answers of %.1f tokens, rollout %.1f ms, rewards "
            "%.1f ms",

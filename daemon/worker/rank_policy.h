@@ -43,7 +43,7 @@ struct rank_policy {
 
     /* of the newest step of this attempt; until there is one `fresh` is true */
     bool fresh;
-    double loss, grad_norm;
+    double loss, grad_norm, lr;
 
     /* answers that the step trains on; they live in `arena`, until the next rollout */
     struct hd_arena arena;

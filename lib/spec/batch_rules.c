@@ -3,13 +3,18 @@
 #include "job/data_stages.h"
 #include "spec_internal.h"
 
-void spec_fill_batch(struct hd_job *job)
+enum hd_status spec_fill_batch(struct hd_job *job)
 {
     struct hd_batch_spans spans;
+    enum hd_status st;
 
-    if (*job->batch_schedule && !job->global_batch &&
-        !hd_batch_spans_read(job->batch_schedule, job->context, &spans))
+    /* a context that is missing is told first */
+    if (!*job->batch_schedule || job->context < 1)
+        return HD_OK;
+    st = hd_batch_spans_read(job->batch_schedule, job->context, &spans);
+    if (!st && !job->global_batch)
         job->global_batch = hd_batch_spans_largest(&spans);
+    return st ? hd_err_prefix(st, "train.batch_schedule") : HD_OK;
 }
 
 enum hd_status spec_check_batch(const struct hd_job *job)
@@ -40,9 +45,10 @@ enum hd_status spec_check_batch(const struct hd_job *job)
             "how much a step reads; give train.global_batch alone",
             job->objective);
     if (hd_job_has_spans(job))
-        return hd_err(HD_INVALID,
-                      "train.batch_schedule: stages of data.stages have contexts, and so batches, of "
-                      "their own; give a global_batch to each stage instead");
+        return hd_err(
+            HD_INVALID,
+            "train.batch_schedule: stages of data.stages have contexts, and so batches, of "
+            "their own; give a global_batch to each stage instead");
     if (*job->continue_from)
         return hd_err(
             HD_INVALID,

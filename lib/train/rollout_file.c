@@ -237,7 +237,8 @@ static bool is_of_step(const char *bytes, size_t size_bytes, const struct hd_rol
            is.max_tokens == header->max_tokens && is.rewards == header->rewards &&
            is.settings == header->settings &&
            (any_weights ||
-            (same_bits(is.loss, header->loss) && same_bits(is.grad_norm, header->grad_norm)));
+            (same_bits(is.loss, header->loss) && same_bits(is.grad_norm, header->grad_norm) &&
+             is.update == header->update));
 }
 
 /* Reads the records of one file, up to the first that is cut or damaged. */

@@ -10,8 +10,8 @@
  *  1. A record is on the disk (fsync) before its function returns. A record that a crash cut has a
  *     wrong hash, and reading ends there.
  *  2. A file is used only by a rank whose weights are those with which it was written: the header
- *     has loss and gradient norm of the step before, bit for bit (or the attempt begins with the
- *     checkpoint of that step), and the job's settings of the rollout.
+ *     has loss and gradient norm of the step before, bit for bit, and its learning rate and the like (or
+ *     the attempt begins with the checkpoint of that step), and the job's settings of the rollout.
  *  3. Whoever begins a step's file anew removes those of later steps: they are of other weights.
  *
  * Used by: worker, tests.   Uses: base.   Threads: one owner.
@@ -26,6 +26,7 @@ struct hd_rollout_header {
     int64_t group, max_tokens, rewards; /* answers of a group; of one answer; rewards of one */
     uint64_t settings;                  /* hash of everything else that answers depend on */
     double loss, grad_norm;             /* of the step before; 0: none */
+    uint64_t update;                    /* hash of what made its update of its gradient; 0: none */
 };
 
 /* A group that is read; its memory is the file's. */
@@ -52,7 +53,7 @@ enum hd_status hd_rollout_file_rate(struct hd_rollout_file *file, int64_t index,
 void hd_rollout_file_close(struct hd_rollout_file *file); /* NULL is fine */
 
 /* Reads the groups of a step that the files of all ranks have. any_weights: accepts a header with
- * other loss and gradient norm. *ret_count 0: there are none. ret_groups: sorted by index, in
+ * other loss, gradient norm and update. *ret_count 0: there are none. ret_groups: sorted by index, in
  * `arena`; of two records of a group the first. */
 enum hd_status hd_rollout_files_read(const char *dir, const struct hd_rollout_header *header,
                                      bool any_weights, struct hd_arena *arena,

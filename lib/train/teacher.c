@@ -125,7 +125,13 @@ static enum hd_status compare_heads(const struct teacher_head *has,
                       " token ids, and this job has %" PRId64
                       "; both models need one tokenizer, and both jobs one number",
                       path, has->vocab, needs->vocab);
-    if (has->tokens != needs->tokens || has->key != needs->key)
+    if (has->tokens == needs->tokens && has->key != needs->key)
+        return hd_err(HD_INVALID,
+                      "train.distill.teacher: %s is of other data: both jobs have %" PRId64
+                      " tokens of data.train, but not the same ones; give both jobs the same "
+                      "data.train, data.tokenizer and rules of data",
+                      path, has->tokens);
+    if (has->tokens != needs->tokens)
         return hd_err(HD_INVALID,
                       "train.distill.teacher: %s is of other data: its job had %" PRId64
                       " tokens of data.train, and this one has %" PRId64
@@ -152,12 +158,17 @@ static enum hd_status map_teacher(struct hd_trainer *t, const char *path, uint64
     st = hd_file_pread_all(fd, &has, sizeof has, 0);
     if (st || fstat(fd, &info) < 0 || memcmp(has.magic, MAGIC_OF_TEACHER, sizeof has.magic) != 0 ||
         !has.complete)
-        st = hd_err(HD_INVALID, "train.distill.teacher: %s is no file of a teacher", path);
+        st = hd_err(HD_INVALID,
+                    "train.distill.teacher: %s is no file of a teacher, or not a complete one; it "
+                    "is made by a job with train.distill.write: true",
+                    path);
     if (!st)
         st = compare_heads(&has, &needs, path);
     if (!st && info.st_size != size_of(&has))
-        st = hd_err(HD_CORRUPT, "train.distill.teacher: %s has %lld bytes and needs %" PRId64, path,
-                    (long long)info.st_size, size_of(&has));
+        st = hd_err(HD_INVALID,
+                    "train.distill.teacher: %s has %lld bytes and needs %" PRId64
+                    "; copy it again, or let the teacher write another file",
+                    path, (long long)info.st_size, size_of(&has));
     if (!st)
         map = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_SHARED, fd, 0);
     if (!st && map == MAP_FAILED)
@@ -198,8 +209,16 @@ enum hd_status hd_trainer_open_teacher(struct hd_trainer *t)
 
     if (!hd_job_has_teacher(job))
         return HD_OK;
-    hd_text_add(&path, "%s%s", job->distill_teacher,
-                hd_file_is_dir(job->distill_teacher) ? "/tokens/teacher" : "");
+    hd_text_add(&path, "%s", job->distill_teacher);
+    if (hd_file_is_dir(job->distill_teacher)) {
+        /* the folder of a job, or that of a run of `heddle local`, whose job is number 1 */
+        hd_text_add(&path, "/1/tokens");
+        if (!path.failed && !hd_file_is_dir(path.data)) {
+            hd_text_clear(&path);
+            hd_text_add(&path, "%s/tokens", job->distill_teacher);
+        }
+        hd_text_add(&path, "/teacher");
+    }
     if (path.failed)
         return hd_err(HD_NO_MEMORY, "no memory for a path");
     hd_comm_set_deadline(t->comm, t->save_deadline_ms);

@@ -99,6 +99,10 @@ static void files_of_other_weights_or_settings_are_not_read(void **state)
     other.loss = 0.25000001;
     assert_int_equal(read_groups(dir, &other, false, &arena, &groups), 0);
     assert_int_equal(read_groups(dir, &other, true, &arena, &groups), 2); /* a checkpoint says so */
+    other = header;
+    other.update = 5; /* another learning rate: other weights */
+    assert_int_equal(read_groups(dir, &other, false, &arena, &groups), 0);
+    assert_int_equal(read_groups(dir, &other, true, &arena, &groups), 2);
     other.settings = 6;
     assert_int_equal(read_groups(dir, &other, true, &arena, &groups), 0);
     hd_rollout_files_remove(dir, 5, 7); /* keeps it */
