@@ -370,11 +370,16 @@ static enum hd_status begin_round(struct rank_rollout *o)
                                   : HD_OK;
 }
 
+void rank_policy_say_alive(struct rank *r)
+{
+    hd_link_report_phase(r->link, HD_LINK_PHASE_VALIDATING, hd_trainer_steps_done(r->trainer));
+}
+
 static void still_writes_answers(void *user)
 {
     const struct rank_rollout *o = user;
 
-    hd_link_report_phase(o->r->link, HD_LINK_PHASE_TRAINING, hd_trainer_steps_done(o->r->trainer));
+    rank_policy_say_alive(o->r);
 }
 
 /* Records a group on the rank that rates it, when all of its answers have ended. */
@@ -585,8 +590,11 @@ enum hd_status rank_policy_prepare(struct rank *r)
     if (!p)
         return HD_OK;
     number = hd_trainer_steps_done(r->trainer) / r->job.rollout_updates;
-    if (p->rollout != number)
+    if (p->rollout != number) {
+        rank_policy_say_alive(r);
         st = run_rollout(r, number);
+        hd_link_report_phase(r->link, HD_LINK_PHASE_TRAINING, hd_trainer_steps_done(r->trainer));
+    }
     if (!st)
         st = set_completions(r);
     return st ? st : hd_trainer_set_completions(r->trainer, p->completions, p->count);

@@ -76,6 +76,11 @@ void rank_policy_note(struct rank *r, const struct hd_step_result *s);
 void rank_policy_metrics(const struct rank *r, const struct hd_step_result *s,
                          struct hd_step_metrics *metrics);
 
+/* Reports that this rank writes or rates answers. The phase is that of validations, which write texts,
+ * too: a call for one token is so much shorter than a step that a limit of silence that the supervisor
+ * learned from both would end the attempt in its first long step. */
+void rank_policy_say_alive(struct rank *r);
+
 /* ---- rank_rewards.c ---- */
 
 /* Rates answers: groups [count] of job.rollout_group answers each; parts [groups, group, rewards]

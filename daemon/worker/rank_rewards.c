@@ -103,7 +103,7 @@ static enum hd_status wait_for_rewards(struct rank *r, bool is_rating, double *r
             own = reward_keeper_wait(r->policy->keeper, WAIT_MS, &done, ret_rewards);
         if (own) /* the peers are told by the failure of the communication */
             return own;
-        hd_link_report_phase(r->link, HD_LINK_PHASE_TRAINING, hd_trainer_steps_done(r->trainer));
+        rank_policy_say_alive(r);
         st = hd_trainer_agree(r->trainer, !done, &busy);
     }
     return st;

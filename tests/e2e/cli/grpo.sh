@@ -41,6 +41,10 @@ check the_reward_rises awk -v a="$first" -v b="$last" 'BEGIN {exit !(b > a + 0.3
 check_equal answers_are_shown 1 "$(grep -c '"step 1, prompt 1 of 2: \\"say ' "$work/a.jsonl")"
 check_equal and_lengths_reported "12 4" "$(series "$work/a.jsonl" length_max | awk '{print NF, $NF}')"
 
+# a call for one token is no step: the limit of a step's silence is not learned from it, of which there are hundreds
+check silences_of_steps_are_those_of_steps awk '/^training/ {for (i = 2; i <= NF; i++) n += substr($i, index($i, ":") + 1)}
+    END {exit !(n > 0 && n < 120)}' "$work"/a/grpo-*/1/silences
+
 # the same reward from a program: the same numbers, bit for bit
 heddle local "$work/grpo.yaml" --set 'train.rewards=[{program: [/bin/sh, judge.sh, live]}]' --state-dir "$work/b" \
     -o jsonl >"$work/b.jsonl" 2>"$work/b.err"
