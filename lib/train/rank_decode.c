@@ -125,7 +125,7 @@ static int64_t logits_bytes(const struct hd_rank_program *l)
 void hd_rank_decode_place(struct hd_rank_program *l, const int64_t begin[2], int64_t end[2])
 {
     struct hd_rank_decode *d = &l->decode;
-    int64_t at[2] = {hd_work_begin(begin[0]), hd_work_begin(begin[1])};
+    int64_t at[2] = {hd_work_begin(begin[0]), begin[1]};
 
     if (!d->slots)
         return;
@@ -133,11 +133,13 @@ void hd_rank_decode_place(struct hd_rank_program *l, const int64_t begin[2], int
     d->cache_bytes = at[0] - hd_work_begin(begin[0]);
     d->bytes = d->beyond_bytes = 0;
     for (int v = 0; v < 2; v++) {
-        d->work[v] = hd_work_begin(at[v]);
-        at[v] = d->work[v] + work_bytes(l, v);
-        if (v) {
+        const int64_t work = work_bytes(l, v), logits = v ? logits_bytes(l) : 0;
+
+        d->work[v] = work ? hd_work_begin(at[v]) : at[v];
+        at[v] = d->work[v] + work;
+        if (logits) {
             d->logits = hd_work_begin(at[v]);
-            at[v] = d->logits + logits_bytes(l);
+            at[v] = d->logits + logits;
         }
         d->bytes += at[v] - begin[v];
         d->beyond_bytes += hd_max(at[v] - end[v], 0);

@@ -375,9 +375,9 @@ static struct hd_rank_program program_of(struct hd_job *job, bool samples, struc
 
 /* Goal: samples take no memory as long as their caches fit into what steps leave free, and else the
  * bytes beyond it. Method: the plans of jobs with and without, for a model of which steps save all
- * activations, and for one of many layers of which they save one row a token and layer. A cache has
- * keys and values of 2 heads, 2 x 16 numbers of 4 bytes, for each token of the context, layer and slot; the
- * tables are angles, 8 numbers a token, and indices, one a token and slot. */
+ * activations, and for one of many layers of which they save one row a token and layer, with 4 heads of keys
+ * in place of 2. A cache has keys and values, of 2 heads 2 x 16 numbers of 4 bytes, for each token of the
+ * context, layer and slot; the tables are angles, 8 numbers a token, and indices, one a token and slot. */
 static void caches_lie_in_the_memory_of_a_step(void **state)
 {
     for (int many = 0; many < 2; many++) {
@@ -387,14 +387,15 @@ static void caches_lie_in_the_memory_of_a_step(void **state)
 
         trip_setup(&t, "llama", 1);
         hd_arena_init(&arena, 0);
-        t.job.layers = many ? 16 : 2;
+        t.job.layers = many ? 32 : 2;
+        t.job.kv_heads = many ? 4 : 2;
         (void)snprintf(t.job.recompute, sizeof t.job.recompute, "%s", many ? "full" : "none");
         with = program_of(&t.job, true, &arena);
         without = program_of(&t.job, false, &arena);
         assert_int_equal(with.decode.slots, t.job.micro_batch);
         assert_int_equal(with.decode.cache_bytes,
-                         with.decode.slots * t.job.layers * CONTEXT * 2 * 16 * 4 + CONTEXT * 8 * 4 +
-                             with.decode.slots * CONTEXT * 4);
+                         with.decode.slots * t.job.layers * CONTEXT * 2 * 8 * t.job.kv_heads * 4 +
+                             CONTEXT * 8 * 4 + with.decode.slots * CONTEXT * 4);
         assert_true(many ? with.decode.beyond_bytes > 0 : with.decode.beyond_bytes == 0);
         assert_int_equal(with.memory.private_bytes + with.memory.registered_bytes,
                          without.memory.private_bytes + without.memory.registered_bytes +
