@@ -453,34 +453,75 @@ static enum hd_status enter(struct lock *l)
 
 /* ---- reward programs ---- */
 
-/* Allows reading the folder of a file that a program needs; for the program itself in a folder `bin`
- * also the folder above, with what an environment of Python has. */
-static void allow_beside_file(struct lock *l, const char *path, bool is_program)
+/* folders that every reward program may read, and whose files it may start */
+static const char *const program_folders[] = {"/usr", "/bin", "/lib", "/lib64", "/opt"};
+
+/* Allows reading a folder and starting what is in it. HD_INVALID: it is outside data_roots. */
+static enum hd_status allow_program_folder(struct lock *l, const char *folder)
+{
+    int fd;
+    enum hd_status st;
+
+    if (!l->r->data_roots) {
+        allow(l, HD_SANDBOX_RUN, folder);
+        return HD_OK;
+    }
+    st = hd_roots_open(l->roots.data, folder, &fd);
+    if (st)
+        return st;
+    if (!l->st)
+        l->st = hd_sandbox_allow_at(l->sandbox, fd, HD_SANDBOX_RUN);
+    (void)close(fd);
+    return HD_OK;
+}
+
+/* Allows the folder of a file that a program needs; for the program itself in a folder `bin` also the
+ * folder above, with what an environment of Python has. HD_INVALID: it is outside data_roots. */
+static enum hd_status allow_beside_file(struct lock *l, const char *path, bool is_program)
 {
     char folder[PATH_MAX];
-    char *slash;
 
     if (snprintf(folder, sizeof folder, "%s", path) >= (int)sizeof folder)
-        return;
-    slash = strrchr(folder, '/');
-    *slash = '\0';
-    if (is_program && hd_text_ends(folder, "/bin"))
-        *strrchr(folder, '/') = '\0';
-    allow(l, HD_SANDBOX_RUN, *folder ? folder : path);
+        return HD_OK;
+    *strrchr(folder, '/') = '\0';
+    if (is_program && hd_text_ends(folder, "/bin") && strcmp(folder, "/bin") != 0) {
+        char above[PATH_MAX];
+
+        (void)snprintf(above, sizeof above, "%.*s", (int)(strrchr(folder, '/') - folder), folder);
+        if (allow_program_folder(l, above) == HD_OK)
+            return HD_OK;
+    }
+    return allow_program_folder(l, *folder ? folder : path);
+}
+
+static bool is_in_program_folder(const char *path)
+{
+    for (size_t i = 0; i < sizeof program_folders / sizeof program_folders[0]; i++) {
+        const size_t n = strlen(program_folders[i]);
+
+        if (strncmp(path, program_folders[i], n) == 0 && path[n] == '/')
+            return true;
+    }
+    return false;
 }
 
 /* Does so with the file that an argument names and, where that is a link, with its target: the
- * interpreter of a virtual environment is a link to another installation, which has its library. */
+ * interpreter of a virtual environment is a link to another installation, which has its library. With
+ * data_roots an argument outside them is refused, as other files that a job names are. */
 static void allow_argument(struct lock *l, const char *argument, bool is_program)
 {
     char target[PATH_MAX];
     struct stat info;
 
-    if (*argument != '/' || stat(argument, &info) < 0 || !S_ISREG(info.st_mode))
+    if (l->st || *argument != '/' || is_in_program_folder(argument) || stat(argument, &info) < 0 ||
+        !S_ISREG(info.st_mode))
         return;
-    allow_beside_file(l, argument, is_program);
+    if (allow_beside_file(l, argument, is_program) == HD_INVALID) {
+        l->st = hd_err_prefix(HD_INVALID, "train.rewards");
+        return;
+    }
     if (realpath(argument, target) && strcmp(target, argument) != 0)
-        allow_beside_file(l, target, is_program);
+        (void)allow_beside_file(l, target, is_program);
 }
 
 /* Allows reading each of the folders in which data may be. */
@@ -501,27 +542,33 @@ static void allow_roots(struct lock *l)
 
 enum hd_status rank_lock_rewards(const struct rank *r, const struct hd_rewards *rewards)
 {
-    static const char *const programs[] = {"/usr", "/bin", "/lib", "/lib64", "/opt"};
+    const char *const slash = strrchr(r->job.attempt_dir, '/');
     struct lock l = {.r = r};
     struct hd_text scratch = {0};
+    char job_dir[HD_JOB_PATH_MAX];
 
     if (r->isolation == RANK_ISOLATION_OFF)
         return hd_sandbox_close_network();
-    l.st = hd_sandbox_begin(HD_SANDBOX_PROGRAMS, &l.sandbox);
+    (void)snprintf(job_dir, sizeof job_dir, "%.*s", slash ? (int)(slash - r->job.attempt_dir) : 0,
+                   r->job.attempt_dir);
+    l.st = take_roots(&l, job_dir);
+    if (!l.st)
+        l.st = hd_sandbox_begin(HD_SANDBOX_PROGRAMS, &l.sandbox);
     for (int64_t i = 0; !l.st && i < rewards->count; i++)
         for (int a = 0; rewards->list[i].argv[a]; a++)
             allow_argument(&l, rewards->list[i].argv[a], a == 0);
     if (!l.st) {
         allow_roots(&l);
         allow_system(&l);
-        for (size_t i = 0; i < sizeof programs / sizeof programs[0]; i++)
-            allow(&l, HD_SANDBOX_RUN, programs[i]);
+        for (size_t i = 0; i < sizeof program_folders / sizeof program_folders[0]; i++)
+            allow(&l, HD_SANDBOX_RUN, program_folders[i]);
         allow_list(&l, "PYTHONPATH");
         allow_output(&l, r->job.attempt_dir, "rewards");
     }
     if (!l.st)
         l.st = enter(&l);
     hd_sandbox_free(l.sandbox);
+    hd_text_free(&l.roots);
     hd_text_add(&scratch, "%s/rewards", r->job.attempt_dir);
     if (!l.st && (scratch.failed || setenv("TMPDIR", scratch.data, 1) < 0 ||
                   setenv("PYTHONDONTWRITEBYTECODE", "1", 0) < 0))

@@ -25,6 +25,20 @@ check_equal and_it_is_not_tried_again 0 "$(heddle show "$job" -o json | member r
 job=$(submit "$link")
 check so_does_a_link_out_of_them await 30 state_is "$job" failed
 check_equal and_the_link_is_named 1 "$(reason "$job" 'data/link.txt is a link')"
+printf '{"prompt":"a"}\n' >"$work/data/prompts.jsonl"
+echo 'while read -r l; do l=${l#*:}; echo "{\"id\":${l%%,*},\"reward\":1}"; done' | tee "$work/judge.sh" >"$work/data/judge.sh"
+cat >"$work/grpo.yaml" <<END
+name: grpo
+model: {family: llama, layers: 1, hidden: 32, heads: 2, context: 16}
+data: {train: [data/prompts.jsonl], tokenizer: bytes}
+train: {objective: grpo, steps: 1, global_batch: 2, lr: 1e-3, rollout: {prompts: 1, group: 2, max_tokens: 2}, rewards: [{program: [/bin/sh, judge.sh]}]}
+resources: {devices: 1}
+END
+job=$(submit "$work/grpo.yaml")
+check a_reward_program_outside_the_roots_fails_the_job await 30 state_is "$job" failed
+check_equal with_the_key_and_the_remedy_too 1 "$(reason "$job" 'train.rewards: .*is below none of the folders.*data_roots')"
+job=$(submit "$work/grpo.yaml" --set 'train.rewards=[{program: [/bin/sh, data/judge.sh]}]')
+check one_within_them_rates await 30 state_is "$job" succeeded
 
 job=$(submit "$inside" --set train.steps=100000 --set validate.every=0 --set checkpoint.every=100000)
 check data_inside_train await 30 steps_at_least "$job" 2
