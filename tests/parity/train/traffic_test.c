@@ -40,7 +40,7 @@ enum {
 
 /* Checks a step. Every part is all-reduced once in fp32, whatever the number of micro-batches: each
  * element is read from P-1 members and written to P-1, 2(P-1) * 4 bytes. The exchange is gathered
- * once: 12 doubles from each of P members to each of the other P-1. Nothing else is sent. Of a
+ * once: 24 doubles from each of P members to each of the other P-1. Nothing else is sent. Of a
  * validation: one exchange between hosts of 1024 bytes per rank. */
 static void check_traffic(const struct traffic *t, int P, int64_t elements)
 {
@@ -48,7 +48,7 @@ static void check_traffic(const struct traffic *t, int P, int64_t elements)
 
     assert_int_equal(moved(s, P, HD_GROUP_DP_CP, HD_COMM_ALL_REDUCE, BUCKETS),
                      2 * (P - 1) * 4 * elements);
-    assert_int_equal(moved(s, P, HD_GROUP_WORLD, HD_COMM_ALL_GATHER, 1), P * (P - 1) * 12 * 8);
+    assert_int_equal(moved(s, P, HD_GROUP_WORLD, HD_COMM_ALL_GATHER, 1), P * (P - 1) * 24 * 8);
     assert_int_equal(moved(v, P, HD_GROUP_WORLD, HD_COMM_ALL_GATHER, 1), P * (P - 1) * 1024);
     for (int g = 0; g < HD_GROUP_COUNT; g++)
         for (int k = 0; k < HD_COMM_KIND_COUNT; k++) {
