@@ -737,6 +737,14 @@ void rank_policy_note(struct rank *r, const struct hd_step_result *s)
            p->rewards_ms);
     if (r->rank != 0)
         return;
+    if (p->count && p->numbers.missing == p->count && !p->unrated) {
+        rank_say(r, HD_LINK_LEVEL_WARN,
+                 "no answer of a step has a reward, so that nothing is learned from it: the rows "
+                 "lack the "
+                 "column that a builtin of train.rewards compares with (`field`), or a program "
+                 "gave none");
+        p->unrated = true;
+    }
     show_rewards(r, s->step);
     if (s->step == 1 || s->step % every == 0)
         show_answers(r, s->step);

@@ -40,6 +40,7 @@ struct rank_policy {
     bool rates;                /* this rank is the first of its replica */
     char dir[HD_JOB_PATH_MAX]; /* of the files of answers */
     bool unrecorded;           /* the newest file could not be written, as was reported */
+    bool unrated;              /* no answer of a step had a reward, as was reported */
 
     /* of the newest step of this attempt; until there is one `fresh` is true */
     bool fresh;
