@@ -122,16 +122,37 @@ def say(name, good, what=""):
     print(f"ok {name}" if good else f"not ok {name}: {what}")
 
 
+# An export names the tokens of its texts: those that the base names, and those of the tokenizer, which may be more.
+TOKENS = ("bos_token_id", "eos_token_id", "pad_token_id")
+
+
+def as_list(ids):
+    return ids if isinstance(ids, list) else [] if ids is None else [ids]
+
+
+def same(key, a, b):
+    if key in TOKENS:
+        return set(as_list(a.get(key))) <= set(as_list(b.get(key)))
+    return a.get(key, "absent") == b.get(key, "absent")
+
+
+def same_file(base, out, name):
+    if name == "generation_config.json":
+        a, b = (json.load(open(f"{d}/{name}")) for d in (base, out))
+        return all(same(k, a, b) for k in set(a) | set(b))
+    return open(f"{base}/{name}", "rb").read() == open(f"{out}/{name}", "rb").read()
+
+
 def different_keys(base, out):
     a, b = (json.load(open(f"{d}/config.json")) for d in (base, out))
     allowed = {"torch_dtype", "dtype"} | ({"tie_word_embeddings"} if "other_head" in base else set())
-    return [k for k in sorted(set(a) | set(b)) if a.get(k, "absent") != b.get(k, "absent") and k not in allowed]
+    return [k for k in sorted(set(a) | set(b)) if not same(k, a, b) and k not in allowed]
 
 
 def different_files(base, out):
     found = [os.path.relpath(os.path.join(at, f), base) for at, _, files in os.walk(base) for f in files]
     return [f for f in found if f not in ("config.json", "model.safetensors") and (
-        not os.path.exists(f"{out}/{f}") or open(f"{base}/{f}", "rb").read() != open(f"{out}/{f}", "rb").read())]
+        not os.path.exists(f"{out}/{f}") or not same_file(base, out, f))]
 
 
 def untouched(name, base, out, written):
