@@ -87,6 +87,11 @@ const char *hd_prompt_last_message(const struct hd_json *messages)
     while (last && last->next)
         last = last->next;
     last = last && last->kind == HD_JSON_OBJECT ? hd_json_member(last, "content") : NULL;
+    if (last && last->kind == HD_JSON_ARRAY) { /* parts: [{"type": "text", "text": ".."}] */
+        for (last = last->first; last && !hd_json_member(last, "text");)
+            last = last->next;
+        last = last ? hd_json_member(last, "text") : NULL;
+    }
     return last && last->kind == HD_JSON_STRING ? last->text : "";
 }
 
