@@ -392,8 +392,8 @@ static int depth_of(const char *path)
 
 /* Returns the path of the key whose last part is `name`, such as `tp` outside its group. Of
  * several, the one in the outermost group; NULL: none, or two are equally far out. The keys of
- * `hang` are left out: a user who writes `step` or `validation` in another group means train.steps
- * or validate. */
+ * `hang`, `train.distill` and `train.policy` are left out: a user who writes `step` or `validation` in
+ * another group means train.steps or validate, and `top_k` in model.router no distillation. */
 static const char *find_elsewhere(const char *name)
 {
     const char *found = NULL;
@@ -403,7 +403,8 @@ static const char *find_elsewhere(const char *name)
         const char *path = hd_job_keys[i].path, *dot = strrchr(path, '.');
 
         if (hd_job_keys[i].hidden || !dot || strcmp(dot + 1, name) != 0 ||
-            strncmp(path, "hang.", 5) == 0 || (found && depth_of(path) > depth_of(found)))
+            strncmp(path, "hang.", 5) == 0 || strncmp(path, "train.distill.", 14) == 0 ||
+            strncmp(path, "train.policy.", 13) == 0 || (found && depth_of(path) > depth_of(found)))
             continue;
         several = found && depth_of(path) == depth_of(found);
         found = path;
