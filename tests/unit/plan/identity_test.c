@@ -36,6 +36,7 @@ static bool is_free(const struct hd_key *key)
                                         "validate.stop.patience",
                                         "validate.stop.min_delta",
                                         "checkpoint.copy_to",
+                                        "train.distill.teacher",
                                         "train.rollout.stop",
                                         "train.rewards.list",
                                         "resources.devices.min",
