@@ -132,6 +132,12 @@ static enum hd_status check_loss_keys(const struct hd_job *job)
         return hd_err(HD_INVALID,
                       "train.policy.dual_clip: %.6g is not above 1; 3 is usual, 0: none",
                       job->policy_dual_clip);
+    if (job->policy_dual_clip != 0 && job->policy_dual_clip < 1 + job->policy_clip_high)
+        return hd_err(
+            HD_INVALID,
+            "train.policy.dual_clip: %.6g is below 1 + train.policy.clip_high = %.6g, and so "
+            "would bound tokens that are to become likelier, too; raise it, or remove it",
+            job->policy_dual_clip, 1 + job->policy_clip_high);
     if (rloo && strcmp(job->policy_scale, "none") != 0)
         return hd_err(HD_INVALID, "train.policy.scale: rloo compares an answer with the others of "
                                   "its group and divides by nothing; remove the line");

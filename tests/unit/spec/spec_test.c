@@ -692,6 +692,11 @@ static void what_does_not_go_together_is_refused(void **state)
           "max_tokens: 8}, rewards: [number]}",
           "data.bad_rows=skip"},
          "data.bad_rows: with train.objective: grpo a row that is no prompt ends the job"},
+        {{"train={steps: 9, global_batch: 16, lr: 1e-3, objective: grpo, rollout: {prompts: 2, "
+          "max_tokens: 8}, rewards: [number]}",
+          "data={train: corpus/a.txt}", "train.policy.dual_clip=1.1"},
+         "train.policy.dual_clip: 1.1 is below 1 + train.policy.clip_high = 1.28, and so would "
+         "bound"},
         {{"train.batch_schedule=0:4 x"},
          "train.batch_schedule: 'x' is no span; write STEP:SEQUENCES"},
         {{"train.batch_schedule=0:4 2:16", "train.global_batch=8"},
