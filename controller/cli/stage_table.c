@@ -118,7 +118,8 @@ void stage_table_add(const struct hd_job *job, const int64_t *tokens, struct hd_
     for (int64_t k = 0; k < count; k++)
         add_rows(&table, job, stages, k, tokens, passes);
     if (!hd_job_has_spans(job))
-        hd_text_add(out, "data.stages, %s%lld tokens a step:\n", *job->batch_schedule ? "up to " : "",
+        hd_text_add(out, "data.stages, %s%lld tokens a step:\n",
+                    *job->batch_schedule ? "up to " : "",
                     (long long)(job->global_batch * job->context));
     else
         hd_text_add(out, "data.stages:\n");

@@ -64,7 +64,7 @@ struct hd_trainer {
     /* [largest number of micro-batches + 1], the streams of steps by their number of micro-batches;
      * NULL: not bound yet */
     struct hd_bound_instructions **steps;
-    int64_t micro_batches; /* micro-batches that each rank computes in the next step */
+    int64_t micro_batches;        /* micro-batches that each rank computes in the next step */
     struct hd_rollouts *rollouts; /* bound programs of decoding (rollout.c); NULL: none */
     /* [slots at hd_rank_program.stage_io, which hold hidden rows sent or received], the transfer
      * in progress in each slot */

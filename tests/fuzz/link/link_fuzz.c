@@ -60,7 +60,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count)
 static void changed_reports_neither_crash_nor_change_meaning(void **state)
 {
     const uint64_t key = hd_random_key(1, 2);
-    uint8_t bytes[512], input[512];
+    static uint8_t bytes[HD_FRAME_BYTES_MAX], input[HD_FRAME_BYTES_MAX];
     uint64_t draw = 0;
     size_t n, kept;
 
