@@ -30,7 +30,8 @@ static const struct hd_table *find_table(const char *name, size_t len)
     return NULL;
 }
 
-/* Appends what stands for `{TABLE...}`; `form` is the text behind TABLE, with its brace. */
+/* Appends the SQL that takes the place of `{TABLE...}` in a statement: columns, parameters or
+ * assignments. form: the rest of the placeholder behind the table's name, with the closing brace. */
 static void expand(const struct hd_table *table, const char *form, struct hd_text *sql)
 {
     const enum hd_field_when when = form[1] == 'S' ? HD_FIELD_SPEC : HD_FIELD_PUT;

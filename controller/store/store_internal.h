@@ -27,7 +27,8 @@
 
 #include "controller/store/store.h"
 
-/* Prepared statements: name, SQL text (fields.c says what {...} stands for). */
+/* Prepared statements: name, and SQL text, in which fields.c replaces the placeholders in braces by a
+ * table's columns. */
 #define STORE_STATEMENTS(X)                                                                        \
     X(BEGIN, "BEGIN IMMEDIATE")                                                                    \
     X(COMMIT, "COMMIT")                                                                            \

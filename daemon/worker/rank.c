@@ -331,7 +331,7 @@ static void say_transports(struct rank *r)
     bool slow;
 
     hd_comm_nccl_log_take(r->nccl_log, &transports, &warnings);
-    r->nccl_log = -1; /* a further span of data.stages connects nobody anew */
+    r->nccl_log = -1; /* told once: all spans of data.stages use the same connections */
     slow = transports.len_bytes && adapters && !getenv("NCCL_IB_DISABLE") &&
            strstr(transports.data, "NET/Socket");
     hd_text_add(&text, "NCCL connects by %s (channels)%s%s%s",

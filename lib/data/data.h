@@ -286,6 +286,9 @@ struct hd_data_batch {
     int32_t empty_token; /* token id in rows of padding, and of `ahead` without a token */
 };
 
+/* Returns the view of row i of a batch of windows of S tokens: the same fields, [1, S] each. */
+struct hd_data_batch hd_data_batch_row(const struct hd_data_batch *batch, int64_t i, int64_t S);
+
 /* Adds `first`, the position of a sequence's first token, to the positions of all rows of a
  * batch. */
 static inline void hd_data_move_positions(int32_t *positions, int64_t count, int64_t first)

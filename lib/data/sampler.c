@@ -136,8 +136,7 @@ int64_t hd_sampler_window(const struct hd_sampler *sampler, int64_t sample_id, i
                                       (uint64_t)(number % source->window_count));
 }
 
-/* Returns the view of row i of a batch of windows of S tokens. */
-static struct hd_data_batch row_of(const struct hd_data_batch *b, int64_t i, int64_t S)
+struct hd_data_batch hd_data_batch_row(const struct hd_data_batch *b, int64_t i, int64_t S)
 {
     struct hd_data_batch row = {.tokens = b->tokens ? b->tokens + i * S : NULL,
                                 .targets = b->targets ? b->targets + i * S : NULL,
@@ -148,6 +147,8 @@ static struct hd_data_batch row_of(const struct hd_data_batch *b, int64_t i, int
                                 .lengths = b->lengths ? b->lengths + i * S : NULL,
                                 .answers = b->answers ? b->answers + i * S : NULL,
                                 .reference = b->reference ? b->reference + i * S : NULL,
+                                .sampled = b->sampled ? b->sampled + i * S : NULL,
+                                .advantage = b->advantage ? b->advantage + i * S : NULL,
                                 .sample_ids = b->sample_ids ? b->sample_ids + i : NULL,
                                 .target_places = b->target_places ? b->target_places + i * S : NULL,
                                 .answer_ends = b->answer_ends,
@@ -493,7 +494,7 @@ enum hd_status hd_sampler_fill(const struct hd_sampler *sampler, int64_t step, i
     assert(count <= hd_batch_spans_batch(&sampler->batches, step) - first);
     for (int64_t i = 0; !st && i < count; i++) {
         const int64_t id = before + first + i;
-        const struct hd_data_batch row = row_of(ret_batch, i, S);
+        const struct hd_data_batch row = hd_data_batch_row(ret_batch, i, S);
         int64_t source;
         const int64_t window = hd_sampler_window(sampler, id, &source);
 
@@ -657,7 +658,7 @@ enum hd_status hd_validation_fill(const struct hd_validation *validation, int64_
 
     assert(first >= 0 && count >= 0);
     for (int64_t i = 0; !st && i < count; i++) {
-        const struct hd_data_batch row = row_of(ret_batch, i, S);
+        const struct hd_data_batch row = hd_data_batch_row(ret_batch, i, S);
 
         if (first + i < validation->window_count)
             st = fill_window(validation->range, validation->packing, S, first + i, &row);

@@ -81,7 +81,8 @@ static inline bool hd_data_stages_alike(const struct hd_data_stage *a,
            a->rope_theta == b->rope_theta;
 }
 
-/* Returns the span of the stages with the given index; all of a job without stages. */
+/* Returns the span that has the stage with this index. A job without stages has one span, the whole
+ * run. */
 struct hd_data_span hd_data_span_of(const struct hd_data_stage *stages, int64_t count,
                                     int64_t index, int64_t steps);
 

@@ -34,7 +34,8 @@ struct gpu_shares {
     double beside_collective;
 };
 static const struct gpu_shares gpu_shares[] = {
-    /* no published run: as the other Hopper cards, but products cannot exceed the power limit */
+    /* The H20 has no published run: its shares are those of the other Hopper cards but for products, whose
+     * peak is so low that the power limit does not lower it further. */
     {" h20 ", 0, 0, 0.85, 400, 0.65, 0.50, 0.30, 2.5},
     {" h100 h200 gh200 h800 h100-pcie h100-nvl h200-nvl b200 b300 gb200 ", 90, 120, 0.63, 400, 0.65,
      0.26, 0.14, 2.5},

@@ -362,22 +362,6 @@ static void put_window(const struct hd_packed_completions *k, int64_t window, in
     put_document(row, at, S, 0, -1);
 }
 
-/* Returns the view of window i of a batch of windows of S rows. */
-static struct hd_data_batch view_of(const struct hd_data_batch *b, int64_t i, int64_t S)
-{
-    return (struct hd_data_batch){.tokens = b->tokens ? b->tokens + i * S : NULL,
-                                  .targets = b->targets ? b->targets + i * S : NULL,
-                                  .positions = b->positions ? b->positions + i * S : NULL,
-                                  .index = b->index ? b->index + i * S : NULL,
-                                  .bounds = b->bounds ? b->bounds + i * S : NULL,
-                                  .begins = b->begins ? b->begins + i * S : NULL,
-                                  .lengths = b->lengths ? b->lengths + i * S : NULL,
-                                  .answers = b->answers ? b->answers + i * S : NULL,
-                                  .reference = b->reference ? b->reference + i * S : NULL,
-                                  .sampled = b->sampled ? b->sampled + i * S : NULL,
-                                  .advantage = b->advantage ? b->advantage + i * S : NULL};
-}
-
 enum hd_status hd_policy_fill_windows(struct hd_trainer *t, const void *packed, int64_t first,
                                       int64_t count, const struct hd_data_batch *b)
 {
@@ -385,7 +369,7 @@ enum hd_status hd_policy_fill_windows(struct hd_trainer *t, const void *packed, 
     const int64_t S = t->rank_program.job.context;
 
     for (int64_t i = 0; i < count; i++) {
-        const struct hd_data_batch row = view_of(b, i, S);
+        const struct hd_data_batch row = hd_data_batch_row(b, i, S);
 
         put_window(k, first + i < k->windows ? first + i : -1, S, b->empty_token, &row);
     }
@@ -399,7 +383,7 @@ enum hd_status hd_policy_fill(struct hd_trainer *t, const void *from, int64_t fi
 
     (void)from;
     for (int64_t i = 0; i < count; i++) {
-        const struct hd_data_batch row = view_of(b, i, S);
+        const struct hd_data_batch row = hd_data_batch_row(b, i, S);
 
         put_window(t->completions, window_of(t, first + i), S, b->empty_token, &row);
     }

@@ -8,6 +8,7 @@
 #include "base/json.h"
 #include "daemon/agent/doctor.h"
 #include "tests/program/test.h"
+#include "tests/temporary.h"
 
 /* A doctor with one GPU that works. */
 static struct doctor_findings *with_gpu(void)
@@ -98,11 +99,9 @@ static void put(const char *dir, const char *device, const char *name, const cha
 static void adapters_that_nccl_leaves_out_are_a_problem(void **state)
 {
     struct doctor_findings *d = with_gpu();
-    const char *tmp = getenv("TMPDIR");
-    char sys[256];
+    char sys[TEMPORARY_BYTES];
 
-    (void)snprintf(sys, sizeof sys, "%s/sys-XXXXXX", tmp ? tmp : "/tmp");
-    assert_non_null(mkdtemp(sys));
+    temporary_dir(sys, "sys");
     put(sys, "class/infiniband/mlx5_0/ports/1", "state", "4: ACTIVE\n");
     put(sys, "class/infiniband/mlx5_0/ports/1", "link_layer", "InfiniBand\n");
     put(sys, "class/infiniband/mlx5_0/device/net", "ib0", "");
@@ -118,11 +117,9 @@ static void adapters_that_nccl_leaves_out_are_a_problem(void **state)
 
 static void gpus_on_the_bus_are_counted(void **state)
 {
-    const char *tmp = getenv("TMPDIR");
-    char dir[256];
+    char dir[TEMPORARY_BYTES];
 
-    (void)snprintf(dir, sizeof dir, "%s/bus-XXXXXX", tmp ? tmp : "/tmp");
-    assert_non_null(mkdtemp(dir));
+    temporary_dir(dir, "bus");
     assert_int_equal(doctor_count_on_bus(dir), 0);
     put(dir, "0000:3b:00.0", "vendor", "0x10de\n"); /* a data-centre GPU: 3D controller */
     put(dir, "0000:3b:00.0", "class", "0x030200\n");

@@ -10,6 +10,7 @@
 
 #include "tests/program/cases.h"
 #include "tests/program/test.h"
+#include "tests/temporary.h"
 #include "worker/reward_keeper.h"
 #include "worker/reward_program.h"
 
@@ -162,13 +163,13 @@ static pid_t read_pid(const char *path)
  * dying rank does not reach the keeper through Landlock. */
 static void a_keeper_that_is_stopped_in_a_rating_ends_with_its_program(void **state)
 {
-    char dir[] = "/tmp/reward_program_test-XXXXXX", path[64], script[128];
+    char dir[TEMPORARY_BYTES], path[TEMPORARY_BYTES + 8], script[160];
     struct hd_rewards rewards;
     struct reward_keeper *k;
     pid_t program;
 
     (void)state;
-    assert_non_null(mkdtemp(dir));
+    temporary_dir(dir, "rewards");
     (void)snprintf(path, sizeof path, "%s/pid", dir);
     (void)snprintf(script, sizeof script, "echo $$ >%s; sleep 1000; true", path);
     k = keeper_of(&rewards, script);
@@ -177,7 +178,7 @@ static void a_keeper_that_is_stopped_in_a_rating_ends_with_its_program(void **st
     assert_int_equal(kill(program, 0), 0);
     reward_keeper_stop(k);
     assert_int_equal(waitpid(-1, NULL, WNOHANG), -1); /* it has ended, and was waited for */
-    assert_int_equal(kill(program, 0), -1);           /* its keeper has waited for the program */
+    assert_int_equal(kill(program, 0), -1);           /* gone: the keeper has reaped it */
     (void)unlink(path);
     (void)rmdir(dir);
 }

@@ -8,6 +8,7 @@
 
 #include "tests/program/cases.h"
 #include "tests/program/test.h"
+#include "tests/temporary.h"
 #include "train/rollout_file.h"
 
 enum { GROUP = 2, REWARDS = 2 };
@@ -22,8 +23,7 @@ static const struct hd_rollout_header header = {.step = 7,
 
 static void make_dir(char dir[64])
 {
-    (void)snprintf(dir, 64, "%s/rollout-XXXXXX", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
-    assert_non_null(mkdtemp(dir));
+    temporary_dir(dir, "rollout");
 }
 
 /* Writes groups 3 and 1, of which only 3 is rated. */
