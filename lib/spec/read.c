@@ -547,9 +547,8 @@ static enum hd_status read_spec(struct spec_reader *r, const struct hd_spec_sour
         return at_key_of_message(r, st);
     spec_fill_absent(&r->draft);
     spec_fill_zero(job);
-    st = spec_fill_batch(job);
-    if (!st)
-        st = spec_fill_data_stages(job);
+    spec_fill_batch(job);
+    st = spec_fill_data_stages(job);
     if (!st)
         st = spec_check_draft(job, mistakes_of(r));
     if (!st && !r->mistakes.count)

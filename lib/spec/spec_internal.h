@@ -304,9 +304,9 @@ enum hd_status spec_check_choices(const struct hd_job *job);
 enum hd_status spec_read_data_stages(struct spec_reader *r, const struct yaml_node *node);
 /* Makes sources that turn out to be the same files, after patterns are expanded, one source. */
 void spec_join_data_stages(struct hd_job *job);
-/* Sets train.global_batch to the largest batch of train.batch_schedule, unless it is given. HD_INVALID: the
- * schedule cannot be read (batch_rules.c). */
-enum hd_status spec_fill_batch(struct hd_job *job);
+/* Sets train.global_batch to the largest batch of train.batch_schedule, unless it is given. A schedule that
+ * cannot be read is told by spec_check_batch (batch_rules.c). */
+void spec_fill_batch(struct hd_job *job);
 /* Checks train.batch_schedule against the rest of the job. */
 enum hd_status spec_check_batch(const struct hd_job *job);
 /* Sets the end of the last stage to that of the run, and the sizes that follow from it. */

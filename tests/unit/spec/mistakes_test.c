@@ -117,6 +117,23 @@ static void a_path_that_is_not_replaced_says_so(void **state)
     }
 }
 
+/* A schedule of batches that cannot be read hides no other mistake, and is not followed by one of the batch
+ * that it would have given. */
+static void a_wrong_schedule_is_one_mistake_among_others(void **state)
+{
+    char *text = messages_of("name: x\n"
+                             "model: {family: llama, layers: 2, hidden: 64, heads: 4, context: 8}\n"
+                             "data: {train: [a.txt]}\n"
+                             "train: {lr: 1e-3, steps: 2, batch_schedule: \"0:4 x\"}\n"
+                             "parallel: {tp: 3, micro_batch: 5}\n",
+                             HD_INVALID);
+
+    assert_non_null(strstr(text, "job.yaml:4: train.batch_schedule: 'x' is no span"));
+    assert_non_null(strstr(text, "\njob.yaml:5: parallel.tp: 3 does not divide model.heads"));
+    assert_null(strstr(text, "global_batch"));
+    free(text);
+}
+
 /* 65 channels have no 4 heads, and 3 ranks share no 4 heads: two groups of rules, two messages. */
 static void rules_are_told_at_once_when_each_value_is_possible(void **state)
 {
