@@ -56,13 +56,13 @@ static void word(char *ret_word, const char *text)
     (void)snprintf(ret_word, HD_JOB_WORD_MAX, "%s", text);
 }
 
-/* Gives the newest keys that a test's job leaves empty their defaults: a stored job must be valid. */
+/* Gives keys of the job's version 16 and later that a test leaves empty their defaults: a stored job must be valid. */
 static void set_new_keys(struct hd_job *job)
 {
     const struct hd_job empty = {0};
 
     for (size_t i = 0; i < hd_job_key_count; i++)
-        if (hd_job_keys[i].kind != HD_KEY_FORM && hd_job_keys[i].since == HD_JOB_VERSION &&
+        if (hd_job_keys[i].kind != HD_KEY_FORM && hd_job_keys[i].since >= 16 &&
             hd_job_members_equal(&hd_job_keys[i], job, &empty))
             hd_job_set_default(&hd_job_keys[i], job);
 }
