@@ -99,11 +99,13 @@ static enum hd_status find_windows(const struct hd_trainer *t, struct packing *p
     for (int64_t i = 0; i < p->count; i++)
         rows += hd_policy_rows(&p->all[p->by_length[i]]);
     m = (rows + together * p->context - 1) / (together * p->context);
-    for (m = m > 1 ? m : 1; m <= most; m++)
+    for (m = m > 1 ? m : 1; m <= most; m++) {
+        m = hd_rank_program_round_micro_batches(most, m);
         if (pack_into(p, m * together, false)) {
             *ret_micro_batches = m;
             return HD_OK;
         }
+    }
     *ret_micro_batches = most;
     if (pack_into(p, most * together, true))
         return HD_OK;
@@ -265,10 +267,15 @@ enum hd_status hd_trainer_set_completions(struct hd_trainer *t,
                                           int64_t count)
 {
     struct hd_packed_completions *packed;
-    const enum hd_status st = hd_policy_pack(t, completions, count, false, &packed);
+    enum hd_status st = hd_policy_pack(t, completions, count, false, &packed);
 
     if (st)
         return st;
+    st = hd_trainer_set_micro_batches(t, packed->micro_batches);
+    if (st) {
+        hd_packed_completions_free(packed);
+        return st;
+    }
     hd_packed_completions_free(t->completions);
     t->completions = packed;
     return HD_OK;
@@ -281,16 +288,14 @@ struct hd_policy_totals hd_policy_count(const struct hd_trainer *t)
 
 /* ---- batches ---- */
 
-/* Returns the window of sample `sample` of the global batch; -1: it has no completions. The samples of a
- * dp rank are consecutive; windows alternate between dp ranks. */
+/* Returns the window of sample `sample` of the step. The samples of a dp rank are consecutive; windows
+ * alternate between dp ranks. */
 static int64_t window_of(const struct hd_trainer *t, int64_t sample)
 {
     const struct hd_rank_program *l = &t->rank_program;
-    const int64_t B = l->job.micro_batch, each = l->micro_batches * B;
+    const int64_t B = l->job.micro_batch, each = t->micro_batches * B;
     const int64_t dp = sample / each, micro_batch = sample % each / B;
 
-    if (micro_batch >= t->completions->micro_batches)
-        return -1;
     return (micro_batch * l->mesh.sizes.dp + dp) * B + sample % B;
 }
 
@@ -352,8 +357,8 @@ static int64_t put_completion(const struct hd_packed_completions *k,
 static void put_window(const struct hd_packed_completions *k, int64_t window, int64_t S,
                        int32_t empty_token, const struct hd_data_batch *row)
 {
-    const int64_t begin = window < 0 ? 0 : k->begins[window];
-    const int64_t end = window < 0 ? 0 : k->begins[window + 1];
+    const bool empty = window >= k->windows;
+    const int64_t begin = empty ? 0 : k->begins[window], end = empty ? 0 : k->begins[window + 1];
     int64_t at = 0;
 
     for (int64_t i = begin; i < end; i++)
@@ -371,7 +376,7 @@ enum hd_status hd_policy_fill_windows(struct hd_trainer *t, const void *packed, 
     for (int64_t i = 0; i < count; i++) {
         const struct hd_data_batch row = hd_data_batch_row(b, i, S);
 
-        put_window(k, first + i < k->windows ? first + i : -1, S, b->empty_token, &row);
+        put_window(k, first + i, S, b->empty_token, &row);
     }
     return HD_OK;
 }

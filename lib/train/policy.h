@@ -5,7 +5,8 @@
  * A completion is packed whole: its prompt, whose tokens are no targets, then its tokens, all of which
  * are, an end token included. Its last token is never an input, so it takes prompt_count + count - 1 rows.
  * The longest goes first, each into the window with the fewest rows that has room; windows are those of
- * as few micro-batches as suffice, equally many on each dp rank. A window that stays empty has no targets.
+ * as few micro-batches as suffice, an eighth of the largest step's or a multiple, equally many on each dp
+ * rank; the step computes no others. A window that stays empty has no targets.
  * Every rank packs all completions, and so knows every window without asking.
  *
  * Used by: worker, tests.   Uses: train.   Threads: the trainer's.

@@ -18,7 +18,7 @@ struct hd_packed_completions {
     const struct hd_policy_completion *all; /* the caller's */
     bool scores; /* true: log-probabilities are wanted, of all tokens; false: a step is to train */
     bool has_reference;
-    int64_t micro_batches; /* micro-batches of each rank that have completions */
+    int64_t micro_batches; /* micro-batches of each rank in the step */
     int64_t windows;       /* windows of these micro-batches on all dp ranks */
     struct hd_policy_totals totals;
     int64_t *begins; /* [windows + 1], index in `order` of a window's first completion */

@@ -5,8 +5,12 @@
 #include "base/math.h"
 
 enum {
-    PROMPT_ROWS = 64, /* most tokens that a call of the program of prompts reads, in all slots */
-    SLOTS_MAX = 8,    /* of a job's samples, which are few */
+    PROMPT_ROWS = 64, /* tokens that a call of the program of prompts reads, in all slots */
+    /* most of them in a job that trains on its answers, which has a prompt for each group, and the
+     * bytes of their logits, above which it has no more than PROMPT_ROWS */
+    ROLLOUT_ROWS_MAX = 1024,
+    ROLLOUT_LOGITS_MAX = 16 << 20,
+    SLOTS_MAX = 8,         /* of a job's samples, which are few */
     ROLLOUT_SLOTS_MAX = 32 /* of a job that trains on its answers, unless it gives another number */
 };
 
@@ -20,6 +24,21 @@ int64_t hd_rank_program_decode_slots(const struct hd_job *job)
                                   : hd_min(groups * job->rollout_group, ROLLOUT_SLOTS_MAX);
     }
     return *job->samples ? hd_min(hd_max(job->micro_batch, 1), SLOTS_MAX) : 0;
+}
+
+/* Returns the tokens of a sequence that a call of the program of prompts reads. Where it can read whole
+ * prompts, of answers to them, it reads as many as the longest may have. */
+static int64_t rows_of_prompts(const struct hd_job *job, int64_t slots)
+{
+    int64_t rows = PROMPT_ROWS;
+
+    if (hd_job_has_policy(job)) {
+        const int64_t bounded = ROLLOUT_LOGITS_MAX / ((int64_t)sizeof(float) * job->vocab);
+
+        rows = hd_max(rows, hd_min(bounded, ROLLOUT_ROWS_MAX));
+        rows = hd_min(rows, slots * hd_max(hd_job_rollout_prompt_max(job), 1));
+    }
+    return hd_min(hd_max(rows / slots, 1), job->context);
 }
 
 /* ---- compiling ---- */
@@ -55,7 +74,7 @@ enum hd_status hd_rank_decode_compile(const struct hd_compile_options *options,
     d->slots = hd_rank_program_decode_slots(&l->job);
     if (!d->slots)
         return HD_OK;
-    d->rows = hd_min(hd_max(PROMPT_ROWS / d->slots, 1), l->job.context);
+    d->rows = rows_of_prompts(&l->job, d->slots);
     d->state = hd_arena_array(arena, (size_t)l->chunk_count, sizeof *d->state);
     for (int p = 0; p < HD_DECODE_PROGRAMS; p++)
         d->chunks[p] = hd_arena_array(arena, (size_t)l->chunk_count, sizeof(struct hd_chunk *));

@@ -287,6 +287,11 @@ enum hd_status hd_rank_program_step_plan(const struct hd_rank_program *rank_prog
                                          int64_t micro_batches, struct hd_arena *arena,
                                          struct hd_step_plan *ret_plan);
 
+/* Returns how many micro-batches a step on the model's own answers computes (train.objective: grpo) that
+ * needs `needed` of at most `largest`: the next larger of the eighths of `largest`, so that few
+ * instruction streams occur. */
+int64_t hd_rank_program_round_micro_batches(int64_t largest, int64_t needed);
+
 /* Compiles the training programs F, B and W of these units alone, or the optimizer's update of all
  * parameters that the registry's rank holds, as hd_rank_program_build_rank does, but does not
  * assign offsets in work memory. For the planner, which adds up the memory of single units

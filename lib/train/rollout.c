@@ -141,11 +141,26 @@ static int64_t sequence_of(const struct hd_rollouts *o, int64_t replica, int64_t
     return index < o->now->count ? index : -1;
 }
 
+/* Returns whether enough slots are free to read prompts for them: a call of the program of prompts costs as
+ * much for one slot as for all. It waits for a quarter of the slots of all replicas, or until no slot
+ * has a sequence. */
+static bool may_refill(const struct hd_trainer *t)
+{
+    const int64_t count = t->rollouts->replicas * t->rank_program.decode.slots;
+    int64_t idle = 0;
+
+    for (int64_t i = 0; i < count; i++)
+        idle += t->rollouts->slots[i].sequence < 0;
+    return 4 * idle >= count;
+}
+
 /* Gives free slots to the next sequences. */
 static void refill(struct hd_trainer *t)
 {
     struct hd_rollouts *o = t->rollouts;
 
+    if (!may_refill(t))
+        return;
     for (int64_t r = 0; r < o->replicas; r++)
         for (int64_t b = 0; b < t->rank_program.decode.slots; b++) {
             struct rollout_slot *slot = &slots_of(t, r)[b];

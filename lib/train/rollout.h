@@ -24,7 +24,7 @@
  * With equal programs, tokens repeat bit for bit; another layout changes the rounding of logits.
  *
  * For training on its own samples (GRPO and its relatives): `group` sequences of one prompt are on
- * one dp and cp rank, a slot is refilled as soon as its sequence ends, and each drawn token, the
+ * one dp and cp rank, a slot is refilled when it and others are free, and each drawn token, the
  * stop token included, has its log-probability in the encoding of training. The forward pass of a
  * step computes others, which differ by rounding.
  *

@@ -8,6 +8,30 @@
 #include "base/math.h"
 #include "job/batch_spans.h"
 
+enum { SIZES = 8 }; /* numbers of micro-batches that a step on answers may have */
+
+int64_t hd_rank_program_round_micro_batches(int64_t largest, int64_t needed)
+{
+    for (int64_t i = 1; i < SIZES; i++)
+        if ((largest * i + SIZES - 1) / SIZES >= needed)
+            return (largest * i + SIZES - 1) / SIZES;
+    return largest;
+}
+
+/* Returns whether steps of the job may have this number of micro-batches, below the largest one. */
+static bool occurs(const struct hd_rank_program_shared *s, bool any, int64_t micro_batches)
+{
+    const struct hd_batch_spans batches = hd_job_batch_spans(&s->job);
+    bool found = any;
+
+    if (hd_job_has_policy(&s->job))
+        found |=
+            hd_rank_program_round_micro_batches(s->micro_batches, micro_batches) == micro_batches;
+    for (int64_t k = 0; k < batches.count; k++)
+        found |= batches.list[k].batch == micro_batches * s->job.dp * s->job.micro_batch;
+    return found;
+}
+
 /* Generates and checks the streams of all stages for a step of `micro_batches`. */
 static enum hd_status shorten(const struct hd_schedule *order, int64_t micro_batches,
                               struct hd_arena *arena, struct hd_step_plan **ret_plans)
@@ -39,17 +63,14 @@ static enum hd_status add_slots(struct hd_rank_program_shared *s, int64_t micro_
 enum hd_status hd_step_plans_build(struct hd_rank_program_shared *s, bool any,
                                    struct hd_arena *arena)
 {
-    const struct hd_batch_spans batches = hd_job_batch_spans(&s->job);
     enum hd_status st = hd_schedule_check(&s->order, arena, &s->plans);
 
     /* with one chunk no slot is of the boundary pool */
     if (s->pipeline.chunks == 1)
         return st;
-    for (int64_t m = 1; any && !st && m < s->micro_batches; m++)
-        st = add_slots(s, m);
-    for (int64_t k = 0; !any && !st && k < batches.count; k++)
-        if (batches.list[k].batch < s->job.global_batch)
-            st = add_slots(s, batches.list[k].batch / (s->job.dp * s->job.micro_batch));
+    for (int64_t m = 1; !st && m < s->micro_batches; m++)
+        if (occurs(s, any, m))
+            st = add_slots(s, m);
     return st;
 }
 

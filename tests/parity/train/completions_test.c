@@ -10,6 +10,7 @@
 #include "harness.h"
 #include "tests/program/test.h"
 #include "train/policy.h"
+#include "train/trainer.h"
 
 enum { CONTEXT = 24, COUNT = 14, IDS_MAX = 16 };
 
@@ -257,12 +258,18 @@ static enum hd_status check_refused(struct harness_rank *r)
         crowd[i].prompt_count = 14 - crowd[i].count;
     }
     assert_int_equal(hd_trainer_set_completions(t, crowd, 8), HD_OK);
+    assert_int_equal(t->micro_batches, 4); /* of two windows each; every window has one */
     refused(t, crowd, 9, "raise train.global_batch");
+    /* a step computes no more micro-batches than its completions need */
+    assert_int_equal(hd_trainer_set_completions(t, crowd, 3), HD_OK);
+    assert_int_equal(t->micro_batches, 2);
+    assert_int_equal(hd_trainer_step(t, 0, &result), HD_OK);
+    assert_int_equal(result.policy.completions, 3);
     hd_trainer_free(t);
     return st;
 }
 
-static void completions_that_do_not_fit_are_refused(void **state)
+static void completions_that_do_not_fit_are_refused_and_few_take_few_micro_batches(void **state)
 {
     run(check_refused);
 }
