@@ -310,11 +310,9 @@ void hd_core_free(struct hd_core *core)
     }
     core_arrays_free(core);
     free(core->scratch.members);
-    free(core->ends);
-    free(core->scratch.end_keys);
+    free(core->allocations.items);
     free(core->gains);
     free(core->gains_until);
-    free(core->borrowers);
     free(core->outcomes);
     core_queues_free(core);
     free(core->nodes);

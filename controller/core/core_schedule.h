@@ -9,6 +9,7 @@
  *   free.c        per-node arrays that searches read
  *   fit_bound.c   upper bound on the devices that a job could get
  *   better.c      whether a job waits for a better placement
+ *   allocation.c  the list of devices used or reserved; who may use them
  *   reserve.c     reservations for jobs that do not fit now, and expected starts
  *   hot_spare.c   nodes kept free for jobs that fail
  *   predict.c     predicted ends of running attempts
@@ -80,18 +81,15 @@ bool core_may_span(const struct hd_checkpoint_record *base); /* true if several 
                                                               * base checkpoint */
 
 struct core_view core_view_of(struct hd_core *core, const struct core_job *job);
-/* Returns how many devices of this kind the job of the view may take on the node now. */
-int32_t core_available(const struct hd_core *core, const struct core_view *view,
-                       const struct core_node *node, enum hd_device_kind kind);
+/* Returns how many devices of this kind the job of the view may take on the node with index i now.
+ * Valid after core_free_by_node. */
+int32_t core_available(const struct hd_core *core, const struct core_view *view, size_t i,
+                       enum hd_device_kind kind);
 /* Returns whether the attempt has ranks on a node of the placement. */
 bool core_is_on(const struct core_placement *placement, const struct core_attempt *attempt);
 /* Returns whether the attempt runs on borrowed devices that the job may reclaim by preemption. */
 bool core_yields_to(const struct hd_core *core, const struct core_attempt *attempt,
                     const struct core_job *job);
-/* Does what core_available does, for the node with index i, from the arrays of free.c. free_of: the
- * result of core_free_by_node. */
-int32_t core_available_at(const struct hd_core *core, const struct core_view *view, size_t i,
-                          enum hd_device_kind kind, const uint16_t *free_of);
 /* Finds the best placement on free devices (device_count 0: none); the caller frees its members. */
 struct core_placement core_find_placement(struct hd_core *core, const struct core_view *view);
 bool core_has_placement(struct hd_core *core, const struct core_view *view);
@@ -179,10 +177,8 @@ void core_find_first(struct hd_core *core, const struct core_view *view, enum hd
 void core_find_first_end(struct hd_core *core);
 /* Reserves the placement for a queued job, which joins core->reservers. */
 void core_reserve_members(struct hd_core *core, struct core_job *job,
-                          const struct core_placement *placement, int64_t start_mono_ms);
-/* Reserves the placement for a job and drops the reservations made for it earlier in this pass. */
-void core_reserve_instead(struct hd_core *core, struct core_job *job,
-                          const struct core_placement *placement, int64_t start_mono_ms);
+                          const struct core_placement *placement, enum core_allocation_why why,
+                          int64_t start_mono_ms);
 /* Reserves for a job that does not fit now the placement where it can start first. False: nothing
  * can be reserved; job->wait and wait_job say why. */
 bool core_reserve_earliest(struct hd_core *core, struct core_job *job, const struct core_view *view,
@@ -191,16 +187,10 @@ bool core_reserve_earliest(struct hd_core *core, struct core_job *job, const str
  * jobs have reservations already. */
 void core_reserve_placement(struct hd_core *core, struct core_job *job,
                             const struct core_placement *placement);
-void core_reserve_node(struct hd_core *core, struct core_node *node, uint64_t job,
-                       enum hd_device_kind kind, int64_t start_mono_ms, int32_t surplus);
 /* Sets `surplus` of each member of the placement: devices of its node, free or assumed freed, that
  * the placement does not use. */
 void core_count_surplus(const struct hd_job_needs *needs, enum hd_device_kind kind,
                         struct core_placement *placement);
-void core_unreserve_job(struct hd_core *core, uint64_t job); /* drops all reservations for one
-                                                              * job */
-void core_unreserve_all(struct hd_core *core);               /* drops the reservations for all
-                                                              * jobs */
 /* Reduces the needs to the fewest devices of this kind for which a layout exists. False: there is
  * none. */
 bool core_least_needs(const struct hd_job_needs *needs, enum hd_device_kind kind,
@@ -261,22 +251,13 @@ static inline size_t core_next_free(const struct hd_core *core, enum hd_device_k
 {
     return core_next_bit(core, core->has_free[kind], i);
 }
-/* Makes searches count the devices of these attempts as free (freed true), or as held again. */
-void core_assume_freed(struct hd_core *core, struct core_attempt *const *attempts, size_t count,
-                       bool freed);
+/* Makes searches count the devices of the attempt as free (freed true), or as held again. */
+void core_assume_freed(struct hd_core *core, struct core_attempt *attempt, bool freed);
 enum hd_status core_check_free(const struct hd_core *core); /* checks invariant I15 of core.c: these
                                                              * arrays match the nodes */
 
 /* ---- fit_bound.c ------------------------------------------------------------------------------*/
 
-/* Returns 1 + the index in core->reservation_owners of this reservation's owner, adding an entry;
- * 0: the table is full. */
-size_t core_reservation_owner_of(struct hd_core *core, const struct core_reservation *reserved);
-/* Returns whether the job of the view may use devices that are reserved for `owner`: the
- * reservation is the job's own, is for another device kind, begins after the job's predicted end,
- * or may be borrowed. */
-bool core_may_use_reserved(const struct hd_core *core, const struct core_view *view,
-                           enum hd_device_kind kind, const struct core_reservation_owner *owner);
 /* Computes an upper bound on the devices that the job of the view may use, from free devices and
  * reservations. False: no bound is known. */
 bool core_fit_bound_of(struct hd_core *core, const struct core_view *view, enum hd_device_kind kind,
@@ -322,6 +303,48 @@ struct core_placement core_best_placement(struct hd_core *core, const struct hd_
 enum hd_status core_check_most(const struct hd_core *core); /* checks invariant I15 of core.c for
                                                              * the maxima that better.c caches */
 
+/* ---- allocation.c -----------------------------------------------------------------------------*/
+
+/* Begins the list of allocations of a pass: drops the reservations, and lists the running attempts
+ * by their predicted ends. Call it after core_predict_all. */
+void core_list_allocations(struct hd_core *core);
+/* Adds an attempt that has just started on devices reserved for other jobs. */
+void core_allocation_borrow(struct hd_core *core, struct core_attempt *attempt);
+/* Returns whether the attempt borrows its devices, and therefore stops when their owner needs
+ * them. */
+static inline bool core_is_borrower(const struct core_attempt *attempt)
+{
+    return attempt->rec.borrows && attempt->rec.state != HD_ATTEMPT_STATE_STOPPING;
+}
+/* Reserves the node from from_mono_ms on; an earlier reservation of the node ends. */
+void core_reserve_node(struct hd_core *core, struct core_node *node, enum core_allocation_why why,
+                       uint64_t job, enum hd_device_kind kind, int64_t from_mono_ms,
+                       int32_t surplus);
+void core_set_reserved(struct hd_core *core, struct core_node *node, struct core_reserved reserved);
+void core_unreserve_job(struct hd_core *core, uint64_t job); /* drops all reservations for one
+                                                              * job */
+void core_unreserve_all(struct hd_core *core);               /* drops the reservations for all
+                                                              * jobs */
+/* Returns the node's reservation; NULL: none. */
+static inline const struct core_allocation *core_reservation_of(const struct hd_core *core,
+                                                                const struct core_node *node)
+{
+    return node->reserved.allocation ? &core->allocations.items[node->reserved.allocation - 1]
+                                     : NULL;
+}
+static inline uint64_t core_reserved_by(const struct hd_core *core, const struct core_node *node)
+{
+    return node->reserved.allocation ? core_reservation_of(core, node)->job : 0;
+}
+/* Returns whether the job of the view may use devices of this reservation: it is the job's own, is
+ * for another device kind, begins after the job's predicted end, or may be borrowed. */
+bool core_may_use(const struct hd_core *core, const struct core_view *view,
+                  enum hd_device_kind kind, const struct core_allocation *reservation);
+/* Returns how many devices of the node with index i the job of the view may use at most, by the
+ * node's marks and its reservation; INT32_MAX: all that are free. Valid after core_free_by_node. */
+int32_t core_allowance(const struct hd_core *core, const struct core_view *view, size_t i,
+                       enum hd_device_kind kind);
+
 /* ---- predict.c --------------------------------------------------------------------------------*/
 
 /* Returns the predicted end of the attempt (monotonic, ms); INT64_MAX: unknown. */
@@ -351,18 +374,16 @@ void core_note_held(struct hd_core *core, const struct core_job *job,
 
 /* ---- ends.c -----------------------------------------------------------------------------------*/
 
-void core_list_ends(struct hd_core *core); /* sorts the attempts with a predicted end into
-                                            * core->ends, after core_predict_all */
 /* Finds the smallest number of attempts, in the order of their predicted ends, whose devices give
  * the job a placement on this device kind. Returns that number and leaves those devices assumed
- * freed; the caller frees the placement's members. A result above core->end_count: even all ends
+ * freed; the caller frees the placement's members. A result above the number of RUNS: even all ends
  * are too few, and nothing is assumed freed. Continues from the assumptions of the previous search;
  * core_assume_ends_freed(core, 0) undoes them. */
 size_t core_assume_fewest_freed(struct hd_core *core, const struct core_view *view,
                                 enum hd_device_kind kind, struct core_placement *ret_placement);
 void core_assume_ends_freed(struct hd_core *core, size_t ends); /* makes searches count the devices
                                                                  * of exactly the first `ends`
-                                                                 * entries of core->ends as free */
+                                                                 * allocations as free */
 
 /* ---- preempt.c --------------------------------------------------------------------------------*/
 

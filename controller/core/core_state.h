@@ -68,23 +68,39 @@ struct core_links {
     size_t nodes; /* reference count: nodes that use this entry */
 };
 
-enum { CORE_RESERVATION_OWNERS_MAX = 64, CORE_FIT_BOUNDS = 32, CORE_PRIORITIES = 16 };
+enum { CORE_FIT_BOUNDS = 32, CORE_PRIORITIES = 16 };
 
-/* An entry per distinct (job, planned start, device kind) among the reservations; many reserved
- * nodes refer to one entry. */
-struct core_reservation_owner {
-    uint64_t by;
-    int64_t start_mono_ms;
+/* Devices that an attempt uses, or that are reserved for a job. `core->allocations` holds all that
+ * the scheduler reckons with; core_may_use is the only rule who may use them besides their job. */
+struct core_allocation {
+    enum core_allocation_why {
+        CORE_RUNS,      /* an attempt holds the devices, until the predicted end until_mono_ms */
+        CORE_BORROWS,   /* an attempt holds them that stops when an older job needs them */
+        CORE_PLANNED,   /* the job cannot start there yet, or its layout is being computed */
+        CORE_CLEARING,  /* attempts are stopping there for the job */
+        CORE_MIGRATING, /* the job stops elsewhere, and continues there */
+        CORE_SEARCHING, /* the job failed there, and its checkpoints are being searched */
+    } why;
     enum hd_device_kind kind;
+    uint64_t job;                 /* number of the job; with MIGRATING: its migration_group */
+    struct core_attempt *attempt; /* with RUNS and BORROWS; else NULL */
+    int64_t from_mono_ms;  /* start of use (time of the pass with RUNS); INT64_MAX: unknown */
+    int64_t until_mono_ms; /* predicted end of use; INT64_MAX: unknown */
+};
+
+/* The list of allocations: first RUNS with a predicted end, in the order of these ends; behind them
+ * BORROWS and those without an attempt, in the order in which this pass made them. */
+struct core_allocations {
+    struct core_allocation *items;
+    size_t count, size, run_count; /* run_count: RUNS */
 };
 
 /* Upper bound on the devices that a set of jobs can use (fit_bound.c); one cache entry. */
 struct core_fit_bound {
     uint64_t changes; /* value of core->changes when this bound was computed; if they differ, the
                        * bound is stale */
-    uint64_t
-        usable; /* bit set over core->reservation_owners: the reservations whose devices these jobs
-                 * may use */
+    uint64_t usable;  /* bit set over the reservations of core->allocations: those that these jobs
+                      * may use */
     enum hd_device_kind kind;
     int32_t unit;              /* devices per tensor-parallel group */
     bool hot_spares, reserves; /* whether these jobs may use hot spares, and exclude reserved nodes
@@ -162,14 +178,10 @@ struct core_node {
     bool alike;                   /* true: all devices are equal in every property that a layout
                                    * depends on */
     struct core_jobs active;      /* subset of core->active: jobs with ranks on this node */
-    struct core_reservation {
-        uint64_t by;           /* number of the queued job for which devices are reserved; 0: no
-                                * reservation */
-        int64_t start_mono_ms; /* expected start of that job; INT64_MAX: unknown */
-        int32_t surplus;       /* devices of this node that the job will not need; other jobs may
-                                * hold them past its start */
-        enum hd_device_kind kind;
-        uint16_t owner_index; /* 1 + index in core->reservation_owners; 0: the table was full */
+    struct core_reserved {        /* the newest pass's reservation of this node's devices */
+        uint32_t allocation;      /* 1 + index in core->allocations; 0: none */
+        int32_t surplus;          /* devices of this node that its job will not need; other jobs may
+                              * hold them past its start */
     } reserved;
     bool probes;          /* the node's daemon answers probe requests */
     uint64_t probe_asked; /* number of the unanswered probe request; 0: none */
@@ -458,10 +470,8 @@ struct core_scratch {
     struct core_switch *switches[HD_CLUSTER_TIERS_MAX]; /* links.c: per tier, by switch number */
     uint64_t switches_filled;                           /* number of times `switches` was filled;
                                                          * entries with another number are stale */
-    struct core_end *end_keys;                          /* sort keys of hd_core.ends */
-    size_t end_key_size;
-    size_t ends_assumed_freed; /* number of leading entries of hd_core.ends whose devices currently
-                                * count as free (ends.c) */
+    size_t ends_assumed_freed; /* number of leading allocations whose devices currently count as
+                                * free (ends.c) */
     bool keeps_assumptions; /* true between core_find_first and core_find_first_end: devices assumed
                              * freed stay so for the next search */
     size_t assumed_freed;   /* number of attempts whose devices currently count as free */
@@ -542,10 +552,6 @@ struct hd_core {
      * 0 for all nodes, for sums over the whole cluster. Rebuilt with free_of. */
     int32_t *switch_of[HD_CLUSTER_TIERS_MAX + 1];
     uint8_t *marks; /* flags (enum core_mark) of each node, by node index; rebuilt with free_of */
-    struct core_reserved_devices {
-        uint16_t owner_index, surplus; /* copies from the reservation of each node with
-                                        * CORE_MARK_RESERVED, by node index */
-    } * reserved_of;
     int32_t largest[HD_DEVICE_KIND_COUNT];      /* largest number of working devices that any node
                                                  * has ever had */
     int64_t least_memory[HD_DEVICE_KIND_COUNT]; /* smallest device memory ever seen, in bytes;
@@ -557,21 +563,16 @@ struct hd_core {
         int32_t devices; /* most devices on one node; 0: stale, because a node changed */
     } most;
     int64_t not_hot_spares
-        [HD_DEVICE_KIND_COUNT];      /* working devices of all nodes that are not hot spares,
+        [HD_DEVICE_KIND_COUNT];          /* working devices of all nodes that are not hot spares,
                                       * whether held or not */
-    int32_t lowest_priority;         /* lower bound of the priorities of running jobs */
-    struct core_attempt **borrowers; /* attempts that borrow reserved devices, in the order of their
-                                      * jobs */
-    size_t borrower_count, borrower_size;
-    struct core_attempt **ends; /* attempts whose end could be predicted, sorted by that end; made
-                                 * by the newest pass */
-    size_t end_count, end_size;
-    struct core_gain *gains; /* devices that become free with the first `gained` entries of `ends`,
-                              * in their order */
-    size_t *gains_until;     /* for each entry of `ends`: index in `gains` behind the last one of
-                              * that end */
+    int32_t lowest_priority;             /* lower bound of the priorities of running jobs */
+    struct core_allocations allocations; /* made anew by each pass (allocation.c) */
+    struct core_gain *gains; /* devices that become free with the first `gained` allocations, in
+                              * their order */
+    size_t *gains_until;     /* for each of these: index in `gains` behind the last one of that
+                              * end */
     size_t gain_count, gain_size, gained, gained_size;
-    bool ends_due;        /* true: an attempt has started since `ends` was built */
+    bool ends_due;        /* true: an attempt has started since `allocations` was built */
     uint64_t starts;      /* number of attempts started by this process */
     bool changed_in_pass; /* an attempt was started or stopped in this pass of the scheduler:
                            * another pass follows */
@@ -586,10 +587,6 @@ struct hd_core {
     size_t node_count, node_size;
     struct core_node **reserved; /* nodes with a reservation */
     size_t reserved_count, reserved_size;
-    struct core_reservation_owner
-        reservation_owners[CORE_RESERVATION_OWNERS_MAX]; /* distinct owners of the reservations */
-    size_t reservation_owner_count;
-    bool reservation_owners_overflow; /* the table was too small for all owners */
     uint64_t changes; /* counter, incremented when devices become free or held, and when a node
                        * becomes usable or unusable or its reservation changes */
     struct core_fit_bound fit_bounds[CORE_FIT_BOUNDS];

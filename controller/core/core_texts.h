@@ -241,7 +241,8 @@ struct core_node_offer {
     int32_t in_groups; /* free devices in whole tensor-parallel groups */
     int32_t broken;    /* devices with a problem; `problem` is that of the first one */
     const char *problem;
-    bool reserved_for_it; /* the node's reservation, if it has one, is for this job */
+    const struct core_allocation *reservation; /* of the node; NULL: none */
+    bool reserved_for_it;                      /* the reservation is for this job */
     enum hd_device_kind kind;
     enum core_gang_obstacle obstacle;
 };

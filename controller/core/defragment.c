@@ -178,7 +178,7 @@ static bool evaluate_node(struct defragmentation *g, size_t i, struct domain *re
     const int32_t at = switch_for_gang(g, i);
 
     *ret_domain = (struct domain){.node = i, .at = at};
-    if (at < 0 || !core_node_usable(node) || node->reserved.by ||
+    if (at < 0 || !core_node_usable(node) || node->reserved.allocation ||
         (node->hot_spare && !g->view.hot_spares) || core_avoids(&g->view, node) ||
         core_count_devices(&g->needs, node, g->kind, false) < least)
         return false;
@@ -294,11 +294,11 @@ static struct core_placement find_cleared(const struct defragmentation *g,
     size_t kept = 0;
 
     for (size_t i = 0; i < *count; i++)
-        core_assume_freed(g->core, &migrations[i].attempt, 1, true);
+        core_assume_freed(g->core, migrations[i].attempt, true);
     placement = core_find_placement(g->core, &g->view);
     core_count_surplus(&g->needs, g->kind, &placement);
     for (size_t i = 0; i < *count; i++)
-        core_assume_freed(g->core, &migrations[i].attempt, 1, false);
+        core_assume_freed(g->core, migrations[i].attempt, false);
     for (size_t i = 0; i < *count; i++)
         if (core_is_on(&placement, migrations[i].attempt))
             migrations[kept++] = migrations[i];
@@ -358,14 +358,16 @@ static int64_t memory_of(const struct core_attempt *attempt)
 
 /* Returns how many devices of the node a migrating job may use. Devices reserved under the number
  * `group` count: its gang's migrations share them. */
-static int32_t usable_devices(const struct core_view *view, const struct core_node *node,
-                              enum hd_device_kind kind, uint64_t group)
+static int32_t usable_devices(const struct hd_core *core, const struct core_view *view,
+                              const struct core_node *node, enum hd_device_kind kind,
+                              uint64_t group)
 {
     if (!core_node_usable(node) || !node->jobs_dir_visible || node->hot_spare ||
-        (node->reserved.by && node->reserved.by != group) || core_avoids(view, node))
+        (node->reserved.allocation && core_reserved_by(core, node) != group) ||
+        core_avoids(view, node))
         return 0;
-    return node->reserved.by ? node->reserved.surplus
-                             : core_count_devices(view->needs, node, kind, true);
+    return node->reserved.allocation ? node->reserved.surplus
+                                     : core_count_devices(view->needs, node, kind, true);
 }
 
 /* Returns a placement on the node that has the fewest sufficient devices of the same model;
@@ -380,7 +382,7 @@ static struct core_placement find_node_like(struct hd_core *core, const struct c
 
     for (size_t i = core_next_free(core, kind, 0); i < core->node_count;
          i = core_next_free(core, kind, i + 1)) {
-        const int32_t open = usable_devices(view, core->nodes[i], kind, group);
+        const int32_t open = usable_devices(core, view, core->nodes[i], kind, group);
 
         if (open >= need && strcmp(kind_device_name(core->nodes[i], kind), name) == 0 &&
             (!best.node || open - need < best.surplus))
@@ -401,8 +403,8 @@ static void reserve_members(struct hd_core *core, const struct core_placement *p
                             enum hd_device_kind kind, uint64_t by)
 {
     for (size_t i = 0; i < placement->member_count; i++)
-        core_reserve_node(core, placement->members[i].node, by, kind, core->now.mono_ms,
-                          placement->members[i].surplus);
+        core_reserve_node(core, placement->members[i].node, CORE_MIGRATING, by, kind,
+                          core->now.mono_ms, placement->members[i].surplus);
 }
 
 /* Finds a placement for a migrating job, as good as its present one, on nodes without other
@@ -586,14 +588,14 @@ static void reserve_target(struct hd_core *core, const struct core_job *job,
 
     for (size_t i = 0; i < placement->member_count; i++) {
         const struct core_member *member = &placement->members[i];
-        const struct core_reservation *kept = &member->node->reserved;
-        const int32_t open = kept->by == job->migration_group
-                                 ? kept->surplus
+        const uint64_t by = core_reserved_by(core, member->node);
+        const int32_t open = by == job->migration_group
+                                 ? member->node->reserved.surplus
                                  : core_count_devices(&job->needs, member->node, kind, true);
 
-        if (!kept->by || kept->by == job->migration_group)
-            core_reserve_node(core, member->node, job->migration_group, kind, core->now.mono_ms,
-                              open - member->count);
+        if (!by || by == job->migration_group)
+            core_reserve_node(core, member->node, CORE_MIGRATING, job->migration_group, kind,
+                              core->now.mono_ms, open - member->count);
     }
 }
 

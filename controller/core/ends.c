@@ -13,55 +13,6 @@
 
 #include "controller/core/core_schedule.h"
 
-/* ---- the ends ---------------------------------------------------------------------------------*/
-
-/* Sort key of one attempt's end. Attempts are scattered in memory, and each pass sorts
- * thousands. */
-struct core_end {
-    int64_t at_mono_ms;
-    uint64_t job;
-    struct core_attempt *attempt;
-};
-
-static int by_end(const void *left, const void *right)
-{
-    const struct core_end *a = left, *b = right;
-
-    if (a->at_mono_ms != b->at_mono_ms)
-        return a->at_mono_ms < b->at_mono_ms ? -1 : 1;
-    return a->job < b->job ? -1 : a->job > b->job;
-}
-
-/* Returns whether the attempt borrows its devices, and therefore stops when their owner needs them:
- * see assume_borrowed_freed in reserve.c. */
-static bool is_borrower(const struct core_attempt *attempt)
-{
-    return attempt->rec.borrows && attempt->rec.state != HD_ATTEMPT_STATE_STOPPING;
-}
-
-void core_list_ends(struct hd_core *core)
-{
-    size_t count = 0;
-
-    core->ends_due = false;
-    core->gain_count = core->gained = 0;
-    for (size_t i = 0; i < core->active.count; i++) {
-        struct core_attempt *attempt = core_active(core->active.items[i]);
-
-        if (attempt->ends_mono_ms != INT64_MAX && !is_borrower(attempt) &&
-            core_grow_array(core, &core->ends, count, &core->end_size, sizeof attempt) &&
-            core_grow_array(core, &core->scratch.end_keys, count, &core->scratch.end_key_size,
-                            sizeof *core->scratch.end_keys))
-            core->scratch.end_keys[count++] = (struct core_end){
-                .at_mono_ms = attempt->ends_mono_ms, .job = attempt->rec.job, .attempt = attempt};
-    }
-    if (count)
-        qsort(core->scratch.end_keys, count, sizeof *core->scratch.end_keys, by_end);
-    for (size_t i = 0; i < count; i++)
-        core->ends[i] = core->scratch.end_keys[i].attempt;
-    core->end_count = count;
-}
-
 /* ---- sums over nodes --------------------------------------------------------------------------*/
 
 /* Devices that become free on one node when one attempt ends. */
@@ -75,7 +26,7 @@ struct core_gain {
  * largest sum so far are not expanded. False: no memory. */
 static bool list_gains(struct hd_core *core)
 {
-    const struct core_attempt *attempt = core->ends[core->gained];
+    const struct core_attempt *attempt = core->allocations.items[core->gained].attempt;
     size_t count = core->gain_count;
 
     if (!core_grow_array(core, &core->gains_until, core->gained, &core->gained_size,
@@ -93,19 +44,6 @@ static bool list_gains(struct hd_core *core)
     core->gain_count = count;
     core->gains_until[core->gained++] = count;
     return true;
-}
-
-/* Returns whether the job of the view may use devices of the node once they are free. */
-static bool is_usable_after_ends(const struct hd_core *core, const struct core_view *view, size_t i)
-{
-    const uint8_t marks = core->marks[i];
-
-    if (!(marks & CORE_MARK_USABLE) || ((marks & CORE_MARK_HOT_SPARE) && !view->hot_spares))
-        return false;
-    if (view->avoids && core_avoids(view, core->nodes[i]))
-        return false;
-    return !(marks & CORE_MARK_RESERVED) || !view->reserves ||
-           (view->job && core_is_reserved_for(view->job, core->nodes[i]->reserved.by));
 }
 
 /* Fills a table by the number of a node's free devices: how many of them it adds to a sum, in whole
@@ -128,6 +66,7 @@ static void list_given(const struct hd_core *core, const struct core_view *view,
 /* A sum of free devices in progress: per node and per switch. Nodes without free devices are added
  * only when an end reaches them. */
 struct sum {
+    enum hd_device_kind kind;
     const int32_t *switch_of; /* switch of each node, by node index; -1: no switch */
     int32_t given[HD_CTL_DEVICES_PER_NODE_MAX + 1];
     int64_t need;
@@ -141,7 +80,7 @@ enum { CLOSED = UINT16_MAX, UNSEEN = 0xfefe };
 static uint16_t sum_node(const struct hd_core *core, const struct core_view *view, struct sum *sum,
                          size_t i)
 {
-    sum->free_of[i] = sum->switch_of[i] >= 0 && is_usable_after_ends(core, view, i)
+    sum->free_of[i] = sum->switch_of[i] >= 0 && core_allowance(core, view, i, sum->kind)
                           ? core->scratch.actual_free_of[i]
                           : CLOSED;
     return sum->free_of[i];
@@ -166,13 +105,13 @@ static void sum_free(const struct hd_core *core, const struct core_view *view, s
 }
 
 static void sum_gain(const struct hd_core *core, const struct core_view *view,
-                     const struct core_gain *gain, enum hd_device_kind kind, struct sum *sum)
+                     const struct core_gain *gain, struct sum *sum)
 {
     uint16_t before = sum->free_of[gain->node], after;
 
     if (before == UNSEEN)
         before = sum_node(core, view, sum, gain->node);
-    if (before == CLOSED || gain->kind != kind)
+    if (before == CLOSED || gain->kind != sum->kind)
         return;
     after = before + gain->devices;
     after = after < HD_CTL_DEVICES_PER_NODE_MAX ? after : HD_CTL_DEVICES_PER_NODE_MAX;
@@ -191,12 +130,12 @@ static void save_actual_free(struct hd_core *core, enum hd_device_kind kind)
 }
 
 /* Returns a lower bound for the number of predicted ends after which the job has a placement; above
- * core->end_count: none ever does. */
+ * the number of RUNS: none ever does. */
 static size_t least_ends(struct hd_core *core, const struct core_view *view,
                          enum hd_device_kind kind)
 {
     const bool of_switches = view->tier_max && view->tier_max < core_tiers(core);
-    struct sum sum = {.need = view->needs->devices_min};
+    struct sum sum = {.kind = kind, .need = view->needs->devices_min};
     size_t ends = 0;
 
     if (!core_free_by_node(core, kind))
@@ -209,12 +148,12 @@ static size_t least_ends(struct hd_core *core, const struct core_view *view,
     list_given(core, view, kind, sum.given);
     sum_free(core, view, &sum);
     for (size_t g = 0; !sum.reached; ends++) {
-        if (ends == core->end_count)
+        if (ends == core->allocations.run_count)
             return ends + 1;
         if (ends == core->gained && !list_gains(core))
             return ends; /* out of memory: the number so far is still a valid lower bound */
         for (; g < core->gains_until[ends]; g++)
-            sum_gain(core, view, &core->gains[g], kind, &sum);
+            sum_gain(core, view, &core->gains[g], &sum);
     }
     return ends;
 }
@@ -225,10 +164,10 @@ void core_assume_ends_freed(struct hd_core *core, size_t ends)
 {
     const size_t freed = core->scratch.ends_assumed_freed;
 
-    if (ends > freed)
-        core_assume_freed(core, core->ends + freed, ends - freed, true);
-    else
-        core_assume_freed(core, core->ends + ends, freed - ends, false);
+    for (size_t i = freed; i < ends; i++)
+        core_assume_freed(core, core->allocations.items[i].attempt, true);
+    for (size_t i = ends; i < freed; i++)
+        core_assume_freed(core, core->allocations.items[i].attempt, false);
     core->scratch.ends_assumed_freed = ends;
 }
 
@@ -238,7 +177,7 @@ void core_assume_ends_freed(struct hd_core *core, size_t ends)
 size_t core_assume_fewest_freed(struct hd_core *core, const struct core_view *view,
                                 enum hd_device_kind kind, struct core_placement *ret_placement)
 {
-    const size_t all = core->end_count;
+    const size_t all = core->allocations.run_count;
     size_t low = least_ends(core, view, kind), high = all + 1;
 
     *ret_placement = (struct core_placement){0};

@@ -127,7 +127,8 @@ static void add_node(const struct hd_core *core, const struct hd_job_needs *need
         offer.broken += count_unusable(node, kinds[k], &offer.problem);
     }
     offer.in_groups = core_whole_groups(needs, offer.free);
-    offer.reserved_for_it = node->reserved.by == job;
+    offer.reservation = core_reservation_of(core, node);
+    offer.reserved_for_it = core_reserved_by(core, node) == job;
     if (offer.all < needs->devices_min)
         offer.obstacle = core_find_gang_obstacle(core, node, offer.kind);
     core_add_offer(node, &offer, text);

@@ -12,85 +12,34 @@
  */
 #include "controller/core/core_schedule.h"
 
-/* Shortest use of borrowed devices that is worth the start and stop of a job, which take
- * minutes. */
-enum { BORROW_MIN_MS = 5 * 60 * 1000 };
-
-/* ---- who may use a reservation ----------------------------------------------------------------*/
-
-size_t core_reservation_owner_of(struct hd_core *core, const struct core_reservation *reserved)
-{
-    struct core_reservation_owner *owners = core->reservation_owners;
-    size_t k = core->reservation_owner_count;
-
-    while (k > 0 && (owners[k - 1].by != reserved->by || owners[k - 1].kind != reserved->kind ||
-                     owners[k - 1].start_mono_ms != reserved->start_mono_ms))
-        k--; /* the newest entry matches most often */
-    if (k)
-        return k;
-    if (core->reservation_owner_count == CORE_RESERVATION_OWNERS_MAX)
-        return 0;
-    owners[core->reservation_owner_count] = (struct core_reservation_owner){
-        .by = reserved->by, .kind = reserved->kind, .start_mono_ms = reserved->start_mono_ms};
-    return ++core->reservation_owner_count;
-}
-
-/* Returns whether the reservation is for an older job that is known not to need the devices soon,
- * so that the job of the view may run on them until the older one preempts it. */
-static bool may_borrow(const struct hd_core *core, const struct core_view *view, uint64_t by,
-                       int64_t start_mono_ms)
-{
-    return view->borrows && by < view->job->rec.job && start_mono_ms != INT64_MAX &&
-           start_mono_ms - core->now.mono_ms >= BORROW_MIN_MS;
-}
-
-bool core_may_use_reserved(const struct hd_core *core, const struct core_view *view,
-                           enum hd_device_kind kind, const struct core_reservation_owner *owner)
-{
-    if (view->job && core_is_reserved_for(view->job, owner->by))
-        return true;
-    if (view->reserves)
-        return false;
-    return owner->kind != kind ||
-           (view->length_ms && owner->start_mono_ms != INT64_MAX &&
-            core->now.mono_ms + view->length_ms <= owner->start_mono_ms) ||
-           may_borrow(core, view, owner->by, owner->start_mono_ms);
-}
-
 /* ---- sums -------------------------------------------------------------------------------------*/
 
-/* Returns the set of reservation owners (bits) whose reserved devices the job of the view may
- * use. */
-static uint64_t open_to(const struct hd_core *core, const struct core_view *view,
-                        enum hd_device_kind kind)
+/* Sets *ret_open to the set of reservations (bits, in the order of the list) that the job of the view
+ * may use. False: there are too many. */
+static bool list_open(const struct hd_core *core, const struct core_view *view,
+                      enum hd_device_kind kind, uint64_t *ret_open)
 {
-    uint64_t open = 0;
+    size_t bit = 0;
 
-    for (size_t k = 0; k < core->reservation_owner_count; k++)
-        if (core_may_use_reserved(core, view, kind, &core->reservation_owners[k]))
-            open |= (uint64_t)1 << k;
-    return open;
+    *ret_open = 0;
+    for (size_t k = core->allocations.run_count; k < core->allocations.count && bit <= 64; k++) {
+        const struct core_allocation *a = &core->allocations.items[k];
+
+        if (a->attempt)
+            continue;
+        if (bit < 64 && core_may_use(core, view, kind, a))
+            *ret_open |= (uint64_t)1 << bit;
+        bit++;
+    }
+    return bit <= 64;
 }
 
-static int32_t usable_on(const struct hd_core *core, const struct core_fit_bound *bound, size_t i)
-{
-    const uint8_t marks = core->marks[i];
-    const int32_t free = core->free_of[bound->kind][i];
-    const int32_t surplus = bound->reserves ? 0 : core->reserved_of[i].surplus;
-
-    if (!(marks & CORE_MARK_USABLE) || ((marks & CORE_MARK_HOT_SPARE) && !bound->hot_spares))
-        return 0;
-    if (!(marks & CORE_MARK_RESERVED) ||
-        (bound->usable & ((uint64_t)1 << (core->reserved_of[i].owner_index - 1))))
-        return free;
-    return free < surplus ? free : surplus;
-}
-
-static void sum_up(const struct hd_core *core, struct core_fit_bound *bound)
+static void sum_up(const struct hd_core *core, const struct core_view *view,
+                   struct core_fit_bound *bound)
 {
     for (size_t i = core_next_free(core, bound->kind, 0); i < core->node_count;
          i = core_next_free(core, bound->kind, i + 1)) {
-        const int32_t open = usable_on(core, bound, i);
+        const int32_t open = core_available(core, view, i, bound->kind);
 
         bound->devices += open;
         bound->total += open - open % bound->unit;
@@ -107,10 +56,9 @@ bool core_fit_bound_of(struct hd_core *core, const struct core_view *view, enum 
                                    .hot_spares = view->hot_spares,
                                    .reserves = view->reserves};
 
-    if (asks || !core_free_by_node(core, kind) || core->reservation_owners_overflow)
+    if (asks || !core_free_by_node(core, kind) || !list_open(core, view, kind, &bound.usable))
         return false;
     bound.changes = core->changes;
-    bound.usable = open_to(core, view, kind);
     for (size_t k = 0; k < CORE_FIT_BOUNDS; k++) {
         const struct core_fit_bound *known = &core->fit_bounds[k];
 
@@ -121,7 +69,7 @@ bool core_fit_bound_of(struct hd_core *core, const struct core_view *view, enum 
             return true;
         }
     }
-    sum_up(core, &bound);
+    sum_up(core, view, &bound);
     core->fit_bounds[core->next_fit_bound++ % CORE_FIT_BOUNDS] = bound;
     *ret_bound = bound;
     return true;

@@ -72,7 +72,7 @@ static uint8_t marks_of(const struct core_node *node)
 {
     return (uint8_t)((core_node_usable(node) ? CORE_MARK_USABLE : 0) |
                      (node->hot_spare ? CORE_MARK_HOT_SPARE : 0) |
-                     (node->reserved.by ? CORE_MARK_RESERVED : 0));
+                     (node->reserved.allocation ? CORE_MARK_RESERVED : 0));
 }
 
 void core_node_note(struct hd_core *core, const struct core_node *node)
@@ -83,8 +83,6 @@ void core_node_note(struct hd_core *core, const struct core_node *node)
         return;
     core->changes += marks != core->marks[node->index];
     core->marks[node->index] = marks;
-    core->reserved_of[node->index] = (struct core_reserved_devices){
-        .owner_index = node->reserved.owner_index, .surplus = (uint16_t)node->reserved.surplus};
 }
 
 void core_reservation_changed(struct hd_core *core, const struct core_node *node)
@@ -92,9 +90,7 @@ void core_reservation_changed(struct hd_core *core, const struct core_node *node
     if (core->free_due)
         return;
     core->marks[node->index] = (uint8_t)((core->marks[node->index] & ~CORE_MARK_RESERVED) |
-                                         (node->reserved.by ? CORE_MARK_RESERVED : 0));
-    core->reserved_of[node->index] = (struct core_reserved_devices){
-        .owner_index = node->reserved.owner_index, .surplus = (uint16_t)node->reserved.surplus};
+                                         (node->reserved.allocation ? CORE_MARK_RESERVED : 0));
 }
 
 void core_arrays_free(struct hd_core *core)
@@ -116,13 +112,11 @@ void core_arrays_free(struct hd_core *core)
         core->scratch.switches[tier] = NULL;
     }
     free(core->marks);
-    free(core->reserved_of);
     free(core->scratch.sum_free_of);
     free(core->scratch.sum_of_switch);
     free(core->scratch.actual_free_of);
     free(core->scratch.actual_has_free);
     core->marks = NULL;
-    core->reserved_of = NULL;
     core->scratch.sum_free_of = NULL;
     core->scratch.sum_of_switch = NULL;
     core->scratch.actual_free_of = NULL;
@@ -149,14 +143,12 @@ static bool make_arrays(struct hd_core *core)
         made = made && core->scratch.switches[tier];
     }
     core->marks = calloc(nodes, sizeof *core->marks);
-    core->reserved_of = calloc(nodes, sizeof *core->reserved_of);
     core->scratch.sum_free_of = calloc(nodes, sizeof *core->scratch.sum_free_of);
     core->scratch.sum_of_switch = calloc(leaves, sizeof *core->scratch.sum_of_switch);
     core->scratch.actual_free_of = calloc(nodes, sizeof *core->scratch.actual_free_of);
     core->scratch.actual_has_free = calloc(nodes / 64 + 1, sizeof *core->scratch.actual_has_free);
-    return made && core->marks && core->reserved_of && core->scratch.sum_free_of &&
-           core->scratch.sum_of_switch && core->scratch.actual_free_of &&
-           core->scratch.actual_has_free;
+    return made && core->marks && core->scratch.sum_free_of && core->scratch.sum_of_switch &&
+           core->scratch.actual_free_of && core->scratch.actual_has_free;
 }
 
 const uint16_t *core_free_by_node(struct hd_core *core, enum hd_device_kind kind)
@@ -186,8 +178,6 @@ const uint16_t *core_free_by_node(struct hd_core *core, enum hd_device_kind kind
         for (int k = 0; k < HD_DEVICE_KIND_COUNT; k++)
             note_free(core, node, k);
         core->marks[i] = marks_of(node);
-        core->reserved_of[i] = (struct core_reserved_devices){
-            .owner_index = node->reserved.owner_index, .surplus = (uint16_t)node->reserved.surplus};
         for (int tier = 1; tier < core_tiers(core); tier++)
             core->switch_of[tier][i] =
                 node->position < 0 ? -1
@@ -248,23 +238,16 @@ static void count_free(struct hd_core *core, struct core_node *node, enum hd_dev
         note_free(core, node, kind);
 }
 
-static void assume_freed(struct hd_core *core, struct core_attempt *attempt, bool freed)
+void core_assume_freed(struct hd_core *core, struct core_attempt *attempt, bool freed)
 {
     if (attempt->assumed_freed == freed)
         return;
     attempt->assumed_freed = freed;
+    core->scratch.assumed_freed += freed ? 1 : (size_t)-1;
     for (size_t i = 0; i < attempt->alloc_count; i++) {
         const struct core_node_alloc *alloc = &attempt->allocs[i];
 
         if (alloc->works)
             count_free(core, alloc->node, attempt->kind, freed ? alloc->works : -alloc->works);
     }
-}
-
-void core_assume_freed(struct hd_core *core, struct core_attempt *const *attempts, size_t count,
-                       bool freed)
-{
-    core->scratch.assumed_freed += freed ? count : -count;
-    for (size_t i = 0; i < count; i++)
-        assume_freed(core, attempts[i], freed);
 }

@@ -137,8 +137,8 @@ static int32_t gives(const struct hd_core *core, const struct core_view *view, s
         return 0;
     node = core->nodes[i];
     if (!idle)
-        count = core_available_at(core, view, i, kind, core->free_of[kind]);
-    else if (!core_node_may_come_back(node) || (node->reserved.by && !reserved) ||
+        count = core_available(core, view, i, kind);
+    else if (!core_node_may_come_back(node) || (node->reserved.allocation && !reserved) ||
              (node->hot_spare && !view->hot_spares && !reserved) || core_avoids(view, node))
         count = 0;
     else
@@ -437,7 +437,8 @@ bool core_gang_reserve(struct hd_core *core, const struct core_view *view, enum 
 
         found = chosen > 0;
         for (size_t m = 0; m < chosen; m++)
-            core_reserve_node(core, members[m].node, view->job->rec.job, kind, INT64_MAX, 0);
+            core_reserve_node(core, members[m].node, CORE_PLANNED, view->job->rec.job, kind,
+                              INT64_MAX, 0);
         if (found || *ret_blocking_job)
             continue;
         count = find_members(core, view, reach, kind, true, true, members);
@@ -445,7 +446,7 @@ bool core_gang_reserve(struct hd_core *core, const struct core_view *view, enum 
             continue;
         for (size_t m = 0; m < count; m++)
             *ret_blocking_job =
-                *ret_blocking_job ? *ret_blocking_job : members[m].node->reserved.by;
+                *ret_blocking_job ? *ret_blocking_job : core_reserved_by(core, members[m].node);
     }
     return found;
 }

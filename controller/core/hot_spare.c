@@ -80,7 +80,7 @@ void core_choose_hot_spares(struct hd_core *core)
             struct node_kind *kind;
 
             if (node->hot_spare || !core_node_usable(node) || !node->rec.device_count ||
-                node->reserved.by || (round == 0 && !is_idle(node)) ||
+                node->reserved.allocation || (round == 0 && !is_idle(node)) ||
                 (round == 1 && !node->was_hot_spare))
                 continue;
             kind = kind_of(kinds, &count, node);
@@ -131,8 +131,8 @@ void core_reserve_for_failed(struct hd_core *core)
         for (size_t k = 0; attempt && core_has_failed(job) && k < attempt->alloc_count; k++) {
             struct core_node *node = attempt->allocs[k].node;
 
-            if (core_node_usable(node) && !node->reserved.by)
-                core_reserve_node(core, node, job->rec.job, kind, core->now.mono_ms,
+            if (core_node_usable(node) && !node->reserved.allocation)
+                core_reserve_node(core, node, CORE_SEARCHING, job->rec.job, kind, core->now.mono_ms,
                                   core_count_devices(&job->needs, node, kind, true) -
                                       ranks_on(attempt, node));
         }

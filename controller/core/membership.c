@@ -386,7 +386,7 @@ enum hd_status core_node_remove(struct hd_core *core, const struct hd_core_event
     core_node_list(core, node);
     node->connected = node->synced = false;
     node->stale_count = 0;
-    node->reserved.by = 0;
+    node->reserved.allocation = 0;
     node->rec.drain = false;
     node->rec.drain_deadline_ms = 0;
     node->rec.saw_jobs_dir = false;

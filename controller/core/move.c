@@ -41,9 +41,9 @@ static bool fits_elsewhere(struct hd_core *core, struct core_job *job, struct co
     bool fits;
 
     view.reserves = true;
-    core_assume_freed(core, &attempt, 1, true);
+    core_assume_freed(core, attempt, true);
     fits = core_has_placement(core, &view);
-    core_assume_freed(core, &attempt, 1, false);
+    core_assume_freed(core, attempt, false);
     return fits;
 }
 
@@ -167,7 +167,7 @@ static struct reach find_reach(struct hd_core *core, struct core_job *job,
     if (needs.devices_max <= attempt->rec.plan.rank_count)
         return reach;
     view.needs = &needs;
-    core_assume_freed(core, &attempt, 1, true);
+    core_assume_freed(core, attempt, true);
     placement = core_find_placement(core, &view);
     reach.devices = placement.device_count;
     if (reach.devices > attempt->rec.plan.rank_count)
@@ -182,7 +182,7 @@ static struct reach find_reach(struct hd_core *core, struct core_job *job,
             reach.devices = 0;
             break;
         }
-    core_assume_freed(core, &attempt, 1, false);
+    core_assume_freed(core, attempt, false);
     free(placement.members);
     hd_text_free(&why);
     return reach;

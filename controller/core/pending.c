@@ -157,7 +157,8 @@ enum core_pending_state core_pending_check(const struct hd_core *core, const str
         const struct availability available = count_available(core, job, node, kind, ret_start);
 
         if (!core_node_usable(node) ||
-            (node->reserved.by && !core_is_reserved_for(job, node->reserved.by)) ||
+            (node->reserved.allocation &&
+             !core_is_reserved_for(job, core_reserved_by(core, node))) ||
             available.free + available.later < member->count)
             return CORE_PENDING_NONE;
         member->surplus = available.free + available.later - member->count;

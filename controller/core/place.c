@@ -76,24 +76,18 @@ bool core_may_span(const struct hd_checkpoint_record *base)
 
 /* ---- devices available to a search ------------------------------------------------------------*/
 
-int32_t core_available_at(const struct hd_core *core, const struct core_view *view, size_t i,
-                          enum hd_device_kind kind, const uint16_t *free_of)
+int32_t core_available(const struct hd_core *core, const struct core_view *view, size_t i,
+                       enum hd_device_kind kind)
 {
-    const uint8_t marks = core->marks[i];
-    const struct core_reserved_devices *reserved = &core->reserved_of[i];
-    int32_t surplus;
+    const int32_t allowance = core_allowance(core, view, i, kind);
+    int32_t count;
 
-    if (!(marks & CORE_MARK_USABLE) || ((marks & CORE_MARK_HOT_SPARE) && !view->hot_spares))
+    if (!allowance)
         return 0;
-    if (view->avoids || view->needs->memory_min > core->least_memory[kind] ||
-        ((marks & CORE_MARK_RESERVED) && !reserved->owner_index))
-        return core_available(core, view, core->nodes[i], kind);
-    if (!(marks & CORE_MARK_RESERVED) ||
-        core_may_use_reserved(core, view, kind,
-                              &core->reservation_owners[reserved->owner_index - 1]))
-        return free_of[i];
-    surplus = view->reserves ? 0 : reserved->surplus;
-    return free_of[i] < surplus ? free_of[i] : surplus;
+    count = view->needs->memory_min > core->least_memory[kind]
+                ? core_count_devices(view->needs, core->nodes[i], kind, true)
+                : core->free_of[kind][i];
+    return count < allowance ? count : allowance;
 }
 
 bool core_is_on(const struct core_placement *placement, const struct core_attempt *attempt)
@@ -109,27 +103,6 @@ bool core_yields_to(const struct hd_core *core, const struct core_attempt *attem
 {
     return attempt->rec.borrows && job->rec.job < attempt->rec.job &&
            core_find_job(core, attempt->rec.job)->rec.priority <= job->rec.priority;
-}
-
-int32_t core_available(const struct hd_core *core, const struct core_view *view,
-                       const struct core_node *node, enum hd_device_kind kind)
-{
-    struct core_reservation_owner owner;
-    int32_t count, surplus;
-
-    if (!core_node_usable(node) || core_avoids(view, node) ||
-        (node->hot_spare && !view->hot_spares))
-        return 0;
-    count = core_count_devices(view->needs, node, kind, true);
-    if (!node->reserved.by)
-        return count;
-    owner = (struct core_reservation_owner){.by = node->reserved.by,
-                                            .start_mono_ms = node->reserved.start_mono_ms,
-                                            .kind = node->reserved.kind};
-    if (core_may_use_reserved(core, view, kind, &owner))
-        return count;
-    surplus = view->reserves ? 0 : node->reserved.surplus;
-    return count < surplus ? count : surplus;
 }
 
 /* ---- the search -------------------------------------------------------------------------------*/
@@ -172,7 +145,7 @@ static void find_on_one_node(struct hd_core *core, const struct core_view *view,
 
         if (free_of[i] < view->needs->devices_min)
             continue;
-        available = core_available_at(core, view, i, kind, free_of);
+        available = core_available(core, view, i, kind);
         if (available < view->needs->devices_min || !core_can_read_base(view->base, node))
             continue;
         if (available != asked)
@@ -303,12 +276,13 @@ struct core_node *core_find_idle_node(struct hd_core *core, const struct core_vi
                                    ? count_free_of_earlier(view, node, kinds[k])
                                    : core_count_devices(view->needs, node, kinds[k], true);
 
-            if ((best && free_now <= best_free && !node->reserved.by) ||
+            if ((best && free_now <= best_free && !node->reserved.allocation) ||
                 (node->hot_spare && !view->hot_spares) ||
                 !pick_when_idle(view, node, kinds[k], &plan))
                 continue;
-            if (node->reserved.by) {
-                *ret_blocking_job = *ret_blocking_job ? *ret_blocking_job : node->reserved.by;
+            if (node->reserved.allocation) {
+                *ret_blocking_job =
+                    *ret_blocking_job ? *ret_blocking_job : core_reserved_by(core, node);
             } else if (!best || free_now > best_free) {
                 best = node;
                 best_free = free_now;

@@ -100,7 +100,7 @@ int64_t core_predict_end(const struct hd_core *core, const struct core_job *job,
 void core_predict_all(struct hd_core *core)
 {
     core->lowest_priority = INT32_MAX;
-    core->borrower_count = core->held_count = 0;
+    core->held_count = 0;
     core->held_lacks = false;
     core->held_by_stopping = core->held_by_borrowers = 0;
     for (size_t i = 0; i < core->active.count; i++) {
@@ -111,10 +111,6 @@ void core_predict_all(struct hd_core *core)
             core->lowest_priority = job->rec.priority;
         core_note_held(core, job, attempt);
         attempt->ends_mono_ms = core_predict_end(core, job, attempt);
-        if (attempt->rec.borrows && attempt->rec.state != HD_ATTEMPT_STATE_STOPPING &&
-            core_grow_array(core, &core->borrowers, core->borrower_count, &core->borrower_size,
-                            sizeof attempt))
-            core->borrowers[core->borrower_count++] = attempt;
     }
 }
 

@@ -85,7 +85,7 @@ static void assume_victims_freed(struct hd_core *core, const struct victim *vict
                                  size_t to, bool freed)
 {
     for (size_t i = from; i < to; i++)
-        core_assume_freed(core, &victims[i].attempt, 1, freed);
+        core_assume_freed(core, victims[i].attempt, freed);
 }
 
 /* Candidates for preemption: the attempts that are stopping already, followed by those that a job
@@ -301,6 +301,14 @@ static bool preempt_kind(struct hd_core *core, struct core_job *job, struct core
     return enough;
 }
 
+static bool any_borrows(const struct hd_core *core)
+{
+    for (size_t i = core->allocations.run_count; i < core->allocations.count; i++)
+        if (core->allocations.items[i].why == CORE_BORROWS)
+            return true;
+    return false;
+}
+
 bool core_preempt(struct hd_core *core, struct core_job *job, const struct core_view *view,
                   bool borrowed)
 {
@@ -310,7 +318,7 @@ bool core_preempt(struct hd_core *core, struct core_job *job, const struct core_
     struct candidates all;
     bool waits = false;
 
-    if (core->lowest_priority >= job->rec.priority && !(borrowed && core->borrower_count))
+    if (core->lowest_priority >= job->rec.priority && !(borrowed && any_borrows(core)))
         return false;
     all.victims = malloc((core->active.count + 1) * sizeof *all.victims);
     if (!all.victims) {

@@ -22,33 +22,6 @@ enum { TOLERANCE_MS = 60 * 1000, TOLERANCE_DIVISOR = 10 };
 
 /* ---- reservations -----------------------------------------------------------------------------*/
 
-void core_reserve_node(struct hd_core *core, struct core_node *node, uint64_t job,
-                       enum hd_device_kind kind, int64_t start_mono_ms, int32_t surplus)
-{
-    if (!node->reserved.by && core_grow_array(core, &core->reserved, core->reserved_count,
-                                              &core->reserved_size, sizeof node))
-        core->reserved[core->reserved_count++] = node;
-    node->reserved = (struct core_reservation){.by = job,
-                                               .start_mono_ms = start_mono_ms,
-                                               .surplus = surplus > 0 ? surplus : 0,
-                                               .kind = kind};
-    node->reserved.owner_index = (uint16_t)core_reservation_owner_of(core, &node->reserved);
-    core->reservation_owners_overflow |= !node->reserved.owner_index;
-    core->changes++;
-    core_reservation_changed(core, node);
-}
-
-void core_unreserve_job(struct hd_core *core, uint64_t job)
-{
-    for (size_t i = 0; i < core->reserved_count; i++) {
-        if (core->reserved[i]->reserved.by != job)
-            continue;
-        core->reserved[i]->reserved.by = 0;
-        core->changes++;
-        core_reservation_changed(core, core->reserved[i]);
-    }
-}
-
 void core_count_surplus(const struct hd_job_needs *needs, enum hd_device_kind kind,
                         struct core_placement *placement)
 {
@@ -57,25 +30,6 @@ void core_count_surplus(const struct hd_job_needs *needs, enum hd_device_kind ki
 
         member->surplus = core_count_devices(needs, member->node, kind, true) - member->count;
     }
-}
-
-void core_reserve_instead(struct hd_core *core, struct core_job *job,
-                          const struct core_placement *placement, int64_t start_mono_ms)
-{
-    core_unreserve_job(core, job->rec.job);
-    core_reserve_members(core, job, placement, start_mono_ms);
-}
-
-void core_unreserve_all(struct hd_core *core)
-{
-    for (size_t i = 0; i < core->reserved_count; i++) {
-        core->reserved[i]->reserved.by = 0;
-        core_reservation_changed(core, core->reserved[i]);
-    }
-    core->changes += core->reserved_count;
-    core->reserved_count = core->reservation_owner_count = 0;
-    core->reservation_owners_overflow = false;
-    core->reservers.count = 0;
 }
 
 bool core_least_needs(const struct hd_job_needs *needs, enum hd_device_kind kind,
@@ -93,9 +47,10 @@ bool core_least_needs(const struct hd_job_needs *needs, enum hd_device_kind kind
  * starts. */
 static void assume_borrowed_freed(struct hd_core *core, const struct core_job *job)
 {
-    for (size_t i = 0; i < core->borrower_count; i++)
-        if (core_yields_to(core, core->borrowers[i], job))
-            core_assume_freed(core, &core->borrowers[i], 1, true);
+    for (size_t i = core->allocations.run_count; i < core->allocations.count; i++)
+        if (core->allocations.items[i].attempt &&
+            core_yields_to(core, core->allocations.items[i].attempt, job))
+            core_assume_freed(core, core->allocations.items[i].attempt, true);
     core->scratch.keeps_assumptions = true;
 }
 
@@ -104,9 +59,9 @@ void core_find_first_end(struct hd_core *core)
     if (!core->scratch.keeps_assumptions)
         return;
     core_assume_ends_freed(core, 0);
-    for (size_t i = 0; i < core->borrower_count; i++)
-        if (core->borrowers[i]->assumed_freed)
-            core_assume_freed(core, &core->borrowers[i], 1, false);
+    for (size_t i = core->allocations.run_count; i < core->allocations.count; i++)
+        if (core->allocations.items[i].attempt)
+            core_assume_freed(core, core->allocations.items[i].attempt, false);
     core->scratch.keeps_assumptions = false;
 }
 
@@ -114,7 +69,7 @@ void core_find_first(struct hd_core *core, const struct core_view *view, enum hd
                      struct core_first *ret)
 {
     const struct core_layout_client client = core_layout_client_of(view->job, view->needs);
-    struct core_attempt *const *ends = core->ends;
+    const struct core_allocation *runs = core->allocations.items;
     struct hd_text why = {0};
     int64_t memory_bytes;
     size_t needed;
@@ -123,9 +78,9 @@ void core_find_first(struct hd_core *core, const struct core_view *view, enum hd
     if (!core->scratch.keeps_assumptions)
         assume_borrowed_freed(core, view->job);
     needed = core_assume_fewest_freed(core, view, kind, &ret->placement);
-    if (needed <= core->end_count) {
-        ret->start.mono_ms = needed ? ends[needed - 1]->ends_mono_ms : core->now.mono_ms;
-        ret->start.after = needed ? ends[needed - 1]->rec.job : 0;
+    if (needed <= core->allocations.run_count) {
+        ret->start.mono_ms = needed ? runs[needed - 1].until_mono_ms : core->now.mono_ms;
+        ret->start.after = needed ? runs[needed - 1].job : 0;
         core_count_surplus(view->needs, kind, &ret->placement);
         if (ret->placement
                 .device_count) /* computed before its devices are free, so that the layout is known
@@ -137,12 +92,13 @@ void core_find_first(struct hd_core *core, const struct core_view *view, enum hd
 }
 
 void core_reserve_members(struct hd_core *core, struct core_job *job,
-                          const struct core_placement *placement, int64_t start_mono_ms)
+                          const struct core_placement *placement, enum core_allocation_why why,
+                          int64_t start_mono_ms)
 {
     const enum hd_device_kind kind = hd_device_kind_of(placement->plan.layout.device);
 
     for (size_t i = 0; i < placement->member_count; i++)
-        core_reserve_node(core, placement->members[i].node, job->rec.job, kind, start_mono_ms,
+        core_reserve_node(core, placement->members[i].node, why, job->rec.job, kind, start_mono_ms,
                           placement->members[i].surplus);
     if (job->reserved_in + 1 < core->pass)
         job->blocked_at = core->starts;
@@ -171,7 +127,7 @@ static bool reserve_first(struct hd_core *core, struct core_job *job, const stru
             start_choice == CORE_WAIT_FOR_PRICE || first.layout == CORE_LAYOUT_LATER;
         ret_start->nodes = (int32_t)first.placement.member_count;
         ret_start->tier = first.placement.tier;
-        core_reserve_members(core, job, &first.placement, first.start.mono_ms);
+        core_reserve_members(core, job, &first.placement, CORE_PLANNED, first.start.mono_ms);
     }
     free(first.placement.members);
     return reserved;
@@ -218,7 +174,7 @@ static bool reserve_idle(struct hd_core *core, struct core_job *job, const struc
     bool reserved = node != NULL;
 
     if (node)
-        core_reserve_node(core, node, job->rec.job, kind, INT64_MAX,
+        core_reserve_node(core, node, CORE_PLANNED, job->rec.job, kind, INT64_MAX,
                           count_coming(view, node, kind) - core_devices_needed(view->needs, kind));
     for (size_t k = 0; k < kind_count && !reserved; k++)
         reserved =
@@ -261,10 +217,10 @@ void core_reserve_placement(struct hd_core *core, struct core_job *job,
     for (size_t i = 0; i < placement->member_count; i++) {
         const struct core_member *member = &placement->members[i];
 
-        if (!member->node->reserved.by)
-            core_reserve_node(core, member->node, job->rec.job, kind, core->now.mono_ms,
-                              core_count_devices(&job->needs, member->node, kind, true) -
-                                  member->count);
+        if (!member->node->reserved.allocation)
+            core_reserve_node(
+                core, member->node, CORE_PLANNED, job->rec.job, kind, core->now.mono_ms,
+                core_count_devices(&job->needs, member->node, kind, true) - member->count);
     }
     if (job->reserved_in + 1 < core->pass)
         job->blocked_at = core->starts;

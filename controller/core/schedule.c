@@ -45,7 +45,7 @@ static bool overruns(struct hd_core *core, struct core_job *job, const struct co
         placement->plan.step_s <= job->open_s)
         return false;
     for (size_t i = 0; i < placement->member_count && !late; i++)
-        late = core_available(core, &longer, placement->members[i].node, kind) <
+        late = core_available(core, &longer, placement->members[i].node->index, kind) <
                placement->members[i].count;
     if (!late)
         return false;
@@ -150,7 +150,8 @@ static void let_wait(struct hd_core *core, struct core_job *job)
         if (!core_preempt(core, job, &view, opens))
             core_pending_end(core, job);
         else if (core_pending_check(core, job, &pending_start) != CORE_PENDING_NONE) {
-            core_reserve_instead(core, job, job->pending, pending_start.mono_ms);
+            core_unreserve_job(core, job->rec.job);
+            core_reserve_members(core, job, job->pending, CORE_CLEARING, pending_start.mono_ms);
             start = pending_start; /* the start expected without preemption is never reported */
             reserved = true;
         }
@@ -169,12 +170,11 @@ static void report_borrowing(struct hd_core *core, struct core_job *job)
 {
     struct core_attempt *attempt = core_active(job);
 
-    if (!attempt || !core_grow_array(core, &core->borrowers, core->borrower_count,
-                                     &core->borrower_size, sizeof attempt))
+    if (!attempt)
         return;
     attempt->rec.borrows = true;
     core->held_by_borrowers += attempt->rec.plan.rank_count;
-    core->borrowers[core->borrower_count++] = attempt;
+    core_allocation_borrow(core, attempt);
     core_event_borrowing(core, job, attempt);
 }
 
@@ -189,7 +189,7 @@ static bool is_backfill(struct hd_core *core, const struct core_job *job,
 
     view.length_ms = 0;
     for (size_t i = 0; i < placement->member_count && !backfilled; i++)
-        backfilled = core_available(core, &view, placement->members[i].node, kind) <
+        backfilled = core_available(core, &view, placement->members[i].node->index, kind) <
                      placement->members[i].count;
     return backfilled;
 }
@@ -207,7 +207,7 @@ static bool awaits_pending(struct hd_core *core, struct core_job *job)
                                  * searches again */
         return false;
     }
-    core_reserve_members(core, job, job->pending, start.mono_ms);
+    core_reserve_members(core, job, job->pending, CORE_CLEARING, start.mono_ms);
     job->wait = CORE_WAIT_BUSY;
     job->choice = (struct hd_core_choice){0};
     core_expect(core, job, start);
@@ -238,7 +238,7 @@ static void start_or_wait(struct hd_core *core, struct core_job *job,
         job->planning = first.entry;
         job->wait = CORE_WAIT_PLAN;
     } else if (start_choice == CORE_TAKE_LATER) {
-        core_reserve_members(core, job, &first.placement, first.start.mono_ms);
+        core_reserve_members(core, job, &first.placement, CORE_PLANNED, first.start.mono_ms);
         job->wait = CORE_WAIT_BETTER;
         core_expect(core, job, first.start);
     } else {
@@ -259,7 +259,7 @@ void core_reserve_while_planning(struct hd_core *core, struct core_job *job,
     struct core_start start;
 
     if (core_pending_check(core, job, &start) != CORE_PENDING_NONE)
-        core_reserve_members(core, job, job->pending, start.mono_ms);
+        core_reserve_members(core, job, job->pending, CORE_CLEARING, start.mono_ms);
     else
         core_reserve_placement(core, job, placement);
 }
@@ -396,11 +396,10 @@ static void pass_once(struct hd_core *core, struct core_job_group **groups)
     core->pass_wall_ms = core->now.wall_ms;
     core->changed_in_pass = core->queue_changed = false;
     core_choose_hot_spares(core);
-    core_unreserve_all(core);
+    core_predict_all(core);
+    core_list_allocations(core);
     core_reserve_for_failed(core);
     core_reserve_migration_targets(core);
-    core_predict_all(core);
-    core_list_ends(core);
     if (count) /* iterates over a copy, because an evaluation may add groups */
         memcpy(groups, core->groups, count * sizeof *groups);
     for (size_t from = 0, to; from < count; from = to) {

@@ -41,7 +41,7 @@ static bool would_not_wait(struct hd_core *core, struct core_job *copy,
     (void)core_choose_layout(core, &client, &first.placement, &memory_bytes, &entry, &why);
     waits = core_choose_start(core, copy, &copy->needs, &first) == CORE_TAKE_LATER;
     if (waits)
-        core_reserve_members(core, copy, &first.placement, first.start.mono_ms);
+        core_reserve_members(core, copy, &first.placement, CORE_PLANNED, first.start.mono_ms);
     free(first.placement.members);
     hd_text_free(&why);
     return !waits;
@@ -74,7 +74,7 @@ static bool would_start(struct hd_core *core, struct core_job *copy)
     if (core_has_placement(core, &view))
         return copy->wait != CORE_WAIT_BETTER || would_not_wait(core, copy, &view);
     if (copy->pending && core_pending_check(core, copy, &start) == CORE_PENDING_CLEARING) {
-        core_reserve_members(core, copy, copy->pending, start.mono_ms);
+        core_reserve_members(core, copy, copy->pending, CORE_CLEARING, start.mono_ms);
         return false;
     }
     (void)core_reserve_earliest(core, copy, &view, &start);
@@ -90,9 +90,9 @@ static enum hd_status check_placements(struct hd_core *core, const struct core_j
 
     view.needs = &job->needs;
     for (size_t part = 0; part <= 2 && !st; part++) {
-        const size_t freed = core->end_count * part / 2;
+        const size_t freed = core->allocations.run_count * part / 2;
 
-        core_assume_freed(core, core->ends, freed, true);
+        core_assume_ends_freed(core, freed);
         for (view.tier_max = 0; view.tier_max <= core_tiers(core) && !st; view.tier_max++) {
             struct core_placement placement;
             bool found;
@@ -108,7 +108,7 @@ static enum hd_status check_placements(struct hd_core *core, const struct core_j
                             "searches are told otherwise",
                             freed, job->rec.job, found ? "a" : "no", view.tier_max);
         }
-        core_assume_freed(core, core->ends, freed, false);
+        core_assume_ends_freed(core, 0);
     }
     return st ? st : core_check_victims(core, job);
 }
@@ -119,9 +119,9 @@ static bool opens_after(struct hd_core *core, const struct core_view *view, size
 {
     bool opens;
 
-    core_assume_freed(core, core->ends, ends, true);
+    core_assume_ends_freed(core, ends);
     opens = core_has_placement(core, view);
-    core_assume_freed(core, core->ends, ends, false);
+    core_assume_ends_freed(core, 0);
     return opens;
 }
 
@@ -141,7 +141,7 @@ static enum hd_status check_ends(struct hd_core *core, const struct core_job *jo
     view.reserves = true;
     for (view.tier_max = 0; view.tier_max <= core_tiers(core); view.tier_max++) {
         struct core_placement placement;
-        const size_t all = core->end_count;
+        const size_t all = core->allocations.run_count;
         const size_t ends = core_assume_fewest_freed(core, &view, kinds[0], &placement);
 
         free(placement.members);
@@ -186,32 +186,46 @@ static enum hd_status evaluate_each(struct hd_core *core, struct core_job **jobs
 /* Evaluates all queued jobs and compares the reservations with those of the newest pass. The nodes'
  * reservations are changed meanwhile and restored. */
 static enum hd_status check_each(struct hd_core *core, struct core_job **jobs, size_t count,
-                                 struct core_reservation *saved)
+                                 struct core_reserved *saved)
 {
     const size_t reserver_count = core->reservers.count;
+    const struct core_allocations kept = core->allocations;
     struct core_job **reservers = malloc((reserver_count + 1) * sizeof *reservers);
-    enum hd_status st;
+    struct core_allocation *items = malloc((kept.count + 1) * sizeof *items);
+    enum hd_status st = HD_OK;
 
-    if (!reservers)
+    if (!reservers || !items) {
+        free(reservers);
+        free(items);
         return hd_err(HD_NO_MEMORY, "no memory for a check");
+    }
     if (reserver_count)
         memcpy(reservers, core->reservers.items, reserver_count * sizeof reservers[0]);
+    if (kept.count)
+        memcpy(items, kept.items, kept.count * sizeof *items);
     for (size_t i = 0; i < core->node_count; i++)
         saved[i] = core->nodes[i]->reserved;
     core_unreserve_all(core);
     core_reserve_for_failed(core);
     core_reserve_migration_targets(core);
     st = evaluate_each(core, jobs, count);
-    for (size_t i = 0; i < core->node_count && !st; i++)
-        if (core->nodes[i]->reserved.by != saved[i].by)
+    for (size_t i = 0; i < core->node_count && !st; i++) {
+        const uint64_t by = core_reserved_by(core, core->nodes[i]);
+        const uint64_t was = saved[i].allocation ? items[saved[i].allocation - 1].job : 0;
+
+        if (by != was)
             st = hd_err(HD_INTERNAL,
                         "I13: %s is reserved for job %" PRIu64 " and not for job %" PRIu64,
-                        core->nodes[i]->rec.name, saved[i].by, core->nodes[i]->reserved.by);
+                        core->nodes[i]->rec.name, was, by);
+    }
     core_unreserve_all(core);
+    free(core->allocations.items);
+    core->allocations = kept;
+    core->allocations.items = items;
+    core->allocations.size = kept.count + 1;
     for (size_t i = 0; i < core->node_count; i++)
-        if (saved[i].by)
-            core_reserve_node(core, core->nodes[i], saved[i].by, saved[i].kind,
-                              saved[i].start_mono_ms, saved[i].surplus);
+        if (saved[i].allocation)
+            core_set_reserved(core, core->nodes[i], saved[i]);
     core->reservers.count = reserver_count;
     if (reserver_count)
         memcpy(core->reservers.items, reservers, reserver_count * sizeof reservers[0]);
@@ -234,7 +248,7 @@ enum hd_status core_schedule_check(const struct hd_core *given)
     struct hd_core *core = (struct hd_core *)(uintptr_t)given;
     const size_t count = count_all_waiting(core);
     struct core_job **jobs, **own;
-    struct core_reservation *saved;
+    struct core_reserved *saved;
     size_t at = 0;
     enum hd_status st;
 

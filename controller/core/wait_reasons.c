@@ -173,10 +173,10 @@ void core_add_offer(const struct core_node *node, const struct core_node_offer *
         hd_text_add(text, " (%d in whole tp groups)", offer->in_groups);
     if (node->hot_spare)
         hd_text_add(text, " (hot spare)");
-    if (node->reserved.by && offer->reserved_for_it)
+    if (offer->reservation && offer->reserved_for_it)
         hd_text_add(text, " (reserved for it)");
-    else if (node->reserved.by)
-        hd_text_add(text, " (reserved for job %" PRIu64 ")", node->reserved.by);
+    else if (offer->reservation)
+        hd_text_add(text, " (reserved for job %" PRIu64 ")", offer->reservation->job);
     core_add_gang_obstacle(node, offer->kind, offer->obstacle, text);
 }
 
