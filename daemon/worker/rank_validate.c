@@ -1,4 +1,4 @@
-/* rank_validate: validates on the sets of data.val, answers the questions of validate.choices, and
+/* rank_validate: validates on the sets of data.val, with the weights and with their averages, answers the questions of validate.choices, and
  * reports losses and scores. */
 #include <math.h>
 #include <stdio.h>
@@ -39,6 +39,42 @@ static enum hd_status skip(struct rank *r, int64_t step)
                    hd_err_message());
     rank_say(r, HD_LINK_LEVEL_WARN, text);
     return HD_OK;
+}
+
+/* Validates on one set with the averages of the weights, whose name is NAME/ema. */
+static enum hd_status validate_averages(struct rank *r, int64_t set)
+{
+    const int64_t step = hd_trainer_steps_done(r->trainer);
+    char name[HD_JOB_WORD_MAX], tag[HD_JOB_WORD_MAX + 16];
+    struct hd_scalar scalar = {.tag = tag};
+    int64_t targets;
+    enum hd_status st = hd_trainer_validate_set(r->trainer, set, &scalar.value, &targets);
+
+    hd_job_metric_name(&r->job, (struct hd_val_metric){HD_VAL_EMA, set}, name);
+    if (st == HD_LIMIT)
+        return skip(r, step);
+    if (st)
+        return hd_err_prefix(st, "data.val, %s", name);
+    hd_log(HD_LOG_INFO, "step %lld: val_loss %.4f over %lld targets of %s", (long long)step,
+           scalar.value, (long long)targets, name);
+    if (r->rank == 0)
+        hd_link_report_validation(r->link, step, scalar.value, targets, name);
+    (void)snprintf(tag, sizeof tag, "validation/%s", name);
+    rank_show(r, step, &scalar, 1);
+    return HD_OK;
+}
+
+/* Validates on all sets with the averages of the weights, then restores the weights. */
+static enum hd_status validate_all_averages(struct rank *r)
+{
+    const int64_t step = hd_trainer_steps_done(r->trainer);
+    enum hd_status st = hd_trainer_take_averages(r->trainer, true);
+
+    for (int64_t set = 0; !st && set < hd_trainer_validation_count(r->trainer); set++) {
+        hd_link_report_phase(r->link, HD_LINK_PHASE_VALIDATING, step);
+        st = validate_averages(r, set);
+    }
+    return st ? st : hd_trainer_take_averages(r->trainer, false);
 }
 
 /* Validates on one set. A loss that cannot be computed, for a reason that all ranks have, is an
@@ -146,6 +182,8 @@ enum hd_status rank_validate(struct rank *r)
         hd_link_report_phase(r->link, HD_LINK_PHASE_VALIDATING, step);
         st = validate_set(r, set);
     }
+    if (!st && sets && r->job.validate_ema)
+        st = validate_all_averages(r);
     for (int64_t k = 0; !st && k < exams; k++)
         st = answer_questions(r, k);
     if (!st)

@@ -54,7 +54,7 @@ enum {
     HD_JOB_VAL_SETS_MAX = 16,           /* most validation sets */
     HD_JOB_VAL_NAME_MAX = 32,           /* bytes of the name of a validation set, NUL included */
     HD_JOB_VAL_REPORT_MAX = 48, /* bytes of the name of a reported number, such as NAME/acc */
-    HD_JOB_VAL_REPORTS_MAX = 3 * HD_JOB_VAL_SETS_MAX, /* most numbers of a validation */
+    HD_JOB_VAL_REPORTS_MAX = 4 * HD_JOB_VAL_SETS_MAX, /* most numbers of a validation */
     HD_JOB_FILE_TEXT_MAX = 32 << 10, /* most bytes of a job file whose text is kept with the job */
     HD_JOB_PROFILE_STEPS_MAX = 100   /* most steps that train.profile traces */
 };
@@ -271,9 +271,10 @@ bool hd_job_val_name_is_possible(const char *name);
  * questions. */
 int64_t hd_job_choice_set_count(const struct hd_job *job);
 
-/* A number that a validation yields: the loss of a set of data.val, the mean of the losses of all
- * sets, or a score of a file of validate.choices. */
-enum hd_val_metric_kind { HD_VAL_LOSS, HD_VAL_MEAN, HD_VAL_ACC, HD_VAL_ACC_NORM };
+/* A number that a validation yields: the loss of a set of data.val, that of the moving average of
+ * the weights on it (validate.ema), the mean of the losses of all sets, or a score of a file of
+ * validate.choices. */
+enum hd_val_metric_kind { HD_VAL_LOSS, HD_VAL_EMA, HD_VAL_MEAN, HD_VAL_ACC, HD_VAL_ACC_NORM };
 struct hd_val_metric {
     enum hd_val_metric_kind kind;
     int64_t set; /* index of the validation set or of the file of questions; with MEAN 0 */
@@ -281,9 +282,9 @@ struct hd_val_metric {
 /* names of the loss of a data.val without sets, and of the mean of all losses */
 #define HD_VAL_LOSS_NAME "loss"
 #define HD_VAL_MEAN_NAME "mean"
-/* Finds a number by its name: a set, mean, NAME/acc or NAME/acc_norm; NAME alone is NAME/acc. "" or
- * "-": the loss of the first set, or of a job without validation data the first file's acc. False:
- * the job has none of this name. */
+/* Finds a number by its name: a set, NAME/ema, mean, NAME/acc or NAME/acc_norm; NAME alone is
+ * NAME/acc. "" or "-": the loss of the first set, or of a job without validation data the first
+ * file's acc. False: the job has none of this name. */
 bool hd_job_find_metric(const struct hd_job *job, const char *name,
                         struct hd_val_metric *ret_metric);
 void hd_job_metric_name(const struct hd_job *job, struct hd_val_metric metric,
@@ -295,7 +296,8 @@ bool hd_job_metric_rises(struct hd_val_metric metric);
 /* Return the numbers that decide which checkpoint is the best, and about early stopping. */
 struct hd_val_metric hd_job_best_metric(const struct hd_job *job);
 struct hd_val_metric hd_job_stop_metric(const struct hd_job *job);
-/* Returns whether a report of a validation may have this name: a set's, or NAME/acc, NAME/acc_norm. */
+/* Returns whether a report of a validation may have this name: a set's, or NAME/ema, NAME/acc,
+ * NAME/acc_norm. */
 bool hd_job_val_report_is_possible(const char *name);
 /* Returns whether such a report has a score of questions, not the loss of a set. */
 bool hd_job_val_report_is_score(const char *name);

@@ -5,6 +5,8 @@
 
 #include "job/choice_sets.h"
 
+#define EMA "/ema" /* behind the name of a loss: that of the moving average of the weights */
+
 /* Finds the set of questions with this name. */
 static bool find_choices(const struct hd_job *job, const char *name, size_t len, int64_t *ret_index)
 {
@@ -29,6 +31,7 @@ bool hd_job_find_metric(const struct hd_job *job, const char *name,
 {
     const char *slash = strchr(name, '/');
     const size_t len = slash ? (size_t)(slash - name) : strlen(name);
+    const bool ema = slash && strcmp(slash, EMA) == 0;
     char set[HD_JOB_VAL_NAME_MAX];
 
     *ret_metric =
@@ -36,11 +39,14 @@ bool hd_job_find_metric(const struct hd_job *job, const char *name,
     if (!*name || strcmp(name, "-") == 0)
         return true;
     for (int64_t i = 0; has_losses(job) && i < hd_job_val_set_count(job); i++) {
+        const char *loss;
+
         hd_job_val_set_name(job, i, set);
-        if (strcmp(*set ? set : HD_VAL_LOSS_NAME, name) == 0) {
-            ret_metric->set = i;
-            return true;
-        }
+        loss = *set ? set : HD_VAL_LOSS_NAME;
+        if (strncmp(loss, name, len) != 0 || loss[len] || (slash && !ema))
+            continue;
+        *ret_metric = (struct hd_val_metric){ema ? HD_VAL_EMA : HD_VAL_LOSS, i};
+        return !ema || job->validate_ema;
     }
     if (strcmp(name, HD_VAL_MEAN_NAME) == 0 && has_losses(job)) {
         ret_metric->kind = HD_VAL_MEAN;
@@ -86,6 +92,10 @@ void hd_job_metric_name(const struct hd_job *job, struct hd_val_metric metric,
         hd_job_val_set_name(job, metric.set, set);
         (void)snprintf(ret_name, HD_JOB_WORD_MAX, "%s", *set ? set : HD_VAL_LOSS_NAME);
         break;
+    case HD_VAL_EMA:
+        hd_job_val_set_name(job, metric.set, set);
+        (void)snprintf(ret_name, HD_JOB_WORD_MAX, "%s" EMA, *set ? set : HD_VAL_LOSS_NAME);
+        break;
     case HD_VAL_MEAN:
         (void)snprintf(ret_name, HD_JOB_WORD_MAX, "%s", HD_VAL_MEAN_NAME);
         break;
@@ -107,6 +117,10 @@ void hd_job_list_metrics(const struct hd_job *job, struct hd_text *ret_text)
         hd_job_metric_name(job, (struct hd_val_metric){HD_VAL_LOSS, i}, name);
         hd_text_add(ret_text, "%s%s", i ? ", " : "", name);
     }
+    for (int64_t i = 0; job->validate_ema && i < losses; i++) {
+        hd_job_metric_name(job, (struct hd_val_metric){HD_VAL_EMA, i}, name);
+        hd_text_add(ret_text, ", %s", name);
+    }
     if (losses > 1)
         hd_text_add(ret_text, ", %s", HD_VAL_MEAN_NAME);
     for (int64_t i = 0; i < hd_job_choice_set_count(job); i++)
@@ -124,7 +138,9 @@ bool hd_job_metric_rises(struct hd_val_metric metric)
 
 bool hd_job_val_report_is_score(const char *name)
 {
-    return strchr(name, '/') != NULL; /* NAME/acc */
+    const char *slash = strchr(name, '/');
+
+    return slash && strcmp(slash, EMA) != 0; /* NAME/acc */
 }
 
 bool hd_job_val_report_is_possible(const char *name)
@@ -135,7 +151,7 @@ bool hd_job_val_report_is_possible(const char *name)
     if (!slash)
         return hd_job_val_name_is_possible(name);
     if (slash - name >= HD_JOB_VAL_NAME_MAX ||
-        (strcmp(slash, "/acc") != 0 && strcmp(slash, "/acc_norm") != 0))
+        (strcmp(slash, EMA) != 0 && strcmp(slash, "/acc") != 0 && strcmp(slash, "/acc_norm") != 0))
         return false;
     (void)snprintf(set, sizeof set, "%.*s", (int)(slash - name), name);
     return hd_job_val_name_is_possible(set);

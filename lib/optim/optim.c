@@ -297,7 +297,7 @@ static void emit_ema(struct hd_emit *e, int bucket)
 {
     const struct hd_bucket *p = &e->registry->buckets[bucket];
 
-    if (!(e->registry->ema_rate > 0) || p->shard_end == p->shard_begin)
+    if (!(e->registry->ema_rate > 0) || p->offloaded || p->shard_end == p->shard_begin)
         return;
     (void)hd_emit_ema(
         e, HD_ARGS(ema, .N = p->shard_end - p->shard_begin, .rate = e->registry->ema_rate),

@@ -46,6 +46,7 @@ static struct hd_job identity_of(const struct hd_job *spec)
     /* a teacher's file adds fields and a loss, whichever file it is */
     if (*job.distill_teacher)
         (void)snprintf(job.distill_teacher, sizeof job.distill_teacher, "teacher");
+    job.validate_ema = nothing.validate_ema;
     job.choices_limit = nothing.choices_limit;
     job.choices_every = nothing.choices_every;
     /* prompts add programs, whatever they are */

@@ -292,6 +292,8 @@ static void host_update(const struct builder *b, const struct hd_registry *r, do
             continue;
         hd_rule_update_costs(p->rule, count, p->in_blocks ? p->moment_bytes : 0, p->compute,
                              &update);
+        if (r->ema_rate > 0)
+            hd_kernel_cost_add(&update, HD_K_ema, &(struct hd_ema_args){.N = count});
         units[p->unit] += hd_rates_host_update(&b->cluster->rates, count, p->compute, &update);
     }
 }

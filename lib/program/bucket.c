@@ -276,8 +276,9 @@ bool hd_state_is_registered(const struct hd_bucket *bucket, enum hd_state_kind k
 
 bool hd_state_is_on_host(const struct hd_bucket *bucket, enum hd_state_kind kind)
 {
-    return bucket->offloaded && (kind == HD_STATE_WEIGHT || kind == HD_STATE_MOMENT1 ||
-                                 kind == HD_STATE_MOMENT2 || kind == HD_STATE_RANGES);
+    return bucket->offloaded &&
+           (kind == HD_STATE_WEIGHT || kind == HD_STATE_MOMENT1 || kind == HD_STATE_MOMENT2 ||
+            kind == HD_STATE_EMA || kind == HD_STATE_RANGES);
 }
 
 bool hd_global_is_registered(enum hd_global global)

@@ -496,10 +496,12 @@ static enum hd_status check_ema(const struct hd_job *job)
         return hd_err(HD_INVALID,
                       "train.ema: decay and half_life_fraction are two ways to give the "
                       "same number; remove one of the two");
-    if (hd_job_has_ema(job) && strcmp(job->offload, "optimizer") == 0)
-        return hd_err(HD_INVALID,
-                      "train.ema: the average is updated on the device, and parallel.offload: "
-                      "optimizer keeps the weights on the host; remove one of the two");
+    if (job->validate_ema && !hd_job_has_ema(job))
+        return hd_err(HD_INVALID, "validate.ema: the job keeps no average of its weights; give "
+                                  "train.ema.decay, or remove the line");
+    if (job->validate_ema && ((!job->val_count && job->val_split == 0) || !job->validate_batches))
+        return hd_err(HD_INVALID, "validate.ema: no loss is validated; give data.val or "
+                                  "data.val_split, and validate.batches, or remove the line");
     return HD_OK;
 }
 

@@ -34,34 +34,37 @@ static enum hd_status gather_copies(struct hd_trainer *t, const struct hd_bucket
     return st ? st : hd_comm_wait_on(stream, hd_comm_record(stream), hd_runner_stream(t->runner));
 }
 
-/* Casts the fp32 master weights of all buckets to their copies in the compute encoding. Each rank
- * casts its own shard; ZeRO 1 and 2 then gather the shards. */
+enum hd_status hd_trainer_refresh_bucket(struct hd_trainer *t, const struct hd_bucket *p,
+                                         enum hd_state_kind from)
+{
+    char *copy =
+        hd_trainer_state(t, p, HD_STATE_COPY) +
+        (p->shard_begin - hd_bucket_base(p, HD_STATE_COPY)) * (int64_t)hd_dtype_size(p->compute);
+    enum hd_status st = HD_OK;
+
+    if (p->copied && p->shard_end > p->shard_begin && p->offloaded)
+        st = hd_offload_copy(t, p, from);
+    else if (p->copied && p->shard_end > p->shard_begin)
+        st = hd_launch(hd_runner_stream(t->runner), HD_K_cast,
+                       &(struct hd_cast_args){.out = copy,
+                                              .inp = hd_trainer_state(t, p, from),
+                                              .N = p->shard_end - p->shard_begin,
+                                              .out_dtype = p->compute,
+                                              .inp_dtype = HD_F32});
+    if (!st && p->shard_count && p->zero < 3)
+        st = gather_copies(t, p);
+    return st;
+}
+
+/* Casts the fp32 master weights of all buckets to their copies in the compute encoding. */
 static enum hd_status refresh_copies(struct hd_trainer *t)
 {
     const struct hd_registry *r = &t->rank_program.registry;
     enum hd_status st = HD_OK;
 
-    for (int i = 0; !st && i < r->bucket_count; i++) {
-        const struct hd_bucket *p = &r->buckets[i];
-        char *copy;
-
-        if (!p->is_local || !p->copied)
-            continue;
-        copy = hd_trainer_state(t, p, HD_STATE_COPY) +
-               (p->shard_begin - hd_bucket_base(p, HD_STATE_COPY)) *
-                   (int64_t)hd_dtype_size(p->compute);
-        if (p->shard_end > p->shard_begin && p->offloaded)
-            st = hd_offload_copy(t, p);
-        else if (p->shard_end > p->shard_begin)
-            st = hd_launch(hd_runner_stream(t->runner), HD_K_cast,
-                           &(struct hd_cast_args){.out = copy,
-                                                  .inp = hd_trainer_state(t, p, HD_STATE_WEIGHT),
-                                                  .N = p->shard_end - p->shard_begin,
-                                                  .out_dtype = p->compute,
-                                                  .inp_dtype = HD_F32});
-        if (!st && p->shard_count && p->zero < 3)
-            st = gather_copies(t, p);
-    }
+    for (int i = 0; !st && i < r->bucket_count; i++)
+        if (r->buckets[i].is_local && r->buckets[i].copied)
+            st = hd_trainer_refresh_bucket(t, &r->buckets[i], HD_STATE_WEIGHT);
     return st ? st : t->table->synchronize(hd_runner_stream(t->runner));
 }
 

@@ -40,10 +40,11 @@ static char *on_device(const struct hd_trainer *t, const struct hd_bucket *p,
 
 /* ---- the update ---- */
 
+/* Writes a bucket's weights to the device: `copies`, or in fp32 the state itself. */
 static enum hd_status write_weights(struct hd_trainer *t, const struct hd_bucket *p,
-                                    const char *copies)
+                                    enum hd_state_kind from, const char *copies)
 {
-    const char *weights = p->compute == HD_F32 ? on_host(t, p, HD_STATE_WEIGHT) : copies;
+    const char *weights = p->compute == HD_F32 ? on_host(t, p, from) : copies;
 
     return hd_staging_write(&t->staging, on_device(t, p, HD_STATE_COPY), weights,
                             (p->shard_end - p->shard_begin) * (int64_t)hd_dtype_size(p->compute));
@@ -83,7 +84,16 @@ static enum hd_status update_bucket(struct hd_trainer *t, const struct hd_bucket
     if (!st)
         st = p->rule == HD_RULE_LION ? hd_launch(t->host_stream, HD_K_lion, &lion)
                                      : hd_launch(t->host_stream, HD_K_adamw, &args);
-    return st ? st : write_weights(t, p, copies);
+    if (!st)
+        st = write_weights(t, p, HD_STATE_WEIGHT, copies);
+    if (st || p->offset[HD_STATE_EMA] < 0)
+        return st;
+    return hd_launch(t->host_stream, HD_K_ema,
+                     &(struct hd_ema_args){.ema = (float *)on_host(t, p, HD_STATE_EMA),
+                                           .weight = args.weight,
+                                           .block = block,
+                                           .N = count,
+                                           .rate = t->rank_program.registry.ema_rate});
 }
 
 enum hd_status hd_offload_update(struct hd_trainer *t)
@@ -102,7 +112,8 @@ enum hd_status hd_offload_update(struct hd_trainer *t)
     return st;
 }
 
-enum hd_status hd_offload_copy(struct hd_trainer *t, const struct hd_bucket *p)
+enum hd_status hd_offload_copy(struct hd_trainer *t, const struct hd_bucket *p,
+                               enum hd_state_kind from)
 {
     char *copies = t->host_base + t->rank_program.window + hd_rank_program_window_copy(p);
     enum hd_status st = HD_OK;
@@ -110,9 +121,9 @@ enum hd_status hd_offload_copy(struct hd_trainer *t, const struct hd_bucket *p)
     if (p->compute != HD_F32)
         st = hd_launch(t->host_stream, HD_K_cast,
                        &(struct hd_cast_args){.out = copies,
-                                              .inp = on_host(t, p, HD_STATE_WEIGHT),
+                                              .inp = on_host(t, p, from),
                                               .N = p->shard_end - p->shard_begin,
                                               .out_dtype = p->compute,
                                               .inp_dtype = HD_F32});
-    return st ? st : write_weights(t, p, copies);
+    return st ? st : write_weights(t, p, from, copies);
 }

@@ -1,10 +1,10 @@
 /* offload: runs the optimizer on the host, for a rank on a device (parallel.offload: optimizer;
  * Ren et al. 2021, "ZeRO-Offload").
  *
- * Master weights and moments are in host memory, gradients and compute copies on the device. After
+ * Master weights, moments and averages (train.ema) are in host memory, gradients and compute copies on the device. After
  * program U, which computes the norm of all gradients and the factor of the step, the host updates
  * one bucket after the other: it copies the bucket's gradients to the window (rank_program.h), runs
- * AdamW or Lion of the CPU backend on the job's threads, and copies the new weights, in the compute
+ * AdamW or Lion of the CPU backend on the job's threads, then moves the averages, and copies the new weights, in the compute
  * encoding, to the device. Then program P gathers the shards of ZeRO 1 and 2. Besides the state,
  * host memory holds only one bucket at a time.
  *
@@ -26,8 +26,9 @@ void hd_offload_close(struct hd_trainer *trainer);
  * the device has computed their gradients. */
 enum hd_status hd_offload_update(struct hd_trainer *trainer);
 
-/* Writes one offloaded bucket's weights to the device in the compute encoding, from the fp32 master
- * weights on the host; with ZeRO only this rank's shard. */
-enum hd_status hd_offload_copy(struct hd_trainer *trainer, const struct hd_bucket *bucket);
+/* Writes one offloaded bucket's weights to the device in the compute encoding, from the fp32 state
+ * `from` on the host, masters or averages; with ZeRO only this rank's shard. */
+enum hd_status hd_offload_copy(struct hd_trainer *trainer, const struct hd_bucket *bucket,
+                               enum hd_state_kind from);
 
 #endif

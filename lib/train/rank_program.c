@@ -474,9 +474,8 @@ static void add_state(const struct hd_registry *r, struct hd_memory *m)
             [HD_STATE_RANGES] = &m->step_state,
         };
         int64_t *const on_host[HD_STATE_KIND_COUNT] = {
-            [HD_STATE_WEIGHT] = &m->host_weights,
-            [HD_STATE_MOMENT1] = &m->host_moments,
-            [HD_STATE_MOMENT2] = &m->host_moments,
+            [HD_STATE_WEIGHT] = &m->host_weights,  [HD_STATE_MOMENT1] = &m->host_moments,
+            [HD_STATE_MOMENT2] = &m->host_moments, [HD_STATE_EMA] = &m->host_ema,
             [HD_STATE_RANGES] = &m->host_ranges,
         };
 

@@ -71,12 +71,12 @@ struct hd_memory {
     HD_MEMORY_LIST(X)
 #undef X
     /* Bytes of the private reservation, of the registered one and, on a device, of host memory:
-     * samples, profile, snapshot, and with parallel.offload masters, moments and ranges. The sum of
+     * samples, profile, snapshot, and with parallel.offload masters, moments, averages and ranges. The sum of
      * the three is the sum of all members above. */
     int64_t private_bytes, registered_bytes, host_bytes;
-    /* Bytes of weights, moments and step_state that are part of host_bytes (parallel.offload); 0:
-     * none. */
-    int64_t host_weights, host_moments, host_ranges;
+    /* Bytes of weights, moments, averages and step_state that are part of host_bytes
+     * (parallel.offload); 0: none. */
+    int64_t host_weights, host_moments, host_ema, host_ranges;
 };
 
 /* Returns the device memory in bytes that the private and the registered reservation take, each

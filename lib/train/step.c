@@ -542,6 +542,6 @@ enum hd_status hd_trainer_validate_set(struct hd_trainer *t, int64_t set, double
         t->validated_pairs =
             pairs_of(t, total.targets, total.margin / (double)total.targets,
                      total.correct / (double)total.targets, total.reward / (double)total.targets);
-    hd_trainer_note_loss(t, set, *ret_loss);
+    (t->has_averages ? hd_trainer_note_ema : hd_trainer_note_loss)(t, set, *ret_loss);
     return HD_OK;
 }

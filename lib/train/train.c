@@ -39,7 +39,7 @@ static void name_largest(const struct hd_rank_program *l, char *ret_text, size_t
 
     m->sample = m->snapshot = m->profile = m->offload = 0;
     if (l->registry.offload)
-        m->weights = m->moments = 0;
+        m->weights = m->moments = m->ema = 0;
 #define X(member, meaning)  \
     if (m->member > most) { \
         most = m->member;   \

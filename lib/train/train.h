@@ -285,6 +285,10 @@ enum hd_status hd_trainer_write_profile(struct hd_trainer *trainer, bool ended,
  * there is no loss; training can continue. */
 enum hd_status hd_trainer_validate_set(struct hd_trainer *trainer, int64_t set, double *ret_loss,
                                        int64_t *ret_targets);
+/* Makes validations compute the losses of the moving averages of the weights (train.ema), whose
+ * numbers are those of HD_VAL_EMA, until a call with `take` false restores the weights bit for bit. Not
+ * before a step or a save. Collective. After a failure the trainer is of no more use. */
+enum hd_status hd_trainer_take_averages(struct hd_trainer *trainer, bool take);
 /* Validates on the set whose loss checkpoint.best compares; without named sets, on all of
  * data.val. */
 enum hd_status hd_trainer_validate(struct hd_trainer *trainer, double *ret_loss,

@@ -28,6 +28,9 @@ struct hd_val_numbers {
      * their weights; -1: none */
     double loss[HD_JOB_VAL_SETS_MAX], acc[HD_CHOICE_SETS_MAX], acc_norm[HD_CHOICE_SETS_MAX];
     int64_t loss_step[HD_JOB_VAL_SETS_MAX], score_step[HD_CHOICE_SETS_MAX];
+    /* the same losses of the moving averages of the weights (validate.ema) */
+    double ema[HD_JOB_VAL_SETS_MAX];
+    int64_t ema_step[HD_JOB_VAL_SETS_MAX];
     /* early stopping: the number that later ones must improve on, NaN: none; its step; validations
      * since then; the step of the last one that was counted, -1: none in this attempt */
     double stop_best;
@@ -61,6 +64,7 @@ struct hd_trainer {
     /* bound instruction streams: `step` for the next training step, `round` for a round of
      * validation */
     struct hd_bound_instructions *step, *round;
+    bool has_averages; /* true: programs compute with the averages of the weights (averages.c) */
     /* [largest number of micro-batches + 1], the streams of steps by their number of micro-batches;
      * NULL: not bound yet */
     struct hd_bound_instructions **steps;
@@ -152,6 +156,7 @@ enum hd_status hd_trainer_refuse_rows(void);
 
 /* Store the newest numbers of a validation, and decide with them (val_numbers.c). */
 void hd_trainer_note_loss(struct hd_trainer *t, int64_t set, double loss);
+void hd_trainer_note_ema(struct hd_trainer *t, int64_t set, double loss);
 void hd_trainer_note_score(struct hd_trainer *t, int64_t index, const struct hd_exam_score *score);
 /* Forgets all numbers, also those to compare with. */
 void hd_trainer_forget_numbers(struct hd_trainer *t);
@@ -163,6 +168,12 @@ enum hd_status hd_trainer_find_kl(struct hd_trainer *t, const struct hd_validati
 void hd_trainer_close_teacher(struct hd_trainer *t);
 /* Unmaps the reference file (reference.c). */
 void hd_trainer_close_reference(struct hd_trainer *t);
+
+/* Makes the compute copies of a bucket from its masters or, with HD_STATE_EMA, from their averages: each
+ * rank casts its own shard, if copies are memory of their own; ZeRO 1 and 2 then gather the shards
+ * (load.c). Collective. */
+enum hd_status hd_trainer_refresh_bucket(struct hd_trainer *t, const struct hd_bucket *bucket,
+                                         enum hd_state_kind from);
 
 /* Returns the address of one kind of state of a bucket that this rank holds, in device or host
  * memory. */

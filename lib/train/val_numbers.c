@@ -14,7 +14,7 @@ void hd_trainer_forget_numbers(struct hd_trainer *t)
     struct hd_val_numbers *n = &t->numbers;
 
     for (int i = 0; i < HD_JOB_VAL_SETS_MAX; i++)
-        n->loss_step[i] = n->score_step[i] = -1;
+        n->loss_step[i] = n->ema_step[i] = n->score_step[i] = -1;
     n->stop_step = -1;
     n->stop_best = NAN;
     n->stop_best_step = n->stop_waits = 0;
@@ -46,6 +46,9 @@ static bool find_number(const struct hd_trainer *t, struct hd_val_metric metric,
     case HD_VAL_LOSS:
         *ret_value = n->loss[metric.set];
         return n->loss_step[metric.set] == t->steps_done;
+    case HD_VAL_EMA:
+        *ret_value = n->ema[metric.set];
+        return n->ema_step[metric.set] == t->steps_done;
     case HD_VAL_MEAN:
         return mean_loss(t, ret_value);
     case HD_VAL_ACC:
@@ -100,6 +103,13 @@ void hd_trainer_note_loss(struct hd_trainer *t, int64_t set, double loss)
 {
     t->numbers.loss[set] = loss;
     t->numbers.loss_step[set] = t->steps_done;
+    weigh(t);
+}
+
+void hd_trainer_note_ema(struct hd_trainer *t, int64_t set, double loss)
+{
+    t->numbers.ema[set] = loss;
+    t->numbers.ema_step[set] = t->steps_done;
     weigh(t);
 }
 

@@ -1,5 +1,6 @@
 /* train.ema: the moving average of the weights, against the recurrence in double over the weights that
- * each step left, in every layout; in skipped steps; and in checkpoints that another layout loads.
+ * each step left, in every layout; in skipped steps; in validations; and in checkpoints that another
+ * layout loads.
  */
 #include <math.h>
 #include <stdio.h>
@@ -16,12 +17,17 @@ enum { STEPS = 5, SKIPPED = 2 }; /* step SKIPPED, from 0, is a spike */
 struct layout {
     const char *family, *precision, *optimizer, *moments;
     int dp, tp, pp, zero;
+    bool offload; /* changes something on a device alone */
 };
 
 static const struct layout layouts[] = {
-    {"llama", "fp32", "adamw", "fp32", 1, 1, 1, 0}, {"llama", "fp32", "adamw", "fp32", 2, 1, 1, 1},
-    {"gpt2", "bf16", "adamw", "fp32", 2, 1, 1, 0},  {"gpt2", "bf16", "lion", "8bit", 2, 1, 1, 2},
-    {"llama", "bf16", "muon", "fp32", 2, 2, 1, 3},  {"gpt2", "fp32", "adamw", "fp32", 2, 1, 2, 3},
+    {"llama", "fp32", "adamw", "fp32", 1, 1, 1, 0, false},
+    {"llama", "fp32", "adamw", "fp32", 2, 1, 1, 1, false},
+    {"gpt2", "bf16", "adamw", "fp32", 2, 1, 1, 0, false},
+    {"gpt2", "bf16", "lion", "8bit", 2, 1, 1, 2, false},
+    {"llama", "bf16", "muon", "fp32", 2, 2, 1, 3, false},
+    {"gpt2", "fp32", "adamw", "fp32", 2, 1, 2, 3, false},
+    {"llama", "bf16", "lion", "fp32", 2, 1, 1, 1, true},
 };
 
 static struct hd_job job_of(const struct harness *h, const struct layout *l)
@@ -34,6 +40,8 @@ static struct hd_job job_of(const struct harness *h, const struct layout *l)
     job.micro_batch = 2;
     job.guard_spike = 6;
     job.ema_decay = DECAY;
+    if (l->offload)
+        (void)snprintf(job.offload, sizeof job.offload, "optimizer");
     (void)snprintf(job.schedule, sizeof job.schedule, "1f1b");
     (void)snprintf(job.precision, sizeof job.precision, "%s", l->precision);
     (void)snprintf(job.optimizer, sizeof job.optimizer, "%s", l->optimizer);
@@ -47,6 +55,10 @@ struct course {
     double expected[RUN_ELEMENTS_MAX];
     int64_t count;
     double worst; /* largest distance of an average from the recurrence */
+    /* losses of a validation with the averages; with the weights before and after it; and with
+     * weights that a checkpoint has from the averages */
+    double of_averages, before_it, after_it, expected_loss;
+    bool validates_only; /* the checkpoint of the course is not needed */
     struct hd_saved saved;
 };
 
@@ -97,6 +109,54 @@ static enum hd_status follow(struct harness_rank *r, struct hd_trainer *t, struc
     return st ? st : harness_meet(r);
 }
 
+/* Validates with the averages, then with the weights, whose bits must be what they were. */
+static enum hd_status validate(struct hd_trainer *t, struct course *c, int rank)
+{
+    const uint64_t weights = run_hash_state(t);
+    double before, average, after;
+    int64_t targets;
+    enum hd_status st = hd_trainer_validate(t, &before, &targets);
+
+    if (!st)
+        st = hd_trainer_take_averages(t, true);
+    if (!st)
+        st = hd_trainer_validate(t, &average, &targets);
+    if (!st)
+        st = hd_trainer_take_averages(t, false);
+    if (!st)
+        st = hd_trainer_validate(t, &after, &targets);
+    if (!st && run_hash_state(t) != weights)
+        return hd_err(HD_INTERNAL, "a validation of the averages changes the weights");
+    if (!st && rank == 0) {
+        c->before_it = before;
+        c->of_averages = average;
+        c->after_it = after;
+    }
+    return st;
+}
+
+/* Makes the averages the weights, in a checkpoint, whose loss is that of a trainer that loads it. */
+static enum hd_status validate_as_weights(struct harness_rank *r, struct hd_trainer *t)
+{
+    struct course *c = r->context;
+    struct hd_saved saved;
+    int64_t targets;
+    double loss;
+    enum hd_status st = harness_meet(r);
+
+    if (!st)
+        run_put_state(t, HD_STATE_WEIGHT, c->ema);
+    if (!st)
+        st = hd_trainer_save(t, &saved);
+    if (!st)
+        st = hd_trainer_load(t, saved.path, saved.hash, NULL);
+    if (!st)
+        st = hd_trainer_validate(t, &loss, &targets);
+    if (!st && r->rank == 0)
+        c->expected_loss = loss;
+    return st;
+}
+
 static enum hd_status train(struct harness_rank *r)
 {
     struct course *c = r->context;
@@ -107,8 +167,12 @@ static enum hd_status train(struct harness_rank *r)
     for (int s = -1; !st && s < STEPS; s++)
         st = follow(r, t, c, s);
     if (!st)
+        st = validate(t, c, r->rank);
+    if (!st && c->validates_only)
+        st = validate_as_weights(r, t);
+    else if (!st)
         st = hd_trainer_save(t, &saved);
-    if (!st && r->rank == 0)
+    if (!st && !c->validates_only && r->rank == 0)
         c->saved = saved;
     hd_trainer_free(t);
     return st;
@@ -169,7 +233,7 @@ static struct course *course_new(void)
 
 /* The weights move by about lr = 1e-3 a step, so an average that is one step behind is 1e-4 or more
  * away; rounding to fp32 moves elements of magnitude 1 by 1e-7. */
-static void an_average_follows_the_weights_in_every_layout(void **state)
+static void an_average_follows_the_weights_and_is_validated_in_every_layout(void **state)
 {
     for (size_t i = 0; i < sizeof layouts / sizeof layouts[0]; i++) {
         struct course *c = course_new();
@@ -178,11 +242,14 @@ static void an_average_follows_the_weights_in_every_layout(void **state)
 
         harness_setup(&h, 20000);
         job = job_of(&h, &layouts[i]);
+        c->validates_only = true;
         (void)snprintf(job.attempt_dir, sizeof job.attempt_dir, "%s/attempt-1", h.dir);
         run_ranks(&job, c, train);
         (void)printf("%s %s zero %d: %.1e apart\n", layouts[i].family, layouts[i].optimizer,
                      layouts[i].zero, c->worst);
         assert_true(c->worst < 1e-6);
+        assert_true(c->after_it == c->before_it);
+        assert_true(c->of_averages == c->expected_loss && c->of_averages != c->before_it);
         harness_teardown(&h);
         free(c);
     }
@@ -192,7 +259,8 @@ static void an_average_follows_the_weights_in_every_layout(void **state)
 static void an_average_is_loaded_in_another_layout(void **state)
 {
     struct course *c = course_new();
-    const struct layout *from = &layouts[5], to = {"gpt2", "fp32", "adamw", "fp32", 1, 2, 1, 0};
+    const struct layout *from = &layouts[5],
+                        to = {"gpt2", "fp32", "adamw", "fp32", 1, 2, 1, 0, false};
     float *ema = malloc(sizeof c->ema);
     struct harness h;
     struct hd_job job;

@@ -113,6 +113,11 @@ int64_t run_copy_state(struct hd_trainer *t, enum hd_state_kind kind, float *ret
     return for_share(t, kind, false, put, ret_values);
 }
 
+void run_put_state(struct hd_trainer *t, enum hd_state_kind kind, float *values)
+{
+    (void)for_share(t, kind, true, take, values);
+}
+
 void run_copy_saved(struct hd_trainer *t, struct run *run)
 {
     (void)run_copy_state(t, HD_STATE_WEIGHT, run->weights);

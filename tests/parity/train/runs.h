@@ -91,6 +91,8 @@ int64_t param_elements(const struct hd_param *param); /* of the whole tensor */
 /* Writes this rank's elements of one kind of state into the whole, unless another rank of a lower
  * number has the same share; returns how many elements the whole has. */
 int64_t run_copy_state(struct hd_trainer *trainer, enum hd_state_kind kind, float *ret_values);
+/* Writes the whole's elements of one kind of state to this rank's share. */
+void run_put_state(struct hd_trainer *trainer, enum hd_state_kind kind, float *values);
 void run_copy_saved(struct hd_trainer *trainer, struct run *run); /* weights and moments */
 /* Returns a hash of the given kinds of this rank's state; run_hash_state: gradients, weights and
  * moments. */

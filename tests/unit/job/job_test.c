@@ -169,6 +169,7 @@ static void numbers_of_validations_are_found_by_name(void **state)
         const char *name;
         struct hd_val_metric metric;
     } cases[] = {{"-", {HD_VAL_LOSS, 0}},        {"code", {HD_VAL_LOSS, 1}},
+                 {"code/ema", {HD_VAL_EMA, 1}},  {"arc/ema", {HD_VAL_ACC, -1}},
                  {"mean", {HD_VAL_MEAN, 0}},     {"arc", {HD_VAL_ACC, 0}},
                  {"arc/acc", {HD_VAL_ACC, 0}},   {"facts/acc_norm", {HD_VAL_ACC_NORM, 1}},
                  {"loss", {HD_VAL_ACC, -1}},     {"arc/", {HD_VAL_ACC, -1}},
@@ -187,6 +188,7 @@ static void numbers_of_validations_are_found_by_name(void **state)
     (void)strcpy(job.val_sets, "web,code");
     job.val = val;
     job.val_count = 2;
+    job.validate_ema = true;
     job.choices[0] = '\0';
     assert_int_equal(hd_choice_set_add(&first, &job), HD_OK);
     assert_int_equal(hd_choice_set_add(&second, &job), HD_OK);
@@ -210,7 +212,8 @@ static void numbers_of_validations_are_found_by_name(void **state)
     }
     hd_job_list_metrics(&back, &names);
     assert_string_equal(names.data,
-                        "web, code, mean, arc/acc, arc/acc_norm, facts/acc, facts/acc_norm");
+                        "web, code, web/ema, code/ema, mean, arc/acc, arc/acc_norm, facts/acc, "
+                        "facts/acc_norm");
     hd_text_free(&names);
     hd_text_free(&text);
     hd_arena_done(&arena);
