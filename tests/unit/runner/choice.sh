@@ -113,6 +113,10 @@ program kernels_grid parity short shared </dev/null
 run --without kernels unit parity
 [ $? = 0 ] && ran kernels_grid sums words && says '1 of kernels (--without)'
 verdict a_room_can_be_left_out $?
+program comm_sums unit short shared </dev/null
+run --without kernels --without comm unit
+[ $? = 0 ] && ran sums words && says '1 of kernels (--without); 1 of comm (--without)'
+verdict and_so_can_two $?
 
 # ---- what is made ----
 
