@@ -22,7 +22,7 @@
 #include "kernels/ops_update.h"
 
 enum {
-    HD_KERNEL_ABI = 19 /* to be raised when the meaning of an argument struct or of a function of
+    HD_KERNEL_ABI = 20 /* to be raised when the meaning of an argument struct or of a function of
                           the table changes */
 };
 
@@ -36,17 +36,18 @@ enum {
  * HD_KERNEL_OPERAND_LIST expands the operands with the caller's macros R, W, RW and S. */
 #define HD_KERNEL_LIST(K) HD_KERNEL_OPERAND_LIST(K, R, W, RW, S)
 #define HD_KERNEL_OPERAND_LIST(K, R, W, RW, S)                                                    \
-    K(gemm, W(c) W(pre) W(dbias) R(a) R(b) R(bias) R(gelu_inp) R(add) S(scratch))                 \
+    K(gemm, W(c) W(pre) R(a) R(b) R(bias) R(gelu_inp) R(add) S(scratch))                          \
     K(bias_forward, W(out) R(inp) R(bias))                                                        \
-    K(bias_backward, W(dbias) R(dout) S(scratch))                                                 \
+    K(bias_backward, W(dbias) R(dout) R(sums) S(scratch))                                         \
     K(embedding_forward, W(out) R(index) R(weight) R(index2) R(weight2))                          \
     K(embedding_backward, W(dweight) R(index) R(dout) S(scratch))                                 \
     K(rmsnorm_forward, W(out) W(sum) W(rstd) R(inp) R(add) R(weight))                             \
-    K(rmsnorm_backward, W(dinp) W(dweight) R(dout) R(inp) R(rstd) R(weight) R(add) S(scratch))    \
+    K(rmsnorm_backward,                                                                           \
+      W(dinp) W(dweight) W(sums) R(dout) R(inp) R(rstd) R(weight) R(add) S(scratch))              \
     K(rmsnorm_backward_weight, W(dweight) R(dout) R(inp) R(rstd) S(scratch))                      \
     K(layernorm_forward, W(out) W(sum) W(mean) W(rstd) R(inp) R(add) R(weight) R(bias))           \
-    K(layernorm_backward,                                                                         \
-      W(dinp) W(dweight) W(dbias) R(dout) R(inp) R(mean) R(rstd) R(weight) R(add) S(scratch))     \
+    K(layernorm_backward, W(dinp) W(dweight) W(dbias) W(sums) R(dout) R(inp) R(mean) R(rstd)      \
+                              R(weight) R(add) S(scratch))                                        \
     K(layernorm_backward_weight, W(dweight) W(dbias) R(dout) R(inp) R(mean) R(rstd) S(scratch))   \
     K(head_norm_forward, W(out) W(rstd) R(inp) R(q_weight) R(k_weight))                           \
     K(head_norm_backward, W(dinp) R(dout) R(inp) R(rstd) R(q_weight) R(k_weight))                 \
@@ -70,7 +71,7 @@ enum {
     K(glu_forward, W(out) R(inp) R(counts))                                                       \
     K(glu_backward, W(dinp) R(dout) R(inp) R(counts))                                             \
     K(activation_forward, W(out) R(inp) R(counts))                                                \
-    K(activation_backward, W(dinp) R(dout) R(inp) R(counts))                                      \
+    K(activation_backward, W(dinp) W(sums) R(dout) R(inp) R(counts))                              \
     K(row_gate_forward, W(out) R(y) R(g))                                                         \
     K(row_gate_backward, W(dy) W(dg) R(dout) R(y) R(g))                                           \
     K(sigmoid_gate_forward, W(out) R(y) R(g))                                                     \
@@ -220,9 +221,9 @@ struct hd_traits {
     int64_t process_bytes, communicator_bytes;
     bool process_measured; /* true: process_bytes is measured; communicator_bytes is always
                               assumed */
-    /* true: the library's GEMM is not fused with GELU (gelu_separate), or with the gradient of a bias
-     * (dbias_separate), which is then a separate launch (hd_gemm_takes_epilogue returns false). */
-    bool gelu_separate, dbias_separate;
+    /* true: the library's GEMM is not fused with GELU, which is then a separate launch
+     * (hd_gemm_takes_epilogue returns false). */
+    bool gelu_separate;
     /* Number of rows whose logits the head computes at once, with at most 1 GiB of logits; 0: as
      * many rows as 64 MiB of logits hold, which suits a CPU's caches. Each chunk of rows reads and
      * writes the gradient of the head's whole weight (lib/program/ops_head.c). */
@@ -296,14 +297,22 @@ enum hd_status hd_traits_read(const char *text, struct hd_traits *ret_traits);
 int64_t hd_kernel_scratch_bytes(enum hd_kernel kernel, const void *args,
                                 const struct hd_traits *traits);
 
-/* Returns true if the device computes the epilogue (or dbias, or add) of this GEMM in the GEMM's
- * own pass over memory; the fuse pass then fuses the two. If false, a fused launch is still
+/* Returns true if the device computes the epilogue (or add) of this GEMM in the GEMM's own
+ * pass over memory; the fuse pass then fuses the two. If false, a fused launch is still
  * correct, but not faster than two launches. */
 bool hd_gemm_takes_epilogue(const struct hd_gemm_args *args, const struct hd_traits *traits);
 
 /* Returns true if the device computes the gradients of a norm's weights in the same pass over the
  * rows as the gradient of its input (rmsnorm_backward and layernorm_backward with dweight). */
 bool hd_norm_takes_weights(const struct hd_traits *traits, int64_t C, enum hd_dtype dtype);
+
+/* Returns the number of partial sums over R rows that bias_backward makes on the device, and that
+ * other kernels write to `sums` (ops.h). */
+int64_t hd_row_sums_count(const struct hd_traits *traits, int64_t R);
+
+/* Returns true if the device adds up the rows that a norm's backward writes (sums) in the pass that
+ * writes them; if false, a launch with sums is still correct, but reads the rows again. */
+bool hd_norm_takes_sums(const struct hd_traits *traits, int64_t C, enum hd_dtype dtype);
 
 /* Costs of kernel launches: floating point operations, and bytes that must be read from and written
  * to memory at least once. */
@@ -350,8 +359,7 @@ struct hd_backend_options {
      * `deterministic`: the library's first offer is used and nothing is timed.
      */
     const char *choices_dir;
-    /* true: epilogues are not fused (gelu_separate and dbias_separate of the traits are set); for
-     * measurements */
+    /* true: epilogues are not fused (gelu_separate of the traits is set); for measurements */
     bool epilogues_separate;
 };
 

@@ -166,19 +166,15 @@ enum hd_gemm_epilogue {
  * op(x) is x or its transpose: a is [M,K], or [K,M] with trans_a; b is [K,N], or [N,K] with
  * trans_b. c may be fp32 with 16-bit factors (weight gradients). pre, gelu_inp and add have row
  * distance ldc, too.
- * dbias[m] (+)= sum_k op(a)[m,k], with the same `accumulate`: the bias gradient, computed together
- * with the weight gradient of the same layer.
  * If c has 16 bits, a GPU's library may round the product to c's encoding before it adds a bias, a
  * residual or the old c, as two launches would.
  * b may be quantised (base/quant.h): its matrices, one below the other, are [N,K] with trans_b,
  * else [K,N]; a value is decoded to fp32 and rounded to ab_dtype before it is multiplied.
  * HD_INVALID: bias, add or an epilogue with accumulate; GELU_BACKWARD with bias; add with an
- * epilogue; dbias without trans_a, with c not in fp32, with bias, with add or with an epilogue;
- * codes of another shape. */
+ * epilogue; codes of another shape. */
 struct hd_gemm_args {
     void *c;              /* [M, N]   c_dtype  */
     void *pre;            /* [M, N]   c_dtype, with HD_EPILOGUE_GELU or NULL */
-    float *dbias;         /* [M], or NULL */
     const void *a;        /*          ab_dtype */
     const void *b;        /*          ab_dtype */
     const void *bias;     /* [N]      ab_dtype, or NULL */
@@ -266,12 +262,18 @@ struct hd_bias_forward_args {
     enum hd_dtype dtype;
 };
 
-/* dbias[n] (+)= sum_r dout[r, n] */
+/* dbias[n] (+)= sum_r dout[r, n], or sum_p sums[p, n], in the order of p.
+ *
+ * `sums` are partial sums of rows: the rows are cut into P pieces (hd_row_sums_count of them, but
+ * for attention), and sums[p, :] is the sum, in fp32, over piece p. Kernels that write the gradient
+ * of a linear's result can write them, too: the gradient of the linear's bias then reads no rows
+ * again. They add up the values as they are stored, in dtype. */
 struct hd_bias_backward_args {
-    float *dbias;     /* [N]             */
-    const void *dout; /* [R, N]  dtype   */
-    void *scratch;
-    int64_t R, N, ldd;
+    float *dbias;      /* [N]                        */
+    const void *dout;  /* [R, N]  dtype, or NULL     */
+    const float *sums; /* [P, N], exactly without dout */
+    void *scratch;     /* NULL with sums */
+    int64_t R, N, ldd, P;
     bool accumulate;
     enum hd_dtype dtype;
 };
@@ -328,6 +330,7 @@ struct hd_rmsnorm_forward_args {
 struct hd_rmsnorm_backward_args {
     void *dinp;         /* [R, C]  dtype          */
     float *dweight;     /* [C], or NULL           */
+    float *sums;        /* [P, C], or NULL: partial sums of dinp (bias_backward) */
     const void *dout;   /* [R, C]  dtype          */
     const void *inp;    /* [R, C]  dtype          */
     const float *rstd;  /* [R]                    */
@@ -379,6 +382,7 @@ struct hd_layernorm_backward_args {
     void *dinp;         /* [R, C]  dtype          */
     float *dweight;     /* [C], or NULL           */
     float *dbias;       /* [C], or NULL; NULL without dweight */
+    float *sums;        /* [P, C], or NULL: partial sums of dinp (bias_backward) */
     const void *dout;   /* [R, C]  dtype          */
     const void *inp;    /* [R, C]  dtype          */
     const float *mean;  /* [R]                    */
@@ -506,10 +510,12 @@ struct hd_activation_forward_args {
 /* dinp = dout * act'(inp) */
 struct hd_activation_backward_args {
     void *dinp;            /* [N]  dtype; may alias inp or dout */
+    float *sums;           /* [P, N / R], or NULL: partial sums of the R rows of dinp
+                              (bias_backward); not with counts */
     const void *dout;      /* [N]  dtype */
     const void *inp;       /* [N]  dtype */
     const int32_t *counts; /* [groups], or NULL */
-    int64_t N, R, groups;
+    int64_t N, R, groups;  /* R is used only with counts or sums */
     enum hd_activation act;
     enum hd_dtype dtype;
 };

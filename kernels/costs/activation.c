@@ -80,7 +80,8 @@ void hd_cost_activation_backward(struct hd_costs *costs,
 {
     const int64_t e = (int64_t)hd_dtype_size(a->dtype);
 
-    costs->flops += operations_of(a->act).backward * (double)a->N;
+    costs->flops += (operations_of(a->act).backward + (a->sums ? 1 : 0)) * (double)a->N;
     costs->read_bytes += 2 * a->N * e;
-    costs->write_bytes += a->N * e;
+    costs->write_bytes +=
+        a->N * e + (a->sums ? hd_costs_sums_bytes(a->sums, a->R, a->N / a->R) : 0);
 }

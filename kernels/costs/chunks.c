@@ -22,6 +22,16 @@ struct hd_costs_chunks hd_costs_device_row_chunks(int64_t R)
     return chunks_of(R, 32, 256);
 }
 
+int64_t hd_row_sums_count(const struct hd_traits *traits, int64_t R)
+{
+    return hd_costs_row_chunks_on(traits, R).count;
+}
+
+int64_t hd_costs_sums_bytes(const float *sums, int64_t R, int64_t N)
+{
+    return sums ? hd_costs_device_row_chunks(R).count * N * (int64_t)sizeof *sums : 0;
+}
+
 struct hd_costs_chunks hd_costs_row_chunks_on(const struct hd_traits *traits, int64_t R)
 {
     return hd_traits_is_cuda(traits) ? hd_costs_device_row_chunks(R) : hd_costs_row_chunks(R);

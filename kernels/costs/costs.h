@@ -46,6 +46,10 @@ struct hd_costs_chunks hd_costs_device_row_chunks(int64_t R);
  * hd_costs_device_row_chunks on a GPU, else hd_costs_row_chunks. */
 struct hd_costs_chunks hd_costs_row_chunks_on(const struct hd_traits *traits, int64_t R);
 
+/* Returns the bytes of the partial sums that a kernel writes beside R rows of N values, as many as
+ * a GPU makes: no program of a CPU has them. 0 if sums is NULL. */
+int64_t hd_costs_sums_bytes(const float *sums, int64_t R, int64_t N);
+
 /* Limits for a norm's backward on a GPU: it computes the gradients of its weights in the same pass
  * if a row is a whole number of packs and at most two packs per thread of a block of 512
  * threads. */
@@ -116,8 +120,7 @@ struct hd_gemm_args hd_costs_gemm_slab(const struct hd_gemm_args *args, int64_t 
 /* Returns the number of experts whose weights a grouped GEMM on a GPU decodes at once: as many as
  * HD_COSTS_DECODED_BYTES hold, at least one. */
 int64_t hd_costs_grouped_slab_experts(const struct hd_grouped_gemm_args *args);
-/* Returns HD_INVALID for a combination of bias, dbias, epilogue and accumulate that ops.h
- * forbids. */
+/* Returns HD_INVALID for a combination of bias, epilogue and accumulate that ops.h forbids. */
 enum hd_status hd_costs_gemm_check(const struct hd_gemm_args *args);
 /* Returns true if the GEMM is one contiguous row times a transposed matrix, as in decoding:
  * Heddle's own code then reads b once, in order, and needs no scratch. */
@@ -125,10 +128,6 @@ bool hd_costs_gemm_is_row(const struct hd_gemm_args *args);
 /* Returns true if Heddle's own code computes this GEMM: there is no GEMM library, or own code is
  * preferred to it. */
 bool hd_costs_gemm_is_own(const struct hd_gemm_args *args, const struct hd_traits *traits);
-
-/* Returns the bias_backward that computes this GEMM's dbias; its scratch follows the GEMM's. */
-struct hd_bias_backward_args hd_costs_gemm_dbias(const struct hd_gemm_args *args,
-                                                 const struct hd_traits *traits);
 
 /* Layout of the scratch of an fp8 product on the CPU: the factors are decoded to bf16, exactly, for
  * a GEMM of bf16 factors. Offsets in bytes. */

@@ -104,8 +104,6 @@ enum hd_status hd_costs_gemm_check(const struct hd_gemm_args *args)
 {
     if (hd_costs_gemm_is_encoded(args) && check_codes(args))
         return HD_INVALID;
-    if (hd_costs_gemm_is_encoded(args) && args->dbias)
-        return hd_err(HD_INVALID, "gemm: dbias is not allowed with codes of b");
     if (args->bias && args->accumulate)
         return hd_err(HD_INVALID, "gemm: bias is not allowed together with accumulate");
     if (args->add && (args->accumulate || args->epilogue))
@@ -119,10 +117,6 @@ enum hd_status hd_costs_gemm_check(const struct hd_gemm_args *args)
         !args->gelu_inp != (args->epilogue != HD_EPILOGUE_GELU_BACKWARD))
         return hd_err(HD_INVALID, "gemm: pre is only allowed with HD_EPILOGUE_GELU; gelu_inp must "
                                   "be set exactly with HD_EPILOGUE_GELU_BACKWARD");
-    if (args->dbias &&
-        (!args->trans_a || args->bias || args->add || args->epilogue || args->c_dtype != HD_F32))
-        return hd_err(HD_INVALID, "gemm: dbias needs trans_a and c in fp32, without bias, without "
-                                  "add and without epilogue");
     return HD_OK;
 }
 
@@ -142,19 +136,16 @@ bool hd_costs_gemm_is_own(const struct hd_gemm_args *args, const struct hd_trait
            hd_costs_gemm_is_encoded(args);
 }
 
-/* Returns true if the GEMM can compute the epilogue, dbias or residual in its own pass. Own code
- * applies GELU to the complete sums on every device. cuBLASLt can also apply GELU and store its
- * input, if rows are multiples of 8 elements, and it can sum the rows of a factor (dbias); oneDNN
- * does neither here. Traits can forbid both for cuBLASLt. A residual is added by cuBLASLt (beta =
- * 1) and by own code of a GPU; on a CPU it would save little, and change the bits of its
- * programs. */
+/* Returns true if the GEMM can compute the epilogue or residual in its own pass. Own code applies
+ * GELU to the complete sums on every device. cuBLASLt can also apply GELU and store its input, if
+ * rows are multiples of 8 elements, unless traits forbid it; oneDNN does not here. A residual is
+ * added by cuBLASLt (beta = 1) and by own code of a GPU; on a CPU it would save little, and change
+ * the bits of its programs. */
 bool hd_gemm_takes_epilogue(const struct hd_gemm_args *args, const struct hd_traits *traits)
 {
     const bool by_gpu_library = hd_traits_is_cuda(traits) && !hd_costs_gemm_is_own(args, traits);
     struct hd_gemm_args plain = *args;
 
-    if (args->dbias)
-        return by_gpu_library && !traits->dbias_separate;
     if (args->add)
         return hd_traits_is_cuda(traits);
     plain.epilogue = HD_EPILOGUE_NONE;
@@ -165,47 +156,20 @@ bool hd_gemm_takes_epilogue(const struct hd_gemm_args *args, const struct hd_tra
 /* Returns the larger of the library's scratch limit and the size of own code's panels, because the
  * library may refuse a shape. On a GPU own code keeps its tiles in shared memory and needs no
  * scratch. */
-static int64_t product_scratch(const struct hd_gemm_args *args, const struct hd_traits *traits)
+int64_t hd_scratch_gemm(const struct hd_gemm_args *args, const struct hd_traits *traits)
 {
     const struct hd_gemm_args slab = hd_costs_gemm_slab(args, 0);
     const bool panels = !hd_costs_gemm_is_row(args) && !hd_traits_is_cuda(traits);
     const int64_t own = panels ? hd_costs_lay_out_gemm(args, traits).scratch_bytes : 0;
 
     if (hd_costs_gemm_is_encoded(args) && hd_traits_is_cuda(traits))
-        return hd_costs_gemm_slabs(args).decoded_bytes + product_scratch(&slab, traits);
+        return hd_costs_gemm_slabs(args).decoded_bytes + hd_scratch_gemm(&slab, traits);
     return own > traits->gemm_scratch_bytes || hd_costs_gemm_is_own(args, traits)
                ? own
                : traits->gemm_scratch_bytes;
 }
 
-struct hd_bias_backward_args hd_costs_gemm_dbias(const struct hd_gemm_args *args,
-                                                 const struct hd_traits *traits)
-{
-    return (struct hd_bias_backward_args){
-        .dbias = args->dbias,
-        .dout = args->a,
-        .scratch = args->scratch
-                       ? (char *)args->scratch + hd_tensor_align(product_scratch(args, traits))
-                       : NULL,
-        .R = args->K > 0 ? args->K : 0,
-        .N = args->M,
-        .ldd = args->lda,
-        .accumulate = args->accumulate,
-        .dtype = args->ab_dtype};
-}
-
-int64_t hd_scratch_gemm(const struct hd_gemm_args *args, const struct hd_traits *traits)
-{
-    const struct hd_bias_backward_args dbias = hd_costs_gemm_dbias(args, traits);
-
-    if (!args->dbias)
-        return product_scratch(args, traits);
-    return hd_tensor_align(product_scratch(args, traits)) +
-           hd_scratch_bias_backward(&dbias, traits);
-}
-
-/* Counts for an epilogue its kernel's operations and one matrix of bytes, and for dbias its
- * bytes. */
+/* Counts for an epilogue its kernel's operations and one matrix of bytes. */
 void hd_cost_gemm(struct hd_costs *costs, const struct hd_gemm_args *a)
 {
     const int64_t ab = (int64_t)hd_dtype_size(a->ab_dtype), c = (int64_t)hd_dtype_size(a->c_dtype);
@@ -223,10 +187,5 @@ void hd_cost_gemm(struct hd_costs *costs, const struct hd_gemm_args *a)
     costs->read_bytes += hd_costs_factor_bytes(&a->b_codes, a->trans_b ? a->N : a->K,
                                                a->trans_b ? a->K : a->N, a->ab_dtype);
     costs->read_bytes += a->accumulate || a->add ? a->M * a->N * c : 0;
-    if (a->dbias) {
-        costs->flops += (double)a->M * (double)a->K;
-        costs->read_bytes += a->accumulate ? a->M * 4 : 0;
-        costs->write_bytes += a->M * 4;
-    }
     costs->write_bytes += a->M * a->N * c;
 }

@@ -11,6 +11,11 @@ bool hd_norm_takes_weights(const struct hd_traits *traits, int64_t C, enum hd_dt
            bytes <= HD_COSTS_NORM_WEIGHTS_ROW_BYTES;
 }
 
+bool hd_norm_takes_sums(const struct hd_traits *traits, int64_t C, enum hd_dtype dtype)
+{
+    return hd_norm_takes_weights(traits, C, dtype);
+}
+
 static int residual_flops(const void *add, float factor)
 {
     return !add ? 0 : hd_costs_scales(factor) ? 2 : 1;
@@ -38,15 +43,17 @@ int64_t hd_scratch_rmsnorm_backward(const struct hd_rmsnorm_backward_args *args,
 }
 
 /* Counts per element: w*dout, xhat, their product's sum (2), then two multiplies and a subtraction;
- * with dweight one more product and sum. */
+ * with dweight one more product and sum, with sums one more sum. */
 void hd_cost_rmsnorm_backward(struct hd_costs *costs, const struct hd_rmsnorm_backward_args *a)
 {
     const int64_t e = (int64_t)hd_dtype_size(a->dtype), elements = a->R * a->C;
 
-    costs->flops += (double)elements * ((a->add ? 8 : 7) + (a->dweight ? 2 : 0));
+    costs->flops +=
+        (double)elements * ((a->add ? 8 : 7) + (a->dweight ? 2 : 0) + (a->sums ? 1 : 0));
     costs->read_bytes += (elements * (a->add ? 3 : 2) + a->C) * e + a->R * 4 +
                          (a->dweight && a->accumulate ? a->C * 4 : 0);
-    costs->write_bytes += elements * e + (a->dweight ? a->C * 4 : 0);
+    costs->write_bytes +=
+        elements * e + (a->dweight ? a->C * 4 : 0) + hd_costs_sums_bytes(a->sums, a->R, a->C);
 }
 
 /* Returns the bytes of one partial sum of C floats per chunk of rows. */
@@ -96,18 +103,19 @@ int64_t hd_scratch_layernorm_backward(const struct hd_layernorm_backward_args *a
 }
 
 /* Counts per element: g, if there is a weight, xhat (2), the sums of g and g*xhat (3), then 4 to
- * combine; with dweight one more product and sum, with dbias one more sum. */
+ * combine; with dweight one more product and sum, with dbias and with sums one more sum. */
 void hd_cost_layernorm_backward(struct hd_costs *costs, const struct hd_layernorm_backward_args *a)
 {
     const int64_t e = (int64_t)hd_dtype_size(a->dtype), elements = a->R * a->C;
 
     const int64_t sums = (a->dweight ? 1 : 0) + (a->dbias ? 1 : 0);
 
-    costs->flops += (double)elements * ((a->weight ? 10 : 9) + (a->add ? 1 : 0) +
-                                        (a->dweight ? 2 : 0) + (a->dbias ? 1 : 0));
+    costs->flops +=
+        (double)elements * ((a->weight ? 10 : 9) + (a->add ? 1 : 0) + (a->dweight ? 2 : 0) +
+                            (a->dbias ? 1 : 0) + (a->sums ? 1 : 0));
     costs->read_bytes += (elements * (a->add ? 3 : 2) + (a->weight ? a->C : 0)) * e + 2 * a->R * 4 +
                          (a->accumulate ? sums * a->C * 4 : 0);
-    costs->write_bytes += elements * e + sums * a->C * 4;
+    costs->write_bytes += elements * e + sums * a->C * 4 + hd_costs_sums_bytes(a->sums, a->R, a->C);
 }
 
 /* Returns the bytes of partial sums of C floats per chunk of rows: for dweight and dbias. */

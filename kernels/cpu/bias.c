@@ -41,16 +41,26 @@ static void bias_rows(const void *args, float *sums, int64_t begin, int64_t end)
     WITH_FLOATS(a->dtype, T, sum_rows(bias_terms, 1, a, sums, begin, end, a->N, T));
 }
 
+void KERNEL(sum_row_chunks)(const struct hd_backend *cpu, float *sums, const void *rows, int64_t R,
+                            int64_t N, enum hd_dtype dtype)
+{
+    const struct hd_bias_backward_args args = {.dout = rows, .N = N, .ldd = N, .dtype = dtype};
+
+    row_sums_run(
+        cpu, &(struct row_sums){.args = &args, .rows = bias_rows, .partial = sums, .R = R, .N = N});
+}
+
 enum hd_status KERNEL(bias_backward)(struct hd_backend *cpu,
                                      const struct hd_bias_backward_args *args)
 {
     const enum hd_status st = hd_cpu_check_float("bias_backward", args->dtype);
     const struct row_sums sums = {.args = args,
-                                  .rows = bias_rows,
+                                  .rows = args->sums ? NULL : bias_rows,
                                   .out = {args->dbias},
-                                  .partial = args->scratch,
+                                  .partial = args->sums ? (float *)args->sums : args->scratch,
                                   .R = args->R,
                                   .N = args->N,
+                                  .given = args->P,
                                   .accumulate = args->accumulate};
 
     if (!st)

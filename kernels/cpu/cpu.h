@@ -59,6 +59,9 @@ struct hd_backend {
 HD_KERNEL_LIST(K)
 #undef K
 double KERNEL(fma_rate)(double seconds);
+/* Computes partial sums of R rows of N values (`sums` of bias_backward in ops.h); bias.c. */
+void KERNEL(sum_row_chunks)(const struct hd_backend *cpu, float *sums, const void *rows, int64_t R,
+                            int64_t N, enum hd_dtype dtype);
 #endif
 
 /* Calls body(args, begin, end, thread) for pieces, each of at most `grain` of the items [0, count),

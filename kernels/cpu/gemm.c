@@ -34,14 +34,11 @@ static enum hd_status multiply_matrices(struct hd_backend *cpu, const struct hd_
 
 enum hd_status KERNEL(gemm)(struct hd_backend *cpu, const struct hd_gemm_args *args)
 {
-    const struct hd_bias_backward_args dbias = hd_costs_gemm_dbias(args, &cpu->traits);
     enum hd_status st = check(args);
 
     if (!st)
         st = hd_costs_gemm_check(args);
-    if (st || args->M <= 0)
+    if (st || args->M <= 0 || args->N <= 0)
         return st;
-    if (args->N > 0)
-        st = multiply_matrices(cpu, args);
-    return st || !args->dbias ? st : KERNEL(bias_backward)(cpu, &dbias);
+    return multiply_matrices(cpu, args);
 }

@@ -16,11 +16,13 @@
 struct row_sums {
     const void *args;
     /* writes to `sums` the sums over rows [begin, end) of each output: N floats per output, one
-     * output after the other */
+     * output after the other; NULL: the partial sums are there already */
     void (*rows)(const void *args, float *sums, int64_t begin, int64_t end);
-    float *out[2];  /* final sums [N] of each output; the second may be NULL */
-    float *partial; /* partial sums [chunks, outputs * N], in the kernel's scratch */
+    float *out[2];  /* final sums [N] of each output; the second may be NULL, the first if only
+                       partial sums are computed */
+    float *partial; /* partial sums [chunks, outputs * N] */
     int64_t R, N;
+    int64_t given; /* number of partial sums that are there already; used without `rows` */
     bool accumulate;
 };
 
@@ -67,7 +69,7 @@ static void row_sums_chunks(const void *args, int64_t begin, int64_t end, int th
 static void row_sums_columns(const void *args, int64_t begin, int64_t end, int thread)
 {
     const struct row_sums *s = args;
-    const int64_t count = hd_costs_row_chunks(s->R).count;
+    const int64_t count = s->rows ? hd_costs_row_chunks(s->R).count : s->given;
     const int64_t width = s->out[1] ? 2 * s->N : s->N;
 
     (void)thread;
@@ -85,8 +87,10 @@ static void row_sums_run(const struct hd_backend *cpu, const struct row_sums *su
 {
     enum { COLUMNS = 256 };
 
-    hd_cpu_parallel(cpu, hd_costs_row_chunks(sums->R).count, 1, row_sums_chunks, sums);
-    hd_cpu_parallel(cpu, sums->N, COLUMNS, row_sums_columns, sums);
+    if (sums->rows)
+        hd_cpu_parallel(cpu, hd_costs_row_chunks(sums->R).count, 1, row_sums_chunks, sums);
+    if (sums->out[0])
+        hd_cpu_parallel(cpu, sums->N, COLUMNS, row_sums_columns, sums);
 }
 
 #endif

@@ -10,6 +10,7 @@
 #include "kernels/cuda/activation.cuh"
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/map.cuh"
+#include "kernels/cuda/row_sums.cuh"
 
 extern "C" {
 #include "kernels/costs/costs.h"
@@ -268,7 +269,7 @@ struct activation_backward {
         x.x = pack_load<V>(inp + i);
     }
     template <int V>
-    __device__ void store(const in<V> &x, int64_t, int64_t i) const
+    __device__ __forceinline__ pack<T, V> gradient(const in<V> &x) const
     {
         pack<T, V> y;
 
@@ -276,7 +277,12 @@ struct activation_backward {
         for (int j = 0; j < V; j++)
             y.at[j] = from_float<T>(to_float(x.dout.at[j]) *
                                     activation_slope<ACT, T>(to_float(x.x.at[j])));
-        pack_store(dinp + i, y);
+        return y;
+    }
+    template <int V>
+    __device__ void store(const in<V> &x, int64_t, int64_t i) const
+    {
+        pack_store(dinp + i, gradient(x));
     }
 };
 
@@ -294,11 +300,64 @@ static enum hd_status activation_backward_launch(struct hd_cuda_stream *s,
     });
 }
 
+/* Computes activation_backward and adds up what it stores, for row_sums.cuh. */
+template <enum hd_activation ACT, typename T>
+struct activation_terms {
+    static constexpr int OUTPUTS = 1;
+    template <int V>
+    struct in {
+        typename activation_backward<ACT, T>::template in<V> x;
+        int64_t at;
+    };
+    struct activation_backward<ACT, T> op;
+    int64_t C;
+
+    template <int V>
+    __device__ void load(in<V> &x, int64_t r, int64_t c) const
+    {
+        x.at = r * C + c;
+        op.load(x.x, 0, x.at);
+    }
+    template <int V>
+    __device__ void add(float (&sums)[1][V], const in<V> &x) const
+    {
+        const pack<T, V> y = op.gradient(x.x);
+
+        pack_store(op.dinp + x.at, y);
+#pragma unroll
+        for (int j = 0; j < V; j++)
+            sums[0][j] += to_float(y.at[j]);
+    }
+};
+
+template <enum hd_activation ACT>
+static enum hd_status activation_backward_sum(struct hd_cuda_stream *s,
+                                              const struct hd_activation_backward_args *a)
+{
+    const int64_t C = a->N / a->R;
+
+    HD_CUDA_FLOATS(a->dtype, T, {
+        const struct activation_terms<ACT, T> terms = {
+            {(T *)a->dinp, (const T *)a->dout, (const T *)a->inp, NULL, a->N, a->R, 0}, C
+        };
+
+        if (pack_fits_wide<T>(C, a->dinp, a->dout, a->inp))
+            return row_chunks_launch<pack_wide<T>>(s, terms, a->sums, a->R, C);
+    });
+    {
+        const enum hd_status st = activation_backward_launch<ACT>(s, a);
+
+        return st ? st : hd_cuda_sum_row_chunks(s, a->sums, a->dinp, a->R, C, a->dtype);
+    }
+}
+
 extern "C" enum hd_status hd_cuda_activation_backward(struct hd_cuda_stream *s,
                                                       const struct hd_activation_backward_args *a)
 {
-    if (a->counts && a->R == 0)
+    if ((a->counts || a->sums) && a->R == 0)
         return HD_OK;
+    if (a->sums)
+        HD_CUDA_ACTIVATION(a->act, A, return activation_backward_sum<A>(s, a));
     HD_CUDA_ACTIVATION(a->act, A, return activation_backward_launch<A>(s, a));
     return hd_costs_activation_check(a->act);
 }

@@ -108,7 +108,6 @@ static enum hd_status look_at(const struct hd_backend_options *options, struct h
     if (has_library(options))
         hd_cuda_gemm_library_name(t->library, sizeof t->library);
     t->gelu_separate = options->epilogues_separate;
-    t->dbias_separate = options->epilogues_separate || options->deterministic;
     (void)snprintf(t->isa, sizeof t->isa, "sm_%d_cuda_%d.%d", t->capability, version / 1000,
                    version % 1000 / 10);
     return HD_OK;

@@ -100,8 +100,7 @@ enum hd_status hd_cuda_gemm_open(const struct hd_backend *cuda,
                                  struct hd_cuda_gemm_state **ret_gemm);
 void hd_cuda_gemm_close(struct hd_cuda_gemm_state *gemm);
 enum hd_status hd_cuda_gemm_prepare(struct hd_backend *cuda, const struct hd_gemm_args *args);
-/* Sets *ret_supported to true if the library computes this GEMM including its bias, epilogue and
- * dbias. */
+/* Sets *ret_supported to true if the library computes this GEMM including its bias and epilogue. */
 enum hd_status hd_cuda_gemm_supported(const struct hd_backend *cuda,
                                       const struct hd_gemm_args *args, bool *ret_supported);
 enum hd_status hd_cuda_fp8_gemm_prepare(struct hd_backend *cuda,

@@ -1,15 +1,12 @@
-/* gemm: GEMM by cuBLASLt, with bias, residual, epilogue (GELU or its derivative) and dbias.
+/* gemm: GEMM by cuBLASLt, with bias, residual and epilogue (GELU or its derivative).
  * gemm_library.h lists the files.
  *
  * The workspace is the op's scratch, so launches on several streams never share one.
  *
  * A GEMM that the library refuses (dtypes, leading dimensions or addresses that none of its kernels
- * supports) is computed by own code (gemm_own.cu). If only the epilogue, the residual or dbias is
- * refused, the library computes the plain GEMM, and GELU, the sum or the bias gradient is a
- * separate launch, as in a program without fusion. A GEMM whose algorithms were all refused at a
- * launch is handled likewise. dbias is a separate launch in two more cases: with `deterministic`,
- * because the library does not document whether it is repeatable; and where algorithms are timed
- * (gemm_time.c), if both launches together are faster.
+ * supports) is computed by own code (gemm_own.cu). If only the epilogue or the residual is
+ * refused, the library computes the plain GEMM, and GELU or the sum is a separate launch, as in a
+ * program without fusion. A GEMM whose algorithms were all refused at a launch is handled likewise.
  *
  * An encoded b is decoded to scratch (decode.cu), a slab of columns at a time; the product of a
  * slab is a plain one.
@@ -45,14 +42,9 @@ static const void *aux_of(const struct hd_gemm_args *args)
     return args->epilogue == HD_EPILOGUE_GELU_BACKWARD ? args->gelu_inp : args->pre;
 }
 
-static const void *bias_of(const struct hd_gemm_args *args)
-{
-    return args->dbias ? args->dbias : args->bias;
-}
-
 static struct cuda_addresses addresses_of(const struct hd_gemm_args *args)
 {
-    return (struct cuda_addresses){.bias = bias_of(args), .aux = aux_of(args)};
+    return (struct cuda_addresses){.bias = args->bias, .aux = aux_of(args)};
 }
 
 static void gemm_shape_of(const struct hd_gemm_args *args, struct cuda_shape *ret_shape)
@@ -77,8 +69,7 @@ static void gemm_shape_of(const struct hd_gemm_args *args, struct cuda_shape *re
     s->align_a = align_of(args->a);
     s->align_b = align_of(args->b);
     s->align_c = align_of(args->c);
-    s->dbias = args->dbias != NULL;
-    s->align_bias = bias_of(args) ? align_of(bias_of(args)) : 0;
+    s->align_bias = args->bias ? align_of(args->bias) : 0;
     s->align_aux = aux_of(args) ? align_of(aux_of(args)) : 0;
     s->align_add = args->add ? align_of(args->add) : 0;
 }
@@ -107,23 +98,18 @@ static enum hd_status check_gemm(const struct hd_gemm_args *args)
 }
 
 /* Splits a GEMM into *ret_part, which the library computes in one call, and the rest. If the
- * library refuses the epilogue, the residual or dbias, the part is the plain GEMM (with GELU or a
- * residual only if rows have no gaps, because activation_forward and add need flat tensors). A
- * dbias with accumulate is computed into scratch first. */
+ * library refuses the epilogue or the residual, the part is the plain GEMM, but only if rows have no
+ * gaps, because activation_forward and add need flat tensors. */
 static enum hd_status find_way(const struct hd_backend *cuda, const struct hd_gemm_args *args,
                                struct hd_gemm_args *ret_part, struct cuda_product **ret_product)
 {
     enum hd_status st;
 
     *ret_part = *args;
-    if (args->dbias && args->accumulate)
-        ret_part->dbias = hd_costs_gemm_dbias(args, &cuda->traits).scratch;
     st = find_product(cuda, ret_part, ret_product);
-    if (st || ((*ret_product)->supported && !hd_cuda_product_is_separate(*ret_product)) ||
-        (!args->epilogue && !args->dbias && !args->add) ||
-        (!args->dbias && distance(args->ldc, args->M, args->N) != args->N))
+    if (st || (*ret_product)->supported || (!args->epilogue && !args->add) ||
+        distance(args->ldc, args->M, args->N) != args->N)
         return st;
-    ret_part->dbias = NULL;
     ret_part->add = NULL;
     ret_part->epilogue = HD_EPILOGUE_NONE;
     ret_part->pre = NULL;
@@ -145,20 +131,6 @@ static enum hd_status prepare_slabs(struct hd_backend *cuda, const struct hd_gem
     return st || last.N == first.N ? st : hd_cuda_gemm_prepare(cuda, &last);
 }
 
-/* Chooses the algorithm of a GEMM's product without dbias. */
-static enum hd_status tune_plain(const struct hd_backend *cuda, const struct hd_gemm_args *args)
-{
-    struct hd_gemm_args plain = *args;
-    struct cuda_addresses at;
-    struct cuda_product *p;
-    enum hd_status st;
-
-    plain.dbias = NULL;
-    at = addresses_of(&plain);
-    st = find_product(cuda, &plain, &p);
-    return st || !p->supported ? st : hd_cuda_product_tune(cuda, p, &plain, &at);
-}
-
 enum hd_status hd_cuda_gemm_prepare(struct hd_backend *cuda, const struct hd_gemm_args *args)
 {
     struct cuda_addresses at;
@@ -170,20 +142,14 @@ enum hd_status hd_cuda_gemm_prepare(struct hd_backend *cuda, const struct hd_gem
         return prepare_slabs(cuda, args);
     if (args->M <= 0 || args->N <= 0 || hd_costs_gemm_is_own(args, &cuda->traits))
         return HD_OK;
-    /* repeat if every algorithm was refused, or if dbias is a separate launch: the library then
-     * computes another part */
+    /* repeat if every algorithm was refused: the library then computes another part */
     do {
         st = find_way(cuda, args, &part, &p);
         if (st || !p->supported)
             return st;
         at = addresses_of(&part);
-        /* Settled before the separate launch of dbias is timed, and in case another rank has chosen
-         * that launch. */
-        if (part.dbias)
-            st = tune_plain(cuda, &part);
-        if (!st)
-            st = hd_cuda_product_tune(cuda, p, &part, &at);
-    } while (!st && (!p->supported || hd_cuda_product_is_separate(p)));
+        st = hd_cuda_product_tune(cuda, p, &part, &at);
+    } while (!st && !p->supported);
     return st;
 }
 
@@ -201,8 +167,8 @@ enum hd_status hd_cuda_gemm_supported(const struct hd_backend *cuda,
     if (!st && args->M > 0 && args->N > 0 && !hd_costs_gemm_is_own(args, &cuda->traits))
         st = find_way(cuda, args, &part, &p);
     if (!st)
-        *ret_supported = p && p->supported && part.epilogue == args->epilogue &&
-                         part.add == args->add && !part.dbias == !args->dbias;
+        *ret_supported =
+            p && p->supported && part.epilogue == args->epilogue && part.add == args->add;
     return st;
 }
 
@@ -214,7 +180,7 @@ static enum hd_status multiply(struct hd_cuda_stream *stream, struct cuda_produc
 {
     cublasStatus_t failed = hd_cuda_product_place(p, at);
 
-    while (!failed && p->supported && !hd_cuda_product_is_separate(p)) {
+    while (!failed && p->supported) {
         const int candidate = p->choice;
 
         failed = hd_cuda_product_launch(stream->cuda, p, candidate, args, stream->handle);
@@ -230,7 +196,7 @@ static enum hd_status multiply(struct hd_cuda_stream *stream, struct cuda_produc
                       "gemm: cuBLASLt failed to multiply [%lld,%lld] x [%lld,%lld]: %s",
                       (long long)args->M, (long long)args->K, (long long)args->K,
                       (long long)args->N, cublasLtGetStatusString(failed));
-    *ret_refused = !p->supported || hd_cuda_product_is_separate(p);
+    *ret_refused = !p->supported;
     return HD_OK;
 }
 
@@ -258,9 +224,6 @@ static enum hd_status pass_gelu(struct hd_cuda_stream *stream, const struct hd_g
 static enum hd_status finish(struct hd_cuda_stream *stream, const struct hd_gemm_args *args,
                              const struct hd_gemm_args *part)
 {
-    const struct hd_bias_backward_args dbias = hd_costs_gemm_dbias(args, &stream->cuda->traits);
-    const struct hd_add_args add = {
-        .out = args->dbias, .a = args->dbias, .b = part->dbias, .N = args->M, .dtype = HD_F32};
     const struct hd_add_args residual = {.out = args->c,
                                          .a = args->add,
                                          .b = args->c,
@@ -269,41 +232,7 @@ static enum hd_status finish(struct hd_cuda_stream *stream, const struct hd_gemm
 
     if (part->epilogue != args->epilogue)
         return pass_gelu(stream, args, part->c);
-    if (part->add != args->add)
-        return hd_cuda_add(stream, &residual);
-    if (part->dbias == args->dbias)
-        return HD_OK;
-    return part->dbias ? hd_cuda_add(stream, &add) : hd_cuda_bias_backward(stream, &dbias);
-}
-
-enum hd_status hd_cuda_gemm_separate(const struct hd_backend *cuda, const struct hd_gemm_args *args,
-                                     cudaStream_t stream)
-{
-    struct hd_cuda_stream s = {.cuda = (struct hd_backend *)cuda, .handle = stream};
-    struct hd_gemm_args plain = *args;
-    struct cuda_addresses at;
-    struct cuda_product *p;
-    bool refused = false;
-    enum hd_status st;
-
-    plain.dbias = NULL;
-    at = addresses_of(&plain);
-    st = find_product(cuda, &plain, &p);
-    if (!st && p->supported)
-        st = multiply(&s, p, &plain, &at, &refused);
-    if (!st && (!p->supported || refused))
-        st = hd_cuda_gemm_own(&s, &plain);
-    return st ? st : finish(&s, args, &plain);
-}
-
-static enum hd_status multiply_by_own(struct hd_cuda_stream *stream,
-                                      const struct hd_gemm_args *args)
-{
-    struct hd_gemm_args part = *args;
-    enum hd_status st = args->N > 0 ? hd_cuda_gemm_own(stream, args) : HD_OK;
-
-    part.dbias = NULL;
-    return st ? st : finish(stream, args, &part);
+    return part->add != args->add ? hd_cuda_add(stream, &residual) : HD_OK;
 }
 
 static enum hd_status multiply_codes(struct hd_cuda_stream *stream, const struct hd_gemm_args *args)
@@ -331,17 +260,17 @@ enum hd_status hd_cuda_gemm(struct hd_cuda_stream *stream, const struct hd_gemm_
     bool refused = false;
     enum hd_status st = check_gemm(args);
 
-    if (st || args->M <= 0)
+    if (st || args->M <= 0 || args->N <= 0)
         return st;
     if (hd_costs_gemm_is_encoded(args) && args->K > 0)
         return multiply_codes(stream, args);
-    if (args->N <= 0 || hd_costs_gemm_is_own(args, &stream->cuda->traits))
-        return multiply_by_own(stream, args);
+    if (hd_costs_gemm_is_own(args, &stream->cuda->traits))
+        return hd_cuda_gemm_own(stream, args);
     st = find_way(stream->cuda, args, &part, &p);
     if (st)
         return st;
     if (!p->supported)
-        return multiply_by_own(stream, args);
+        return hd_cuda_gemm_own(stream, args);
     at = addresses_of(&part);
     st = multiply(stream, p, &part, &at, &refused);
     if (refused) /* the refusal is stored in p, so find_way now returns another part */

@@ -116,8 +116,6 @@ static cublasLtEpilogue_t epilogue_of(const struct cuda_shape *s)
 {
     const bool bias = s->align_bias, aux = s->align_aux;
 
-    if (s->dbias) /* dbias is a sum over K of our a, the library's second factor */
-        return CUBLASLT_EPILOGUE_BGRADB;
     switch ((enum hd_gemm_epilogue)s->epilogue) {
     case HD_EPILOGUE_GELU:
         return aux ? (bias ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX)
@@ -156,8 +154,7 @@ static cublasStatus_t make_matmul(const struct hd_backend *cuda, struct cuda_pro
         failed = cublasLtMatmulDescSetAttribute(p->matmul, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD,
                                                 &s->ldc, sizeof s->ldc);
     if (!failed && s->align_bias)
-        failed = set(p->matmul, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE,
-                     s->dbias ? (int32_t)CUDA_R_32F : (int32_t)ab);
+        failed = set(p->matmul, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, (int32_t)ab);
     if (!failed && s->fp8_a)
         failed = cublasLtMatmulDescSetAttribute(p->matmul, CUBLASLT_MATMUL_DESC_FAST_ACCUM,
                                                 &fast_accum, sizeof fast_accum);
@@ -209,7 +206,7 @@ static enum hd_status choose_algorithms(const struct hd_backend *cuda, struct cu
         /* This rule is documented in the library's header, so the code does not wait for the
          * library's refusal. */
         return HD_OK;
-    if ((s->dbias && cuda->traits.dbias_separate) || (s->epilogue && cuda->traits.gelu_separate))
+    if (s->epilogue && cuda->traits.gelu_separate)
         return HD_OK;
     failed = make_matmul(cuda, p);
     if (!failed)
@@ -243,8 +240,6 @@ static enum hd_status choose_algorithms(const struct hd_backend *cuda, struct cu
             p->candidates[p->candidate_count++] = (struct cuda_algorithm){
                 .algo = found[i].algo, .workspace_bytes = found[i].workspaceSize};
     p->supported = p->candidate_count > 0;
-    if (p->supported && s->dbias && cuda->gemm->path)
-        p->candidates[p->candidate_count++] = (struct cuda_algorithm){.separate = true};
     if (preference)
         (void)cublasLtMatmulPreferenceDestroy(preference);
     if (!failed || failed == CUBLAS_STATUS_NOT_SUPPORTED || failed == CUBLAS_STATUS_INVALID_VALUE)
@@ -303,7 +298,7 @@ bool hd_cuda_product_is_refused(cublasStatus_t status)
 void hd_cuda_product_refuse(const struct hd_backend *cuda, struct cuda_product *p, int candidate,
                             const struct hd_gemm_args *args, cublasStatus_t refusal)
 {
-    const bool is_plain = !args->epilogue && !args->dbias && !args->add;
+    const bool is_plain = !args->epilogue && !args->add;
 
     p->candidates[candidate].refused = true;
     p->choice = 0;
@@ -316,10 +311,9 @@ void hd_cuda_product_refuse(const struct hd_backend *cuda, struct cuda_product *
            cuda->traits.library, candidate + 1, p->candidate_count, (long long)args->M,
            (long long)args->K, (long long)args->K, (long long)args->N,
            p->shape.fp8_a ? "fp8" : hd_dtype_name(args->ab_dtype),
-           args->dbias      ? " with a bias gradient"
-           : args->epilogue ? " with GELU"
-           : args->add      ? " with a residual"
-                            : "",
+           args->epilogue ? " with GELU"
+           : args->add    ? " with a residual"
+                          : "",
            cublasLtGetStatusString(refusal),
            p->supported     ? "the next one is tried"
            : p->shape.fp8_a ? "nothing else multiplies fp8"

@@ -19,10 +19,9 @@ enum { HD_CUDA_GEMM_BUCKETS = 64, HD_CUDA_CANDIDATES_MAX = 32, HD_CUDA_GEMM_ALIG
 /* Key of the cache of products. Compared by memcmp, so zero it before filling it. */
 struct cuda_shape {
     int64_t M, N, K, lda, ldb, ldc;
-    int32_t trans_a, trans_b, accumulate, epilogue, dbias, ab_dtype, c_dtype;
+    int32_t trans_a, trans_b, accumulate, epilogue, ab_dtype, c_dtype;
     int32_t align_a, align_b, align_c; /* alignments in bytes of a, b and c, 16 at most */
-    /* alignments in bytes of bias or dbias, and of pre or gelu_inp; 0: the GEMM has no such
-     * operand */
+    /* alignments in bytes of bias, and of pre or gelu_inp; 0: the GEMM has no such operand */
     int32_t align_bias, align_aux;
     int32_t align_add;    /* alignment in bytes of the residual `add`; 0: none */
     int32_t fp8_a, fp8_b; /* cuBLASLt's types of a and b in fp8; 0: a and b have type ab_dtype */
@@ -31,7 +30,7 @@ struct cuda_shape {
 /* Addresses that cuBLASLt takes in the description of a product, not as arguments of the call;
  * NULL: none. */
 struct cuda_addresses {
-    const void *bias, *aux; /* addresses of bias or dbias, and of pre or gelu_inp */
+    const void *bias, *aux; /* addresses of bias, and of pre or gelu_inp */
     const float *a_factor, *b_factor;
 };
 
@@ -48,14 +47,8 @@ struct cuda_product {
         size_t workspace_bytes;
         bool refused; /* true: the library refused this algorithm at a launch, although it had
                          offered it */
-        /* true: this candidate is no algorithm of the library, but the product without dbias and a
-         * separate launch for dbias
-         */
-        bool separate;
-    } candidates[HD_CUDA_CANDIDATES_MAX +
-                 1]; /* the heuristic's list, best first; then, for dbias where choices are timed,
-                      * `separate` */
-    int candidate_count, choice; /* number of candidates; index of the candidate in use */
+    } candidates[HD_CUDA_CANDIDATES_MAX]; /* the heuristic's list, best first */
+    int candidate_count, choice;          /* number of candidates; index of the candidate in use */
 };
 
 struct hd_cuda_gemm_state {
@@ -70,17 +63,6 @@ struct hd_cuda_gemm_state {
     struct hd_choice *choices; /* choices of the tuned products; [choice_count] */
     int kept_count, choice_count, choice_capacity;
 };
-
-static inline bool hd_cuda_product_is_separate(const struct cuda_product *p)
-{
-    return p->supported && p->candidates[p->choice].separate;
-}
-
-/* ---- gemm.c ---- */
-
-/* Launches the product of `args` without dbias, and after it the kernel that computes dbias. */
-enum hd_status hd_cuda_gemm_separate(const struct hd_backend *cuda, const struct hd_gemm_args *args,
-                                     cudaStream_t stream);
 
 /* ---- gemm_choose.c ---- */
 

@@ -4,8 +4,7 @@
  * by launching each offer on the product's own operands, filled with random numbers, as a GPU at its
  * power limit computes zeros faster. The fastest of a short measurement are measured again for
  * longer. The library's first offer stays unless another one is faster by CLEARLY, so that noise
- * does not change results between runs. A product with a bias gradient has one more candidate: the
- * product without it, plus a launch for the gradient. The file is used only for the same GPU, driver
+ * does not change results between runs. The file is used only for the same GPU, driver
  * and library: then the library's list is the same, too.
  *
  * Another choice may add in another order, so it changes the last bits of a product
@@ -134,16 +133,6 @@ struct stopwatch {
     cudaEvent_t begin, end;
 };
 
-static enum hd_status launch_candidate(const struct hd_backend *cuda, const struct cuda_product *p,
-                                       int candidate, const struct hd_gemm_args *args,
-                                       cudaStream_t stream, cublasStatus_t *ret_failed)
-{
-    if (p->candidates[candidate].separate)
-        return hd_cuda_gemm_separate(cuda, args, stream);
-    *ret_failed = hd_cuda_product_launch(cuda, p, candidate, args, stream);
-    return HD_OK;
-}
-
 /* Times a candidate algorithm. Sets *ret_ms to the mean duration of a launch, and *ret_failed to the
  * library's status if it refused the algorithm. */
 static enum hd_status measure(const struct hd_backend *cuda, const struct cuda_product *p,
@@ -151,14 +140,14 @@ static enum hd_status measure(const struct hd_backend *cuda, const struct cuda_p
                               const struct stopwatch *watch, float *ret_ms,
                               cublasStatus_t *ret_failed)
 {
-    cublasStatus_t failed = CUBLAS_STATUS_SUCCESS;
+    cublasStatus_t failed = hd_cuda_product_launch(cuda, p, candidate, args, watch->stream);
+    enum hd_status st = HD_OK;
     float ms = 0;
-    enum hd_status st = launch_candidate(cuda, p, candidate, args, watch->stream, &failed);
 
-    if (!st && !failed)
+    if (!failed)
         st = hd_cuda_check(cudaEventRecord(watch->begin, watch->stream), "cannot record an event");
     for (int i = 0; i < launches && !st && !failed; i++)
-        st = launch_candidate(cuda, p, candidate, args, watch->stream, &failed);
+        failed = hd_cuda_product_launch(cuda, p, candidate, args, watch->stream);
     *ret_failed = failed;
     if (st || failed)
         return st;
@@ -217,7 +206,7 @@ static int find_first(const struct cuda_product *p)
 static void choose_finalists(const struct cuda_product *p, const float *ms, bool *ret_finals,
                              int *ret_launches)
 {
-    bool others[HD_CUDA_CANDIDATES_MAX + 1];
+    bool others[HD_CUDA_CANDIDATES_MAX];
     int fastest = find_fastest(p, ms, NULL);
 
     *ret_launches = fastest < 0 || ms[fastest] * FINAL_LAUNCHES < FINAL_MS
@@ -242,8 +231,8 @@ static enum hd_status time_candidates(const struct hd_backend *cuda, struct cuda
                                       const struct hd_gemm_args *args,
                                       const struct stopwatch *watch)
 {
-    float ms[HD_CUDA_CANDIDATES_MAX + 1];
-    bool finals[HD_CUDA_CANDIDATES_MAX + 1] = {false};
+    float ms[HD_CUDA_CANDIDATES_MAX];
+    bool finals[HD_CUDA_CANDIDATES_MAX] = {false};
     int launches = 0, first, fastest;
     enum hd_status st = HD_OK;
 

@@ -10,9 +10,9 @@
  * of the rows' bytes at R = 32k in bf16. Terms is a struct, passed by value, with
  *     OUTPUTS                       1 or 2 sums
  *     template <int V> struct in, load(in<V> &, r, c)    values read for V columns of row r
- *     add(float (&sums)[OUTPUTS][V], in<V>)
+ *     add(float (&sums)[OUTPUTS][V], in<V>)               may also store a result for them
  *
- * Used by: bias, conv, gated_norm, head_norm, norm.   Uses: device, pack, costs.
+ * Used by: activation, bias, conv, dora, gated_norm, head_norm, norm_backward, qk_norm.   Uses: device, pack, costs.
  */
 #ifndef HD_KERNELS_CUDA_ROW_SUMS_CUH
 #define HD_KERNELS_CUDA_ROW_SUMS_CUH
@@ -124,25 +124,36 @@ static inline enum hd_status add_chunks_launch(struct hd_cuda_stream *s,
                      dim3(SUMS_WARPS * 32), 0, sums, chunks);
 }
 
-/* Launches the sums over all rows; V divides N and all distances between rows. */
+/* Launches the partial sums of all chunks of rows; V divides N and all distances between rows. */
+template <int V, typename Terms>
+static enum hd_status row_chunks_launch(struct hd_cuda_stream *s, const Terms &terms,
+                                        float *partial, int64_t R, int64_t N)
+{
+    const struct hd_costs_chunks chunks = hd_costs_device_row_chunks(R);
+    int lanes = 1;
+
+    if (N == 0 || chunks.count == 0)
+        return HD_OK;
+    while (lanes < 32 && lanes * V < N)
+        lanes *= 2;
+    return HD_LAUNCH(s, (sum_rows<Terms, V>),
+                     dim3((unsigned)divide_up(N, lanes * V), (unsigned)chunks.count),
+                     dim3(SUMS_THREADS), 0, terms, partial, R, N, chunks.rows, lanes);
+}
+
+/* Launches the sums over all rows; V as above. */
 template <int V, typename Terms>
 static enum hd_status row_sums_launch(struct hd_cuda_stream *s, const Terms &terms,
                                       const struct cuda_row_sums &sums)
 {
-    const struct hd_costs_chunks chunks = hd_costs_device_row_chunks(sums.R);
-    enum hd_status st = HD_OK;
-    int lanes = 1;
+    const int chunks = (int)hd_costs_device_row_chunks(sums.R).count;
+    const enum hd_status st = row_chunks_launch<V>(s, terms, sums.partial, sums.R, sums.N);
 
-    if (sums.N == 0)
-        return HD_OK;
-    while (lanes < 32 && lanes * V < sums.N)
-        lanes *= 2;
-    if (chunks.count > 0)
-        st = HD_LAUNCH(s, (sum_rows<Terms, V>),
-                       dim3((unsigned)divide_up(sums.N, lanes * V), (unsigned)chunks.count),
-                       dim3(SUMS_THREADS), 0, terms, sums.partial, sums.R, sums.N, chunks.rows,
-                       lanes);
-    return st ? st : add_chunks_launch(s, sums, (int)chunks.count, Terms::OUTPUTS);
+    return st || sums.N == 0 ? st : add_chunks_launch(s, sums, chunks, Terms::OUTPUTS);
 }
+
+/* Computes partial sums of R rows of N values (`sums` of bias_backward); bias.cu. */
+enum hd_status hd_cuda_sum_row_chunks(struct hd_cuda_stream *s, float *sums, const void *rows,
+                                      int64_t R, int64_t N, enum hd_dtype dtype);
 
 #endif

@@ -31,9 +31,8 @@ static void gemm_key(const struct hd_gemm_args *a, struct hd_calibration_key *k)
                            : a->epilogue == HD_EPILOGUE_GELU_BACKWARD ? ".dgelu"
                                                                       : "";
 
-    (void)snprintf(k->variant, sizeof k->variant, "%s.%c%c%s%s", hd_dtype_name(a->ab_dtype),
-                   a->trans_a ? 't' : 'n', a->trans_b ? 't' : 'n', epilogue,
-                   a->dbias ? ".dbias" : "");
+    (void)snprintf(k->variant, sizeof k->variant, "%s.%c%c%s", hd_dtype_name(a->ab_dtype),
+                   a->trans_a ? 't' : 'n', a->trans_b ? 't' : 'n', epilogue);
     k->size[0] = at_least_one((double)a->M);
     k->size[1] = at_least_one((double)a->N);
     k->size[2] = at_least_one((double)a->K);

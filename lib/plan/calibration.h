@@ -17,7 +17,7 @@
  * A variant names a kernel's code path, which may differ at equal sizes:
  *
  *   gemm                  "f32.nt": type of the factors, transposes of a and b (n: none); then
- *                         operations fused into the product: ".gelu", ".dgelu", ".dbias"
+ *                         operations fused into the product: ".gelu", ".dgelu"
  *                                                             sizes: M, N, K
  *   attention_*           "f32"                               sizes: FLOPs, bytes, head width
  *   grouped_gemm*         "f32.n": whether b is transposed    sizes: FLOPs, bytes

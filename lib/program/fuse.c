@@ -5,15 +5,17 @@
  *              p = x W;  h = gelu(p)                 ->  GEMM with epilogue GELU (c h, pre p)
  *   backward:  g1 = norm_backward(...);  g = o + g1  ->  norm_backward with add o
  *              g1 = dy W;  g = gelu_backward(g1, p)  ->  GEMM with epilogue GELU backward
- *              dW += dy' x;  db += sum_r dy          ->  GEMM with the gradient of the bias
  *              norm_backward;  dw += sum_r ..        ->  norm_backward with the weights' gradients
+ *              g = norm_backward(..);  db += sum_r g ->  norm_backward with partial sums of g, and
+ *                                                        db += sum of these; also activation_backward
  *
  * Each fusion saves writing and reading one [R, C] tensor. Two save only the reading: forward GELU
  * in training, where p is written for backward, and the gradient of a bias. The gradients of a
- * norm's weights save reading two. Three pairs are merged only if they are adjacent: sum and norm,
- * norm and its weights, the gradients of weight and bias. GELU and the sum with a residual are
- * merged with the GEMM whose result they read, which need not be adjacent: in backward a weight's
- * gradient may be between them. A residual is merged with a product rather than with a norm:
+ * norm's weights save reading two. Two pairs are merged only if they are adjacent: sum and norm, and
+ * norm and its weights. GELU and the sum with a residual are merged with the GEMM whose result they
+ * read, which need not be adjacent: in backward a weight's gradient may be between them. The
+ * gradient of a bias stays a node, where it was: only it contributes to the bias's bucket, whichever
+ * unit the rows' writer belongs to. A residual is merged with a product rather than with a norm:
  * product with residual plus norm move four tensors [R, C], product plus norm with residual move
  * five. Epilogues and residuals are given to a GEMM only if the device computes them in the GEMM's
  * own pass over memory (hd_gemm_takes_epilogue).
@@ -383,30 +385,6 @@ static bool fuse_gelu_backward(const struct hd_emit *e, const struct hd_node_lis
     return end_merge(e, list->nodes[i]);
 }
 
-/* ---- The gradients of a weight and its bias in one GEMM ---- */
-
-static bool fuse_bias(const struct hd_emit *e, struct hd_node *product, struct hd_node *bias)
-{
-    const struct hd_bias_backward_args *b = bias->args;
-    struct hd_gemm_args args;
-
-    if (!is_kernel(product, HD_K_gemm) || !is_kernel(bias, HD_K_bias_backward) ||
-        !product->contribution || product->first_contribution != bias->first_contribution ||
-        !same(hd_gemm_operands_of(product)->a, hd_bias_backward_operands_of(bias)->dout))
-        return false;
-    args = *(const struct hd_gemm_args *)product->args;
-    if (!args.trans_a || args.M != b->N || args.K != b->R || args.lda != b->ldd ||
-        args.c_dtype != HD_F32)
-        return false;
-    args.dbias = bias->args; /* any address: only NULL or not NULL matters to
-                                hd_gemm_takes_epilogue */
-    if (!hd_gemm_takes_epilogue(&args, &e->options->traits))
-        return false;
-    begin_merge(e, product, bias);
-    hd_gemm_operands_of(product)->dbias = hd_bias_backward_operands_of(bias)->dbias;
-    return end_merge(e, product);
-}
-
 /* ---- The gradients of a norm's input and weights in one pass ---- */
 
 static void take_contribution(struct hd_node *node, const struct hd_node *from)
@@ -478,6 +456,78 @@ static void fuse_norm_weights(const struct hd_emit *e, struct hd_node_list *list
     list->count = left;
 }
 
+/* ---- The gradient of a bias from the sums of the node that writes the rows ---- */
+
+/* A node that can write partial sums of the rows that it writes. */
+struct row_writer {
+    const struct hd_operand *rows;
+    struct hd_operand *sums;
+};
+
+/* Returns true if the node writes R rows of N values and the device adds them up in the pass that
+ * writes them. */
+static bool takes_sums(const struct hd_emit *e, const struct hd_node *node, int64_t R, int64_t N,
+                       struct row_writer *ret_writer)
+{
+    const struct hd_traits *traits = &e->options->traits;
+
+    if (is_kernel(node, HD_K_rmsnorm_backward)) {
+        const struct hd_rmsnorm_backward_args *a = node->args;
+        struct hd_rmsnorm_backward_operands *o = hd_rmsnorm_backward_operands_of(node);
+
+        *ret_writer = (struct row_writer){&o->dinp, &o->sums};
+        return a->R == R && a->C == N && o->dweight.store &&
+               hd_norm_takes_sums(traits, N, a->dtype);
+    }
+    if (is_kernel(node, HD_K_layernorm_backward)) {
+        const struct hd_layernorm_backward_args *a = node->args;
+        struct hd_layernorm_backward_operands *o = hd_layernorm_backward_operands_of(node);
+
+        *ret_writer = (struct row_writer){&o->dinp, &o->sums};
+        return a->R == R && a->C == N && o->dweight.store &&
+               hd_norm_takes_sums(traits, N, a->dtype);
+    }
+    if (is_kernel(node, HD_K_activation_backward)) {
+        struct hd_activation_backward_args *a = node->args;
+        struct hd_activation_backward_operands *o = hd_activation_backward_operands_of(node);
+
+        if (a->N != R * N || o->counts.store || !hd_traits_is_cuda(traits))
+            return false;
+        *ret_writer = (struct row_writer){&o->dinp, &o->sums};
+        a->R = R;
+        return true;
+    }
+    return false;
+}
+
+/* Makes the nodes that write gradients of linears' results add them up for the gradients of biases,
+ * which then read the sums in place of the rows. To be called after all merging: it adds stores, of
+ * which `uses` knows nothing. */
+static void sum_biases(struct hd_emit *e, struct hd_node_list *list)
+{
+    for (int i = 0; i < list->count; i++) {
+        struct hd_bias_backward_operands *o;
+        struct hd_bias_backward_args *args;
+        struct row_writer writer;
+        int at;
+
+        if (!is_kernel(list->nodes[i], HD_K_bias_backward))
+            continue;
+        o = hd_bias_backward_operands_of(list->nodes[i]);
+        args = list->nodes[i]->args;
+        at = find_writer(list, i, o->dout.store);
+        if (at < 0 || args->ldd != args->N ||
+            !takes_sums(e, list->nodes[at], args->R, args->N, &writer) ||
+            !same(*writer.rows, o->dout))
+            continue;
+        args->P = hd_row_sums_count(&e->options->traits, args->R);
+        if (!writer.sums->store)
+            *writer.sums = hd_emit_temp(e, "sums", HD_F32, args->P, args->N);
+        o->dout = hd_emit_none();
+        o->sums = *writer.sums;
+    }
+}
+
 /* ---- The pass ---- */
 
 static void fuse_neighbours(struct hd_emit *e, struct hd_node_list *list)
@@ -491,7 +541,7 @@ static void fuse_neighbours(struct hd_emit *e, struct hd_node_list *list)
         if (next && fuse_forward(e, node, next))
             continue; /* the add node is dropped: the norm node computes the sum */
         list->nodes[left++] = node;
-        if (next && (fuse_backward(e, node, next, i + 2) || fuse_bias(e, node, next)))
+        if (next && fuse_backward(e, node, next, i + 2))
             i++;
     }
     list->count = left;
@@ -539,4 +589,6 @@ void hd_pass_fuse(struct hd_emit *e)
         fuse_norm_weights(e, &e->lists[c]);
         fuse_products(e, &e->lists[c], fuse_epilogue);
     }
+    for (int c = 0; c < HD_CALL_COUNT; c++)
+        sum_biases(e, &e->lists[c]);
 }

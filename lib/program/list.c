@@ -78,7 +78,7 @@ static const char *product_name(const struct hd_node *node)
                                         [HD_EPILOGUE_GELU_BACKWARD] = "gemm_gelu_backward"};
     const struct hd_gemm_args *args = node->args;
 
-    return args->dbias ? "gemm_dbias" : args->add ? "gemm_add" : names[args->epilogue];
+    return args->add ? "gemm_add" : names[args->epilogue];
 }
 
 const char *hd_node_name(const struct hd_node *node)

@@ -308,9 +308,6 @@ static struct hd_compile_options compile_options(const struct hd_rank_program_sh
         .fp8 = hd_rank_program_is_fp8(&s->job),
     };
 
-    /* the backend of the job's ranks sets this trait itself; a planner's traits may be of a GPU
-     * that was never opened */
-    o.traits.dbias_separate |= s->job.deterministic;
     return o;
 }
 

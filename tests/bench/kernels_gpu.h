@@ -12,7 +12,7 @@ struct kernels_run {
     enum hd_dtype dtype;                  /* of activations and factors */
     int64_t rows;     /* tokens: 32768, so that no tensor stays in a cache; tests take few */
     int64_t channels; /* 2048 */
-    bool apart; /* GELU and the gradients of biases as passes of their own (epilogues_separate) */
+    bool apart;       /* GELU as a pass of its own (epilogues_separate) */
     int rounds; /* of each launch, of which the median counts; KERNELS_GPU_ROUNDS_MAX at most */
 };
 enum { KERNELS_GPU_ROUNDS_MAX = 1000 };

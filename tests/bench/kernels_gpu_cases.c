@@ -370,10 +370,10 @@ static void fused_products(struct bench *b)
         .a = random_values(b, R * C, t, 1), .b = random_values(b, C * F, t, 1),
         .gelu_inp = random_values(b, R * F, t, 1), .M = R, .N = F, .K = C, .lda = C, .ldb = F,
         .ldc = F, .epilogue = HD_EPILOGUE_GELU_BACKWARD, .ab_dtype = t, .c_dtype = t);
-    RUN(b, gemm, "[R/2,4C]^T x [R/2,C], bias's gradient", .c = random_values(b, F * C, HD_F32, 1),
-        .dbias = random_values(b, F, HD_F32, 1), .a = random_values(b, R * F, t, 1),
-        .b = random_values(b, R * C, t, 1), .M = F, .N = C, .K = R, .lda = F, .ldb = C, .ldc = C,
-        .trans_a = true, .accumulate = true, .ab_dtype = t, .c_dtype = HD_F32);
+    RUN(b, gemm, "[R/2,4C]^T x [R/2,C], added", .c = random_values(b, F * C, HD_F32, 1),
+        .a = random_values(b, R * F, t, 1), .b = random_values(b, R * C, t, 1), .M = F, .N = C,
+        .K = R, .lda = F, .ldb = C, .ldc = C, .trans_a = true, .accumulate = true, .ab_dtype = t,
+        .c_dtype = HD_F32);
     RUN(b, gemm, "[R/2,4C] x [C,4C]^T, residual", .c = take(b, R * C * e),
         .a = random_values(b, R * F, t, 1), .b = random_values(b, C * F, t, 1),
         .add = random_values(b, R * C, t, 1), .M = R, .N = C, .K = F, .lda = F, .ldb = F, .ldc = C,

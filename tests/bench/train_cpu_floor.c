@@ -160,7 +160,7 @@ static double time_shape(struct floor *f, const struct engine *e, const struct s
         a.b = tensor(f, b_bytes(&a));
         a.c = tensor(f, c_bytes(&a));
         a.bias = a.gelu_inp = a.add = NULL; /* the product alone */
-        a.pre = a.dbias = NULL;
+        a.pre = NULL;
         a.epilogue = HD_EPILOGUE_NONE;
         a.scratch = f->scratch;
         if (hd_backend_cpu()->prepare(e->backend, HD_K_gemm, &a))

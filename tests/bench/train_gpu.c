@@ -9,7 +9,7 @@
  * further step with events around its launches, the device's time by class of kernel, and by kernel
  * and shape of product, beside what its launches would take at the measured bandwidth (an addition
  * over three large arrays) and, for products and attention, at the peak that MFU is quoted against.
- * --epilogues apart: GELU and the gradients of biases are passes, behind the library's products and
+ * --epilogues apart: GELU is a pass of its own behind the library's products and
  * not within. --peer torch lets PyTorch (compiled, its best attention) take the same steps
  * afterwards, in a process of its own.
  *

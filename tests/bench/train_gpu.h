@@ -30,7 +30,7 @@ enum hd_status gpu_case_tokens(const struct gpu_case *c, const char *path, int64
 struct gpu_run {
     const struct hd_backend_table *table; /* of a device */
     const char *precision;
-    bool apart; /* GELU and the gradients of biases as passes of their own (epilogues_separate) */
+    bool apart;         /* GELU as a pass of its own (epilogues_separate) */
     int warm_up, steps; /* steps that are not timed, and that are */
 };
 

@@ -288,8 +288,7 @@ static void label_of(const struct hd_node *node, char ret_label[LABEL_CHARS])
 
         (void)snprintf(ret_label, LABEL_CHARS, "%s %lldx%lldx%lld%s%s%s", name, (long long)g->M,
                        (long long)g->N, (long long)g->K, g->trans_a ? " A^T" : "",
-                       g->trans_b ? " B^T" : "",
-                       g->epilogue || g->bias || g->dbias || g->add ? " +" : "");
+                       g->trans_b ? " B^T" : "", g->epilogue || g->bias || g->add ? " +" : "");
     } else {
         (void)snprintf(ret_label, LABEL_CHARS, "%s", name);
     }

@@ -31,7 +31,7 @@
 #include "tests/cudasim/internal.h"
 
 static _Atomic uint64_t products, products_of[HD_CUDASIM_OFFERS];
-static _Atomic double offer_ms[HD_CUDASIM_OFFERS], gradient_ms;
+static _Atomic double offer_ms[HD_CUDASIM_OFFERS];
 static _Atomic bool epilogues_known = true, epilogues_run = true;
 
 void hd_cudasim_epilogues(bool known)
@@ -50,11 +50,6 @@ void hd_cudasim_refuse_products(int count, int status)
 {
     refusal_status = status;
     refusals = count;
-}
-
-void hd_cudasim_bias_gradient_ms(double ms)
-{
-    gradient_ms = ms;
 }
 
 uint64_t hd_cudasim_products(void)
@@ -301,7 +296,7 @@ static uint64_t problem_of(const struct hd_cudasim_matmul *desc, cublasLtMatrixL
 }
 
 /* The bits of an epilogue. */
-enum { WITH_BIAS = 4, WITH_GELU = 32, WITH_DGELU = 64, WITH_AUX = 128, WITH_BGRADB = 512 };
+enum { WITH_BIAS = 4, WITH_GELU = 32, WITH_DGELU = 64, WITH_AUX = 128 };
 
 /* Checks the documentation's demands on of factors in fp8. */
 static bool is_supported_fp8(const struct hd_cudasim_matmul *desc,
@@ -339,7 +334,7 @@ static bool is_supported(const struct hd_cudasim_matmul *desc, const struct hd_c
         return false;
     if (desc->compute == CUBLAS_COMPUTE_32F_FAST_TF32 && a->type != CUDA_R_32F)
         return false;
-    return !(desc->epilogue & (WITH_BIAS | WITH_BGRADB)) || desc->bias_type < 0 ||
+    return !(desc->epilogue & WITH_BIAS) || desc->bias_type < 0 ||
            desc->bias_type == (int32_t)d->type;
 }
 
@@ -352,7 +347,6 @@ static bool is_epilogue(const struct hd_cudasim_matmul *desc, const struct hd_cu
     switch (desc->epilogue) {
     case CUBLASLT_EPILOGUE_DEFAULT:
     case CUBLASLT_EPILOGUE_BIAS:
-    case CUBLASLT_EPILOGUE_BGRADB:
         return true;
     case CUBLASLT_EPILOGUE_GELU:
     case CUBLASLT_EPILOGUE_GELU_BIAS:
@@ -542,14 +536,6 @@ static void multiply(void *context)
 
     if (p->choice.workspace_bytes)
         memset(p->workspace, 0xff, p->choice.workspace_bytes);
-    if (p->desc.epilogue & WITH_BGRADB) /* stored, even if beta is not 0 */
-        for (int64_t j = 0; j < p->d.columns; j++) {
-            float sum = 0;
-
-            for (int64_t k = 0; k < K; k++)
-                sum += b[j * K + k];
-            put(p->desc.bias, j, p->d.type, sum);
-        }
     for (int64_t j = 0; j < p->d.columns; j++)
         for (int64_t i = 0; i < p->d.rows; i++) {
             float sum = 0;
@@ -568,8 +554,7 @@ static void multiply(void *context)
         }
     free(a);
     free(b);
-    hd_sim_pass(p->stream,
-                offer_ms[p->choice.offer] + (p->desc.epilogue & WITH_BGRADB ? gradient_ms : 0));
+    hd_sim_pass(p->stream, offer_ms[p->choice.offer]);
 }
 
 static bool is_aligned(const void *data, uint32_t bytes)
@@ -604,8 +589,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
     if (!is_aligned(a, choice.align[0]) || !is_aligned(b, choice.align[1]) ||
         !is_aligned(c, choice.align[2]) || !is_aligned(d, choice.align[3]))
         return CUBLAS_STATUS_INVALID_VALUE;
-    if (desc->epilogue & (WITH_BIAS | WITH_BGRADB) &&
-        (!desc->bias || !is_aligned(desc->bias, choice.align_bias)))
+    if (desc->epilogue & WITH_BIAS && (!desc->bias || !is_aligned(desc->bias, choice.align_bias)))
         return CUBLAS_STATUS_INVALID_VALUE;
     if (desc->epilogue & WITH_AUX && (!desc->aux || !is_aligned(desc->aux, AUX_ALIGN)))
         return CUBLAS_STATUS_INVALID_VALUE;
@@ -615,7 +599,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
         refusals--;
         return (cublasStatus_t)refusal_status;
     }
-    if (!epilogues_run && desc->epilogue & (WITH_GELU | WITH_DGELU | WITH_BGRADB))
+    if (!epilogues_run && desc->epilogue & (WITH_GELU | WITH_DGELU))
         return CUBLAS_STATUS_NOT_SUPPORTED;
     p = malloc(sizeof *p);
     if (!p)

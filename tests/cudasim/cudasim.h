@@ -75,8 +75,6 @@ void hd_cudasim_refuse_products(int count, int status);
  * heuristic offered; event times include it. Default: nothing, so all are as fast. */
 enum { HD_CUDASIM_OFFERS = 3 };
 void hd_cudasim_offer_ms(const double ms[HD_CUDASIM_OFFERS]);
-/* Sets the extra time of a product that makes the gradient of a bias. */
-void hd_cudasim_bias_gradient_ms(double ms);
 
 /* Launches of GEMMs so far of the offer with this place. */
 uint64_t hd_cudasim_products_of(int offer);

@@ -56,8 +56,7 @@ typedef enum {
     CUBLASLT_EPILOGUE_GELU_AUX = 32 | 128,
     CUBLASLT_EPILOGUE_GELU_BIAS = 32 | 4,
     CUBLASLT_EPILOGUE_GELU_AUX_BIAS = 32 | 128 | 4,
-    CUBLASLT_EPILOGUE_DGELU = 64 | 128,
-    CUBLASLT_EPILOGUE_BGRADB = 512 /* to the bias: sums of op(b) over the depth, [columns] of d */
+    CUBLASLT_EPILOGUE_DGELU = 64 | 128
 } cublasLtEpilogue_t;
 
 typedef enum {

@@ -77,7 +77,7 @@ asked_with controller/core/core.c asan '--without kernels .*-DHEDDLE_CPU_KERNELS
     asked_with kernels/cpu/norm.c asan '-DHEDDLE_CPU_KERNELS=native' &&
     ! asked_with tests/unit/kernels/norm_test.c asan '--without|SANITIZE_KERNELS'
 check asan_looks_at_kernels_that_were_touched $?
-asked_with controller/core/core.c dev 'CUDASIM_OPTIMIZE=-O0' && ! asked_with kernels/cuda/norm.cu dev 'CUDASIM_OPTIMIZE=-O0' &&
+asked_with controller/core/core.c dev 'CUDASIM_OPTIMIZE=-O0' && ! asked_with kernels/cuda/norm_forward.cu dev 'CUDASIM_OPTIMIZE=-O0' &&
     ! asked_with lib/comm/comm.c dev 'CUDASIM_OPTIMIZE=-O0' && ! asked_with tests/cudasim/fiber.c dev 'CUDASIM_OPTIMIZE=-O0'
 check kernels_are_optimised_for_an_emulator_that_is_tested $?
 for stage in dev engine; do

@@ -76,22 +76,6 @@ static void products_of_fp8_read_bytes(void **state)
     check(cost_of(HD_K_fp8_history, &h), 0, 4 * 24, 4 * 24);
 }
 
-/* The factor is read once for both. */
-static void a_bias_gradient_beside_a_product_reads_nothing_more(void **state)
-{
-    struct hd_gemm_args a = {.M = 2,
-                             .N = 3,
-                             .K = 5,
-                             .trans_a = true,
-                             .dbias = (float *)&given,
-                             .ab_dtype = HD_BF16,
-                             .c_dtype = HD_F32};
-
-    check(cost_of(HD_K_gemm, &a), 60 + 10, 2 * (10 + 15), 4 * (6 + 2));
-    a.accumulate = true;
-    check(cost_of(HD_K_gemm, &a), 60 + 10, 2 * (10 + 15) + 4 * (6 + 2), 4 * (6 + 2));
-}
-
 /* Who has GELU in the product's pass: own code on any device; of libraries that of a GPU, where
  * rows are multiples of 8 of the factors' type. */
 static void epilogues_are_taken_where_they_save_a_pass(void **state)
@@ -120,16 +104,9 @@ static void epilogues_are_taken_where_they_save_a_pass(void **state)
     a.ldc = 16;
     a.c_dtype = HD_F32;
     assert_false(hd_gemm_takes_epilogue(&a, &gpu));
-    /* A bias's gradient is a GPU's library's alone. */
-    a.epilogue = HD_EPILOGUE_NONE;
-    a.trans_a = true;
-    a.dbias = (float *)&given;
-    assert_true(hd_gemm_takes_epilogue(&a, &gpu));
-    assert_false(hd_gemm_takes_epilogue(&a, &cpu));
+    /* A residual is added by a GPU's own code and by its library. */
     gpu.gemm_scratch_bytes = 0;
-    assert_false(hd_gemm_takes_epilogue(&a, &gpu));
-    /* A residual is added by a GPU's library and by its own code. */
-    a.dbias = NULL;
+    a.epilogue = HD_EPILOGUE_NONE;
     a.add = &given;
     assert_true(hd_gemm_takes_epilogue(&a, &gpu));
     gpu.gemm_scratch_bytes = 1;
@@ -469,6 +446,31 @@ static void activations_move_each_element_once(void **state)
     }
 }
 
+/* Goal: partial sums cost an addition for each value that is stored and, in fp32, a row for each 32
+ * rows or less (of few rows): 3 for 70. Who adds them up reads them in place of the rows. */
+static void sums_of_rows_are_counted_where_they_are_made_and_read(void **state)
+{
+    enum { R = 70, C = 8, N = R * C };
+    float sums;
+    const struct hd_rmsnorm_backward_args r = {.sums = &sums, .R = R, .C = C, .dtype = HD_BF16};
+    const struct hd_layernorm_backward_args l = {.sums = &sums, .R = R, .C = C, .dtype = HD_BF16};
+    const struct hd_activation_backward_args a = {
+        .sums = &sums, .N = N, .R = R, .act = HD_ACT_RELU, .dtype = HD_BF16};
+    const struct hd_bias_backward_args b = {
+        .sums = &sums, .R = R, .N = C, .P = 3, .accumulate = true, .dtype = HD_BF16};
+    const struct hd_traits gpu = {.multiprocessors = 132}, cpu = {.threads = 1};
+
+    assert_int_equal(hd_row_sums_count(&gpu, R), 3);
+    check(cost_of(HD_K_rmsnorm_backward, &r), (7 + 1) * N, 2 * (2 * N + C) + 4 * R,
+          2 * N + 4 * 3 * C);
+    check(cost_of(HD_K_layernorm_backward, &l), (9 + 1) * N, 2 * 2 * N + 4 * 2 * R,
+          2 * N + 4 * 3 * C);
+    check(cost_of(HD_K_activation_backward, &a), (2 + 1) * N, 2 * 2 * N, 2 * N + 4 * 3 * C);
+    check(cost_of(HD_K_bias_backward, &b), 3 * C, 4 * (3 * C + C), 4 * C);
+    assert_int_equal(hd_kernel_scratch_bytes(HD_K_bias_backward, &b, &gpu), 0);
+    assert_int_equal(hd_kernel_scratch_bytes(HD_K_bias_backward, &b, &cpu), 0);
+}
+
 static void a_bound_costs_two_comparisons(void **state)
 {
     const struct hd_clamp_forward_args f = {.N = 9, .limit = 2, .dtype = HD_BF16};
@@ -762,12 +764,6 @@ static void scratch_follows_shape_and_threads(void **state)
                      2 * 4 * (1000 + 32) * 512);
     /* decoding: one row */
     assert_int_equal(hd_kernel_scratch_bytes(HD_K_gemm, &row, &traits), 0);
-    /* a bias's gradient beside it: 16 chunks of 64 rows more, as in a launch of its own */
-    rounded.trans_a = true;
-    rounded.dbias = (float *)&given;
-    assert_int_equal(hd_kernel_scratch_bytes(HD_K_gemm, &rounded, &traits),
-                     2 * 4 * (1000 + 32) * 512 + 16 * 1000 * 4);
-    rounded.dbias = NULL;
     /* the library's budget counts where the library may multiply */
     traits.gemm_scratch_bytes = 10000000;
     traits.own_bf16 = true;

@@ -92,13 +92,16 @@ static void gated_activations_are_the_reference(void **state)
 
 /* In GELU the exponent is a square or a cubic of x, up to 10 before the sigmoid is 0 or 1 in fp32:
  * its rounding enters the result that many times. */
-static void check_activation_of(struct device *device, int64_t N, enum hd_activation act,
+static void check_activation_of(struct device *device, int64_t R, int64_t C, enum hd_activation act,
                                 enum hd_dtype dtype, bool in_place)
 {
+    const int64_t N = R * C;
     struct tensor *inp = activations(N, dtype);
     struct tensor *dout = tensor_random(N, dtype, 1, 32);
     struct tensor *out = tensor_new(N, dtype);
     struct tensor *dinp = in_place ? inp : tensor_new(N, dtype);
+    struct tensor *summed = tensor_copy(dout);
+    struct tensor *sums = tensor_new(sums_count(device, R, C), HD_F32);
     double *want = doubles(N), *want_dinp = doubles(N);
     struct hd_activation_forward_args f = {
         .out = out->data, .inp = inp->data, .N = N, .act = act, .dtype = dtype};
@@ -121,6 +124,12 @@ static void check_activation_of(struct device *device, int64_t N, enum hd_activa
         b.dout = b.dinp = tensor_copy(dout)->data;
         device_launch(device, HD_K_activation_backward, &b);
         assert_memory_equal(b.dinp, dinp->data, (size_t)dinp->count * hd_dtype_size(dtype));
+        b.dout = b.dinp = summed->data; /* and its rows are added up, and stored as before */
+        b.sums = sums->data;
+        b.R = R;
+        device_launch(device, HD_K_activation_backward, &b);
+        assert_same_bits("dinp", summed, dinp);
+        assert_row_sums(device, dinp, sums, R, C);
         f.inp = f.out = tensor_copy(inp)->data;
         device_launch(device, HD_K_activation_forward, &f);
         assert_memory_equal(f.out, out->data, (size_t)out->count * hd_dtype_size(dtype));
@@ -129,9 +138,11 @@ static void check_activation_of(struct device *device, int64_t N, enum hd_activa
 
 static void check_activation(struct device *device, enum hd_dtype dtype, bool in_place)
 {
-    check_activation_of(device, ROWS * WIDTH, HD_ACT_GELU_TANH, dtype, in_place);
-    for (int act = HD_ACT_SILU; act < HD_ACT_OSS; act++)
-        check_activation_of(device, 3 * WIDTH, (enum hd_activation)act, dtype, in_place);
+    check_activation_of(device, ROWS, WIDTH, HD_ACT_GELU_TANH, dtype, in_place);
+    for (int act = HD_ACT_SILU; act < HD_ACT_OSS; act++) {
+        check_activation_of(device, 3, WIDTH, (enum hd_activation)act, dtype, in_place);
+        check_activation_of(device, 3, WHOLE, (enum hd_activation)act, dtype, in_place);
+    }
 }
 
 static void activations_are_the_reference(void **state)

@@ -1,5 +1,5 @@
-/* gemm with GELU or its derivative behind the product, or with a bias's gradient beside a weight's:
- * against double, as the product and the other pass are each on their own. */
+/* gemm with GELU or its derivative behind the product: against double, as the product and the other
+ * pass are each on their own. */
 #include <math.h>
 
 #include "tests/unit/kernels/harness.h"
@@ -133,83 +133,6 @@ static void every_epilogue_is_right(void **state)
     kept_free();
 }
 
-/* ---- The gradient of a bias ---- */
-
-struct weight {
-    int64_t M, N, K, pad;
-    bool trans_b, accumulate;
-    enum hd_dtype ab;
-};
-
-/* c[M,N] (+)= a[K,M]^T b and dbias[m] (+)= sum_k a[k,m]; the sums err as bias_backward's do. */
-static void check_weight(struct device *device, const struct weight *p)
-{
-    const struct tensor *a = tensor_random(p->K * p->M, p->ab, 1, 1);
-    const struct tensor *b = tensor_random(p->K * p->N, p->ab, 1, 2);
-    const struct tensor *old = tensor_random(p->M * p->N, HD_F32, 1, 3);
-    const struct tensor *old_bias = tensor_random(p->M, HD_F32, 1, 4);
-    struct tensor *c = p->accumulate ? tensor_copy(old) : tensor_new(p->M * p->N, HD_F32);
-    struct tensor *dbias = p->accumulate ? tensor_copy(old_bias) : tensor_new(p->M, HD_F32);
-    const int64_t lda = p->M + p->pad;
-    double *want = doubles(p->M * p->N), *sums = doubles(p->M);
-    struct hd_gemm_args args = {.c = c->data,
-                                .dbias = dbias->data,
-                                .a = tensor_rows(a->values, p->K, p->M, lda, p->ab)->data,
-                                .b = b->data,
-                                .M = p->M,
-                                .N = p->N,
-                                .K = p->K,
-                                .lda = lda,
-                                .ldb = p->trans_b ? p->K : p->N,
-                                .ldc = p->N,
-                                .trans_a = true,
-                                .trans_b = p->trans_b,
-                                .accumulate = p->accumulate,
-                                .ab_dtype = p->ab,
-                                .c_dtype = HD_F32};
-
-    ref_gemm(want, a->values, b->values, NULL, p->M, p->N, p->K, true, p->trans_b);
-    for (int64_t m = 0; m < p->M; m++) {
-        sums[m] = p->accumulate ? old_bias->values[m] : 0;
-        for (int64_t k = 0; k < p->K; k++)
-            sums[m] += a->values[k * p->M + m];
-    }
-    for (int64_t i = 0; i < p->M * p->N; i++)
-        want[i] += p->accumulate ? old->values[i] : 0;
-    device_launch(device, HD_K_gemm, &args);
-    assert_close_terms("c", c, want, FP32_UNITS, sqrt((double)p->K));
-    assert_close_terms("dbias", dbias, sums, FP32_UNITS, sqrt((double)p->K));
-}
-
-static void the_gradient_of_a_bias_comes_with_the_weights(void **state)
-{
-    static const int64_t sizes[][3] = {{1, 1, 1},   {40, 1, 33},  {3, 7, 5},
-                                       {65, 33, 0}, {64, 48, 32}, {72, 40, 300}};
-
-    for (int s = 0; s < gemm_setting_count; s++) {
-        struct device device = device_open(&settings[s]);
-
-        for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
-            for (int type = 0; type < float_type_count; type++)
-                for (int bits = 0; bits < 4; bits++) {
-                    const struct weight p = {.M = sizes[i][0],
-                                             .N = sizes[i][1],
-                                             .K = sizes[i][2],
-                                             .pad = (i + (size_t)bits) % 3 ? 0 : 3,
-                                             .trans_b = bits & 1,
-                                             .accumulate = bits & 2,
-                                             .ab = float_types[type]};
-
-                    if (!setting_takes(s, p.ab) ||
-                        !on_takes(s, (int64_t)i + type + bits, gemm_setting_count))
-                        continue;
-                    check_weight(&device, &p);
-                    tensors_free();
-                }
-        device_close(&device);
-    }
-}
-
 /* ---- The rest ---- */
 
 /* Nothing to add up: GELU of the bias, and a gradient of zeros. */
@@ -275,11 +198,6 @@ static void what_an_epilogue_cannot_stand_behind_is_refused(void **state)
     assert_int_equal(device_try(&device, HD_K_gemm, &args), HD_INVALID);
     args.accumulate = false;
     args.bias = x;
-    assert_int_equal(device_try(&device, HD_K_gemm, &args), HD_INVALID);
-    args.bias = NULL;
-    args.gelu_inp = NULL;
-    args.epilogue = HD_EPILOGUE_NONE;
-    args.dbias = x; /* of a factor that is not transposed */
     assert_int_equal(device_try(&device, HD_K_gemm, &args), HD_INVALID);
     tensors_free();
     device_close(&device);

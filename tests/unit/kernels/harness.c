@@ -521,6 +521,37 @@ double *dropout_factors(const struct dropping *d, const struct ref_attention *a,
     return factor;
 }
 
+int64_t sums_count(const struct device *device, int64_t R, int64_t N)
+{
+    return hd_row_sums_count(&device->traits, R) * N;
+}
+
+void assert_row_sums(struct device *device, const struct tensor *rows, const struct tensor *sums,
+                     int64_t R, int64_t N)
+{
+    struct tensor *dbias = tensor_new(N, HD_F32), *added = tensor_random(N, HD_F32, 1, 71);
+    double *want = doubles(N), size = 0;
+    struct hd_bias_backward_args a = {.dbias = dbias->data,
+                                      .sums = sums->data,
+                                      .R = R,
+                                      .N = N,
+                                      .P = sums->count / N,
+                                      .dtype = rows->dtype};
+
+    for (int64_t i = 0; i < R * N; i++) {
+        want[i % N] += tensor_get(rows, i);
+        size = fmax(size, fabs(tensor_get(rows, i)));
+    }
+    device_launch(device, HD_K_bias_backward, &a);
+    assert_close_terms("sums", dbias, want, FP32_UNITS, size);
+    a.dbias = added->data;
+    a.accumulate = true;
+    device_launch(device, HD_K_bias_backward, &a);
+    for (int64_t n = 0; n < N; n++)
+        want[n] += added->values[n];
+    assert_close_terms("sums, added", added, want, FP32_UNITS, fmax(size, 1));
+}
+
 void assert_same_bits(const char *what, const struct tensor *a, const struct tensor *b)
 {
     int64_t first = -1, differing = 0;

@@ -128,6 +128,12 @@ void assert_close_terms(const char *what, const struct tensor *got, const double
                         double fp32_units, double terms);
 void assert_close_at(const char *what, int64_t i, double got, double want, double bound);
 
+/* Checks `sums`, made beside R rows of N values as they are stored, and the gradient of a bias that
+ * bias_backward makes of them: against the rows in double. The tensor has room for sums_count. */
+int64_t sums_count(const struct device *device, int64_t R, int64_t N);
+void assert_row_sums(struct device *device, const struct tensor *rows, const struct tensor *sums,
+                     int64_t R, int64_t N);
+
 /* The rule for low precision: against `want`, the error of `got` is at most twice that of `naive`,
  * an implementation that rounds after each operation; the root of the mean square and the largest.
  * naive is rounded to got's encoding first. Infinities must be equal. */

@@ -107,6 +107,7 @@ static void check_rmsnorm(struct device *device, int64_t R, int64_t C, enum hd_d
     struct tensor *out = tensor_new(R * C, dtype), *rstd = tensor_new(R, HD_F32);
     struct tensor *dinp = tensor_new(R * C, dtype), *again = tensor_new(R * C, dtype);
     struct tensor *dweight = gradient(C, accumulate, 5);
+    struct tensor *sums = tensor_new(sums_count(device, R, C), HD_F32);
     double *want = doubles(R * C), *want_rstd = doubles(R), *want_dweight = doubles(C);
     double *want_dinp = doubles(R * C);
     struct hd_rmsnorm_forward_args f = {.out = out->data,
@@ -137,9 +138,12 @@ static void check_rmsnorm(struct device *device, int64_t R, int64_t C, enum hd_d
     assert_close_terms("dinp", dinp, want_dinp, units(C), largest_term(want_rstd, R, w, C, dout));
     b.dinp = again->data; /* with the gradient of the weight, which does not know of the 1 */
     b.dweight = dweight->data;
+    b.sums = accumulate ? sums->data : NULL;
     device_launch(device, HD_K_rmsnorm_backward, &b);
     assert_close_terms("dinp", again, want_dinp, units(C), largest_term(want_rstd, R, w, C, dout));
     check_gradient("dweight", dweight, want_dweight, accumulate);
+    if (accumulate)
+        assert_row_sums(device, again, sums, R, C);
 }
 
 static void one_is_added_to_the_weight_of_rmsnorm(void **state)
@@ -190,6 +194,7 @@ static void check_layernorm_of(struct device *device, int64_t R, int64_t C, enum
     struct tensor *dweight[2] = {gradient(C, accumulate, 5), gradient(C, accumulate, 5)};
     const double *w_of = factors(weight, form);
     const void *given = form == NONE ? NULL : weight->data;
+    struct tensor *sums = tensor_new(sums_count(device, R, C), HD_F32);
     double *want = doubles(R * C), *want_mean = doubles(R), *want_rstd = doubles(R);
     double *want_dinp = doubles(R * C), *want_dweight[2] = {doubles(C), doubles(C)};
     struct hd_layernorm_forward_args f = {.out = out->data,
@@ -204,6 +209,7 @@ static void check_layernorm_of(struct device *device, int64_t R, int64_t C, enum
                                           .dtype = dtype};
     struct hd_layernorm_backward_args b = {.dinp = dinp->data,
                                            .dweight = given ? dweight[0]->data : NULL,
+                                           .sums = given && accumulate ? sums->data : NULL,
                                            .dout = dout->data,
                                            .inp = inp->data,
                                            .mean = mean->data,
@@ -242,6 +248,8 @@ static void check_layernorm_of(struct device *device, int64_t R, int64_t C, enum
     check_gradient("dweight", dweight[0], want_dweight[0], accumulate);
     device_launch(device, HD_K_layernorm_backward_weight, &w);
     check_gradient("dweight", dweight[1], want_dweight[1], accumulate);
+    if (accumulate)
+        assert_row_sums(device, dinp, sums, R, C);
 }
 
 static void check_layernorm(struct device *device, int64_t R, int64_t C, enum hd_dtype dtype,

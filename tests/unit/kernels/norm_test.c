@@ -323,7 +323,8 @@ static void rmsnorm_weight_gradient_is_the_reference(void **state)
     up_to_4104(check_rmsnorm_weight);
 }
 
-/* Both gradients in one pass, also in place of dout, and the same bits when it is repeated. */
+/* Both gradients in one pass, also in place of dout, and the same bits when it is repeated with the
+ * partial sums of what is stored. */
 static void check_rmsnorm_both(struct device *device, int64_t R, int64_t C, enum hd_dtype dtype,
                                bool accumulate)
 {
@@ -333,6 +334,8 @@ static void check_rmsnorm_both(struct device *device, int64_t R, int64_t C, enum
     const struct tensor *dout = tensor_random(R * C, dtype, 1, 4);
     struct tensor *dinp = tensor_copy(dout), *rstd = tensor_new(R, HD_F32);
     struct tensor *dweight = gradient(C, accumulate, 5), *again = tensor_copy(dweight);
+    struct tensor *repeated = tensor_new(R * C, dtype);
+    struct tensor *sums = tensor_new(sums_count(device, R, C), HD_F32);
     double *want = doubles(R * C), *want_dweight = doubles(C), *want_rstd = doubles(R);
     struct hd_rmsnorm_backward_args a = {.dinp = dinp->data,
                                          .dweight = dweight->data,
@@ -355,10 +358,14 @@ static void check_rmsnorm_both(struct device *device, int64_t R, int64_t C, enum
     device_launch(device, HD_K_rmsnorm_backward, &a);
     assert_close_terms("dinp", dinp, want, units(C), largest_term(rstd, weight, dout));
     check_gradient("dweight", dweight, want_dweight, accumulate);
+    a.dinp = repeated->data;
     a.dweight = again->data;
     a.dout = dout->data;
+    a.sums = sums->data;
     device_launch(device, HD_K_rmsnorm_backward, &a);
     assert_same_bits("dweight", again, dweight);
+    assert_same_bits("dinp", repeated, dinp);
+    assert_row_sums(device, dinp, sums, R, C);
 }
 
 static void rmsnorm_makes_both_gradients_in_one_pass(void **state)
@@ -497,7 +504,8 @@ static void check_layernorm_both(struct device *device, int64_t R, int64_t C, en
     const struct tensor *inp = tensor_random(R * C, dtype, 2, 1);
     const struct tensor *weight = tensor_random(C, dtype, 1, 3);
     const struct tensor *dout = tensor_random(R * C, dtype, 1, 4);
-    struct tensor *dinp = tensor_copy(dout);
+    struct tensor *dinp = tensor_copy(dout), *again = tensor_new(R * C, dtype);
+    struct tensor *sums = tensor_new(sums_count(device, R, C), HD_F32);
     struct tensor *dweight = gradient(C, accumulate, 5), *dbias = gradient(C, accumulate, 7);
     struct tensor *mean = tensor_new(R, HD_F32), *rstd = tensor_new(R, HD_F32);
     double *want = doubles(R * C), *want_dweight = doubles(C), *want_dbias = doubles(C);
@@ -522,6 +530,14 @@ static void check_layernorm_both(struct device *device, int64_t R, int64_t C, en
     if (C > 1) /* as above */
         check_gradient("dweight", dweight, want_dweight, accumulate);
     check_gradient("dbias", dbias, want_dbias, accumulate);
+    a.dinp = again->data;
+    a.dout = dout->data;
+    a.sums = sums->data;
+    if (!accumulate) /* sums in a pass of their own */
+        a.dweight = a.dbias = NULL;
+    device_launch(device, HD_K_layernorm_backward, &a);
+    assert_same_bits("dinp", again, dinp);
+    assert_row_sums(device, dinp, sums, R, C);
 }
 
 static void layernorm_makes_all_gradients_in_one_pass(void **state)

@@ -50,11 +50,11 @@ static void ask(struct asked *asked, const struct hd_node *node)
             continue;
         asked->own++;
         print_message(
-            "%s: %s%s [%lld,%lld,%lld] %s into %s, distances %lld, %lld, %lld%s%s%s%s: %s\n",
+            "%s: %s%s [%lld,%lld,%lld] %s into %s, distances %lld, %lld, %lld%s%s%s: %s\n",
             asked->what, args.trans_a ? "T" : "N", args.trans_b ? "T" : "N", (long long)args.M,
             (long long)args.N, (long long)args.K, hd_dtype_name(args.ab_dtype),
             hd_dtype_name(args.c_dtype), (long long)args.lda, (long long)args.ldb,
-            (long long)args.ldc, args.bias ? ", bias" : "", args.dbias ? ", its gradient" : "",
+            (long long)args.ldc, args.bias ? ", bias" : "",
             args.epilogue == HD_EPILOGUE_GELU            ? ", GELU"
             : args.epilogue == HD_EPILOGUE_GELU_BACKWARD ? ", GELU's derivative"
                                                          : "",
