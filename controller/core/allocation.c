@@ -48,7 +48,6 @@ void core_list_allocations(struct hd_core *core)
 {
     core_unreserve_all(core);
     core->ends_due = false;
-    core->gain_count = core->gained = 0;
     core->allocations.count = 0;
     for (size_t i = 0; i < core->active.count; i++) {
         struct core_attempt *attempt = core_active(core->active.items[i]);

@@ -260,9 +260,10 @@ static bool has_price(const struct core_first *offer)
 
 /* Sets *ret_best to the better placement with the highest value; placement.device_count 0: there is
  * none. LATER: the step time of a better placement, *ret_best, is being predicted. */
-static enum core_layout find_best(struct hd_core *core, const struct core_job *job,
-                                  const struct hd_job_needs *needs, const struct scales *scales,
-                                  const struct core_first *first, struct core_first *ret_best)
+static enum core_layout find_best(struct hd_core *core, struct core_forecast *forecast,
+                                  const struct core_job *job, const struct hd_job_needs *needs,
+                                  const struct scales *scales, const struct core_first *first,
+                                  struct core_first *ret_best)
 {
     struct hd_job_needs exact = *needs;
     const int32_t tiers = core_tiers(core), devices = first->placement.device_count;
@@ -283,7 +284,7 @@ static enum core_layout find_best(struct hd_core *core, const struct core_job *j
         struct core_first offer;
 
         view.tier_max = tier;
-        core_find_first(core, &view, exact.device, &offer);
+        core_find_first(core, forecast, &view, exact.device, &offer);
         if (has_price(&offer) &&
             (!ret_best->placement.device_count ||
              value_of(scales, first, &offer) > value_of(scales, first, ret_best))) {
@@ -326,18 +327,23 @@ bool core_waits_for_price(const struct hd_core *core, struct core_job *job)
     return core->now.mono_ms < job->price_mono_ms;
 }
 
-enum core_start_choice core_choose_start(struct hd_core *core, struct core_job *job,
-                                         const struct hd_job_needs *needs, struct core_first *first)
+enum core_start_choice core_choose_start(struct hd_core *core, struct core_forecast *forecast,
+                                         struct core_job *job, const struct hd_job_needs *needs,
+                                         struct core_first *first)
 {
     const struct scales scales = scales_of(core, job);
     enum core_start_choice start_choice = CORE_TAKE_FIRST;
+    struct core_forecast own = {0};
     struct core_first best;
 
     job->choice = (struct hd_core_choice){0};
     if (!has_price(first) || first->placement.member_count < 2 || job->pending ||
         core->reservers.count >= CORE_RESERVERS_MAX)
         return CORE_TAKE_FIRST;
-    if (find_best(core, job, needs, &scales, first, &best) == CORE_LAYOUT_LATER) {
+    if (!forecast && !core_forecast_for(core, job, &own))
+        return CORE_TAKE_FIRST;
+    if (find_best(core, forecast ? forecast : &own, job, needs, &scales, first, &best) ==
+        CORE_LAYOUT_LATER) {
         first->entry = best.entry;
         if (core_waits_for_price(core, job))
             start_choice = CORE_WAIT_FOR_PRICE;
@@ -351,7 +357,7 @@ enum core_start_choice core_choose_start(struct hd_core *core, struct core_job *
             start_choice = CORE_TAKE_LATER;
         }
     }
-    core_find_first_end(core);
+    core_forecast_done(&own);
     free(best.placement.members);
     return start_choice;
 }

@@ -309,10 +309,8 @@ void hd_core_free(struct hd_core *core)
         free(core->reach_of[kind]);
     }
     core_arrays_free(core);
-    free(core->scratch.members);
     free(core->allocations.items);
-    free(core->gains);
-    free(core->gains_until);
+    free(core->free_slots);
     free(core->outcomes);
     core_queues_free(core);
     free(core->nodes);

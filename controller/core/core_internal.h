@@ -41,7 +41,7 @@ struct core_member {
     size_t index;    /* index of the node in core->nodes */
     bool ready;      /* the node is usable now */
     int32_t count;   /* devices that the job may use, or takes, on the node */
-    int32_t surplus; /* core_find_first: free devices of the node that the placement does not use */
+    int32_t surplus; /* free devices of the node that the placement does not use */
 };
 /* The parameters of a search for a placement of one job: the job, and which devices it may use. */
 struct core_view {
@@ -56,6 +56,8 @@ struct core_view {
     bool borrows;      /* true: include devices that are reserved for older jobs and that those do
                         * not need soon */
     bool hot_spares;   /* include hot spares */
+    bool ignores_bounds; /* search even where fit_bound.c excludes a placement (self-checks) */
+    const struct core_forecast *forecast; /* free devices; NULL: core->present */
     /* Upper bounds of the placement: number of nodes, and network distance between them (tier of
      * hd_core_asked); 0: no bound. */
     int32_t nodes_max, tier_max;
@@ -222,11 +224,6 @@ void core_node_unlist(struct hd_core *core, const struct core_node *node);
 /* Replaces the node's device list; a device whose index stays keeps its holder. */
 void core_node_set_devices(struct hd_core *core, struct core_node *node,
                            const struct hd_device_record *devices, int32_t count);
-/* Returns whether the search that is running counts the held device as free. */
-static inline bool core_is_assumed_freed(const struct hd_device_hold *hold)
-{
-    return hold->by && hold->by->assumed_freed;
-}
 /* Renames the node as its daemon requested, if no job runs on the node. */
 void core_node_rename(struct hd_core *core, struct core_node *node);
 bool core_node_is_held(const struct core_node *node); /* whether an attempt holds one of its

@@ -13,7 +13,7 @@
  *   reserve.c     reservations for jobs that do not fit now, and expected starts
  *   hot_spare.c   nodes kept free for jobs that fail
  *   predict.c     predicted ends of running attempts
- *   ends.c        how many predicted ends a job must wait for
+ *   forecast.c    the cluster after some ends, and how many ends a placement needs
  *   preempt.c     choice of the running jobs to preempt
  *   pending.c     the placement that preempted jobs free for a job
  *   defragment.c  running jobs that move so that a gang spans fewer switches
@@ -65,9 +65,12 @@ size_t core_kinds(const struct hd_job_needs *needs,
 enum hd_status core_check_needs(const struct hd_job_needs *needs);
 
 /* Counts the node's devices that work and have the memory that `needs` asks for (NULL: any);
- * free_only: without those that attempts hold, unless a search assumes them freed. */
+ * free_only: without those that attempts hold now. */
 int32_t core_count_devices(const struct hd_job_needs *needs, const struct core_node *node,
                            enum hd_device_kind kind, bool free_only);
+/* Counts those that are free in the forecast. Valid after core_arrays_ready. */
+int32_t core_count_free(const struct core_forecast *forecast, const struct hd_job_needs *needs,
+                        const struct core_node *node, enum hd_device_kind kind);
 /* Returns whether the node may become usable without a user's action: not retired, not drained, not
  * lost. */
 static inline bool core_node_may_come_back(const struct core_node *node)
@@ -82,7 +85,7 @@ bool core_may_span(const struct hd_checkpoint_record *base); /* true if several 
 
 struct core_view core_view_of(struct hd_core *core, const struct core_job *job);
 /* Returns how many devices of this kind the job of the view may take on the node with index i now.
- * Valid after core_free_by_node. */
+ * Valid after core_arrays_ready. */
 int32_t core_available(const struct hd_core *core, const struct core_view *view, size_t i,
                        enum hd_device_kind kind);
 /* Returns whether the attempt has ranks on a node of the placement. */
@@ -113,12 +116,17 @@ struct core_layout_client {
     size_t spec_bytes;
     const struct core_job *before; /* job whose earlier layouts are preferred; NULL: not
                                     * submitted */
+    const struct core_forecast
+        *forecast; /* in which the placement was found; NULL: core->present */
 };
 static inline struct core_layout_client core_layout_client_of(const struct core_job *job,
                                                               const struct hd_job_needs *needs)
 {
-    return (struct core_layout_client){job->rec.job, needs, job->rec.spec, job->rec.spec_bytes,
-                                       job};
+    return (struct core_layout_client){.job = job->rec.job,
+                                       .needs = needs,
+                                       .spec = job->rec.spec,
+                                       .spec_bytes = job->rec.spec_bytes,
+                                       .before = job};
 }
 
 bool core_asks_no_more(const struct hd_core *core); /* too many layout requests are unanswered:
@@ -170,11 +178,15 @@ struct core_first {
     enum core_layout layout; /* FITS: placement.plan has the predicted step time, if known */
     const struct core_cached_layout *entry; /* with layout LATER: the open request for it */
 };
-/* Sets *ret_first to the placement that becomes available first. Leaves devices assumed freed, so
- * that the next search for the same job is cheap; core_find_first_end undoes that. */
-void core_find_first(struct hd_core *core, const struct core_view *view, enum hd_device_kind kind,
+/* Makes the forecast for core_find_first; the caller ends it with core_forecast_done. False: no
+ * memory. */
+bool core_forecast_for(struct hd_core *core, const struct core_job *job,
+                       struct core_forecast *ret_forecast);
+/* Sets *ret_first to the placement that becomes available first. The forecast has reached that time
+ * then, so the next search for the same job is cheap. */
+void core_find_first(struct hd_core *core, struct core_forecast *forecast,
+                     const struct core_view *view, enum hd_device_kind kind,
                      struct core_first *ret_first);
-void core_find_first_end(struct hd_core *core);
 /* Reserves the placement for a queued job, which joins core->reservers. */
 void core_reserve_members(struct hd_core *core, struct core_job *job,
                           const struct core_placement *placement, enum core_allocation_why why,
@@ -187,10 +199,10 @@ bool core_reserve_earliest(struct hd_core *core, struct core_job *job, const str
  * jobs have reservations already. */
 void core_reserve_placement(struct hd_core *core, struct core_job *job,
                             const struct core_placement *placement);
-/* Sets `surplus` of each member of the placement: devices of its node, free or assumed freed, that
- * the placement does not use. */
-void core_count_surplus(const struct hd_job_needs *needs, enum hd_device_kind kind,
-                        struct core_placement *placement);
+/* Sets `surplus` of each member of the placement: devices of its node that are free in the forecast
+ * and that the placement does not use. */
+void core_count_surplus(const struct core_forecast *forecast, const struct hd_job_needs *needs,
+                        enum hd_device_kind kind, struct core_placement *placement);
 /* Reduces the needs to the fewest devices of this kind for which a layout exists. False: there is
  * none. */
 bool core_least_needs(const struct hd_job_needs *needs, enum hd_device_kind kind,
@@ -221,9 +233,8 @@ bool core_needs_hot_spares(const struct hd_core *core, const struct hd_job_needs
 
 /* ---- free.c -----------------------------------------------------------------------------------*/
 
-/* Returns the number of free devices of this kind by node index, an upper bound for every job;
- * rebuilds this and the other arrays of core_state.h if stale. NULL: no memory. */
-const uint16_t *core_free_by_node(struct hd_core *core, enum hd_device_kind kind);
+/* Rebuilds the arrays by node index of core_state.h if they are stale. False: no memory. */
+bool core_arrays_ready(struct hd_core *core);
 /* Frees all arrays by node index. */
 void core_arrays_free(struct hd_core *core);
 /* Updates the arrays by node index after a change of the node's devices or of their holders. */
@@ -246,13 +257,13 @@ static inline size_t core_next_bit(const struct hd_core *core, const uint64_t *s
     return bits ? word * 64 + (size_t)__builtin_ctzll(bits) : core->node_count;
 }
 /* Returns the index of the first node at or after i that has free devices; core->node_count: none.
- * Valid after core_free_by_node. Few nodes of a busy cluster have any. */
-static inline size_t core_next_free(const struct hd_core *core, enum hd_device_kind kind, size_t i)
+ * Valid after core_arrays_ready. Few nodes of a busy cluster have any. */
+static inline size_t core_next_free(const struct hd_core *core,
+                                    const struct core_forecast *forecast, enum hd_device_kind kind,
+                                    size_t i)
 {
-    return core_next_bit(core, core->has_free[kind], i);
+    return core_next_bit(core, forecast->free[kind].nodes, i);
 }
-/* Makes searches count the devices of the attempt as free (freed true), or as held again. */
-void core_assume_freed(struct hd_core *core, struct core_attempt *attempt, bool freed);
 enum hd_status core_check_free(const struct hd_core *core); /* checks invariant I15 of core.c: these
                                                              * arrays match the nodes */
 
@@ -278,10 +289,11 @@ bool core_waits_for_devices(const struct hd_core *core, const struct core_job *j
  *   TAKE_FIRST      *first is unchanged
  *   TAKE_LATER      *first has become the better, later placement, with its own members
  *   WAIT_FOR_PRICE  the step time of a better placement is being predicted: first->entry
- */
+ *
+ * forecast: that of the search for `first`; NULL: none was made. */
 enum core_start_choice { CORE_TAKE_FIRST, CORE_WAIT_FOR_PRICE, CORE_TAKE_LATER };
-enum core_start_choice core_choose_start(struct hd_core *core, struct core_job *job,
-                                         const struct hd_job_needs *needs,
+enum core_start_choice core_choose_start(struct hd_core *core, struct core_forecast *forecast,
+                                         struct core_job *job, const struct hd_job_needs *needs,
                                          struct core_first *first);
 /* Returns whether the new job is the second one that waits for devices: the first one, which so far
  * waited alone, must then be evaluated again. */
@@ -341,7 +353,7 @@ static inline uint64_t core_reserved_by(const struct hd_core *core, const struct
 bool core_may_use(const struct hd_core *core, const struct core_view *view,
                   enum hd_device_kind kind, const struct core_allocation *reservation);
 /* Returns how many devices of the node with index i the job of the view may use at most, by the
- * node's marks and its reservation; INT32_MAX: all that are free. Valid after core_free_by_node. */
+ * node's marks and its reservation; INT32_MAX: all that are free. Valid after core_arrays_ready. */
 int32_t core_allowance(const struct hd_core *core, const struct core_view *view, size_t i,
                        enum hd_device_kind kind);
 
@@ -372,18 +384,38 @@ bool core_note_running(const struct hd_core *core, struct core_attempt *attempt)
 void core_note_held(struct hd_core *core, const struct core_job *job,
                     const struct core_attempt *attempt);
 
-/* ---- ends.c -----------------------------------------------------------------------------------*/
+/* ---- forecast.c -------------------------------------------------------------------------------*/
 
-/* Finds the smallest number of attempts, in the order of their predicted ends, whose devices give
- * the job a placement on this device kind. Returns that number and leaves those devices assumed
- * freed; the caller frees the placement's members. A result above the number of RUNS: even all ends
- * are too few, and nothing is assumed freed. Continues from the assumptions of the previous search;
- * core_assume_ends_freed(core, 0) undoes them. */
-size_t core_assume_fewest_freed(struct hd_core *core, const struct core_view *view,
-                                enum hd_device_kind kind, struct core_placement *ret_placement);
-void core_assume_ends_freed(struct hd_core *core, size_t ends); /* makes searches count the devices
-                                                                 * of exactly the first `ends`
-                                                                 * allocations as free */
+static inline const struct core_forecast *core_forecast_of(const struct hd_core *core,
+                                                           const struct core_view *view)
+{
+    return view->forecast ? view->forecast : &core->present;
+}
+/* Makes *ret a copy of the present, over a list of RUNS, of which none has ended in it. False: no
+ * memory. The list must live as long. */
+bool core_forecast_init(struct hd_core *core, const struct core_allocation *list, size_t count,
+                        struct core_forecast *ret);
+void core_forecast_done(struct core_forecast *forecast);
+/* Counts the devices of the attempt as free (ended true), or as held again. */
+void core_forecast_end(struct core_forecast *forecast, const struct core_attempt *attempt,
+                       bool ended);
+static inline bool core_forecast_has_ended(const struct core_forecast *forecast,
+                                           const struct core_attempt *attempt)
+{
+    return forecast->ended && forecast->ended[attempt->slot / 64] >> attempt->slot % 64 & 1;
+}
+/* Lets exactly the first `ends` attempts of the list have ended. */
+void core_forecast_advance(struct core_forecast *forecast, size_t ends);
+/* Finds the smallest number of leading attempts of the list, at least `least`, whose end gives the
+ * job a placement. Returns that number, which have then ended; the caller frees the placement's
+ * members. A result above forecast->count: all are too few, and none has ended. Bisects, because
+ * more free devices never remove a placement. */
+size_t core_forecast_fewest(struct hd_core *core, struct core_forecast *forecast,
+                            const struct core_view *view, size_t least,
+                            struct core_placement *ret_placement);
+/* Returns a lower bound for the result of core_forecast_fewest, by sums of devices. */
+size_t core_least_ends(struct hd_core *core, const struct core_forecast *forecast,
+                       const struct core_view *view, enum hd_device_kind kind);
 
 /* ---- preempt.c --------------------------------------------------------------------------------*/
 
@@ -472,10 +504,11 @@ void core_resize_jobs(struct hd_core *core);
  * has). */
 bool core_device_suits(const struct hd_job_needs *needs, const struct core_node *node,
                        int32_t device);
-/* Returns the index of the node's first device of the kind, at or after `from`, that is free, works
+/* Returns the index of the node's first device of the kind, at or after `from`, that is free in the
+ * forecast, works
  * and has the memory that `needs` asks for; -1: none. */
-int32_t core_free_device(const struct hd_job_needs *needs, const struct core_node *node,
-                         enum hd_device_kind kind, int32_t from);
+int32_t core_free_device(const struct core_forecast *forecast, const struct hd_job_needs *needs,
+                         const struct core_node *node, enum hd_device_kind kind, int32_t from);
 /* Raises the needs after no layout fitted `devices` devices with memory_bytes on the smallest: asks
  * for larger devices, if a node has any, else for more devices. False: neither exists. */
 bool core_need_more(const struct hd_core *core, int32_t devices, int64_t memory_bytes,
@@ -537,14 +570,6 @@ int32_t core_tier_of(const struct hd_core *core, const struct core_member *membe
 int32_t
 core_tiers(const struct hd_core *core); /* distance of nodes without a common switch: the largest
                                          * possible one */
-/* Sums over those candidates for a placement that are at one switch. */
-struct core_switch {
-    uint64_t filled;        /* value of core->scratch.switches_filled; another value: stale, all
-                             * sums are 0 */
-    int32_t total, reached; /* total: devices of all members; reached: devices of the first members,
-                             * until they suffice */
-    uint32_t nodes;         /* number of members counted in `reached` */
-};
 /* Sorts candidate nodes so that the first ones give `need` devices on as few nodes, and of these as
  * few switches, as possible. Returns how many candidates remain: only those of one switch, if one
  * switch suffices with as few nodes. */

@@ -86,6 +86,9 @@ struct core_allocation {
     struct core_attempt *attempt; /* with RUNS and BORROWS; else NULL */
     int64_t from_mono_ms;  /* start of use (time of the pass with RUNS); INT64_MAX: unknown */
     int64_t until_mono_ms; /* predicted end of use; INT64_MAX: unknown */
+    int64_t lost_ms;       /* of a candidate for preemption: work that stopping it loses, in
+                            * device-milliseconds */
+    int32_t priority;      /* of such a candidate: priority of its job */
 };
 
 /* The list of allocations: first RUNS with a predicted end, in the order of these ends; behind them
@@ -239,7 +242,7 @@ struct core_attempt {
     struct core_node_alloc *allocs;
     size_t alloc_count;
     enum hd_device_kind kind; /* kind of its devices */
-    bool assumed_freed;       /* true while a search counts its devices as free */
+    uint32_t slot;            /* number that no other active attempt has (core_forecast.ended) */
     int64_t ends_mono_ms;     /* predicted end, computed by the newest pass; INT64_MAX: unknown */
 
     struct hd_attempt_record rec; /* strings and ranks are copies owned by the core */
@@ -456,27 +459,20 @@ struct core_cached_layout {
     size_t waiter_count, waiter_size;
 };
 
-/* Scratch memory of one search or sort. Contents are invalid afterwards; the arrays are reused by
- * the next search (core_arrays_free). */
-struct core_scratch {
-    struct core_member *members; /* candidates of a placement on several nodes */
-    size_t member_size;
-    uint16_t *sum_free_of;  /* ends.c: free devices per node index */
-    int64_t *sum_of_switch; /* ends.c: sums per switch number */
-    /* Copies of free_of and has_free for one device kind, taken while no attempt's devices were
-     * assumed freed (ends.c). */
-    uint16_t *actual_free_of;
-    uint64_t *actual_has_free;
-    struct core_switch *switches[HD_CLUSTER_TIERS_MAX]; /* links.c: per tier, by switch number */
-    uint64_t switches_filled;                           /* number of times `switches` was filled;
-                                                         * entries with another number are stale */
-    size_t ends_assumed_freed; /* number of leading allocations whose devices currently count as
-                                * free (ends.c) */
-    bool keeps_assumptions; /* true between core_find_first and core_find_first_end: devices assumed
-                             * freed stay so for the next search */
-    size_t assumed_freed;   /* number of attempts whose devices currently count as free */
-    bool ignores_fit_bounds; /* set by the self-checks: search for a placement even where the upper
-                              * bound of fit_bound.c excludes one */
+/* Free devices: now (core->present), or as if some attempts had ended (forecast.c). */
+struct core_forecast {
+    struct core_free {
+        uint64_t *nodes;   /* one bit per node that has free devices (core_next_free) */
+        int32_t *below;    /* sums over the nodes of each leaf switch, by core_node.leaf */
+        uint16_t *of_node; /* free devices by node index, so that searches skip full nodes without
+                            * reading them */
+        int64_t total;     /* working devices that no attempt holds; includes reserved devices */
+    } free[HD_DEVICE_KIND_COUNT];
+    const struct core_allocation *list; /* allocations that it can end, in their order */
+    size_t count, at;                   /* at: number of leading ones that have ended */
+    uint64_t *ended;                    /* bits by core_attempt.slot: attempts that have ended */
+    size_t ended_count;
+    void *memory; /* all arrays */
 };
 
 struct hd_core {
@@ -524,10 +520,7 @@ struct hd_core {
     size_t outcome_count, outcome_size;
     bool just_ended; /* true: a job has ended since the jobs that wait for it (`after`) were last
                       * notified */
-    /* Working devices of each kind on all nodes that no attempt holds or that a search assumes
-     * freed; includes reserved devices. */
-    int64_t free_devices[HD_DEVICE_KIND_COUNT];
-    bool reach_due;                          /* a node has changed in a way that may change which
+    bool reach_due;  /* a node has changed in a way that may change which
                                               * nodes can form a gang (gang.c) */
     uint32_t *reaches[HD_DEVICE_KIND_COUNT]; /* for each device kind: numbers of all its reach sets
                                               * (nodes that can form a gang), in the order of their
@@ -539,19 +532,15 @@ struct hd_core {
         uint32_t near, far;
     } * reach_of[HD_DEVICE_KIND_COUNT];
     size_t reach_count[HD_DEVICE_KIND_COUNT], reach_size[HD_DEVICE_KIND_COUNT];
-    /* Free devices of each kind on each node, by node index, so that searches skip full nodes
-     * without reading them. Rebuilt when nodes were added or moved (free_due). */
-    uint16_t *free_of[HD_DEVICE_KIND_COUNT];
-    uint64_t
-        *has_free[HD_DEVICE_KIND_COUNT]; /* one bit per node with free devices (core_next_free) */
-    int32_t *free_below[HD_DEVICE_KIND_COUNT]; /* sums of free_of over the nodes of each leaf
-                                                * switch, by core_node.leaf */
-    int64_t leaf_count;                        /* length of free_below */
+    /* Free devices now. Its totals always hold; its arrays are rebuilt when nodes were added or moved
+     * (free_due). */
+    struct core_forecast present;
+    int64_t leaf_count; /* length of core_free.below */
     bool free_due;
     /* Number of each node's switch in each tier from 1 on, by node index; -1: none. switch_of[0] is
-     * 0 for all nodes, for sums over the whole cluster. Rebuilt with free_of. */
+     * 0 for all nodes, for sums over the whole cluster. Rebuilt with `present`. */
     int32_t *switch_of[HD_CLUSTER_TIERS_MAX + 1];
-    uint8_t *marks; /* flags (enum core_mark) of each node, by node index; rebuilt with free_of */
+    uint8_t *marks; /* flags (enum core_mark) of each node, by node index; rebuilt with `present` */
     int32_t largest[HD_DEVICE_KIND_COUNT];      /* largest number of working devices that any node
                                                  * has ever had */
     int64_t least_memory[HD_DEVICE_KIND_COUNT]; /* smallest device memory ever seen, in bytes;
@@ -567,11 +556,6 @@ struct hd_core {
                                       * whether held or not */
     int32_t lowest_priority;             /* lower bound of the priorities of running jobs */
     struct core_allocations allocations; /* made anew by each pass (allocation.c) */
-    struct core_gain *gains; /* devices that become free with the first `gained` allocations, in
-                              * their order */
-    size_t *gains_until;     /* for each of these: index in `gains` behind the last one of that
-                              * end */
-    size_t gain_count, gain_size, gained, gained_size;
     bool ends_due;        /* true: an attempt has started since `allocations` was built */
     uint64_t starts;      /* number of attempts started by this process */
     bool changed_in_pass; /* an attempt was started or stopped in this pass of the scheduler:
@@ -637,7 +621,8 @@ struct hd_core {
     bool no_memory;           /* sticky: an allocation has failed */
     struct core_job *dirty_jobs, **dirty_jobs_end;
     struct core_node *dirty_nodes, **dirty_nodes_end;
-    struct core_scratch scratch;
+    uint32_t *free_slots; /* slots of attempts that have ended; room for slot_count */
+    size_t free_slot_count, slot_count, slot_size;
     /* Output and time of the step that is running; out is set only for its duration. */
     struct hd_core_out *out;
     struct hd_now now;

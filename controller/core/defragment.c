@@ -290,15 +290,19 @@ static size_t list_migrations(const struct defragmentation *g, const struct doma
 static struct core_placement find_cleared(const struct defragmentation *g,
                                           struct job_migration *migrations, size_t *count)
 {
+    struct core_view view = g->view;
     struct core_placement placement;
+    struct core_forecast moved;
     size_t kept = 0;
 
+    if (!core_forecast_init(g->core, NULL, 0, &moved))
+        return (struct core_placement){0};
     for (size_t i = 0; i < *count; i++)
-        core_assume_freed(g->core, migrations[i].attempt, true);
-    placement = core_find_placement(g->core, &g->view);
-    core_count_surplus(&g->needs, g->kind, &placement);
-    for (size_t i = 0; i < *count; i++)
-        core_assume_freed(g->core, migrations[i].attempt, false);
+        core_forecast_end(&moved, migrations[i].attempt, true);
+    view.forecast = &moved;
+    placement = core_find_placement(g->core, &view);
+    core_count_surplus(&moved, &g->needs, g->kind, &placement);
+    core_forecast_done(&moved);
     for (size_t i = 0; i < *count; i++)
         if (core_is_on(&placement, migrations[i].attempt))
             migrations[kept++] = migrations[i];
@@ -380,8 +384,8 @@ static struct core_placement find_node_like(struct hd_core *core, const struct c
     struct core_placement placement = {.member_count = 1, .device_count = need};
     struct core_member best = {0};
 
-    for (size_t i = core_next_free(core, kind, 0); i < core->node_count;
-         i = core_next_free(core, kind, i + 1)) {
+    for (size_t i = core_next_free(core, &core->present, kind, 0); i < core->node_count;
+         i = core_next_free(core, &core->present, kind, i + 1)) {
         const int32_t open = usable_devices(core, view, core->nodes[i], kind, group);
 
         if (open >= need && strcmp(kind_device_name(core->nodes[i], kind), name) == 0 &&
@@ -428,7 +432,7 @@ static bool find_target(struct hd_core *core, struct job_migration *migration, u
         migration->target = find_node_like(core, &view, kind, name, group);
     } else {
         migration->target = core_find_placement(core, &view);
-        core_count_surplus(&needs, kind, &migration->target);
+        core_count_surplus(&core->present, &needs, kind, &migration->target);
     }
     for (size_t i = 0; i < migration->target.member_count; i++)
         if (strcmp(kind_device_name(migration->target.members[i].node, kind), name) != 0)
@@ -557,7 +561,7 @@ enum core_defragmented core_defragment(struct hd_core *core, struct core_job *jo
     enum core_defragmented result = CORE_DEFRAGMENTS_NOT;
 
     if (now->member_count < 2 || now->plan.step_s <= 0 || job->is_preemptor || !core->assembled ||
-        core->now.mono_ms < job->defragment_mono_ms || !core_free_by_node(core, g.kind))
+        core->now.mono_ms < job->defragment_mono_ms || !core_arrays_ready(core))
         return CORE_DEFRAGMENTS_NOT;
     g.needs.device = g.kind;
     g.needs.devices_min = g.needs.devices_max = now->device_count;

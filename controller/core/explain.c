@@ -523,7 +523,8 @@ enum hd_status hd_core_explain_needs(struct hd_core *core, const struct hd_job_n
     }
     core->out = out;
     while (!st && layout == CORE_LAYOUT_INFEASIBLE && placement.device_count) {
-        const struct core_layout_client client = {0, &more, spec, spec_bytes, NULL};
+        const struct core_layout_client client = {
+            .needs = &more, .spec = spec, .spec_bytes = spec_bytes};
         const struct core_view view = {.needs = &more,
                                        .hot_spares = core_needs_hot_spares(core, &more)};
         const struct core_cached_layout *entry;

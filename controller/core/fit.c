@@ -16,12 +16,13 @@ bool core_device_suits(const struct hd_job_needs *needs, const struct core_node 
                                                                 * every need */
 }
 
-int32_t core_free_device(const struct hd_job_needs *needs, const struct core_node *node,
-                         enum hd_device_kind kind, int32_t from)
+int32_t core_free_device(const struct core_forecast *forecast, const struct hd_job_needs *needs,
+                         const struct core_node *node, enum hd_device_kind kind, int32_t from)
 {
     for (int32_t d = from; d < node->rec.device_count; d++)
         if (node->rec.devices[d].kind == kind &&
-            (!node->holds[d].job || core_is_assumed_freed(&node->holds[d])) &&
+            (!node->holds[d].job ||
+             (node->holds[d].by && core_forecast_has_ended(forecast, node->holds[d].by))) &&
             core_device_works(node, d) && core_device_suits(needs, node, d))
             return d;
     return -1;

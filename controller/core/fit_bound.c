@@ -37,8 +37,8 @@ static bool list_open(const struct hd_core *core, const struct core_view *view,
 static void sum_up(const struct hd_core *core, const struct core_view *view,
                    struct core_fit_bound *bound)
 {
-    for (size_t i = core_next_free(core, bound->kind, 0); i < core->node_count;
-         i = core_next_free(core, bound->kind, i + 1)) {
+    for (size_t i = core_next_free(core, &core->present, bound->kind, 0); i < core->node_count;
+         i = core_next_free(core, &core->present, bound->kind, i + 1)) {
         const int32_t open = core_available(core, view, i, bound->kind);
 
         bound->devices += open;
@@ -56,7 +56,7 @@ bool core_fit_bound_of(struct hd_core *core, const struct core_view *view, enum 
                                    .hot_spares = view->hot_spares,
                                    .reserves = view->reserves};
 
-    if (asks || !core_free_by_node(core, kind) || !list_open(core, view, kind, &bound.usable))
+    if (asks || !core_arrays_ready(core) || !list_open(core, view, kind, &bound.usable))
         return false;
     bound.changes = core->changes;
     for (size_t k = 0; k < CORE_FIT_BOUNDS; k++) {
@@ -78,12 +78,13 @@ bool core_fit_bound_of(struct hd_core *core, const struct core_view *view, enum 
 bool core_exceeds_fit_bound(struct hd_core *core, const struct core_view *view,
                             enum hd_device_kind kind)
 {
+    const struct core_forecast *forecast = core_forecast_of(core, view);
     const int32_t need = view->needs->devices_min;
     struct core_fit_bound bound;
 
-    if (core->free_devices[kind] < need)
+    if (forecast->free[kind].total < need)
         return true; /* even all usable devices together are too few */
-    return !core->scratch.ignores_fit_bounds && !core->scratch.assumed_freed &&
+    return !view->ignores_bounds && !forecast->ended_count &&
            core_fit_bound_of(core, view, kind, &bound) && bound.total < need &&
            bound.largest < need;
 }

@@ -24,26 +24,26 @@ static void count_node(struct core_node *node)
         if (!core_device_works(node, d))
             continue;
         counts->all++;
-        counts->free += !node->holds[d].job || core_is_assumed_freed(&node->holds[d]);
+        counts->free += !node->holds[d].job;
         if (device->memory_bytes > 0 && device->memory_bytes < counts->least_memory)
             counts->least_memory = device->memory_bytes;
     }
 }
 
-/* Updates the arrays free_of, free_below and has_free after a change of the node's free devices. */
+/* Updates core->present after a change of the node's free devices. */
 static void note_free(struct hd_core *core, const struct core_node *node, int kind)
 {
-    uint16_t *of_node = &core->free_of[kind][node->index];
-    const int32_t free = node->counts[kind].free;
+    struct core_free *now = &core->present.free[kind];
+    const int32_t free = node->counts[kind].free, more = free - now->of_node[node->index];
 
-    core->changes += free != *of_node;
+    core->changes += more != 0;
     if (node->leaf >= 0)
-        core->free_below[kind][node->leaf] += free - *of_node;
-    *of_node = (uint16_t)free;
+        now->below[node->leaf] += more;
+    now->of_node[node->index] = (uint16_t)free;
     if (free)
-        core->has_free[kind][node->index / 64] |= (uint64_t)1 << node->index % 64;
+        now->nodes[node->index / 64] |= (uint64_t)1 << node->index % 64;
     else
-        core->has_free[kind][node->index / 64] &= ~((uint64_t)1 << node->index % 64);
+        now->nodes[node->index / 64] &= ~((uint64_t)1 << node->index % 64);
 }
 
 void core_node_changed(struct hd_core *core, struct core_node *node)
@@ -55,10 +55,9 @@ void core_node_changed(struct hd_core *core, struct core_node *node)
     for (int kind = 0; kind < HD_DEVICE_KIND_COUNT; kind++) {
         const struct core_counts *counts = &node->counts[kind];
 
-        core->free_devices[kind] -= before[kind].free;
+        core->present.free[kind].total += counts->free - before[kind].free;
         if (counts->all != before[kind].all || counts->least_memory != before[kind].least_memory)
             core->most.devices = 0;
-        core->free_devices[kind] += counts->free;
         if (counts->all > core->largest[kind])
             core->largest[kind] = counts->all;
         if (counts->least_memory < core->least_memory[kind])
@@ -96,31 +95,19 @@ void core_reservation_changed(struct hd_core *core, const struct core_node *node
 void core_arrays_free(struct hd_core *core)
 {
     for (int k = 0; k < HD_DEVICE_KIND_COUNT; k++) {
-        free(core->free_of[k]);
-        free(core->has_free[k]);
-        free(core->free_below[k]);
-        core->free_of[k] = NULL;
-        core->has_free[k] = NULL;
-        core->free_below[k] = NULL;
+        struct core_free *now = &core->present.free[k];
+
+        free(now->of_node);
+        free(now->nodes);
+        free(now->below);
+        *now = (struct core_free){.total = now->total};
     }
     for (int tier = 0; tier <= HD_CLUSTER_TIERS_MAX; tier++) {
         free(core->switch_of[tier]);
         core->switch_of[tier] = NULL;
     }
-    for (int tier = 0; tier < HD_CLUSTER_TIERS_MAX; tier++) {
-        free(core->scratch.switches[tier]);
-        core->scratch.switches[tier] = NULL;
-    }
     free(core->marks);
-    free(core->scratch.sum_free_of);
-    free(core->scratch.sum_of_switch);
-    free(core->scratch.actual_free_of);
-    free(core->scratch.actual_has_free);
     core->marks = NULL;
-    core->scratch.sum_free_of = NULL;
-    core->scratch.sum_of_switch = NULL;
-    core->scratch.actual_free_of = NULL;
-    core->scratch.actual_has_free = NULL;
 }
 
 static bool make_arrays(struct hd_core *core)
@@ -129,38 +116,29 @@ static bool make_arrays(struct hd_core *core)
     bool made = true;
 
     for (int k = 0; k < HD_DEVICE_KIND_COUNT; k++) {
-        core->free_of[k] = calloc(nodes, sizeof *core->free_of[k]);
-        core->has_free[k] = calloc(nodes / 64 + 1, sizeof *core->has_free[k]);
-        core->free_below[k] = calloc(leaves, sizeof *core->free_below[k]);
-        made = made && core->free_of[k] && core->has_free[k] && core->free_below[k];
+        struct core_free *now = &core->present.free[k];
+
+        now->of_node = calloc(nodes, sizeof *now->of_node);
+        now->nodes = calloc(nodes / 64 + 1, sizeof *now->nodes);
+        now->below = calloc(leaves, sizeof *now->below);
+        made = made && now->of_node && now->nodes && now->below;
     }
     for (int tier = 0; tier < core_tiers(core); tier++) {
         core->switch_of[tier] = calloc(nodes, sizeof *core->switch_of[tier]);
         made = made && core->switch_of[tier];
     }
-    for (int tier = 0; tier + 1 < core_tiers(core); tier++) {
-        core->scratch.switches[tier] = calloc(leaves, sizeof *core->scratch.switches[tier]);
-        made = made && core->scratch.switches[tier];
-    }
     core->marks = calloc(nodes, sizeof *core->marks);
-    core->scratch.sum_free_of = calloc(nodes, sizeof *core->scratch.sum_free_of);
-    core->scratch.sum_of_switch = calloc(leaves, sizeof *core->scratch.sum_of_switch);
-    core->scratch.actual_free_of = calloc(nodes, sizeof *core->scratch.actual_free_of);
-    core->scratch.actual_has_free = calloc(nodes / 64 + 1, sizeof *core->scratch.actual_has_free);
-    return made && core->marks && core->scratch.sum_free_of && core->scratch.sum_of_switch &&
-           core->scratch.actual_free_of && core->scratch.actual_has_free;
+    return made && core->marks;
 }
 
-const uint16_t *core_free_by_node(struct hd_core *core, enum hd_device_kind kind)
+bool core_arrays_ready(struct hd_core *core)
 {
     const struct hd_node_tree *tree = core->config.tree;
 
     if (!core->free_due)
-        return core->free_of[kind];
+        return true;
     core_arrays_free(core);
     core->leaf_count = 0;
-    core->gain_count = core->gained = 0; /* these entries refer to node indices, which have
-                                          * changed */
     core->changes++;
     for (size_t i = 0; i < core->node_count; i++) {
         core->nodes[i]->index = i;
@@ -170,7 +148,7 @@ const uint16_t *core_free_by_node(struct hd_core *core, enum hd_device_kind kind
     if (!make_arrays(core)) {
         core->no_memory = true;
         core_arrays_free(core);
-        return NULL;
+        return false;
     }
     for (size_t i = 0; i < core->node_count; i++) {
         const struct core_node *node = core->nodes[i];
@@ -184,22 +162,24 @@ const uint16_t *core_free_by_node(struct hd_core *core, enum hd_device_kind kind
                                    : (int32_t)hd_node_tree_switch(tree, tier - 1, node->position);
     }
     core->free_due = false;
-    return core->free_of[kind];
+    return true;
 }
 
 enum hd_status core_check_free(const struct hd_core *core)
 {
     for (int kind = 0; kind < HD_DEVICE_KIND_COUNT && !core->free_due; kind++) {
+        const struct core_free *now = &core->present.free[kind];
+
         for (size_t i = 0; i < core->node_count; i++) {
             const struct core_node *node = core->nodes[i];
             int64_t below = 0;
 
             for (size_t k = 0; node->leaf >= 0 && k < core->node_count; k++)
                 below += core->nodes[k]->leaf == node->leaf ? core->nodes[k]->counts[kind].free : 0;
-            if (core->free_of[kind][i] != node->counts[kind].free ||
-                (core_next_free(core, (enum hd_device_kind)kind, i) == i) !=
+            if (now->of_node[i] != node->counts[kind].free ||
+                (core_next_free(core, &core->present, (enum hd_device_kind)kind, i) == i) !=
                     (node->counts[kind].free > 0) ||
-                (node->leaf >= 0 && core->free_below[kind][node->leaf] != below))
+                (node->leaf >= 0 && now->below[node->leaf] != below))
                 return hd_err(HD_INTERNAL,
                               "I15: %s has %d free devices, and its switch %lld; searches read "
                               "something else",
@@ -223,31 +203,4 @@ enum hd_status core_check_free(const struct hd_core *core)
             return hd_err(HD_INTERNAL, "I15: %s has the marks %x; searches read %x",
                           core->nodes[i]->rec.name, marks_of(core->nodes[i]), core->marks[i]);
     return HD_OK;
-}
-
-/* ---- devices assumed freed --------------------------------------------------------------------*/
-
-/* Updates the node's counts of free devices as core_node_changed would, without examining all
- * devices: searches assume thousands freed. */
-static void count_free(struct hd_core *core, struct core_node *node, enum hd_device_kind kind,
-                       int32_t more)
-{
-    node->counts[kind].free += more;
-    core->free_devices[kind] += more;
-    if (!core->free_due)
-        note_free(core, node, kind);
-}
-
-void core_assume_freed(struct hd_core *core, struct core_attempt *attempt, bool freed)
-{
-    if (attempt->assumed_freed == freed)
-        return;
-    attempt->assumed_freed = freed;
-    core->scratch.assumed_freed += freed ? 1 : (size_t)-1;
-    for (size_t i = 0; i < attempt->alloc_count; i++) {
-        const struct core_node_alloc *alloc = &attempt->allocs[i];
-
-        if (alloc->works)
-            count_free(core, alloc->node, attempt->kind, freed ? alloc->works : -alloc->works);
-    }
 }

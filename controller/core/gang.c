@@ -150,11 +150,12 @@ static int32_t gives(const struct hd_core *core, const struct core_view *view, s
 static int32_t sum_given(const struct hd_core *core, const struct core_view *view, uint32_t reach,
                          enum hd_device_kind kind)
 {
+    const struct core_forecast *forecast = core_forecast_of(core, view);
     const int32_t unit = hd_plan_unit(&view->needs->wish);
     int32_t total = 0;
 
-    for (size_t i = core_next_free(core, kind, 0); i < core->node_count;
-         i = core_next_free(core, kind, i + 1))
+    for (size_t i = core_next_free(core, forecast, kind, 0); i < core->node_count;
+         i = core_next_free(core, forecast, kind, i + 1))
         total += gives(core, view, i, reach, kind, unit, false, false);
     return total;
 }
@@ -167,11 +168,12 @@ static size_t find_members(const struct hd_core *core, const struct core_view *v
                            struct core_member *ret_members)
 {
     size_t at[2 * (HD_CTL_DEVICES_PER_NODE_MAX + 1)] = {0}, count = 0, sum = 0;
+    const struct core_forecast *forecast = core_forecast_of(core, view);
     const int32_t unit = hd_plan_unit(&view->needs->wish);
     struct core_member *found = ret_members + core->node_count;
 
-    for (size_t i = idle ? 0 : core_next_free(core, kind, 0); i < core->node_count;
-         i = idle ? i + 1 : core_next_free(core, kind, i + 1)) {
+    for (size_t i = idle ? 0 : core_next_free(core, forecast, kind, 0); i < core->node_count;
+         i = idle ? i + 1 : core_next_free(core, forecast, kind, i + 1)) {
         struct core_member member = {.node = core->nodes[i], .index = i};
 
         member.count = gives(core, view, i, reach, kind, unit, idle, reserved);
@@ -304,34 +306,25 @@ static bool is_better_gang(const struct core_placement *a, const struct core_pla
     return a->unused_count < b->unused_count;
 }
 
-static int32_t count_unused(const struct hd_job_needs *needs,
+static int32_t count_unused(const struct core_forecast *forecast, const struct hd_job_needs *needs,
                             const struct core_placement *placement)
 {
     const enum hd_device_kind kind = hd_device_kind_of(placement->plan.layout.device);
     int32_t unused_count = -placement->device_count;
 
     for (size_t i = 0; i < placement->member_count; i++)
-        unused_count += core_count_devices(needs, placement->members[i].node, kind, true);
+        unused_count += core_count_free(forecast, needs, placement->members[i].node, kind);
     return unused_count;
 }
 
-/* Returns scratch memory for twice as many candidates as there are nodes, as find_members needs;
- * owned by the core. NULL: no memory. */
-static struct core_member *grow_members(struct hd_core *core)
+/* Returns memory for twice as many candidates as there are nodes, as find_members needs; the caller
+ * frees it. NULL: no memory. */
+static struct core_member *new_members(struct hd_core *core)
 {
-    const size_t size = 2 * core->node_count + 1;
-    struct core_member *bigger;
+    struct core_member *members = malloc((2 * core->node_count + 1) * sizeof *members);
 
-    if (core->scratch.member_size >= size)
-        return core->scratch.members;
-    bigger = realloc(core->scratch.members, size * sizeof *bigger);
-    if (!bigger) {
-        core->no_memory = true;
-        return NULL;
-    }
-    core->scratch.members = bigger;
-    core->scratch.member_size = size;
-    return bigger;
+    core->no_memory |= !members;
+    return members;
 }
 
 static bool copy_members(struct hd_core *core, struct core_placement *placement)
@@ -349,8 +342,8 @@ void core_gang_find(struct hd_core *core, const struct core_view *view, enum hd_
                     struct core_placement *best)
 {
     const struct hd_job_needs *needs = view->needs;
-    struct core_member *members = grow_members(core);
-    const size_t reaches = core_free_by_node(core, kind) ? list_reaches(core, kind) : 0;
+    struct core_member *members = new_members(core);
+    const size_t reaches = core_arrays_ready(core) ? list_reaches(core, kind) : 0;
 
     for (size_t i = 0; members && i < reaches; i++) {
         const uint32_t reach = core->reaches[kind][i];
@@ -364,7 +357,7 @@ void core_gang_find(struct hd_core *core, const struct core_view *view, enum hd_
             continue;
         count = core_prefer_switches(core, members, count, placement.device_count);
         placement.member_count = choose(members, count, placement.device_count);
-        placement.unused_count = count_unused(needs, &placement);
+        placement.unused_count = count_unused(core_forecast_of(core, view), needs, &placement);
         placement.tier = core_tier_of(core, members, placement.member_count);
         if ((view->nodes_max && placement.member_count > (size_t)view->nodes_max) ||
             (view->tier_max && placement.tier > view->tier_max))
@@ -375,12 +368,13 @@ void core_gang_find(struct hd_core *core, const struct core_view *view, enum hd_
         free(best->members);
         *best = placement;
     }
+    free(members);
 }
 
 bool core_gang_is_there(struct hd_core *core, const struct core_view *view,
                         enum hd_device_kind kind)
 {
-    const size_t reaches = core_free_by_node(core, kind) ? list_reaches(core, kind) : 0;
+    const size_t reaches = core_arrays_ready(core) ? list_reaches(core, kind) : 0;
     struct hd_plan_record plan;
     bool fits = false;
 
@@ -393,8 +387,8 @@ bool core_gang_is_there(struct hd_core *core, const struct core_view *view,
 bool core_gang_fits_when_idle(struct hd_core *core, const struct core_view *view,
                               enum hd_device_kind kind)
 {
-    struct core_member *members = grow_members(core);
-    const size_t reaches = core_free_by_node(core, kind) ? list_reaches(core, kind) : 0;
+    struct core_member *members = new_members(core);
+    const size_t reaches = core_arrays_ready(core) ? list_reaches(core, kind) : 0;
     struct hd_plan_record plan;
     bool fits = false;
 
@@ -403,6 +397,7 @@ bool core_gang_fits_when_idle(struct hd_core *core, const struct core_view *view
 
         fits = core_pick_count(view->needs, kind, total_of(members, count), &plan) > 0;
     }
+    free(members);
     return fits;
 }
 
@@ -425,8 +420,8 @@ static size_t choose_fewest(const struct core_view *view, enum hd_device_kind ki
 bool core_gang_reserve(struct hd_core *core, const struct core_view *view, enum hd_device_kind kind,
                        uint64_t *ret_blocking_job)
 {
-    struct core_member *members = grow_members(core);
-    const size_t reaches = core_free_by_node(core, kind) ? list_reaches(core, kind) : 0;
+    struct core_member *members = new_members(core);
+    const size_t reaches = core_arrays_ready(core) ? list_reaches(core, kind) : 0;
     struct hd_plan_record plan;
     bool found = false;
 
@@ -448,5 +443,6 @@ bool core_gang_reserve(struct hd_core *core, const struct core_view *view, enum 
             *ret_blocking_job =
                 *ret_blocking_job ? *ret_blocking_job : core_reserved_by(core, members[m].node);
     }
+    free(members);
     return found;
 }

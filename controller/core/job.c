@@ -228,6 +228,11 @@ void core_active_add(struct hd_core *core, struct core_job *job)
     struct core_attempt *attempt = core_newest(job);
 
     job->active = attempt;
+    if (core->free_slot_count)
+        attempt->slot = core->free_slots[--core->free_slot_count];
+    else if (core_grow_array(core, &core->free_slots, core->slot_count, &core->slot_size,
+                             sizeof *core->free_slots))
+        attempt->slot = (uint32_t)core->slot_count++;
     core_jobs_add(core, &core->active, job);
     for (size_t i = 0; i < attempt->alloc_count; i++)
         core_jobs_add(core, &attempt->allocs[i].node->active, job);
@@ -239,6 +244,7 @@ void core_active_remove(struct hd_core *core, struct core_job *job)
     const struct core_attempt *attempt = job->active;
 
     job->active = NULL;
+    core->free_slots[core->free_slot_count++] = attempt->slot;
     if (job->array)
         job->array->due = true;
     core_jobs_remove(&core->active, job);

@@ -151,11 +151,12 @@ static void add_waiter(struct hd_core *core, struct core_cached_layout *entry, u
 
 /* ---- requests ---------------------------------------------------------------------------------*/
 
-static int32_t next_device(const struct hd_job_needs *needs, const struct core_placement *placement,
-                           const struct core_node *node, enum hd_device_kind kind, int32_t from)
+static int32_t next_device(const struct core_forecast *forecast, const struct hd_job_needs *needs,
+                           const struct core_placement *placement, const struct core_node *node,
+                           enum hd_device_kind kind, int32_t from)
 {
     if (!placement->idle)
-        return core_free_device(needs, node, kind, from);
+        return core_free_device(forecast, needs, node, kind, from);
     for (int32_t d = from; d < node->rec.device_count; d++)
         if (node->rec.devices[d].kind == kind && core_device_works(node, d) &&
             core_device_suits(needs, node, d))
@@ -165,8 +166,9 @@ static int32_t next_device(const struct hd_job_needs *needs, const struct core_p
 
 /* Sets in *asked the properties (least memory, fewest threads, bf16) of all devices that an attempt
  * would hold. False: the memory of one is unknown. */
-static bool fold_devices(const struct hd_job_needs *needs, const struct core_placement *placement,
-                         enum hd_device_kind kind, struct hd_core_asked *asked)
+static bool fold_devices(const struct core_forecast *forecast, const struct hd_job_needs *needs,
+                         const struct core_placement *placement, enum hd_device_kind kind,
+                         struct hd_core_asked *asked)
 {
     asked->threads = INT32_MAX;
     asked->bf16 = true;
@@ -174,8 +176,8 @@ static bool fold_devices(const struct hd_job_needs *needs, const struct core_pla
         const struct core_node *node = placement->members[m].node;
         int32_t left = placement->members[m].count;
 
-        for (int32_t d = next_device(needs, placement, node, kind, 0); d >= 0 && left > 0;
-             d = next_device(needs, placement, node, kind, d + 1), left--) {
+        for (int32_t d = next_device(forecast, needs, placement, node, kind, 0); d >= 0 && left > 0;
+             d = next_device(forecast, needs, placement, node, kind, d + 1), left--) {
             const struct hd_device_record *device = &node->rec.devices[d];
 
             asked->bf16 = asked->bf16 && (device->precisions & (1u << HD_PRECISION_BF16));
@@ -291,7 +293,9 @@ static bool form_question(struct hd_core *core, const struct core_layout_client 
     asked->together = together_on(placement);
     asked->tier = placement->tier;
     if (!core->config.asks_layouts || !leaves_sizes_open(&asked->wish) ||
-        !(needs->shape || client->job) || !fold_devices(needs, placement, kind, asked))
+        !(needs->shape || client->job) ||
+        !fold_devices(client->forecast ? client->forecast : &core->present, needs, placement, kind,
+                      asked))
         return false;
     if (keep && !keep_layout(client, placement, asked))
         return false;

@@ -66,16 +66,17 @@ void core_links_take(struct hd_core *core, struct core_node *node,
 
 /* Lists the node's free devices that are at least as good as the first `member->count` ones, for
  * which the layout was computed (fit.c): same model, as much memory. */
-static int32_t list_candidates(const struct hd_job_needs *needs, const struct core_member *member,
-                               enum hd_device_kind kind, int32_t *ret_devices)
+static int32_t list_candidates(const struct hd_core *core, const struct hd_job_needs *needs,
+                               const struct core_member *member, enum hd_device_kind kind,
+                               int32_t *ret_devices)
 {
     const struct core_node *node = member->node;
     const struct hd_device_record *devices = node->rec.devices;
     int64_t least = INT64_MAX;
     int32_t count = 0;
 
-    for (int32_t d = core_free_device(needs, node, kind, 0); d >= 0;
-         d = core_free_device(needs, node, kind, d + 1)) {
+    for (int32_t d = core_free_device(&core->present, needs, node, kind, 0); d >= 0;
+         d = core_free_device(&core->present, needs, node, kind, d + 1)) {
         if (count < member->count)
             least = devices[d].memory_bytes < least ? devices[d].memory_bytes : least;
         else if (!node->links || devices[d].memory_bytes < least ||
@@ -109,11 +110,11 @@ bool core_choose_devices(struct hd_core *core, const struct hd_job_needs *needs,
     for (size_t m = 0; chosen && m < placement->member_count; m++) {
         const struct core_member *member = &placement->members[m];
 
-        nodes[m] =
-            (struct hd_rank_node){.links = member->node->links ? &member->node->links->links : NULL,
-                                  .devices = lists[m],
-                                  .device_count = list_candidates(needs, member, kind, lists[m]),
-                                  .ranks = member->count};
+        nodes[m] = (struct hd_rank_node){
+            .links = member->node->links ? &member->node->links->links : NULL,
+            .devices = lists[m],
+            .device_count = list_candidates(core, needs, member, kind, lists[m]),
+            .ranks = member->count};
     }
     hd_traffic_of(&placement->plan.layout, &wish, &traffic);
     if (chosen)
@@ -146,69 +147,86 @@ static int64_t switch_of(const struct hd_core *core, const struct core_member *m
     return core->switch_of[tier + 1][member->index];
 }
 
-/* Returns the sums (core_switch) of the member's switch in this tier; the member must have a
- * switch. */
-static const struct core_switch *above(const struct hd_core *core, const struct core_member *member,
-                                       int tier)
+/* Sums over those candidates for a placement that are at one switch. */
+struct switch_sum {
+    int32_t total, reached; /* total: devices of all members; reached: devices of the first members,
+                             * until they suffice */
+    uint32_t nodes;         /* number of members counted in `reached` */
+};
+
+/* The sums of all switches, by tier and number. */
+struct switch_sums {
+    const struct hd_core *core;
+    struct switch_sum *of[HD_CLUSTER_TIERS_MAX];
+    int tiers;
+};
+
+/* Returns the sums of the member's switch in this tier; the member must have a switch. */
+static const struct switch_sum *above(const struct switch_sums *sums,
+                                      const struct core_member *member, int tier)
 {
-    return &core->scratch.switches[tier][switch_of(core, member, tier)];
+    return &sums->of[tier][switch_of(sums->core, member, tier)];
 }
 
 /* Sums the devices of a gang's candidate nodes per switch in each tier. The candidates are in the
- * order in which they are taken; `reached` stops growing at `need`. */
-static void fill_switches(struct hd_core *core, const struct core_member *members, size_t count,
-                          int32_t need, int tiers)
+ * order in which they are taken; `reached` stops growing at `need`. False: no memory. The caller
+ * frees sums->of[0]. */
+static bool fill_switches(struct switch_sums *sums, const struct core_member *members, size_t count,
+                          int32_t need)
 {
-    core->scratch.switches_filled++;
-    for (int t = 0; t < tiers; t++)
+    const size_t leaves = (size_t)sums->core->leaf_count + 1;
+
+    sums->of[0] = calloc(leaves * (size_t)sums->tiers, sizeof *sums->of[0]);
+    for (int t = 0; sums->of[0] && t < sums->tiers; t++) {
+        sums->of[t] = sums->of[0] + leaves * (size_t)t;
         for (size_t i = 0; i < count; i++) {
-            const int64_t number = switch_of(core, &members[i], t);
-            struct core_switch *s = &core->scratch.switches[t][number < 0 ? 0 : number];
+            const int64_t number = switch_of(sums->core, &members[i], t);
+            struct switch_sum *s = &sums->of[t][number < 0 ? 0 : number];
 
             if (number < 0)
                 continue;
-            if (s->filled != core->scratch.switches_filled)
-                *s = (struct core_switch){.filled = core->scratch.switches_filled};
             s->total += members[i].count;
             if (s->reached >= need)
                 continue;
             s->reached += members[i].count;
             s->nodes++;
         }
+    }
+    return sums->of[0] != NULL;
 }
 
 /* Returns whether candidate a's switch has fewer free devices than b's, so that emptier switches
  * stay whole; compares the highest tier first. */
-static bool is_fuller(const struct hd_core *core, int tiers, int tier, const struct core_member *a,
+static bool is_fuller(const struct switch_sums *sums, int tier, const struct core_member *a,
                       const struct core_member *b)
 {
-    for (int t = tiers - 1; t >= tier; t--) {
-        const int32_t of_a = above(core, a, t)->total, of_b = above(core, b, t)->total;
+    for (int t = sums->tiers - 1; t >= tier; t--) {
+        const int32_t of_a = above(sums, a, t)->total, of_b = above(sums, b, t)->total;
 
         if (of_a != of_b)
             return of_a < of_b;
     }
-    return switch_of(core, a, tier) < switch_of(core, b, tier);
+    return switch_of(sums->core, a, tier) < switch_of(sums->core, b, tier);
 }
 
 /* Returns the number of the fullest switch of the tier that supplies `need` devices on at most
  * `nodes` nodes; -1: none does. */
-static int64_t best_switch(const struct hd_core *core, const struct core_member *members,
-                           size_t count, int tiers, int tier, int32_t need, size_t nodes)
+static int64_t best_switch(const struct switch_sums *sums, const struct core_member *members,
+                           size_t count, int tier, int32_t need, size_t nodes)
 {
     const struct core_member *best = NULL;
 
     for (size_t i = 0; i < count; i++) {
         const struct core_member *member = &members[i];
-        const int64_t number = switch_of(core, member, tier);
-        const struct core_switch *s = number < 0 ? NULL : &core->scratch.switches[tier][number];
+        const int64_t number = switch_of(sums->core, member, tier);
+        const struct switch_sum *s = number < 0 ? NULL : &sums->of[tier][number];
 
         if (s && s->reached >= need && s->nodes <= nodes &&
             (!best ||
-             (number != switch_of(core, best, tier) && is_fuller(core, tiers, tier, member, best))))
+             (number != switch_of(sums->core, best, tier) && is_fuller(sums, tier, member, best))))
             best = member;
     }
-    return best ? switch_of(core, best, tier) : -1;
+    return best ? switch_of(sums->core, best, tier) : -1;
 }
 
 /* A candidate node of a gang with its sort keys. */
@@ -235,8 +253,8 @@ static int by_switch(const void *left, const void *right)
 
 /* Sorts candidate nodes; among equal ones those whose switch supplies most come first, so that few
  * switches are spanned. */
-static void sort_by_switches(struct hd_core *core, struct core_member *members, size_t count,
-                             int tier)
+static void sort_by_switches(struct hd_core *core, const struct switch_sums *sums,
+                             struct core_member *members, size_t count, int tier)
 {
     struct ranked_member *ranked = malloc((count + 1) * sizeof *ranked);
 
@@ -246,7 +264,7 @@ static void sort_by_switches(struct hd_core *core, struct core_member *members, 
 
         ranked[i] = (struct ranked_member){.member = members[i], .number = number};
         if (number >= 0)
-            ranked[i].total = above(core, &members[i], tier)->total;
+            ranked[i].total = above(sums, &members[i], tier)->total;
     }
     if (ranked)
         qsort(ranked, count, sizeof *ranked, by_switch);
@@ -298,7 +316,7 @@ int32_t core_tier_of(const struct hd_core *core, const struct core_member *membe
 size_t core_prefer_switches(struct hd_core *core, struct core_member *members, size_t count,
                             int32_t need)
 {
-    const int tiers = core->config.tree ? core->config.tree->tier_count : 0;
+    struct switch_sums sums = {.core = core, .tiers = core_tiers(core) - 1};
     int64_t number = -1;
     int32_t given = 0;
     size_t nodes = 0;
@@ -306,14 +324,18 @@ size_t core_prefer_switches(struct hd_core *core, struct core_member *members, s
 
     while (nodes < count && given < need)
         given += members[nodes++].count;
-    if (nodes < 2 || !tiers)
+    if (nodes < 2 || !sums.tiers)
         return count;
-    fill_switches(core, members, count, need, tiers);
-    while (number < 0 && ++tier < tiers)
-        number = best_switch(core, members, count, tiers, tier, need, nodes);
+    if (!fill_switches(&sums, members, count, need)) {
+        core->no_memory = true;
+        return count;
+    }
+    while (number < 0 && ++tier < sums.tiers)
+        number = best_switch(&sums, members, count, tier, need, nodes);
     if (number >= 0)
         count = keep_switch(core, members, count, tier, number);
     if (number < 0 || tier > 0)
-        sort_by_switches(core, members, count, number < 0 ? 0 : tier - 1);
+        sort_by_switches(core, &sums, members, count, number < 0 ? 0 : tier - 1);
+    free(sums.of[0]);
     return count;
 }

@@ -38,12 +38,16 @@ static bool something_moves(const struct hd_core *core)
 static bool fits_elsewhere(struct hd_core *core, struct core_job *job, struct core_attempt *attempt)
 {
     struct core_view view = core_view_of(core, job);
+    struct core_forecast without;
     bool fits;
 
+    if (!core_forecast_init(core, NULL, 0, &without))
+        return false;
+    core_forecast_end(&without, attempt, true);
     view.reserves = true;
-    core_assume_freed(core, attempt, true);
+    view.forecast = &without;
     fits = core_has_placement(core, &view);
-    core_assume_freed(core, attempt, false);
+    core_forecast_done(&without);
     return fits;
 }
 
@@ -152,7 +156,8 @@ static struct reach find_reach(struct hd_core *core, struct core_job *job,
 {
     struct core_view view = core_view_of(core, job);
     struct hd_job_needs needs = job->needs;
-    const struct core_layout_client client = core_layout_client_of(job, &needs);
+    struct core_layout_client client = core_layout_client_of(job, &needs);
+    struct core_forecast without;
     struct hd_text why = {0};
     struct reach reach = {0};
     struct core_placement placement;
@@ -166,8 +171,11 @@ static struct reach find_reach(struct hd_core *core, struct core_job *job,
         needs.devices_max = attempt->rec.plan.rank_count + (int32_t)left;
     if (needs.devices_max <= attempt->rec.plan.rank_count)
         return reach;
+    if (!core_forecast_init(core, NULL, 0, &without))
+        return reach;
+    core_forecast_end(&without, attempt, true);
     view.needs = &needs;
-    core_assume_freed(core, attempt, true);
+    view.forecast = client.forecast = &without;
     placement = core_find_placement(core, &view);
     reach.devices = placement.device_count;
     if (reach.devices > attempt->rec.plan.rank_count)
@@ -182,7 +190,7 @@ static struct reach find_reach(struct hd_core *core, struct core_job *job,
             reach.devices = 0;
             break;
         }
-    core_assume_freed(core, attempt, false);
+    core_forecast_done(&without);
     free(placement.members);
     hd_text_free(&why);
     return reach;

@@ -6,8 +6,8 @@
  * with the lowest indices.
  *
  * A search always returns a whole placement: devices that suffice only in sum, on nodes that cannot
- * work together, do not count. It can run on a cluster in which some attempts are assumed ended
- * (core_assume_freed), so that reservations and preemption see what a start would see.
+ * work together, do not count. It can run on a forecast, in which some attempts have ended, so that
+ * reservations and preemption see what a start would see.
  */
 #include <stdlib.h>
 
@@ -58,8 +58,20 @@ int32_t core_count_devices(const struct hd_job_needs *needs, const struct core_n
         return free_only ? counts->free : counts->all;
     for (int32_t i = 0; i < node->rec.device_count; i++)
         count += node->rec.devices[i].kind == kind && core_device_works(node, i) &&
-                 core_device_suits(needs, node, i) &&
-                 !(free_only && node->holds[i].job && !core_is_assumed_freed(&node->holds[i]));
+                 core_device_suits(needs, node, i) && !(free_only && node->holds[i].job);
+    return count;
+}
+
+int32_t core_count_free(const struct core_forecast *forecast, const struct hd_job_needs *needs,
+                        const struct core_node *node, enum hd_device_kind kind)
+{
+    int32_t count = 0;
+
+    if (needs->memory_min <= node->counts[kind].least_memory)
+        return forecast->free[kind].of_node[node->index];
+    for (int32_t d = core_free_device(forecast, needs, node, kind, 0); d >= 0;
+         d = core_free_device(forecast, needs, node, kind, d + 1))
+        count++;
     return count;
 }
 
@@ -79,14 +91,15 @@ bool core_may_span(const struct hd_checkpoint_record *base)
 int32_t core_available(const struct hd_core *core, const struct core_view *view, size_t i,
                        enum hd_device_kind kind)
 {
+    const struct core_forecast *forecast = core_forecast_of(core, view);
     const int32_t allowance = core_allowance(core, view, i, kind);
     int32_t count;
 
     if (!allowance)
         return 0;
     count = view->needs->memory_min > core->least_memory[kind]
-                ? core_count_devices(view->needs, core->nodes[i], kind, true)
-                : core->free_of[kind][i];
+                ? core_count_free(forecast, view->needs, core->nodes[i], kind)
+                : forecast->free[kind].of_node[i];
     return count < allowance ? count : allowance;
 }
 
@@ -107,23 +120,22 @@ bool core_yields_to(const struct hd_core *core, const struct core_attempt *attem
 
 /* ---- the search -------------------------------------------------------------------------------*/
 
-static int32_t free_below(const struct hd_core *core, enum hd_device_kind kind,
-                          const struct core_node *node)
+static int32_t free_below(const struct core_free *free, const struct core_node *node)
 {
-    return node->leaf >= 0 ? core->free_below[kind][node->leaf] : 0;
+    return node->leaf >= 0 ? free->below[node->leaf] : 0;
 }
 
 /* Returns whether one-node placement a, on `node`, is better than b, on `other` (b may be
  * empty). */
-static bool is_better_node(const struct hd_core *core, enum hd_device_kind kind,
-                           const struct core_placement *a, const struct core_node *node,
-                           const struct core_placement *b, const struct core_node *other)
+static bool is_better_node(const struct core_free *free, const struct core_placement *a,
+                           const struct core_node *node, const struct core_placement *b,
+                           const struct core_node *other)
 {
     if (a->device_count != b->device_count)
         return a->device_count > b->device_count;
     if (!a->device_count || a->unused_count != b->unused_count)
         return a->device_count && a->unused_count < b->unused_count;
-    return free_below(core, kind, node) < free_below(core, kind, other);
+    return free_below(free, node) < free_below(free, other);
 }
 
 /* Sets *ret_best to the best placement on one node with free devices. */
@@ -134,16 +146,16 @@ static void find_on_one_node(struct hd_core *core, const struct core_view *view,
     struct core_member member = {0};
     int32_t asked = -1; /* device count for which `placement` was computed; the result is reused,
                          * because most nodes are alike */
-    const uint16_t *free_of = core_free_by_node(core, kind);
+    const struct core_forecast *forecast = core_forecast_of(core, view);
 
-    if (!free_of)
+    if (!core_arrays_ready(core))
         return;
-    for (size_t i = core_next_free(core, kind, 0); i < core->node_count;
-         i = core_next_free(core, kind, i + 1)) {
+    for (size_t i = core_next_free(core, forecast, kind, 0); i < core->node_count;
+         i = core_next_free(core, forecast, kind, i + 1)) {
         struct core_node *node = core->nodes[i];
         int32_t available;
 
-        if (free_of[i] < view->needs->devices_min)
+        if (forecast->free[kind].of_node[i] < view->needs->devices_min)
             continue;
         available = core_available(core, view, i, kind);
         if (available < view->needs->devices_min || !core_can_read_base(view->base, node))
@@ -152,8 +164,8 @@ static void find_on_one_node(struct hd_core *core, const struct core_view *view,
             placement.device_count = core_pick_count(view->needs, kind, available, &placement.plan);
         asked = available;
         placement.unused_count =
-            core_count_devices(view->needs, node, kind, true) - placement.device_count;
-        if (is_better_node(core, kind, &placement, node, &best, member.node)) {
+            core_count_free(forecast, view->needs, node, kind) - placement.device_count;
+        if (is_better_node(&forecast->free[kind], &placement, node, &best, member.node)) {
             best = placement;
             member =
                 (struct core_member){.node = node, .index = i, .count = placement.device_count};
@@ -195,10 +207,10 @@ static bool no_leaf_fits(struct hd_core *core, const struct core_view *view,
     const int32_t need = view->needs->devices_min;
 
     if (view->tier_max != 1 || core_tiers(core) <= 1 || need <= core->largest[kind] ||
-        !core_free_by_node(core, kind))
+        !core_arrays_ready(core))
         return false;
     for (int64_t leaf = 0; leaf < core->leaf_count; leaf++)
-        if (core->free_below[kind][leaf] >= need)
+        if (core_forecast_of(core, view)->free[kind].below[leaf] >= need)
             return false;
     return true;
 }

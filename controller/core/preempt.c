@@ -16,24 +16,16 @@
 /* Most victims for which it is tried whether the job has a placement without their devices. */
 enum { REPRIEVES_TRIED_MAX = 64 };
 
-struct victim {
-    struct core_job *job;
-    struct core_attempt *attempt;
-    int64_t lost_ms;  /* work that the attempt would lose, in device-milliseconds */
-    int32_t priority; /* priority and number: copies for sorting, because jobs are scattered in
-                       * memory */
-    uint64_t number;
-};
-
+/* An attempt that may be preempted, as an entry of a forecast's list, with its sort keys. */
 static int by_loss(const void *left, const void *right)
 {
-    const struct victim *a = left, *b = right;
+    const struct core_allocation *a = left, *b = right;
 
     if (a->lost_ms != b->lost_ms)
         return a->lost_ms < b->lost_ms ? -1 : 1;
     if (a->priority != b->priority)
         return a->priority < b->priority ? -1 : 1;
-    return a->number > b->number ? -1 : a->number < b->number;
+    return a->job > b->job ? -1 : a->job < b->job;
 }
 
 static int64_t loss_of(const struct hd_core *core, const struct core_attempt *attempt)
@@ -54,139 +46,83 @@ static bool is_preemptible(const struct hd_core *core, const struct core_attempt
            (borrowed && core_yields_to(core, attempt, job));
 }
 
-/* Sets ret_victims to the stopping attempts (*ret_stopping of them), followed by the attempts that
- * the job may preempt, cheapest first; returns the total. */
-static size_t list_victims(const struct hd_core *core, const struct core_job *job, bool borrowed,
-                           struct victim *ret_victims, size_t *ret_stopping)
-{
-    size_t count = 0;
-
-    *ret_stopping = 0;
-    for (size_t i = 0; i < core->active.count; i++) {
-        struct core_job *other = core->active.items[i];
-        struct core_attempt *attempt = core_active(other);
-
-        if (attempt->rec.state == HD_ATTEMPT_STATE_STOPPING) {
-            ret_victims[count++] = ret_victims[*ret_stopping];
-            ret_victims[(*ret_stopping)++] = (struct victim){.job = other, .attempt = attempt};
-        } else if (is_preemptible(core, attempt, other, job, borrowed)) {
-            ret_victims[count++] = (struct victim){.job = other,
-                                                   .attempt = attempt,
-                                                   .lost_ms = loss_of(core, attempt),
-                                                   .priority = other->rec.priority,
-                                                   .number = other->rec.job};
-        }
-    }
-    qsort(ret_victims + *ret_stopping, count - *ret_stopping, sizeof *ret_victims, by_loss);
-    return count;
-}
-
-static void assume_victims_freed(struct hd_core *core, const struct victim *victims, size_t from,
-                                 size_t to, bool freed)
-{
-    for (size_t i = from; i < to; i++)
-        core_assume_freed(core, victims[i].attempt, freed);
-}
-
 /* Candidates for preemption: the attempts that are stopping already, followed by those that a job
- * may preempt. */
+ * may preempt, cheapest first. */
 struct candidates {
-    struct victim *victims;
+    struct core_allocation *list;
     size_t stopping, count;
 };
 
-/* Bounds of a search for the fewest candidates: with the devices of the first `high` counted as
- * free the job has a placement, with fewer than `low` it has none. */
-struct bounds {
-    size_t low, high;
-};
-
-/* Counts the devices of candidates as free, one more, then two, four .., until the job has a
- * placement; few are usually needed, and freeing thousands costs more than searching. They stay
- * counted as free; ret->high is their number. False: all are, and there is no placement. */
-static bool assume_freed_until_it_fits(struct hd_core *core, const struct core_view *view,
-                                       const struct candidates *all, struct bounds *ret)
+/* Lists the candidates for the job. False: no memory. The caller frees ret->list. */
+static bool list_candidates_for(struct hd_core *core, const struct core_job *job, bool borrowed,
+                                struct candidates *ret)
 {
-    *ret = (struct bounds){.low = all->stopping, .high = all->stopping};
-    assume_victims_freed(core, all->victims, 0, all->stopping, true);
-    for (size_t more = 1; !core_has_placement(core, view); more *= 2) {
-        const size_t left = all->count - ret->high;
+    *ret = (struct candidates){.list = malloc((core->active.count + 1) * sizeof *ret->list)};
+    core->no_memory |= !ret->list;
+    for (size_t i = 0; ret->list && i < core->active.count; i++) {
+        const struct core_job *other = core->active.items[i];
+        struct core_attempt *attempt = core_active(other);
+        const struct core_allocation run = {.why = CORE_RUNS,
+                                            .kind = attempt->kind,
+                                            .job = other->rec.job,
+                                            .attempt = attempt,
+                                            .lost_ms = loss_of(core, attempt),
+                                            .priority = other->rec.priority};
 
-        if (!left)
-            return false;
-        ret->low = ret->high + 1;
-        ret->high += more < left ? more : left;
-        assume_victims_freed(core, all->victims, ret->low - 1, ret->high, true);
+        if (attempt->rec.state == HD_ATTEMPT_STATE_STOPPING) {
+            ret->list[ret->count++] = ret->list[ret->stopping];
+            ret->list[ret->stopping++] = run;
+        } else if (is_preemptible(core, attempt, other, job, borrowed)) {
+            ret->list[ret->count++] = run;
+        }
     }
-    return true;
+    if (ret->list)
+        qsort(ret->list + ret->stopping, ret->count - ret->stopping, sizeof *ret->list, by_loss);
+    return ret->list != NULL;
 }
 
-/* Returns the smallest number of leading candidates whose devices give the job a placement.
- * Afterwards the devices of exactly the stopping ones are assumed freed. */
-static size_t choose_fewest_victims(struct hd_core *core, const struct core_view *view,
-                                    const struct candidates *all, struct bounds bounds)
+/* Drops victims whose devices the job does not need, the dearest first. In the forecast the first
+ * `count` candidates have ended, which gives the placement; the victims that are needed are moved to
+ * the front of the list, and stay so. Returns the number of candidates that remain. */
+static size_t reprieve(struct hd_core *core, struct core_forecast *forecast,
+                       const struct core_view *view, const struct core_placement *placement,
+                       struct candidates *all, size_t count)
 {
-    size_t freed = all->stopping;
+    size_t kept = all->stopping, tried = 0;
 
-    while (bounds.low < bounds.high) {
-        const size_t mid = bounds.low + (bounds.high - bounds.low) / 2;
-
-        if (mid > freed)
-            assume_victims_freed(core, all->victims, freed, mid, true);
+    for (size_t i = all->stopping; i < count; i++) {
+        if (core_is_on(placement, all->list[i].attempt))
+            all->list[kept++] = all->list[i];
         else
-            assume_victims_freed(core, all->victims, mid, freed, false);
-        freed = mid;
-        if (core_has_placement(core, view))
-            bounds.high = mid;
-        else
-            bounds.low = mid + 1;
+            core_forecast_end(forecast, all->list[i].attempt, false);
     }
-    assume_victims_freed(core, all->victims, all->stopping, freed, false);
-    return bounds.high;
-}
-
-/* Drops victims whose devices the job does not need, the dearest first. The devices of the first
- * `count` are assumed freed on entry; the victims that are needed are moved to the front and stay
- * so. Returns their number. */
-static size_t reprieve(struct hd_core *core, const struct core_view *view, struct victim *victims,
-                       size_t from, size_t count)
-{
-    struct core_placement placement = core_find_placement(core, view);
-    size_t kept = from, tried = 0;
-
-    for (size_t i = from; i < count; i++) {
-        if (core_is_on(&placement, victims[i].attempt))
-            victims[kept++] = victims[i];
-        else
-            assume_victims_freed(core, victims, i, i + 1, false);
-    }
-    free(placement.members);
-    for (size_t i = kept; i > from && tried < REPRIEVES_TRIED_MAX; i--, tried++) {
-        assume_victims_freed(core, victims, i - 1, i, false);
+    for (size_t i = kept; i > all->stopping && tried < REPRIEVES_TRIED_MAX; i--, tried++) {
+        core_forecast_end(forecast, all->list[i - 1].attempt, false);
         if (!core_has_placement(core, view)) {
-            assume_victims_freed(core, victims, i - 1, i, true);
+            core_forecast_end(forecast, all->list[i - 1].attempt, true);
             continue;
         }
         for (size_t k = i; k < kept; k++)
-            victims[k - 1] = victims[k];
+            all->list[k - 1] = all->list[k];
         kept--;
     }
     return kept;
 }
 
-static void stop_victims(struct hd_core *core, struct core_job *job, const struct victim *victims,
-                         size_t count)
+static void stop_victims(struct hd_core *core, struct core_job *job,
+                         const struct core_allocation *victims, size_t count)
 {
     struct core_job_list stopped = {0};
     int32_t devices = 0;
 
     for (size_t i = 0; i < count; i++) {
         struct core_attempt *attempt = victims[i].attempt;
+        struct core_job *victim = core_find_job(core, victims[i].job);
 
-        core_job_list_add(&stopped, victims[i].number);
+        core_job_list_add(&stopped, victim->rec.job);
         devices += attempt->rec.plan.rank_count;
-        core_event_preempted(core, victims[i].job, attempt, job);
-        core_attempt_stop_for(core, victims[i].job, attempt, HD_END_CAUSE_PREEMPTED, job->rec.job);
+        core_event_preempted(core, victim, attempt, job);
+        core_attempt_stop_for(core, victim, attempt, HD_END_CAUSE_PREEMPTED, job->rec.job);
     }
     core_event_preempting(core, job, &stopped, devices);
     hd_text_free(&stopped.numbers);
@@ -202,8 +138,7 @@ static bool lacks_victims(struct hd_core *core, const struct core_job *job,
     int64_t devices = core->held_by_stopping + (borrowed ? core->held_by_borrowers : 0);
     struct core_fit_bound bound;
 
-    if (core->held_lacks || core->scratch.ignores_fit_bounds ||
-        !core_fit_bound_of(core, view, kind, &bound))
+    if (core->held_lacks || !core_fit_bound_of(core, view, kind, &bound))
         return false;
     for (size_t k = 0; k < core->held_count; k++)
         if (core->held[k].priority < job->rec.priority)
@@ -213,92 +148,81 @@ static bool lacks_victims(struct hd_core *core, const struct core_job *job,
 
 enum hd_status core_check_victims(struct hd_core *core, const struct core_job *job)
 {
-    struct victim *victims = malloc((core->active.count + 1) * sizeof *victims);
     enum hd_device_kind kinds[HD_DEVICE_KIND_COUNT];
     struct core_view view = core_view_of(core, job);
+    struct core_forecast forecast = {0};
     struct hd_job_needs least;
-    size_t stopping, count;
-    bool has_placement;
+    struct candidates all;
+    bool has_placement = false;
 
     (void)core_kinds(&job->needs, kinds);
     view.needs = &least;
-    view.reserves = true;
-    if (!victims || !core_least_needs(&job->needs, kinds[0], &least) ||
-        !lacks_victims(core, job, &view, kinds[0], true)) {
-        free(victims);
+    view.reserves = view.ignores_bounds = true;
+    if (!core_least_needs(&job->needs, kinds[0], &least) ||
+        !lacks_victims(core, job, &view, kinds[0], true))
         return HD_OK;
+    if (list_candidates_for(core, job, true, &all) &&
+        core_forecast_init(core, all.list, all.count, &forecast)) {
+        core_forecast_advance(&forecast, all.count);
+        view.forecast = &forecast;
+        has_placement = core_has_placement(core, &view);
     }
-    count = list_victims(core, job, true, victims, &stopping);
-    assume_victims_freed(core, victims, 0, count, true);
-    core->scratch.ignores_fit_bounds = true;
-    has_placement = core_has_placement(core, &view);
-    core->scratch.ignores_fit_bounds = false;
-    assume_victims_freed(core, victims, 0, count, false);
-    free(victims);
+    core_forecast_done(&forecast);
+    free(all.list);
     return has_placement
                ? hd_err(HD_INTERNAL,
                         "I16: job %" PRIu64 " has a place if %zu attempts are preempted, and "
                         "searches are told that it has none",
-                        job->rec.job, count)
+                        job->rec.job, all.count)
                : HD_OK;
 }
 
-/* Preempts the fewest candidates that give the job a placement within the view's limits. bounds:
- * from assume_freed_until_it_fits. */
-static void choose_victims(struct hd_core *core, struct core_job *job, const struct core_view *view,
-                           const struct candidates *all, struct bounds bounds)
+/* Relaxes the limits of `best`, tier by tier and then altogether, until the job has a placement when
+ * all candidates have ended. False: even then it has none. */
+static bool relax(struct hd_core *core, struct core_forecast *forecast, struct core_view *best)
 {
-    const size_t stopping = all->stopping;
-    struct core_placement placement;
-    size_t count;
+    struct core_view unlimited = *best;
 
-    assume_victims_freed(core, all->victims, 0, stopping, true);
-    count = choose_fewest_victims(core, view, all, bounds);
-    if (count > stopping) {
-        assume_victims_freed(core, all->victims, stopping, count, true);
-        count = reprieve(core, view, all->victims, stopping, count);
-    }
-    placement = core_find_placement(core, view);
-    assume_victims_freed(core, all->victims, 0, count, false);
-    if (count > stopping)
-        stop_victims(core, job, all->victims + stopping, count - stopping);
-    if (job->is_preemptor)
-        core_pending_set(core, job, view->needs, &placement);
-    free(placement.members);
+    unlimited.nodes_max = unlimited.tier_max = 0;
+    core_forecast_advance(forecast, forecast->count);
+    if (!core_has_placement(core, &unlimited))
+        return false;
+    while (best->nodes_max && !core_has_placement(core, best))
+        if (best->nodes_max == 1 || ++best->tier_max > core_tiers(core))
+            best->nodes_max = best->tier_max = 0;
+    return true;
 }
 
 /* Preempts attempts on devices of one kind. True: the job has a placement once some attempts have
  * stopped. Unless the view has limits, the placement is as compact as possible: at one switch of
  * the lowest tier, then of higher ones. */
-static bool preempt_kind(struct hd_core *core, struct core_job *job, struct core_view *view,
-                         enum hd_device_kind kind, const struct candidates *all)
+static bool preempt_kind(struct hd_core *core, struct core_job *job, const struct core_view *view,
+                         enum hd_device_kind kind, struct candidates *all)
 {
-    const int32_t last = core_tiers(core);
+    struct core_placement placement;
     struct core_view best = *view;
-    struct bounds bounds;
-    bool enough;
+    struct core_forecast forecast;
+    size_t count;
 
+    if (!core_forecast_init(core, all->list, all->count, &forecast))
+        return false;
+    best.forecast = &forecast;
     if (!view->nodes_max)
         core_limit_to_best(core, &best, kind);
-    enough = assume_freed_until_it_fits(core, &best, all, &bounds);
-    if (!enough) { /* the devices of all candidates count as free now: relax the tier step by step
-                    * until they suffice */
-        enough = core_has_placement(core, view);
-        while (enough && best.nodes_max && !view->nodes_max && !core_has_placement(core, &best))
-            if (best.nodes_max == 1 || ++best.tier_max > last)
-                best.nodes_max = best.tier_max = 0;
-        assume_victims_freed(core, all->victims, 0, all->count, false);
-        if (enough)
-            (void)assume_freed_until_it_fits(core, &best, all, &bounds);
-        else
-            bounds.high = 0;
+    count = core_forecast_fewest(core, &forecast, &best, all->stopping, &placement);
+    if (count > all->count && !view->nodes_max && relax(core, &forecast, &best))
+        count = core_forecast_fewest(core, &forecast, &best, all->stopping, &placement);
+    if (count > all->stopping && count <= all->count) {
+        count = reprieve(core, &forecast, &best, &placement, all, count);
+        free(placement.members);
+        placement = core_find_placement(core, &best);
+        stop_victims(core, job, all->list + all->stopping, count - all->stopping);
     }
-    assume_victims_freed(core, all->victims, 0, bounds.high, false);
-    if (enough) {
-        *view = best;
-        choose_victims(core, job, view, all, bounds);
-    }
-    return enough;
+    core_forecast_done(&forecast);
+    if (count <= all->count && job->is_preemptor)
+        core_pending_set(core, job, best.needs, &placement);
+    free(placement.members);
+    return count <= all->count;
 }
 
 static bool any_borrows(const struct hd_core *core)
@@ -320,11 +244,6 @@ bool core_preempt(struct hd_core *core, struct core_job *job, const struct core_
 
     if (core->lowest_priority >= job->rec.priority && !(borrowed && any_borrows(core)))
         return false;
-    all.victims = malloc((core->active.count + 1) * sizeof *all.victims);
-    if (!all.victims) {
-        core->no_memory = true;
-        return false;
-    }
     for (size_t k = 0; k < kind_count && !waits; k++) {
         struct core_view least_view = *view;
 
@@ -333,9 +252,9 @@ bool core_preempt(struct hd_core *core, struct core_job *job, const struct core_
         if (!core_least_needs(view->needs, kinds[k], &least) ||
             lacks_victims(core, job, &least_view, kinds[k], borrowed))
             continue;
-        all.count = list_victims(core, job, borrowed, all.victims, &all.stopping);
-        waits = preempt_kind(core, job, &least_view, kinds[k], &all);
+        waits = list_candidates_for(core, job, borrowed, &all) &&
+                preempt_kind(core, job, &least_view, kinds[k], &all);
+        free(all.list);
     }
-    free(all.victims);
     return waits;
 }

@@ -22,13 +22,13 @@ enum { TOLERANCE_MS = 60 * 1000, TOLERANCE_DIVISOR = 10 };
 
 /* ---- reservations -----------------------------------------------------------------------------*/
 
-void core_count_surplus(const struct hd_job_needs *needs, enum hd_device_kind kind,
-                        struct core_placement *placement)
+void core_count_surplus(const struct core_forecast *forecast, const struct hd_job_needs *needs,
+                        enum hd_device_kind kind, struct core_placement *placement)
 {
     for (size_t i = 0; i < placement->member_count; i++) {
         struct core_member *member = &placement->members[i];
 
-        member->surplus = core_count_devices(needs, member->node, kind, true) - member->count;
+        member->surplus = core_count_free(forecast, needs, member->node, kind) - member->count;
     }
 }
 
@@ -43,45 +43,38 @@ bool core_least_needs(const struct hd_job_needs *needs, enum hd_device_kind kind
     return least > 0;
 }
 
-/* Counts the devices that younger jobs have borrowed as free: the job can reclaim them when it
- * starts. */
-static void assume_borrowed_freed(struct hd_core *core, const struct core_job *job)
+/* Makes a forecast over the predicted ends, for a search for the job's first placement. Devices that
+ * younger jobs have borrowed count as free: the job can reclaim them when it starts. */
+bool core_forecast_for(struct hd_core *core, const struct core_job *job,
+                       struct core_forecast *ret_forecast)
 {
-    for (size_t i = core->allocations.run_count; i < core->allocations.count; i++)
-        if (core->allocations.items[i].attempt &&
-            core_yields_to(core, core->allocations.items[i].attempt, job))
-            core_assume_freed(core, core->allocations.items[i].attempt, true);
-    core->scratch.keeps_assumptions = true;
+    const struct core_allocations *all = &core->allocations;
+
+    if (!core_forecast_init(core, all->items, all->run_count, ret_forecast))
+        return false;
+    for (size_t i = all->run_count; i < all->count; i++)
+        if (all->items[i].attempt && core_yields_to(core, all->items[i].attempt, job))
+            core_forecast_end(ret_forecast, all->items[i].attempt, true);
+    return true;
 }
 
-void core_find_first_end(struct hd_core *core)
+void core_find_first(struct hd_core *core, struct core_forecast *forecast,
+                     const struct core_view *view, enum hd_device_kind kind, struct core_first *ret)
 {
-    if (!core->scratch.keeps_assumptions)
-        return;
-    core_assume_ends_freed(core, 0);
-    for (size_t i = core->allocations.run_count; i < core->allocations.count; i++)
-        if (core->allocations.items[i].attempt)
-            core_assume_freed(core, core->allocations.items[i].attempt, false);
-    core->scratch.keeps_assumptions = false;
-}
-
-void core_find_first(struct hd_core *core, const struct core_view *view, enum hd_device_kind kind,
-                     struct core_first *ret)
-{
-    const struct core_layout_client client = core_layout_client_of(view->job, view->needs);
-    const struct core_allocation *runs = core->allocations.items;
+    struct core_layout_client client = core_layout_client_of(view->job, view->needs);
+    const struct core_allocation *runs = forecast->list;
     struct hd_text why = {0};
     int64_t memory_bytes;
     size_t needed;
 
     *ret = (struct core_first){.start = {.mono_ms = INT64_MAX}, .layout = CORE_LAYOUT_INFEASIBLE};
-    if (!core->scratch.keeps_assumptions)
-        assume_borrowed_freed(core, view->job);
-    needed = core_assume_fewest_freed(core, view, kind, &ret->placement);
-    if (needed <= core->allocations.run_count) {
+    needed = core_forecast_fewest(core, forecast, view, core_least_ends(core, forecast, view, kind),
+                                  &ret->placement);
+    if (needed <= forecast->count) {
         ret->start.mono_ms = needed ? runs[needed - 1].until_mono_ms : core->now.mono_ms;
         ret->start.after = needed ? runs[needed - 1].job : 0;
-        core_count_surplus(view->needs, kind, &ret->placement);
+        core_count_surplus(forecast, view->needs, kind, &ret->placement);
+        client.forecast = forecast;
         if (ret->placement
                 .device_count) /* computed before its devices are free, so that the layout is known
                                 * when the job starts */
@@ -111,15 +104,18 @@ void core_reserve_members(struct hd_core *core, struct core_job *job,
 static bool reserve_first(struct hd_core *core, struct core_job *job, const struct core_view *view,
                           enum hd_device_kind kind, struct core_start *ret_start)
 {
-    struct core_first first;
     enum core_start_choice start_choice = CORE_TAKE_FIRST;
+    struct core_forecast forecast;
+    struct core_first first;
     bool reserved;
 
-    core_find_first(core, view, kind, &first);
+    if (!core_forecast_for(core, job, &forecast))
+        return false;
+    core_find_first(core, &forecast, view, kind, &first);
     reserved = first.placement.device_count > 0;
     if (reserved) /* core_choose_start keeps the first placement if a step time is unknown */
-        start_choice = core_choose_start(core, job, view->needs, &first);
-    core_find_first_end(core);
+        start_choice = core_choose_start(core, &forecast, job, view->needs, &first);
+    core_forecast_done(&forecast);
     if (reserved) {
         job->choice.taken = start_choice == CORE_TAKE_LATER;
         *ret_start = first.start;

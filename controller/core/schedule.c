@@ -232,7 +232,7 @@ static void start_or_wait(struct hd_core *core, struct core_job *job,
     if (defragmented == CORE_DEFRAGMENTS_LATER && core_waits_for_price(core, job))
         start_choice = CORE_WAIT_FOR_PRICE;
     else if (!borrows)
-        start_choice = core_choose_start(core, job, &job->needs, &first);
+        start_choice = core_choose_start(core, NULL, job, &job->needs, &first);
     if (start_choice == CORE_WAIT_FOR_PRICE) {
         core_reserve_placement(core, job, placement);
         job->planning = first.entry;

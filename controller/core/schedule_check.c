@@ -39,7 +39,7 @@ static bool would_not_wait(struct hd_core *core, struct core_job *copy,
     bool waits;
 
     (void)core_choose_layout(core, &client, &first.placement, &memory_bytes, &entry, &why);
-    waits = core_choose_start(core, copy, &copy->needs, &first) == CORE_TAKE_LATER;
+    waits = core_choose_start(core, NULL, copy, &copy->needs, &first) == CORE_TAKE_LATER;
     if (waits)
         core_reserve_members(core, copy, &first.placement, CORE_PLANNED, first.start.mono_ms);
     free(first.placement.members);
@@ -86,20 +86,24 @@ static bool would_start(struct hd_core *core, struct core_job *copy)
 static enum hd_status check_placements(struct hd_core *core, const struct core_job *job)
 {
     struct core_view view = core_view_of(core, job);
+    struct core_forecast forecast;
     enum hd_status st = HD_OK;
 
+    if (!core_forecast_init(core, core->allocations.items, core->allocations.run_count, &forecast))
+        return hd_err(HD_NO_MEMORY, "no memory for a check");
     view.needs = &job->needs;
+    view.forecast = &forecast;
     for (size_t part = 0; part <= 2 && !st; part++) {
-        const size_t freed = core->allocations.run_count * part / 2;
+        const size_t freed = forecast.count * part / 2;
 
-        core_assume_ends_freed(core, freed);
+        core_forecast_advance(&forecast, freed);
         for (view.tier_max = 0; view.tier_max <= core_tiers(core) && !st; view.tier_max++) {
             struct core_placement placement;
             bool found;
 
-            core->scratch.ignores_fit_bounds = true;
+            view.ignores_bounds = true;
             placement = core_find_placement(core, &view);
-            core->scratch.ignores_fit_bounds = false;
+            view.ignores_bounds = false;
             found = placement.device_count > 0;
             free(placement.members);
             if (core_has_placement(core, &view) != found)
@@ -108,53 +112,55 @@ static enum hd_status check_placements(struct hd_core *core, const struct core_j
                             "searches are told otherwise",
                             freed, job->rec.job, found ? "a" : "no", view.tier_max);
         }
-        core_assume_ends_freed(core, 0);
     }
+    core_forecast_done(&forecast);
     return st ? st : core_check_victims(core, job);
 }
 
-/* Returns whether the job has a placement when the devices of the first `ends` predicted ends are
- * free. */
-static bool opens_after(struct hd_core *core, const struct core_view *view, size_t ends)
+/* Returns whether the job has a placement after the first `ends` predicted ends. */
+static bool opens_after(struct hd_core *core, struct core_forecast *forecast,
+                        const struct core_view *view, size_t ends)
 {
-    bool opens;
+    struct core_view after = *view;
 
-    core_assume_ends_freed(core, ends);
-    opens = core_has_placement(core, view);
-    core_assume_ends_freed(core, 0);
-    return opens;
+    core_forecast_advance(forecast, ends);
+    after.forecast = forecast;
+    return core_has_placement(core, &after);
 }
 
-/* Checks invariant I17 for each tier: core_assume_fewest_freed returns the smallest number of
- * predicted ends after which the job has a placement. Searches again after that number of ends, and
- * after one fewer. */
+/* Checks invariant I17 for each tier: core_forecast_fewest, from the bound of core_least_ends on,
+ * returns the smallest number of predicted ends after which the job has a placement. Searches again
+ * after that number of ends, and after one fewer. */
 static enum hd_status check_ends(struct hd_core *core, const struct core_job *job)
 {
     enum hd_device_kind kinds[HD_DEVICE_KIND_COUNT];
     struct core_view view = core_view_of(core, job);
+    struct core_forecast forecast;
     struct hd_job_needs least;
+    enum hd_status st = HD_OK;
 
     (void)core_kinds(&job->needs, kinds);
     if (!core_least_needs(&job->needs, kinds[0], &least))
         return HD_OK;
+    if (!core_forecast_init(core, core->allocations.items, core->allocations.run_count, &forecast))
+        return hd_err(HD_NO_MEMORY, "no memory for a check");
     view.needs = &least;
     view.reserves = true;
-    for (view.tier_max = 0; view.tier_max <= core_tiers(core); view.tier_max++) {
+    for (view.tier_max = 0; view.tier_max <= core_tiers(core) && !st; view.tier_max++) {
+        const size_t bound = core_least_ends(core, &forecast, &view, kinds[0]);
         struct core_placement placement;
-        const size_t all = core->allocations.run_count;
-        const size_t ends = core_assume_fewest_freed(core, &view, kinds[0], &placement);
+        const size_t ends = core_forecast_fewest(core, &forecast, &view, bound, &placement);
 
         free(placement.members);
-        core_assume_ends_freed(core, 0);
-        if ((ends && opens_after(core, &view, ends - 1)) ||
-            (ends <= all && !opens_after(core, &view, ends)))
-            return hd_err(HD_INTERNAL,
-                          "I17: job %" PRIu64
-                          " is said to have a place within tier %d after %zu of "
-                          "%zu ends, and not before",
-                          job->rec.job, view.tier_max, ends, all);
+        if ((ends && opens_after(core, &forecast, &view, ends - 1)) ||
+            (ends <= forecast.count && !opens_after(core, &forecast, &view, ends)))
+            st = hd_err(HD_INTERNAL,
+                        "I17: job %" PRIu64 " is said to have a place within tier %d after %zu of "
+                        "%zu ends, and not before",
+                        job->rec.job, view.tier_max, ends, forecast.count);
     }
-    return HD_OK;
+    core_forecast_done(&forecast);
+    return st;
 }
 
 enum { PLACEMENTS_CHECKED = 2 }; /* most waiting jobs for which I16 and I17 are checked */
