@@ -110,11 +110,11 @@ static void name_devices(const struct hd_job *spec, char *ret_text, size_t size)
     if (spec->threads)
         (void)snprintf(threads, sizeof threads, ":%lld", (long long)spec->threads);
 
-    if (strcmp(spec->device, "cuda") == 0)
+    if (spec->device == HD_JOB_DEVICE_CUDA)
         (void)snprintf(ret_text, size, "cuda");
     else
         (void)snprintf(ret_text, size, "%scpu:%d%s",
-                       strcmp(spec->device, "cpu") == 0 ? "" : "auto+", most, threads);
+                       spec->device == HD_JOB_DEVICE_CPU ? "" : "auto+", most, threads);
 }
 
 /* Writes the folder in which the choices among a GPU's algorithms are kept. All runs of a user on this

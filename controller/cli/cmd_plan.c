@@ -44,13 +44,14 @@ static enum hd_status resolve(struct plan_asked *a)
     if (st)
         return st;
     hd_spec_plan_request(a->spec, &wish);
-    (void)snprintf(wish.sizes.device, sizeof wish.sizes.device, "%s", cuda ? "cuda" : "cpu");
+    wish.sizes.device = cuda ? HD_JOB_DEVICE_CUDA : HD_JOB_DEVICE_CPU;
     st = hd_fit_choose(&asked, &fit);
     if (st)
         return st;
     hd_fit_explain(&asked, &fit, &a->choice);
     layout = fit.sizes;
-    hd_plan_decide_device(cuda ? "cuda" : "cpu", a->traits.bf16_fast, a->threads, &layout);
+    hd_plan_decide_device(cuda ? HD_JOB_DEVICE_CUDA : HD_JOB_DEVICE_CPU, a->traits.bf16_fast,
+                          a->threads, &layout);
     st = hd_spec_resolve(a->spec, &layout, &attempt, &a->job);
     return st ? st : hd_plan_build(&a->job, &a->traits, &a->arena, &a->plan);
 }

@@ -105,7 +105,7 @@ static enum hd_status check_base(const Heddle__V1__JobStatus *status, struct hd_
                             : hd_err(HD_NO_MEMORY, "no memory for a job");
     uint64_t hash = 0;
 
-    if (st || strcmp(job->checkpoint_base, "omit") != 0 || !job->train_count ||
+    if (st || job->checkpoint_base != HD_JOB_CHECKPOINT_BASE_OMIT || !job->train_count ||
         !hd_file_exists(job->train[0].path))
         return st;
     if (!hd_file_exists(job->init_from))

@@ -127,7 +127,8 @@ static void add_layout(struct hd_text *out, const Heddle__V1__Plan *p)
     cli_add_layout(&sizes, &layout);
     add_fact(out, "layout", "%s, micro-batch %lld x %d, zero %lld, schedule %s, recompute %s, %s",
              layout.failed ? "?" : layout.data, (long long)sizes.micro_batch, p->micro_batches,
-             (long long)sizes.zero, sizes.schedule, sizes.recompute, sizes.precision);
+             (long long)sizes.zero, sizes.schedule, sizes.recompute,
+             hd_job_precision_words[sizes.precision]);
     add_stages(out, &sizes);
     hd_text_free(&layout);
 }

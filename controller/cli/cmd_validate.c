@@ -221,7 +221,7 @@ static void print_valid(const struct validated *v)
         cli_note(
             "heddle: note: train.lr %g is far above usual rates, 1e-5 to 1e-2: a run may diverge",
             v->spec->lr_peak);
-    if (strcmp(v->spec->precision, "fp8") == 0 && strcmp(v->spec->device, "cpu") == 0)
+    if (v->spec->precision == HD_JOB_PRECISION_FP8 && v->spec->device == HD_JOB_DEVICE_CPU)
         cli_note(
             "heddle: note: train.precision fp8 saves no time on a CPU: it shows what fp8 does to a "
             "model");

@@ -53,7 +53,7 @@ static enum hd_status run_worker(const struct hd_job *job, bool files, const cha
     argv[n++] = "--form";
     argv[n++] = hd_job_is_unpaired(job) ? "unpaired"
                 : hd_job_has_pairs(job) ? "preference"
-                                        : job->data_format;
+                                        : hd_job_data_format_words[job->data_format];
     if (*job->columns) {
         argv[n++] = "--columns";
         argv[n++] = job->columns;
@@ -340,8 +340,9 @@ void data_check_describe(const struct hd_job *job, const struct hd_json *epoch, 
     if (*job->date)
         hd_text_add(out, "data.date: the chat template gets %s as the day that it is\n", job->date);
     if (fact(epoch, "dropped") || fact(epoch, "cut"))
-        hd_text_add(out, "data.too_long: %s: %lld %s are left out, %lld are cut\n", job->too_long,
-                    (long long)fact(epoch, "dropped"), what, (long long)fact(epoch, "cut"));
+        hd_text_add(out, "data.too_long: %s: %lld %s are left out, %lld are cut\n",
+                    hd_job_too_long_words[job->too_long], (long long)fact(epoch, "dropped"), what,
+                    (long long)fact(epoch, "cut"));
     if (fact(epoch, "left_out"))
         hd_text_add(out, "data.bad_rows: %lld record%s cannot be used and %s left out\n",
                     (long long)fact(epoch, "left_out"), fact(epoch, "left_out") == 1 ? "" : "s",

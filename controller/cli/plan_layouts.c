@@ -120,7 +120,7 @@ static void add_nothing_fits(const struct hd_report_asked *asked, const struct h
                              struct hd_text *out)
 {
     const struct hd_search_rejected *r = &l->search.least;
-    const bool searched = strcmp(asked->request->sizes.offload, "auto") == 0 &&
+    const bool searched = asked->request->sizes.offload == HD_JOB_OFFLOAD_AUTO &&
                           l->cluster->host_memory_bytes > 0; /* tried, but the host lacks memory */
 
     hd_text_add(out,
@@ -128,10 +128,10 @@ static void add_nothing_fits(const struct hd_report_asked *asked, const struct h
                 "%lld with zero %lld and recompute %s%s, ",
                 (long long)r->sizes.tp, (long long)r->sizes.pp, (long long)r->sizes.dp,
                 (long long)r->sizes.cp, (long long)r->sizes.zero, r->sizes.recompute,
-                strcmp(r->sizes.offload, "optimizer") == 0 ? ", the optimizer on the host" : "");
+                r->sizes.offload == HD_JOB_OFFLOAD_OPTIMIZER ? ", the optimizer on the host" : "");
     hd_report_reason(l, r, out);
     hd_text_add(out, "; give more devices, or devices with more memory%s\n",
-                strcmp(r->sizes.offload, "optimizer") == 0 || searched ||
+                r->sizes.offload == HD_JOB_OFFLOAD_OPTIMIZER || searched ||
                         !hd_traits_is_cuda(&l->cluster->traits)
                     ? ""
                     : ", or keep the optimizer on the host (parallel.offload: optimizer)");
@@ -191,7 +191,7 @@ void plan_layouts_people(const struct cli *cli, const struct hd_report_asked *as
     /* otherwise the chosen plan's lines say so */
     else if (!hd_report_runs(l, NULL) && !s->plan_count)
         hd_text_add(out, "note: it cannot run yet: the engine nccl connects at most %d ranks\n",
-                    hd_plan_ranks_max("cuda", NULL));
+                    hd_plan_ranks_max(HD_JOB_DEVICE_CUDA, NULL));
 }
 
 void plan_layouts_time(const struct hd_report *l, struct hd_text *out)

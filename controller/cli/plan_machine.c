@@ -25,7 +25,7 @@ void plan_machine_divide(struct plan_asked *a)
 
 /* Runs `heddle-worker device` and returns its answer; sets between_bytes. measure: include slow
  * measurements. */
-static enum hd_status ask_about(struct plan_asked *a, const char *device, bool measure,
+static enum hd_status ask_about(struct plan_asked *a, enum hd_job_device device, bool measure,
                                 struct hd_text *ret_answer, int *ret_status)
 {
     const int32_t connected = hd_plan_ranks_max(device, NULL);
@@ -38,9 +38,15 @@ static enum hd_status ask_about(struct plan_asked *a, const char *device, bool m
     (void)snprintf(ranks, sizeof ranks, "%lld",
                    (long long)(a->devices < connected ? a->devices : connected));
     if (!st) {
-        const char *const argv[] = {program.data, "device",  "--threads",
-                                    number,       "--world", ranks,
-                                    "--device",   device,    measure ? "--measure" : NULL,
+        const char *const argv[] = {program.data,
+                                    "device",
+                                    "--threads",
+                                    number,
+                                    "--world",
+                                    ranks,
+                                    "--device",
+                                    hd_job_device_words[device],
+                                    measure ? "--measure" : NULL,
                                     NULL};
 
         st = process_ask(argv, NULL, measure ? PROCESS_MEASURE_MS : PROCESS_QUESTION_MS, ret_answer,
@@ -77,7 +83,7 @@ enum hd_status plan_machine_measure(struct plan_asked *a)
     enum hd_status st = ask_about(a, a->spec->device, true, &answer, &status);
     char *word;
 
-    if (!st && status && strcmp(a->spec->device, "cuda") == 0)
+    if (!st && status && a->spec->device == HD_JOB_DEVICE_CUDA)
         st = hd_err(HD_UNSUPPORTED,
                     "resources.device_type: cuda: no GPU of this machine can be used; "
                     "run heddle plan where there is one, or give --devices KIND:N, "
@@ -105,7 +111,7 @@ void plan_machine_find_between(struct plan_asked *a)
     int status;
 
     if (a->devices > 1)
-        (void)ask_about(a, "cpu", false, &answer, &status);
+        (void)ask_about(a, HD_JOB_DEVICE_CPU, false, &answer, &status);
     hd_text_free(&answer);
 }
 

@@ -213,7 +213,7 @@ static void print_sheet(const struct plan_asked *a, const struct hd_dry *step, s
                 "          at the rates of its data sheet, which nothing reaches: products %.3g ms "
                 "(%.4g TFLOP/s, %s), bytes %.3g ms (%.4g GB/s)\n",
                 t.products, 1e-12 * sheet_rate(a, hd_rank_program_peak_dtype(&a->job)),
-                a->job.precision, t.memory, a->kind->memory_gb_per_s);
+                hd_job_precision_words[a->job.precision], t.memory, a->kind->memory_gb_per_s);
 }
 
 static void print_step(const struct plan_asked *a, int rank, const struct hd_dry *step, int world,
@@ -537,7 +537,7 @@ static void print_fit(const struct plan_asked *a, struct hd_text *out)
         print_communicators(r, &a->traits, out);
     hd_text_format_bytes(r->memory.host_bytes, all);
     hd_text_add(out, "of the host's memory: %s for each rank (%s)\n", all,
-                strcmp(a->job.offload, "optimizer") == 0
+                a->job.offload == HD_JOB_OFFLOAD_OPTIMIZER
                     ? "masters, moments, offload, sample, snapshot, profile"
                     : "sample, snapshot, profile");
     if (hd_plan_fits(r, &a->traits))
@@ -579,7 +579,7 @@ void plan_show_people(const struct cli *cli, const struct plan_asked *a, struct 
     char all_text[32], machine_text[32];
 
     cli_format_count((double)p->parameters, count);
-    (void)snprintf(precision, sizeof precision, "%.20s", a->job.precision);
+    (void)snprintf(precision, sizeof precision, "%.20s", hd_job_precision_words[a->job.precision]);
     if (p->trained != p->parameters) {
         cli_format_count((double)p->trained, count);
         (void)snprintf(trained, sizeof trained, ", of which %s train", count);
@@ -587,14 +587,14 @@ void plan_show_people(const struct cli *cli, const struct plan_asked *a, struct 
     }
     hd_text_add(out, "%s: %s parameters%s; %d rank%s on %s (%s)", a->job.name, count, trained,
                 p->mesh.world, p->mesh.world == 1 ? "" : "s",
-                a->kind ? a->kind->text : a->job.device, a->traits.isa);
+                a->kind ? a->kind->text : hd_job_device_words[a->job.device], a->traits.isa);
     if (!hd_traits_is_cuda(&a->traits))
         hd_text_add(out, ", %lld thread%s each", (long long)a->threads, a->threads == 1 ? "" : "s");
     hd_text_add(out, "; ");
     cli_add_layout(&a->job.layout, out);
     hd_text_add(out, ", %lld micro-batch%s of %lld, %s%s\n", (long long)p->micro_batches,
                 p->micro_batches == 1 ? "" : "es", (long long)a->job.micro_batch, precision,
-                strcmp(a->job.moments, "8bit") == 0 ? ", moments of 8 bits" : "");
+                a->job.moments == HD_JOB_MOMENTS_INT8 ? ", moments of 8 bits" : "");
     if (a->choice.len_bytes)
         hd_text_add(out, "%s\n", a->choice.data);
     if (p->pipeline.stages > 1)

@@ -16,7 +16,8 @@ static const struct table_column columns[] = {
 static void add_schedule(struct table *table, const struct hd_data_stage *stage)
 {
     if (stage->has_lr)
-        table_add(table, NULL, "%s, peak %.3g", stage->lr_decay, stage->lr_peak);
+        table_add(table, NULL, "%s, peak %.3g", hd_job_lr_decay_words[stage->lr_decay],
+                  stage->lr_peak);
     else
         table_add(table, NULL, "train.lr");
 }

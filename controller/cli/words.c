@@ -50,7 +50,7 @@ void cli_add_layout(const struct hd_layout_sizes *sizes, struct hd_text *out)
     if (sizes->sequence)
         hd_text_add(out, ", sequence parallel");
     if (sizes->cp > 1)
-        hd_text_add(out, ", cp exchange %s", sizes->cp_exchange);
+        hd_text_add(out, ", cp exchange %s", hd_job_cp_exchange_words[sizes->cp_exchange]);
 }
 
 const char *cli_state_colour(Heddle__V1__JobState state)

@@ -204,8 +204,8 @@ void core_event_starting(struct hd_core *core, struct core_job *job,
     for (int32_t r = 0; r < plan->rank_count; r++) /* the ranks of a node are consecutive */
         if (!r || !core_same(plan->ranks[r].node_uuid, plan->ranks[r - 1].node_uuid))
             hd_text_add(&text, "%s%s", r ? ", " : "", plan->ranks[r].node_name);
-    hd_text_add(&text, ": %d %s device%s, ", plan->rank_count, plan->layout.device,
-                plan->rank_count == 1 ? "" : "s");
+    hd_text_add(&text, ": %d %s device%s, ", plan->rank_count,
+                hd_job_device_words[plan->layout.device], plan->rank_count == 1 ? "" : "s");
     add_layout(&plan->layout, &text);
     if (attempt->base_attempt)
         hd_text_add(&text, ", from step %lld of attempt %d", (long long)attempt->base_step,

@@ -249,7 +249,7 @@ static const struct hd_layout_sizes *layout_before(const struct core_layout_clie
         const struct core_attempt *attempt = job->attempts[i - 1];
 
         if (attempt && attempt->rec.plan.rank_count == placement->device_count &&
-            strcmp(attempt->rec.plan.layout.device, placement->plan.layout.device) == 0)
+            attempt->rec.plan.layout.device == placement->plan.layout.device)
             return &attempt->rec.plan.layout;
     }
     return NULL;
@@ -268,7 +268,7 @@ static bool keep_layout(const struct core_layout_client *client,
     if (!before || !hd_plan_allows(&asked->wish, before))
         return false;
     kept.sizes = *before;
-    memcpy(kept.sizes.precision, asked->wish.sizes.precision, sizeof kept.sizes.precision);
+    kept.sizes.precision = asked->wish.sizes.precision;
     kept.sizes.threads = asked->wish.sizes.threads;
     if (hd_plan_size(&kept, asked->devices, &sizes) || asked->together % hd_plan_unit(&kept))
         return false;

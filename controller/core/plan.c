@@ -7,10 +7,11 @@
 struct hd_plan_request core_plan_request_on(const struct hd_job_needs *needs,
                                             enum hd_device_kind kind)
 {
-    const char *device = hd_device_kind_name((int)kind);
     struct hd_plan_request wish = needs->wish;
 
-    memcpy(wish.sizes.device, device, strlen(device) + 1);
+    wish.sizes.device = kind == HD_DEVICE_KIND_CPU    ? HD_JOB_DEVICE_CPU
+                        : kind == HD_DEVICE_KIND_CUDA ? HD_JOB_DEVICE_CUDA
+                                                      : HD_JOB_DEVICE_AUTO;
     return wish;
 }
 

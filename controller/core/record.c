@@ -84,9 +84,17 @@ const char *hd_credential_kind_name(int kind)
     return hd_field_word(HD_FIELD_CREDENTIAL_KIND, kind);
 }
 
-enum hd_device_kind hd_device_kind_of(const char *word)
+enum hd_device_kind hd_device_kind_of(enum hd_job_device device)
 {
-    return (enum hd_device_kind)hd_field_number(HD_FIELD_DEVICE_KIND, word);
+    switch (device) {
+    case HD_JOB_DEVICE_CPU:
+        return HD_DEVICE_KIND_CPU;
+    case HD_JOB_DEVICE_CUDA:
+        return HD_DEVICE_KIND_CUDA;
+    case HD_JOB_DEVICE_AUTO:
+        break;
+    }
+    return HD_DEVICE_KIND_ANY;
 }
 
 const char *hd_event_kind_name(enum hd_event_kind kind)

@@ -98,8 +98,7 @@ const char *hd_attempt_state_name(int state);
 const char *hd_end_cause_name(int cause);
 const char *hd_node_state_name(int state);
 const char *hd_device_kind_name(int kind);
-enum hd_device_kind hd_device_kind_of(const char *word); /* returns HD_DEVICE_KIND_ANY for "auto"
-                                                          * and for an unknown word */
+enum hd_device_kind hd_device_kind_of(enum hd_job_device device);
 
 /* Precisions as bits: bit n is the Precision with number n in job.proto. */
 enum { HD_PRECISION_FP32 = 1, HD_PRECISION_BF16 = 2 };

@@ -160,7 +160,7 @@ static void find_cpus(struct job_plan *p, const struct hd_node_view *view)
 
 static void find_nodes(struct job_plan *p)
 {
-    const char *device = p->prepared->job.device;
+    const enum hd_job_device device = p->prepared->job.device;
     struct node_group groups[HD_CLUSTER_GROUPS_MAX], group;
     int count = 0;
 
@@ -173,9 +173,9 @@ static void find_nodes(struct job_plan *p)
         count_gpus(view.record, &group);
         if (group.kind && view.probe_measured_ms)
             group.calibration = probe_calibration(p->c, &p->arena, view.record->uuid);
-        if (group.kind && strcmp(device, "cpu") != 0)
+        if (group.kind && device != HD_JOB_DEVICE_CPU)
             add_to_groups(groups, &count, &group);
-        if (strcmp(device, "cuda") != 0)
+        if (device != HD_JOB_DEVICE_CUDA)
             find_cpus(p, &view);
     }
     find_gpus(p, groups, count);

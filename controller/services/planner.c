@@ -46,7 +46,7 @@ struct planning {
 static bool find_traits(const struct hd_core_asked *asked, const struct hd_gpu_kind *kind,
                         struct hd_traits *ret_traits)
 {
-    if (strcmp(asked->wish.sizes.device, "cpu") == 0)
+    if (asked->wish.sizes.device == HD_JOB_DEVICE_CPU)
         return hd_traits_read(asked->traits, ret_traits) == HD_OK;
     if (!kind)
         return false;
@@ -72,9 +72,9 @@ static void find_cluster(struct planning *p, const struct hd_gpu_kind *kind,
                          struct hd_best_asked *question)
 {
     const struct hd_core_asked *asked = &p->asked;
-    const enum hd_dtype factors = strcmp(spec->precision, "fp32") == 0  ? HD_F32
-                                  : strcmp(spec->precision, "fp8") == 0 ? HD_U8
-                                                                        : HD_BF16;
+    const enum hd_dtype factors = spec->precision == HD_JOB_PRECISION_FP32  ? HD_F32
+                                  : spec->precision == HD_JOB_PRECISION_FP8 ? HD_U8
+                                                                            : HD_BF16;
 
     hd_cluster_of_gpus(kind, asked->devices, asked->together, spec->tf32, cluster);
     /* no daemon reports host memory, so no layout offloads the optimizer unless the job requests it

@@ -273,9 +273,10 @@ static void print_memory(const struct serve *s, const struct hd_decoder *d)
     hd_text_format_bytes(all, memory);
     hd_text_format_bytes(most, of_one);
     hd_log(HD_LOG_INFO, "%s: %d sequences of %lld tokens, %s, %s of memory%s%s%s", s->options.name,
-           hd_decoder_slots(d), (long long)hd_decoder_context(d), hd_decoder_job(d)->precision,
-           memory, hd_decoder_ranks(d) > 1 ? ", at most " : "",
-           hd_decoder_ranks(d) > 1 ? of_one : "", hd_decoder_ranks(d) > 1 ? " on a rank" : "");
+           hd_decoder_slots(d), (long long)hd_decoder_context(d),
+           hd_job_precision_words[hd_decoder_job(d)->precision], memory,
+           hd_decoder_ranks(d) > 1 ? ", at most " : "", hd_decoder_ranks(d) > 1 ? of_one : "",
+           hd_decoder_ranks(d) > 1 ? " on a rank" : "");
 }
 
 /* Prints the URL on standard output, as soon as the server accepts requests: scripts may wait for

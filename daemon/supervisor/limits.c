@@ -35,7 +35,7 @@ enum hd_status sup_limits_init(struct sup_limits *limits, const struct hd_job *j
 
     memset(limits, 0, sizeof *limits);
     limits->rank_count = rank_count;
-    limits->reports_only = strcmp(job->hang_action, "tell") == 0;
+    limits->reports_only = job->hang_action == HD_JOB_HANG_ACTION_TELL;
     for (int p = 0; p < HD_LINK_PHASE_COUNT; p++) {
         const enum hd_status st = hd_hang_limit_read(texts[p], &limits->set_ms[p]);
 

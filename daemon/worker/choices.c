@@ -114,7 +114,7 @@ static void add_choices_json(struct hd_text *text, const struct choices_verb *e,
     hd_json_add_int64(&w, "questions", c->questions);
     hd_json_add_int64(&w, "cut", c->cut);
     hd_json_add_int64(&w, "context", hd_decoder_context(d));
-    hd_json_add_string(&w, "precision", hd_decoder_job(d)->precision);
+    hd_json_add_string(&w, "precision", hd_job_precision_words[hd_decoder_job(d)->precision]);
     hd_json_add_string(&w, "model", e->decoder.dirs.dir);
     if (e->decoder.dirs.adapter)
         hd_json_add_string(&w, "adapter", e->decoder.dirs.adapter);
@@ -142,7 +142,8 @@ static void add_choices_text(struct hd_text *text, const struct choices_verb *e,
                     (long long)c->cut, (long long)hd_decoder_context(d));
     if (hd_decoder_is_checkpoint(d))
         hd_text_add(text, "step        %lld\n", (long long)hd_decoder_step(d));
-    hd_text_add(text, "model       %s, %s\n", e->decoder.dirs.dir, hd_decoder_job(d)->precision);
+    hd_text_add(text, "model       %s, %s\n", e->decoder.dirs.dir,
+                hd_job_precision_words[hd_decoder_job(d)->precision]);
     if (e->decoder.dirs.adapter)
         hd_text_add(text, "adapter     %s\n", e->decoder.dirs.adapter);
 }

@@ -281,7 +281,7 @@ static enum hd_status open_base(struct export_base *b, const char *checkpoint, c
     struct hd_model_config config;
     enum hd_status st = read_base_job(b, checkpoint);
 
-    if (st || (strcmp(b->job.checkpoint_base, "omit") != 0 &&
+    if (st || (b->job.checkpoint_base != HD_JOB_CHECKPOINT_BASE_OMIT &&
                hd_rank_program_quant(&b->job) == HD_QUANT_NONE))
         return st || !base || may_use_base(b, checkpoint)
                    ? st
@@ -304,12 +304,12 @@ static void say_base(const struct export_base *b, const char *base)
 {
     const char *from = base ? base : *b->job.init_from ? b->job.init_from : "the job's seed";
 
-    if (strcmp(b->job.adapter, "none") != 0 && hd_rank_program_quant(&b->job) != HD_QUANT_NONE)
+    if (b->job.adapter != HD_JOB_ADAPTER_NONE && hd_rank_program_quant(&b->job) != HD_QUANT_NONE)
         (void)fprintf(stderr,
                       "the adapter was added to the weights of %s as decoded from %s, with which "
                       "it was trained, in fp32\n",
-                      from, b->job.model_weights);
-    else if (strcmp(b->job.adapter, "none") != 0)
+                      from, hd_job_model_weights_words[b->job.model_weights]);
+    else if (b->job.adapter != HD_JOB_ADAPTER_NONE)
         (void)fprintf(stderr, "the adapter was added to the weights of %s, in fp32\n",
                       !b->source ? "the checkpoint, rounded to the compute encoding" : from);
 }

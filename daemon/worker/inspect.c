@@ -112,7 +112,7 @@ static int with_layout(const char *verb, int argc, char **argv, bool programs)
     if (!st)
         st = hd_flag_int(&f[1], 0, job.pp * job.dp * job.cp * job.tp - 1, 0, &rank);
     if (!st)
-        st = hd_plugin_backend(job.device, &backend);
+        st = hd_plugin_backend(hd_job_device_words[job.device], &backend);
     if (!st) {
         backend->describe(&(struct hd_backend_options){.threads = (int)job.threads}, &traits);
         st = hd_rank_program_build(&job, (int)rank, &traits, &(struct hd_rank_program_options){0},

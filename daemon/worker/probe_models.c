@@ -112,7 +112,7 @@ static void set_model(const struct probe_model *m, struct hd_job *j)
     const struct hd_family *family = hd_family_named(m->family);
 
     set(j->family, m->family);
-    set(j->positions, hd_family_positions(family));
+    j->positions = hd_family_positions(family);
     set(j->tokenizer, "bytes");
     j->layers = m->layers;
     j->hidden = m->hidden;
@@ -152,9 +152,9 @@ static void set_layout(const struct probe *p, const struct probe_model *m, bool 
     j->threads = p->threads;
     set(j->schedule, "none");
     set(j->recompute, "none");
-    set(j->cp_exchange, "ring");
-    set(j->precision, half ? "bf16" : "fp32");
-    set(j->device, p->table->device ? "cuda" : "cpu");
+    j->cp_exchange = HD_JOB_CP_EXCHANGE_RING;
+    j->precision = half ? HD_JOB_PRECISION_BF16 : HD_JOB_PRECISION_FP32;
+    j->device = p->table->device ? HD_JOB_DEVICE_CUDA : HD_JOB_DEVICE_CPU;
     j->devices_min = j->devices_max = takes_two(m) ? 2 : 1;
 }
 
@@ -170,7 +170,7 @@ static struct hd_job job_of(const struct probe *p, const struct probe_model *m, 
     j.validate_batches = 0;
     j.job_id = j.attempt = 1;
     set(j.base_manifest_hash, "-");
-    set(j.lr_decay, "constant");
+    j.lr_decay = HD_JOB_LR_DECAY_CONSTANT;
     set_model(m, &j);
     set_layout(p, m, half, &j);
     j.train = file;

@@ -157,7 +157,7 @@ static enum hd_status set_deadlines(struct rank *r)
                                   2 * largest(step_ms, validation_ms));
     r->save_deadline_ms = largest(largest(HD_SAVE_DEADLINE_MS, r->step_deadline_ms),
                                   2 * largest(checkpoint_ms, setup_ms));
-    if (strcmp(r->job.hang_action, "tell") == 0)
+    if (r->job.hang_action == HD_JOB_HANG_ACTION_TELL)
         r->step_deadline_ms = r->save_deadline_ms = INT64_MAX / 2;
     return HD_OK;
 }
@@ -224,7 +224,7 @@ static enum hd_status describe_compute(const struct rank *r, struct peer_compute
     const char *without = getenv("NCCL_IB_DISABLE"); /* set by the supervisor if no adapter serves
                                                         the data address */
     char version[HD_NCCL_VERSION_MAX];
-    const bool offloads = strcmp(r->job.layout.offload, "none") != 0;
+    const bool offloads = r->job.layout.offload != HD_JOB_OFFLOAD_NONE;
     struct hd_traits traits, host;
     enum hd_status st;
 
@@ -303,13 +303,13 @@ static enum hd_status connect(struct rank *r, const char *job_path)
     hd_link_report_phase(r->link, HD_LINK_PHASE_SETUP, 0);
     st = read_rank_job(r, job_path);
     r->nccl_log =
-        !st && r->world > 1 && strcmp(r->job.device, "cuda") == 0 ? hd_comm_nccl_log_open() : -1;
+        !st && r->world > 1 && r->job.device == HD_JOB_DEVICE_CUDA ? hd_comm_nccl_log_open() : -1;
     if (!st)
         st = rank_policy_begin(r);
     if (!st)
         st = rank_lock_in(r);
     if (!st)
-        st = blame_the_node(hd_plugin_backend(r->job.device, &r->backend));
+        st = blame_the_node(hd_plugin_backend(hd_job_device_words[r->job.device], &r->backend));
     if (st)
         return st;
     if (!r->backend->device || r->world > 1)
@@ -380,8 +380,8 @@ static enum hd_status look_for_base(struct rank *r)
         return hd_err(HD_IO, "%s; %s does not exist either: is the file system mounted?",
                       error.message, r->job.attempt_dir);
     r->no_base = !there;
-    r->bad_base =
-        there && (strcmp(r->job.checkpoint_base, "omit") != 0 || hd_file_exists(r->job.init_from));
+    r->bad_base = there && (r->job.checkpoint_base != HD_JOB_CHECKPOINT_BASE_OMIT ||
+                            hd_file_exists(r->job.init_from));
     return hd_err_restore(&error);
 }
 

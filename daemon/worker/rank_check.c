@@ -159,7 +159,7 @@ enum hd_status rank_check_end(struct rank *r)
 
     if (r->stopped || (r->finite && !r->overflows))
         return HD_OK;
-    if (r->finite && strcmp(r->job.precision, "fp16") == 0)
+    if (r->finite && r->job.precision == HD_JOB_PRECISION_FP16)
         return check_scale_at_end(r);
     r->diverged = true;
     return hd_err(HD_INTERNAL,

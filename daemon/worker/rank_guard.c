@@ -108,7 +108,7 @@ static enum hd_status go_back(struct rank *r, const struct hd_step_result *s, co
 
 enum hd_status rank_check_spike(struct rank *r, const struct hd_step_result *s, bool *ret_went_back)
 {
-    const char *action = r->job.guard_action;
+    const enum hd_job_guard_action action = r->job.guard_action;
     char spike[TEXT_MAX];
     enum hd_status st = HD_OK;
 
@@ -122,9 +122,9 @@ enum hd_status rank_check_spike(struct rank *r, const struct hd_step_result *s, 
             r, spike,
             "the 19 steps before it were spikes, too: the losses do not fall again; lower "
             "train.lr, or raise train.guard.spike");
-    if (strcmp(action, "stop") == 0)
+    if (action == HD_JOB_GUARD_ACTION_STOP)
         return stop(r, spike);
-    if (strcmp(action, "rollback") == 0 && s->request != REQUEST_STOP) {
+    if (action == HD_JOB_GUARD_ACTION_ROLLBACK && s->request != REQUEST_STOP) {
         st = go_back(r, s, spike);
         *ret_went_back = hd_trainer_steps_done(r->trainer) < s->step;
     } else {

@@ -280,7 +280,7 @@ static void allow_list(struct lock *l, const char *variable)
  * why. */
 static void load_plugin(const struct lock *l)
 {
-    if (strcmp(l->r->job.device, "cuda") == 0)
+    if (l->r->job.device == HD_JOB_DEVICE_CUDA)
         (void)hd_plugin_load();
 }
 
@@ -366,7 +366,7 @@ static void allow_gpus(struct lock *l)
     const char *home = getenv("HOME"), *cache = getenv("CUDA_CACHE_PATH");
     char path[PATH_MAX];
 
-    if (strcmp(l->r->job.device, "cuda") != 0)
+    if (l->r->job.device != HD_JOB_DEVICE_CUDA)
         return;
     allow_nvidia(l);
     allow(l, HD_SANDBOX_WRITE, "/proc/self/task"); /* allows the driver to name its threads */
@@ -428,7 +428,7 @@ static enum hd_status take_roots(struct lock *l, const char *job_dir)
 static enum hd_status begin(struct lock *l)
 {
     const struct rank *r = l->r;
-    const bool gpu = strcmp(r->job.device, "cuda") == 0;
+    const bool gpu = r->job.device == HD_JOB_DEVICE_CUDA;
 
     return hd_sandbox_begin((r->data_address || gpu ? HD_SANDBOX_NETWORK : 0) |
                                 (gpu ? HD_SANDBOX_GPU : 0),

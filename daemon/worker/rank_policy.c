@@ -185,7 +185,8 @@ static uint64_t hash_of_update(const struct hd_job *job, double lr)
                               job->muon_adamw_lr,
                               (double)job->muon_iterations,
                               job->muon_nesterov};
-    uint64_t hash = hd_random_key(hd_random_hash(job->muon_scale), hd_random_hash(job->moments));
+    uint64_t hash = hd_random_key(hd_random_hash(hd_job_muon_scale_words[job->muon_scale]),
+                                  hd_random_hash(hd_job_moments_words[job->moments]));
 
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
         uint64_t bits;
@@ -549,9 +550,9 @@ static enum hd_status run_rollout(struct rank *r, int64_t number)
 
 static enum hd_advantage_scale scale_of(const struct hd_job *job)
 {
-    return strcmp(job->policy_scale, "batch") == 0  ? HD_ADVANTAGE_BATCH
-           : strcmp(job->policy_scale, "none") == 0 ? HD_ADVANTAGE_NONE
-                                                    : HD_ADVANTAGE_GROUP;
+    return job->policy_scale == HD_JOB_POLICY_SCALE_BATCH  ? HD_ADVANTAGE_BATCH
+           : job->policy_scale == HD_JOB_POLICY_SCALE_NONE ? HD_ADVANTAGE_NONE
+                                                           : HD_ADVANTAGE_GROUP;
 }
 
 static enum hd_status set_completions(struct rank *r)
@@ -564,7 +565,7 @@ static enum hd_status set_completions(struct rank *r)
     for (int64_t i = 0; i < p->count; i++)
         rewards[i] = p->answers[i].reward;
     hd_advantages(rewards, p->count, r->job.rollout_group, scale_of(&r->job),
-                  strcmp(r->job.policy_loss, "rloo") == 0, p->advantages, &p->numbers);
+                  r->job.policy_loss == HD_JOB_POLICY_LOSS_RLOO, p->advantages, &p->numbers);
     for (int64_t i = 0; i < p->count; i++) {
         const struct hd_rollout_sequence *s = p->answers[i].sequence;
 

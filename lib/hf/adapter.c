@@ -160,11 +160,12 @@ static enum hd_status read_prefix_key(const struct hd_json *value, struct hd_job
 
 /* PEFT's types of adapters, and Heddle's name for each. */
 static const struct form {
-    const char *theirs, *ours;
+    const char *theirs;
+    enum hd_job_adapter ours;
     const char *needed[3];
     enum hd_status (*read_key)(const struct hd_json *value, struct hd_job *job);
-} forms[] = {{"LORA", "lora", {"r", "lora_alpha"}, read_lora_key},
-             {"PREFIX_TUNING", "prefix", {"num_virtual_tokens"}, read_prefix_key}};
+} forms[] = {{"LORA", HD_JOB_ADAPTER_LORA, {"r", "lora_alpha"}, read_lora_key},
+             {"PREFIX_TUNING", HD_JOB_ADAPTER_PREFIX, {"num_virtual_tokens"}, read_prefix_key}};
 
 static enum hd_status find_form(const struct hd_json *root, const struct form **ret_form)
 {
@@ -195,7 +196,7 @@ static enum hd_status parse(const struct hd_json *root, struct hd_job *job)
         if (strcmp(value->key, "peft_type") != 0)
             st = form->read_key(value, job);
     if (!st)
-        (void)snprintf(job->adapter, sizeof job->adapter, "%s", form->ours);
+        job->adapter = form->ours;
     return st;
 }
 
@@ -329,7 +330,7 @@ static enum hd_status read_folder(const char *dir, const char *config, struct hd
     }
     if (!st)
         st = hd_hf_open_adapter(dir, &weights);
-    if (!st && strcmp(ret_job->adapter, "lora") == 0) {
+    if (!st && ret_job->adapter == HD_JOB_ADAPTER_LORA) {
         st = list_targets(weights, ret_job);
         if (st)
             st = hd_err_prefix(st, "%s/" WEIGHTS_FILE, dir);
@@ -363,7 +364,7 @@ static enum hd_status read_checkpoint(const char *dir, struct hd_job *ret_job,
     st = theirs ? hd_job_read(hd_ckpt_get_manifest(ckpt)->config,
                               strlen(hd_ckpt_get_manifest(ckpt)->config), &arena, theirs)
                 : hd_err(HD_NO_MEMORY, "no memory to read %s", dir);
-    if (!st && strcmp(theirs->adapter, "none") == 0)
+    if (!st && theirs->adapter == HD_JOB_ADAPTER_NONE)
         st = hd_err(HD_INVALID, "%s is a checkpoint of a run without an adapter", dir);
     if (!st && *theirs->adapter_also)
         st = hd_err(HD_INVALID,

@@ -103,8 +103,8 @@ static enum hd_status open_adapter(struct combination *c, size_t index)
 
     hd_job_set_defaults(&a->job);
     st = hd_adapter_read(dir, &a->job, NULL);
-    if (!st && strcmp(a->job.adapter, "lora") != 0)
-        st = hd_err(HD_UNSUPPORTED, "is a %s, no LoRA", a->job.adapter);
+    if (!st && a->job.adapter != HD_JOB_ADAPTER_LORA)
+        st = hd_err(HD_UNSUPPORTED, "is a %s, no LoRA", hd_job_adapter_words[a->job.adapter]);
     if (!st && a->job.adapter_dora)
         st = hd_err(HD_UNSUPPORTED, "has magnitudes (DoRA), which do not add up; merge it into its "
                                     "base with heddle checkpoint export");

@@ -217,7 +217,7 @@ static void fill_absent(struct hd_hf_reading *r)
     job->out_bias = r->out_bias || (r->attention_bias && !family->no_out_bias);
     job->qk_norm = r->qk_norm;
     fill_rope_and_scale(r);
-    (void)snprintf(job->positions, sizeof job->positions, "%s", hd_family_positions(family));
+    job->positions = hd_family_positions(family);
 }
 
 static enum hd_status check_present(const struct hd_hf_reading *r)
@@ -388,10 +388,10 @@ static void clear_model(struct hd_job *job)
     job->mtp_layers = 0;
     job->rope_untruncated = false;
     job->balance = job->z_loss = job->capacity = 0;
-    job->positions[0] = '\0';
-    (void)snprintf(job->model_weights, sizeof job->model_weights, "plain");
+    job->positions = 0;
+    job->model_weights = HD_JOB_MODEL_WEIGHTS_PLAIN;
     job->dropout_embedding = job->dropout_attention = job->dropout_residual = 0;
-    (void)snprintf(job->rope_scaling, sizeof job->rope_scaling, "none");
+    job->rope_scaling = HD_JOB_ROPE_SCALING_NONE;
     /* 0: not given; the members of rope_scaling below get the defaults of a job file */
     job->rope_original_context = 0;
     job->rope_factor = job->rope_low_freq_factor = job->rope_beta_slow = 1;

@@ -76,7 +76,7 @@ enum hd_status hd_hf_take_falcon(struct hd_hf_reading *r)
     if (!job->ffn_hidden)
         job->ffn_hidden = 4 * job->hidden;
     if (r->falcon.alibi)
-        (void)strcpy(job->positions, "alibi");
+        job->positions = HD_JOB_POSITIONS_ALIBI;
     return HD_OK;
 }
 
@@ -99,6 +99,6 @@ void hd_hf_describe_falcon(struct hd_json_writer *w, const struct hd_job *job)
     hd_json_add_bool(w, "parallel_attn", parallel);
     if (parallel)
         hd_json_add_int64(w, "num_ln_in_parallel_attn", two ? 2 : 1);
-    hd_json_add_bool(w, "alibi", strcmp(job->positions, "alibi") == 0);
+    hd_json_add_bool(w, "alibi", job->positions == HD_JOB_POSITIONS_ALIBI);
     hd_json_add_bool(w, "bias", job->qkv_bias);
 }

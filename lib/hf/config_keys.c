@@ -82,7 +82,7 @@ static enum hd_status read_architectures(struct hd_hf_reading *r, const struct h
             return hd_hf_unsupported("architectures", v,
                                      "only language and reward models are supported");
         if (strcmp(v->text, c.classifier) == 0)
-            (void)snprintf(r->job->objective, sizeof r->job->objective, "reward");
+            r->job->objective = HD_JOB_OBJECTIVE_REWARD;
     }
     return HD_OK;
 }

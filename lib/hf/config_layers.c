@@ -254,7 +254,7 @@ enum hd_status hd_hf_take_layer_thetas(struct hd_hf_reading *r)
         *of = theta > 0 ? theta : *of;
     }
     if (of_kind[0] > 0 && of_kind[1] > 0 && of_kind[0] != of_kind[1]) {
-        if (strcmp(job->rope_scaling, "none") != 0)
+        if (job->rope_scaling != HD_JOB_ROPE_SCALING_NONE)
             return other_thetas(list);
         job->rope_local_theta = of_kind[1];
     }

@@ -73,16 +73,16 @@ static const char *lacks_of_positions(const struct hd_job *job, const struct hd_
 {
     const bool by_layer = hd_hf_reads(f, "layer_rope_theta");
     const bool tuned = hd_hf_reads(f, "attn_scale");
-    const bool alibi = strcmp(job->positions, "alibi") == 0;
+    const bool alibi = job->positions == HD_JOB_POSITIONS_ALIBI;
 
     if (alibi && !f->alibi && !hd_hf_reads(f, "alibi"))
         return "model.positions: alibi";
     if (alibi && f->scaled_alibi != hd_family_named(job->family)->scaled_alibi)
         return "model.positions: alibi, with the slopes of this family";
-    if (!alibi && strcmp(job->positions, hd_family_positions(f)) != 0)
+    if (!alibi && job->positions != hd_family_positions(f))
         return "model.positions";
-    if (f->longrope && strcmp(job->rope_scaling, "none") != 0 &&
-        strcmp(job->rope_scaling, "longrope") != 0)
+    if (f->longrope && job->rope_scaling != HD_JOB_ROPE_SCALING_NONE &&
+        job->rope_scaling != HD_JOB_ROPE_SCALING_LONGROPE)
         return "model.rope_scaling.type other than longrope";
     if (!by_layer && !has_rope_layers(job, f))
         return "model.rope_layers";
@@ -90,13 +90,13 @@ static const char *lacks_of_positions(const struct hd_job *job, const struct hd_
         return "model.query_factor";
     if (job->query_factor_step && !tuned && job->query_factor_step != job->rope_original_context)
         return "model.query_factor_step";
-    if (hd_hf_reads(f, "llama_4_scaling_beta") && strcmp(job->rope_scaling, "yarn") != 0)
+    if (hd_hf_reads(f, "llama_4_scaling_beta") && job->rope_scaling != HD_JOB_ROPE_SCALING_YARN)
         return "model.rope_scaling.type other than yarn";
     if (!hd_hf_reads(f, "partial_rotary_factor") && job->rope_fraction != 1)
         return "model.rope_fraction";
     if (!by_layer && (f->local_theta > 0) != (job->rope_local_theta > 0))
         return "model.rope_local_theta";
-    if (by_layer && job->rope_local_theta > 0 && strcmp(job->rope_scaling, "none") != 0)
+    if (by_layer && job->rope_local_theta > 0 && job->rope_scaling != HD_JOB_ROPE_SCALING_NONE)
         return "model.rope_local_theta with model.rope_scaling";
     if (job->window && (f->window == HD_WINDOW_NEVER || f->window == HD_WINDOW_CHUNKS))
         return "model.window";
@@ -271,11 +271,11 @@ static void add_pair_factors(struct hd_json_writer *w, const struct hd_job *job,
 static void add_scaling(struct hd_json_writer *w, const struct hd_job *job,
                         const struct hd_family *f)
 {
-    const bool llama3 = strcmp(job->rope_scaling, "llama3") == 0;
-    const bool yarn = strcmp(job->rope_scaling, "yarn") == 0;
-    const bool longrope = strcmp(job->rope_scaling, "longrope") == 0;
+    const bool llama3 = job->rope_scaling == HD_JOB_ROPE_SCALING_LLAMA3;
+    const bool yarn = job->rope_scaling == HD_JOB_ROPE_SCALING_YARN;
+    const bool longrope = job->rope_scaling == HD_JOB_ROPE_SCALING_LONGROPE;
 
-    hd_json_add_string(w, "rope_type", job->rope_scaling);
+    hd_json_add_string(w, "rope_type", hd_job_rope_scaling_words[job->rope_scaling]);
     hd_json_add_real(w, "factor", job->rope_factor);
     if (llama3 || yarn || longrope)
         hd_json_add_int64(w, "original_max_position_embeddings", job->rope_original_context);
@@ -309,7 +309,7 @@ static void add_rope_of_kinds(struct hd_json_writer *w, const struct hd_job *job
     hd_json_begin(w, "rope_parameters", '{');
     hd_json_begin(w, "full_attention", '{');
     hd_json_add_real(w, "rope_theta", job->rope_theta);
-    if (strcmp(job->rope_scaling, "none") == 0)
+    if (job->rope_scaling == HD_JOB_ROPE_SCALING_NONE)
         hd_json_add_string(w, "rope_type", "default");
     else
         add_scaling(w, job, f);
@@ -337,17 +337,18 @@ static void add_rope(struct hd_json_writer *w, const struct hd_job *job, const s
                          job->rope_fraction);
     if (reads_local)
         hd_json_add_real(w, "rope_local_base_freq", job->rope_local_theta);
-    if (strcmp(job->rope_scaling, "none") == 0 && (f->absent.yarn > 0 || f->absent.llama3 > 0)) {
+    if (job->rope_scaling == HD_JOB_ROPE_SCALING_NONE &&
+        (f->absent.yarn > 0 || f->absent.llama3 > 0)) {
         hd_json_begin(w, "rope_scaling", '{'); /* null would mean the scaling of the class */
         hd_json_add_string(w, "rope_type", "default");
         hd_json_end(w, '}');
         return;
     }
-    if (strcmp(job->rope_scaling, "none") == 0) {
+    if (job->rope_scaling == HD_JOB_ROPE_SCALING_NONE) {
         hd_json_add_null(w, "rope_scaling");
         return;
     }
-    if (strcmp(job->rope_scaling, "longrope") == 0 && f->longrope)
+    if (job->rope_scaling == HD_JOB_ROPE_SCALING_LONGROPE && f->longrope)
         hd_json_add_int64(w, "original_max_position_embeddings", job->rope_original_context);
     hd_json_begin(w, "rope_scaling", '{');
     add_scaling(w, job, f);

@@ -298,20 +298,20 @@ enum hd_status hd_export_check_adapter(const struct hd_exporter *x)
         "give the checkpoint itself to --adapter of heddle generate, eval or serve, beside the "
         "model folder, or to train.adapter.from";
 
-    if (x->options->adapter && hd_job_is_reward(&x->job) && strcmp(x->job.adapter, "prefix") == 0)
+    if (x->options->adapter && hd_job_is_reward(&x->job) && x->job.adapter == HD_JOB_ADAPTER_PREFIX)
         return hd_err(
             HD_UNSUPPORTED,
             "%s: PEFT's folder of a prefix has no place for the vector of a reward model; "
             "%s",
             x->options->checkpoint_dir, remedy);
-    if (strcmp(x->job.adapter, "prefix") == 0)
+    if (x->job.adapter == HD_JOB_ADAPTER_PREFIX)
         return x->options->adapter
                    ? HD_OK
                    : hd_err(HD_UNSUPPORTED,
                             "%s: a prefix cannot be added to the weights of its base; export it "
                             "alone, with --adapter, or %s",
                             x->options->checkpoint_dir, remedy);
-    if (strcmp(x->job.adapter, "bottleneck") != 0)
+    if (x->job.adapter != HD_JOB_ADAPTER_BOTTLENECK)
         return HD_OK;
     return x->options->adapter
                ? hd_err(HD_UNSUPPORTED, "%s: PEFT has no bottleneck adapters; %s",
@@ -427,12 +427,12 @@ static bool has_stacks(const struct hd_exporter *x)
 enum hd_status hd_export_list_adapter(struct hd_exporter *x, const struct hd_hf_row *rows,
                                       size_t row_count)
 {
-    const bool is_prefix = strcmp(x->job.adapter, "prefix") == 0;
+    const bool is_prefix = x->job.adapter == HD_JOB_ADAPTER_PREFIX;
     const struct hd_hf_stacks *stacks = hd_hf_stacks_of(x->job.family);
     enum hd_status st = HD_OK;
     bool dropped = false;
 
-    if (!is_prefix && strcmp(x->job.adapter, "lora") != 0)
+    if (!is_prefix && x->job.adapter != HD_JOB_ADAPTER_LORA)
         return hd_err(HD_INVALID, "%s has no adapter; export the model, without --adapter",
                       x->options->checkpoint_dir);
     if (*x->job.adapter_also && !also_is_score(&x->job))
@@ -595,7 +595,7 @@ static void add_prefix(const struct hd_job *job, struct hd_json_writer *w)
 enum hd_status hd_export_adapter_config(const struct hd_exporter *x, struct hd_text *ret_text)
 {
     const struct hd_job *job = &x->job;
-    const bool prefix = strcmp(job->adapter, "prefix") == 0;
+    const bool prefix = job->adapter == HD_JOB_ADAPTER_PREFIX;
     struct hd_json_writer w = {.out = ret_text};
 
     hd_json_begin(&w, NULL, '{');

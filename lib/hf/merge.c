@@ -36,7 +36,7 @@ static const struct hd_json *member_of(const struct hd_json *object, const char 
  * run changes nothing: the export still has all positions. */
 static bool same_context(const struct config_merge *m)
 {
-    if (strcmp(m->was.positions, "learned") == 0)
+    if (m->was.positions == HD_JOB_POSITIONS_LEARNED)
         return m->positions == hd_job_first_position(&m->was) + m->was.context;
     return hd_job_prefix(m->now->job) + m->now->job->context <= m->was.context;
 }

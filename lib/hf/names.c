@@ -428,7 +428,7 @@ static enum hd_status choose_names(struct search *s, struct hd_hf_map *map,
     const char *prefix = "";
     enum hd_status st;
 
-    if (s->adapter && strcmp(s->job->adapter, "prefix") == 0) {
+    if (s->adapter && s->job->adapter == HD_JOB_ADAPTER_PREFIX) {
         hd_hf_prefix_rows(s->job, prefix_rows);
         s->rows = prefix_rows;
         s->row_count = 2;

@@ -56,7 +56,7 @@ enum hd_status hd_hf_find_positions(const struct hd_job *job, const char *dir,
     struct hd_hf_positions p = {.first = used};
 
     *ret_positions = (struct hd_hf_positions){.rows = 0};
-    if (strcmp(job->positions, "learned") != 0 || !*dir)
+    if (job->positions != HD_JOB_POSITIONS_LEARNED || !*dir)
         return HD_OK;
     if (hd_source_is_checkpoint(dir))
         return find_kept(dir, ret_positions);

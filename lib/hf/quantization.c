@@ -122,7 +122,6 @@ enum hd_status hd_hf_read_quantization(const struct hd_json *config, struct hd_j
         st = check_member(v, nf4);
     if (st)
         return hd_err_prefix(st, "quantization_config");
-    (void)snprintf(job->model_weights, sizeof job->model_weights, "%s",
-                   hd_quant_word(nf4 ? HD_QUANT_NF4 : HD_QUANT_INT8));
+    job->model_weights = nf4 ? HD_JOB_MODEL_WEIGHTS_NF4 : HD_JOB_MODEL_WEIGHTS_INT8;
     return HD_OK;
 }

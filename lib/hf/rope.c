@@ -48,15 +48,18 @@ struct rope_reading {
 
 /* The keys of each rope_type; those in `needs` must be in the group. */
 static const struct rope_kind {
-    const char *name, *ours, *needs, *may;
+    const char *name;
+    enum hd_job_rope_scaling ours;
+    const char *needs, *may;
 } rope_kinds[] = {
-    {"default", "none", "", ""},
-    {"linear", "linear", "factor", ""},
-    {"llama3", "llama3", "factor low_freq_factor high_freq_factor", ORIGINAL},
-    {"yarn", "yarn", "factor",
+    {"default", HD_JOB_ROPE_SCALING_NONE, "", ""},
+    {"linear", HD_JOB_ROPE_SCALING_LINEAR, "factor", ""},
+    {"llama3", HD_JOB_ROPE_SCALING_LLAMA3, "factor low_freq_factor high_freq_factor", ORIGINAL},
+    {"yarn", HD_JOB_ROPE_SCALING_YARN, "factor",
      "beta_fast beta_slow attention_factor mscale mscale_all_dim truncate " QUERY_FACTOR
      " " ORIGINAL},
-    {"longrope", "longrope", "short_factor long_factor", "factor attention_factor " ORIGINAL},
+    {"longrope", HD_JOB_ROPE_SCALING_LONGROPE, "short_factor long_factor",
+     "factor attention_factor " ORIGINAL},
 };
 enum { ROPE_KINDS = sizeof rope_kinds / sizeof rope_kinds[0], LONGROPE = ROPE_KINDS - 1 };
 
@@ -398,12 +401,12 @@ static void scale_by_class(struct rope_reading *r)
     if (r->group || (r->family->absent.yarn == 0 && r->family->absent.llama3 == 0))
         return;
     if (r->family->absent.llama3 > 0) {
-        (void)snprintf(job->rope_scaling, sizeof job->rope_scaling, "llama3");
+        job->rope_scaling = HD_JOB_ROPE_SCALING_LLAMA3;
         job->rope_factor = r->family->absent.llama3;
         job->rope_original_context = LLAMA3_CONTEXT;
         return;
     }
-    (void)snprintf(job->rope_scaling, sizeof job->rope_scaling, "yarn");
+    job->rope_scaling = HD_JOB_ROPE_SCALING_YARN;
     job->rope_factor = r->family->absent.yarn;
     job->rope_original_context = YARN_CONTEXT;
     job->rope_untruncated = true;
@@ -518,7 +521,7 @@ enum hd_status hd_hf_read_rope(struct hd_hf_reading *reading)
         st = read_local(&r);
     if (st)
         return st;
-    (void)snprintf(job->rope_scaling, sizeof job->rope_scaling, "%s", kind->ours);
+    job->rope_scaling = kind->ours;
     st = read_scaling(&r, kind);
     if (!st)
         st = read_query_factor(&r, kind);

@@ -7,16 +7,20 @@ enum { STAGE_TEXT_MAX = 192 };
 
 static enum hd_status read_rate(const char *text, struct hd_data_stage *stage)
 {
-    char peak[32], min[32];
+    char peak[32], min[32], decay[16], shape[16] = "";
     long long warmup, decay_steps;
     enum hd_status st;
 
     if (strcmp(text, "-") == 0)
         return HD_OK;
-    if (sscanf(text, "%31s %lld %15s %lld %31s %15s", peak, &warmup, stage->lr_decay, &decay_steps,
-               min, stage->lr_decay_shape) < 5)
+    if (sscanf(text, "%31s %lld %15s %lld %31s %15s", peak, &warmup, decay, &decay_steps, min,
+               shape) < 5)
         return hd_err(HD_INVALID, "data.stages: '%s' is no learning rate", text);
     stage->has_lr = true;
+    stage->lr_decay = hd_job_find_word(hd_job_lr_decay_words, decay);
+    stage->lr_decay_shape = hd_job_find_word(hd_job_lr_decay_shape_words, shape);
+    if (!stage->lr_decay || (*shape && !stage->lr_decay_shape))
+        return hd_err(HD_INVALID, "data.stages: '%s' has a word that this build lacks", text);
     stage->lr_warmup_steps = warmup;
     stage->lr_decay_steps = decay_steps;
     st = hd_text_to_double(peak, 0, 1e9, &stage->lr_peak);
@@ -98,12 +102,12 @@ enum hd_status hd_data_stages_write(const struct hd_data_stage *stages, int64_t 
         hd_text_add(&text, " ");
         if (s->has_lr)
             hd_text_add(&text, "%.17g %lld %s %lld %.17g", s->lr_peak,
-                        (long long)s->lr_warmup_steps, s->lr_decay, (long long)s->lr_decay_steps,
-                        s->lr_min);
+                        (long long)s->lr_warmup_steps, hd_job_lr_decay_words[s->lr_decay],
+                        (long long)s->lr_decay_steps, s->lr_min);
         else
             hd_text_add(&text, "-");
-        if (s->has_lr && *s->lr_decay_shape && strcmp(s->lr_decay_shape, "linear") != 0)
-            hd_text_add(&text, " %s", s->lr_decay_shape);
+        if (s->has_lr && s->lr_decay_shape && s->lr_decay_shape != HD_JOB_LR_DECAY_SHAPE_LINEAR)
+            hd_text_add(&text, " %s", hd_job_lr_decay_shape_words[s->lr_decay_shape]);
     }
     if (count > HD_JOB_STAGES_MAX || text.failed || text.len_bytes >= sizeof job->data_stages)
         st = hd_err(HD_LIMIT, "data.stages: more than %d stages; join some", HD_JOB_STAGES_MAX);

@@ -26,8 +26,8 @@ struct hd_data_stage {
     int64_t lr_warmup_steps; /* steps from the first of the stage */
     /* steps of the decay; 0: to the end of the stage, with wsd a tenth of the stage */
     int64_t lr_decay_steps;
-    char lr_decay[16];       /* a word of train.lr.decay */
-    char lr_decay_shape[16]; /* a word of train.lr.decay_shape; "": linear */
+    enum hd_job_lr_decay lr_decay;
+    enum hd_job_lr_decay_shape lr_decay_shape; /* 0: linear */
     /* tokens of a window, windows of a step, and model.rope_theta in the stage; 0: those of the
      * job. All stages have them, or none */
     int64_t context, global_batch;

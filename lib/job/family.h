@@ -14,6 +14,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "job/job.h"
 
 /* Kinds of norm. */
 enum hd_norm_kind {
@@ -232,9 +233,11 @@ static inline bool hd_family_has_layernorm(const struct hd_family *family)
 }
 
 /* Returns the family's own value of model.positions. */
-static inline const char *hd_family_positions(const struct hd_family *family)
+static inline enum hd_job_positions hd_family_positions(const struct hd_family *family)
 {
-    return family->alibi ? "alibi" : family->learned ? "learned" : "rope";
+    return family->alibi     ? HD_JOB_POSITIONS_ALIBI
+           : family->learned ? HD_JOB_POSITIONS_LEARNED
+                             : HD_JOB_POSITIONS_ROPE;
 }
 
 /* Returns whether the factor of the norms is 1 + weight. */

@@ -246,6 +246,9 @@ static void set_old_default(const struct hd_key *key, struct hd_job *job)
         *(double *)member = key->old_default;
     else if (key->kind == HD_KEY_BOOL)
         *(bool *)member = key->old_default != 0;
+    else if (key->kind == HD_KEY_WORD)
+        *(unsigned *)member =
+            key->old_default_text ? hd_job_find_word(key->texts, key->old_default_text) : 0;
     else
         (void)strcpy(member, key->old_default_text ? key->old_default_text : "");
 }
@@ -434,17 +437,18 @@ enum hd_status hd_layout_read(const char *text, struct hd_layout_sizes *ret_size
 
 bool hd_job_is_reward(const struct hd_job *job)
 {
-    return strcmp(job->objective, "reward") == 0;
+    return job->objective == HD_JOB_OBJECTIVE_REWARD;
 }
 
 bool hd_job_is_unpaired(const struct hd_job *job)
 {
-    return strcmp(job->objective, "kto") == 0;
+    return job->objective == HD_JOB_OBJECTIVE_KTO;
 }
 
 bool hd_job_has_kl(const struct hd_job *job)
 {
-    return hd_job_is_unpaired(job) && strcmp(job->preference_loss, "apo_zero_unpaired") != 0;
+    return hd_job_is_unpaired(job) &&
+           job->preference_loss != HD_JOB_PREFERENCE_LOSS_APO_ZERO_UNPAIRED;
 }
 
 bool hd_job_has_delta(const struct hd_job *job)
@@ -456,12 +460,13 @@ bool hd_job_has_delta(const struct hd_job *job)
 
 bool hd_job_has_pairs(const struct hd_job *job)
 {
-    return *job->objective && strcmp(job->objective, "next_token") != 0 && !hd_job_has_policy(job);
+    return job->objective && job->objective != HD_JOB_OBJECTIVE_NEXT_TOKEN &&
+           !hd_job_has_policy(job);
 }
 
 bool hd_job_has_policy(const struct hd_job *job)
 {
-    return strcmp(job->objective, "grpo") == 0;
+    return job->objective == HD_JOB_OBJECTIVE_GRPO;
 }
 
 int64_t hd_job_rollout_prompt_max(const struct hd_job *job)
@@ -473,10 +478,10 @@ int64_t hd_job_rollout_prompt_max(const struct hd_job *job)
     return (each > 0 ? job->context / each : job->context) - job->rollout_max_tokens;
 }
 
-bool hd_job_key_is_of_adapter(const struct hd_key *key, const char *type)
+bool hd_job_key_is_of_adapter(const struct hd_key *key, enum hd_job_adapter type)
 {
     return strncmp(key->path, "train.adapter.", 14) == 0 &&
-           (!key->adapters || hd_words_have(key->adapters, type));
+           (!key->adapters || hd_words_have(key->adapters, hd_job_adapter_words[type]));
 }
 
 bool hd_job_key_is_fixed(const struct hd_key *key)
@@ -522,7 +527,7 @@ double hd_job_ema_rate(const struct hd_job *job)
 
 int64_t hd_job_prefix(const struct hd_job *job)
 {
-    return strcmp(job->adapter, "prefix") == 0 ? job->adapter_tokens : 0;
+    return job->adapter == HD_JOB_ADAPTER_PREFIX ? job->adapter_tokens : 0;
 }
 
 int64_t hd_job_first_position(const struct hd_job *job)

@@ -66,9 +66,32 @@ enum {
 /* End of the error message of a run that train.guard.action: stop has ended. */
 #define HD_JOB_GUARD_STOPS "train.guard says stop"
 
+/* ---- the words ---- */
+
+/* A key of kind WORD has an enum whose values are its words: data.order has enum hd_job_order with
+ * HD_JOB_ORDER_SHUFFLED. 0: not set. The text of a value is hd_job_order_words[value], "" for 0. */
+#define HD_JOB_WORD_INDEX(name, text) HD_JOB_INDEX_##name,
+#define HD_JOB_WORD_VALUE(name, text) HD_JOB_##name = HD_JOB_INDEX_##name + 1,
+#define HD_JOB_ENUM_WORD(member)                                    \
+    enum { HD_JOB_WORDS_##member(HD_JOB_WORD_INDEX) };              \
+    enum hd_job_##member{HD_JOB_WORDS_##member(HD_JOB_WORD_VALUE)}; \
+    extern const char *const hd_job_##member##_words[];
+#define HD_JOB_ENUM_NAME(member)
+#define HD_JOB_ENUM_PATH(member)
+#define HD_JOB_ENUM_INT(member)
+#define HD_JOB_ENUM_REAL(member)
+#define HD_JOB_ENUM_BOOL(member)
+#define F(path, ...)
+#define K(kind, member, path, ...) HD_JOB_ENUM_##kind(member)
+#define L(kind, member, path, ...) HD_JOB_ENUM_##kind(member)
+#include "job/keys.def"
+#undef L
+#undef K
+#undef F
+
 /* ---- the struct ---- */
 
-#define HD_JOB_MEMBER_WORD(name) char name[HD_JOB_WORD_MAX];
+#define HD_JOB_MEMBER_WORD(name) enum hd_job_##name name;
 #define HD_JOB_MEMBER_NAME(name) char name[HD_JOB_WORD_MAX];
 #define HD_JOB_MEMBER_PATH(name) char name[HD_JOB_PATH_MAX];
 #define HD_JOB_MEMBER_INT(name)  int64_t name;
@@ -76,8 +99,8 @@ enum {
 #define HD_JOB_MEMBER_BOOL(name) bool name;
 
 /* The sizes that a plan decides: axes, micro-batch, schedule, ZeRO stage, recompute policy,
- * precision, kind of device. In a spec, auto is 0 for numbers, -1 for zero and sequence, and "auto"
- * for words. In a plan and in a resolved job nothing is auto. */
+ * precision, kind of device. In a spec, auto is 0 for numbers, -1 for zero and sequence, and the
+ * word auto for words. In a plan and in a resolved job nothing is auto. */
 #define F(path, ...)
 #define K(kind, member, path, ...)
 #define L(kind, member, path, ...) HD_JOB_MEMBER_##kind(member)
@@ -161,9 +184,11 @@ struct hd_key {
     double number;     /* default of INT, REAL, BOOL */
     const char *text;  /* default of WORD, NAME, PATH; NULL: "" */
     double min, max;   /* limits of INT and REAL, both inclusive */
-    /* WORD: the allowed words, separated by blanks. INT and REAL: words for single values, such as
+    /* WORD: the allowed words, separated by blanks, of which texts[v] is the one of the enum's value
+     * v; texts[0] is "", and the last one is NULL. INT and REAL: words for single values, such as
      * "auto=-2 none=-1", which may lie outside min and max. */
     const char *words;
+    const char *const *texts;
     int since;          /* first version of the text form that has the key; 0: all versions */
     double old_default; /* value for a text older than `since`, of INT, REAL, BOOL */
     /* value for a text older than `since`, of WORD, NAME, PATH; NULL: "" */
@@ -306,7 +331,7 @@ bool hd_job_val_report_is_score(const char *name);
 bool hd_job_has_delta(const struct hd_job *job);
 
 /* Returns whether the key belongs to train.adapter and adapters of this type have it. */
-bool hd_job_key_is_of_adapter(const struct hd_key *key, const char *type);
+bool hd_job_key_is_of_adapter(const struct hd_key *key, enum hd_job_adapter type);
 
 /* Returns whether a resumed job must keep the value, because weights and the order of samples
  * depend on it. train.init_from is not fixed: its folder may have moved, and train.init_identity
@@ -340,6 +365,11 @@ void hd_job_set_default(const struct hd_key *key, struct hd_job *job);
 /* Sets the key's member of a job from its text form. HD_INVALID: the message says what is wrong
  * with the value; it does not contain the key's path. */
 enum hd_status hd_job_parse(const struct hd_key *key, const char *text, struct hd_job *job);
+/* Returns the text of a member of kind WORD, NAME or PATH; "": not set. */
+const char *hd_job_text(const struct hd_key *key, const struct hd_job *job);
+/* Returns the value of an enum that has this word, of the enum's texts such as hd_job_order_words;
+ * 0: none has it. */
+unsigned hd_job_find_word(const char *const *texts, const char *word);
 /* Appends the text form of the key's member; of one that is not set, because the job was not made
  * by lib/spec, the value of older builds (old_default). HD_INVALID: the value cannot be written,
  * for example because it contains a line break. */
@@ -347,7 +377,7 @@ enum hd_status hd_job_format(const struct hd_key *key, const struct hd_job *job,
                              struct hd_text *ret_text);
 
 /* Calls each(context, word, value) for each word that the key allows; for a WORD key the value is
- * the word's index from 0. Stops at the first call that returns true; returns whether one did. */
+ * the one of its enum. Stops at the first call that returns true; returns whether one did. */
 bool hd_job_each_word(const struct hd_key *key,
                       bool (*each)(void *context, const char *word, double value), void *context);
 /* Find the word that a key of kind INT or REAL has for a value, and the value that a word of the

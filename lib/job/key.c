@@ -6,12 +6,36 @@
 
 #include "job/job.h"
 
+#define WORD_TEXT(name, text)    text,
+#define WORD_IN_LIST(name, text) " " text
+#define TEXTS_WORD(member) \
+    const char *const hd_job_##member##_words[] = {"", HD_JOB_WORDS_##member(WORD_TEXT) NULL};
+#define TEXTS_NAME(member)
+#define TEXTS_PATH(member)
+#define TEXTS_INT(member)
+#define TEXTS_REAL(member)
+#define TEXTS_BOOL(member)
+#define K(kind, member, path, ...) TEXTS_##kind(member)
+#define L(kind, member, path, ...) TEXTS_##kind(member)
+#define F(path, ...)
+#include "job/keys.def"
+#undef F
+#undef L
+#undef K
+
+#define WORDS_WORD(member) \
+    .words = &HD_JOB_WORDS_##member(WORD_IN_LIST)[1], .texts = hd_job_##member##_words,
+#define WORDS_NAME(member)
+#define WORDS_PATH(member)
+#define WORDS_INT(member)
+#define WORDS_REAL(member)
+#define WORDS_BOOL(member)
 const struct hd_key hd_job_keys[] = {
 #define K(key_kind, member, key_path, ...)      \
     {.path = key_path,                          \
      .kind = HD_KEY_##key_kind,                 \
      .offset = offsetof(struct hd_job, member), \
-     __VA_ARGS__},
+     WORDS_##key_kind(member) __VA_ARGS__},
 #define L(key_kind, member, key_path, ...) K(key_kind, member, key_path, __VA_ARGS__)
 #define F(key_path, ...)                   {.path = key_path, .kind = HD_KEY_FORM, __VA_ARGS__},
 #include "job/keys.def"
@@ -44,7 +68,7 @@ bool hd_job_each_word(const struct hd_key *key,
 {
     const char *at = key->words ? key->words : "";
 
-    for (int index = 0; *at; index++) {
+    for (int index = 1; *at; index++) {
         const size_t len = strcspn(at, " "), name_len = strcspn(at, "= ");
         char word[HD_JOB_WORD_MAX];
         double value = index;
@@ -78,6 +102,14 @@ static bool matches(void *context, const char *word, double value)
     return true;
 }
 
+unsigned hd_job_find_word(const char *const *texts, const char *word)
+{
+    for (unsigned v = 1; texts[v]; v++)
+        if (strcmp(texts[v], word) == 0)
+            return v;
+    return 0;
+}
+
 bool hd_job_word_of(const struct hd_key *key, double value, char ret_word[HD_JOB_WORD_MAX])
 {
     struct word_search search = {.value = value, .ret_word = ret_word};
@@ -106,7 +138,18 @@ bool hd_job_number_is_possible(const struct hd_key *key, double value)
 
 static void set_text(const struct hd_key *key, const char *text, struct hd_job *job)
 {
-    memcpy(hd_job_member(key, job), text ? text : "", strlen(text ? text : "") + 1);
+    text = text ? text : "";
+    if (key->kind == HD_KEY_WORD)
+        *(unsigned *)hd_job_member(key, job) = hd_job_find_word(key->texts, text);
+    else
+        memcpy(hd_job_member(key, job), text, strlen(text) + 1);
+}
+
+const char *hd_job_text(const struct hd_key *key, const struct hd_job *job)
+{
+    const void *member = hd_job_const_member(key, job);
+
+    return key->kind == HD_KEY_WORD ? key->texts[*(const unsigned *)member] : member;
 }
 
 static void set_number(const struct hd_key *key, double number, struct hd_job *job)
@@ -128,8 +171,10 @@ static bool is_text(const struct hd_key *key)
 
 void hd_job_copy_member(const struct hd_key *key, const struct hd_job *from, struct hd_job *to)
 {
-    if (is_text(key))
-        set_text(key, hd_job_const_member(key, from), to);
+    if (key->kind == HD_KEY_WORD)
+        *(unsigned *)hd_job_member(key, to) = *(const unsigned *)hd_job_const_member(key, from);
+    else if (is_text(key))
+        set_text(key, hd_job_text(key, from), to);
     else if (key->kind == HD_KEY_INT)
         *(int64_t *)hd_job_member(key, to) = *(const int64_t *)hd_job_const_member(key, from);
     else if (key->kind == HD_KEY_REAL)
@@ -143,7 +188,7 @@ bool hd_job_members_equal(const struct hd_key *key, const struct hd_job *a, cons
     const void *x = hd_job_const_member(key, a), *y = hd_job_const_member(key, b);
 
     if (is_text(key))
-        return strcmp(x, y) == 0;
+        return strcmp(hd_job_text(key, a), hd_job_text(key, b)) == 0;
     if (key->kind == HD_KEY_INT)
         return *(const int64_t *)x == *(const int64_t *)y;
     if (key->kind == HD_KEY_REAL)
@@ -154,7 +199,7 @@ bool hd_job_members_equal(const struct hd_key *key, const struct hd_job *a, cons
 size_t hd_job_member_bytes(const struct hd_key *key, const struct hd_job *job)
 {
     if (is_text(key))
-        return strlen(hd_job_const_member(key, job));
+        return strlen(hd_job_text(key, job));
     return key->kind == HD_KEY_FORM ? 0 : key->kind == HD_KEY_BOOL ? sizeof(bool) : sizeof(int64_t);
 }
 
@@ -163,7 +208,7 @@ bool hd_job_is_default(const struct hd_key *key, const struct hd_job *job)
     const void *member = hd_job_const_member(key, job);
 
     if (is_text(key))
-        return strcmp(member, key->text ? key->text : "") == 0;
+        return strcmp(hd_job_text(key, job), key->text ? key->text : "") == 0;
     if (key->kind == HD_KEY_INT)
         return *(const int64_t *)member == (int64_t)key->number;
     if (key->kind == HD_KEY_REAL) /* -0.0 is not 0.0, since its text is another one */
@@ -189,7 +234,6 @@ void hd_job_set_defaults(struct hd_job *ret_job)
 static enum hd_status parse_text(const struct hd_key *key, const char *text, struct hd_job *job)
 {
     const size_t max = key->kind == HD_KEY_PATH ? HD_JOB_PATH_MAX : HD_JOB_WORD_MAX;
-    double value;
 
     if (key->kind != HD_KEY_PATH && (!*text || strpbrk(text, " \t")))
         return hd_err(HD_INVALID, "'%s' is not one word", text);
@@ -197,7 +241,7 @@ static enum hd_status parse_text(const struct hd_key *key, const char *text, str
         return hd_err(HD_INVALID, "a line break is not possible here");
     if (strlen(text) >= max)
         return hd_err(HD_INVALID, "longer than %zu bytes", max - 1);
-    if (key->kind == HD_KEY_WORD && !hd_job_word_value(key, text, &value))
+    if (key->kind == HD_KEY_WORD && !hd_job_find_word(key->texts, text))
         return hd_err(HD_INVALID, "'%s' is not one of: %s", text, key->words);
     set_text(key, text, job);
     return HD_OK;
@@ -254,21 +298,22 @@ enum hd_status hd_job_format(const struct hd_key *key, const struct hd_job *job,
                              struct hd_text *ret_text)
 {
     const void *member = hd_job_const_member(key, job);
+    const char *text = is_text(key) ? hd_job_text(key, job) : "";
     char word[HD_JOB_WORD_MAX];
 
     switch (key->kind) {
     case HD_KEY_WORD:
     case HD_KEY_NAME:
-        if (!*(const char *)member && key->old_default_text)
-            member = key->old_default_text;
-        if (!*(const char *)member || strpbrk(member, " \t\n\r"))
-            return hd_err(HD_INVALID, "%s: '%s' is not one word", key->path, (const char *)member);
-        hd_text_add(ret_text, "%s", (const char *)member);
+        if (!*text && key->old_default_text)
+            text = key->old_default_text;
+        if (!*text || strpbrk(text, " \t\n\r"))
+            return hd_err(HD_INVALID, "%s: '%s' is not one word", key->path, text);
+        hd_text_add(ret_text, "%s", text);
         break;
     case HD_KEY_PATH:
-        if (strpbrk(member, "\n\r"))
+        if (strpbrk(text, "\n\r"))
             return hd_err(HD_INVALID, "%s: a path may not contain a line break", key->path);
-        hd_text_add(ret_text, "%s", (const char *)member);
+        hd_text_add(ret_text, "%s", text);
         break;
     case HD_KEY_INT:
         if (hd_job_word_of(key, (double)*(const int64_t *)member, word))

@@ -287,34 +287,29 @@ static enum hd_status lora_from_job(const struct hd_job *job, struct hd_adapter 
     return st;
 }
 
-static bool is(const struct hd_job *job, const char *type)
-{
-    return strcmp(job->adapter, type) == 0;
-}
-
 enum hd_status hd_adapter_from_job(const struct hd_job *job, struct hd_adapter *ret_adapter)
 {
     *ret_adapter = (struct hd_adapter){0};
-    if (is(job, "lora"))
+    if (job->adapter == HD_JOB_ADAPTER_LORA)
         return lora_from_job(job, ret_adapter);
-    if (is(job, "bottleneck"))
+    if (job->adapter == HD_JOB_ADAPTER_BOTTLENECK)
         *ret_adapter = (struct hd_adapter){.kind = HD_ADAPTER_BOTTLENECK,
                                            .dropout = job->adapter_dropout,
                                            .width = job->adapter_width};
-    if (is(job, "prefix") && strcmp(job->positions, "alibi") == 0)
+    if (job->adapter == HD_JOB_ADAPTER_PREFIX && job->positions == HD_JOB_POSITIONS_ALIBI)
         return hd_err(HD_UNSUPPORTED,
                       "train.adapter.type: a prefix has no position, and model.positions: alibi "
                       "needs the distance to it; use lora or bottleneck");
-    if (is(job, "prefix") && job->mla_kv_rank)
+    if (job->adapter == HD_JOB_ADAPTER_PREFIX && job->mla_kv_rank)
         return hd_err(HD_UNSUPPORTED,
                       "train.adapter.type: a prefix has keys and values of heads, and %s computes "
                       "them from latents; use lora or bottleneck",
                       job->family);
-    if (is(job, "prefix") && hd_job_has_delta(job))
+    if (job->adapter == HD_JOB_ADAPTER_PREFIX && hd_job_has_delta(job))
         return hd_err(HD_UNSUPPORTED,
                       "train.adapter.type: a prefix has keys and values, and blocks with a gated "
                       "delta layer (model.delta.layers) have none; use lora or bottleneck");
-    if (is(job, "prefix"))
+    if (job->adapter == HD_JOB_ADAPTER_PREFIX)
         *ret_adapter =
             (struct hd_adapter){.kind = HD_ADAPTER_PREFIX, .tokens = job->adapter_tokens};
     return HD_OK;
@@ -334,12 +329,12 @@ const char *hd_target_name(enum hd_target target, bool experts)
 
 enum hd_status hd_adapter_only(const struct hd_job *job, char ret_only[HD_JOB_PATH_MAX])
 {
-    const char *own = is(job, "bottleneck") ? "*.adapter[12].*"
-                      : is(job, "prefix")   ? "*.prefix_[kv]"
-                                            : "*.lora_[abm]";
+    const char *own = job->adapter == HD_JOB_ADAPTER_BOTTLENECK ? "*.adapter[12].*"
+                      : job->adapter == HD_JOB_ADAPTER_PREFIX   ? "*.prefix_[kv]"
+                                                                : "*.lora_[abm]";
     int length;
 
-    if (!*job->adapter || is(job, "none")) {
+    if (!job->adapter || job->adapter == HD_JOB_ADAPTER_NONE) {
         (void)snprintf(ret_only, HD_JOB_PATH_MAX, "%s", job->only);
         return HD_OK;
     }

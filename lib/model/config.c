@@ -26,9 +26,6 @@ static enum hd_status set_pair_factors(const struct hd_job *job, struct hd_rope 
 static enum hd_status rope_from_job(const struct hd_job *job, const struct hd_family *family,
                                     struct hd_rope *ret_rope)
 {
-    /* names in the job file, in the order of enum hd_rope_kind */
-    static const char *const names[] = {"none", "linear", "llama3", "yarn", "longrope"};
-
     *ret_rope = (struct hd_rope){
         .theta = job->rope_theta,
         .rotated = job->rope_fraction < 1 || job->mla_kv_rank ? hd_job_rotated(job) : 0,
@@ -42,30 +39,38 @@ static enum hd_status rope_from_job(const struct hd_job *job, const struct hd_fa
         .beta_slow = job->rope_beta_slow,
         .yarn_no_truncate = job->rope_untruncated,
         .attention_factor = job->rope_attention_factor};
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
-        if (strcmp(job->rope_scaling, names[i]) == 0) {
-            ret_rope->kind = (enum hd_rope_kind)i;
-            return ret_rope->kind == HD_ROPE_LONGROPE ? set_pair_factors(job, ret_rope) : HD_OK;
-        }
-    return hd_err(HD_UNSUPPORTED,
-                  "model.rope_scaling.type: '%s' is not supported; use none, linear, llama3, yarn "
-                  "or longrope",
-                  job->rope_scaling);
+    switch (job->rope_scaling) {
+    case HD_JOB_ROPE_SCALING_LINEAR:
+        ret_rope->kind = HD_ROPE_LINEAR;
+        break;
+    case HD_JOB_ROPE_SCALING_LLAMA3:
+        ret_rope->kind = HD_ROPE_LLAMA3;
+        break;
+    case HD_JOB_ROPE_SCALING_YARN:
+        ret_rope->kind = HD_ROPE_YARN;
+        break;
+    case HD_JOB_ROPE_SCALING_LONGROPE:
+        ret_rope->kind = HD_ROPE_LONGROPE;
+        return set_pair_factors(job, ret_rope);
+    case HD_JOB_ROPE_SCALING_NONE:
+        ret_rope->kind = HD_ROPE_NONE;
+        break;
+    }
+    return HD_OK;
 }
 
 static enum hd_status positions_from_job(const struct hd_job *job, const struct hd_family *family,
                                          enum hd_positions *ret_positions)
 {
-    const char *native = family->learned ? "learned" : "rope";
+    const enum hd_job_positions native = hd_family_positions(family);
 
-    if (strcmp(job->positions, "alibi") == 0)
-        *ret_positions = HD_POSITIONS_ALIBI;
-    else if (strcmp(job->positions, native) == 0)
-        *ret_positions = family->learned ? HD_POSITIONS_LEARNED : HD_POSITIONS_ROPE;
-    else
-        return hd_err(HD_UNSUPPORTED,
-                      "model.positions: '%s' is not supported for %s; use %s or alibi",
-                      job->positions, job->family, native);
+    if (job->positions != HD_JOB_POSITIONS_ALIBI && job->positions != native)
+        return hd_err(
+            HD_UNSUPPORTED, "model.positions: '%s' is not supported for %s; use %s or alibi",
+            hd_job_positions_words[job->positions], job->family, hd_job_positions_words[native]);
+    *ret_positions = job->positions == HD_JOB_POSITIONS_ALIBI ? HD_POSITIONS_ALIBI
+                     : family->learned                        ? HD_POSITIONS_LEARNED
+                                                              : HD_POSITIONS_ROPE;
     return HD_OK;
 }
 
@@ -153,7 +158,7 @@ enum hd_status hd_model_config_from_job(const struct hd_job *job,
                                 .norm_eps = job->norm_eps,
                                 .init_std = job->init_std,
                                 .z_loss = job->head_z_loss,
-                                .init_plain = strcmp(job->init_residual, "plain") == 0,
+                                .init_plain = job->init_residual == HD_JOB_INIT_RESIDUAL_PLAIN,
                                 .tied = job->tie_embeddings && !hd_job_is_reward(job),
                                 .reward = hd_job_is_reward(job),
                                 .F_shared = job->experts ? job->shared_ffn_hidden : 0,

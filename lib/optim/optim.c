@@ -6,66 +6,31 @@
 #include "optim/muon.h"
 #include "program/emit.h"
 
-static enum hd_status find_decay(const char *word, enum hd_lr_decay *ret_decay)
+struct hd_lr_schedule hd_lr_schedule_from_job(const struct hd_job *job)
 {
-    static const char *const names[] = {"constant", "cosine", "linear", "wsd", "inverse_sqrt"};
-
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
-        if (strcmp(names[i], word) == 0) {
-            *ret_decay = (enum hd_lr_decay)i;
-            return HD_OK;
-        }
-    return hd_err(
-        HD_INVALID,
-        "train.lr.decay: '%s' is unknown; use cosine, linear, wsd, constant or inverse_sqrt", word);
+    return (struct hd_lr_schedule){.peak = job->lr_peak,
+                                   .min = job->lr_min,
+                                   .warmup_steps = job->lr_warmup_steps,
+                                   .decay_steps = job->lr_decay_steps,
+                                   .total_steps = job->steps - job->lr_after,
+                                   .decay = job->lr_decay,
+                                   .shape = job->lr_decay_shape};
 }
 
-/* Sets the schedule's shape by its word; "" is linear. */
-static enum hd_status find_shape(const char *word, struct hd_lr_schedule *schedule)
-{
-    static const char *const names[] = {"linear", "cosine", "sqrt", "exponential"};
-
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
-        if (strcmp(names[i], *word ? word : names[0]) == 0) {
-            schedule->shape = (enum hd_lr_shape)i;
-            return HD_OK;
-        }
-    return hd_err(HD_INVALID,
-                  "train.lr.decay_shape: '%s' is unknown; use linear, cosine, sqrt or exponential",
-                  word);
-}
-
-enum hd_status hd_lr_schedule_from_job(const struct hd_job *job,
-                                       struct hd_lr_schedule *ret_schedule)
-{
-    enum hd_status st;
-
-    *ret_schedule = (struct hd_lr_schedule){.peak = job->lr_peak,
-                                            .min = job->lr_min,
-                                            .warmup_steps = job->lr_warmup_steps,
-                                            .decay_steps = job->lr_decay_steps,
-                                            .total_steps = job->steps - job->lr_after};
-    st = find_decay(job->lr_decay, &ret_schedule->decay);
-    return st ? st : find_shape(job->lr_decay_shape, ret_schedule);
-}
-
-enum hd_status hd_lr_schedule_from_stage(const struct hd_data_stage *stage, int64_t steps,
-                                         struct hd_lr_schedule *ret_schedule)
+struct hd_lr_schedule hd_lr_schedule_from_stage(const struct hd_data_stage *stage, int64_t steps)
 {
     struct hd_lr_schedule s = {.peak = stage->lr_peak,
                                .min = stage->lr_min,
                                .warmup_steps = stage->lr_warmup_steps,
                                .decay_steps = stage->lr_decay_steps,
-                               .total_steps = steps};
-    enum hd_status st = find_decay(stage->lr_decay, &s.decay);
+                               .total_steps = steps,
+                               .decay = stage->lr_decay,
+                               .shape = stage->lr_decay_shape};
 
-    if (!st)
-        st = find_shape(stage->lr_decay_shape, &s);
-    if (!s.decay_steps && s.decay == HD_LR_WSD) /* as a job's: a tenth, or all after the warm-up */
+    if (!s.decay_steps && s.decay == HD_JOB_LR_DECAY_WSD) /* a tenth, or all after the warm-up */
         s.decay_steps =
             steps / 10 && steps / 10 < steps - s.warmup_steps ? steps / 10 : steps - s.warmup_steps;
-    *ret_schedule = s;
-    return st;
+    return s;
 }
 
 /* Returns the fraction of the decay that is done at this step, in [0, 1]. */
@@ -73,7 +38,7 @@ static double decay_fraction(const struct hd_lr_schedule *s, int64_t step)
 {
     int64_t first = s->warmup_steps, length = s->decay_steps;
 
-    if (s->decay == HD_LR_WSD)
+    if (s->decay == HD_JOB_LR_DECAY_WSD)
         first = s->total_steps - length;
     else if (!length)
         length = s->total_steps - first;
@@ -83,16 +48,16 @@ static double decay_fraction(const struct hd_lr_schedule *s, int64_t step)
 }
 
 /* Returns the part of peak - min that is left at x of the decay of WSD, in [0, 1]. */
-static double left_at(enum hd_lr_shape shape, double x)
+static double left_at(enum hd_job_lr_decay_shape shape, double x)
 {
     switch (shape) {
-    case HD_LR_SHAPE_COSINE:
+    case HD_JOB_LR_DECAY_SHAPE_COSINE:
         return 0.5 * (1 + cos(3.14159265358979323846 * x));
-    case HD_LR_SHAPE_SQRT:
+    case HD_JOB_LR_DECAY_SHAPE_SQRT:
         return 1 - sqrt(x);
-    case HD_LR_SHAPE_EXP:
+    case HD_JOB_LR_DECAY_SHAPE_EXPONENTIAL:
         return 2 * pow(0.5, x) - 1;
-    case HD_LR_SHAPE_LINEAR:
+    case HD_JOB_LR_DECAY_SHAPE_LINEAR:
         break;
     }
     return 1 - x;
@@ -113,18 +78,18 @@ double hd_lr_at(const struct hd_lr_schedule *s, int64_t step)
     if (step <= s->warmup_steps)
         return s->peak * (double)step / (double)s->warmup_steps;
     switch (s->decay) {
-    case HD_LR_COSINE:
+    case HD_JOB_LR_DECAY_COSINE:
         return s->min + (s->peak - s->min) * 0.5 *
                             (1 + cos(3.14159265358979323846 * decay_fraction(s, step)));
-    case HD_LR_WSD:
-        if (s->shape != HD_LR_SHAPE_LINEAR)
+    case HD_JOB_LR_DECAY_WSD:
+        if (s->shape && s->shape != HD_JOB_LR_DECAY_SHAPE_LINEAR)
             return s->min + (s->peak - s->min) * left_at(s->shape, decay_fraction(s, step));
         /* fall through */
-    case HD_LR_LINEAR:
+    case HD_JOB_LR_DECAY_LINEAR:
         return s->peak + (s->min - s->peak) * decay_fraction(s, step);
-    case HD_LR_INVERSE_SQRT:
+    case HD_JOB_LR_DECAY_INVERSE_SQRT:
         return inverse_sqrt(s, step);
-    case HD_LR_CONSTANT:
+    case HD_JOB_LR_DECAY_CONSTANT:
         break;
     }
     return s->peak;

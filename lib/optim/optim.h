@@ -24,14 +24,9 @@
 #include "program/optimizer.h"
 #include "program/program.h"
 
-enum hd_lr_decay { HD_LR_CONSTANT, HD_LR_COSINE, HD_LR_LINEAR, HD_LR_WSD, HD_LR_INVERSE_SQRT };
-
-/* Shape of the decay of WSD. */
-enum hd_lr_shape { HD_LR_SHAPE_LINEAR, HD_LR_SHAPE_COSINE, HD_LR_SHAPE_SQRT, HD_LR_SHAPE_EXP };
-
 struct hd_lr_schedule {
-    enum hd_lr_decay decay;
-    enum hd_lr_shape shape; /* WSD only */
+    enum hd_job_lr_decay decay;
+    enum hd_job_lr_decay_shape shape; /* WSD only; 0: linear */
     double peak, min;
     int64_t warmup_steps; /* the rate rises linearly from 0 to the peak */
     int64_t decay_steps;  /* number of steps in which the rate falls: after the warm-up (cosine,
@@ -39,13 +34,11 @@ struct hd_lr_schedule {
     int64_t total_steps;
 };
 
-enum hd_status hd_lr_schedule_from_job(const struct hd_job *job,
-                                       struct hd_lr_schedule *ret_schedule);
+struct hd_lr_schedule hd_lr_schedule_from_job(const struct hd_job *job);
 
 /* Makes the schedule of a stage that has one of its own (data.stages.lr), of `steps` steps, which
  * hd_lr_at counts from the stage's first. */
-enum hd_status hd_lr_schedule_from_stage(const struct hd_data_stage *stage, int64_t steps,
-                                         struct hd_lr_schedule *ret_schedule);
+struct hd_lr_schedule hd_lr_schedule_from_stage(const struct hd_data_stage *stage, int64_t steps);
 
 /* Returns the learning rate of update `step`, counted from 1. With w warm-up steps, d decay steps
  * and x = (step - w) / d in [0, 1] it is

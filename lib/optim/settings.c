@@ -3,9 +3,14 @@
 
 #include "optim/optim.h"
 
+static enum hd_rule rule_of(const struct hd_job *job)
+{
+    return hd_rule_named(hd_job_optimizer_words[job->optimizer]);
+}
+
 struct hd_optimizer hd_optimizer_of_job(const struct hd_job *job)
 {
-    const enum hd_rule rule = hd_rule_named(job->optimizer);
+    const enum hd_rule rule = rule_of(job);
 
     if (!hd_rule_row(rule)->matrices)
         return (struct hd_optimizer){.matrices = rule, .others = rule};
@@ -15,16 +20,16 @@ struct hd_optimizer hd_optimizer_of_job(const struct hd_job *job)
         .momentum = (float)job->muon_momentum,
         .nesterov = job->muon_nesterov,
         .iterations = (int)job->muon_iterations,
-        .scale = strcmp(job->muon_scale, "keller") == 0 ? HD_SCALE_KELLER : HD_SCALE_MOONLIGHT,
+        .scale = job->muon_scale == HD_JOB_MUON_SCALE_KELLER ? HD_SCALE_KELLER : HD_SCALE_MOONLIGHT,
         .others_lr = job->muon_adamw_lr};
 }
 
 bool hd_optimizer_needs_matrices(const struct hd_job *job)
 {
-    return hd_rule_row(hd_rule_named(job->optimizer))->matrices;
+    return hd_rule_row(rule_of(job))->matrices;
 }
 
 int hd_optimizer_fewest_moments(const struct hd_job *job)
 {
-    return hd_rule_row(hd_rule_named(job->optimizer))->moments;
+    return hd_rule_row(rule_of(job))->moments;
 }

@@ -281,9 +281,7 @@ bool hd_plan_allows(const struct hd_plan_request *request, const struct hd_layou
         const char *wished, *is;
     } words[] = {{requested->schedule, sizes->schedule},
                  {requested->stages, sizes->stages},
-                 {requested->offload, sizes->offload},
-                 {requested->recompute, sizes->recompute},
-                 {requested->cp_exchange, sizes->cp_exchange}};
+                 {requested->recompute, sizes->recompute}};
 
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
         if (numbers[i].wished != numbers[i].open && numbers[i].wished != numbers[i].is)
@@ -291,14 +289,20 @@ bool hd_plan_allows(const struct hd_plan_request *request, const struct hd_layou
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
         if (strcmp(words[i].wished, "auto") != 0 && strcmp(words[i].wished, words[i].is) != 0)
             return false;
+    if (requested->offload != HD_JOB_OFFLOAD_AUTO && requested->offload != sizes->offload)
+        return false;
+    if (requested->cp_exchange != HD_JOB_CP_EXCHANGE_AUTO &&
+        requested->cp_exchange != sizes->cp_exchange)
+        return false;
     return requested->expert_rows == 0 || requested->expert_rows == sizes->expert_rows;
 }
 
-void hd_plan_decide_device(const char *device, bool bf16_fast, int64_t threads,
+void hd_plan_decide_device(enum hd_job_device device, bool bf16_fast, int64_t threads,
                            struct hd_layout_sizes *sizes)
 {
-    memcpy(sizes->device, device, strlen(device) + 1);
-    decide_word(sizes->precision, bf16_fast ? "bf16" : "fp32");
+    sizes->device = device;
+    if (sizes->precision == HD_JOB_PRECISION_AUTO)
+        sizes->precision = bf16_fast ? HD_JOB_PRECISION_BF16 : HD_JOB_PRECISION_FP32;
     if (!sizes->threads)
         sizes->threads = threads > 0 ? threads : 1;
 }
@@ -320,12 +324,14 @@ enum hd_plan_obstacle hd_plan_size(const struct hd_plan_request *request, int32_
         s.zero_shard = 0; /* zero_shard is 0 in every layout without ZeRO */
     if (s.sequence < 0)
         s.sequence = s.tp > 1;
-    decide_word(s.cp_exchange, "ring");
+    if (s.cp_exchange == HD_JOB_CP_EXCHANGE_AUTO)
+        s.cp_exchange = HD_JOB_CP_EXCHANGE_RING;
     choose_pipeline(&s);
     if (!why && choose_check_pipeline(request, &s))
         why = HD_PLAN_PIPELINE;
     decide_word(s.recompute, "none");
-    decide_word(s.offload, "none");
+    if (s.offload == HD_JOB_OFFLOAD_AUTO)
+        s.offload = HD_JOB_OFFLOAD_NONE;
     replica = s.cp * s.tp * s.pp;
     if (!why)
         why = check_model(request, &s);
@@ -358,16 +364,16 @@ enum hd_plan_obstacle hd_plan_size(const struct hd_plan_request *request, int32_
     return HD_PLAN_FITS;
 }
 
-int32_t hd_plan_ranks_max(const char *device, const char **ret_engine)
+int32_t hd_plan_ranks_max(enum hd_job_device device, const char **ret_engine)
 {
-    const bool cuda = strcmp(device, "cuda") == 0;
+    const bool cuda = device == HD_JOB_DEVICE_CUDA;
 
     if (ret_engine)
         *ret_engine = cuda ? "nccl" : "gloo";
     return cuda ? HD_COMM_NCCL_RANKS_MAX : HD_COMM_GLOO_RANKS_MAX;
 }
 
-enum hd_status hd_plan_check_devices(const char *path, const char *device, bool only_planned,
+enum hd_status hd_plan_check_devices(const char *path, enum hd_job_device device, bool only_planned,
                                      int64_t devices)
 {
     const char *engine;

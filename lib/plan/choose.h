@@ -83,12 +83,12 @@ struct hd_plan_request {
 /* Returns the most ranks of one job that the communication engine of multi-node jobs connects
  * (comm/comm.h). device: "cuda" (engine nccl); "cpu" or "auto" (gloo). ret_engine: the engine's
  * name; may be NULL. */
-int32_t hd_plan_ranks_max(const char *device, const char **ret_engine);
+int32_t hd_plan_ranks_max(enum hd_job_device device, const char **ret_engine);
 
 /* Checks that a number of devices is from 1 to hd_plan_ranks_max, or to HD_PLAN_DEVICES_MAX for a
  * job that is only planned. HD_UNSUPPORTED: more; HD_INVALID: less than 1. The message begins with
  * `path`, the key. */
-enum hd_status hd_plan_check_devices(const char *path, const char *device, bool only_planned,
+enum hd_status hd_plan_check_devices(const char *path, enum hd_job_device device, bool only_planned,
                                      int64_t devices);
 
 /* The reason why a request has no layout. Reasons up to HD_PLAN_SHARD_EP hold for every number of
@@ -144,7 +144,7 @@ bool hd_plan_allows(const struct hd_plan_request *request, const struct hd_layou
 /* Sets the kind of device of a layout and, where they are auto, its precision and its threads per
  * rank. bf16_fast: the devices multiply bf16 faster than fp32, so auto precision is bf16; else it
  * is fp32. */
-void hd_plan_decide_device(const char *device, bool bf16_fast, int64_t threads,
+void hd_plan_decide_device(enum hd_job_device device, bool bf16_fast, int64_t threads,
                            struct hd_layout_sizes *sizes);
 
 /* Returns the largest number of devices from min to max for which a layout exists; 0: none. */

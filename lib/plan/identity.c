@@ -75,7 +75,7 @@ static struct hd_job identity_of(const struct hd_job *spec)
     memcpy(job.hang_validation, nothing.hang_validation, sizeof job.hang_validation);
     memcpy(job.hang_checkpoint, nothing.hang_checkpoint, sizeof job.hang_checkpoint);
     memcpy(job.hang_ending, nothing.hang_ending, sizeof job.hang_ending);
-    memcpy(job.hang_action, nothing.hang_action, sizeof job.hang_action);
+    job.hang_action = nothing.hang_action;
     memcpy(job.checkpoint_copy_to, nothing.checkpoint_copy_to, sizeof job.checkpoint_copy_to);
     job.priority = nothing.priority;
     job.restart_max = nothing.restart_max;
@@ -105,6 +105,8 @@ static void set_other(const struct hd_key *key, struct hd_job *job)
         *(double *)member = key->number + 1;
     else if (key->kind == HD_KEY_BOOL)
         *(bool *)member = key->number == 0;
+    else if (key->kind == HD_KEY_WORD)
+        *(unsigned *)member = *(unsigned *)member == 1 ? 2 : 1;
     else if (key->kind != HD_KEY_FORM)
         memcpy(member, "?", sizeof "?");
 }
@@ -158,7 +160,10 @@ uint64_t hd_plan_hash(const struct hd_job *spec)
             continue;
         hd_hash_add(&hash, &i, sizeof i);
         if (parts[i] == PART_VALUE)
-            hd_hash_add(&hash, hd_job_const_member(key, spec), hd_job_member_bytes(key, spec));
+            hd_hash_add(&hash,
+                        key->kind == HD_KEY_WORD ? hd_job_text(key, spec)
+                                                 : hd_job_const_member(key, spec),
+                        hd_job_member_bytes(key, spec));
     }
     add_sizes(spec, &hash);
     return hd_hash_value(&hash);

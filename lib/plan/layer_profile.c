@@ -458,8 +458,8 @@ static void shrink(struct hd_job *job, int kind)
         (void)snprintf(job->recompute, sizeof job->recompute, "full");
     (void)snprintf(job->only, sizeof job->only, "all");
     job->adapter_also[0] = '\0';
-    if (strcmp(job->adapter, "none") == 0)
-        (void)snprintf(job->model_weights, sizeof job->model_weights, "plain");
+    if (job->adapter == HD_JOB_ADAPTER_NONE)
+        job->model_weights = HD_JOB_MODEL_WEIGHTS_PLAIN;
 }
 
 static void builder_begin(struct builder *b, const struct hd_cluster *cluster, bool native)

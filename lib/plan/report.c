@@ -38,7 +38,7 @@ static enum hd_status search_group(const struct hd_report_asked *asked,
                                    struct hd_arena *arena, struct hd_report *l)
 {
     const struct hd_gpu_kind *kind = hd_gpu_kind_find(cluster->device);
-    const char *precision = asked->spec->precision;
+    const enum hd_job_precision precision = asked->spec->precision;
     const bool cuda = hd_traits_is_cuda(&cluster->traits);
     struct hd_plan_request request = *asked->request;
     struct hd_search_asked question = {.spec = asked->spec,
@@ -52,14 +52,14 @@ static enum hd_status search_group(const struct hd_report_asked *asked,
                                        .tell = asked->tell,
                                        .about = asked->about};
 
-    (void)snprintf(request.sizes.device, sizeof request.sizes.device, "%s", cuda ? "cuda" : "cpu");
+    request.sizes.device = cuda ? HD_JOB_DEVICE_CUDA : HD_JOB_DEVICE_CPU;
     if (cuda && (!question.memory_bytes || question.memory_bytes > cluster->traits.memory_bytes))
         question.memory_bytes = cluster->traits.memory_bytes;
     if (kind)
         question.peak_flops = hd_gpu_kind_rate(kind,
-                                               strcmp(precision, "fp32") == 0  ? HD_F32
-                                               : strcmp(precision, "fp8") == 0 ? HD_U8
-                                                                               : HD_BF16,
+                                               precision == HD_JOB_PRECISION_FP32  ? HD_F32
+                                               : precision == HD_JOB_PRECISION_FP8 ? HD_U8
+                                                                                   : HD_BF16,
                                                asked->spec->tf32);
     question.devices = devices_of(asked->spec, &request, cluster);
     *l = (struct hd_report){
@@ -157,14 +157,14 @@ static void write_layout(struct hd_json_writer *w, const struct hd_layout_sizes 
     hd_json_add_string(w, "recompute", s->recompute);
     hd_json_add_int64(w, "zero", s->zero);
     hd_json_add_int64(w, "zero_shard", s->zero_shard ? s->zero_shard : s->zero ? s->dp * s->cp : 1);
-    hd_json_add_string(w, "offload", s->offload);
+    hd_json_add_string(w, "offload", hd_job_offload_words[s->offload]);
     hd_json_add_bool(w, "sequence", s->sequence);
-    hd_json_add_string(w, "cp_exchange", s->cp_exchange);
+    hd_json_add_string(w, "cp_exchange", hd_job_cp_exchange_words[s->cp_exchange]);
     if (s->expert_rows > 0)
         hd_json_add_real(w, "expert_rows", s->expert_rows);
     else
         hd_json_add_string(w, "expert_rows", "auto");
-    hd_json_add_string(w, "precision", s->precision);
+    hd_json_add_string(w, "precision", hd_job_precision_words[s->precision]);
     if (plan)
         add_stages(w, plan);
     hd_json_end(w, '}');
@@ -247,7 +247,8 @@ bool hd_report_runs(const struct hd_report *l, const struct hd_search_plan *p)
     const struct hd_traits *t = &l->cluster->traits;
 
     return hd_report_has_kernels(t) && (!p || hd_report_keeps_tp(l, p)) &&
-           l->devices <= hd_plan_ranks_max(hd_traits_is_cuda(t) ? "cuda" : "cpu", NULL);
+           l->devices <= hd_plan_ranks_max(
+                             hd_traits_is_cuda(t) ? HD_JOB_DEVICE_CUDA : HD_JOB_DEVICE_CPU, NULL);
 }
 
 int32_t *hd_report_map(const struct hd_report *l, const struct hd_search_plan *p)

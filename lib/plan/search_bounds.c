@@ -17,7 +17,7 @@ enum { UPDATE_BYTES = 12, UPDATE_MOMENT_BYTES = 2 };
 static double moments_bytes(const struct layout_search *s)
 {
     return hd_optimizer_fewest_moments(s->asked->spec) *
-               (strcmp(s->asked->spec->moments, "8bit") == 0 ? 1.0 : 4.0) +
+               (s->asked->spec->moments == HD_JOB_MOMENTS_INT8 ? 1.0 : 4.0) +
            (hd_job_has_ema(s->asked->spec) ? 4 : 0);
 }
 /* Least ratio of the time of ZeRO-3 programs, added up from layer profiles, to that of programs
@@ -283,7 +283,7 @@ double search_schedule_bound(const struct layout_search *s, const struct candida
 double search_variant_bound(const struct layout_search *s, const struct candidate *c,
                             const struct hd_layout_sizes *z)
 {
-    const bool away = strcmp(z->offload, "optimizer") == 0;
+    const bool away = z->offload == HD_JOB_OFFLOAD_OPTIMIZER;
     const int bytes =
         UPDATE_BYTES + UPDATE_MOMENT_BYTES * hd_optimizer_fewest_moments(s->asked->spec);
     const struct hd_rates *r = &s->asked->cluster->rates;
@@ -304,9 +304,9 @@ static double state_bytes(const struct layout_search *s, const struct hd_layout_
                           bool experts)
 {
     const double shards = shards_of(z, experts);
-    const bool keep_fp32 = strcmp(z->precision, "fp32") == 0;
+    const bool keep_fp32 = z->precision == HD_JOB_PRECISION_FP32;
     const bool away =
-        strcmp(z->offload, "optimizer") == 0 && s->asked->cluster->traits.memory_bytes;
+        z->offload == HD_JOB_OFFLOAD_OPTIMIZER && s->asked->cluster->traits.memory_bytes;
     const double moments = away ? 0 : moments_bytes(s);
     const double master = keep_fp32 || !away ? 4 : 0, copy = keep_fp32 ? 0 : 2, gradient = 4;
 
@@ -327,7 +327,7 @@ static double state_bytes(const struct layout_search *s, const struct hd_layout_
 double search_host_bytes(const struct layout_search *s, const struct hd_layout_sizes *z)
 {
     const double moments = moments_bytes(s);
-    const double master = strcmp(z->precision, "fp32") == 0 ? 0 : 4;
+    const double master = z->precision == HD_JOB_PRECISION_FP32 ? 0 : 4;
     double updated[HD_LAYER_KINDS];
 
     block_updated(s, z, updated);
@@ -339,11 +339,11 @@ double search_host_bytes(const struct layout_search *s, const struct hd_layout_s
 static double frozen_bytes(const struct layout_search *s, const struct hd_layout_sizes *z,
                            bool in_block)
 {
-    const char *weights = s->asked->spec->model_weights;
+    const enum hd_job_model_weights weights = s->asked->spec->model_weights;
 
-    if (!in_block || strcmp(weights, "plain") == 0)
-        return strcmp(z->precision, "fp32") == 0 ? 4 : 2;
-    return strcmp(weights, "nf4") == 0 ? 0.5 : 1;
+    if (!in_block || weights == HD_JOB_MODEL_WEIGHTS_PLAIN)
+        return z->precision == HD_JOB_PRECISION_FP32 ? 4 : 2;
+    return weights == HD_JOB_MODEL_WEIGHTS_NF4 ? 0.5 : 1;
 }
 
 /* Computes the bytes of a block's parameters and their optimizer state on one rank, by kind. */

@@ -9,7 +9,7 @@
 
 static const char *const recomputes[] = {"none", "selective", "full"};
 static const char *const schedules[] = {"none", "1f1b", "interleaved", "zb-h1", "zb-v", "gpipe"};
-static const char *const offloads[] = {"none", "optimizer"};
+static const enum hd_job_offload offloads[] = {HD_JOB_OFFLOAD_NONE, HD_JOB_OFFLOAD_OPTIMIZER};
 
 /* ---- the heap ---- */
 
@@ -108,7 +108,7 @@ static struct hd_plan_request request_of(const struct layout_search *s, const st
         r.sizes.zero = c->zero;
         r.sizes.zero_shard = c->zero_shard;
         if (c->offload < OFFLOADS)
-            set_word(r.sizes.offload, offloads[c->offload]);
+            r.sizes.offload = offloads[c->offload];
     }
     return r;
 }
@@ -158,12 +158,12 @@ void search_take_least_state(const struct layout_search *s, struct hd_layout_siz
         sizes->zero = 3;
     if (search_may_offload(s) &&
         search_host_bytes(s, sizes) <= (double)s->asked->cluster->host_memory_bytes)
-        set_word(sizes->offload, offloads[OFFLOAD_OPTIMIZER]);
+        sizes->offload = HD_JOB_OFFLOAD_OPTIMIZER;
 }
 
 bool search_may_offload(const struct layout_search *s)
 {
-    return strcmp(s->asked->request->sizes.offload, "auto") == 0 &&
+    return s->asked->request->sizes.offload == HD_JOB_OFFLOAD_AUTO &&
            !hd_optimizer_needs_matrices(s->asked->spec) &&
            s->asked->cluster->traits.memory_bytes > 0 && s->asked->cluster->host_memory_bytes > 0;
 }

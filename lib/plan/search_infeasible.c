@@ -15,7 +15,7 @@ static bool is_same_layout(const struct hd_layout_sizes *a, const struct hd_layo
 {
     return a->tp == b->tp && a->pp == b->pp && a->cp == b->cp && a->ep == b->ep &&
            a->zero == b->zero && strcmp(a->recompute, b->recompute) == 0 &&
-           strcmp(a->offload, b->offload) == 0;
+           a->offload == b->offload;
 }
 
 /* Inserts a layout into s->lowest, once: a layout may first come with a low bound and later with a
@@ -115,7 +115,7 @@ void search_reject_plan(struct layout_search *s, const struct hd_search_plan *p)
  * If only the host lacks memory, tries it without offload. */
 static bool lay_out_rejected(const struct layout_search *s, struct hd_search_rejected *r)
 {
-    const bool away = search_may_offload(s) && strcmp(r->sizes.offload, "none") != 0;
+    const bool away = search_may_offload(s) && r->sizes.offload != HD_JOB_OFFLOAD_NONE;
     struct hd_traits traits = s->asked->cluster->traits;
     const struct hd_plan_class *most = NULL;
     struct hd_job job = *s->asked->spec;
@@ -139,7 +139,7 @@ static bool lay_out_rejected(const struct layout_search *s, struct hd_search_rej
     hd_arena_done(&arena);
     if (known || !away)
         return known;
-    (void)snprintf(r->sizes.offload, sizeof r->sizes.offload, "none");
+    r->sizes.offload = HD_JOB_OFFLOAD_NONE;
     return lay_out_rejected(s, r);
 }
 

@@ -62,7 +62,7 @@ static void leave_out_replicas(struct hd_layout_sizes *sizes)
         sizes->dp = sizes->ep;
     sizes->zero = 0;
     sizes->zero_shard = 0;
-    (void)snprintf(sizes->offload, sizeof sizes->offload, "none");
+    sizes->offload = HD_JOB_OFFLOAD_NONE;
 }
 
 const struct hd_layer_profiles *search_blocks(struct layout_search *s, const struct candidate *c,
@@ -97,7 +97,7 @@ static void key_of_profiles(const struct candidate *c, const struct hd_layout_si
                                       (int32_t)sizes->zero_shard,
                                       sizes->pp > 1,
                                       strncmp(sizes->schedule, "zb-", 3) == 0,
-                                      strcmp(sizes->offload, "optimizer") == 0};
+                                      sizes->offload == HD_JOB_OFFLOAD_OPTIMIZER};
 
     memcpy(ret_key, key, sizeof key);
 }

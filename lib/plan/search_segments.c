@@ -107,7 +107,7 @@ static void note_least_segments(struct layout_search *s, const struct candidate 
         if (!search_size(s, &c, &sizes))
             continue;
         sizes.zero = of_sizes->zero;
-        memcpy(sizes.offload, of_sizes->offload, sizeof sizes.offload);
+        sizes.offload = of_sizes->offload;
         least = search_least_memory(s, &c, &sizes, ordered, profiles);
         if (!best.needed_bytes || least.needed_bytes < best.needed_bytes)
             best = least;

@@ -45,7 +45,7 @@ enum hd_status spec_check_batch(const struct hd_job *job)
             HD_INVALID,
             "train.batch_schedule: with train.objective: %s the sampled completions decide "
             "how much a step reads; give train.global_batch alone",
-            job->objective);
+            hd_job_objective_words[job->objective]);
     if (hd_job_has_spans(job))
         return hd_err(
             HD_INVALID,

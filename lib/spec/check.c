@@ -37,7 +37,6 @@ static enum hd_status check_key(const struct hd_key *key, const struct hd_job *j
 {
     const void *member = hd_job_const_member(key, job);
     char quoted[SPEC_QUOTE_MAX];
-    double value;
 
     switch (key->kind) {
     case HD_KEY_INT:
@@ -45,10 +44,7 @@ static enum hd_status check_key(const struct hd_key *key, const struct hd_job *j
     case HD_KEY_REAL:
         return check_number(key, *(const double *)member);
     case HD_KEY_WORD:
-        if (!hd_job_word_value(key, member, &value))
-            return hd_err(HD_INVALID, "%s: %s is not one of: %s", key->path,
-                          spec_quote(member, quoted), key->words);
-        return HD_OK;
+        return *(const unsigned *)member ? HD_OK : spec_err_missing(key->path, key);
     case HD_KEY_NAME:
     case HD_KEY_PATH:
         if (spec_has_control(member))
@@ -265,12 +261,12 @@ static enum hd_status check_lr(const struct hd_job *job)
     if (!spec_rate_has_decay_steps(job->lr_decay) && job->lr_decay_steps)
         return hd_err(HD_INVALID, "train.lr.decay_steps: %s; remove the line",
                       spec_rate_without_end(job->lr_decay));
-    if (strcmp(job->lr_decay, "wsd") != 0 && *job->lr_decay_shape &&
-        strcmp(job->lr_decay_shape, "linear") != 0)
+    if (job->lr_decay != HD_JOB_LR_DECAY_WSD && job->lr_decay_shape &&
+        job->lr_decay_shape != HD_JOB_LR_DECAY_SHAPE_LINEAR)
         return hd_err(HD_INVALID,
                       "train.lr.decay_shape: only the decay of wsd has a shape, and train.lr.decay "
                       "is %s; remove the line, or set train.lr.decay: wsd",
-                      job->lr_decay);
+                      hd_job_lr_decay_words[job->lr_decay]);
     if (job->lr_decay_steps > steps - job->lr_warmup_steps)
         return hd_err(HD_INVALID,
                       "train.lr.decay_steps: %lld steps do not fit after the warm-up; at most %lld "
@@ -313,7 +309,7 @@ static enum hd_status check_loss_scale(const struct hd_job *job)
 {
     enum hd_status st = check_power("train.loss_scale.initial", job->loss_scale_initial);
 
-    if (!st && strcmp(job->precision, "fp16") != 0)
+    if (!st && job->precision != HD_JOB_PRECISION_FP16)
         for (size_t i = 0; i < hd_job_key_count; i++)
             if (strncmp(hd_job_keys[i].path, "train.loss_scale.", 17) == 0 &&
                 *(const int64_t *)hd_job_member(&hd_job_keys[i], (struct hd_job *)(uintptr_t)job) !=
@@ -321,7 +317,7 @@ static enum hd_status check_loss_scale(const struct hd_job *job)
                 return hd_err(HD_INVALID,
                               "%s: only fp16 has a loss scale, and train.precision is %s; remove "
                               "it, or set train.precision: fp16",
-                              hd_job_keys[i].path, job->precision);
+                              hd_job_keys[i].path, hd_job_precision_words[job->precision]);
     if (!st)
         st = check_power("train.loss_scale.floor", job->loss_scale_floor);
     if (!st && job->loss_scale_floor > job->loss_scale_initial)
@@ -334,7 +330,7 @@ static enum hd_status check_loss_scale(const struct hd_job *job)
 
 static enum hd_status check_reduce(const struct hd_job *job)
 {
-    if (strcmp(job->reduce, "bf16") == 0 && job->native_reduction)
+    if (job->reduce == HD_JOB_REDUCE_BF16 && job->native_reduction)
         return hd_err(
             HD_INVALID,
             "train.grad_reduce_dtype: bf16 is for sums in rank order; with train.native_reduction "
@@ -344,17 +340,17 @@ static enum hd_status check_reduce(const struct hd_job *job)
 
 static enum hd_status check_fp8(const struct hd_job *job)
 {
-    const char *path = job->fp8_history != 16                     ? "train.fp8.history"
-                       : strcmp(job->fp8_scaling, "delayed") != 0 ? "train.fp8.scaling"
-                                                                  : NULL;
+    const char *path = job->fp8_history != 16                           ? "train.fp8.history"
+                       : job->fp8_scaling != HD_JOB_FP8_SCALING_DELAYED ? "train.fp8.scaling"
+                                                                        : NULL;
 
-    if (path && strcmp(job->precision, "fp8") != 0)
+    if (path && job->precision != HD_JOB_PRECISION_FP8)
         return hd_err(
             HD_INVALID,
             "%s: only fp8 has scales of tensors, and train.precision is %s; remove it, or "
             "set train.precision: fp8",
-            path, job->precision);
-    if (job->fp8_history != 16 && strcmp(job->fp8_scaling, "current") == 0)
+            path, hd_job_precision_words[job->precision]);
+    if (job->fp8_history != 16 && job->fp8_scaling == HD_JOB_FP8_SCALING_CURRENT)
         return hd_err(HD_INVALID, "train.fp8.history: with train.fp8.scaling: current there is no "
                                   "history; remove one of the two");
     return HD_OK;
@@ -373,7 +369,7 @@ static int first_type(const struct hd_key *key)
 
 /* Makes the error message for a key that adapters of this type do not have; it names the keys of
  * this type, and the type that has this key. */
-static enum hd_status no_such_key(const struct hd_key *key, const char *type)
+static enum hd_status no_such_key(const struct hd_key *key, enum hd_job_adapter type)
 {
     struct hd_text has = {0};
     enum hd_status st;
@@ -384,8 +380,8 @@ static enum hd_status no_such_key(const struct hd_key *key, const char *type)
     st = hd_err(HD_INVALID,
                 "%s: an adapter of type %s has no such key, but %s; remove it, or set "
                 "train.adapter.type: %.*s",
-                key->path, type, has.data ? has.data : "none of its own", first_type(key),
-                key->adapters);
+                key->path, hd_job_adapter_words[type], has.data ? has.data : "none of its own",
+                first_type(key), key->adapters);
     hd_text_free(&has);
     return st;
 }
@@ -393,7 +389,7 @@ static enum hd_status no_such_key(const struct hd_key *key, const char *type)
 /* Refuses keys of an adapter that is absent or of another type: they would have no effect. */
 static enum hd_status check_adapter(const struct hd_job *job)
 {
-    const bool none = strcmp(job->adapter, "none") == 0;
+    const bool none = job->adapter == HD_JOB_ADAPTER_NONE;
 
     if (*job->adapter_from && !has_base(job))
         return hd_err(HD_INVALID,
@@ -433,12 +429,12 @@ static enum hd_status check_init(const struct hd_job *job)
 /* Refuses train.precision: fp8 with quantized weights, whose products are computed in bf16. */
 static enum hd_status check_weights(const struct hd_job *job)
 {
-    if (strcmp(job->model_weights, "plain") == 0 || strcmp(job->precision, "fp8") != 0)
+    if (job->model_weights == HD_JOB_MODEL_WEIGHTS_PLAIN || job->precision != HD_JOB_PRECISION_FP8)
         return HD_OK;
     return hd_err(HD_INVALID,
                   "train.precision: fp8 multiplies the matrices of blocks in fp8, but with "
                   "model.quantization: %s they are codes, which are multiplied in bf16; use bf16",
-                  job->model_weights);
+                  hd_job_model_weights_words[job->model_weights]);
 }
 
 /* Checks what train.continue_from cannot be used with. */
@@ -458,7 +454,7 @@ static enum hd_status check_continued(const struct hd_job *job)
         return hd_err(HD_INVALID,
                       "train.epochs: a run that goes on counts its steps from the first of the run "
                       "before; give train.steps, or begin with train.init_from");
-    if (strcmp(job->objective, "dpo") == 0)
+    if (job->objective == HD_JOB_OBJECTIVE_DPO)
         return hd_err(HD_INVALID,
                       "train.continue_from: the reference of dpo is the weights that a run begins "
                       "with, and this one has begun; resume that job, or begin with "
@@ -469,8 +465,8 @@ static enum hd_status check_continued(const struct hd_job *job)
 /* Refuses settings of another optimizer, and Muon with its moments on the host. */
 static enum hd_status check_optimizer_keys(const struct hd_job *job)
 {
-    if (strcmp(job->optimizer, "muon") == 0) {
-        if (strcmp(job->offload, "optimizer") == 0)
+    if (job->optimizer == HD_JOB_OPTIMIZER_MUON) {
+        if (job->offload == HD_JOB_OFFLOAD_OPTIMIZER)
             return hd_err(
                 HD_INVALID,
                 "parallel.offload: optimizer keeps moments in host memory, but muon needs "
@@ -485,7 +481,7 @@ static enum hd_status check_optimizer_keys(const struct hd_job *job)
             return hd_err(HD_INVALID,
                           "%s: is a setting of muon, and train.optimizer.name is %s; remove one of "
                           "the two",
-                          key->path, job->optimizer);
+                          key->path, hd_job_optimizer_words[job->optimizer]);
     }
     return HD_OK;
 }
@@ -626,7 +622,7 @@ void hd_spec_plan_request(const struct hd_job *job, struct hd_plan_request *ret_
         .kv_heads = job->kv_heads,
         .hidden = job->hidden,
         .head_width = job->head_width,
-        .nf4 = strcmp(job->model_weights, hd_quant_word(HD_QUANT_NF4)) == 0,
+        .nf4 = job->model_weights == HD_JOB_MODEL_WEIGHTS_NF4,
         .ffn_hidden = job->ffn_hidden,
         .context = common_context(job),
         .experts = job->experts,

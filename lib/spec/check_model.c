@@ -87,7 +87,7 @@ static enum hd_status check_head_width(const struct hd_job *job)
 static enum hd_status check_unused(const struct hd_job *job)
 {
     const struct hd_family *f = hd_family_named(job->family);
-    const bool rotates = strcmp(job->positions, "rope") == 0;
+    const bool rotates = job->positions == HD_JOB_POSITIONS_ROPE;
 
     if (!job->window && !job->attention_chunk && strcmp(job->window_layers, "all") != 0 &&
         (!f->window_layers || strcmp(job->window_layers, f->window_layers) != 0))
@@ -111,11 +111,11 @@ static enum hd_status check_unused(const struct hd_job *job)
     if (!rotates && strcmp(job->rope_layers, "all") != 0 &&
         (!f->rope_layers || strcmp(job->rope_layers, f->rope_layers) != 0))
         return hd_err(HD_INVALID, "model.rope_layers: %s positions are not rotary; remove the line",
-                      job->positions);
+                      hd_job_positions_words[job->positions]);
     if (!rotates && job->rope_fraction != 1 && job->rope_fraction != f->rope_fraction)
         return hd_err(HD_INVALID,
                       "model.rope_fraction: %s positions are not rotary; remove the line",
-                      job->positions);
+                      hd_job_positions_words[job->positions]);
     return HD_OK;
 }
 
@@ -136,7 +136,7 @@ static enum hd_status check_branches(const struct hd_job *job)
             "model.parallel_residual: blocks of %s have no parallel branches; write none, "
             "or use a family such as gpt_neox",
             f->name);
-    if (job->query_factor > 0 && (strcmp(job->positions, "rope") != 0 || job->mla_kv_rank > 0))
+    if (job->query_factor > 0 && (job->positions != HD_JOB_POSITIONS_ROPE || job->mla_kv_rank > 0))
         return hd_err(HD_INVALID, "model.query_factor: only queries with rotary positions and "
                                   "without latents have one; remove the line");
     if (job->query_factor > 0 && !job->rope_original_context && !job->query_factor_step)
@@ -191,7 +191,7 @@ static enum hd_status check_layers(const struct hd_job *job)
                       job->family);
     if (job->qkv_clip > 0 && job->mla_kv_rank > 0)
         return hd_err(HD_INVALID, "model.qkv_clip: latent attention has no bounds; remove it");
-    if (job->attention_cap > 0 && strcmp(job->positions, "alibi") == 0)
+    if (job->attention_cap > 0 && job->positions == HD_JOB_POSITIONS_ALIBI)
         return hd_err(HD_INVALID, "model.attention_cap: is not possible with alibi; remove it");
     return HD_OK;
 }
@@ -203,7 +203,7 @@ static enum hd_status check_pair_factors(const struct hd_job *job)
         const char *key, *text;
     } lists[] = {{"model.rope_scaling.short_factor", job->rope_short_factor},
                  {"model.rope_scaling.long_factor", job->rope_long_factor}};
-    const bool longrope = strcmp(job->rope_scaling, "longrope") == 0;
+    const bool longrope = job->rope_scaling == HD_JOB_ROPE_SCALING_LONGROPE;
     double factors[HD_PAIR_FACTORS_MAX];
 
     for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++) {
@@ -222,14 +222,14 @@ static enum hd_status check_pair_factors(const struct hd_job *job)
 /* Refuses combinations of features that are not possible. */
 static enum hd_status check_features(const struct hd_job *job)
 {
-    const bool none = strcmp(job->rope_scaling, "none") == 0;
-    const bool linear = strcmp(job->rope_scaling, "linear") == 0;
+    const bool none = job->rope_scaling == HD_JOB_ROPE_SCALING_NONE;
+    const bool linear = job->rope_scaling == HD_JOB_ROPE_SCALING_LINEAR;
     const bool learned = hd_family_named(job->family)->learned;
 
-    if (strcmp(job->positions, learned ? "rope" : "learned") == 0)
+    if (job->positions == (learned ? HD_JOB_POSITIONS_ROPE : HD_JOB_POSITIONS_LEARNED))
         return hd_err(HD_INVALID, "model.positions: %s has no %s positions; use %s or alibi",
                       job->family, learned ? "rotary" : "learned", learned ? "learned" : "rope");
-    if (strcmp(job->positions, "alibi") == 0 && !none)
+    if (job->positions == HD_JOB_POSITIONS_ALIBI && !none)
         return hd_err(HD_INVALID,
                       "model.rope_scaling: alibi has no rotary positions; remove it, or "
                       "model.positions: alibi");
@@ -249,10 +249,10 @@ static enum hd_status check_features(const struct hd_job *job)
     if (!none && !linear && !job->rope_original_context)
         return hd_err(HD_INVALID, "model.rope_scaling.original_context: is missing; give the "
                                   "context of pretraining");
-    if (job->rope_untruncated && strcmp(job->rope_scaling, "yarn") != 0)
+    if (job->rope_untruncated && job->rope_scaling != HD_JOB_ROPE_SCALING_YARN)
         return hd_err(HD_INVALID,
                       "model.rope_scaling.untruncated: only the type yarn has it; remove it");
-    if (strcmp(job->rope_scaling, "yarn") == 0 && job->rope_theta <= 1)
+    if (job->rope_scaling == HD_JOB_ROPE_SCALING_YARN && job->rope_theta <= 1)
         return hd_err(HD_INVALID, "model.rope_theta: yarn divides by its logarithm; give more than "
                                   "1, such as 10000");
     if (job->rope_low_freq_factor > job->rope_high_freq_factor) /* Llama 4 Scout has equal ones */
@@ -329,7 +329,7 @@ static enum hd_status check_router(const struct hd_job *job, const struct hd_fam
                       "model.router.bias_rate: routers of %s have no select bias; remove the line, "
                       "or balance with model.router.balance",
                       f->name);
-    if (job->router_bias_rate > 0 && strcmp(job->adapter, "none") != 0)
+    if (job->router_bias_rate > 0 && job->adapter != HD_JOB_ADAPTER_NONE)
         return hd_err(HD_INVALID,
                       "model.router.bias_rate: an adapter's files have no place for the "
                       "biases of its base; write 0");
@@ -440,7 +440,7 @@ static enum hd_status check_latents(const struct hd_job *job)
         return hd_err(HD_INVALID,
                       "model.rope_fraction: model.mla.rope_width says how many channels "
                       "are rotated; remove the line");
-    if (job->rope_mscale_all_dim > 0 && strcmp(job->rope_scaling, "yarn") != 0)
+    if (job->rope_mscale_all_dim > 0 && job->rope_scaling != HD_JOB_ROPE_SCALING_YARN)
         return hd_err(HD_INVALID, "model.rope_scaling.mscale_all_dim: only the type yarn has it; "
                                   "remove it");
     return HD_OK;
@@ -519,16 +519,16 @@ static enum hd_status check_further(const struct hd_job *job)
         return hd_err(HD_INVALID,
                       "model.mtp.layers: with train.objective: %s answers are compared, and no "
                       "further tokens are predicted; remove the line",
-                      job->objective);
-    if (strcmp(job->adapter, "none") != 0)
+                      hd_job_objective_words[job->objective]);
+    if (job->adapter != HD_JOB_ADAPTER_NONE)
         return hd_err(HD_INVALID,
                       "model.mtp.layers: an adapter's files have no place for layers that predict "
                       "further tokens; remove the line, or train without train.adapter.type");
-    if (strcmp(job->model_weights, "plain") != 0)
+    if (job->model_weights != HD_JOB_MODEL_WEIGHTS_PLAIN)
         return hd_err(HD_INVALID,
                       "model.mtp.layers: its matrices train, which those in %s cannot; remove the "
                       "line, or use model.quantization: none",
-                      job->model_weights);
+                      hd_job_model_weights_words[job->model_weights]);
     if (job->context <= job->mtp_layers)
         return hd_err(
             HD_INVALID,

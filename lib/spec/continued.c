@@ -53,14 +53,15 @@ static enum hd_status check_steps(const struct hd_job *job, long long taken)
 /* Refuses moments of another optimizer than the job's. */
 static enum hd_status check_optimizer(const struct hd_job *job, const struct hd_job *then)
 {
-    if (strcmp(job->optimizer, then->optimizer) == 0)
+    if (job->optimizer == then->optimizer)
         return HD_OK;
     return hd_err(
         HD_INVALID,
         "train.continue_from: the checkpoint has moments of %s, and the job's optimizer is "
         "%s; keep that one, or begin with train.init_from: %s, which takes the weights "
         "alone",
-        then->optimizer, job->optimizer, job->continue_from);
+        hd_job_optimizer_words[then->optimizer], hd_job_optimizer_words[job->optimizer],
+        job->continue_from);
 }
 
 enum hd_status spec_check_continued(const struct hd_job *job)

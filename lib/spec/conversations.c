@@ -15,7 +15,8 @@ static enum hd_chat_form form_of(const struct hd_job *job)
 {
     enum hd_chat_form form = HD_CHAT_AUTO;
 
-    (void)hd_chat_form_find(job->data_format, &form); /* check.c has checked the words */
+    (void)hd_chat_form_find(hd_job_data_format_words[job->data_format],
+                            &form); /* check.c has checked the words */
     return form;
 }
 
@@ -94,7 +95,8 @@ enum hd_status spec_look_at_form(const struct hd_job *job, const char *path,
                    : hd_err(HD_INVALID,
                             "%s has no records, and train.objective: %s needs %s answers: a "
                             ".jsonl, .parquet or the like with prompt, %s",
-                            path, job->objective, unpaired ? "rated" : "pairs of",
+                            path, hd_job_objective_words[job->objective],
+                            unpaired ? "rated" : "pairs of",
                             unpaired ? "completion and label" : "chosen and rejected");
     }
     if (spec_is_token_file(path))
@@ -110,7 +112,7 @@ enum hd_status spec_look_at_form(const struct hd_job *job, const char *path,
         HD_INVALID,
         "%s has no records, and data.format: %s names conversations, one in each line of a "
         ".jsonl, or row of a .parquet or the like",
-        path, job->data_format);
+        path, hd_job_data_format_words[job->data_format]);
 }
 
 bool hd_spec_has_conversations(const struct hd_job *job)
@@ -144,12 +146,12 @@ static enum hd_status find_template(struct spec_draft *draft, const char *folder
 enum hd_status spec_refuse_unused(struct spec_draft *draft)
 {
     const struct hd_job *job = draft->job;
-    const char *key = *job->template                           ? "data.template"
-                      : *job->date                             ? "data.date"
-                      : *job->roles                            ? "data.roles"
-                      : strcmp(job->data_loss, "answers") != 0 ? "data.loss"
-                      : strcmp(job->too_long, "error") != 0    ? "data.too_long"
-                                                               : NULL;
+    const char *key = *job->template                               ? "data.template"
+                      : *job->date                                 ? "data.date"
+                      : *job->roles                                ? "data.roles"
+                      : job->data_loss != HD_JOB_DATA_LOSS_ANSWERS ? "data.loss"
+                      : job->too_long != HD_JOB_TOO_LONG_ERROR     ? "data.too_long"
+                                                                   : NULL;
 
     if (!key)
         return HD_OK;
@@ -168,8 +170,8 @@ enum hd_status spec_set_text_identity(struct spec_draft *draft)
                                           .template = talks ? job->template : NULL,
                                           .folder = folder,
                                           .model_dir = job->from_dir,
-                                          .format = job->data_format,
-                                          .loss = job->data_loss,
+                                          .format = hd_job_data_format_words[job->data_format],
+                                          .loss = hd_job_data_loss_words[job->data_loss],
                                           .date = job->date};
     uint64_t hash = 0;
     enum hd_status st;
@@ -225,7 +227,7 @@ enum hd_status spec_check_conversations(struct spec_draft *draft, const char *fo
         st = hd_err(HD_INVALID, "data.date: the conversations have no chat template that could ask "
                                 "for it; remove the line");
     }
-    if (!st && strcmp(job->documents, "joined") == 0)
+    if (!st && job->documents == HD_JOB_DOCUMENTS_JOINED)
         st =
             hd_err(HD_INVALID, "data.documents: conversations are bounded, so that none is seen by "
                                "its neighbour; remove the line");

@@ -101,19 +101,6 @@ static enum hd_status join_sources(struct spec_reader *r, struct stage_list *lis
 
 /* ---- the learning rate ---- */
 
-/* Reads a word that the key `path` of a job may have. */
-static enum hd_status read_schedule_word(struct spec_reader *r, const struct yaml_node *node,
-                                         const char *path, char ret_word[16])
-{
-    const struct hd_key *key = hd_job_find_key(path);
-    double unused;
-
-    if (node->kind != YAML_KIND_SCALAR || !hd_job_word_value(key, node->text, &unused))
-        return spec_refuse_word(r, key, node);
-    (void)snprintf(ret_word, 16, "%s", node->text);
-    return HD_OK;
-}
-
 static enum hd_status read_schedule_key(struct spec_reader *r, const struct yaml_node *node,
                                         struct hd_data_stage *stage)
 {
@@ -128,9 +115,10 @@ static enum hd_status read_schedule_key(struct spec_reader *r, const struct yaml
     if (strcmp(node->key, "warmup") == 0)
         return spec_read_int(r, steps, node, &stage->lr_warmup_steps);
     if (strcmp(node->key, "decay") == 0)
-        return read_schedule_word(r, node, "train.lr.decay", stage->lr_decay);
+        return spec_read_word(r, hd_job_find_key("train.lr.decay"), node, &stage->lr_decay);
     if (strcmp(node->key, "decay_shape") == 0)
-        return read_schedule_word(r, node, "train.lr.decay_shape", stage->lr_decay_shape);
+        return spec_read_word(r, hd_job_find_key("train.lr.decay_shape"), node,
+                              &stage->lr_decay_shape);
     if (strcmp(node->key, "decay_steps") == 0)
         return spec_read_int(r, steps, node, &stage->lr_decay_steps);
     if (strcmp(node->key, "min") == 0)
@@ -150,7 +138,7 @@ static enum hd_status read_schedule(struct spec_reader *r, const struct yaml_nod
     enum hd_status st = HD_OK;
 
     stage->has_lr = true;
-    (void)strcpy(stage->lr_decay, "cosine");
+    stage->lr_decay = HD_JOB_LR_DECAY_COSINE;
     if (node->kind == YAML_KIND_SCALAR)
         st = spec_read_real(r, hd_job_find_key("train.lr.peak"), node, &stage->lr_peak);
     else if (node->kind != YAML_KIND_MAP)

@@ -25,8 +25,8 @@ static int64_t gated_ffn_width(int64_t hidden)
 /* Sets absent members of rope_scaling to the values of the papers and of published checkpoints. */
 static void fill_rope_scaling(struct hd_job *job)
 {
-    if (!*job->rope_scaling)
-        set_word(job->rope_scaling, "none");
+    if (!job->rope_scaling)
+        job->rope_scaling = HD_JOB_ROPE_SCALING_NONE;
     if (job->rope_factor == 0)
         job->rope_factor = 1;
     if (job->rope_low_freq_factor == 0)
@@ -117,8 +117,8 @@ static void fill_model(struct hd_job *job)
         job->ffn_hidden = family->gated ? gated_ffn_width(job->hidden) : 4 * job->hidden;
     if (!job->vocab && bytes)
         job->vocab = 256;
-    if (!*job->positions)
-        set_word(job->positions, hd_family_positions(family));
+    if (!job->positions)
+        job->positions = hd_family_positions(family);
     if (job->rope_theta == 0)
         job->rope_theta = 10000;
     if (job->norm_eps == 0)
@@ -141,11 +141,11 @@ static void fill_documents(struct hd_job *job)
 {
     bool knows = strcmp(job->tokenizer, "bytes") != 0 || job->end_of_text >= 0;
 
-    if (*job->documents)
+    if (job->documents)
         return;
     for (int64_t i = 0; !knows && i < job->train_count; i++)
         knows = spec_is_token_file(job->train[i].path) || spec_has_records(job->train[i].path);
-    set_word(job->documents, knows ? "bounded" : "joined");
+    job->documents = knows ? HD_JOB_DOCUMENTS_BOUNDED : HD_JOB_DOCUMENTS_JOINED;
 }
 
 static void fill_lr(struct hd_job *job)
@@ -153,14 +153,14 @@ static void fill_lr(struct hd_job *job)
     const int64_t steps = job->steps - job->lr_after;
     const int64_t after_warmup = steps > job->lr_warmup_steps ? steps - job->lr_warmup_steps : 0;
 
-    if (!*job->lr_decay)
-        set_word(job->lr_decay, "cosine");
-    if (!*job->lr_decay_shape)
-        set_word(job->lr_decay_shape, "linear");
+    if (!job->lr_decay)
+        job->lr_decay = HD_JOB_LR_DECAY_COSINE;
+    if (!job->lr_decay_shape)
+        job->lr_decay_shape = HD_JOB_LR_DECAY_SHAPE_LINEAR;
     if (job->lr_decay_steps || !spec_rate_has_decay_steps(job->lr_decay))
         return;
     job->lr_decay_steps = after_warmup; /* the decay ends with the last step */
-    if (strcmp(job->lr_decay, "wsd") == 0 && steps / 10 < after_warmup)
+    if (job->lr_decay == HD_JOB_LR_DECAY_WSD && steps / 10 < after_warmup)
         job->lr_decay_steps = steps / 10 ? steps / 10 : after_warmup;
 }
 
@@ -168,18 +168,18 @@ void spec_fill_zero(struct hd_job *job)
 {
     if (!*job->tokenizer)
         (void)strcpy(job->tokenizer, hd_spec_has_text(job) ? "bytes" : "none");
-    if (!*job->order)
-        set_word(job->order, "shuffled");
+    if (!job->order)
+        job->order = HD_JOB_ORDER_SHUFFLED;
     fill_documents(job);
     fill_model(job);
     fill_lr(job);
     spec_fill_order(job);
     if (job->init_std == 0)
         job->init_std = 0.02;
-    if (!*job->init_residual)
-        set_word(job->init_residual, "scaled");
+    if (!job->init_residual)
+        job->init_residual = HD_JOB_INIT_RESIDUAL_SCALED;
     if (job->beta2 == 0)
-        job->beta2 = strcmp(job->optimizer, "lion") == 0 ? 0.99 : 0.95;
+        job->beta2 = job->optimizer == HD_JOB_OPTIMIZER_LION ? 0.99 : 0.95;
     if (job->adam_eps == 0)
         job->adam_eps = 1e-8;
     if (!job->devices_min)
@@ -254,7 +254,7 @@ static void fill_absent_of_family(struct spec_draft *draft, const struct hd_fami
  * bias. */
 static void fill_absent_of_router(struct spec_draft *draft, const struct hd_family *family)
 {
-    const bool begins = !*draft->job->init_from && strcmp(draft->job->adapter, "none") == 0;
+    const bool begins = !*draft->job->init_from && draft->job->adapter == HD_JOB_ADAPTER_NONE;
 
     if (absent(draft, "model.router.renormalize"))
         draft->job->renormalize = family->renormalize;
@@ -268,17 +268,19 @@ static void fill_absent_of_router(struct spec_draft *draft, const struct hd_fami
 static void fill_absent_of_policy(struct spec_draft *draft)
 {
     struct hd_job *job = draft->job;
-    const bool gspo = strcmp(job->policy_loss, "gspo") == 0;
+    const bool gspo = job->policy_loss == HD_JOB_POLICY_LOSS_GSPO;
 
     if (absent(draft, "train.policy.clip_low"))
         job->policy_clip_low = gspo ? 3e-4 : 0.2;
     if (absent(draft, "train.policy.clip_high"))
-        job->policy_clip_high = gspo ? 4e-4 : strcmp(job->policy_loss, "dapo") == 0 ? 0.28 : 0.2;
+        job->policy_clip_high = gspo                                          ? 4e-4
+                                : job->policy_loss == HD_JOB_POLICY_LOSS_DAPO ? 0.28
+                                                                              : 0.2;
     if (absent(draft, "train.policy.scale"))
-        set_word(job->policy_scale,
-                 strcmp(job->policy_loss, "dr_grpo") == 0 || strcmp(job->policy_loss, "rloo") == 0
-                     ? "none"
-                     : "group");
+        job->policy_scale = job->policy_loss == HD_JOB_POLICY_LOSS_DR_GRPO ||
+                                    job->policy_loss == HD_JOB_POLICY_LOSS_RLOO
+                                ? HD_JOB_POLICY_SCALE_NONE
+                                : HD_JOB_POLICY_SCALE_GROUP;
 }
 
 void spec_fill_absent(struct spec_draft *draft)
@@ -303,9 +305,9 @@ void spec_fill_absent(struct spec_draft *draft)
     if (absent(draft, "train.lr.min"))
         job->lr_min = job->lr_peak / 10;
     if (absent(draft, "train.preference.gamma"))
-        job->preference_gamma = strcmp(job->objective, "simpo") == 0 ? 0.5 : 0;
+        job->preference_gamma = job->objective == HD_JOB_OBJECTIVE_SIMPO ? 0.5 : 0;
     if (absent(draft, "train.preference.sft"))
-        job->preference_sft = strcmp(job->objective, "cpo") == 0 ? 1 : 0;
+        job->preference_sft = job->objective == HD_JOB_OBJECTIVE_CPO ? 1 : 0;
     fill_absent_of_policy(draft);
     if (absent(draft, "validate.batches") &&
         (job->val_count || job->val_split > 0 ||

@@ -14,12 +14,14 @@ static enum hd_status no_memory_for_job_file(void)
 
 /* Returns the kind of device that the job file asks for; the key may come after
  * resources.devices. */
-static const char *device_of(const struct spec_reader *r)
+static enum hd_job_device device_of(const struct spec_reader *r)
 {
     const struct yaml_node *group = hd_yaml_find(r->root, "resources");
     const struct yaml_node *node = group ? hd_yaml_find(group, "device_type") : NULL;
 
-    return node && node->kind == YAML_KIND_SCALAR ? node->text : "auto";
+    return node && node->kind == YAML_KIND_SCALAR
+               ? hd_job_find_word(hd_job_device_words, node->text)
+               : HD_JOB_DEVICE_AUTO;
 }
 
 /* Reads one number of devices: from 1 to the limit of the engine for the job's kind of device. */

@@ -105,7 +105,7 @@ static int64_t first_position(const struct hd_job *job)
     struct hd_job filled = {0};
 
     hd_job_set_default(hd_job_find_key("train.adapter.tokens"), &filled);
-    memcpy(filled.adapter, job->adapter, sizeof filled.adapter);
+    filled.adapter = job->adapter;
     if (job->adapter_tokens)
         filled.adapter_tokens = job->adapter_tokens;
     return hd_job_prefix(&filled);
@@ -294,15 +294,15 @@ static enum hd_status choose_base(struct spec_draft *draft)
     const bool has_folder = *job->init_from && strcmp(job->init_from, SPEC_INIT_NONE) != 0 &&
                             !hd_source_is_checkpoint(job->init_from);
 
-    if (hd_source_is_checkpoint(job->init_from) && *job->model_weights &&
-        strcmp(job->model_weights, "plain") != 0)
+    if (hd_source_is_checkpoint(job->init_from) && job->model_weights &&
+        job->model_weights != HD_JOB_MODEL_WEIGHTS_PLAIN)
         return hd_err(
             HD_INVALID,
             "model.quantization: %s is made again from what the run began with, and the job of "
             "the checkpoint %s may delete it; export that (heddle checkpoint export), and "
             "begin with the folder by model.from",
-            job->model_weights, job->init_from);
-    if (*given && strcmp(job->checkpoint_base, "omit") == 0 && !has_folder)
+            hd_job_model_weights_words[job->model_weights], job->init_from);
+    if (*given && job->checkpoint_base == HD_JOB_CHECKPOINT_BASE_OMIT && !has_folder)
         return hd_err(
             HD_INVALID,
             "checkpoint.frozen: omit needs a model folder to read again what a checkpoint "
@@ -310,10 +310,9 @@ static enum hd_status choose_base(struct spec_draft *draft)
             hd_source_is_checkpoint(job->init_from)
                 ? "another job may delete the checkpoint of train.init_from"
                 : "the job begins with random weights");
-    if (*given && strcmp(job->checkpoint_base, "auto") != 0)
+    if (*given && job->checkpoint_base != HD_JOB_CHECKPOINT_BASE_AUTO)
         return HD_OK;
-    (void)snprintf(job->checkpoint_base, sizeof job->checkpoint_base, "%s",
-                   has_folder ? "omit" : "save");
+    job->checkpoint_base = has_folder ? HD_JOB_CHECKPOINT_BASE_OMIT : HD_JOB_CHECKPOINT_BASE_SAVE;
     *given = true;
     return HD_OK;
 }

@@ -127,11 +127,11 @@ static void add_rate(struct hd_json_writer *w, const struct hd_data_stage *stage
     hd_json_begin(w, "lr", '{');
     hd_json_add_real(w, "peak", stage->lr_peak);
     hd_json_add_int64(w, "warmup", stage->lr_warmup_steps);
-    hd_json_add_string(w, "decay", stage->lr_decay);
+    hd_json_add_string(w, "decay", hd_job_lr_decay_words[stage->lr_decay]);
     if (stage->lr_decay_steps)
         hd_json_add_int64(w, "decay_steps", stage->lr_decay_steps);
-    if (*stage->lr_decay_shape && strcmp(stage->lr_decay_shape, "linear") != 0)
-        hd_json_add_string(w, "decay_shape", stage->lr_decay_shape);
+    if (stage->lr_decay_shape && stage->lr_decay_shape != HD_JOB_LR_DECAY_SHAPE_LINEAR)
+        hd_json_add_string(w, "decay_shape", hd_job_lr_decay_shape_words[stage->lr_decay_shape]);
     hd_json_add_real(w, "min", stage->lr_min);
     hd_json_end(w, '}');
 }
@@ -263,16 +263,18 @@ static void add_value(struct hd_json_writer *w, const struct hd_key *key, const 
                       const struct hd_job *job)
 {
     const void *member = hd_job_const_member(key, job);
+    const char *text = "";
 
     switch (key->kind) {
     case HD_KEY_WORD:
     case HD_KEY_NAME:
     case HD_KEY_PATH:
+        text = hd_job_text(key, job);
         if (job->schedule_order && strcmp(key->path, "parallel.schedule") == 0)
             add_order(w, name, job->schedule_order);
         /* the key is given: an empty text means that it is absent */
-        else if (*(const char *)member)
-            hd_json_add_string(w, name, hd_job_word_in_file(key, member));
+        else if (*text)
+            hd_json_add_string(w, name, hd_job_word_in_file(key, text));
         break;
     case HD_KEY_INT:
     case HD_KEY_REAL:

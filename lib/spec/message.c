@@ -246,9 +246,9 @@ static enum hd_status take_enum(const struct hd_key *key, const ProtobufCFieldDe
         return HD_OK;
     }
     if (number)
-        memcpy(hd_job_member(key, job), word, sizeof word);
-    else if (key->text && strcmp(key->text, "auto") == 0)
-        (void)strcpy(hd_job_member(key, job), "auto");
+        return hd_job_parse(key, word, job);
+    if (key->text && strcmp(key->text, "auto") == 0)
+        hd_job_set_default(key, job);
     return HD_OK;
 }
 
@@ -466,7 +466,7 @@ static void put_enum(const struct hd_key *key, const ProtobufCFieldDescriptor *f
                       : *(const int64_t *)member == 0 ? HEDDLE__V1__SWITCH__SWITCH_OFF
                                                       : HEDDLE__V1__SWITCH__SWITCH_ON;
     else
-        (void)enum_of_word(field, member, ret_number);
+        (void)enum_of_word(field, hd_job_text(key, job), ret_number);
 }
 
 static void put_field(const struct hd_key *key, const ProtobufCFieldDescriptor *field,

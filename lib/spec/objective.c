@@ -7,19 +7,20 @@
 
 static enum hd_status refuse(const struct hd_job *job, const char *key, const char *why)
 {
-    return hd_err(HD_INVALID, "%s: with train.objective: %s %s", key, job->objective, why);
+    return hd_err(HD_INVALID, "%s: with train.objective: %s %s", key,
+                  hd_job_objective_words[job->objective], why);
 }
 
 /* Checks that the data fits pairs: two whole answers to one prompt, of which only the answers
  * count. */
 static enum hd_status check_objective_data(const struct hd_job *job)
 {
-    if (strcmp(job->data_format, "auto") != 0)
+    if (job->data_format != HD_JOB_DATA_FORMAT_AUTO)
         return refuse(job, "data.format",
                       "lines are pairs of answers, or rated ones; remove the line");
-    if (strcmp(job->data_loss, "answers") != 0)
+    if (job->data_loss != HD_JOB_DATA_LOSS_ANSWERS)
         return refuse(job, "data.loss", "the answers of a pair count; remove the line");
-    if (strcmp(job->too_long, "cut") == 0)
+    if (job->too_long == HD_JOB_TOO_LONG_CUT)
         return refuse(job, "data.too_long",
                       "a pair that is cut would compare parts of answers; use drop or error");
     return HD_OK;
@@ -65,7 +66,7 @@ static enum hd_status check_reference(const struct hd_job *job)
         return refuse(
             job, "model.router.noisy",
             "answers are compared with a reference, whose routers have no noise; set false");
-    if (strcmp(job->precision, "fp8") == 0)
+    if (job->precision == HD_JOB_PRECISION_FP8)
         return refuse(
             job, "train.precision",
             "answers are compared with a reference, which is not computed in fp8; use bf16");
@@ -108,9 +109,10 @@ static const struct {
 static enum hd_status check_factors(const struct hd_job *job)
 {
     for (size_t i = 0; i < sizeof factors / sizeof factors[0]; i++) {
-        const bool has = hd_words_have(factors[i].objectives, job->objective) &&
-                         (!factors[i].losses || strcmp(job->objective, "dpo") != 0 ||
-                          hd_words_have(factors[i].losses, job->preference_loss));
+        const bool has =
+            hd_words_have(factors[i].objectives, hd_job_objective_words[job->objective]) &&
+            (!factors[i].losses || job->objective != HD_JOB_OBJECTIVE_DPO ||
+             hd_words_have(factors[i].losses, hd_job_preference_loss_words[job->preference_loss]));
 
         if (!has && !is_default(job, factors[i].key))
             return hd_err(HD_INVALID, "%s: %s", factors[i].key, factors[i].without);
@@ -128,19 +130,20 @@ static enum hd_status check_factors(const struct hd_job *job)
  * default is a word of dpo. */
 static enum hd_status check_loss(const struct hd_job *job)
 {
-    const bool rated = hd_words_have("kto apo_zero_unpaired", job->preference_loss);
+    const bool rated = job->preference_loss == HD_JOB_PREFERENCE_LOSS_KTO ||
+                       job->preference_loss == HD_JOB_PREFERENCE_LOSS_APO_ZERO_UNPAIRED;
     const bool is_kto = hd_job_is_unpaired(job);
 
     if (is_kto && !rated && !is_default(job, "train.preference.loss"))
         return hd_err(HD_INVALID,
                       "train.preference.loss: %s compares two answers, and with train.objective: "
                       "kto each answer is rated by itself; use kto or apo_zero_unpaired",
-                      job->preference_loss);
+                      hd_job_preference_loss_words[job->preference_loss]);
     if (!is_kto && rated)
         return hd_err(HD_INVALID,
                       "train.preference.loss: %s is a loss on rated answers; use train.objective: "
                       "kto",
-                      job->preference_loss);
+                      hd_job_preference_loss_words[job->preference_loss]);
     if (is_kto && job->preference_desirable == 0 && job->preference_undesirable == 0)
         return hd_err(HD_INVALID, "train.preference.desirable_weight: both weights are 0, so that "
                                   "nothing is learned; raise one");
@@ -164,11 +167,12 @@ static enum hd_status check_distill_keys(const struct hd_job *job)
                           "%s: there is no teacher; name its file in train.distill.teacher, or "
                           "remove the line",
                           keys[i]);
-    if (strcmp(job->distill_loss, "jsd") != 0 && !is_default(job, "train.distill.beta"))
+    if (job->distill_loss != HD_JOB_DISTILL_LOSS_JSD && !is_default(job, "train.distill.beta"))
         return hd_err(HD_INVALID,
                       "train.distill.beta: only train.distill.loss: jsd has it; use that, or "
                       "remove the line");
-    if (strcmp(job->distill_loss, "jsd") == 0 && (job->distill_beta <= 0 || job->distill_beta >= 1))
+    if (job->distill_loss == HD_JOB_DISTILL_LOSS_JSD &&
+        (job->distill_beta <= 0 || job->distill_beta >= 1))
         return hd_err(HD_INVALID,
                       "train.distill.beta: %g is not between 0 and 1; in place of 0 use "
                       "train.distill.loss: forward, in place of 1 reverse",
@@ -187,7 +191,7 @@ static enum hd_status check_distill(const struct hd_job *job)
                                   "train.distill.teacher, or write it from another job");
     if (hd_job_has_teacher(job) && job->distill_teacher[0] != '/')
         return hd_err(HD_INVALID, "train.distill.teacher: is not an absolute path");
-    if (strcmp(job->objective, "next_token") != 0)
+    if (job->objective != HD_JOB_OBJECTIVE_NEXT_TOKEN)
         return refuse(job, job->distill_write ? "train.distill.write" : "train.distill.teacher",
                       "the loss is not that of next tokens, of which a teacher's file is; use "
                       "next_token");
@@ -221,7 +225,7 @@ enum hd_status spec_check_objective(const struct hd_job *job)
     st = check_objective_data(job);
     if (!st)
         st = check_routers(job);
-    if (!st && (strcmp(job->objective, "dpo") == 0 || hd_job_is_unpaired(job)))
+    if (!st && (job->objective == HD_JOB_OBJECTIVE_DPO || hd_job_is_unpaired(job)))
         st = check_reference(job);
     return st;
 }

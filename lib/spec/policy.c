@@ -40,13 +40,13 @@ static enum hd_status check_policy_data(const struct hd_job *job)
 {
     if (strcmp(job->tokenizer, "none") == 0)
         return refuse_with_grpo("data.tokenizer", "prompts are text; give a tokenizer");
-    if (strcmp(job->data_format, "auto") != 0)
+    if (job->data_format != HD_JOB_DATA_FORMAT_AUTO)
         return refuse_with_grpo("data.format",
                                 "a row is {prompt, ..} or {messages, ..}; remove the line");
-    if (strcmp(job->data_loss, "answers") != 0)
+    if (job->data_loss != HD_JOB_DATA_LOSS_ANSWERS)
         return refuse_with_grpo("data.loss", "the answers that the model writes count; remove the "
                                              "line");
-    if (strcmp(job->too_long, "cut") == 0)
+    if (job->too_long == HD_JOB_TOO_LONG_CUT)
         return refuse_with_grpo("data.too_long", "a prompt that is cut is another one; use drop or "
                                                  "error");
     if (strcmp(job->bad_rows, "error") != 0)
@@ -84,7 +84,7 @@ static enum hd_status check_equal_passes(const struct hd_job *job)
          "answers are drawn without dropout; set 0"},
         {"train.neftune_alpha", job->neftune_alpha > 0, "answers are drawn without noise; set 0"},
         {"model.router.noisy", job->noisy, "answers are drawn without noise; set false"},
-        {"train.precision", strcmp(job->precision, "fp8") == 0,
+        {"train.precision", job->precision == HD_JOB_PRECISION_FP8,
          "answers are not drawn in fp8; use bf16"},
         {"train.z_loss", job->head_z_loss > 0, "there is no loss of tokens; set 0"},
         {"model.router.balance", job->experts && job->balance > 0,
@@ -92,7 +92,7 @@ static enum hd_status check_equal_passes(const struct hd_job *job)
         {"model.router.z_loss", job->experts && job->z_loss > 0,
          "the z-loss of routers is not supported; set 0"},
         {"model.mtp.layers", job->mtp_layers > 0, "no further tokens are predicted; remove it"},
-        {"train.guard.action", strcmp(job->guard_action, "rollback") == 0,
+        {"train.guard.action", job->guard_action == HD_JOB_GUARD_ACTION_ROLLBACK,
          "rollback is not supported; use skip or stop"},
     };
 
@@ -121,13 +121,13 @@ static enum hd_status check_windows_of_answers(const struct hd_job *job)
 
 static enum hd_status check_loss_keys(const struct hd_job *job)
 {
-    const bool cispo = strcmp(job->policy_loss, "cispo") == 0;
-    const bool rloo = strcmp(job->policy_loss, "rloo") == 0;
+    const bool cispo = job->policy_loss == HD_JOB_POLICY_LOSS_CISPO;
+    const bool rloo = job->policy_loss == HD_JOB_POLICY_LOSS_RLOO;
 
     if (!cispo && job->policy_cispo_max != 5)
         return hd_err(HD_INVALID,
                       "train.policy.cispo_max: is a bound of cispo, and train.policy.loss is %s",
-                      job->policy_loss);
+                      hd_job_policy_loss_words[job->policy_loss]);
     if (job->policy_dual_clip != 0 && job->policy_dual_clip <= 1)
         return hd_err(HD_INVALID,
                       "train.policy.dual_clip: %.6g is not above 1; 3 is usual, 0: none",
@@ -138,13 +138,13 @@ static enum hd_status check_loss_keys(const struct hd_job *job)
             "train.policy.dual_clip: %.6g is below 1 + train.policy.clip_high = %.6g, and so "
             "would bound tokens that are to become likelier, too; raise it, or remove it",
             job->policy_dual_clip, 1 + job->policy_clip_high);
-    if (rloo && strcmp(job->policy_scale, "none") != 0)
+    if (rloo && job->policy_scale != HD_JOB_POLICY_SCALE_NONE)
         return hd_err(HD_INVALID, "train.policy.scale: rloo compares an answer with the others of "
                                   "its group and divides by nothing; remove the line");
-    if (strcmp(job->policy_correction, "none") == 0 && job->policy_correction_max != 3)
+    if (job->policy_correction == HD_JOB_POLICY_CORRECTION_NONE && job->policy_correction_max != 3)
         return hd_err(HD_INVALID, "train.policy.correction_max: there is no correction; give "
                                   "train.policy.correction, or remove the line");
-    if (strcmp(job->policy_correction, "truncate") == 0 && job->rollout_updates > 1)
+    if (job->policy_correction == HD_JOB_POLICY_CORRECTION_TRUNCATE && job->rollout_updates > 1)
         return hd_err(HD_INVALID, "train.policy.correction: with train.rollout.updates above 1 the "
                                   "ratios are already those to the drawn log-probabilities; use "
                                   "none or mask_sequence");

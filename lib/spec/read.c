@@ -251,20 +251,16 @@ static enum hd_status read_text(struct spec_reader *r, const struct yaml_node *n
     return st;
 }
 
-static enum hd_status read_word(struct spec_reader *r, const struct hd_key *key,
-                                const struct yaml_node *node, char ret_word[HD_JOB_WORD_MAX])
+enum hd_status spec_read_word(struct spec_reader *r, const struct hd_key *key,
+                              const struct yaml_node *node, unsigned *ret_word)
 {
-    double number;
+    const bool is_none =
+        node->kind == YAML_KIND_SCALAR && key->none_word && strcmp(node->text, "none") == 0;
 
-    if (node->kind == YAML_KIND_SCALAR && key->none_word && strcmp(node->text, "none") == 0) {
-        (void)strcpy(ret_word, key->none_word);
-        return HD_OK;
-    }
-    if (node->kind != YAML_KIND_SCALAR || spec_is_null(node) ||
-        !hd_job_word_value(key, node->text, &number))
-        return spec_refuse_word(r, key, node);
-    memcpy(ret_word, node->text, strlen(node->text) + 1);
-    return HD_OK;
+    *ret_word = node->kind == YAML_KIND_SCALAR && !spec_is_null(node)
+                    ? hd_job_find_word(key->texts, is_none ? key->none_word : node->text)
+                    : 0;
+    return *ret_word ? HD_OK : spec_refuse_word(r, key, node);
 }
 
 /* ---- groups ---- */
@@ -277,7 +273,7 @@ static enum hd_status read_value(struct spec_reader *r, const struct hd_key *key
     r->draft.given[key - hd_job_keys] = true;
     switch (key->kind) {
     case HD_KEY_WORD:
-        return read_word(r, key, node, member);
+        return spec_read_word(r, key, node, member);
     case HD_KEY_NAME:
         if (node->kind == YAML_KIND_MAP && strcmp(key->path, "parallel.recompute") == 0)
             return spec_read_recompute(r, node);
@@ -567,7 +563,7 @@ static enum hd_status read_spec(struct spec_reader *r, const struct hd_spec_sour
     if (!st &&
         !*spec_given(&r->draft,
                      "data.documents")) { /* its default depends on the expanded lists of files */
-        job->documents[0] = '\0';
+        job->documents = 0;
         spec_fill_zero(job);
     }
     if (!st && source->check)

@@ -15,9 +15,10 @@ static enum hd_status check_layout(const struct hd_job *spec, const struct hd_la
     if (layout->pp < 1 || layout->dp < 1 || layout->cp < 1 || layout->tp < 1 || layout->ep < 1 ||
         layout->micro_batch < 1 || layout->threads < 1)
         return hd_err(HD_INVALID, "plan: a size of the layout is not set");
-    if (strcmp(layout->precision, "fp32") != 0 && strcmp(layout->precision, "bf16") != 0 &&
-        strcmp(layout->precision, "fp16") != 0 && strcmp(layout->precision, "fp8") != 0)
-        return hd_err(HD_UNSUPPORTED, "plan: the precision %s is not supported", layout->precision);
+    if (layout->precision != HD_JOB_PRECISION_FP32 && layout->precision != HD_JOB_PRECISION_BF16 &&
+        layout->precision != HD_JOB_PRECISION_FP16 && layout->precision != HD_JOB_PRECISION_FP8)
+        return hd_err(HD_UNSUPPORTED, "plan: the precision %s is not supported",
+                      hd_job_precision_words[layout->precision]);
     hd_spec_plan_request(spec, &request);
     request.sizes = *layout;
     st = hd_plan_check(&request, (int32_t)world, (int32_t)world);
@@ -47,8 +48,9 @@ enum hd_status hd_spec_resolve(const struct hd_job *spec, const struct hd_layout
     ret_job->layout = *layout;
     if (strcmp(ret_job->init_from, SPEC_INIT_NONE) == 0)
         ret_job->init_from[0] = '\0';
-    if (strcmp(ret_job->checkpoint_base, "auto") == 0) /* the spec did not come from a job file */
-        (void)snprintf(ret_job->checkpoint_base, sizeof ret_job->checkpoint_base, "save");
+    if (ret_job->checkpoint_base ==
+        HD_JOB_CHECKPOINT_BASE_AUTO) /* the spec did not come from a job file */
+        ret_job->checkpoint_base = HD_JOB_CHECKPOINT_BASE_SAVE;
     ret_job->job_id = attempt->job_id;
     ret_job->attempt = attempt->number;
     st = set_path(ret_job->attempt_dir, "attempt.dir", attempt->dir);

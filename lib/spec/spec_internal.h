@@ -218,6 +218,9 @@ const char *spec_kind_text(const struct yaml_node *node);
 bool spec_is_null(const struct yaml_node *node);
 enum hd_status spec_need_number(struct spec_reader *r, const struct yaml_node *node,
                                 const char *what);
+/* Sets *ret_word to the value of the word of a WORD key; refuses what is none of its words. */
+enum hd_status spec_read_word(struct spec_reader *r, const struct hd_key *key,
+                              const struct yaml_node *node, unsigned *ret_word);
 /* Makes the error message for a wrong value of a key that allows only words. */
 enum hd_status spec_refuse_word(struct spec_reader *r, const struct hd_key *key,
                                 const struct yaml_node *node);
@@ -370,15 +373,15 @@ enum hd_status spec_take_continued(struct hd_job *job);
 enum hd_status spec_check_continued(const struct hd_job *job);
 
 /* Returns whether a decay (a word of train.lr.decay) takes a number of steps. */
-static inline bool spec_rate_has_decay_steps(const char *decay)
+static inline bool spec_rate_has_decay_steps(enum hd_job_lr_decay decay)
 {
-    return strcmp(decay, "constant") != 0 && strcmp(decay, "inverse_sqrt") != 0;
+    return decay != HD_JOB_LR_DECAY_CONSTANT && decay != HD_JOB_LR_DECAY_INVERSE_SQRT;
 }
 /* Returns the reason why another one does not. */
-static inline const char *spec_rate_without_end(const char *decay)
+static inline const char *spec_rate_without_end(enum hd_job_lr_decay decay)
 {
-    return strcmp(decay, "constant") == 0 ? "a constant rate has no decay"
-                                          : "the decay of inverse_sqrt has no end";
+    return decay == HD_JOB_LR_DECAY_CONSTANT ? "a constant rate has no decay"
+                                             : "the decay of inverse_sqrt has no end";
 }
 
 #define SPEC_INIT_NONE "none" /* train.init_from: random weights even if model.from is given */

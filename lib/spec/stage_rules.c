@@ -145,12 +145,12 @@ static enum hd_status check_rate(const struct hd_data_stage *s, int64_t index, i
     if (!spec_rate_has_decay_steps(s->lr_decay) && s->lr_decay_steps)
         return hd_err(HD_INVALID, "data.stages[%lld].lr.decay_steps: %s; remove it",
                       (long long)index, spec_rate_without_end(s->lr_decay));
-    if (strcmp(s->lr_decay, "wsd") != 0 && *s->lr_decay_shape &&
-        strcmp(s->lr_decay_shape, "linear") != 0)
+    if (s->lr_decay != HD_JOB_LR_DECAY_WSD && s->lr_decay_shape &&
+        s->lr_decay_shape != HD_JOB_LR_DECAY_SHAPE_LINEAR)
         return hd_err(HD_INVALID,
                       "data.stages[%lld].lr.decay_shape: only the decay of wsd has a shape, and "
                       "decay is %s; remove it, or set decay: wsd",
-                      (long long)index, s->lr_decay);
+                      (long long)index, hd_job_lr_decay_words[s->lr_decay]);
     if (s->lr_decay_steps > left)
         return hd_err(HD_INVALID,
                       "data.stages[%lld].lr.decay_steps: %lld steps do not fit after the warm-up; "
@@ -210,7 +210,7 @@ static enum hd_status check_mixtures(const struct hd_job *job, int64_t stages)
 /* Refuses what cannot change its window or batch within a run. */
 static enum hd_status check_keys_of_spans(const struct hd_job *job)
 {
-    if (strcmp(job->positions, "learned") == 0)
+    if (job->positions == HD_JOB_POSITIONS_LEARNED)
         return hd_err(HD_INVALID,
                       "data.stages: learned positions are a table of model.context rows; "
                       "all stages have one context");
@@ -218,7 +218,7 @@ static enum hd_status check_keys_of_spans(const struct hd_job *job)
         return hd_err(
             HD_INVALID,
             "data.stages: train.objective: %s has one context and one batch in all stages",
-            job->objective);
+            hd_job_objective_words[job->objective]);
     if (job->distill_write)
         return hd_err(HD_INVALID,
                       "train.distill.write: a teacher reads all data in windows of one "
@@ -274,10 +274,10 @@ static enum hd_status check_spans(const struct hd_job *job, const struct hd_data
                 "data.stages[%lld].global_batch: %lld is no multiple of %lld, the batch of "
                 "the longest context, by which the ranks divide it; give a multiple",
                 (long long)k, (long long)s->global_batch, (long long)job->global_batch);
-        if (s->rope_theta != job->rope_theta && strcmp(job->positions, "rope") != 0)
+        if (s->rope_theta != job->rope_theta && job->positions != HD_JOB_POSITIONS_ROPE)
             return hd_err(HD_INVALID,
                           "data.stages[%lld].rope_theta: %s positions are not rotary; remove it",
-                          (long long)k, job->positions);
+                          (long long)k, hd_job_positions_words[job->positions]);
     }
     return hd_job_has_spans(job) ? check_keys_of_spans(job) : HD_OK;
 }

@@ -70,9 +70,9 @@ static enum hd_status choose_weights(struct decoder_rank *d, const char *wish)
     if (d->model.is_checkpoint)
         return hd_err(HD_INVALID, "--weights is for a model folder; a checkpoint's weights are in "
                                   "the encoding of its job (model.quantization)");
-    if (hd_quant_of_word(wish) == HD_QUANT_COUNT)
+    job->model_weights = hd_job_find_word(hd_job_model_weights_words, wish);
+    if (!job->model_weights)
         return hd_err(HD_INVALID, "--weights: '%.20s' is not plain, nf4, int8 or fp8", wish);
-    (void)snprintf(job->model_weights, sizeof job->model_weights, "%s", wish);
     return HD_OK;
 }
 

@@ -45,7 +45,7 @@ static enum hd_status choose_window_length(struct evaluation *e)
     if (wish)
         e->context = wish;
     /* LongRoPE has other angles beyond the original context; the windows are all that is read */
-    if (!e->model.is_checkpoint && strcmp(e->model.job.rope_scaling, "longrope") == 0)
+    if (!e->model.is_checkpoint && e->model.job.rope_scaling == HD_JOB_ROPE_SCALING_LONGROPE)
         e->model.job.context = e->context;
     e->batch = e->model.is_checkpoint ? e->model.job.micro_batch : HD_EVALUATE_CONTEXT / e->context;
     if (e->batch < 1)
@@ -64,7 +64,7 @@ static enum hd_status complete_job(struct evaluation *e)
 
     /* files given by the user come without a job file that could set data.too_long */
     if (e->options->file_count)
-        (void)snprintf(job->too_long, sizeof job->too_long, "drop");
+        job->too_long = HD_JOB_TOO_LONG_DROP;
     if (!*job->date) /* a template that asks for the date gets the job's date, or today's */
         hd_chat_date_today(job->date);
     if (e->model.is_checkpoint)
@@ -72,12 +72,12 @@ static enum hd_status complete_job(struct evaluation *e)
     st = hd_chat_find(e->options->dirs.dir, &template);
     (void)snprintf(job->template, sizeof job->template, "%s", template.data ? template.data : "");
     (void)snprintf(job->from_dir, sizeof job->from_dir, "%s", e->options->dirs.dir);
-    (void)snprintf(job->data_format, sizeof job->data_format, "auto");
-    (void)snprintf(job->data_loss, sizeof job->data_loss, "answers");
+    job->data_format = HD_JOB_DATA_FORMAT_AUTO;
+    job->data_loss = HD_JOB_DATA_LOSS_ANSWERS;
     hd_text_free(&template);
     (void)snprintf(job->tokenizer, sizeof job->tokenizer, "%s", tokenizer);
-    (void)snprintf(job->documents, sizeof job->documents, "%s",
-                   strcmp(tokenizer, "bytes") == 0 ? "joined" : "bounded");
+    job->documents =
+        strcmp(tokenizer, "bytes") == 0 ? HD_JOB_DOCUMENTS_JOINED : HD_JOB_DOCUMENTS_BOUNDED;
     job->end_of_text = -2;
     return st;
 }
@@ -141,7 +141,7 @@ static enum hd_status choose_files(struct evaluation *e)
                       "its training compares; give text or conversations",
                       o->dirs.dir, hd_job_is_unpaired(job) ? "rated answers" : "pairs of answers");
     if (!rates) /* other models: loss of next tokens */
-        (void)snprintf(job->objective, sizeof job->objective, "next_token");
+        job->objective = HD_JOB_OBJECTIVE_NEXT_TOKEN;
     if (o->file_count) {
         struct hd_job_file *files = hd_arena_array(&e->model.arena, o->file_count, sizeof *files);
 
@@ -168,7 +168,7 @@ static enum hd_status choose_files(struct evaluation *e)
         if (st && !rates && refuse_pairs(job->val[i].path))
             return HD_INVALID;
         if (!st && form != HD_CHAT_TEXT)
-            (void)snprintf(job->documents, sizeof job->documents, "bounded");
+            job->documents = HD_JOB_DOCUMENTS_BOUNDED;
         if (is_text(job->val[i].path) && strcmp(job->tokenizer, "none") == 0)
             return hd_err(HD_INVALID,
                           "--data: %s is text, and %s names no tokenizer; give token files (.npy, "
@@ -241,7 +241,7 @@ static enum hd_status load(struct evaluation *e)
                                        .S = e->context,
                                        .context = m->job.context,
                                        .first_position = hd_job_first_position(&m->job),
-                                       .bounded = strcmp(e->job.documents, "bounded") == 0,
+                                       .bounded = e->job.documents == HD_JOB_DOCUMENTS_BOUNDED,
                                        .preference = hd_rank_program_preference(&e->job)};
     enum hd_status st = hd_inference_rank_declare(m);
     struct hd_bases bases;
@@ -375,7 +375,8 @@ static enum hd_status evaluate(struct evaluation *e, struct hd_evaluation *ret)
                                              .reward = block->reward_sum / pairs};
     }
     memcpy(ret->set, e->set, sizeof ret->set);
-    (void)snprintf(ret->precision, sizeof ret->precision, "%s", e->model.job.precision);
+    (void)snprintf(ret->precision, sizeof ret->precision, "%s",
+                   hd_job_precision_words[e->model.job.precision]);
     if (!isfinite(ret->loss))
         return hd_err(
             HD_CORRUPT,

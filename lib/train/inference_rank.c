@@ -84,7 +84,7 @@ static enum hd_status make_job(struct hd_inference_rank *l, const char *dir)
 
     if (st)
         return st;
-    (void)snprintf(l->job.precision, sizeof l->job.precision, "fp32");
+    l->job.precision = HD_JOB_PRECISION_FP32;
     return find_tokenizer(l, dir);
 }
 
@@ -94,7 +94,7 @@ static enum hd_status add_adapter(struct hd_inference_rank *l, const char *dir, 
 {
     enum hd_status st;
 
-    if (strcmp(l->job.adapter, "none") != 0)
+    if (l->job.adapter != HD_JOB_ADAPTER_NONE)
         return hd_err(HD_INVALID, "--adapter: the model has an adapter already");
     st = hd_adapter_check_base(dir, base);
     if (st)
@@ -140,7 +140,7 @@ enum hd_status hd_inference_rank_read_job(struct hd_inference_rank *l,
     enum hd_status st = is_model ? make_job(l, dirs->dir) : read_stored_job(l, dirs->dir);
 
     if (!st && is_model)
-        (void)snprintf(l->job.adapter, sizeof l->job.adapter, "none");
+        l->job.adapter = HD_JOB_ADAPTER_NONE;
     if (!st && l->drafts)
         st = check_drafts(l, dirs);
     l->job.mtp_layers = l->drafts; /* only training has all layers that predict further tokens */
@@ -149,15 +149,15 @@ enum hd_status hd_inference_rank_read_job(struct hd_inference_rank *l,
 
 enum hd_status hd_inference_rank_choose_precision(struct hd_job *job, const char *wish)
 {
-    enum hd_dtype dtype;
+    const enum hd_job_precision wished = wish ? hd_job_find_word(hd_job_precision_words, wish) : 0;
 
-    if (wish && !hd_rank_program_find_precision(wish, &dtype))
+    if (wish && (!wished || wished == HD_JOB_PRECISION_AUTO || wished == HD_JOB_PRECISION_FP8))
         return hd_err(HD_INVALID, "--precision: '%.20s' is not fp32, bf16 or fp16", wish);
     /* generation and evaluation compute in bf16: only training computes products in fp8 */
     if (hd_rank_program_is_fp8(job))
-        (void)snprintf(job->precision, sizeof job->precision, "bf16");
+        job->precision = HD_JOB_PRECISION_BF16;
     if (wish)
-        (void)snprintf(job->precision, sizeof job->precision, "%s", wish);
+        job->precision = wished;
     return HD_OK;
 }
 

@@ -37,9 +37,9 @@ enum hd_status hd_job_chat_rules(struct hd_job_chat *c, struct hd_job_tokenizer 
     rules.chat = c->opened;
     rules.roles = job->roles;
     rules.rewards = hd_job_is_reward(job);
-    rules.loss = strcmp(job->data_loss, "all") == 0    ? HD_CHAT_ALL
-                 : strcmp(job->data_loss, "last") == 0 ? HD_CHAT_LAST
-                                                       : HD_CHAT_ANSWERS;
+    rules.loss = job->data_loss == HD_JOB_DATA_LOSS_ALL    ? HD_CHAT_ALL
+                 : job->data_loss == HD_JOB_DATA_LOSS_LAST ? HD_CHAT_LAST
+                                                           : HD_CHAT_ANSWERS;
     *ret_rules = rules;
     return HD_OK;
 }
@@ -65,7 +65,8 @@ enum hd_status hd_job_form(const struct hd_job *job, const char *path, enum hd_c
     if (hd_job_has_pairs(job) && hd_data_has_records(path))
         return hd_jsonl_look(
             path, &rows, hd_job_is_unpaired(job) ? HD_CHAT_UNPAIRED : HD_CHAT_PREFERENCE, ret_form);
-    if (!hd_data_has_records(path) || !hd_chat_form_find(job->data_format, &form) ||
+    if (!hd_data_has_records(path) ||
+        !hd_chat_form_find(hd_job_data_format_words[job->data_format], &form) ||
         form == HD_CHAT_TEXT)
         return HD_OK;
     return hd_jsonl_look(path, &rows, form, ret_form);

@@ -34,7 +34,7 @@ static enum hd_status open_corpus(const struct hd_job *job, struct hd_job_tokeni
         st = hd_job_tokenizer_need(tokenizer, job, &text_tokenizer);
     if (!st)
         st = hd_corpus_set_vocab(*ret_corpus, job->vocab);
-    if (st || strcmp(job->documents, "bounded") != 0)
+    if (st || job->documents != HD_JOB_DOCUMENTS_BOUNDED)
         return st;
     st = hd_job_tokenizer_end_of_text(tokenizer, job, &end);
     if (!st)
@@ -51,14 +51,15 @@ static enum hd_status open_corpus(const struct hd_job *job, struct hd_job_tokeni
 static enum hd_status pack(const struct hd_job *job, struct hd_data_range range, int64_t context,
                            struct hd_packing **ret_packing)
 {
-    const enum hd_too_long too_long = strcmp(job->too_long, "drop") == 0  ? HD_TOO_LONG_DROP
-                                      : strcmp(job->too_long, "cut") == 0 ? HD_TOO_LONG_CUT
-                                                                          : HD_TOO_LONG_ERROR;
+    const enum hd_too_long too_long = job->too_long == HD_JOB_TOO_LONG_DROP  ? HD_TOO_LONG_DROP
+                                      : job->too_long == HD_JOB_TOO_LONG_CUT ? HD_TOO_LONG_CUT
+                                                                             : HD_TOO_LONG_ERROR;
     bool conversations = false;
     enum hd_status st = hd_data_range_form(range, &conversations);
 
     if (!st && !conversations && hd_job_has_pairs(job))
-        st = hd_err(HD_INVALID, "train.objective: %s needs %s", job->objective,
+        st = hd_err(HD_INVALID, "train.objective: %s needs %s",
+                    hd_job_objective_words[job->objective],
                     hd_job_is_unpaired(job)
                         ? "rated answers, lines of a .jsonl with prompt, completion and label"
                         : "pairs of answers, lines of a .jsonl with prompt, chosen and rejected");
@@ -118,7 +119,7 @@ static enum hd_status open_sampler(const struct hd_job *job, const struct hd_dat
     const struct hd_batch_spans batches = hd_job_batch_spans(job);
     struct hd_data_range ranges[HD_JOB_SOURCES_MAX] = {d->train};
     const enum hd_data_order order =
-        strcmp(job->order, "sequential") == 0 ? HD_DATA_SEQUENTIAL : HD_DATA_SHUFFLED;
+        job->order == HD_JOB_ORDER_SEQUENTIAL ? HD_DATA_SEQUENTIAL : HD_DATA_SHUFFLED;
     int64_t sources[HD_JOB_SOURCES_MAX] = {0}, first = 0, end = 0, count = !job->weight_count;
     enum hd_status st;
 

@@ -108,7 +108,8 @@ static void compare_facts(const struct hd_trainer *t, const struct hd_ckpt *ckpt
     compare_fact(ckpt, "library", t->traits.library, ret_note);
     compare_fact(ckpt, "threads", threads, ret_note);
     compare_fact(ckpt, "precision", save_precision_fact(t), ret_note);
-    compare("moments", moments_then ? moments_then : "fp32", t->rank_program.job.moments, ret_note);
+    compare("moments", moments_then ? moments_then : "fp32",
+            hd_job_moments_words[t->rank_program.job.moments], ret_note);
     compare("sums", sums_then ? sums_then : "ordered", save_sums_fact(t, sums), ret_note);
     compare("train.trainable", then->only, t->rank_program.job.only, ret_note);
     compare_size(ckpt, "dp", t->rank_program.job.dp, ret_note);
@@ -120,8 +121,8 @@ static void compare_facts(const struct hd_trainer *t, const struct hd_ckpt *ckpt
     if (then->context == t->rank_program.job.context) /* else it begins another span, as planned */
         compare_size(ckpt, "micro_batch", t->rank_program.job.micro_batch, ret_note);
     if (t->rank_program.job.cp > 1)
-        compare("cp_exchange", hd_ckpt_layout(ckpt, "cp_exchange"), t->rank_program.job.cp_exchange,
-                ret_note);
+        compare("cp_exchange", hd_ckpt_layout(ckpt, "cp_exchange"),
+                hd_job_cp_exchange_words[t->rank_program.job.cp_exchange], ret_note);
     if (ret_note && ret_note->len_bytes)
         hd_text_add(ret_note, ": training continues, but results may differ in the last bits");
 }
@@ -331,14 +332,16 @@ static enum hd_status check_optimizer(const struct hd_trainer *t, const struct h
 {
     const struct hd_job *now = &t->rank_program.job;
 
-    if (hd_rule_named(then->optimizer) == hd_rule_named(now->optimizer))
+    if (then->optimizer == now->optimizer)
         return HD_OK;
     return hd_err(
         HD_INVALID,
         "train.optimizer: %s: the checkpoint %s has the moments of %s; keep %s, or submit "
         "a new job with train.init_from: %s, which takes the weights and begins with "
         "moments of zero",
-        now->optimizer, hd_ckpt_dir(ckpt), then->optimizer, then->optimizer, hd_ckpt_dir(ckpt));
+        hd_job_optimizer_words[now->optimizer], hd_ckpt_dir(ckpt),
+        hd_job_optimizer_words[then->optimizer], hd_job_optimizer_words[then->optimizer],
+        hd_ckpt_dir(ckpt));
 }
 
 /* Reads this rank's shard of a parameter's moving average; one that the checkpoint does not have, because

@@ -199,7 +199,7 @@ static enum hd_status check(const struct hd_job *job, const struct hd_packed_com
         return hd_err(HD_INVALID,
                       "completion %lld has no log-probabilities of the reference model, with which "
                       "train.policy.kl: %s compares",
-                      (long long)index, job->policy_kl);
+                      (long long)index, hd_job_policy_kl_words[job->policy_kl]);
     st = check_ids(c->prompt, c->prompt_count, job->vocab, index);
     return st ? st : check_ids(c->ids, c->count, job->vocab, index);
 }
@@ -240,7 +240,8 @@ enum hd_status hd_policy_pack(const struct hd_trainer *t,
     enum hd_status st = HD_OK;
 
     if (!hd_job_has_policy(job))
-        return hd_err(HD_INTERNAL, "completions for a job of %s", job->objective);
+        return hd_err(HD_INTERNAL, "completions for a job of %s",
+                      hd_job_objective_words[job->objective]);
     k = calloc(1, sizeof *k);
     if (!k)
         return hd_err(HD_NO_MEMORY, "no memory for completions");

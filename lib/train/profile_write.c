@@ -461,7 +461,7 @@ static void print_table(FILE *out, const struct hd_profile *p, double peak, cons
                   "figures are per step\n",
                   p->rank_program->rank, p->steps_recorded, p->step, step_ns * 1e-6 / steps,
                   p->events.device ? "device" : "threads", peak * 1e-9,
-                  p->rank_program->job.precision, p->bandwidth * 1e-9);
+                  hd_job_precision_words[p->rank_program->job.precision], p->bandwidth * 1e-9);
     print_title(out, "");
     for (size_t i = 0; i < ops->count; i++)
         print_row(out, &ops->list[i], step_ns, steps);

@@ -29,7 +29,7 @@ static enum hd_status keep_row(struct row_reader *r, const char *line, const cha
     struct hd_prompt_rows *p = r->rows;
     int32_t *own;
 
-    if ((int64_t)ids->count > most && strcmp(r->job->too_long, "drop") == 0) {
+    if ((int64_t)ids->count > most && r->job->too_long == HD_JOB_TOO_LONG_DROP) {
         p->dropped++;
         return HD_OK;
     }
@@ -162,7 +162,7 @@ enum hd_status hd_prompt_rows_open(const struct hd_job *job, struct hd_job_token
     struct row_reader r = {.job = job, .rows = ret_rows};
     enum hd_status st;
 
-    *ret_rows = (struct hd_prompt_rows){.shuffled = strcmp(job->order, "sequential") != 0,
+    *ret_rows = (struct hd_prompt_rows){.shuffled = job->order != HD_JOB_ORDER_SEQUENTIAL,
                                         .seed = (uint64_t)job->seed};
     hd_arena_init(&ret_rows->arena, 0);
     st = hd_prompt_encoder_open(job, tokenizer ? tokenizer : &own, job->roles, &r.encoder);

@@ -11,92 +11,134 @@
 #include "train/save_plan.h"
 #include "train/step_plans.h"
 
-bool hd_rank_program_find_precision(const char *precision, enum hd_dtype *ret_dtype)
-{
-    static const struct {
-        const char *name;
-        enum hd_dtype dtype;
-    } all[] = {{"fp32", HD_F32}, {"bf16", HD_BF16}, {"fp16", HD_F16}};
-
-    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
-        if (strcmp(precision, all[i].name) == 0) {
-            *ret_dtype = all[i].dtype;
-            return true;
-        }
-    return false;
-}
-
 enum hd_dtype hd_rank_program_compute_dtype(const struct hd_job *job)
 {
-    enum hd_dtype dtype = HD_F32;
-
-    if (hd_rank_program_is_fp8(job))
+    switch (job->precision) {
+    case HD_JOB_PRECISION_FP16:
+        return HD_F16;
+    case HD_JOB_PRECISION_BF16:
+    case HD_JOB_PRECISION_FP8: /* only products are in fp8 */
         return HD_BF16;
-    (void)hd_rank_program_find_precision(job->precision, &dtype);
-    return dtype;
+    case HD_JOB_PRECISION_FP32:
+    case HD_JOB_PRECISION_AUTO: /* refused by check_plan */
+        break;
+    }
+    return HD_F32;
 }
 
 enum hd_quant hd_rank_program_quant(const struct hd_job *job)
 {
-    const enum hd_quant quant = hd_quant_of_word(job->model_weights);
+    switch (job->model_weights) {
+    case HD_JOB_MODEL_WEIGHTS_NF4:
+        return HD_QUANT_NF4;
+    case HD_JOB_MODEL_WEIGHTS_INT8:
+        return HD_QUANT_INT8;
+    case HD_JOB_MODEL_WEIGHTS_FP8:
+        return HD_QUANT_FP8;
+    case HD_JOB_MODEL_WEIGHTS_PLAIN:
+        break;
+    }
+    return HD_QUANT_NONE;
+}
 
-    return quant == HD_QUANT_COUNT ? HD_QUANT_NONE : quant;
+static enum hd_preference preference_of_dpo(const struct hd_job *job)
+{
+    switch (job->preference_loss) {
+    case HD_JOB_PREFERENCE_LOSS_SIGMOID:
+        return HD_PREFERENCE_DPO;
+    case HD_JOB_PREFERENCE_LOSS_ROBUST:
+        return HD_PREFERENCE_ROBUST;
+    case HD_JOB_PREFERENCE_LOSS_HINGE:
+        return HD_PREFERENCE_HINGE;
+    case HD_JOB_PREFERENCE_LOSS_IPO:
+        return HD_PREFERENCE_IPO;
+    case HD_JOB_PREFERENCE_LOSS_SIGMOID_NORM:
+        return HD_PREFERENCE_SIGMOID_NORM;
+    case HD_JOB_PREFERENCE_LOSS_APO_ZERO:
+        return HD_PREFERENCE_APO_ZERO;
+    case HD_JOB_PREFERENCE_LOSS_APO_DOWN:
+        return HD_PREFERENCE_APO_DOWN;
+    case HD_JOB_PREFERENCE_LOSS_KTO:
+    case HD_JOB_PREFERENCE_LOSS_APO_ZERO_UNPAIRED:
+        break; /* losses of kto */
+    }
+    return HD_PREFERENCE_NONE;
 }
 
 enum hd_preference hd_rank_program_preference(const struct hd_job *job)
 {
-    static const struct {
-        const char *objective, *loss; /* loss: train.preference.loss, NULL: any */
-        enum hd_preference preference;
-    } losses[] = {{"dpo", "sigmoid", HD_PREFERENCE_DPO},
-                  {"dpo", "robust", HD_PREFERENCE_ROBUST},
-                  {"dpo", "hinge", HD_PREFERENCE_HINGE},
-                  {"dpo", "ipo", HD_PREFERENCE_IPO},
-                  {"dpo", "sigmoid_norm", HD_PREFERENCE_SIGMOID_NORM},
-                  {"dpo", "apo_zero", HD_PREFERENCE_APO_ZERO},
-                  {"dpo", "apo_down", HD_PREFERENCE_APO_DOWN},
-                  {"simpo", NULL, HD_PREFERENCE_SIMPO},
-                  {"cpo", NULL, HD_PREFERENCE_CPO},
-                  {"orpo", NULL, HD_PREFERENCE_ORPO},
-                  {"kto", NULL, HD_PREFERENCE_KTO}};
-
-    if (!hd_job_has_pairs(job))
-        return HD_PREFERENCE_NONE;
-    if (hd_job_is_reward(job))
+    switch (job->objective) {
+    case HD_JOB_OBJECTIVE_DPO:
+        return preference_of_dpo(job);
+    case HD_JOB_OBJECTIVE_SIMPO:
+        return HD_PREFERENCE_SIMPO;
+    case HD_JOB_OBJECTIVE_CPO:
+        return HD_PREFERENCE_CPO;
+    case HD_JOB_OBJECTIVE_ORPO:
+        return HD_PREFERENCE_ORPO;
+    case HD_JOB_OBJECTIVE_KTO:
+        return HD_PREFERENCE_KTO;
+    case HD_JOB_OBJECTIVE_REWARD:
         return HD_PREFERENCE_REWARD;
-    for (size_t i = 0; i < sizeof losses / sizeof losses[0]; i++)
-        if (strcmp(losses[i].objective, job->objective) == 0 &&
-            (!losses[i].loss || strcmp(losses[i].loss, job->preference_loss) == 0))
-            return losses[i].preference;
-    return HD_PREFERENCE_NONE; /* not reached: spec accepts no other words */
+    case HD_JOB_OBJECTIVE_NEXT_TOKEN:
+    case HD_JOB_OBJECTIVE_GRPO:
+        break;
+    }
+    return HD_PREFERENCE_NONE;
 }
 
-/* Returns the index of the word in a list of words that ends with NULL; 0 if it is none of them, which
- * spec has refused. */
-static int index_of(const char *const *words, const char *word)
+static enum hd_policy_mean mean_of(enum hd_job_policy_loss loss)
 {
-    for (int i = 0; words[i]; i++)
-        if (strcmp(words[i], word) == 0)
-            return i;
-    return 0;
+    switch (loss) {
+    case HD_JOB_POLICY_LOSS_GRPO:
+    case HD_JOB_POLICY_LOSS_GSPO:
+        return HD_POLICY_MEAN_COMPLETIONS;
+    case HD_JOB_POLICY_LOSS_DR_GRPO:
+    case HD_JOB_POLICY_LOSS_RLOO:
+        return HD_POLICY_MEAN_LENGTH;
+    case HD_JOB_POLICY_LOSS_DAPO:
+    case HD_JOB_POLICY_LOSS_CISPO:
+        break;
+    }
+    return HD_POLICY_MEAN_TOKENS;
+}
+
+static enum hd_policy_kl kl_of(enum hd_job_policy_kl kl)
+{
+    switch (kl) {
+    case HD_JOB_POLICY_KL_K1:
+        return HD_POLICY_K1;
+    case HD_JOB_POLICY_KL_K2:
+        return HD_POLICY_K2;
+    case HD_JOB_POLICY_KL_K3:
+        return HD_POLICY_K3;
+    case HD_JOB_POLICY_KL_NONE:
+        break;
+    }
+    return HD_POLICY_KL_NONE;
+}
+
+static enum hd_policy_correction correction_of(enum hd_job_policy_correction correction)
+{
+    switch (correction) {
+    case HD_JOB_POLICY_CORRECTION_TRUNCATE:
+        return HD_POLICY_TRUNCATE;
+    case HD_JOB_POLICY_CORRECTION_MASK_SEQUENCE:
+        return HD_POLICY_MASK_SEQUENCE;
+    case HD_JOB_POLICY_CORRECTION_NONE:
+        break;
+    }
+    return HD_POLICY_CORRECT_NONE;
 }
 
 struct hd_policy_factors hd_rank_program_policy(const struct hd_job *job)
 {
-    static const char *const losses[] = {"dapo", "grpo", "dr_grpo", "gspo", "cispo", "rloo", NULL};
-    static const enum hd_policy_mean means[] = {HD_POLICY_MEAN_TOKENS, HD_POLICY_MEAN_COMPLETIONS,
-                                                HD_POLICY_MEAN_LENGTH, HD_POLICY_MEAN_COMPLETIONS,
-                                                HD_POLICY_MEAN_TOKENS, HD_POLICY_MEAN_LENGTH};
-    static const char *const kls[] = {"none", "k1", "k2", "k3", NULL};
-    static const char *const corrections[] = {"none", "truncate", "mask_sequence", NULL};
-    const int loss = index_of(losses, job->policy_loss);
-
     return (struct hd_policy_factors){
-        .level = strcmp(job->policy_loss, "gspo") == 0 ? HD_POLICY_SEQUENCE : HD_POLICY_TOKEN,
-        .clip = strcmp(job->policy_loss, "cispo") == 0 ? HD_POLICY_CISPO : HD_POLICY_PPO,
-        .mean = means[loss],
-        .kl = (enum hd_policy_kl)index_of(kls, job->policy_kl),
-        .correction = (enum hd_policy_correction)index_of(corrections, job->policy_correction),
+        .level = job->policy_loss == HD_JOB_POLICY_LOSS_GSPO ? HD_POLICY_SEQUENCE : HD_POLICY_TOKEN,
+        .clip = job->policy_loss == HD_JOB_POLICY_LOSS_CISPO ? HD_POLICY_CISPO : HD_POLICY_PPO,
+        .mean = mean_of(job->policy_loss),
+        .kl = kl_of(job->policy_kl),
+        .correction = correction_of(job->policy_correction),
         .clip_low = (float)job->policy_clip_low,
         .clip_high = (float)job->policy_clip_high,
         .dual_clip = (float)job->policy_dual_clip,
@@ -105,13 +147,13 @@ struct hd_policy_factors hd_rank_program_policy(const struct hd_job *job)
         .correction_max = (float)job->policy_correction_max,
         .temperature = (float)job->rollout_temperature,
         /* rloo adds up the tokens of a completion, and divides by completions alone */
-        .max_tokens = strcmp(job->policy_loss, "rloo") == 0 ? 1 : job->rollout_max_tokens,
+        .max_tokens = job->policy_loss == HD_JOB_POLICY_LOSS_RLOO ? 1 : job->rollout_max_tokens,
         .old_is_sampled = job->rollout_updates > 1};
 }
 
 bool hd_rank_program_is_fp8(const struct hd_job *job)
 {
-    return strcmp(job->precision, "fp8") == 0;
+    return job->precision == HD_JOB_PRECISION_FP8;
 }
 
 enum hd_dtype hd_rank_program_peak_dtype(const struct hd_job *job)
@@ -140,7 +182,6 @@ static enum hd_status check_fp8(const struct hd_job *job, const struct hd_traits
 static enum hd_status check_plan(const struct hd_job *job)
 {
     const struct hd_batch_spans batches = hd_job_batch_spans(job);
-    enum hd_dtype dtype;
     int64_t units;
 
     if (job->cp > 1 && job->context % (2 * job->cp))
@@ -158,7 +199,7 @@ static enum hd_status check_plan(const struct hd_job *job)
         return hd_err(HD_UNSUPPORTED,
                       "model.mtp.layers: with train.objective: %s no further tokens "
                       "are predicted; remove the line",
-                      job->objective);
+                      hd_job_objective_words[job->objective]);
     if (hd_job_has_policy(job) && job->logit_cap > 0 &&
         hd_factor_of((float)job->rollout_temperature) != 1)
         return hd_err(
@@ -168,10 +209,10 @@ static enum hd_status check_plan(const struct hd_job *job)
             job->rollout_temperature);
     if (!hd_recompute_read(job->recompute, &units))
         return hd_err(HD_INVALID, "parallel.recompute: '%s' is not known", job->recompute);
-    if (!hd_rank_program_find_precision(job->precision, &dtype) && !hd_rank_program_is_fp8(job))
+    if (!job->precision || job->precision == HD_JOB_PRECISION_AUTO)
         return hd_err(HD_UNSUPPORTED,
                       "train.precision: '%s' is not supported; use fp32, bf16, fp16 or fp8",
-                      job->precision);
+                      hd_job_precision_words[job->precision]);
     return HD_OK;
 }
 
@@ -198,9 +239,9 @@ static struct hd_distill_settings distill_settings(const struct hd_job *job)
         .temperature = job->distill_temperature,
         .weight = job->distill_weight,
         .beta = job->distill_beta,
-        .loss = strcmp(job->distill_loss, "reverse") == 0 ? HD_DISTILL_REVERSE
-                : strcmp(job->distill_loss, "jsd") == 0   ? HD_DISTILL_JSD
-                                                          : HD_DISTILL_FORWARD,
+        .loss = job->distill_loss == HD_JOB_DISTILL_LOSS_REVERSE ? HD_DISTILL_REVERSE
+                : job->distill_loss == HD_JOB_DISTILL_LOSS_JSD   ? HD_DISTILL_JSD
+                                                                 : HD_DISTILL_FORWARD,
         .tail = job->distill_tail};
 }
 
@@ -232,9 +273,9 @@ static enum hd_status compile(const struct hd_job *job, const struct hd_registry
         .S = job->context / job->cp,
         .context = job->context,
         .first_position = hd_job_first_position(job),
-        .bounded = strcmp(job->documents, "bounded") == 0 || scores || hd_job_has_policy(job),
+        .bounded = job->documents == HD_JOB_DOCUMENTS_BOUNDED || scores || hd_job_has_policy(job),
         .scores = scores || (mode == HD_RECORD_EVAL && hd_job_has_policy(job)),
-        .gather_keys = strcmp(job->cp_exchange, "all_gather") == 0,
+        .gather_keys = job->cp_exchange == HD_JOB_CP_EXCHANGE_ALL_GATHER,
         .ends_backward = ends_backward,
         .preference = hd_rank_program_preference(job),
         .distill = distills ? distill_settings(job) : (struct hd_distill_settings){0},
@@ -303,7 +344,7 @@ static struct hd_compile_options compile_options(const struct hd_rank_program_sh
         .precision = hd_precision_uniform(hd_rank_program_compute_dtype(&s->job)),
         .mesh = &s->mesh,
         .traits = s->traits,
-        .wire = strcmp(s->job.reduce, "bf16") == 0 ? HD_BF16 : HD_F32,
+        .wire = s->job.reduce == HD_JOB_REDUCE_BF16 ? HD_BF16 : HD_F32,
         .split_backward = s->order.split,
         .fp8 = hd_rank_program_is_fp8(&s->job),
     };
@@ -828,15 +869,15 @@ enum hd_status hd_rank_program_declare(const struct hd_rank_program_shared *s, i
     hd_registry_stages(ret_registry, s->unit_stages,
                        hd_pipeline_stage(&s->pipeline, s->pipeline.chunks - 1));
     ret_registry->sequence = job->sequence && job->tp > 1;
-    ret_registry->moments_in_blocks = strcmp(job->moments, "8bit") == 0;
+    ret_registry->moments_in_blocks = job->moments == HD_JOB_MOMENTS_INT8;
     ret_registry->ema_rate = (float)hd_job_ema_rate(job);
     ret_registry->optimizer = hd_optimizer_of_job(job);
     ret_registry->quant = hd_rank_program_quant(job);
-    if (hd_rank_program_is_fp8(job) && strcmp(job->fp8_scaling, "delayed") == 0)
+    if (hd_rank_program_is_fp8(job) && job->fp8_scaling == HD_JOB_FP8_SCALING_DELAYED)
         ret_registry->amax_history = job->fp8_history;
     ret_registry->zero = job->zero > 0 ? (int)job->zero : 0;
-    ret_registry->offload = strcmp(job->offload, "optimizer") == 0 && s->traits.memory_bytes > 0;
-    ret_registry->omits_frozen = strcmp(job->checkpoint_base, "omit") == 0;
+    ret_registry->offload = job->offload == HD_JOB_OFFLOAD_OPTIMIZER && s->traits.memory_bytes > 0;
+    ret_registry->omits_frozen = job->checkpoint_base == HD_JOB_CHECKPOINT_BASE_OMIT;
     st = hd_model_declare(&s->config, ret_registry, arena, ret_model);
     return st ? st : hd_registry_finish(ret_registry, hd_rank_program_compute_dtype(job), true);
 }

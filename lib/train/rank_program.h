@@ -356,9 +356,6 @@ enum hd_preference hd_rank_program_preference(const struct hd_job *job);
 /* Returns the numbers of the loss of completions that train.policy names, for a job that has one. */
 struct hd_policy_factors hd_rank_program_policy(const struct hd_job *job);
 
-/* Finds the compute encoding that a value of train.precision names; false: it names none (fp8
- * included). */
-bool hd_rank_program_find_precision(const char *precision, enum hd_dtype *ret_dtype);
 /* Returns true for train.precision: fp8, which computes in bf16 except for the products of
  * training. */
 bool hd_rank_program_is_fp8(const struct hd_job *job);

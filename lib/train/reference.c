@@ -120,9 +120,9 @@ static enum hd_status find_key(const struct hd_trainer *t, uint64_t *ret_key)
 
     hd_text_add(&text, "1 %s%s %s %s %s %s %s %" PRId64 " %" PRId64 " %" PRId64 " %" PRId64,
                 hd_job_has_kl(job) ? "kl " : "", job->init_from, job->init_identity,
-                job->adapter_from, job->adapter_identity, job->precision, job->model_weights,
-                job->seed, job->context, t->data.sampler.window_count,
-                hd_job_data_validation_windows(&t->data));
+                job->adapter_from, job->adapter_identity, hd_job_precision_words[job->precision],
+                hd_job_model_weights_words[job->model_weights], job->seed, job->context,
+                t->data.sampler.window_count, hd_job_data_validation_windows(&t->data));
     if (text.failed)
         return hd_err(HD_NO_MEMORY, "no memory for the key of the reference");
     hd_hash_begin(&hash);
@@ -577,7 +577,7 @@ enum hd_status hd_trainer_prepare_reference(struct hd_trainer *t,
     hd_comm_set_deadline(t->comm, t->step_deadline_ms);
     if (st)
         return hd_err_prefix(st, "the reference of train.objective: %s",
-                             t->rank_program.job.objective);
+                             hd_job_objective_words[t->rank_program.job.objective]);
     use(t);
     *ret_made = !found;
     return HD_OK;

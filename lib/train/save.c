@@ -267,19 +267,20 @@ static enum hd_status commit(struct hd_trainer *t, const struct saved_moment *at
     struct hd_text config = {0};
     char sums[SAVE_SUMS_TEXT], dp[24], tp[24], pp[24], zero[24], cp[24], ep[24], threads[24],
         micro[24];
-    const struct hd_ckpt_fact rank_program[] = {{"dp", dp},
-                                                {"tp", tp},
-                                                {"pp", pp},
-                                                {"zero", zero},
-                                                {"cp", cp},
-                                                {"ep", ep},
-                                                {"cp_exchange", job->cp_exchange},
-                                                {"sequence", job->sequence ? "1" : "0"},
-                                                {"micro_batch", micro}};
+    const struct hd_ckpt_fact rank_program[] = {
+        {"dp", dp},
+        {"tp", tp},
+        {"pp", pp},
+        {"zero", zero},
+        {"cp", cp},
+        {"ep", ep},
+        {"cp_exchange", hd_job_cp_exchange_words[job->cp_exchange]},
+        {"sequence", job->sequence ? "1" : "0"},
+        {"micro_batch", micro}};
     const struct hd_ckpt_fact determinism[] = {
         {"backend", t->traits.backend},        {"isa", t->traits.isa},
         {"library", t->traits.library},        {"threads", threads},
-        {"precision", save_precision_fact(t)}, {"moments", job->moments},
+        {"precision", save_precision_fact(t)}, {"moments", hd_job_moments_words[job->moments]},
         {"sums", save_sums_fact(t, sums)}};
     struct counters *counters = hd_arena_alloc(arena, sizeof *counters);
     struct hd_ckpt_manifest m = {.job = job->name,

@@ -74,9 +74,9 @@ const char *save_precision_fact(const struct hd_trainer *t)
 {
     const struct hd_job *job = &t->rank_program.job;
 
-    return job->tf32 && hd_traits_is_cuda(&t->traits) && strcmp(job->precision, "fp32") == 0
+    return job->tf32 && hd_traits_is_cuda(&t->traits) && job->precision == HD_JOB_PRECISION_FP32
                ? "tf32"
-               : job->precision;
+               : hd_job_precision_words[job->precision];
 }
 
 /* Writes how sums over ranks are computed as text for the manifest. train.native_reduction has an
@@ -90,7 +90,7 @@ const char *save_sums_fact(const struct hd_trainer *t, char ret_text[SAVE_SUMS_T
 
     if (l->registry.zero >= 2 && replicas > 1)
         used += snprintf(ret_text + used, (size_t)(SAVE_SUMS_TEXT - used), " in each micro-batch");
-    if (strcmp(l->job.reduce, "bf16") == 0 && replicas > 1)
+    if (l->job.reduce == HD_JOB_REDUCE_BF16 && replicas > 1)
         used += snprintf(ret_text + used, (size_t)(SAVE_SUMS_TEXT - used), " of bf16");
     if (l->registry.zero && shard < replicas)
         (void)snprintf(ret_text + used, (size_t)(SAVE_SUMS_TEXT - used), " by blocks of %d",

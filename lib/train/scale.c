@@ -5,7 +5,7 @@
 
 void hd_loss_scale_init(const struct hd_job *job, struct hd_loss_scale *ret_scale)
 {
-    *ret_scale = (struct hd_loss_scale){.used = strcmp(job->precision, "fp16") == 0,
+    *ret_scale = (struct hd_loss_scale){.used = job->precision == HD_JOB_PRECISION_FP16,
                                         .scale = job->loss_scale_initial,
                                         .interval = job->loss_scale_interval,
                                         .floor = job->loss_scale_floor};

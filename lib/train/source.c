@@ -283,9 +283,7 @@ static enum hd_status open_rest(struct hd_source *s, const struct hd_source_dirs
 
 static bool has_quantized(const struct hd_job *job)
 {
-    const enum hd_quant quant = hd_quant_of_word(job->model_weights);
-
-    return quant != HD_QUANT_NONE && quant != HD_QUANT_COUNT;
+    return job->model_weights && job->model_weights != HD_JOB_MODEL_WEIGHTS_PLAIN;
 }
 
 /* Returns true if the checkpoint lacks a weight. A run that trains all weights omits none, so its
@@ -307,7 +305,7 @@ static enum hd_status open_checkpoint(struct hd_source *s, const struct hd_sourc
     if (!st)
         st = read_job(s, &then);
     if (!st) {
-        omits = strcmp(then->checkpoint_base, "omit") == 0 || has_quantized(then);
+        omits = then->checkpoint_base == HD_JOB_CHECKPOINT_BASE_OMIT || has_quantized(then);
         st = place_in_checkpoint(s, s->ckpt, IN_CHECKPOINT, true, omits);
     }
     if (!st && omits)

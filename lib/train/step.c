@@ -361,9 +361,10 @@ enum hd_status hd_trainer_step(struct hd_trainer *t, int64_t request,
     begin_stage(t);
     if (hd_trainer_needs_reference(t) && !t->reference)
         return hd_err(HD_INTERNAL, "a step of %s without the reference's log-probabilities",
-                      job->objective);
+                      hd_job_objective_words[job->objective]);
     if (has_policy && !t->completions)
-        return hd_err(HD_INTERNAL, "a step of %s without completions", job->objective);
+        return hd_err(HD_INTERNAL, "a step of %s without completions",
+                      hd_job_objective_words[job->objective]);
     st = set_size(t);
     if (!st && has_policy)
         count_completions(t, &tokens);

@@ -378,8 +378,8 @@ static enum hd_status find_hashes(struct fill_state *f)
                                     .template = f->job->template,
                                     .folder = folder,
                                     .model_dir = f->job->from_dir,
-                                    .format = f->job->data_format,
-                                    .loss = f->job->data_loss,
+                                    .format = hd_job_data_format_words[f->job->data_format],
+                                    .loss = hd_job_data_loss_words[f->job->data_loss],
                                     .date = f->job->date};
     enum hd_status st;
 

@@ -305,18 +305,15 @@ static int64_t planned_on_host(const struct hd_trainer *t)
 }
 
 /* Makes the schedules of the stages that have one of their own; the data must be open. */
-static enum hd_status make_schedules(struct hd_trainer *t, const struct hd_job *job)
+static void make_schedules(struct hd_trainer *t, const struct hd_job *job)
 {
     const struct hd_data_stage *stages = t->data.stages;
-    enum hd_status st = HD_OK;
 
-    for (int64_t k = 0; !st && k < t->data.stage_count; k++)
+    for (int64_t k = 0; k < t->data.stage_count; k++)
         if (stages[k].has_lr)
-            st = hd_lr_schedule_from_stage(&stages[k],
-                                           hd_data_stage_end(stages, k, job->steps) -
-                                               hd_data_stage_begin(stages, k),
-                                           &t->stage_schedules[k]);
-    return st;
+            t->stage_schedules[k] =
+                hd_lr_schedule_from_stage(&stages[k], hd_data_stage_end(stages, k, job->steps) -
+                                                          hd_data_stage_begin(stages, k));
 }
 
 /* Opens the data of the span that has the step. */
@@ -359,18 +356,17 @@ static enum hd_status set_up_trainer(struct hd_trainer *t, const struct hd_job *
         return st;
     if (options->planned)
         options->planned(options->planned_user, planned_on_host(t));
-    st = hd_lr_schedule_from_job(job, &t->schedule);
+    t->schedule = hd_lr_schedule_from_job(job);
     hd_loss_scale_init(job, &t->scale);
     hd_guard_init(job, &t->guard);
     t->busy_ms = t->awaited = -1;
-    if (!st)
-        st = open_span_data(t, layout.step, options);
+    st = open_span_data(t, layout.step, options);
     if (!st)
         st = hd_exams_open(job, options->tokenizer, &t->exams);
     if (!st)
         st = hd_trainer_open_samples(t, options->tokenizer);
     if (!st)
-        st = make_schedules(t, job);
+        make_schedules(t, job);
     if (!st && !options->instance)
         st = t->table->open(&backend, &t->own_backend);
     t->backend = options->instance ? options->instance : t->own_backend;

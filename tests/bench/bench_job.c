@@ -42,16 +42,17 @@ struct hd_job bench_job(const char *family, const char *precision, const char *d
 
     bench_job_word(j.name, "bench");
     bench_job_word(j.family, family);
-    bench_job_word(j.positions, strcmp(family, "gpt2") == 0 ? "learned" : "rope");
-    bench_job_word(j.rope_scaling, "none");
-    bench_job_word(j.cp_exchange, "ring");
+    j.positions =
+        hd_job_find_word(hd_job_positions_words, strcmp(family, "gpt2") == 0 ? "learned" : "rope");
+    j.rope_scaling = HD_JOB_ROPE_SCALING_NONE;
+    j.cp_exchange = HD_JOB_CP_EXCHANGE_RING;
     bench_job_word(j.stages, "auto");
     bench_job_word(j.schedule, "none");
     bench_job_word(j.recompute, "none");
-    bench_job_word(j.documents, "joined");
-    bench_job_word(j.lr_decay, "constant");
-    bench_job_word(j.precision, precision);
-    bench_job_word(j.device, device);
+    j.documents = HD_JOB_DOCUMENTS_JOINED;
+    j.lr_decay = HD_JOB_LR_DECAY_CONSTANT;
+    j.precision = hd_job_find_word(hd_job_precision_words, precision);
+    j.device = hd_job_find_word(hd_job_device_words, device);
     bench_job_word(j.base_manifest_hash, "-");
     return j;
 }

@@ -129,7 +129,7 @@ static struct hd_job job_of(const struct setting *s, const struct layout *l,
     bench_job_word(j.recompute, l->recompute);
     bench_job_word(j.schedule, l->pp > 1 ? "1f1b" : "none");
     bench_job_word(j.tokenizer, "bytes");
-    bench_job_word(j.order, "shuffled");
+    j.order = HD_JOB_ORDER_SHUFFLED;
     return j;
 }
 

@@ -114,12 +114,12 @@ static struct hd_job job_of(const struct setting *s, const struct model *m,
         j.balance = 0.01;
     }
     bench_job_word(j.tokenizer, "bytes");
-    bench_job_word(j.order, "shuffled");
-    bench_job_word(j.moments, "fp32");
-    bench_job_word(j.adapter, "none");
-    bench_job_word(j.model_weights, "plain");
-    bench_job_word(j.offload, "none");
-    bench_job_word(j.reduce, "fp32");
+    j.order = HD_JOB_ORDER_SHUFFLED;
+    j.moments = HD_JOB_MOMENTS_FP32;
+    j.adapter = HD_JOB_ADAPTER_NONE;
+    j.model_weights = HD_JOB_MODEL_WEIGHTS_PLAIN;
+    j.offload = HD_JOB_OFFLOAD_NONE;
+    j.reduce = HD_JOB_REDUCE_FP32;
     return j;
 }
 
@@ -156,7 +156,7 @@ static void add_case(struct setting *s, const struct model *m, const struct hd_l
     request = request_of(&job);
     if (*count == CASES_MAX || hd_plan_size(&request, world, &legal))
         return;
-    hd_plan_decide_device("cpu", false, CORES / world, &legal);
+    hd_plan_decide_device(HD_JOB_DEVICE_CPU, false, CORES / world, &legal);
     job.layout = legal;
     asked.request = &request;
     hd_arena_init(&arena, 0);
@@ -215,10 +215,10 @@ static void add_layouts(struct setting *s, const struct model *m, struct time_ca
             continue;
         bench_job_word(z.schedule, shapes[i].schedule);
         bench_job_word(z.stages, "auto");
-        bench_job_word(z.cp_exchange, "ring");
-        bench_job_word(z.precision, "fp32");
-        bench_job_word(z.device, "cpu");
-        bench_job_word(z.offload, "none");
+        z.cp_exchange = HD_JOB_CP_EXCHANGE_RING;
+        z.precision = HD_JOB_PRECISION_FP32;
+        z.device = HD_JOB_DEVICE_CPU;
+        z.offload = HD_JOB_OFFLOAD_NONE;
         add_variants(s, m, z, cases, count);
     }
 }
@@ -240,13 +240,13 @@ static void add_chosen(struct setting *s, const struct model *m, int world, stru
     struct hd_arena arena;
 
     job.layout = (struct hd_layout_sizes){.zero = -1, .sequence = -1, .threads = CORES / world};
-    bench_job_word(job.precision, "fp32");
-    bench_job_word(job.device, "cpu");
+    job.precision = HD_JOB_PRECISION_FP32;
+    job.device = HD_JOB_DEVICE_CPU;
     bench_job_word(job.schedule, "auto");
     bench_job_word(job.stages, "auto");
     bench_job_word(job.recompute, "auto");
-    bench_job_word(job.offload, "none");
-    bench_job_word(job.cp_exchange, "ring");
+    job.offload = HD_JOB_OFFLOAD_NONE;
+    job.cp_exchange = HD_JOB_CP_EXCHANGE_RING;
     request = request_of(&job);
     hd_arena_init(&arena, 0);
     if (*count < CASES_MAX && !hd_search_layouts(&asked, &arena, &found) && found.plan_count)

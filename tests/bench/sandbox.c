@@ -103,9 +103,9 @@ static struct hd_job make_job(int argc, char **argv, struct hd_job_file *file)
     j.global_batch = j.micro_batch = 4;
     j.threads = atoi(bench_value_of(argc, argv, "--threads", "2"));
     bench_job_word(j.tokenizer, "bytes");
-    bench_job_word(j.order, "shuffled");
-    bench_job_word(j.model_weights, "plain");
-    bench_job_word(j.adapter, "none");
+    j.order = HD_JOB_ORDER_SHUFFLED;
+    j.model_weights = HD_JOB_MODEL_WEIGHTS_PLAIN;
+    j.adapter = HD_JOB_ADAPTER_NONE;
     return j;
 }
 

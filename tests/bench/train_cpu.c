@@ -101,9 +101,10 @@ struct hd_job train_case_job(const struct train_case *c, const char *precision,
     j.global_batch = j.micro_batch = c->batch;
     j.threads = TRAIN_CPU_THREADS;
     bench_job_word(j.tokenizer, "bytes");
-    bench_job_word(j.order, "shuffled");
-    bench_job_word(j.model_weights, c->weights ? c->weights : "plain");
-    bench_job_word(j.adapter, c->adapter ? "lora" : "none");
+    j.order = HD_JOB_ORDER_SHUFFLED;
+    j.model_weights =
+        hd_job_find_word(hd_job_model_weights_words, c->weights ? c->weights : "plain");
+    j.adapter = c->adapter ? HD_JOB_ADAPTER_LORA : HD_JOB_ADAPTER_NONE;
     if (c->ffn_hidden) {
         j.kv_heads = c->kv_heads;
         j.ffn_hidden = c->ffn_hidden;

@@ -71,7 +71,7 @@ struct hd_job gpu_case_job(const struct gpu_case *c, const char *precision,
     j.global_batch = c->global_batch;
     j.micro_batch = c->micro_batch;
     bench_job_word(j.tokenizer, "none");
-    bench_job_word(j.order, "sequential");
+    j.order = HD_JOB_ORDER_SEQUENTIAL;
     return j;
 }
 

@@ -154,8 +154,8 @@ void golden_open(const char *name, int steps, struct harness *h, struct hd_arena
     ret_job->clip = 0.5;
     ret_job->val_split = 0;
     ret_job->micro_batch = 1;
-    memcpy(ret_job->order, "sequential", 11);
+    ret_job->order = HD_JOB_ORDER_SEQUENTIAL;
     golden_read(name, arena, ret_job, ret_golden);
     if (strcmp(ret_job->family, "gpt2") == 0)
-        memcpy(ret_job->positions, "learned", 8);
+        ret_job->positions = HD_JOB_POSITIONS_LEARNED;
 }

@@ -47,7 +47,7 @@ struct fixture {
 static void write_tokens(struct fixture *f)
 {
     const int64_t S = f->job.context, n = f->job.global_batch * S + 1;
-    const bool documents = strcmp(f->job.documents, "bounded") == 0;
+    const bool documents = f->job.documents == HD_JOB_DOCUMENTS_BOUNDED;
     struct hd_text file = {0};
 
     hd_text_add_bytes(&file, "\x93NUMPY\x01\x00\x76\x00", 10);
@@ -71,9 +71,9 @@ static void write_tokens(struct fixture *f)
 /* Keys of train.adapter that a case has. */
 static int adapter_settings(const struct hd_job *job)
 {
-    const char *type = job->adapter;
-
-    return strcmp(type, "none") == 0 ? 0 : strcmp(type, "lora") == 0 ? 5 + job->adapter_dora : 2;
+    return job->adapter == HD_JOB_ADAPTER_NONE   ? 0
+           : job->adapter == HD_JOB_ADAPTER_LORA ? 5 + job->adapter_dora
+                                                 : 2;
 }
 
 /* The recipe of generate.py. */
@@ -191,7 +191,7 @@ static double count_targets(const struct run *run)
     double count = 0;
 
     for (int64_t i = 0; i < n; i++)
-        count += strcmp(run->job.documents, "bounded") != 0 ||
+        count += run->job.documents != HD_JOB_DOCUMENTS_BOUNDED ||
                  (i % 9 != 6 && (int)(golden_number("tokens", i) * (double)run->job.vocab) != 0);
     return count;
 }
@@ -359,13 +359,13 @@ static void check_case(void **state)
         check_routers(&fp32);
     if (f.job.mtp_layers)
         check_further(&fp32);
-    if (strcmp(f.job.documents, "joined") == 0) /* a cache knows no ends */
+    if (f.job.documents == HD_JOB_DOCUMENTS_JOINED) /* a cache knows no ends */
         check_logits(&f, &fp32);
 
     /* one step, for its gradients */
     bf16 =
         (struct run){.golden = &f.golden, .job = f.job, .steps = 1, .checkpoint = fp32.saved.path};
-    memcpy(bf16.job.precision, "bf16", 5);
+    bf16.job.precision = HD_JOB_PRECISION_BF16;
     execute(&bf16);
     check_bf16_gradients(&bf16);
     drop(&fp32);

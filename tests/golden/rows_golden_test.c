@@ -63,7 +63,7 @@ static void one_conversation_has_the_gradient_of_transformers(void **state)
     job.train = &file;
     job.val_split = 0;
     job.validate_batches = 0;
-    (void)snprintf(job.documents, sizeof job.documents, "bounded");
+    job.documents = HD_JOB_DOCUMENTS_BOUNDED;
     job.layers = 1;
     job.balance = 1; /* 0.5 of transformers, whose loss is 2 (the choices of a row) at balance */
     job.z_loss = 0;

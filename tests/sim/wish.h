@@ -10,15 +10,15 @@
 
 #define SIM_OPEN_WISH(batch)                                                                \
     {                                                                                       \
-        .sizes = {.precision = "auto",                                                      \
+        .sizes = {.precision = HD_JOB_PRECISION_AUTO,                                       \
                   .zero = -1,                                                               \
                   .schedule = "auto",                                                       \
                   .recompute = "auto",                                                      \
-                  .offload = "none",                                                        \
+                  .offload = HD_JOB_OFFLOAD_NONE,                                           \
                   .stages = "auto",                                                         \
                   .sequence = -1,                                                           \
-                  .cp_exchange = "auto",                                                    \
-                  .device = "auto"},                                                        \
+                  .cp_exchange = HD_JOB_CP_EXCHANGE_AUTO,                                   \
+                  .device = HD_JOB_DEVICE_AUTO},                                            \
         .global_batch = (batch), .heads = 8, .kv_heads = 4, .ffn_hidden = 64, .context = 64 \
     }
 

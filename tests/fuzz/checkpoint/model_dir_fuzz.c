@@ -77,7 +77,7 @@ static void try_merge(const char *text, size_t size, const struct hd_job *job)
                 again.rope_theta == job->rope_theta && again.rope_factor == job->rope_factor &&
                 again.rope_original_context == job->rope_original_context &&
                 again.balance == job->balance && again.tie_embeddings == job->tie_embeddings &&
-                strcmp(again.objective, job->objective) == 0);
+                again.objective == job->objective);
     }
     hd_text_free(&out);
 }
@@ -113,9 +113,9 @@ static void try_adapter(const char *text, size_t size)
     struct hd_job job = {0};
 
     if (!hd_hf_parse_adapter_config(text, size, &job))
-        promise(strcmp(job.adapter, "prefix") == 0
+        promise(job.adapter == HD_JOB_ADAPTER_PREFIX
                     ? job.adapter_tokens >= 1 && job.adapter_tokens <= 4096
-                    : strcmp(job.adapter, "lora") == 0 && job.adapter_rank >= 1 &&
+                    : job.adapter == HD_JOB_ADAPTER_LORA && job.adapter_rank >= 1 &&
                           job.adapter_rank <= 1024 && job.adapter_alpha >= 1e-6 &&
                           job.adapter_alpha <= 1e6);
 }

@@ -130,8 +130,8 @@ static void write_parallel(struct input *in, struct hd_plan_request *w)
     w->sizes.micro_batch = choose(in, 2) ? 0 : write_choice(in, "micro_batch", sizes, COUNT(sizes));
     w->sizes.sequence = write_choice(in, "sequence", switches, COUNT(switches));
     exchange = write_choice(in, "cp_exchange", exchanges, COUNT(exchanges));
-    (void)snprintf(w->sizes.cp_exchange, sizeof w->sizes.cp_exchange, "%s",
-                   exchange_words[exchange < 0 ? 0 : exchange]);
+    w->sizes.cp_exchange =
+        hd_job_find_word(hd_job_cp_exchange_words, exchange_words[exchange < 0 ? 0 : exchange]);
     hd_text_add(&in->text, "}\n");
 }
 
@@ -145,7 +145,7 @@ static void write_devices(struct input *in, int32_t *ret_min, int32_t *ret_max)
     case 1:
         *ret_min = counts[choose(in, COUNT(counts))];
         *ret_max = counts[choose(in, COUNT(counts))];
-        in->wrong |= *ret_max < *ret_min || *ret_max > hd_plan_ranks_max("auto", NULL);
+        in->wrong |= *ret_max < *ret_min || *ret_max > hd_plan_ranks_max(HD_JOB_DEVICE_AUTO, NULL);
         hd_text_add(&in->text, "devices: {min: %d, max: %d}", *ret_min, *ret_max);
         break;
     default:
@@ -180,8 +180,8 @@ static void resolve(const struct hd_job *spec, struct hd_layout_sizes *s, int32_
     struct hd_mesh mesh;
 
     hd_arena_init(&arena, 0);
-    memcpy(s->precision, "auto", 5);
-    hd_plan_decide_device("cpu", false, 1, s);
+    s->precision = HD_JOB_PRECISION_AUTO;
+    hd_plan_decide_device(HD_JOB_DEVICE_CPU, false, 1, s);
     if (hd_spec_resolve(spec, s, &attempt, &job))
         fail_msg("%s", hd_err_message());
     assert_int_equal(hd_job_write(&job, &text), HD_OK);
@@ -197,8 +197,8 @@ static void resolve(const struct hd_job *spec, struct hd_layout_sizes *s, int32_
     assert_true(back.ep == 1 || (back.experts > 0 && back.experts % back.ep == 0));
     assert_true(back.experts_per_token <= back.experts);
     assert_int_equal(back.sequence, s->sequence);
-    assert_string_equal(back.cp_exchange, s->cp_exchange);
-    assert_string_not_equal(back.cp_exchange, "auto");
+    assert_int_equal(back.cp_exchange, s->cp_exchange);
+    assert_int_not_equal(back.cp_exchange, HD_JOB_CP_EXCHANGE_AUTO);
     assert_int_equal(back.global_batch % (back.dp * back.micro_batch), 0);
     hd_text_free(&text);
     hd_arena_done(&arena);
@@ -212,11 +212,11 @@ static bool try_one(const uint8_t *bytes, size_t count)
     struct hd_plan_request wish = {
         .layers = 1,
         .hidden = 64,
-        .sizes = {.schedule = "auto", .recompute = "auto", .offload = "none"}};
+        .sizes = {.schedule = "auto", .recompute = "auto", .offload = HD_JOB_OFFLOAD_NONE}};
     struct hd_layout_sizes s;
     struct hd_arena arena;
     struct hd_job spec;
-    const int32_t ranks = hd_plan_ranks_max("auto", NULL);
+    const int32_t ranks = hd_plan_ranks_max(HD_JOB_DEVICE_AUTO, NULL);
     int32_t min, max, most = 0;
     char message[HD_ERR_MAX];
     enum hd_status st;

@@ -125,12 +125,12 @@ static struct hd_attempt_record attempt_of(uint64_t job, int32_t attempt, int32_
         (void)snprintf(uuids[node], sizeof uuids[node], "uuid-%02d", node + 1);
         places[r] = (struct hd_rank_location){uuids[node], names[node], r % 2};
     }
-    record.plan.layout = (struct hd_layout_sizes){.precision = "bf16",
-                                                  .device = "cuda",
+    record.plan.layout = (struct hd_layout_sizes){.precision = HD_JOB_PRECISION_BF16,
+                                                  .device = HD_JOB_DEVICE_CUDA,
                                                   .schedule = "1f1b",
                                                   .recompute = "none",
-                                                  .offload = "none",
-                                                  .cp_exchange = "ring",
+                                                  .offload = HD_JOB_OFFLOAD_NONE,
+                                                  .cp_exchange = HD_JOB_CP_EXCHANGE_RING,
                                                   .stages = "auto",
                                                   .tp = 2,
                                                   .cp = 1,

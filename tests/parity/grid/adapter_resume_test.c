@@ -150,7 +150,7 @@ static void frozen_weights_are_after_100_steps_what_they_were(void **state)
 
         grid_bench_open(&bench, cases[i].model);
         job = job_of(&bench, cases[i].tuning, cases[i].ranks);
-        (void)snprintf(job.precision, sizeof job.precision, "bf16");
+        job.precision = HD_JOB_PRECISION_BF16;
         job.global_batch = 2;
         job.micro_batch = 1;
         job.steps = STEPS;
@@ -195,7 +195,7 @@ static void dpo_begins_at_ln_2_in_any_layout(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct hd_job job = job_of(&bench, cases[i].tuning, cases[i].ranks);
 
-        (void)snprintf(job.precision, sizeof job.precision, "%s", i % 2 ? "bf16" : "fp32");
+        job.precision = i % 2 ? HD_JOB_PRECISION_BF16 : HD_JOB_PRECISION_FP32;
         pairs_forget_reference(&bench.harness);
         if (harness_threads(&job, run_world(&job), NULL, take_first_step))
             fail_msg("%s %s, %s: %s", cases[i].tuning, cases[i].ranks, job.precision,

@@ -26,7 +26,7 @@ static void set_cp(struct hd_job *job, struct hd_rank_program_options *options, 
 
 static void set_exchange(struct hd_job *job, struct hd_rank_program_options *options, int number)
 {
-    (void)snprintf(job->cp_exchange, sizeof job->cp_exchange, "%s", number ? "all_gather" : "ring");
+    job->cp_exchange = number ? HD_JOB_CP_EXCHANGE_ALL_GATHER : HD_JOB_CP_EXCHANGE_RING;
 }
 
 static void set_dp(struct hd_job *job, struct hd_rank_program_options *options, int number)
@@ -83,12 +83,12 @@ static void set_recompute(struct hd_job *job, struct hd_rank_program_options *op
 
 static void set_reduce(struct hd_job *job, struct hd_rank_program_options *options, int number)
 {
-    (void)snprintf(job->reduce, sizeof job->reduce, "%s", number ? "bf16" : "fp32");
+    job->reduce = number ? HD_JOB_REDUCE_BF16 : HD_JOB_REDUCE_FP32;
 }
 
 static void set_offload(struct hd_job *job, struct hd_rank_program_options *options, int number)
 {
-    (void)snprintf(job->offload, sizeof job->offload, "%s", number ? "optimizer" : "none");
+    job->offload = number ? HD_JOB_OFFLOAD_OPTIMIZER : HD_JOB_OFFLOAD_NONE;
 }
 
 /* An adapter trains more than one HD_GRAD_CHUNK in each block, so that ZeRO has shards to share
@@ -103,7 +103,7 @@ static void set_adapter(struct hd_job *job, struct hd_rank_program_options *opti
         return;
     if (number == PREFIX && job->mla_kv_rank) /* refused: keys and values come from latents */
         number = BOTTLENECK;
-    (void)snprintf(job->adapter, sizeof job->adapter, "%s", words[number]);
+    job->adapter = hd_job_find_word(hd_job_adapter_words, words[number]);
     job->adapter_rank = job->experts ? 4 : 8;
     job->adapter_alpha = 6;
     job->adapter_b_lr = 4;
@@ -129,13 +129,13 @@ static void set_objective(struct hd_job *job, struct hd_rank_program_options *op
 
     if (!number)
         return;
-    (void)snprintf(job->objective, sizeof job->objective, "%s", words[number]);
+    job->objective = hd_job_find_word(hd_job_objective_words, words[number]);
     job->preference_beta = 0.3;
     job->preference_center = strcmp(words[number], "reward") == 0 ? 0.1 : 0;
     job->balance = job->z_loss = 0;
-    (void)snprintf(job->policy_loss, sizeof job->policy_loss, "gspo");
-    (void)snprintf(job->policy_kl, sizeof job->policy_kl, "k3");
-    (void)snprintf(job->policy_correction, sizeof job->policy_correction, "mask_sequence");
+    job->policy_loss = HD_JOB_POLICY_LOSS_GSPO;
+    job->policy_kl = HD_JOB_POLICY_KL_K3;
+    job->policy_correction = HD_JOB_POLICY_CORRECTION_MASK_SEQUENCE;
     job->policy_clip_low = job->policy_clip_high = 0.9;
     job->policy_kl_beta = 0.1;
     job->policy_correction_max = 20;
@@ -150,7 +150,7 @@ static void set_weights(struct hd_job *job, struct hd_rank_program_options *opti
 {
     static const char *const words[] = {"plain", "nf4", "int8", "fp8"};
 
-    (void)snprintf(job->model_weights, sizeof job->model_weights, "%s", words[number]);
+    job->model_weights = hd_job_find_word(hd_job_model_weights_words, words[number]);
 }
 
 const struct grid_axis grid_axes[GRID_AXES] = {
@@ -329,7 +329,7 @@ static void weigh_by_distance(struct hd_job *job)
 {
     job->heads = 12;
     job->kv_heads = 4;
-    memcpy(job->positions, "alibi", 6);
+    job->positions = HD_JOB_POSITIONS_ALIBI;
 }
 
 /* A share of four tp ranks is whole blocks of nf4, 64 weights: of the columns of attention.out, 4 x
@@ -344,7 +344,7 @@ static void tune(struct hd_job *job)
     job->val = job->train;
     job->val_count = 1;
     job->validate_batches = 1;
-    (void)snprintf(job->documents, sizeof job->documents, "bounded");
+    job->documents = HD_JOB_DOCUMENTS_BOUNDED;
     drop(job);
     if (job->mla_kv_rank) { /* the share of two tp ranks is whole blocks */
         job->mla_q_rank = job->mla_kv_rank = 16;
@@ -473,7 +473,7 @@ struct hd_job grid_reference(const struct grid_model *model, const struct harnes
 
     job.vocab = model->vocab;
     if (model->bounded) {
-        (void)snprintf(job.documents, sizeof job.documents, "bounded");
+        job.documents = HD_JOB_DOCUMENTS_BOUNDED;
         job.end_of_text = '\n'; /* no pair has one */
     }
     if (model->change)

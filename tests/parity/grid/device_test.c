@@ -38,7 +38,7 @@ static void fp16_stays_within_its_rounding(void **state)
     harness_setup(&h, 20000);
     job = harness_job(&h, "llama", 1);
     run_threads(job, 1, fp32);
-    (void)snprintf(job.precision, sizeof job.precision, "fp16");
+    job.precision = HD_JOB_PRECISION_FP16;
     run_threads(job, 1, fp16);
     if (compare_gradients(&job, fp16->first_grad, fp32->first_grad, half_bound, NULL))
         fail_msg("%s", hd_err_message());
@@ -79,7 +79,7 @@ static void fp8_stays_within_its_rounding(void **state)
     fp8->last_at = fp32->before_last;
     job.tp = 2;
     job.sequence = true;
-    (void)snprintf(job.precision, sizeof job.precision, "fp8");
+    job.precision = HD_JOB_PRECISION_FP8;
     run_threads(job, 1, fp8);
     if (compare_gradients(&job, fp8->first_grad, fp32->first_grad, fp8_rounding_bound, NULL) ||
         compare_gradients(&job, fp8->last_grad, fp32->last_grad, fp8_rounding_bound, NULL))

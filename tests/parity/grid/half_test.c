@@ -64,7 +64,7 @@ static void set_precision(struct hd_job *job, const char *precision, bool keep_f
         job->hidden = job->ffn_hidden = 64;
         job->head_width = 16;
     }
-    (void)snprintf(job->precision, sizeof job->precision, "%s", precision);
+    job->precision = hd_job_find_word(hd_job_precision_words, precision);
 }
 
 static void check(enum hd_status st, const char *text)

@@ -40,7 +40,7 @@ static struct hd_job job_of(const struct grid_pick *pick, bool bf16,
     struct hd_job job =
         grid_job(pick->bench->model, &pick->bench->harness, &pick->layout, ret_options);
 
-    (void)snprintf(job.precision, sizeof job.precision, "%s", bf16 ? "bf16" : "fp32");
+    job.precision = bf16 ? HD_JOB_PRECISION_BF16 : HD_JOB_PRECISION_FP32;
     return job;
 }
 
@@ -62,7 +62,7 @@ static void no_step_of_any_layout_allocates(void **state)
         struct hd_job job = job_of(&picks[i], i % 2, &options);
 
         job.vocab = 256;
-        print_message("%s, %s\n", picks[i].text, job.precision);
+        print_message("%s, %s\n", picks[i].text, hd_job_precision_words[job.precision]);
         witness_quiet(&job, &options);
     }
     assert_true(count >= AT_LEAST);

@@ -88,7 +88,7 @@ static struct hd_job job_of(const struct grid_pick *pick, int number)
     struct hd_job job =
         grid_job(pick->bench->model, &pick->bench->harness, &pick->layout, &options);
 
-    (void)snprintf(job.precision, sizeof job.precision, "%s", number % 2 ? "bf16" : "fp32");
+    job.precision = number % 2 ? HD_JOB_PRECISION_BF16 : HD_JOB_PRECISION_FP32;
     return job;
 }
 
@@ -121,7 +121,8 @@ static void each_rank_takes_what_was_planned(void **state)
 
         plan_job(&job, planned);
         if (witness_edges(&job, &(struct witness_cut){.predicted = planned}))
-            fail_msg("%s, %s: %s", picks[i].text, job.precision, hd_err_message());
+            fail_msg("%s, %s: %s", picks[i].text, hd_job_precision_words[job.precision],
+                     hd_err_message());
     }
     assert_int_equal(count, NAMES);
     grid_benches_close(benches);
@@ -144,7 +145,7 @@ static void no_step_of_theirs_allocates(void **state)
         struct hd_job job = job_of(&picks[i], i);
 
         job.vocab = 256; /* oneDNN takes buffers for products of uneven shares */
-        print_message("%s, %s\n", picks[i].text, job.precision);
+        print_message("%s, %s\n", picks[i].text, hd_job_precision_words[job.precision]);
         witness_quiet(&job, &(struct hd_rank_program_options){0});
     }
     grid_benches_close(benches);

@@ -77,13 +77,13 @@ static void setup(struct tuning *t, const char *family, const char *base)
 
     t->job = job_of(&t->h, family, 2);
     (void)snprintf(t->job.attempt_dir, sizeof t->job.attempt_dir, "%s/tuning", t->h.dir);
-    text(t->job.precision, sizeof t->job.precision, "bf16");
-    text(t->job.adapter, sizeof t->job.adapter, "lora");
+    t->job.precision = HD_JOB_PRECISION_BF16;
+    t->job.adapter = HD_JOB_ADAPTER_LORA;
     text(t->job.adapter_targets, sizeof t->job.adapter_targets, "all-linear");
     t->job.adapter_rank = 4;
     t->job.adapter_alpha = 6;
     text(t->job.init_from, sizeof t->job.init_from, t->folder);
-    text(t->job.checkpoint_base, sizeof t->job.checkpoint_base, base);
+    t->job.checkpoint_base = hd_job_find_word(hd_job_checkpoint_base_words, base);
     must(hd_source_identity(t->folder, &identity));
     hd_hash_format(identity, t->job.init_identity);
 }
@@ -240,7 +240,7 @@ static void what_trained_is_never_left_out(void **state)
     t.job.adapter_also[0] = '\0';
     assert_int_equal(harness_threads(&t.job, 1, saved.path, load_only), HD_INVALID);
     assert_non_null(strstr(hd_err_message(), "set checkpoint.frozen: save, or keep it trainable"));
-    text(t.job.checkpoint_base, sizeof t.job.checkpoint_base, "save");
+    t.job.checkpoint_base = HD_JOB_CHECKPOINT_BASE_SAVE;
     must(harness_threads(&t.job, 1, saved.path, load_only));
     run_free(run);
     harness_teardown(&t.h);
@@ -307,7 +307,7 @@ static void tune(struct tuning *t, const char *family, const char *type, struct 
                  struct hd_saved *ret_saved)
 {
     setup(t, family, "omit");
-    text(t->job.adapter, sizeof t->job.adapter, type);
+    t->job.adapter = hd_job_find_word(hd_job_adapter_words, type);
     t->job.adapter_width = 5;
     t->job.adapter_tokens = 4;
     if (strcmp(type, "prefix") == 0)
@@ -362,8 +362,8 @@ static void check_goes_on(struct tuning *t, const struct run *trained, const str
     struct hd_saved again;
 
     must(hd_adapter_read(adapter, &form, &identity));
-    assert_string_equal(form.adapter, t->job.adapter);
-    if (strcmp(form.adapter, "prefix") == 0)
+    assert_int_equal(form.adapter, t->job.adapter);
+    if (form.adapter == HD_JOB_ADAPTER_PREFIX)
         assert_int_equal(form.adapter_tokens, 4);
     else
         assert_int_equal(form.adapter_width, 5);

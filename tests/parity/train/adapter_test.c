@@ -27,11 +27,10 @@ static struct hd_job job_of(const struct harness *h, const struct adapted *a)
 {
     struct hd_job job = harness_job(h, a->family, a->dp);
 
-    (void)snprintf(job.precision, sizeof job.precision, "%s", a->precision);
-    (void)snprintf(job.adapter, sizeof job.adapter, "%s",
-                   a->type      ? a->type
-                   : a->targets ? "lora"
-                                : "none");
+    job.precision = hd_job_find_word(hd_job_precision_words, a->precision);
+    job.adapter = hd_job_find_word(hd_job_adapter_words, a->type      ? a->type
+                                                         : a->targets ? "lora"
+                                                                      : "none");
     (void)snprintf(job.adapter_targets, sizeof job.adapter_targets, "%s",
                    a->targets ? a->targets : "");
     (void)snprintf(job.adapter_also, sizeof job.adapter_also, "%s", a->also ? a->also : "");
@@ -43,14 +42,14 @@ static struct hd_job job_of(const struct harness *h, const struct adapted *a)
     job.adapter_dropout = a->dropout;
     job.adapter_dora = a->dora;
     if (a->weights)
-        (void)snprintf(job.model_weights, sizeof job.model_weights, "%s", a->weights);
+        job.model_weights = hd_job_find_word(hd_job_model_weights_words, a->weights);
     job.tp = a->tp ? a->tp : 1;
     job.pp = a->pp ? a->pp : 1;
     job.cp = a->cp ? a->cp : 1;
     job.ep = a->ep ? a->ep : 1;
     job.sequence = a->sequence;
     if (a->gather)
-        (void)snprintf(job.cp_exchange, sizeof job.cp_exchange, "all_gather");
+        job.cp_exchange = HD_JOB_CP_EXCHANGE_ALL_GATHER;
     job.zero = a->zero;
     (void)snprintf(job.schedule, sizeof job.schedule, "%s",
                    a->pp < 2           ? "none"
@@ -315,7 +314,7 @@ static struct hd_job behind_a_prefix(const struct harness *h, const struct adapt
     a.type = "prefix";
     a.also = "norms";
     job = job_of(h, &a);
-    (void)snprintf(job.documents, sizeof job.documents, "bounded");
+    job.documents = HD_JOB_DOCUMENTS_BOUNDED;
     job.end_of_text = '\n';
     job.dropout_attention = 0.2;
     return job;
@@ -629,8 +628,8 @@ static void wrong_texts_are_refused_by_name(void **state)
         job.adapter_dora = strcmp(wrong[i].only, "dora") == 0;
         (void)snprintf(job.only, sizeof job.only, "%s", job.adapter_dora ? "all" : wrong[i].only);
         if (strcmp(wrong[i].targets, "alibi") == 0) {
-            memcpy(job.positions, "alibi", sizeof "alibi");
-            memcpy(job.adapter, "prefix", sizeof "prefix");
+            job.positions = HD_JOB_POSITIONS_ALIBI;
+            job.adapter = HD_JOB_ADAPTER_PREFIX;
         }
         hd_arena_init(&arena, 0);
         assert_int_not_equal(declare(&job, &arena, &r), HD_OK);

@@ -21,7 +21,7 @@ static struct hd_job job_of(const struct harness *h, int dp, int pp, int zero)
     job.micro_batch = 1;
     job.checkpoint_async = true;
     memcpy(job.schedule, "1f1b", 5);
-    memcpy(job.precision, "bf16", 5);
+    job.precision = HD_JOB_PRECISION_BF16;
     return job;
 }
 

@@ -60,8 +60,8 @@ static struct hd_job chat_job(const struct harness *h, const char *family, struc
     job.validate_batches = 1;
     job.context = S;
     job.end_of_text = -1;
-    (void)snprintf(job.documents, sizeof job.documents, "bounded");
-    (void)snprintf(job.too_long, sizeof job.too_long, "error");
+    job.documents = HD_JOB_DOCUMENTS_BOUNDED;
+    job.too_long = HD_JOB_TOO_LONG_ERROR;
     return job;
 }
 

@@ -27,9 +27,9 @@ static struct hd_job job_of(const struct harness *h, const struct coded *c)
 
     job.head_width = 32;
     job.ffn_hidden = experts ? 64 : 128; /* of each expert */
-    (void)snprintf(job.model_weights, sizeof job.model_weights, "%s", c->weights);
-    (void)snprintf(job.precision, sizeof job.precision, "%s", c->precision);
-    (void)snprintf(job.adapter, sizeof job.adapter, "lora");
+    job.model_weights = hd_job_find_word(hd_job_model_weights_words, c->weights);
+    job.precision = hd_job_find_word(hd_job_precision_words, c->precision);
+    job.adapter = HD_JOB_ADAPTER_LORA;
     (void)snprintf(job.adapter_targets, sizeof job.adapter_targets, "%s",
                    experts ? "q_proj,v_proj,o_proj" : "all-linear");
     (void)snprintf(job.adapter_also, sizeof job.adapter_also, "norms");
@@ -183,7 +183,7 @@ static void what_cannot_be_is_refused_by_name(void **state)
         struct hd_registry r;
         struct hd_arena arena;
 
-        (void)snprintf(job.adapter, sizeof job.adapter, "none");
+        job.adapter = HD_JOB_ADAPTER_NONE;
         (void)snprintf(job.only, sizeof job.only, "%s", wrong[i].only);
         hd_arena_init(&arena, 0);
         assert_int_not_equal(lay_out(&job, &arena, &r), HD_OK);

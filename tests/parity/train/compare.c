@@ -7,7 +7,7 @@
  * true gradient is zero and what is computed is rounding. */
 static bool has_no_gradient(const struct hd_job *job, const struct hd_param *p)
 {
-    return strcmp(job->positions, "rope") != 0 && strstr(p->name, "attention.k.bias");
+    return job->positions != HD_JOB_POSITIONS_ROPE && strstr(p->name, "attention.k.bias");
 }
 
 /* ||a - b|| / ||b|| over one parameter. */
@@ -54,12 +54,12 @@ double reduce_bound(const struct hd_rank_program *layout, const struct hd_param 
 
 static bool travels_in_bf16(const struct hd_job *job)
 {
-    return strcmp(job->reduce, "bf16") == 0;
+    return job->reduce == HD_JOB_REDUCE_BF16;
 }
 
 static double eps_of(const struct hd_job *job)
 {
-    return strcmp(job->precision, "fp16") == 0 ? 0x1p-10 : 0x1p-7;
+    return job->precision == HD_JOB_PRECISION_FP16 ? 0x1p-10 : 0x1p-7;
 }
 
 static double bound_above(const struct hd_rank_program *layout, const struct hd_param *p,
@@ -87,7 +87,7 @@ double fp8_rounding_bound(const struct hd_rank_program *layout, const struct hd_
 
 double half_loss_bound(const struct hd_job *job)
 {
-    const double eps = strcmp(job->precision, "fp8") == 0 ? 0x1p-3 : eps_of(job);
+    const double eps = job->precision == HD_JOB_PRECISION_FP8 ? 0x1p-3 : eps_of(job);
 
     return 2 * 0.02 * sqrt((double)job->hidden) * (double)(job->layers + 1) * eps;
 }
@@ -307,7 +307,7 @@ static double course_bound(const struct hd_rank_program *layout, const struct hd
 
 static bound_fn *last_bound(const struct hd_job *job)
 {
-    const bool offloads = strcmp(job->offload, "none") != 0 && harness_backend()->device;
+    const bool offloads = job->offload != HD_JOB_OFFLOAD_NONE && harness_backend()->device;
 
     return offloads && !travels_in_bf16(job) ? course_bound : course_of(job).gradient;
 }

@@ -42,8 +42,8 @@ static struct hd_job job_of(const struct harness *h)
 {
     struct hd_job job = harness_job(h, "llama", 1);
 
-    (void)snprintf(job.objective, sizeof job.objective, "grpo");
-    (void)snprintf(job.policy_loss, sizeof job.policy_loss, "grpo");
+    job.objective = HD_JOB_OBJECTIVE_GRPO;
+    job.policy_loss = HD_JOB_POLICY_LOSS_GRPO;
     job.context = CONTEXT;
     job.policy_clip_low = job.policy_clip_high = 0.9;
     job.rollout_updates = 2;

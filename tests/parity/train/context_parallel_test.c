@@ -21,7 +21,7 @@ static struct hd_job job_of(const struct harness *h, const char *family, int cp,
 
     job.cp = cp;
     job.micro_batch = B;
-    (void)snprintf(job.cp_exchange, sizeof job.cp_exchange, "%s", exchange);
+    job.cp_exchange = hd_job_find_word(hd_job_cp_exchange_words, exchange);
     return job;
 }
 
@@ -136,7 +136,7 @@ static void documents_and_windows_hold_across_ranks(void **state)
 
         harness_setup(&h, 20000);
         job = job_of(&h, families[f], 1, "ring");
-        (void)snprintf(job.documents, sizeof job.documents, "bounded");
+        job.documents = HD_JOB_DOCUMENTS_BOUNDED;
         job.end_of_text = '.';
         one->noise = 0.2f;
         if (run_on_threads(&job, one))
@@ -144,7 +144,7 @@ static void documents_and_windows_hold_across_ranks(void **state)
         for (int x = 0; x < (f < 2 ? 2 : 1);
              x++) { /* gated delta layers have no exchange to choose */
             job.cp = 4;
-            (void)snprintf(job.cp_exchange, sizeof job.cp_exchange, "%s", exchanges[x]);
+            job.cp_exchange = hd_job_find_word(hd_job_cp_exchange_words, exchanges[x]);
             if (compare_with(&job, one, NULL))
                 fail_msg("%s, %s: %s", families[f], exchanges[x], hd_err_message());
         }

@@ -18,10 +18,10 @@ struct hd_job device_job(const struct harness *h, const struct device_case *c)
     job.global_batch = 4;
     job.micro_batch = 1;
     job.validate_batches = 1;
-    (void)snprintf(job.precision, sizeof job.precision, "%s", c->precision);
+    job.precision = hd_job_find_word(hd_job_precision_words, c->precision);
     if (c->offload)
-        (void)snprintf(job.offload, sizeof job.offload, "optimizer");
-    (void)snprintf(job.device, sizeof job.device, "cuda");
+        job.offload = HD_JOB_OFFLOAD_OPTIMIZER;
+    job.device = HD_JOB_DEVICE_CUDA;
     return job;
 }
 

@@ -103,7 +103,7 @@ static struct hd_job lesson_job(const struct harness *h, int64_t top_k)
     job.distill_weight = 0.25;
     job.distill_beta = 0.5;
     job.distill_tail = true;
-    (void)snprintf(job.distill_loss, sizeof job.distill_loss, "forward");
+    job.distill_loss = HD_JOB_DISTILL_LOSS_FORWARD;
     job.val_split = 0;
     job.val = (struct hd_job_file *)&h->file;
     job.val_count = 1;

@@ -118,8 +118,8 @@ static struct hd_job bounded_job(const struct harness *h, const char *family,
     job.val_split = 0;
     job.context = S;
     job.end_of_text = END;
-    memcpy(job.documents, "bounded", 8);
-    memcpy(job.order, "sequential", 11);
+    job.documents = HD_JOB_DOCUMENTS_BOUNDED;
+    job.order = HD_JOB_ORDER_SEQUENTIAL;
     return job;
 }
 
@@ -131,7 +131,7 @@ enum { DOCUMENTS = sizeof lengths / sizeof lengths[0] };
 
 static void adapt(struct hd_job *job, const char *adapter)
 {
-    (void)snprintf(job->adapter, sizeof job->adapter, "%s", adapter);
+    job->adapter = hd_job_find_word(hd_job_adapter_words, adapter);
     job->adapter_tokens = 3;
     job->adapter_rank = 4;
 }
@@ -237,7 +237,7 @@ static void joined_documents_see_each_other(void **state)
     job = bounded_job(&h, "llama", &file);
     job.global_batch = 2;
     run(&job, &bounded);
-    memcpy(job.documents, "joined", 7);
+    job.documents = HD_JOB_DOCUMENTS_JOINED;
     run(&job, &joined);
     assert_true(bounded.targets == 2 * S - 4 && joined.targets == 2 * S);
     assert_true(joined.loss_sum != bounded.loss_sum);
@@ -376,14 +376,14 @@ static void a_step_without_targets_changes_no_weight(void **state)
     run(&job, &o);
     assert_true(o.targets == 0 && o.result.loss == 0 && o.norm == 0 && o.result.skipped);
     job.lr_peak = job.lr_min = job.weight_decay = 0; /* the weights as they began */
-    memcpy(job.documents, "joined", 7);
+    job.documents = HD_JOB_DOCUMENTS_JOINED;
     run(&job, &moved);
     for (int i = 0; i < o.param_count; i++)
         assert_memory_equal(o.weight[i], moved.weight[i],
                             (size_t)o.params[i].count * sizeof(float));
     drop(&o);
     drop(&moved);
-    memcpy(job.documents, "bounded", 8);
+    job.documents = HD_JOB_DOCUMENTS_BOUNDED;
     job.val = &file;
     job.val_count = 1;
     job.dp = 1;

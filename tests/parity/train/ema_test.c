@@ -41,11 +41,11 @@ static struct hd_job job_of(const struct harness *h, const struct layout *l)
     job.guard_spike = 6;
     job.ema_decay = DECAY;
     if (l->offload)
-        (void)snprintf(job.offload, sizeof job.offload, "optimizer");
+        job.offload = HD_JOB_OFFLOAD_OPTIMIZER;
     (void)snprintf(job.schedule, sizeof job.schedule, "1f1b");
-    (void)snprintf(job.precision, sizeof job.precision, "%s", l->precision);
-    (void)snprintf(job.optimizer, sizeof job.optimizer, "%s", l->optimizer);
-    (void)snprintf(job.moments, sizeof job.moments, "%s", l->moments);
+    job.precision = hd_job_find_word(hd_job_precision_words, l->precision);
+    job.optimizer = hd_job_find_word(hd_job_optimizer_words, l->optimizer);
+    job.moments = hd_job_find_word(hd_job_moments_words, l->moments);
     return job;
 }
 

@@ -55,7 +55,7 @@ static int set_up(void **state)
     s->job.context = 4;
     s->job.vocab = 300;
     s->job.end_of_text = -2; /* auto */
-    memcpy(s->job.documents, "bounded", 8);
+    s->job.documents = HD_JOB_DOCUMENTS_BOUNDED;
     put_text(s, "a.jsonl", "{\"text\":\"abcd\"}\n{\"text\":\"efgh\"}\n");
     *state = s;
     return 0;
@@ -170,9 +170,9 @@ static void a_completion_ends_with_the_same_token(void **state)
     struct ends_setting *s = *state;
     struct hd_text have = {0};
 
-    memcpy(s->job.data_format, "prompt_completion", 18);
-    memcpy(s->job.data_loss, "answers", 8);
-    memcpy(s->job.too_long, "drop", 5);
+    s->job.data_format = HD_JOB_DATA_FORMAT_PROMPT_COMPLETION;
+    s->job.data_loss = HD_JOB_DATA_LOSS_ANSWERS;
+    s->job.too_long = HD_JOB_TOO_LONG_DROP;
     put_text(s, "c.jsonl", "{\"prompt\":\"a\",\"completion\":\"b\"}\n");
     put(s, "tokenizer_config.json", "{\"eos_token\":\"<|eos|>\"}");
     read_tokens(&s->job, &have);

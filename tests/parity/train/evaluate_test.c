@@ -44,7 +44,7 @@ static void model_setup(struct model *m, const char *family, const char *precisi
     *m = (struct model){.loss = 0};
     harness_setup(&m->h, CORPUS_BYTES);
     m->job = harness_job(&m->h, family, 1);
-    (void)snprintf(m->job.precision, sizeof m->job.precision, "%s", precision);
+    m->job.precision = hd_job_find_word(hd_job_precision_words, precision);
     if (harness_threads(&m->job, 1, m, make_checkpoint))
         fail_msg("%s", hd_err_message());
     assert_int_equal(m->targets, WINDOWS * m->job.context);

@@ -111,8 +111,8 @@ static struct hd_job pair_job(const struct harness *h, const char *family, const
     job.validate_every = 0;
     job.context = PAIRS_WINDOW;
     job.global_batch = job.micro_batch = 2;
-    (void)snprintf(job.documents, sizeof job.documents, "bounded");
-    (void)snprintf(job.objective, sizeof job.objective, "%s", objective);
+    job.documents = HD_JOB_DOCUMENTS_BOUNDED;
+    job.objective = hd_job_find_word(hd_job_objective_words, objective);
     return job;
 }
 
@@ -179,8 +179,8 @@ static struct hd_job tuned_job(const struct harness *h, const char *family, cons
         job.mla_q_rank = job.mla_kv_rank = 32;
         job.mla_nope = 24;
     }
-    (void)snprintf(job.model_weights, sizeof job.model_weights, "%s", weights);
-    (void)snprintf(job.adapter, sizeof job.adapter, "lora");
+    job.model_weights = hd_job_find_word(hd_job_model_weights_words, weights);
+    job.adapter = HD_JOB_ADAPTER_LORA;
     job.adapter_rank = 4;
     job.adapter_alpha = 8;
     job.global_batch = job.micro_batch = 2;

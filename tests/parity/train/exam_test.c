@@ -233,8 +233,8 @@ static void a_temperature_of_answers_changes_no_score(void **state)
     assert_int_equal(harness_threads(&e.job, 1, &e, sit_untrained), HD_OK);
     want = e.score[0];
     assert_true(want.acc > 0 && want.acc < 1);
-    (void)snprintf(e.job.objective, sizeof e.job.objective, "grpo");
-    (void)snprintf(e.job.policy_loss, sizeof e.job.policy_loss, "grpo");
+    e.job.objective = HD_JOB_OBJECTIVE_GRPO;
+    e.job.policy_loss = HD_JOB_POLICY_LOSS_GRPO;
     e.job.rollout_max_tokens = 8;
     e.job.rollout_temperature = 20;
     if (harness_threads(&e.job, 1, &e, sit_untrained))

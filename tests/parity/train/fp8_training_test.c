@@ -39,7 +39,7 @@ static struct hd_job job_of(const struct harness *h, const struct layout *l)
     job.fp8_history = HISTORY;
     if (strcmp(l->family, "mixtral") == 0) /* RUN_ELEMENTS_MAX */
         job.layers = 1;
-    (void)snprintf(job.precision, sizeof job.precision, "fp8");
+    job.precision = HD_JOB_PRECISION_FP8;
     if (job.pp > 1)
         (void)snprintf(job.schedule, sizeof job.schedule, "%s", l->schedule ? l->schedule : "1f1b");
     if (l->recompute)
@@ -237,7 +237,7 @@ static void a_checkpoint_crosses_precisions_and_lengths(void **state)
         assert_memory_equal(kept[k], want.of[NAMES - 1][k], sizeof kept[k]);
     hd_ckpt_close(ckpt);
 
-    set_word(job.precision, "bf16");
+    job.precision = HD_JOB_PRECISION_BF16;
     (void)snprintf(job.attempt_dir, sizeof job.attempt_dir, "%s/attempt-3", h.dir);
     run_load_and_save(&job, &fp8, run, &bf16);
     job = job_of(&h, &two);
@@ -363,9 +363,9 @@ static void the_state_of_fp8_is_its_histories(void **state)
     harness_setup(&h, 20000);
     job = job_of(&h, &one);
     delayed = memory_of(&job);
-    set_word(job.fp8_scaling, "current");
+    job.fp8_scaling = HD_JOB_FP8_SCALING_CURRENT;
     current = memory_of(&job);
-    set_word(job.precision, "bf16");
+    job.precision = HD_JOB_PRECISION_BF16;
     bf16 = memory_of(&job);
     assert_int_equal(delayed.step_state - bf16.step_state,
                      (4 * rows * HISTORY + align - 1) / align * align +
@@ -439,7 +439,7 @@ static void what_is_sent_beside_bf16_are_the_maxima(void **state)
         struct hd_arena arena;
         struct hd_rank_program l;
 
-        set_word(job.precision, k ? "bf16" : "fp8");
+        job.precision = k ? HD_JOB_PRECISION_BF16 : HD_JOB_PRECISION_FP8;
         hd_arena_init(&arena, 0);
         run_layout(&job, &(struct hd_rank_program_options){0}, &arena, &l);
         for (int32_t n = 0; n < l.plan.count; n++)
@@ -532,8 +532,8 @@ static struct ending ending_with(const struct harness *h, const char *precision,
     job.steps = long_steps();
     job.micro_batch = job.global_batch;
     job.fp8_history = 16;
-    set_word(job.precision, precision);
-    set_word(job.fp8_scaling, scaling);
+    job.precision = hd_job_find_word(hd_job_precision_words, precision);
+    job.fp8_scaling = hd_job_find_word(hd_job_fp8_scaling_words, scaling);
     if (harness_threads(&job, 1, &e, train_long))
         fail_msg("%s", hd_err_message());
     return e;

@@ -60,7 +60,7 @@ static void model_setup(struct model *m, const char *family, const char *precisi
     m->job = harness_job(&m->h, family, 1);
     if (m->alibi) {
         m->job.heads = 6;
-        (void)snprintf(m->job.positions, sizeof m->job.positions, "alibi");
+        m->job.positions = HD_JOB_POSITIONS_ALIBI;
     }
     m->job.context = CONTEXT;
     m->job.global_batch = m->job.micro_batch = WINDOWS;
@@ -68,7 +68,7 @@ static void model_setup(struct model *m, const char *family, const char *precisi
     m->job.val = &m->h.file; /* the corpus itself, from its beginning */
     m->job.val_count = 1;
     m->job.val_split = 0;
-    (void)snprintf(m->job.precision, sizeof m->job.precision, "%s", precision);
+    m->job.precision = hd_job_find_word(hd_job_precision_words, precision);
     file = fopen(m->h.corpus, "rb");
     assert_non_null(file);
     assert_int_equal(fread(m->text, 1, sizeof m->text, file), sizeof m->text);

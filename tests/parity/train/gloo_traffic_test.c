@@ -28,7 +28,7 @@ static struct hd_job job_of(const struct harness *h, int i)
     job.cp = layouts[i].cp;
     job.ep = layouts[i].ep;
     job.sequence = job.tp > 1;
-    (void)snprintf(job.cp_exchange, sizeof job.cp_exchange, "%s", layouts[i].exchange);
+    job.cp_exchange = hd_job_find_word(hd_job_cp_exchange_words, layouts[i].exchange);
     return job;
 }
 

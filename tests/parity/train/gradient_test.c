@@ -161,7 +161,7 @@ static void drop(struct hd_job *job)
 static void weigh_by_distance(struct hd_job *job)
 {
     job->heads = 6;
-    memcpy(job->positions, "alibi", 6);
+    job->positions = HD_JOB_POSITIONS_ALIBI;
 }
 
 /* The corpus is one global batch of windows, read in order: every step sees the same batch. lr 0
@@ -180,7 +180,7 @@ static void changed_case(const char *family, int kv_heads, bool tied, int params
     job.lr_peak = job.lr_min = job.weight_decay = 0;
     job.global_batch = 4;
     job.val_split = 0;
-    memcpy(job.order, "sequential", 11);
+    job.order = HD_JOB_ORDER_SEQUENTIAL;
     if (change)
         change(&job);
     if (harness_threads(&job, 1, &checked, check_all_params))
@@ -215,7 +215,7 @@ static void choose_all(struct hd_job *job)
 static void adapt_stacks(struct hd_job *job)
 {
     choose_all(job);
-    memcpy(job->adapter, "lora", 5);
+    job->adapter = HD_JOB_ADAPTER_LORA;
     job->adapter_rank = 3;
     job->adapter_alpha = 5;
     (void)snprintf(job->adapter_targets, sizeof job->adapter_targets,
@@ -228,7 +228,7 @@ static void without_query_latent(struct hd_job *job)
     choose_all(job);
     job->mla_q_rank = 0;
     job->mla_value = 24;
-    memcpy(job->rope_scaling, "yarn", 5);
+    job->rope_scaling = HD_JOB_ROPE_SCALING_YARN;
     job->rope_factor = 4;
     job->rope_original_context = 8;
     job->rope_beta_fast = 32;
@@ -440,7 +440,7 @@ static void gpt2_with_alibi_agrees_with_differences(void **state)
 static void keep_codes(struct hd_job *job)
 {
     memcpy(job->only, "embedding,norms,head", 21);
-    memcpy(job->model_weights, "nf4", 4);
+    job->model_weights = HD_JOB_MODEL_WEIGHTS_NF4;
 }
 
 static void llama_with_codes_agrees_with_differences(void **state)
@@ -452,7 +452,7 @@ static void route_to_all_in_codes(struct hd_job *job)
 {
     route_to_all(job);
     memcpy(job->only, "embedding,norms,head,*.router.*", 32);
-    memcpy(job->model_weights, "nf4", 4);
+    job->model_weights = HD_JOB_MODEL_WEIGHTS_NF4;
 }
 
 static void mixtral_with_codes_agrees_with_differences(void **state)
@@ -527,7 +527,7 @@ static void heads_case(int tp, int speaker)
     job.context = 64;
     job.lr_peak = job.lr_min = job.weight_decay = job.val_split = 0;
     job.global_batch = 3;
-    memcpy(job.order, "sequential", 11);
+    job.order = HD_JOB_ORDER_SEQUENTIAL;
     for (heads.run = 0; heads.run < 2; heads.run++) {
         job.micro_batch = heads.run ? 1 : 3;
         if (harness_threads(&job, tp, &heads, take_head_gradient))

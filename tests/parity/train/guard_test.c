@@ -84,8 +84,8 @@ static struct hd_job job_of(const struct harness *h, const struct layout *l)
     job.loss_scale_initial = 16;
     job.loss_scale_interval = 1000;
     job.loss_scale_floor = 1;
-    (void)snprintf(job.precision, sizeof job.precision, "%s", l->precision);
-    (void)snprintf(job.moments, sizeof job.moments, "%s", l->moments);
+    job.precision = hd_job_find_word(hd_job_precision_words, l->precision);
+    job.moments = hd_job_find_word(hd_job_moments_words, l->moments);
     (void)snprintf(job.schedule, sizeof job.schedule, "1f1b");
     return job;
 }

@@ -54,7 +54,7 @@ static struct hd_job sized_job(const struct harness *h, const struct size *s, co
     job.ffn_hidden = s->ffn;
     job.context = s->context;
     job.micro_batch = job.global_batch / MICRO_BATCHES;
-    (void)snprintf(job.precision, sizeof job.precision, "%s", precision);
+    job.precision = hd_job_find_word(hd_job_precision_words, precision);
     return job;
 }
 
@@ -100,7 +100,7 @@ static void so_does_a_rank_with_moments_of_8_bits(void **state)
         struct hd_memory fp32, blocks;
 
         fp32 = witness_predict(&job, &(struct hd_rank_program_options){0}, 0);
-        (void)snprintf(job.moments, sizeof job.moments, "8bit");
+        job.moments = HD_JOB_MOMENTS_INT8;
         blocks = witness_predict(&job, &(struct hd_rank_program_options){0}, 0);
         assert_int_equal(sum_of_purposes(&blocks), blocks.private_bytes + blocks.registered_bytes);
         assert_true(blocks.moments < fp32.moments);
@@ -121,7 +121,7 @@ static void so_does_a_rank_with_products_in_fp8(void **state)
         struct hd_job job = sized_job(&h, &sizes[1], "fp8");
         struct hd_memory fp8;
 
-        (void)snprintf(job.fp8_scaling, sizeof job.fp8_scaling, v & 2 ? "current" : "delayed");
+        job.fp8_scaling = hd_job_find_word(hd_job_fp8_scaling_words, v & 2 ? "current" : "delayed");
         fp8 = witness_predict(&job, &options, 0);
         check_prediction(&fp8, &sizes[1], true);
         if (witness_edges(&job, &(struct witness_cut){.layout = options}))
@@ -390,7 +390,7 @@ static void quiet_case(const char *family, const char *precision, int dp, int th
 
     harness_setup(&h, 20000);
     job = harness_job(&h, family, dp);
-    (void)snprintf(job.precision, sizeof job.precision, "%s", precision);
+    job.precision = hd_job_find_word(hd_job_precision_words, precision);
     job.threads = threads;
     if (threads > 1) {
         job.hidden = 128;

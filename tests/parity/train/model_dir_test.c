@@ -31,8 +31,7 @@ static void adapted_setup(struct model *m, const char *family, bool tied, const 
     m->job = harness_job(&m->h, family, 1);
     m->job.tie_embeddings = tied;
     m->job.adapter_dora = strcmp(adapter, "dora") == 0;
-    (void)snprintf(m->job.adapter, sizeof m->job.adapter, "%s",
-                   m->job.adapter_dora ? "lora" : adapter);
+    m->job.adapter = hd_job_find_word(hd_job_adapter_words, m->job.adapter_dora ? "lora" : adapter);
     m->job.adapter_rank = 4;
     m->job.adapter_alpha = 6;
     must(harness_threads(&m->job, 1, &m->saved, harness_save_trained));
@@ -119,7 +118,7 @@ static void an_adapter_goes_out_added_to_the_weights(void **state)
         harness_teardown(&m.h);
         harness_setup(&plain.h, CORPUS_BYTES);
         plain.job = m.job;
-        memcpy(plain.job.adapter, "none", 5);
+        plain.job.adapter = HD_JOB_ADAPTER_NONE;
         plain.job.adapter_dora = false;
         plain.job.lr_peak = plain.job.lr_min = 1e-12; /* the initial weights, which are the base */
         plain.job.train = harness_job(&plain.h, families[f], 1).train;
@@ -260,7 +259,7 @@ static void a_new_run_starts_from_weights_with_fresh_moments(void **state)
         set_source(&job, m.saved.path); /* one of ours */
         must(harness_threads(&job, 2, &s, start_anew));
         assert_false(s.differs);
-        memcpy(job.adapter, "lora", 5); /* beside either */
+        job.adapter = HD_JOB_ADAPTER_LORA; /* beside either */
         must(harness_threads(&job, 2, &s, start_anew));
         set_source(&job, m.out);
         must(harness_threads(&job, 2, &s, start_anew));
@@ -698,7 +697,7 @@ static void a_base_that_is_gone_is_still_told(void **state)
     m.job.context = SHORT;
     set_source(&m.job, base.out);
     (void)snprintf(m.job.from_dir, sizeof m.job.from_dir, "%s", base.out);
-    (void)snprintf(m.job.checkpoint_base, sizeof m.job.checkpoint_base, "omit");
+    m.job.checkpoint_base = HD_JOB_CHECKPOINT_BASE_OMIT;
     must(harness_threads(&m.job, 1, &m.saved, harness_save_trained));
     (void)snprintf(m.out, sizeof m.out, "%s/older", m.h.dir);
     (void)snprintf(path, sizeof path, "%s/base", m.saved.path);

@@ -23,7 +23,7 @@ static struct hd_job wide_job(const struct harness *h, const char *family, int d
     job.hidden = 64;
     job.head_width = 16;
     job.ffn_hidden = 96;
-    (void)snprintf(job.moments, sizeof job.moments, "8bit");
+    job.moments = HD_JOB_MOMENTS_INT8;
     return job;
 }
 
@@ -47,7 +47,7 @@ static struct hd_job job_of(const struct harness *h, const struct layout *l)
         job.ffn_hidden = 64;
     }
     if (l->precision)
-        (void)snprintf(job.precision, sizeof job.precision, "%s", l->precision);
+        job.precision = hd_job_find_word(hd_job_precision_words, l->precision);
     if (job.pp > 1)
         (void)snprintf(job.schedule, sizeof job.schedule, "1f1b");
     return job;
@@ -268,7 +268,7 @@ static void tensor_parallel_ranks_stay_within_the_usual_bounds(void **state)
 
 static void set_moments(struct hd_job *job, const char *word)
 {
-    (void)snprintf(job->moments, sizeof job->moments, "%s", word);
+    job->moments = hd_job_find_word(hd_job_moments_words, word);
 }
 
 /* The bits of what was saved, whatever the layout that loads; then the steps of a run that was not

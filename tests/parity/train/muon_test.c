@@ -20,7 +20,7 @@ static struct hd_job job_of(const struct harness *h, const struct layout *l)
 {
     struct hd_job job = harness_job(h, l->family, l->dp ? l->dp : 1);
 
-    (void)snprintf(job.optimizer, sizeof job.optimizer, "muon");
+    job.optimizer = HD_JOB_OPTIMIZER_MUON;
     job.muon_adamw_lr = 0.5;
     job.tp = l->tp ? l->tp : 1;
     job.pp = l->pp ? l->pp : 1;
@@ -30,9 +30,9 @@ static struct hd_job job_of(const struct harness *h, const struct layout *l)
     job.zero_shard = l->zero_shard;
     job.micro_batch = 1;
     if (l->precision)
-        (void)snprintf(job.precision, sizeof job.precision, "%s", l->precision);
+        job.precision = hd_job_find_word(hd_job_precision_words, l->precision);
     if (l->moments)
-        (void)snprintf(job.moments, sizeof job.moments, "%s", l->moments);
+        job.moments = hd_job_find_word(hd_job_moments_words, l->moments);
     if (job.pp > 1)
         (void)snprintf(job.schedule, sizeof job.schedule, "1f1b");
     return job;
@@ -121,7 +121,7 @@ static void lion_has_the_bits_of_plain_data_parallelism(void **state)
     for (int i = 0; i < 2; i++) {
         struct hd_job job = job_of(&h, i ? &cut : &plain);
 
-        (void)snprintf(job.optimizer, sizeof job.optimizer, "lion");
+        job.optimizer = HD_JOB_OPTIMIZER_LION;
         run_threads(job, 2, runs[i]);
     }
     assert_memory_equal(runs[0]->loss, runs[1]->loss, sizeof runs[0]->loss);
@@ -317,7 +317,7 @@ static void moments_of_another_optimizer_are_refused(void **state)
     harness_setup(&h, 20000);
     job = job_of(&h, &one);
     run_save(&job, 1, saved, &at);
-    (void)snprintf(job.optimizer, sizeof job.optimizer, "lion");
+    job.optimizer = HD_JOB_OPTIMIZER_LION;
     assert_int_equal(harness_threads(&job, 1, &at, load_by_adamw), HD_INVALID);
     assert_non_null(strstr(hd_err_message(), "has the moments of muon"));
     assert_non_null(strstr(hd_err_message(), "train.init_from"));

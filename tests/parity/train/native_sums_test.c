@@ -134,7 +134,7 @@ static void begin(struct trained *run, const struct harness *h, const char *atte
     *run = (struct trained){.job = harness_job(h, "llama", WORLD)};
     run->job.steps = STEPS;
     run->job.native_reduction = native;
-    (void)snprintf(run->job.device, sizeof run->job.device, "cuda");
+    run->job.device = HD_JOB_DEVICE_CUDA;
     (void)snprintf(run->job.attempt_dir, sizeof run->job.attempt_dir, "%s/%s", h->dir, attempt);
 }
 

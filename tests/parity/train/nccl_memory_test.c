@@ -126,7 +126,7 @@ static void run_ranks(struct run *run, const struct harness *h, int64_t pp)
     (void)snprintf(run->job.schedule, sizeof run->job.schedule, "%s", pp > 1 ? "1f1b" : "none");
     run->job.layers = 2;
     run->job.steps = STEPS;
-    (void)snprintf(run->job.device, sizeof run->job.device, "cuda");
+    run->job.device = HD_JOB_DEVICE_CUDA;
     assert_int_equal(hd_shm_control_new(WORLD, &run->ctl), HD_OK);
     for (int r = 0; r < WORLD; r++) {
         ranks[r] = (struct starting){.run = run, .rank = r};

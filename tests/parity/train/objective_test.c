@@ -36,8 +36,8 @@ static struct hd_job pair_job(const struct harness *h, const char *objective,
     job.context = PAIRS_WINDOW;
     job.end_of_text = -1;
     job.preference_beta = 0.3;
-    (void)snprintf(job.documents, sizeof job.documents, "bounded");
-    (void)snprintf(job.objective, sizeof job.objective, "%s", objective);
+    job.documents = HD_JOB_DOCUMENTS_BOUNDED;
+    job.objective = hd_job_find_word(hd_job_objective_words, objective);
     return job;
 }
 
@@ -212,9 +212,9 @@ static void the_first_loss_is_that_of_no_difference(void **state)
         harness_setup(&h, 64);
         write_pairs(&h, 0, 16, PAIRS_BOTH, &file);
         job = pair_job(&h, "dpo", &file);
-        (void)snprintf(job.preference_loss, sizeof job.preference_loss, "%s", losses[i].loss);
-        (void)snprintf(job.precision, sizeof job.precision, "%s", precisions[i % 2]);
-        (void)snprintf(job.adapter, sizeof job.adapter, "%s", i & 2 ? "lora" : "none");
+        job.preference_loss = hd_job_find_word(hd_job_preference_loss_words, losses[i].loss);
+        job.precision = hd_job_find_word(hd_job_precision_words, precisions[i % 2]);
+        job.adapter = i & 2 ? HD_JOB_ADAPTER_LORA : HD_JOB_ADAPTER_NONE;
         if (harness_threads(&job, 1, &s, take_step))
             fail_msg("%s", hd_err_message());
         if (fabs(s.loss - first) > 1e-14 || s.pairs.margin != 0)

@@ -31,17 +31,17 @@ static struct hd_job job_of(const struct harness *h, const struct layout *l, boo
     job.zero = l->zero;
     if (l->scale)
         job.loss_scale_initial = l->scale;
-    (void)snprintf(job.precision, sizeof job.precision, "%s", l->precision);
+    job.precision = hd_job_find_word(hd_job_precision_words, l->precision);
     if (l->moments)
-        (void)snprintf(job.moments, sizeof job.moments, "%s", l->moments);
+        job.moments = hd_job_find_word(hd_job_moments_words, l->moments);
     if (l->optimizer)
-        (void)snprintf(job.optimizer, sizeof job.optimizer, "%s", l->optimizer);
+        job.optimizer = hd_job_find_word(hd_job_optimizer_words, l->optimizer);
     if (l->reduce)
-        (void)snprintf(job.reduce, sizeof job.reduce, "%s", l->reduce);
+        job.reduce = hd_job_find_word(hd_job_reduce_words, l->reduce);
     if (job.pp > 1)
         (void)snprintf(job.schedule, sizeof job.schedule, "1f1b");
     if (offload)
-        (void)snprintf(job.offload, sizeof job.offload, "optimizer");
+        job.offload = HD_JOB_OFFLOAD_OPTIMIZER;
     return job;
 }
 

@@ -18,7 +18,7 @@ static struct hd_job job_of(const struct harness *h, const struct tuned *t)
 {
     struct hd_job job = harness_job(h, t->family, t->dp);
 
-    (void)snprintf(job.precision, sizeof job.precision, "%s", t->precision);
+    job.precision = hd_job_find_word(hd_job_precision_words, t->precision);
     (void)snprintf(job.only, sizeof job.only, "%s", t->only);
     job.tp = t->tp ? t->tp : 1;
     job.pp = t->pp ? t->pp : 1;

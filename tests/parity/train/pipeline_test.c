@@ -29,7 +29,7 @@ static void drop(struct hd_job *job)
 
 static void bound(struct hd_job *job)
 {
-    memcpy(job->documents, "bounded", 8);
+    job->documents = HD_JOB_DOCUMENTS_BOUNDED;
     job->end_of_text = '\n';
 }
 

@@ -147,7 +147,7 @@ static void half_case(const char *family, const char *precision)
     harness_setup(&h, CORPUS_BYTES);
     job = harness_job(&h, family, 1);
     run_threads(job, 1, fp32);
-    (void)snprintf(job.precision, sizeof job.precision, "%s", precision);
+    job.precision = hd_job_find_word(hd_job_precision_words, precision);
     run_threads(job, 1, one);
     job.micro_batch = 1;
     run_threads(job, 2, two);

@@ -76,8 +76,8 @@ static struct hd_job rated_job_of(const struct harness *h, const char *family, i
     job.preference_beta = 0.3;
     job.preference_desirable = 1.5;
     job.preference_undesirable = 0.75;
-    (void)snprintf(job.documents, sizeof job.documents, "bounded");
-    (void)snprintf(job.objective, sizeof job.objective, "%s", objective);
+    job.documents = HD_JOB_DOCUMENTS_BOUNDED;
+    job.objective = hd_job_find_word(hd_job_objective_words, objective);
     return job;
 }
 
@@ -197,8 +197,8 @@ static void a_step_of_rated_answers_is_the_formula(void **state)
     for (int i = 0; i < 2; i++) {
         const double kl = i ? 0 : fmax(0, z);
 
-        (void)snprintf(job.preference_loss, sizeof job.preference_loss, "%s",
-                       i ? "apo_zero_unpaired" : "sigmoid");
+        job.preference_loss =
+            i ? HD_JOB_PREFERENCE_LOSS_APO_ZERO_UNPAIRED : HD_JOB_PREFERENCE_LOSS_SIGMOID;
         if (harness_threads(&job, 1, &got[i], step_stirred))
             fail_msg("%s", hd_err_message());
         loss = 0;

@@ -26,7 +26,7 @@ static struct hd_job job_of(const struct harness *h, const struct layout *l, con
     job.cp = l->cp ? l->cp : 1;
     job.sequence = l->sequence;
     job.micro_batch = 1;
-    (void)snprintf(job.precision, sizeof job.precision, "%s", l->precision);
+    job.precision = hd_job_find_word(hd_job_precision_words, l->precision);
     (void)snprintf(job.recompute, sizeof job.recompute, "%s", recompute);
     if (l->schedule)
         (void)snprintf(job.schedule, sizeof job.schedule, "%s", l->schedule);

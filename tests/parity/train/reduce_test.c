@@ -21,7 +21,7 @@ static struct hd_job job_of(const struct harness *h, const char *family, int dp,
     job.zero = zero;
     job.global_batch = 2 * dp;
     job.micro_batch = 2;
-    (void)snprintf(job.reduce, sizeof job.reduce, "bf16");
+    job.reduce = HD_JOB_REDUCE_BF16;
     return job;
 }
 

@@ -187,7 +187,7 @@ static struct hd_job resume_job(const struct harness *h, const char *family, con
     struct hd_job job = harness_job(h, family, 1);
 
     job.steps = STEPS;
-    (void)snprintf(job.precision, sizeof job.precision, "%s", precision);
+    job.precision = hd_job_find_word(hd_job_precision_words, precision);
     return job;
 }
 
@@ -278,7 +278,7 @@ static void a_new_job_goes_on_from_a_checkpoint_bit_for_bit(void **state)
 
     next = job;
     continue_from(&next, &first.saved);
-    (void)strcpy(next.order, "sequential");
+    next.order = HD_JOB_ORDER_SEQUENTIAL;
     other = (struct channel){.from = HALF, .to = STEPS, .saved = first.saved};
     run_way(next, 2, &other);
     assert_string_equal(other.note, "begins with other data at their first sequence");

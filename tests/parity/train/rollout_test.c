@@ -180,14 +180,14 @@ static void set_layout(struct hd_job *job, const struct layout *l)
     job->virtual_stages = l->chunks ? l->chunks : 1;
     job->layers = l->chunks ? l->pp * l->chunks : job->layers;
     (void)snprintf(job->schedule, sizeof job->schedule, "%s", l->schedule ? l->schedule : "none");
-    (void)snprintf(job->adapter, sizeof job->adapter, "%s", l->targets ? "lora" : "none");
+    job->adapter = l->targets ? HD_JOB_ADAPTER_LORA : HD_JOB_ADAPTER_NONE;
     (void)snprintf(job->adapter_targets, sizeof job->adapter_targets, "%s",
                    l->targets ? l->targets : "");
     job->adapter_rank = 4;
     job->adapter_alpha = 6;
     job->adapter_dora = l->dora;
     if (l->weights)
-        (void)snprintf(job->model_weights, sizeof job->model_weights, "%s", l->weights);
+        job->model_weights = hd_job_find_word(hd_job_model_weights_words, l->weights);
 }
 
 /* Goal: every layout writes what heddle generate writes from its checkpoint, greedily and drawn, with
@@ -349,7 +349,7 @@ static void samples_leave_training_as_it_is(void **state)
 
         trip_setup(&g.trip, layouts[i].family, layouts[i].dp ? layouts[i].dp : 1);
         set_layout(&g.trip.job, &layouts[i]);
-        (void)snprintf(g.trip.job.precision, sizeof g.trip.job.precision, "bf16");
+        g.trip.job.precision = HD_JOB_PRECISION_BF16;
         world = run_world(&g.trip.job);
         g.samples = true;
         assert_int_equal(harness_threads(&g.trip.job, world, &g, go_on), HD_OK);

@@ -204,7 +204,7 @@ static void half_case(const char *precision)
     one->before_step = before_step;
     one->context = &look_on;
     job = job_of(&h, &layouts[0]);
-    (void)snprintf(job.precision, sizeof job.precision, "%s", precision);
+    job.precision = hd_job_find_word(hd_job_precision_words, precision);
     if (run_on_threads(&job, one))
         fail_msg("%s", hd_err_message());
     for (int i = 1; i < LAYOUTS; i++) {
@@ -214,7 +214,7 @@ static void half_case(const char *precision)
         mine->before_step = before_step;
         mine->context = &play;
         job = job_of(&h, &layouts[i]);
-        (void)snprintf(job.precision, sizeof job.precision, "%s", precision);
+        job.precision = hd_job_find_word(hd_job_precision_words, precision);
         if (run_on_threads(&job, mine) ||
             compare_gradients(&job, mine->first_grad, one->first_grad, half_bound, NULL))
             fail_msg("layout %d: %s", i, hd_err_message());

@@ -65,8 +65,8 @@ static struct hd_job job_of(const struct harness *h, struct hd_job_file *file)
     job.balance = 0.5;
     job.z_loss = 0.05;
     job.end_of_text = -1;
-    (void)snprintf(job.documents, sizeof job.documents, "bounded");
-    (void)snprintf(job.too_long, sizeof job.too_long, "error");
+    job.documents = HD_JOB_DOCUMENTS_BOUNDED;
+    job.too_long = HD_JOB_TOO_LONG_ERROR;
     return job;
 }
 
@@ -202,7 +202,7 @@ static void empty_rows_have_no_share_in_the_scales_of_fp8(void **state)
     write_all(&h, &length, 1, &file);
     job = job_of(&h, &file);
     (void)snprintf(job.family, sizeof job.family, "llama");
-    (void)snprintf(job.precision, sizeof job.precision, "fp8");
+    job.precision = HD_JOB_PRECISION_FP8;
     job.experts = job.experts_per_token = 0;
     job.renormalize = false;
     job.balance = job.z_loss = 0;

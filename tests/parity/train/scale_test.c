@@ -69,7 +69,7 @@ static struct hd_job job_of(const struct harness *h, const struct layout *l)
     job.zero = l->zero;
     job.micro_batch = 1;
     job.vocab = 258;
-    memcpy(job.precision, "fp16", 5);
+    job.precision = HD_JOB_PRECISION_FP16;
     memcpy(job.schedule, "1f1b", 5);
     job.loss_scale_initial = (int64_t)1 << 36;
     job.loss_scale_interval = 4;
@@ -217,7 +217,7 @@ static struct run *long_run(const struct harness *h, const char *precision)
     job.loss_scale_initial = 65536;
     job.loss_scale_interval = 2000;
     job.loss_scale_floor = 1;
-    (void)snprintf(job.precision, sizeof job.precision, "%s", precision);
+    job.precision = hd_job_find_word(hd_job_precision_words, precision);
     run_threads(job, 1, run);
     return run;
 }

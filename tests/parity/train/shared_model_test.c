@@ -44,10 +44,10 @@ static void model_setup(struct model *m, const struct shape *shape)
         m->job.vocab = shape->vocab;
     m->job.adapter_dora = shape->adapter && strcmp(shape->adapter, "dora") == 0;
     if (shape->adapter)
-        (void)snprintf(m->job.adapter, sizeof m->job.adapter, "%s",
-                       m->job.adapter_dora ? "lora" : shape->adapter);
+        m->job.adapter =
+            hd_job_find_word(hd_job_adapter_words, m->job.adapter_dora ? "lora" : shape->adapter);
     if (shape->weights)
-        (void)snprintf(m->job.model_weights, sizeof m->job.model_weights, "%s", shape->weights);
+        m->job.model_weights = hd_job_find_word(hd_job_model_weights_words, shape->weights);
     file = fopen(m->h.corpus, "rb");
     assert_non_null(file);
     for (int i = 0; i < CONTEXT; i++)

@@ -56,7 +56,7 @@ static struct hd_job job_of(const struct harness *h, const struct layout *l)
     job.schedule_order = l->order;
     job.order_micro_batches = l->order ? MOST : 0;
     (void)snprintf(job.schedule, sizeof job.schedule, "%s", l->schedule);
-    (void)snprintf(job.precision, sizeof job.precision, "%s", l->precision);
+    job.precision = hd_job_find_word(hd_job_precision_words, l->precision);
     return job;
 }
 

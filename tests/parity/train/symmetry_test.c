@@ -107,7 +107,7 @@ static void heads_in_chunks_on_uneven_shares(void **state)
             job.vocab = cases[i].vocab;
             job.context = cases[i].rows / 8;
             job.micro_batch = job.global_batch = 8;
-            (void)snprintf(job.precision, sizeof job.precision, bf16 ? "bf16" : "fp32");
+            job.precision = hd_job_find_word(hd_job_precision_words, bf16 ? "bf16" : "fp32");
             check_job(&job);
         }
     harness_teardown(&h);
@@ -124,7 +124,8 @@ static void windows_that_hide_blocks_from_some_ranks(void **state)
 
             job.window = window;
             job.context = 128;
-            (void)snprintf(job.cp_exchange, sizeof job.cp_exchange, gather ? "all_gather" : "ring");
+            job.cp_exchange =
+                hd_job_find_word(hd_job_cp_exchange_words, gather ? "all_gather" : "ring");
             check_job(&job);
         }
     harness_teardown(&h);

@@ -51,7 +51,7 @@ static int set_up(void **state)
     s->job.train_count = FILES;
     s->job.val_split = 0;
     s->job.context = 4;
-    memcpy(s->job.documents, "bounded", 8);
+    s->job.documents = HD_JOB_DOCUMENTS_BOUNDED;
     *state = s;
     return 0;
 }
@@ -124,7 +124,7 @@ static void documents_without_an_end_of_text_are_bounded(void **state)
 
     s->job.end_of_text = -2; /* the tokenizer's; bytes have none */
     s->job.global_batch = 3;
-    memcpy(s->job.order, "sequential", 11);
+    s->job.order = HD_JOB_ORDER_SEQUENTIAL;
     hd_arena_init(&arena, 0);
     (void)fill_and_open(s, &arena, &data);
     assert_int_equal(hd_sampler_fill(&data.sampler, 0, 0, 3,
@@ -187,8 +187,8 @@ static void a_template_that_has_changed_since_the_submission_is_refused(void **s
                                           .template = s->job.template,
                                           .folder = folder,
                                           .model_dir = "",
-                                          .format = s->job.data_format,
-                                          .loss = s->job.data_loss};
+                                          .format = hd_job_data_format_words[s->job.data_format],
+                                          .loss = hd_job_data_loss_words[s->job.data_loss]};
     struct hd_token_cache cache;
     struct hd_arena arena;
     uint64_t hash = 0;

@@ -71,7 +71,7 @@ static void traffic_case(const char *family, int dp, const char *precision,
 
     harness_setup(&h, 20000);
     job = harness_job(&h, family, dp);
-    (void)snprintf(job.precision, sizeof job.precision, "%s", precision);
+    job.precision = hd_job_find_word(hd_job_precision_words, precision);
     job.micro_batch = job.global_batch / (dp * MICRO_BATCHES);
     traffic_count(&job, &traffic);
     check_traffic(&traffic, dp, elements);
@@ -115,7 +115,7 @@ static void muon_sends_each_matrix_from_its_owner(void **state)
 
         harness_setup(&h, 20000);
         job = harness_job(&h, cases[i].family, cases[i].dp);
-        (void)snprintf(job.optimizer, sizeof job.optimizer, "muon");
+        job.optimizer = HD_JOB_OPTIMIZER_MUON;
         job.tp = cases[i].tp;
         job.ep = cases[i].ep;
         job.zero = cases[i].zero;

@@ -26,7 +26,7 @@ static struct hd_job job_of(const struct harness *h, const struct layout *l, int
     job.zero = zero;
     job.zero_shard = l->zero_shard;
     job.micro_batch = 1;
-    (void)snprintf(job.precision, sizeof job.precision, "%s", l->precision);
+    job.precision = hd_job_find_word(hd_job_precision_words, l->precision);
     if (job.pp > 1)
         (void)snprintf(job.schedule, sizeof job.schedule, "1f1b");
     return job;

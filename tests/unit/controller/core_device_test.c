@@ -35,14 +35,14 @@ static void a_cuda_job_takes_gpus_and_leaves_cores_alone(void **state)
     sim_assert_places(sim, a, 1, "cuda n2:0");
     /* the GPU computes bf16, so that is its precision; its rank has a thread of the host */
     assert_int_equal(sim_attempt(sim, a, 1)->plan.layout.threads, 1);
-    assert_string_equal(sim_attempt(sim, a, 1)->plan.layout.precision, "bf16");
+    assert_int_equal(sim_attempt(sim, a, 1)->plan.layout.precision, HD_JOB_PRECISION_BF16);
     assert_int_equal(sim_job(sim, b)->state, HD_JOB_STATE_QUEUED);
     sim_assert_reason(sim, b,
                       "needs 1 cuda device; n1 has 0, n2 has 0 of 1 free "
                       "(reserved for it)");
     sim_assert_places(sim, c, 1, "cpu n2:1"); /* only the GPU of n2 is kept */
     assert_int_equal(sim_attempt(sim, c, 1)->plan.layout.threads, 1);
-    assert_string_equal(sim_attempt(sim, c, 1)->plan.layout.precision, "fp32");
+    assert_int_equal(sim_attempt(sim, c, 1)->plan.layout.precision, HD_JOB_PRECISION_FP32);
     sim_run_until_ended(sim, b, 120);
     sim_assert_places(sim, b, 1, "cuda n2:0");
     sim_free(sim);

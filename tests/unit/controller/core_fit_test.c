@@ -19,7 +19,7 @@ static void choose_stages(const struct hd_core_asked *asked, struct hd_core_answ
     asked_count++;
     newest = *asked;
     newest.key = newest.device_name = newest.traits = NULL; /* live as long as the call */
-    assert_string_equal(asked->wish.sizes.device, "cpu");
+    assert_int_equal(asked->wish.sizes.device, HD_JOB_DEVICE_CPU);
     while (pp <= asked->devices && WHOLE / pp > asked->memory_bytes)
         pp *= 2;
     answer->fits = pp <= asked->devices;

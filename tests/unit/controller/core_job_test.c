@@ -572,7 +572,7 @@ static void plans_divide_the_batch(void **state)
     assert_int_equal(plan.layout.micro_batch, 6); /* 10 micro-batches: four for each stage */
     needs.wish.sizes.pp = 0;
     assert_int_equal(hd_core_plan(&needs, HD_DEVICE_KIND_CUDA, 2, &plan), HD_OK);
-    assert_string_equal(plan.layout.device, "cuda");
+    assert_int_equal(plan.layout.device, HD_JOB_DEVICE_CUDA);
     needs.wish.global_batch = 8192; /* 4096 and 8192 share it evenly; 4096 are connected at most */
     assert_int_equal(hd_core_plan(&needs, HD_DEVICE_KIND_CUDA, 4096, &plan), HD_OK);
     assert_int_equal(hd_core_plan(&needs, HD_DEVICE_KIND_CUDA, 8192, &plan), HD_UNSUPPORTED);

@@ -17,7 +17,7 @@ static struct hd_text a_calibration(const char *build)
     struct hd_arena arena;
 
     hd_arena_init(&arena, 0);
-    (void)snprintf(cal.device, sizeof cal.device, "cpu");
+    (void)strcpy(cal.device, "cpu");
     (void)snprintf(cal.engine, sizeof cal.engine, "shm");
     hd_calibration_build(cal.build);
     if (build)

@@ -514,7 +514,7 @@ void sim_assert_places(const struct sim *sim, uint64_t job, int32_t attempt, con
     const struct hd_plan_record *plan = &sim_attempt(sim, job, attempt)->plan;
     struct hd_text text = {0};
 
-    hd_text_add(&text, "%s", plan->layout.device);
+    hd_text_add(&text, "%s", hd_job_device_words[plan->layout.device]);
     for (int32_t r = 0; r < plan->rank_count; r++)
         hd_text_add(&text, " %s:%d", plan->ranks[r].node_name, plan->ranks[r].device);
     assert_non_null(text.data);

@@ -127,7 +127,7 @@ static struct hd_layout_sizes layout_of(int i)
         if (key->kind == HD_KEY_NAME)
             (void)snprintf(text, HD_JOB_WORD_MAX, "name-%d", i);
         else if (key->kind == HD_KEY_WORD) /* the first or the second of its words */
-            (void)sscanf(key->words, i % 2 ? "%63[^ ]" : "%*s %63[^ ]", text);
+            *(unsigned *)hd_job_member(key, &job) = i % 2 ? 1 : 2;
         else if (key->kind == HD_KEY_REAL)
             *(double *)hd_job_member(key, &job) = 1.5 + i;
         else if (key->max < ROWS) /* few are possible: 0 and 1 always */

@@ -118,17 +118,18 @@ static void an_older_schema_is_brought_up_to_date(void **state)
         "ALTER TABLE attempts ADD COLUMN threads INTEGER NOT NULL DEFAULT 0;"
         "PRAGMA user_version = 1";
     const struct hd_step_record step = {.job = 1, .sequence = 2, .attempt = 1, .step = 7};
-    const struct hd_attempt_record attempt = {.job = 1,
-                                              .attempt = 1,
-                                              .state = HD_ATTEMPT_STATE_RUNNING,
-                                              .plan = {.layout = {.precision = "fp32",
-                                                                  .schedule = "none",
-                                                                  .recompute = "none",
-                                                                  .offload = "none",
-                                                                  .cp_exchange = "ring",
-                                                                  .stages = "auto",
-                                                                  .device = "cpu",
-                                                                  .threads = 1}}};
+    const struct hd_attempt_record attempt = {
+        .job = 1,
+        .attempt = 1,
+        .state = HD_ATTEMPT_STATE_RUNNING,
+        .plan = {.layout = {.precision = HD_JOB_PRECISION_FP32,
+                            .schedule = "none",
+                            .recompute = "none",
+                            .offload = HD_JOB_OFFLOAD_NONE,
+                            .cp_exchange = HD_JOB_CP_EXCHANGE_RING,
+                            .stages = "auto",
+                            .device = HD_JOB_DEVICE_CPU,
+                            .threads = 1}}};
     struct bench bench;
     const struct hd_layout_sizes *layout;
     struct hd_query *query;
@@ -166,8 +167,8 @@ static void an_older_schema_is_brought_up_to_date(void **state)
     layout = &query->attempts[0].plan.layout;
     assert_true(layout->tp == 2 && layout->dp == 3 && layout->micro_batch == 4);
     assert_true(layout->sequence == 0 && layout->threads == 1); /* 0 on a GPU in those days */
-    assert_string_equal(layout->precision, "bf16");
-    assert_string_equal(layout->cp_exchange, "ring");
+    assert_int_equal(layout->precision, HD_JOB_PRECISION_BF16);
+    assert_int_equal(layout->cp_exchange, HD_JOB_CP_EXCHANGE_RING);
     hd_query_free(query);
     finish(&bench);
 }
@@ -197,13 +198,13 @@ static void a_removed_job_keeps_only_its_number_and_request(void **state)
     struct hd_attempt_record attempt = {.job = 2,
                                         .attempt = 1,
                                         .state = HD_ATTEMPT_STATE_ENDED,
-                                        .plan = {.layout = {.precision = "fp32",
+                                        .plan = {.layout = {.precision = HD_JOB_PRECISION_FP32,
                                                             .schedule = "none",
                                                             .recompute = "none",
-                                                            .offload = "none",
-                                                            .cp_exchange = "ring",
+                                                            .offload = HD_JOB_OFFLOAD_NONE,
+                                                            .cp_exchange = HD_JOB_CP_EXCHANGE_RING,
                                                             .stages = "auto",
-                                                            .device = "cpu",
+                                                            .device = HD_JOB_DEVICE_CPU,
                                                             .threads = 1},
                                                  .ranks = &place,
                                                  .rank_count = 1}};
@@ -416,19 +417,20 @@ static void a_removed_node_is_gone_from_disk(void **state)
     struct hd_node_record node = {
         .uuid = "uuid-9", .name = "n9", .boot_id = "b", .build = "1", .state = HD_NODE_STATE_LOST};
     struct hd_rank_location place = {.node_uuid = "uuid-8", .node_name = "n8"};
-    const struct hd_attempt_record attempt = {.job = 1,
-                                              .attempt = 1,
-                                              .state = HD_ATTEMPT_STATE_ENDED,
-                                              .plan = {.layout = {.precision = "fp32",
-                                                                  .schedule = "none",
-                                                                  .recompute = "none",
-                                                                  .offload = "none",
-                                                                  .cp_exchange = "ring",
-                                                                  .stages = "auto",
-                                                                  .device = "cpu",
-                                                                  .threads = 1},
-                                                       .ranks = &place,
-                                                       .rank_count = 1}};
+    const struct hd_attempt_record attempt = {
+        .job = 1,
+        .attempt = 1,
+        .state = HD_ATTEMPT_STATE_ENDED,
+        .plan = {.layout = {.precision = HD_JOB_PRECISION_FP32,
+                            .schedule = "none",
+                            .recompute = "none",
+                            .offload = HD_JOB_OFFLOAD_NONE,
+                            .cp_exchange = HD_JOB_CP_EXCHANGE_RING,
+                            .stages = "auto",
+                            .device = HD_JOB_DEVICE_CPU,
+                            .threads = 1},
+                 .ranks = &place,
+                 .rank_count = 1}};
     const struct hd_probe_record probe = {
         .node_uuid = "uuid-9", .ended_ms = 1, .problem = "", .measured_on = ""};
     struct hd_batch *batch = hd_batch_new();

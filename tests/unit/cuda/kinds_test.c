@@ -40,16 +40,16 @@ static struct hd_job some_job(const char *family, const char *precision)
     (void)snprintf(job.name, sizeof job.name, "some");
     (void)snprintf(job.family, sizeof job.family, "%s", family);
     (void)snprintf(job.tokenizer, sizeof job.tokenizer, "bytes");
-    (void)snprintf(job.order, sizeof job.order, "sequential");
-    (void)snprintf(job.rope_scaling, sizeof job.rope_scaling, "none");
-    (void)snprintf(job.positions, sizeof job.positions, "%s",
-                   strcmp(family, "gpt2") == 0 ? "learned" : "rope");
-    (void)snprintf(job.cp_exchange, sizeof job.cp_exchange, "ring");
+    job.order = HD_JOB_ORDER_SEQUENTIAL;
+    job.rope_scaling = HD_JOB_ROPE_SCALING_NONE;
+    job.positions =
+        hd_job_find_word(hd_job_positions_words, strcmp(family, "gpt2") == 0 ? "learned" : "rope");
+    job.cp_exchange = HD_JOB_CP_EXCHANGE_RING;
     (void)snprintf(job.stages, sizeof job.stages, "auto");
     (void)snprintf(job.recompute, sizeof job.recompute, "none");
-    (void)snprintf(job.lr_decay, sizeof job.lr_decay, "constant");
-    (void)snprintf(job.precision, sizeof job.precision, "%s", precision);
-    (void)snprintf(job.device, sizeof job.device, "cuda");
+    job.lr_decay = HD_JOB_LR_DECAY_CONSTANT;
+    job.precision = hd_job_find_word(hd_job_precision_words, precision);
+    job.device = HD_JOB_DEVICE_CUDA;
     return job;
 }
 

@@ -34,7 +34,7 @@ static void write_job(const struct bench *bench)
         if (key->kind == HD_KEY_NAME && !key->text)
             memcpy(hd_job_member(key, &job), "word", 5);
         else if (key->kind == HD_KEY_WORD)
-            (void)sscanf(key->words, "%63[^ ]", (char *)hd_job_member(key, &job));
+            *(unsigned *)hd_job_member(key, &job) = 1;
         else if (key->kind == HD_KEY_INT && key->min > 0 && !key->words)
             *(int64_t *)hd_job_member(key, &job) = (int64_t)key->min;
         else if (key->kind == HD_KEY_REAL && !key->number)

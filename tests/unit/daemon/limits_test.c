@@ -19,7 +19,7 @@ static struct sup_limits fresh(const char *action, int ranks)
     struct hd_job job;
 
     hd_job_set_defaults(&job);
-    (void)snprintf(job.hang_action, sizeof job.hang_action, "%s", action);
+    job.hang_action = hd_job_find_word(hd_job_hang_action_words, action);
     assert_int_equal(sup_limits_init(&limits, &job, ranks, 0), HD_OK);
     return limits;
 }

@@ -111,7 +111,7 @@ static void a_hang_may_only_be_told(void **state)
 {
     struct fixture *f = *state;
 
-    (void)strcpy(f->sup.job.hang_action, "tell");
+    f->sup.job.hang_action = HD_JOB_HANG_ACTION_TELL;
     (void)strcpy(f->sup.job.hang_step, "5m");
     set_limits(f, 0);
     f->sup.held_count = 1;

@@ -99,13 +99,13 @@ static void defaults_are_those_of_the_class(void **state)
     assert_int_equal(job.kv_heads, 6);
     assert_false(job.tie_embeddings);
     assert_true(job.rope_theta == 10000 && job.norm_eps == 1e-6);
-    assert_string_equal(job.positions, "rope");
+    assert_int_equal(job.positions, HD_JOB_POSITIONS_ROPE);
     assert_true(job.dropout_attention == 0 && job.dropout_embedding == 0);
     must(hd_hf_parse_config(gpt2, strlen(gpt2), &job, &notes));
     assert_int_equal(job.ffn_hidden, 4 * 48);
     assert_true(job.tie_embeddings);
     assert_true(job.norm_eps == 1e-5);
-    assert_string_equal(job.positions, "learned");
+    assert_int_equal(job.positions, HD_JOB_POSITIONS_LEARNED);
     assert_true(job.dropout_attention == 0.2 && job.dropout_residual == 0);
     assert_true(job.dropout_embedding == 0.1); /* GPT2Config's */
     assert_int_equal(notes.len_bytes, 0);
@@ -342,7 +342,7 @@ static void described_as(const struct hd_job *job, const char *type)
     assert_int_equal(again.window, job->window);
     assert_int_equal(again.window_from, job->window_from);
     assert_int_equal(again.head_width, job->head_width);
-    assert_string_equal(again.rope_scaling, job->rope_scaling);
+    assert_int_equal(again.rope_scaling, job->rope_scaling);
     assert_string_equal(again.rope_short_factor, job->rope_short_factor);
     assert_string_equal(again.rope_long_factor, job->rope_long_factor);
     assert_true(again.rope_factor == job->rope_factor &&
@@ -388,7 +388,7 @@ static void no_type_has_words_for_alibi(void **state)
     struct hd_text out = {0};
     struct hd_job job = some_llama();
 
-    (void)snprintf(job.positions, sizeof job.positions, "alibi");
+    job.positions = HD_JOB_POSITIONS_ALIBI;
     assert_int_equal(hd_hf_write_config(&job, HD_F32, &out), HD_UNSUPPORTED);
     assert_non_null(strstr(hd_err_message(), "llama cannot express model.positions: alibi"));
     hd_text_free(&out);
@@ -421,13 +421,13 @@ static void scaled_angles_survive_both_ways(void **state)
 {
     struct hd_job job = some_llama();
 
-    (void)snprintf(job.rope_scaling, sizeof job.rope_scaling, "llama3");
+    job.rope_scaling = HD_JOB_ROPE_SCALING_LLAMA3;
     job.rope_factor = 8;
     job.rope_low_freq_factor = 1.5;
     job.rope_original_context = 32;
     described_as(&job, "llama");
     job = some_llama();
-    (void)snprintf(job.rope_scaling, sizeof job.rope_scaling, "yarn");
+    job.rope_scaling = HD_JOB_ROPE_SCALING_YARN;
     job.rope_factor = 4;
     job.rope_beta_fast = 16;
     job.rope_attention_factor = 1.25;
@@ -472,7 +472,7 @@ static void longrope_is_read_and_written(void **state)
 
         hd_text_add(&text, "{" PHI3 ",\"partial_rotary_factor\":0.25%s}", cases[i].text);
         must(hd_hf_parse_config(text.data, text.len_bytes, &job, &notes));
-        assert_string_equal(job.rope_scaling, "longrope");
+        assert_int_equal(job.rope_scaling, HD_JOB_ROPE_SCALING_LONGROPE);
         assert_string_equal(job.rope_short_factor, "1 1.05");
         assert_string_equal(job.rope_long_factor, "1.5 3e1");
         assert_true(job.rope_factor == cases[i].factor &&
@@ -501,7 +501,7 @@ static void longrope_needs_both_lists_and_phi3_has_no_other_type(void **state)
     config_refused("{" PHI3 ",\"rope_scaling\":{\"type\":\"linear\",\"factor\":4}}", HD_UNSUPPORTED,
                    "\"linear\" is not supported; transformers' class has default and longrope");
     must(hd_hf_parse_config("{" PHI3 "}", strlen("{" PHI3 "}"), &job, NULL));
-    (void)strcpy(job.rope_scaling, "linear");
+    job.rope_scaling = HD_JOB_ROPE_SCALING_LINEAR;
     must(hd_hf_write_config(&job, HD_F32, &out)); /* equal blocks, and its class has linear */
     assert_non_null(strstr(out.data, "\"model_type\":\"llama\""));
     hd_text_free(&out);
@@ -515,13 +515,13 @@ static void a_reward_model_survives_both_ways(void **state)
     struct hd_text out = {0};
 
     must(hd_hf_parse_config(text, strlen(text), &job, NULL));
-    assert_string_equal(job.objective, "reward");
+    assert_int_equal(job.objective, HD_JOB_OBJECTIVE_REWARD);
     must(hd_hf_write_config(&job, HD_F32, &out));
     assert_non_null(strstr(out.data, "\"architectures\":[\"LlamaForSequenceClassification\"]"));
     /* without it transformers would make two labels */
     assert_non_null(strstr(out.data, "\"id2label\":{\"0\":\"LABEL_0\"}"));
     must(hd_hf_parse_config(out.data, out.len_bytes, &again, NULL));
-    assert_string_equal(again.objective, "reward");
+    assert_int_equal(again.objective, HD_JOB_OBJECTIVE_REWARD);
     hd_text_free(&out);
 }
 

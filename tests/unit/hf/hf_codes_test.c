@@ -265,7 +265,7 @@ static void config_says_what_is_in_codes(void **state)
         st = hd_hf_parse_config(text, (size_t)length, job, NULL);
         if (cases[i].word) {
             must(st);
-            assert_string_equal(job->model_weights, cases[i].word);
+            assert_string_equal(hd_job_model_weights_words[job->model_weights], cases[i].word);
         } else {
             assert_int_equal(st, HD_UNSUPPORTED);
             if (!strstr(hd_err_message(), cases[i].message))

@@ -275,12 +275,12 @@ static void write_job(double residual_scale, struct hd_text *ret_text)
     job->residual_scale = residual_scale;
     word(job->name, "experts");
     word(job->tokenizer, "bytes");
-    word(job->order, "shuffled");
-    word(job->documents, "joined");
-    word(job->lr_decay, "cosine");
-    word(job->precision, "fp32");
-    word(job->device, "cpu");
-    word(job->cp_exchange, "ring");
+    job->order = HD_JOB_ORDER_SHUFFLED;
+    job->documents = HD_JOB_DOCUMENTS_JOINED;
+    job->lr_decay = HD_JOB_LR_DECAY_COSINE;
+    job->precision = HD_JOB_PRECISION_FP32;
+    job->device = HD_JOB_DEVICE_CPU;
+    job->cp_exchange = HD_JOB_CP_EXCHANGE_RING;
     word(job->stages, "auto");
     word(job->base_manifest_hash, "-");
     word(job->attempt_dir, "/j/attempt-1");

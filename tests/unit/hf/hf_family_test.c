@@ -217,7 +217,7 @@ static void the_tensors_of_an_export_have_the_names_of_its_type(void **state)
     job.rope_fraction = 0.5;
     assert_int_equal(hd_hf_type_of(&job, &type), HD_OK);
     assert_string_equal(type->name, "phi3");
-    (void)strcpy(job.rope_scaling, "yarn"); /* which Phi3Config reads as longrope */
+    job.rope_scaling = HD_JOB_ROPE_SCALING_YARN; /* which Phi3Config reads as longrope */
     assert_int_equal(hd_hf_type_of(&job, &type), HD_UNSUPPORTED);
 }
 
@@ -250,7 +250,7 @@ static void survives_an_export(const struct hd_job *job)
     assert_true(again.rope_fraction == job->rope_fraction && again.rope_theta == job->rope_theta);
     assert_true(again.query_factor == job->query_factor &&
                 again.query_factor_step == job->query_factor_step);
-    assert_string_equal(again.positions, job->positions);
+    assert_int_equal(again.positions, job->positions);
     assert_string_equal(again.experts_layers, job->experts_layers);
     assert_string_equal(again.window_layers, job->window_layers);
     assert_int_equal(again.attention_chunk, job->attention_chunk);
@@ -322,7 +322,7 @@ static void blocks_of_falcon_are_read_and_written(void **state)
         const struct hd_job job = read_text(rows[i].text);
 
         assert_string_equal(job.parallel_residual, rows[i].branches);
-        assert_string_equal(job.positions, rows[i].positions);
+        assert_int_equal(job.positions, rows[i].positions);
         assert_int_equal(job.kv_heads, rows[i].kv_heads);
         assert_int_equal(job.ffn_hidden, 4 * 48);
         assert_true(job.tie_embeddings);
@@ -407,7 +407,7 @@ static void a_fixed_alpha_makes_dynamic_angles_plain(void **state)
         OF("hunyuan_v1_dense") ",\"rope_scaling\":{\"type\":\"dynamic\",\"alpha\":1000.0}}");
 
     assert_true(fabs(job.rope_theta / (1e4 * pow(1000, 16.0 / 14)) - 1) < 1e-12);
-    assert_string_equal(job.rope_scaling, "none");
+    assert_int_equal(job.rope_scaling, HD_JOB_ROPE_SCALING_NONE);
     survives_an_export(&job);
     is_refused(OF("hunyuan_v1_dense") ",\"rope_scaling\":{\"type\":\"dynamic\",\"factor\":2.0}}",
                "dynamic");
@@ -423,7 +423,7 @@ static void internlm3_is_read_with_either_class_and_dynamic_angles(void **state)
     struct hd_job job = {0};
 
     assert_int_equal(hd_hf_parse_config(text, strlen(text), &job, &notes), HD_OK);
-    assert_string_equal(job.rope_scaling, "none");
+    assert_int_equal(job.rope_scaling, HD_JOB_ROPE_SCALING_NONE);
     assert_true(job.rope_theta == 5e7);
     assert_non_null(strstr(notes.data, "up to max_position_embeddings = 64"));
     assert_null(strstr(notes.data, "factor")); /* which is that of longer sequences */
@@ -443,7 +443,7 @@ static void cwm_scales_its_angles_unless_the_file_says_how(void **state)
 {
     struct hd_job job = read_text(OF("cwm") "}");
 
-    assert_string_equal(job.rope_scaling, "llama3");
+    assert_int_equal(job.rope_scaling, HD_JOB_ROPE_SCALING_LLAMA3);
     assert_true(job.rope_factor == 16 && job.rope_low_freq_factor == 1 &&
                 job.rope_high_freq_factor == 4 && job.rope_theta == 1e6);
     assert_int_equal(job.rope_original_context, 8192);
@@ -451,7 +451,7 @@ static void cwm_scales_its_angles_unless_the_file_says_how(void **state)
     survives_an_export(&job);
     job = read_text(OF("cwm") ",\"rope_parameters\":{\"rope_type\":\"default\","
                               "\"rope_theta\":50.0}}");
-    assert_string_equal(job.rope_scaling, "none");
+    assert_int_equal(job.rope_scaling, HD_JOB_ROPE_SCALING_NONE);
     survives_an_export(&job);
 }
 
@@ -490,7 +490,7 @@ static void keys_of_older_classes_are_read_written_or_refused(void **state)
 #define MPT(more) NAMED("mpt", "d_model", "n_heads", "n_layers", more)
     struct hd_job job = read_text(OPT("\"ffn_dim\":80,\"word_embed_proj_dim\":64"));
 
-    assert_string_equal(job.positions, "learned");
+    assert_int_equal(job.positions, HD_JOB_POSITIONS_LEARNED);
     assert_int_equal(hd_job_first_position(&job), 2);
     assert_true(job.ffn_hidden == 80 && job.out_bias && job.context == 2048);
     assert_true(job.dropout_residual == 0.1 && job.dropout_attention == 0);
@@ -498,7 +498,7 @@ static void keys_of_older_classes_are_read_written_or_refused(void **state)
     is_refused(OPT("\"ffn_dim\":80,\"word_embed_proj_dim\":32"), "word_embed_proj_dim");
     is_refused(OPT("\"do_layer_norm_before\":false"), "do_layer_norm_before");
     job = read_text(NAMED("bloom", "hidden_size", "n_head", "n_layer", "\"seq_length\":64"));
-    assert_string_equal(job.positions, "alibi");
+    assert_int_equal(job.positions, HD_JOB_POSITIONS_ALIBI);
     assert_true(job.ffn_hidden == 256 && job.context == 64 && job.mlp_bias);
     survives_an_export(&job);
     job.ffn_hidden = 80; /* which its class cannot have */

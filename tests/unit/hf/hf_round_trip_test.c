@@ -265,7 +265,7 @@ static void untie(struct hd_job *job)
 }
 static void reward(struct hd_job *job)
 {
-    memcpy(job->objective, "reward", sizeof "reward");
+    job->objective = HD_JOB_OBJECTIVE_REWARD;
 }
 static void turn(struct hd_job *job)
 {
@@ -461,7 +461,7 @@ static void rotary_keys_count_as_in_transformers(void **state)
         if (hd_hf_parse_config(i % 2 ? turned.data : text.data,
                                i % 2 ? turned.len_bytes : text.len_bytes, &job, &notes))
             fail_msg("%s: %s", text.data, hd_err_message());
-        if (strcmp(job.rope_scaling, cases[i / 2].type) != 0 ||
+        if (strcmp(hd_job_rope_scaling_words[job.rope_scaling], cases[i / 2].type) != 0 ||
             job.rope_theta != cases[i / 2].theta || job.rope_factor != cases[i / 2].factor ||
             job.rope_original_context != cases[i / 2].original ||
             job.rope_attention_factor - cases[i / 2].attention > 1e-9 ||

@@ -52,7 +52,7 @@ static void a_file_without_sizes_has_those_of_its_class(void **state)
     assert_int_equal(job->vocab, 262208);
     assert_int_equal(job->context, 131072);
     assert_true(job->tie_embeddings);
-    assert_string_equal(job->rope_scaling, "linear");
+    assert_int_equal(job->rope_scaling, HD_JOB_ROPE_SCALING_LINEAR);
     assert_true(job->embedding_scale == 50.5);
     free(job);
 }
@@ -206,12 +206,12 @@ static void save_run(const char *dir, const char *base)
     job->lr_peak = job->adam_eps = 1e-3;
     (void)strcpy(job->name, "wrapped");
     (void)strcpy(job->tokenizer, "none");
-    (void)strcpy(job->device, "cpu");
-    (void)strcpy(job->cp_exchange, "ring");
-    (void)strcpy(job->order, "shuffled");
-    (void)strcpy(job->documents, "joined");
-    (void)strcpy(job->lr_decay, "cosine");
-    (void)strcpy(job->precision, "fp32");
+    job->device = HD_JOB_DEVICE_CPU;
+    job->cp_exchange = HD_JOB_CP_EXCHANGE_RING;
+    job->order = HD_JOB_ORDER_SHUFFLED;
+    job->documents = HD_JOB_DOCUMENTS_JOINED;
+    job->lr_decay = HD_JOB_LR_DECAY_COSINE;
+    job->precision = HD_JOB_PRECISION_FP32;
     (void)strcpy(job->stages, "auto");
     (void)strcpy(job->base_manifest_hash, "-");
     (void)strcpy(job->attempt_dir, "/j/attempt-1");

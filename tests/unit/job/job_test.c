@@ -17,7 +17,7 @@ static void fill(struct hd_job *job, struct hd_job_file *files)
         if (key->kind == HD_KEY_NAME)
             memcpy(member, "word", 5);
         else if (key->kind == HD_KEY_WORD)
-            (void)sscanf(key->words, "%63[^ =]", (char *)member);
+            *(unsigned *)member = 1;
         else if (key->kind == HD_KEY_PATH)
             memcpy(member, "/a path/b", 10);
         else if (key->kind == HD_KEY_INT)
@@ -311,12 +311,12 @@ static void a_layout_is_read_back(void **state)
     struct hd_layout_sizes back;
     struct hd_text text = {0};
 
-    memcpy(sizes.precision, "bf16", 5);
-    memcpy(sizes.device, "cuda", 5);
+    sizes.precision = HD_JOB_PRECISION_BF16;
+    sizes.device = HD_JOB_DEVICE_CUDA;
     memcpy(sizes.schedule, "none", 5);
     memcpy(sizes.recompute, "none", 5);
-    memcpy(sizes.offload, "none", 5);
-    memcpy(sizes.cp_exchange, "ring", 5);
+    sizes.offload = HD_JOB_OFFLOAD_NONE;
+    sizes.cp_exchange = HD_JOB_CP_EXCHANGE_RING;
     memcpy(sizes.stages, "auto", 5);
     assert_int_equal(hd_layout_write(&sizes, &text), HD_OK);
     assert_int_equal(hd_layout_read(text.data, &back), HD_OK);
@@ -438,7 +438,7 @@ static void the_context_chooses_the_factors_of_longrope(void **state)
     job.context = 17;
     assert_string_equal(hd_pair_factors_of(&job), " 2  1e1 ");
     job.context = 16;
-    (void)strcpy(job.adapter, "prefix");
+    job.adapter = HD_JOB_ADAPTER_PREFIX;
     job.adapter_tokens = 1;
     assert_string_equal(hd_pair_factors_of(&job), " 2  1e1 ");
     job.head_width = 8; /* half of it rotates: 2 pairs */

@@ -60,7 +60,7 @@ static void make(struct hd_calibration *cal, struct hd_arena *arena)
                                    .step_s = 0.25,
                                    .wait_share = 0.125,
                                    .wait_s = 0.0625};
-    (void)snprintf(cal->device, sizeof cal->device, "cpu");
+    (void)strcpy(cal->device, "cpu");
     (void)snprintf(cal->isa, sizeof cal->isa, "avx2");
     (void)snprintf(cal->engine, sizeof cal->engine, "shm");
     hd_calibration_build(cal->build);
@@ -225,7 +225,7 @@ static void collectives_in_the_thread_overlap_with_nothing(void **state)
     job.zero = 3;
     request = priced_request(&job);
     assert_int_equal(hd_plan_decide(&request, 2, &job.layout), HD_OK);
-    hd_plan_decide_device("cpu", false, 1, &job.layout);
+    hd_plan_decide_device(HD_JOB_DEVICE_CPU, false, 1, &job.layout);
     c.rates.collectives_take_thread = false;
     beside = backward_of(&job, &c);
     c.rates.collectives_take_thread = true;
@@ -250,7 +250,7 @@ static void a_step_takes_its_time_on_the_host(void **state)
     job.zero = 0;
     request = priced_request(&job);
     assert_int_equal(hd_plan_decide(&request, 1, &job.layout), HD_OK);
-    hd_plan_decide_device("cuda", true, 1, &job.layout);
+    hd_plan_decide_device(HD_JOB_DEVICE_CUDA, true, 1, &job.layout);
     assert_int_equal(hd_layer_profiles_build(&job, &c, false, &without), HD_OK);
     c.rates.step_s = 0.25;
     assert_int_equal(hd_layer_profiles_build(&job, &c, false, &with), HD_OK);
@@ -283,7 +283,7 @@ static void devices_that_were_not_measured_are_refused(void **state)
     (void)snprintf(cal.device, sizeof cal.device, "NVIDIA L4");
     assert_int_equal(hd_calibration_check(&cal, &traits, 2), HD_CONFLICT);
     assert_non_null(strstr(hd_err_message(), "NVIDIA L4"));
-    (void)snprintf(cal.device, sizeof cal.device, "cpu");
+    (void)strcpy(cal.device, "cpu");
     cal.class_count = 0;
     assert_int_equal(hd_calibration_check(&cal, &traits, 2), HD_CONFLICT);
     assert_non_null(strstr(hd_err_message(), "no kernel"));

@@ -11,10 +11,10 @@
 
 static const struct hd_plan_request plain = {.sizes = {.zero = -1,
                                                        .sequence = -1,
-                                                       .cp_exchange = "auto",
+                                                       .cp_exchange = HD_JOB_CP_EXCHANGE_AUTO,
                                                        .schedule = "auto",
                                                        .recompute = "auto",
-                                                       .offload = "none"},
+                                                       .offload = HD_JOB_OFFLOAD_NONE},
                                              .global_batch = 24,
                                              .heads = 12,
                                              .kv_heads = 4,
@@ -141,16 +141,16 @@ static void an_automatic_micro_batch_divides_and_is_at_most_eight(void **state)
 /* Goal: a value in the job goes before the devices' default. */
 static void devices_decide_what_is_auto(void **state)
 {
-    struct hd_layout_sizes automatic = {.precision = "auto"};
-    struct hd_layout_sizes said = {.precision = "fp32", .threads = 5};
+    struct hd_layout_sizes automatic = {.precision = HD_JOB_PRECISION_AUTO};
+    struct hd_layout_sizes said = {.precision = HD_JOB_PRECISION_FP32, .threads = 5};
 
-    hd_plan_decide_device("cpu", true, 3, &automatic);
-    assert_string_equal(automatic.precision, "bf16");
-    assert_string_equal(automatic.device, "cpu");
+    hd_plan_decide_device(HD_JOB_DEVICE_CPU, true, 3, &automatic);
+    assert_int_equal(automatic.precision, HD_JOB_PRECISION_BF16);
+    assert_int_equal(automatic.device, HD_JOB_DEVICE_CPU);
     assert_int_equal(automatic.threads, 3);
-    hd_plan_decide_device("cuda", true, 3, &said);
-    assert_string_equal(said.precision, "fp32");
-    assert_string_equal(said.device, "cuda");
+    hd_plan_decide_device(HD_JOB_DEVICE_CUDA, true, 3, &said);
+    assert_int_equal(said.precision, HD_JOB_PRECISION_FP32);
+    assert_int_equal(said.device, HD_JOB_DEVICE_CUDA);
     assert_int_equal(said.threads, 5);
 }
 
@@ -160,7 +160,7 @@ static void auto_means_plain_data_parallelism(void **state)
 
     assert_int_equal(hd_plan_size(&plain, 6, &s), HD_PLAN_FITS);
     assert_true(s.tp == 1 && s.cp == 1 && s.dp == 6 && s.pp == 1 && !s.sequence);
-    assert_string_equal(s.cp_exchange, "ring");
+    assert_int_equal(s.cp_exchange, HD_JOB_CP_EXCHANGE_RING);
 }
 
 /* 24 sequences: 8 replicas of 4 are 32 devices, 7 do not share them, 6 of 4 do. */
@@ -227,7 +227,7 @@ static const struct refusal refusals[] = {
      12,
      "parallel.sequence: parallel.tp = 4 does not divide the 6 tokens of a sequence on a rank "
      "(model.context / parallel.cp); write false, or change model.context"},
-    {{.sizes = {.tp = 2, .cp = 2, .device = "cuda"}},
+    {{.sizes = {.tp = 2, .cp = 2, .device = HD_JOB_DEVICE_CUDA}},
      6,
      6,
      "resources.devices: 6 is no multiple of parallel.tp x parallel.cp = 4; use 4, 8, 12, 16, 24, "
@@ -247,11 +247,11 @@ static const struct refusal refusals[] = {
      7,
      "resources.devices: 7 does not divide train.global_batch = 24; make train.global_batch a "
      "multiple of 14"},
-    {{.sizes = {.tp = 4, .cp = 8, .device = "cuda"}, .context = 192, .global_batch = 1},
+    {{.sizes = {.tp = 4, .cp = 8, .device = HD_JOB_DEVICE_CUDA}, .context = 192, .global_batch = 1},
      4,
      4, /* one replica of 32 would do */
      "resources.devices: 4 is no multiple of parallel.tp x parallel.cp = 32; use 32"},
-    {{.sizes = {.tp = 12, .cp = 512, .device = "cuda"}, .context = 12288},
+    {{.sizes = {.tp = 12, .cp = 512, .device = HD_JOB_DEVICE_CUDA}, .context = 12288},
      64,
      64, /* a replica of 6,144 is more than nccl connects */
      "resources.devices: 64 is no multiple of parallel.tp x parallel.cp = 6144; change tp or cp so "
@@ -294,8 +294,8 @@ static void a_refusal_says_what_to_write_instead(void **state)
         w.dense_ffn_hidden = r->wish.dense_ffn_hidden;
         w.delta_conv_width = r->wish.delta_conv_width;
         w.vocab = r->wish.vocab;
-        if (*r->wish.sizes.device)
-            memcpy(w.sizes.device, r->wish.sizes.device, sizeof w.sizes.device);
+        if (r->wish.sizes.device)
+            w.sizes.device = r->wish.sizes.device;
         w.ffn_hidden = r->wish.ffn_hidden ? r->wish.ffn_hidden : w.ffn_hidden;
         assert_int_equal(hd_plan_check(&w, r->min, r->max), HD_INVALID);
         assert_string_equal(hd_err_message(), r->says);
@@ -473,7 +473,7 @@ static void more_ranks_than_an_engine_connects_are_another_status(void **state)
         struct hd_plan_request w = plain;
 
         if (cuda)
-            memcpy(w.sizes.device, "cuda", 5);
+            w.sizes.device = HD_JOB_DEVICE_CUDA;
         assert_int_equal(hd_plan_check(&w, 4104, 4128), HD_UNSUPPORTED);
         assert_tells(hd_err_message(), "resources.devices: 4104", "1 to 4096",
                      cuda ? "nccl" : "gloo");

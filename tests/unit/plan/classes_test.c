@@ -37,7 +37,8 @@ static void choose_model(struct hd_job *job)
     const char *family = word_of(families, 7);
 
     set(job->family, family);
-    set(job->positions, strcmp(family, "gpt2") == 0 ? "learned" : "rope");
+    job->positions =
+        hd_job_find_word(hd_job_positions_words, strcmp(family, "gpt2") == 0 ? "learned" : "rope");
     job->layers = 2 + below(6);
     job->heads = 8;
     job->head_width = 32;
@@ -99,7 +100,7 @@ static void choose_layout(struct hd_job *job)
     job->global_batch = job->dp * job->micro_batch * (1 + below(5));
     job->virtual_stages = 1;
     set(job->recompute, word_of(recompute, 4));
-    set(job->cp_exchange, below(2) ? "ring" : "all_gather");
+    job->cp_exchange = below(2) ? HD_JOB_CP_EXCHANGE_RING : HD_JOB_CP_EXCHANGE_ALL_GATHER;
     set(job->schedule, job->pp > 1 ? word_of(schedules, 5) : "none");
     if (strcmp(job->schedule, "interleaved") == 0 || strcmp(job->schedule, "zb-v") == 0)
         job->virtual_stages = 2;
@@ -120,15 +121,15 @@ static struct hd_job random_job(void)
                          .threads = 4};
 
     set(job.name, "random");
-    set(job.order, "sequential");
-    set(job.rope_scaling, "none");
+    job.order = HD_JOB_ORDER_SEQUENTIAL;
+    job.rope_scaling = HD_JOB_ROPE_SCALING_NONE;
     set(job.stages, "auto");
-    set(job.lr_decay, "constant");
-    set(job.documents, below(2) ? "joined" : "bounded");
-    set(job.precision, word_of(precisions, 3));
-    set(job.moments, below(2) ? "fp32" : "8bit");
-    set(job.reduce, below(2) ? "fp32" : "bf16");
-    set(job.offload, below(2) ? "none" : "optimizer");
+    job.lr_decay = HD_JOB_LR_DECAY_CONSTANT;
+    job.documents = below(2) ? HD_JOB_DOCUMENTS_JOINED : HD_JOB_DOCUMENTS_BOUNDED;
+    job.precision = hd_job_find_word(hd_job_precision_words, word_of(precisions, 3));
+    job.moments = below(2) ? HD_JOB_MOMENTS_FP32 : HD_JOB_MOMENTS_INT8;
+    job.reduce = below(2) ? HD_JOB_REDUCE_FP32 : HD_JOB_REDUCE_BF16;
+    job.offload = below(2) ? HD_JOB_OFFLOAD_NONE : HD_JOB_OFFLOAD_OPTIMIZER;
     choose_model(&job);
     mix_kinds(&job);
     choose_layout(&job);
@@ -247,7 +248,7 @@ static void a_group_of_experts_with_more_samples_is_another_class(void **state)
     random_state = SEED;
     job = random_job();
     set(job.family, "mixtral");
-    set(job.positions, "rope");
+    job.positions = HD_JOB_POSITIONS_ROPE;
     set(job.schedule, "none");
     set(job.recompute, "none");
     job.window = job.zero = job.zero_shard = 0;
@@ -293,7 +294,7 @@ static void classes_are_few(void **state)
         random_state = SEED;
         job = random_job();
         set(job.family, "llama");
-        set(job.positions, "rope");
+        job.positions = HD_JOB_POSITIONS_ROPE;
         set(job.schedule, cases[i].pp > 1 ? "1f1b" : "none");
         job.window = job.experts = 0;
         job.layers = 8;

@@ -47,17 +47,17 @@ static struct hd_job spec_of(int64_t zero, int64_t pp)
 
     set(job.name, "fit");
     set(job.family, "llama");
-    set(job.order, "sequential");
-    set(job.rope_scaling, "none");
-    set(job.positions, "rope");
-    set(job.documents, "joined");
-    set(job.lr_decay, "constant");
-    set(job.device, "cpu");
-    set(job.precision, "fp32");
+    job.order = HD_JOB_ORDER_SEQUENTIAL;
+    job.rope_scaling = HD_JOB_ROPE_SCALING_NONE;
+    job.positions = HD_JOB_POSITIONS_ROPE;
+    job.documents = HD_JOB_DOCUMENTS_JOINED;
+    job.lr_decay = HD_JOB_LR_DECAY_CONSTANT;
+    job.device = HD_JOB_DEVICE_CPU;
+    job.precision = HD_JOB_PRECISION_FP32;
     set(job.stages, "auto");
     set(job.schedule, "auto");
     set(job.recompute, "auto");
-    set(job.cp_exchange, "auto");
+    job.cp_exchange = HD_JOB_CP_EXCHANGE_AUTO;
     return job;
 }
 
@@ -102,7 +102,7 @@ static int64_t bytes_of(int32_t devices, int64_t zero, int64_t pp)
     int64_t most = 0;
 
     assert_int_equal(hd_plan_decide(&request, devices, &job.layout), HD_OK);
-    hd_plan_decide_device("cpu", false, 1, &job.layout);
+    hd_plan_decide_device(HD_JOB_DEVICE_CPU, false, 1, &job.layout);
     hd_arena_init(&arena, 0);
     if (hd_plan_build(&job, &traits, &arena, &plan))
         fail_msg("%s", hd_err_message());
@@ -277,8 +277,8 @@ static void the_line_says_what_was_chosen_or_would_help(void **state)
     (void)choose(&fixed, 4, 1000, &pinned);
     assert_non_null(strstr(pinned.data, "write parallel.zero: auto, write parallel.pp: auto, "));
     /* 8 heads of 8: two ranks have 32 columns each of blocks of 64 */
-    set(cut.model_weights, "nf4");
-    set(cut.adapter, "lora");
+    cut.model_weights = HD_JOB_MODEL_WEIGHTS_NF4;
+    cut.adapter = HD_JOB_ADAPTER_LORA;
     set(cut.adapter_targets, "all-linear");
     cut.adapter_rank = 4;
     cut.tp = 2;
@@ -334,7 +334,7 @@ static struct hd_best best_of(const struct hd_job *spec, const struct hd_cluster
     struct hd_best best;
 
     if (cluster)
-        set(request.sizes.device, "cuda");
+        request.sizes.device = HD_JOB_DEVICE_CUDA;
     hd_text_clear(why);
     if (hd_best_choose(&asked, &best, why))
         fail_msg("%s", hd_err_message());
@@ -359,7 +359,7 @@ static void a_search_that_takes_too_long_is_answered_by_memory(void **state)
     struct hd_best best;
 
     hd_cluster_of_gpus(hd_gpu_kind_find("h100"), 4, 4, false, &cluster);
-    set(request.sizes.device, "cuda");
+    request.sizes.device = HD_JOB_DEVICE_CUDA;
     assert_int_equal(hd_best_choose(&asked, &best, &why), HD_OK);
     assert_true(best.fits);
     assert_int_equal(best.sizes.dp, 4); /* the ladder's first rung */
@@ -394,7 +394,7 @@ static void the_fastest_layout_is_taken_where_rates_are_known(void **state)
     assert_non_null(strstr(why.data, "pp 4"));
     assert_non_null(strstr(why.data, " s a step, "));
     request = request_of(&spec);
-    set(request.sizes.device, "cuda");
+    request.sizes.device = HD_JOB_DEVICE_CUDA;
     priced.cluster = &far;
     assert_int_equal(hd_plan_decide(&request, 4, &best.sizes), HD_OK); /* data parallelism */
     hd_arena_init(&arena, 0);

@@ -37,19 +37,19 @@ static inline struct hd_job priced_job(int64_t layers, int64_t hidden, int64_t g
 
     priced_set(job.name, "priced");
     priced_set(job.family, "llama");
-    priced_set(job.order, "sequential");
-    priced_set(job.rope_scaling, "none");
-    priced_set(job.positions, "rope");
-    priced_set(job.documents, "joined");
-    priced_set(job.lr_decay, "constant");
-    priced_set(job.moments, "fp32");
-    priced_set(job.offload, "none");
-    priced_set(job.device, "cuda");
-    priced_set(job.precision, "bf16");
+    job.order = HD_JOB_ORDER_SEQUENTIAL;
+    job.rope_scaling = HD_JOB_ROPE_SCALING_NONE;
+    job.positions = HD_JOB_POSITIONS_ROPE;
+    job.documents = HD_JOB_DOCUMENTS_JOINED;
+    job.lr_decay = HD_JOB_LR_DECAY_CONSTANT;
+    job.moments = HD_JOB_MOMENTS_FP32;
+    job.offload = HD_JOB_OFFLOAD_NONE;
+    job.device = HD_JOB_DEVICE_CUDA;
+    job.precision = HD_JOB_PRECISION_BF16;
     priced_set(job.stages, "auto");
     priced_set(job.schedule, "auto");
     priced_set(job.recompute, "auto");
-    priced_set(job.cp_exchange, "auto");
+    job.cp_exchange = HD_JOB_CP_EXCHANGE_AUTO;
     return job;
 }
 

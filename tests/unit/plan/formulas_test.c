@@ -23,10 +23,10 @@ static struct hd_job gpt(void)
     job.pp = job.cp = job.ep = job.dp = job.tp = job.micro_batch = job.virtual_stages = 1;
     job.zero = job.sequence = 0;
     priced_set(job.family, "gpt2");
-    priced_set(job.positions, "learned");
+    job.positions = HD_JOB_POSITIONS_LEARNED;
     priced_set(job.recompute, "none");
     priced_set(job.schedule, "none");
-    priced_set(job.cp_exchange, "ring");
+    job.cp_exchange = HD_JOB_CP_EXCHANGE_RING;
     return job;
 }
 
@@ -55,7 +55,7 @@ static void compare_state(bool keep_fp32, int64_t zero, int64_t ranks)
 
     job.dp = ranks;
     job.zero = zero;
-    priced_set(job.precision, keep_fp32 ? "fp32" : "bf16");
+    job.precision = keep_fp32 ? HD_JOB_PRECISION_FP32 : HD_JOB_PRECISION_BF16;
     hd_arena_init(&arena, 0);
     if (hd_plan_build(&job, &c.traits, &arena, &plan))
         fail_msg("%s", hd_err_message());
@@ -115,13 +115,13 @@ static void a_base_of_nf4_takes_its_bits(void **state)
     job.adapter_rank = 16;
     job.adapter_alpha = 32;
     job.adapter_b_lr = 1;
-    priced_set(job.precision, "bf16");
+    job.precision = HD_JOB_PRECISION_BF16;
     priced_set(job.recompute, "none");
     priced_set(job.schedule, "none");
-    priced_set(job.cp_exchange, "ring");
-    priced_set(job.adapter, "lora");
+    job.cp_exchange = HD_JOB_CP_EXCHANGE_RING;
+    job.adapter = HD_JOB_ADAPTER_LORA;
     (void)snprintf(job.adapter_targets, sizeof job.adapter_targets, "all-linear");
-    priced_set(job.model_weights, "nf4");
+    job.model_weights = HD_JOB_MODEL_WEIGHTS_NF4;
     hd_arena_init(&arena, 0);
     if (hd_plan_build(&job, &c.traits, &arena, &plan))
         fail_msg("%s", hd_err_message());

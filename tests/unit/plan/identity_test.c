@@ -53,7 +53,6 @@ static bool is_free(const struct hd_key *key)
 /* Sets the member to the first (0) or second (1) of two values that differ. */
 static void set(const struct hd_key *key, int which, struct hd_job *job)
 {
-    char word[HD_JOB_WORD_MAX];
     void *member = hd_job_member(key, job);
 
     switch (key->kind) {
@@ -67,8 +66,7 @@ static void set(const struct hd_key *key, int which, struct hd_job *job)
         *(bool *)member = which;
         break;
     case HD_KEY_WORD:
-        (void)sscanf(key->words, which ? "%*s %23s" : "%23s", word);
-        (void)snprintf(member, HD_JOB_WORD_MAX, "%s", word);
+        *(unsigned *)member = 1 + (unsigned)which;
         break;
     default:
         (void)snprintf(member, HD_JOB_WORD_MAX, "%s", which ? "two" : "one");

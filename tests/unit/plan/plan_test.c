@@ -50,15 +50,15 @@ static struct hd_job small_job(const char *precision, int64_t dp, int64_t global
     (void)snprintf(job.name, sizeof job.name, "small");
     (void)snprintf(job.family, sizeof job.family, "llama");
     (void)snprintf(job.tokenizer, sizeof job.tokenizer, "bytes");
-    (void)snprintf(job.order, sizeof job.order, "sequential");
-    (void)snprintf(job.rope_scaling, sizeof job.rope_scaling, "none");
-    (void)snprintf(job.positions, sizeof job.positions, "rope");
-    (void)snprintf(job.cp_exchange, sizeof job.cp_exchange, "ring");
+    job.order = HD_JOB_ORDER_SEQUENTIAL;
+    job.rope_scaling = HD_JOB_ROPE_SCALING_NONE;
+    job.positions = HD_JOB_POSITIONS_ROPE;
+    job.cp_exchange = HD_JOB_CP_EXCHANGE_RING;
     (void)snprintf(job.stages, sizeof job.stages, "auto");
     (void)snprintf(job.recompute, sizeof job.recompute, "none");
-    (void)snprintf(job.lr_decay, sizeof job.lr_decay, "constant");
-    (void)snprintf(job.precision, sizeof job.precision, "%s", precision);
-    (void)snprintf(job.device, sizeof job.device, "cpu");
+    job.lr_decay = HD_JOB_LR_DECAY_CONSTANT;
+    job.precision = hd_job_find_word(hd_job_precision_words, precision);
+    job.device = HD_JOB_DEVICE_CPU;
     return job;
 }
 

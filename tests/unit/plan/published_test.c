@@ -97,7 +97,7 @@ static struct hd_job job_of(const struct run *r)
         job.ffn_hidden = 14336;
     } else {
         priced_set(job.family, "gpt2");
-        priced_set(job.positions, "learned");
+        job.positions = HD_JOB_POSITIONS_LEARNED;
         job.tie_embeddings = r->model == mpt;
         job.qkv_bias = job.out_bias = job.mlp_bias = r->model == gpt;
     }
@@ -112,7 +112,7 @@ static struct hd_job job_of(const struct run *r)
     job.native_reduction = true; /* those frameworks do not order their sums */
     priced_set(job.recompute, r->recompute);
     priced_set(job.schedule, r->pp == 1 ? "none" : r->chunks > 1 ? "interleaved" : "1f1b");
-    priced_set(job.cp_exchange, "ring");
+    job.cp_exchange = HD_JOB_CP_EXCHANGE_RING;
     return job;
 }
 

@@ -33,7 +33,7 @@ struct tried {
 static bool fits_host(const struct tried *t, const struct hd_layout_sizes *sizes,
                       const struct hd_plan *plan)
 {
-    if (strcmp(t->asked->spec->offload, "auto") != 0 || strcmp(sizes->offload, "none") == 0)
+    if (t->asked->spec->offload != HD_JOB_OFFLOAD_AUTO || sizes->offload == HD_JOB_OFFLOAD_NONE)
         return true;
     for (int32_t i = 0; i < plan->class_count; i++)
         if (plan->classes[i].memory.host_bytes > t->asked->cluster->host_memory_bytes)
@@ -49,7 +49,7 @@ static void try_sizes(struct tried *t, const struct hd_plan_request *request)
 
     if (hd_plan_size(request, t->asked->devices, &sizes))
         return;
-    hd_plan_decide_device("cuda", true, 1, &sizes);
+    hd_plan_decide_device(HD_JOB_DEVICE_CUDA, true, 1, &sizes);
     t->legal++;
     hd_arena_init(&arena, 0);
     assert_true(t->count < LAYOUTS_MAX);
@@ -63,11 +63,11 @@ static void try_sizes(struct tried *t, const struct hd_plan_request *request)
 /* The optimizer on the host where that is open, and how much memory the host has is known. */
 static void try_offloads(struct tried *t, struct hd_plan_request r)
 {
-    const bool any = strcmp(r.sizes.offload, "auto") == 0 && t->asked->cluster->host_memory_bytes;
+    const bool any = r.sizes.offload == HD_JOB_OFFLOAD_AUTO && t->asked->cluster->host_memory_bytes;
 
     try_sizes(t, &r);
     if (any) {
-        priced_set(r.sizes.offload, "optimizer");
+        r.sizes.offload = HD_JOB_OFFLOAD_OPTIMIZER;
         try_sizes(t, &r);
     }
 }
@@ -105,7 +105,7 @@ static void try_stages(struct tried *t, struct hd_plan_request r)
     for (int64_t k = 1; k < chunks; k++)
         ways = ways * (r.layers + 2 - k) / k;
     if (chunks > 1 && chunks < 64 && ways <= HD_SEARCH_PARTITIONS_MAX &&
-        strcmp(t->asked->spec->only, "last:1") != 0 && !*t->asked->spec->adapter &&
+        strcmp(t->asked->spec->only, "last:1") != 0 && !t->asked->spec->adapter &&
         strcmp(r.sizes.stages, "auto") == 0)
         try_cuts(t, &r, 0, r.layers, blocks);
     else
@@ -220,7 +220,7 @@ static void pin_most(struct hd_job *job, int64_t devices)
     if (!opens[4])
         priced_set(job->recompute, recomputes[draw(4)]);
     if (!draw(2))
-        priced_set(job->offload, "auto");
+        job->offload = HD_JOB_OFFLOAD_AUTO;
     if (!opens[5] && job->pp == 2) {
         priced_set(job->schedule, "1f1b");
         if (draw(4)) /* a first stage that keeps little, however many micro-batches it has */
@@ -257,7 +257,7 @@ static void note_rare(const struct hd_job *best, const struct hd_job *asked)
 {
     rare.segments +=
         strcmp(asked->recompute, "auto") == 0 && strncmp(best->recompute, "full:", 5) == 0;
-    rare.offload += strcmp(asked->offload, "auto") == 0 && strcmp(best->offload, "none") != 0;
+    rare.offload += asked->offload == HD_JOB_OFFLOAD_AUTO && best->offload != HD_JOB_OFFLOAD_NONE;
     rare.cuts += strcmp(asked->stages, "auto") == 0 && strcmp(best->stages, "auto") != 0;
     rare.gpipe += strcmp(asked->schedule, "auto") == 0 && strcmp(best->schedule, "gpipe") == 0;
 }
@@ -311,17 +311,17 @@ static void vary(struct hd_job *job)
     job->head_width = 64;
     job->ffn_hidden = 1024;
     if (draw(2)) {
-        priced_set(job->adapter, adapters[draw(2)]);
+        job->adapter = hd_job_find_word(hd_job_adapter_words, adapters[draw(2)]);
         job->adapter_rank = 8;
         job->adapter_alpha = 16;
         job->adapter_width = 64;
         (void)snprintf(job->adapter_targets, sizeof job->adapter_targets, "all-linear");
-        priced_set(job->model_weights, weights[draw(3)]);
+        job->model_weights = hd_job_find_word(hd_job_model_weights_words, weights[draw(3)]);
     } else if (draw(2)) {
-        priced_set(job->moments, "8bit");
+        job->moments = HD_JOB_MOMENTS_INT8;
     }
     if (!draw(3))
-        priced_set(job->precision, "fp32");
+        job->precision = HD_JOB_PRECISION_FP32;
     if (!draw(3)) {
         job->window = 128;
         job->window_from = draw(2);
@@ -520,10 +520,10 @@ static void adapters_that_just_fit_are_found(void **state)
     job.qk_norm = true;
     job.context = 4096;
     job.adapter_width = 64;
-    priced_set(job.adapter, "bottleneck");
-    priced_set(job.model_weights, "nf4");
-    priced_set(job.precision, "fp32");
-    priced_set(job.cp_exchange, "all_gather");
+    job.adapter = HD_JOB_ADAPTER_BOTTLENECK;
+    job.model_weights = HD_JOB_MODEL_WEIGHTS_NF4;
+    job.precision = HD_JOB_PRECISION_FP32;
+    job.cp_exchange = HD_JOB_CP_EXCHANGE_ALL_GATHER;
     job.tp = 1;
     job.pp = job.cp = 2;
     job.micro_batch = 4;
@@ -676,7 +676,7 @@ static void what_cannot_fit_is_not_laid_out(void **state)
     struct hd_search found;
 
     c.host_memory_bytes = (int64_t)1 << 40;
-    priced_set(job.offload, "auto");
+    job.offload = HD_JOB_OFFLOAD_AUTO;
     job.context = 1 << 19;
     found = search(&job, &c, (int64_t)1200 << 20, 1, &arena);
     print_message("%d laid out of %d priced, %d families; the least needs %.0f MiB\n",
@@ -842,7 +842,7 @@ static void stages_take_equal_seconds_with_a_large_head(void **state)
                 priced_set(r.sizes.stages, "auto");
             if (hd_plan_size(&r, 3, &sizes))
                 continue;
-            hd_plan_decide_device("cuda", true, 1, &sizes);
+            hd_plan_decide_device(HD_JOB_DEVICE_CUDA, true, 1, &sizes);
             assert_int_equal(hd_search_cost(&asked, &sizes, &arena, &plan), HD_OK);
             best = best == 0 || plan.cost.step_s < best ? plan.cost.step_s : best;
             even = automatic ? plan.cost.step_s : even;

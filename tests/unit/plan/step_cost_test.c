@@ -79,7 +79,7 @@ static struct hd_job laid_out(struct hd_job job, int32_t devices)
 
     if (hd_plan_decide(&request, devices, &job.layout))
         fail_msg("%s", hd_err_message());
-    hd_plan_decide_device("cuda", true, 1, &job.layout);
+    hd_plan_decide_device(HD_JOB_DEVICE_CUDA, true, 1, &job.layout);
     return job;
 }
 
@@ -199,7 +199,7 @@ static void an_adapter_adds_up_to_chunks(void **state)
 {
     struct hd_job job = priced_job(6, 1024, 16);
 
-    priced_set(job.adapter, "lora");
+    job.adapter = HD_JOB_ADAPTER_LORA;
     (void)snprintf(job.adapter_targets, sizeof job.adapter_targets, "q_proj,v_proj");
     job.adapter_rank = 8;
     job.adapter_alpha = 16;
@@ -217,7 +217,7 @@ static void bottlenecks_add_up_to_chunks(void **state)
 {
     struct hd_job job = priced_job(6, 1024, 16);
 
-    priced_set(job.adapter, "bottleneck");
+    job.adapter = HD_JOB_ADAPTER_BOTTLENECK;
     job.adapter_width = 32;
     compare_chunk(job, 1, 1, 7);
     job.tp = 2;
@@ -229,7 +229,7 @@ static void prefixes_add_up_to_chunks(void **state)
 {
     struct hd_job job = priced_job(6, 1024, 16);
 
-    priced_set(job.adapter, "prefix");
+    job.adapter = HD_JOB_ADAPTER_PREFIX;
     job.adapter_tokens = 32;
     compare_chunk(job, 1, 1, 7);
     job.tp = 2;

@@ -18,14 +18,14 @@ static void absent_keys_get_the_documented_defaults(void **state)
     assert_true(spec->rope_theta == 10000 && spec->norm_eps == 1e-5);
     assert_false(spec->tie_embeddings);
     assert_string_equal(spec->tokenizer, "bytes");
-    assert_string_equal(spec->order, "shuffled");
+    assert_int_equal(spec->order, HD_JOB_ORDER_SHUFFLED);
     assert_true(spec->weight_decay == 0.1 && spec->beta1 == 0.9 && spec->beta2 == 0.95);
     assert_true(spec->adam_eps == 1e-8 && spec->clip == 1 && spec->seed == 1);
     assert_true(spec->lr_peak == 1e-3 && spec->lr_min == 1e-3 / 10);
     assert_int_equal(spec->lr_warmup_steps, 5); /* 100 / 20 */
-    assert_string_equal(spec->lr_decay, "cosine");
+    assert_int_equal(spec->lr_decay, HD_JOB_LR_DECAY_COSINE);
     assert_int_equal(spec->lr_decay_steps, 95); /* the rest */
-    assert_string_equal(spec->precision, "auto");
+    assert_int_equal(spec->precision, HD_JOB_PRECISION_AUTO);
     assert_int_equal(spec->validate_every, 100);
     assert_int_equal(spec->validate_batches, 8);
     assert_int_equal(spec->zero, -1);
@@ -76,16 +76,16 @@ static void positions_are_those_of_the_family_unless_asked_for(void **state)
 {
     static const struct {
         const char *override;
-        const char *positions;
-    } rows[] = {{NULL, "rope"},
-                {"model.family=gpt2", "learned"},
-                {"model.family=mistral", "rope"},
-                {"model.positions=alibi", "alibi"}};
+        enum hd_job_positions positions;
+    } rows[] = {{NULL, HD_JOB_POSITIONS_ROPE},
+                {"model.family=gpt2", HD_JOB_POSITIONS_LEARNED},
+                {"model.family=mistral", HD_JOB_POSITIONS_ROPE},
+                {"model.positions=alibi", HD_JOB_POSITIONS_ALIBI}};
 
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct hd_job *spec = read_good(rows[i].override);
 
-        assert_string_equal(spec->positions, rows[i].positions);
+        assert_int_equal(spec->positions, rows[i].positions);
     }
 }
 

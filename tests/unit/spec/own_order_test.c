@@ -163,11 +163,11 @@ static void the_job_has_the_order_wherever_it_goes(void **state)
     layout.tp = layout.cp = layout.ep = layout.dp = layout.threads = 1;
     layout.micro_batch = 2;
     layout.zero = layout.sequence = 0;
-    memcpy(layout.precision, "fp32", 5);
-    memcpy(layout.device, "cpu", 4);
-    memcpy(layout.cp_exchange, "ring", 5);
+    layout.precision = HD_JOB_PRECISION_FP32;
+    layout.device = HD_JOB_DEVICE_CPU;
+    layout.cp_exchange = HD_JOB_CP_EXCHANGE_RING;
     memcpy(layout.recompute, "none", 5);
-    memcpy(layout.offload, "none", 5);
+    layout.offload = HD_JOB_OFFLOAD_NONE;
     if (hd_spec_resolve(third, &layout, &(struct hd_spec_attempt){1, 1, "/x", NULL, NULL},
                         &resolved) ||
         hd_job_write(&resolved, &ranks) || hd_job_read(ranks.data, ranks.len_bytes, &jobs, &fourth))

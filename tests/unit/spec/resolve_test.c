@@ -28,13 +28,13 @@ static void fill_plan(struct hd_layout_sizes *plan, int64_t ranks)
                                      .ep = 1,
                                      .micro_batch = 4,
                                      .threads = 3,
-                                     .precision = "bf16",
+                                     .precision = HD_JOB_PRECISION_BF16,
                                      .schedule = "none",
                                      .recompute = "none",
-                                     .offload = "none",
-                                     .cp_exchange = "ring",
+                                     .offload = HD_JOB_OFFLOAD_NONE,
+                                     .cp_exchange = HD_JOB_CP_EXCHANGE_RING,
                                      .stages = "auto",
-                                     .device = "cpu"};
+                                     .device = HD_JOB_DEVICE_CPU};
 }
 
 static void the_resolved_job_has_everything_and_reads_back(void **state)
@@ -60,10 +60,10 @@ static void the_resolved_job_has_everything_and_reads_back(void **state)
         fail_msg("%s", hd_err_message());
     assert_string_equal(job[1].name, "tiny");
     assert_string_equal(job[1].family, "llama");
-    assert_string_equal(job[1].lr_decay, "cosine");
-    assert_string_equal(job[1].precision, "bf16");
+    assert_int_equal(job[1].lr_decay, HD_JOB_LR_DECAY_COSINE);
+    assert_int_equal(job[1].precision, HD_JOB_PRECISION_BF16);
     assert_true(job[1].deterministic && job[1].native_reduction && !job[1].tf32);
-    assert_string_equal(job[1].order, "shuffled");
+    assert_int_equal(job[1].order, HD_JOB_ORDER_SHUFFLED);
     assert_string_equal(job[1].attempt_dir, "/j/7");
     assert_string_equal(job[1].base_checkpoint, "");
     assert_string_equal(job[1].base_manifest_hash, "-");
@@ -136,7 +136,7 @@ static void a_mixture_reaches_the_ranks(void **state)
         first++;
     assert_int_equal(first, 4);
     assert_int_equal(job->train[4].source, 1);
-    assert_string_equal(job->documents, "joined");
+    assert_int_equal(job->documents, HD_JOB_DOCUMENTS_JOINED);
     assert_int_equal(job->end_of_text, -2);
     free(job);
 }
@@ -187,10 +187,10 @@ static void stages_of_the_data_reach_the_ranks(void **state)
     assert_int_equal(stages[0].until, 20);
     assert_false(stages[0].has_lr);
     assert_true(stages[1].has_lr && stages[1].lr_peak == 3e-4 && stages[1].lr_min == 3e-4 / 10);
-    assert_string_equal(stages[1].lr_decay, "cosine");
-    assert_string_equal(stages[1].lr_decay_shape, "");
-    assert_string_equal(stages[2].lr_decay, "wsd");
-    assert_string_equal(stages[2].lr_decay_shape, "sqrt");
+    assert_int_equal(stages[1].lr_decay, HD_JOB_LR_DECAY_COSINE);
+    assert_int_equal(stages[1].lr_decay_shape, 0);
+    assert_int_equal(stages[2].lr_decay, HD_JOB_LR_DECAY_WSD);
+    assert_int_equal(stages[2].lr_decay_shape, HD_JOB_LR_DECAY_SHAPE_SQRT);
     assert_int_equal(stages[2].until, 0);
     assert_int_equal(stages[2].lr_warmup_steps, 5);
     assert_true(stages[2].lr_min == 0);
@@ -249,7 +249,7 @@ static void token_files_need_no_tokenizer(void **state)
     if (read_bytes(text.data, text.len_bytes, NULL, &spec))
         fail_msg("%s", hd_err_message());
     assert_string_equal(spec->tokenizer, "none");
-    assert_string_equal(spec->documents, "bounded");
+    assert_int_equal(spec->documents, HD_JOB_DOCUMENTS_BOUNDED);
     assert_int_equal(spec->train[0].size_bytes, 128 + 2 * 20);
     hd_text_free(&text);
     hd_text_add(&text, "%s%s\n", head, lines[1]); /* a pattern may find text */
@@ -327,8 +327,8 @@ static void lines_are_documents_and_bytes_are_one_text(void **state)
     struct hd_job *lines = read_good("data.train=corpus/x.jsonl"), *bytes = read_good(NULL);
 
     assert_string_equal(lines->tokenizer, "bytes");
-    assert_string_equal(lines->documents, "bounded");
-    assert_string_equal(bytes->documents, "joined");
+    assert_int_equal(lines->documents, HD_JOB_DOCUMENTS_BOUNDED);
+    assert_int_equal(bytes->documents, HD_JOB_DOCUMENTS_JOINED);
 }
 
 /* Goal: a text in which a byte was changed is another one, whatever its size and time say. Method:
@@ -470,15 +470,15 @@ static void the_device_of_the_plan_reaches_the_ranks(void **state)
     struct hd_job *job = calloc(1, sizeof *job);
     struct hd_layout_sizes plan;
 
-    assert_string_equal(spec->device, "cuda");
+    assert_int_equal(spec->device, HD_JOB_DEVICE_CUDA);
     fill_plan(&plan, 2);
     assert_int_equal(hd_spec_resolve(spec, &plan, &attempt, job), HD_OK);
-    assert_string_equal(job->device, "cpu");
-    memcpy(plan.device, "cuda", 5);
+    assert_int_equal(job->device, HD_JOB_DEVICE_CPU);
+    plan.device = HD_JOB_DEVICE_CUDA;
     assert_int_equal(hd_spec_resolve(spec, &plan, &attempt, job), HD_OK);
-    assert_string_equal(job->device, "cuda");
+    assert_int_equal(job->device, HD_JOB_DEVICE_CUDA);
     assert_int_equal(job->threads, 3);
-    memcpy(plan.precision, "auto", 5); /* not decided */
+    plan.precision = HD_JOB_PRECISION_AUTO; /* not decided */
     assert_int_equal(hd_spec_resolve(spec, &plan, &attempt, job), HD_UNSUPPORTED);
     free(job);
 }
@@ -502,11 +502,11 @@ static void axes_reach_the_ranks(void **state)
     plan.dp = 1;
     plan.cp = plan.tp = 2;
     plan.sequence = 1;
-    memcpy(plan.cp_exchange, spec->cp_exchange, sizeof plan.cp_exchange);
+    plan.cp_exchange = spec->cp_exchange;
     if (hd_spec_resolve(spec, &plan, &attempt, job))
         fail_msg("%s", hd_err_message());
     assert_true(job->tp == 2 && job->cp == 2 && job->dp == 1 && job->sequence);
-    assert_string_equal(job->cp_exchange, "all_gather");
+    assert_int_equal(job->cp_exchange, HD_JOB_CP_EXCHANGE_ALL_GATHER);
     spec->ffn_hidden = 173; /* two ranks cannot share it */
     assert_int_equal(hd_spec_resolve(spec, &plan, &attempt, job), HD_INVALID);
     assert_tells(hd_err_message(), "parallel.tp: 2", "model.ffn_hidden = 173", "use 1");
@@ -555,7 +555,7 @@ static void a_model_directory_becomes_explicit(void **state)
     assert_int_equal(spec->context, 32);
     assert_true(spec->rope_theta == 50000 && spec->norm_eps == 1e-6);
     assert_true(spec->tie_embeddings);
-    assert_string_equal(spec->positions, "rope");
+    assert_int_equal(spec->positions, HD_JOB_POSITIONS_ROPE);
     assert_true(spec->dropout_attention == 0.25 && spec->dropout_residual == 0);
     assert_string_equal(spec->init_from, path); /* architecture and weights */
     assert_int_equal(strlen(spec->init_identity), 16);

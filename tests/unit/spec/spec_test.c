@@ -587,7 +587,7 @@ static void a_range_of_devices_offers_the_most_that_share_the_batch(void **state
         {8194, 1, 4097, 0, 0, 482}, {8194, 483, 8194, 0, 0, 0}, {8192, 1, 8192, 0, 0, 4096}};
     struct hd_job *spec = read_good(NULL);
 
-    memcpy(spec->device, "cuda", 5);
+    spec->device = HD_JOB_DEVICE_CUDA;
     spec->tp = spec->pp = spec->cp = 1; /* else others may split what does not share the batch */
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         spec->global_batch = rows[i].batch;
