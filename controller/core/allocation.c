@@ -176,3 +176,18 @@ int32_t core_allowance(const struct hd_core *core, const struct core_view *view,
         return INT32_MAX;
     return view->reserves ? 0 : node->reserved.surplus;
 }
+
+int32_t core_available(const struct hd_core *core, const struct core_view *view, size_t i,
+                       enum hd_device_kind kind)
+{
+    const struct core_forecast *forecast = core_forecast_of(core, view);
+    const int32_t allowance = core_allowance(core, view, i, kind);
+    int32_t count;
+
+    if (!allowance)
+        return 0;
+    count = view->needs->memory_min > core->least_memory[kind]
+                ? core_count_free(forecast, view->needs, core->nodes[i], kind)
+                : forecast->free[kind].of_node[i];
+    return count < allowance ? count : allowance;
+}

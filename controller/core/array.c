@@ -82,7 +82,7 @@ void core_arrays_done(struct hd_core *core)
 
 /* ---- which members may start ------------------------------------------------------------------*/
 
-static bool is_open(const struct core_job *job)
+bool core_array_is_open(const struct core_job *job)
 {
     return job->group || job->active;
 }
@@ -92,26 +92,27 @@ int32_t core_array_open(const struct core_array *array)
     int32_t open = 0;
 
     for (size_t i = 0; i < array->members.count; i++)
-        open += is_open(array->members.items[i]);
+        open += core_array_is_open(array->members.items[i]);
     return open;
 }
 
 /* Returns whether `a` is let in before `b`. */
-static bool comes_before(const struct core_job *a, const struct core_job *b)
+bool core_array_precedes(const struct core_job *a, const struct core_job *b)
 {
     return a->rec.priority != b->rec.priority ? a->rec.priority > b->rec.priority
                                               : a->rec.job < b->rec.job;
 }
 
 /* Returns the first of the members that the array keeps waiting; NULL: none. */
-static struct core_job *first_kept(const struct core_array *array)
+struct core_job *core_array_first_kept(const struct core_array *array)
 {
     struct core_job *first = NULL;
 
     for (size_t i = 0; i < array->members.count; i++) {
         struct core_job *job = array->members.items[i];
 
-        if (job->wait == CORE_WAIT_ARRAY && !is_open(job) && (!first || comes_before(job, first)))
+        if (job->wait == CORE_WAIT_ARRAY && !core_array_is_open(job) &&
+            (!first || core_array_precedes(job, first)))
             first = job;
     }
     return first;
@@ -124,66 +125,22 @@ bool core_array_keeps(const struct core_job *job)
 
     if (!array || !array->at_once)
         return false;
-    first = first_kept(array);
-    return core_array_open(array) >= array->at_once || (first && comes_before(first, job));
+    first = core_array_first_kept(array);
+    return core_array_open(array) >= array->at_once || (first && core_array_precedes(first, job));
 }
 
 /* Returns the last of the members that may start and have no attempt; NULL: none. */
-static struct core_job *last_in_group(const struct core_array *array)
+struct core_job *core_array_last_open(const struct core_array *array)
 {
     struct core_job *last = NULL;
 
     for (size_t i = 0; i < array->members.count; i++) {
         struct core_job *job = array->members.items[i];
 
-        if (job->group && (!last || comes_before(last, job)))
+        if (job->group && (!last || core_array_precedes(last, job)))
             last = job;
     }
     return last;
-}
-
-/* Takes the limit of the newest member that has not ended: one that has is not there after a restart
- * of the controller, which must not change the limit. */
-static void take_limit(struct core_array *array)
-{
-    const struct core_job *newest = NULL;
-
-    for (size_t i = 0; i < array->members.count; i++) {
-        const struct core_job *job = array->members.items[i];
-
-        if (!job->ended && (!newest || job->rec.job > newest->rec.job))
-            newest = job;
-    }
-    if (newest)
-        array->at_once = newest->needs.array_at_once;
-}
-
-static void settle(struct hd_core *core, struct core_array *array)
-{
-    int32_t most, open = core_array_open(array);
-    struct core_job *job, *last;
-
-    take_limit(array);
-    most = array->at_once ? array->at_once : INT32_MAX;
-    array->due = false;
-    while (open < most && (job = first_kept(array)) != NULL) {
-        core_waiting_again(core, job);
-        open += is_open(job);
-    }
-    for (; open > most && (job = last_in_group(array)) != NULL; open--)
-        core_waiting_again(core, job);
-    while ((job = first_kept(array)) && (last = last_in_group(array)) && comes_before(job, last)) {
-        core_waiting_again(core, last); /* is kept, for `job` comes before it */
-        core_waiting_again(core, job);
-    }
-    array->due = false; /* the members that were moved have set it */
-}
-
-void core_arrays_settle(struct hd_core *core)
-{
-    for (size_t i = 0; i < core->array_count; i++)
-        if (core->arrays[i]->due)
-            settle(core, core->arrays[i]);
 }
 
 enum hd_status core_check_arrays(const struct hd_core *core)
@@ -192,17 +149,18 @@ enum hd_status core_check_arrays(const struct hd_core *core)
         const struct core_array *array = core->arrays[i];
         const bool is_full = array->at_once && core_array_open(array) >= array->at_once;
 
-        if (array->at_once && core_array_open(array) > array->at_once && last_in_group(array))
+        if (array->at_once && core_array_open(array) > array->at_once &&
+            core_array_last_open(array))
             return hd_err(HD_INTERNAL, "I18: more members of array %s may start than may run",
                           array->id);
-        if (!is_full && first_kept(array))
+        if (!is_full && core_array_first_kept(array))
             return hd_err(HD_INTERNAL, "I18: job %llu waits for array %s, which is not full",
-                          (unsigned long long)first_kept(array)->rec.job, array->id);
-        if (first_kept(array) && last_in_group(array) &&
-            comes_before(first_kept(array), last_in_group(array)))
+                          (unsigned long long)core_array_first_kept(array)->rec.job, array->id);
+        if (core_array_first_kept(array) && core_array_last_open(array) &&
+            core_array_precedes(core_array_first_kept(array), core_array_last_open(array)))
             return hd_err(HD_INTERNAL, "I18: job %llu waits for array %s behind job %llu",
-                          (unsigned long long)first_kept(array)->rec.job, array->id,
-                          (unsigned long long)last_in_group(array)->rec.job);
+                          (unsigned long long)core_array_first_kept(array)->rec.job, array->id,
+                          (unsigned long long)core_array_last_open(array)->rec.job);
     }
     return HD_OK;
 }

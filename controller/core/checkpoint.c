@@ -10,148 +10,6 @@
 
 /* ---- the list ---------------------------------------------------------------------------------*/
 
-/* Returns whether checkpoint a is newer than b: by step, then by attempt. */
-static bool is_newer(const struct hd_checkpoint_record *a, const struct hd_checkpoint_record *b)
-{
-    return a->step != b->step ? a->step > b->step : a->attempt > b->attempt;
-}
-
-bool core_attempt_refused_base(const struct core_attempt *attempt, int32_t exit_code)
-{
-    return attempt->rec.base_attempt && attempt->rec.state == HD_ATTEMPT_STATE_ENDED &&
-           attempt->rec.end.cause == HD_END_CAUSE_RANK_EXIT &&
-           attempt->rec.end.exit_code == exit_code;
-}
-
-bool core_attempt_found_base_damaged(const struct core_attempt *attempt)
-{
-    return core_attempt_refused_base(attempt, HD_LINK_EXIT_BAD_BASE);
-}
-
-/* Returns whether a later attempt found this checkpoint damaged. The fact is derived from the ends
- * of attempts, not stored. */
-static bool is_damaged(const struct core_job *job, const struct hd_checkpoint_record *checkpoint)
-{
-    for (int32_t k = job->rec.attempt_count; k > checkpoint->attempt; k--) {
-        const struct core_attempt *attempt = core_find_attempt(job, k);
-
-        if (attempt && core_attempt_found_base_damaged(attempt) &&
-            attempt->rec.base_attempt == checkpoint->attempt &&
-            attempt->rec.base_step == checkpoint->step)
-            return true;
-    }
-    return false;
-}
-
-/* Returns whether the checkpoint's weights may be broken: the checkpoint is not proven, and its
- * attempt, or one that started from it, diverged. */
-static bool is_suspect(const struct core_job *job, const struct hd_checkpoint_record *checkpoint)
-{
-    for (int32_t k = checkpoint->attempt; !checkpoint->proven && k <= job->rec.attempt_count; k++) {
-        const struct core_attempt *attempt = core_find_attempt(job, k);
-
-        if (attempt && attempt->rec.end.cause == HD_END_CAUSE_DIVERGED &&
-            (k == checkpoint->attempt || (attempt->rec.base_attempt == checkpoint->attempt &&
-                                          attempt->rec.base_step == checkpoint->step)))
-            return true;
-    }
-    return false;
-}
-
-/* Returns whether the checkpoint's state allows an attempt to start from it. */
-static bool is_there(const struct hd_checkpoint_record *checkpoint)
-{
-    return checkpoint->state == HD_CHECKPOINT_STATE_PRESENT && !checkpoint->missing;
-}
-
-/* Returns the newest checkpoint of the job from which an attempt may start; or_damaged: includes
- * those that an attempt found damaged. */
-static const struct hd_checkpoint_record *find_newest(const struct core_job *job, bool or_damaged)
-{
-    const struct hd_checkpoint_record *newest = NULL;
-
-    for (size_t i = 0; i < job->checkpoint_count; i++) {
-        const struct hd_checkpoint_record *c = &job->checkpoints[i];
-
-        if (is_there(c) && (!newest || is_newer(c, newest)) && !is_suspect(job, c) &&
-            (or_damaged || !is_damaged(job, c)))
-            newest = c;
-    }
-    return newest;
-}
-
-const struct hd_checkpoint_record *core_checkpoint_sound(const struct core_job *job)
-{
-    return find_newest(job, false);
-}
-
-bool core_lacks_checkpoint(const struct core_job *job)
-{
-    bool lacks = false;
-
-    for (size_t i = 0; i < job->checkpoint_count; i++) {
-        const struct hd_checkpoint_record *c = &job->checkpoints[i];
-
-        if (c->state != HD_CHECKPOINT_STATE_PRESENT || is_suspect(job, c))
-            continue;
-        if (!c->missing)
-            return false;
-        lacks = true;
-    }
-    return lacks;
-}
-
-const struct hd_checkpoint_record *core_checkpoint_newest(const struct core_job *job)
-{
-    const struct hd_checkpoint_record *undamaged = find_newest(job, false);
-
-    return undamaged ? undamaged : find_newest(job, true);
-}
-
-const struct hd_checkpoint_record *core_checkpoint_fallback(const struct core_job *job,
-                                                            const struct core_attempt *attempt)
-{
-    return core_attempt_found_base_damaged(attempt) ? find_newest(job, false) : NULL;
-}
-
-bool core_checkpoint_is_final(const struct core_job *job, const struct core_attempt *attempt,
-                              int64_t last_step)
-{
-    for (size_t i = 0; i < job->checkpoint_count; i++) {
-        if (job->checkpoints[i].attempt == attempt->rec.attempt &&
-            job->checkpoints[i].step >= last_step)
-            return true;
-    }
-    return false;
-}
-
-bool core_attempt_progressed(const struct core_job *job, int32_t attempt)
-{
-    /* Callers go back from the newest attempt and stop at the first that progressed. That attempt's
-     * last checkpoint is the newest of the job, which is deleted only after it was missing and a
-     * user gave it up; then an attempt had started from it. */
-    for (size_t i = 0; i < job->checkpoint_count; i++) {
-        if (job->checkpoints[i].attempt == attempt)
-            return true;
-    }
-    for (int32_t k = job->rec.attempt_count; k > attempt; k--) {
-        const struct core_attempt *later = core_find_attempt(job, k);
-
-        if (later && later->rec.base_attempt == attempt)
-            return true;
-    }
-    return false;
-}
-
-struct hd_checkpoint_record *core_checkpoint_listed(struct core_job *job, int32_t attempt,
-                                                    int64_t step)
-{
-    for (size_t i = 0; i < job->checkpoint_count; i++)
-        if (job->checkpoints[i].attempt == attempt && job->checkpoints[i].step == step)
-            return &job->checkpoints[i];
-    return NULL;
-}
-
 /* Returns whether a later checkpoint of the same attempt is listed. An older one that is not listed
  * was deleted; its reappearance means that the jobs directory was restored from a snapshot, in
  * which it may be the only one left. */
@@ -187,19 +45,6 @@ static void forget(struct core_job *job, size_t index)
     memmove(c, c + 1, (job->checkpoint_count - index) * sizeof *c);
 }
 
-const struct hd_checkpoint_record *core_checkpoint_best(const struct core_job *job)
-{
-    const struct hd_checkpoint_record *best = NULL;
-
-    for (size_t i = 0; i < job->checkpoint_count && job->needs.keep_best; i++) {
-        const struct hd_checkpoint_record *c = &job->checkpoints[i];
-
-        if (is_there(c) && hd_record_is_better(c, best) && !is_damaged(job, c))
-            best = c;
-    }
-    return best;
-}
-
 /* Removes the oldest checkpoint from a job's list that has HD_CTL_CHECKPOINTS_MAX entries. The
  * files and the store keep it, but no attempt starts from it. False: `checkpoint` itself is older
  * than all listed ones. */
@@ -212,10 +57,11 @@ static bool add_checkpoint_slot(struct core_job *job, const struct hd_checkpoint
         return true;
     for (size_t i = 0; i < job->checkpoint_count; i++) {
         if (all[i].state == HD_CHECKPOINT_STATE_PRESENT && !is_base(job, &all[i]) &&
-            &all[i] != best && (oldest == job->checkpoint_count || is_newer(&all[oldest], &all[i])))
+            &all[i] != best &&
+            (oldest == job->checkpoint_count || core_checkpoint_is_newer(&all[oldest], &all[i])))
             oldest = i;
     }
-    if (oldest == job->checkpoint_count || !is_newer(checkpoint, &all[oldest]))
+    if (oldest == job->checkpoint_count || !core_checkpoint_is_newer(checkpoint, &all[oldest]))
         return false;
     forget(job, oldest);
     return true;
@@ -330,19 +176,6 @@ void core_checkpoint_disprove_base(struct hd_core *core, struct core_job *job,
     }
 }
 
-const struct hd_checkpoint_record *core_checkpoint_proven(const struct core_job *job)
-{
-    const struct hd_checkpoint_record *newest = NULL;
-
-    for (size_t i = 0; i < job->checkpoint_count; i++) {
-        const struct hd_checkpoint_record *c = &job->checkpoints[i];
-
-        if (c->proven && is_there(c) && !is_damaged(job, c) && (!newest || is_newer(c, newest)))
-            newest = c;
-    }
-    return newest;
-}
-
 /* Returns how many checkpoints newer than `than` an attempt may start from. Damaged and missing
  * ones do not count towards `keep`. */
 static size_t count_newer(const struct core_job *job, const struct hd_checkpoint_record *than)
@@ -350,18 +183,10 @@ static size_t count_newer(const struct core_job *job, const struct hd_checkpoint
     size_t count = 0;
 
     for (size_t i = 0; i < job->checkpoint_count; i++)
-        count += is_there(&job->checkpoints[i]) && is_newer(&job->checkpoints[i], than) &&
-                 !is_damaged(job, &job->checkpoints[i]);
+        count += core_checkpoint_is_there(&job->checkpoints[i]) &&
+                 core_checkpoint_is_newer(&job->checkpoints[i], than) &&
+                 !core_checkpoint_is_damaged(job, &job->checkpoints[i]);
     return count;
-}
-
-bool core_waits_for_deletion(const struct core_job *job)
-{
-    for (size_t i = 0; i < job->checkpoint_count; i++) {
-        if (job->checkpoints[i].state == HD_CHECKPOINT_STATE_DELETING)
-            return true;
-    }
-    return core_waits_for_removal(job);
 }
 
 void core_checkpoint_forget_all(struct hd_core *core, struct core_job *job)
@@ -469,10 +294,6 @@ void core_checkpoint_deleted(struct hd_core *core, const struct core_node *node,
 {
     struct core_job *job = core_find_job(core, deletion->job);
 
-    if (!deletion->attempt) {
-        core_removed(core, node, deletion->job, deletion->left);
-        return;
-    }
     for (size_t i = 0; job && i < job->checkpoint_count; i++) {
         struct hd_checkpoint_record *c = &job->checkpoints[i];
 
@@ -481,7 +302,7 @@ void core_checkpoint_deleted(struct hd_core *core, const struct core_node *node,
             (!core_same(c->node_uuid, node->rec.uuid) && core_checkpoint_deleter(core, c) != node))
             continue;
         c->state = HD_CHECKPOINT_STATE_DELETED;
-        core_files_left(core, job, node, deletion->left);
+        core_event_files_left(core, job, node, deletion->left);
         hd_batch_add_checkpoint(core->out->batch, c);
         forget(job, i);
         if (!core_waits_for_deletion(job))

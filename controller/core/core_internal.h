@@ -401,10 +401,6 @@ bool core_removes(const struct hd_core *core, const struct core_job *job,
  * why; NULL or "": none. */
 void core_removed(struct hd_core *core, const struct core_node *node, uint64_t number,
                   const char *left);
-/* Adds an event if the node could not delete all files. left: the remaining part, and why; NULL or
- * "": none, no event. */
-void core_files_left(struct hd_core *core, struct core_job *job, const struct core_node *node,
-                     const char *left);
 
 /* ---- checkpoint.c -----------------------------------------------------------------------------*/
 
@@ -529,5 +525,37 @@ int32_t core_pick_count(const struct hd_job_needs *needs, enum hd_device_kind ki
                         int32_t available, struct hd_plan_record *ret_plan);
 /* Returns `devices` rounded down to a multiple of the tensor-parallel group size. */
 int32_t core_whole_groups(const struct hd_job_needs *needs, int32_t devices);
+
+/* ---- facts.c ----------------------------------------------------------------------------------*/
+
+/* Returns whether checkpoint a is newer than b: by step, then by attempt. */
+bool core_checkpoint_is_newer(const struct hd_checkpoint_record *a,
+                              const struct hd_checkpoint_record *b);
+/* Returns whether a later attempt found this checkpoint damaged. */
+bool core_checkpoint_is_damaged(const struct core_job *job,
+                                const struct hd_checkpoint_record *checkpoint);
+/* Returns whether the checkpoint's state allows an attempt to start from it. */
+bool core_checkpoint_is_there(const struct hd_checkpoint_record *checkpoint);
+/* Returns whether the attempt ended because its base checkpoint is not on the disk; attempt may be
+ * NULL: false. */
+bool core_attempt_lacked_base(const struct core_attempt *attempt);
+/* Returns whether a job of `after` has not succeeded yet. */
+bool core_waits_for_success(const struct hd_core *core, const struct core_job *job);
+/* Returns whether the job has had an attempt since it was submitted or resumed. */
+bool core_has_started(const struct core_job *job);
+/* Returns the next node allocation of the job, from *attempt and *index on, whose files no node has
+ * confirmed deleted; NULL: none. */
+struct core_node_alloc *core_next_unremoved(const struct core_job *job, int32_t *attempt,
+                                            size_t *index);
+/* Returns whether the node has a drain deadline. */
+bool core_node_has_deadline(const struct core_node *node);
+
+/* Return whether a member of an array runs or may start; whether member a is let in before b; the
+ * first of the members that the array keeps waiting, and the last of those that may start and have no
+ * attempt (NULL: none). */
+bool core_array_is_open(const struct core_job *job);
+bool core_array_precedes(const struct core_job *a, const struct core_job *b);
+struct core_job *core_array_first_kept(const struct core_array *array);
+struct core_job *core_array_last_open(const struct core_array *array);
 
 #endif

@@ -301,6 +301,13 @@ bool core_ends_lone_wait(const struct hd_core *core, const struct core_job *new_
 /* Returns whether the job still waits for the predicted step time of a better placement; false once
  * its deadline (price_mono_ms) has passed. */
 bool core_waits_for_price(const struct hd_core *core, struct core_job *job);
+/* Bounds of a placement: number of nodes, and tier of their common switch. */
+struct core_aim {
+    int32_t nodes, tier;
+};
+/* Returns the bounds of the best placement of as many devices as `now` has. */
+struct core_aim core_best_aim(struct hd_core *core, const struct hd_job_needs *needs,
+                              const struct core_placement *now);
 /* Returns whether the placement uses the fewest possible nodes, at one switch of the lowest tier
  * that can hold them or of the next tier. */
 bool core_is_near(struct hd_core *core, const struct hd_job_needs *needs,

@@ -407,7 +407,7 @@ struct core_job {
     bool is_preemptor;            /* other jobs were preempted for this job: it is evaluated
                                    * first */
     struct core_placement *
-        pending; /* placement that preempted jobs make free for this job (pending.c); NULL: unknown,
+        pending; /* placement that preempted jobs make free for this job (clearing.c); NULL: unknown,
                   * or none */
     struct core_placement *migration_target; /* placement to which it moves, until its attempt has
                                               * stopped (defragment.c) */
@@ -556,6 +556,8 @@ struct hd_core {
                                       * whether held or not */
     int32_t lowest_priority;             /* lower bound of the priorities of running jobs */
     struct core_allocations allocations; /* made anew by each pass (allocation.c) */
+    bool devices_due;     /* true: a node has joined, or its devices have changed: raised needs are
+                           * reset, and prices predicted again */
     bool ends_due;        /* true: an attempt has started since `allocations` was built */
     uint64_t starts;      /* number of attempts started by this process */
     bool changed_in_pass; /* an attempt was started or stopped in this pass of the scheduler:

@@ -137,7 +137,8 @@ void core_event_checkpoints_found(struct hd_core *core, struct core_job *job,
                                   const struct core_attempt *attempt, size_t count,
                                   int64_t newest_step);
 void core_event_search_failed(struct hd_core *core, struct core_job *job); /* job->search_problem */
-/* job NULL: the job is removed, and the event goes to the history of the cluster. */
+/* job NULL: the job is removed, and the event goes to the history of the cluster. left: the part
+ * that the node could not delete, and why; NULL or "": none, no event. */
 void core_event_files_left(struct hd_core *core, struct core_job *job, const struct core_node *node,
                            const char *left);
 

@@ -13,7 +13,7 @@
  * run twice as long as its move costs (ten times, if its last attempt was also preempted) and would
  * not end before it has moved. Its target is as good as its placement: on as few nodes, at a switch
  * of as low a tier, and free now. The target is reserved until the job has started there
- * (core->migrating), and the gang's placement is its pending one (pending.c), so that no other job
+ * (core->migrating), and the gang's placement is its pending one (clearing.c), so that no other job
  * takes either. The migrating jobs of one gang reserve their targets together, under the number of
  * the first of them. If one of them is late or fails, the others do not wait for it.
  */
@@ -630,15 +630,4 @@ void core_reserve_migration_targets(struct hd_core *core)
         if (placement && can_have(job, placement))
             reserve_target(core, job, placement);
     }
-}
-
-void core_migration_becomes_pending(struct hd_core *core, struct core_job *job)
-{
-    if (!job->migration_target)
-        return;
-    core_pending_drop(job);
-    job->pending = job->migration_target;
-    job->migration_target = NULL;
-    job->is_preemptor = true;
-    core_jobs_add(core, &core->preemptors, job);
 }

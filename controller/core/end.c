@@ -164,15 +164,6 @@ void core_finish_job(struct hd_core *core, struct core_job *job, enum hd_job_sta
     core->schedule_due = true;
 }
 
-void core_announce_fallback(struct hd_core *core, struct core_job *job,
-                            const struct core_attempt *attempt)
-{
-    const struct hd_checkpoint_record *fallback = core_checkpoint_fallback(job, attempt);
-
-    if (fallback)
-        core_event_checkpoint_damaged(core, job, attempt, fallback);
-}
-
 void core_end_job(struct hd_core *core, struct core_job *job, enum hd_job_state state,
                   const struct core_job_end *end)
 {

@@ -7,27 +7,6 @@
 #include "controller/core/core_schedule.h"
 #include "controller/core/core_texts.h"
 
-bool core_device_suits(const struct hd_job_needs *needs, const struct core_node *node,
-                       int32_t device)
-{
-    const int64_t bytes = node->rec.devices[device].memory_bytes;
-
-    return !needs || bytes <= 0 || bytes >= needs->memory_min; /* unknown memory (0 bytes) suits
-                                                                * every need */
-}
-
-int32_t core_free_device(const struct core_forecast *forecast, const struct hd_job_needs *needs,
-                         const struct core_node *node, enum hd_device_kind kind, int32_t from)
-{
-    for (int32_t d = from; d < node->rec.device_count; d++)
-        if (node->rec.devices[d].kind == kind &&
-            (!node->holds[d].job ||
-             (node->holds[d].by && core_forecast_has_ended(forecast, node->holds[d].by))) &&
-            core_device_works(node, d) && core_device_suits(needs, node, d))
-            return d;
-    return -1;
-}
-
 /* ---- needs that are raised --------------------------------------------------------------------*/
 
 /* Returns whether any node, even a busy or disconnected one, has a device of these kinds with more

@@ -204,3 +204,51 @@ enum hd_status core_check_free(const struct hd_core *core)
                           core->nodes[i]->rec.name, marks_of(core->nodes[i]), core->marks[i]);
     return HD_OK;
 }
+
+bool core_device_suits(const struct hd_job_needs *needs, const struct core_node *node,
+                       int32_t device)
+{
+    const int64_t bytes = node->rec.devices[device].memory_bytes;
+
+    return !needs || bytes <= 0 || bytes >= needs->memory_min; /* unknown memory (0 bytes) suits
+                                                                * every need */
+}
+
+int32_t core_free_device(const struct core_forecast *forecast, const struct hd_job_needs *needs,
+                         const struct core_node *node, enum hd_device_kind kind, int32_t from)
+{
+    for (int32_t d = from; d < node->rec.device_count; d++)
+        if (node->rec.devices[d].kind == kind &&
+            (!node->holds[d].job ||
+             (node->holds[d].by && core_forecast_has_ended(forecast, node->holds[d].by))) &&
+            core_device_works(node, d) && core_device_suits(needs, node, d))
+            return d;
+    return -1;
+}
+
+int32_t core_count_devices(const struct hd_job_needs *needs, const struct core_node *node,
+                           enum hd_device_kind kind, bool free_only)
+{
+    const struct core_counts *counts = &node->counts[kind];
+    int32_t count = 0;
+
+    if (!needs || needs->memory_min <= counts->least_memory)
+        return free_only ? counts->free : counts->all;
+    for (int32_t i = 0; i < node->rec.device_count; i++)
+        count += node->rec.devices[i].kind == kind && core_device_works(node, i) &&
+                 core_device_suits(needs, node, i) && !(free_only && node->holds[i].job);
+    return count;
+}
+
+int32_t core_count_free(const struct core_forecast *forecast, const struct hd_job_needs *needs,
+                        const struct core_node *node, enum hd_device_kind kind)
+{
+    int32_t count = 0;
+
+    if (needs->memory_min <= node->counts[kind].least_memory)
+        return forecast->free[kind].of_node[node->index];
+    for (int32_t d = core_free_device(forecast, needs, node, kind, 0); d >= 0;
+         d = core_free_device(forecast, needs, node, kind, d + 1))
+        count++;
+    return count;
+}

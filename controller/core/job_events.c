@@ -494,6 +494,7 @@ void core_event_search_failed(struct hd_core *core, struct core_job *job)
 void core_event_files_left(struct hd_core *core, struct core_job *job, const struct core_node *node,
                            const char *left)
 {
-    core_event(core, job, HD_EVENT_FILES_LEFT, 0, -1, node->rec.name,
-               "node %s did not delete all files: %s", node->rec.name, left);
+    if (left && *left)
+        core_event(core, job, HD_EVENT_FILES_LEFT, 0, -1, node->rec.name,
+                   "node %s did not delete all files: %s", node->rec.name, left);
 }

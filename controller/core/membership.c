@@ -169,8 +169,7 @@ static void reconnect_node(struct hd_core *core, struct core_node *node,
     core_set_text(core, &node->rec.build, event->hello.build);
     add_device_events(core, node, event);
     core_node_set_devices(core, node, event->hello.devices, event->hello.device_count);
-    core_forget_infeasible(core);
-    core_predict_prices_again(core);
+    core->devices_due = true;
     if (was_lost) {
         core_event_returned(core, node);
         core_node_set_state(core, node, HD_NODE_STATE_READY);

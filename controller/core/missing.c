@@ -17,25 +17,6 @@
 
 /* ---- attempts ---------------------------------------------------------------------------------*/
 
-static bool says_missing(const struct core_attempt *attempt)
-{
-    return attempt && core_attempt_refused_base(attempt, HD_LINK_EXIT_NO_BASE);
-}
-
-bool core_attempt_missed_base(const struct core_job *job, const struct core_attempt *attempt)
-{
-    if (!says_missing(attempt))
-        return false;
-    for (int32_t k = attempt->rec.attempt - 1; k > job->rec.resumed_attempt; k--) {
-        const struct core_attempt *before = core_find_attempt(job, k);
-
-        if (says_missing(before) && before->rec.base_attempt == attempt->rec.base_attempt &&
-            before->rec.base_step == attempt->rec.base_step)
-            return false;
-    }
-    return true;
-}
-
 static void set_missing(struct hd_core *core, struct core_job *job,
                         struct hd_checkpoint_record *checkpoint, bool missing)
 {
@@ -49,32 +30,12 @@ void core_note_missed_base(struct hd_core *core, struct core_job *job,
                            const struct core_attempt *attempt)
 {
     struct hd_checkpoint_record *base =
-        says_missing(attempt)
+        core_attempt_lacked_base(attempt)
             ? core_checkpoint_listed(job, attempt->rec.base_attempt, attempt->rec.base_step)
             : NULL;
 
     if (base && base->state == HD_CHECKPOINT_STATE_PRESENT && !base->missing)
         set_missing(core, job, base, true);
-}
-
-bool core_search_is_whole(const struct core_job *job)
-{
-    const struct core_attempt *newest = core_newest(job);
-    bool whole = newest && (says_missing(newest) || core_attempt_found_base_damaged(newest) ||
-                            core_attempt_is_placeholder(newest));
-
-    for (size_t i = 0; !whole && i < job->checkpoint_count; i++)
-        whole = job->checkpoints[i].missing;
-    return whole;
-}
-
-bool core_wants_search(const struct core_job *job)
-{
-    const struct core_attempt *newest = core_newest(job);
-
-    return newest && (newest->rec.end.cause == HD_END_CAUSE_NODE_LOST || says_missing(newest) ||
-                      core_attempt_found_base_damaged(newest) ||
-                      core_attempt_is_placeholder(newest) || core_lacks_checkpoint(job));
 }
 
 /* ---- results of a search ----------------------------------------------------------------------*/
@@ -225,4 +186,13 @@ void core_tell_missing(struct hd_core *core, struct core_job *job)
     job->missing_due = false;
     if (due) /* a checkpoint is still missing */
         core_event_checkpoint_missing(core, job, core_checkpoint_newest(job));
+}
+
+void core_announce_fallback(struct hd_core *core, struct core_job *job,
+                            const struct core_attempt *attempt)
+{
+    const struct hd_checkpoint_record *fallback = core_checkpoint_fallback(job, attempt);
+
+    if (fallback)
+        core_event_checkpoint_damaged(core, job, attempt, fallback);
 }

@@ -14,11 +14,6 @@ enum {
 
 /* ---- nodes to be emptied ----------------------------------------------------------------------*/
 
-static bool has_deadline(const struct core_node *node)
-{
-    return node->rec.drain && node->rec.drain_deadline_ms && !node->rec.retired;
-}
-
 /* Returns whether a preempted attempt is stopping: it will take the free placement, so the next job
  * waits. */
 static bool something_moves(const struct hd_core *core)
@@ -71,7 +66,8 @@ static bool holds_before(const struct core_node *node, int32_t device)
 
 static void clear_node(struct hd_core *core, const struct core_node *node)
 {
-    const bool is_over = has_deadline(node) && core->now.wall_ms >= node->rec.drain_deadline_ms;
+    const bool is_over =
+        core_node_has_deadline(node) && core->now.wall_ms >= node->rec.drain_deadline_ms;
 
     for (int32_t d = 0; d < node->rec.device_count; d++) {
         struct core_job *job = core_find_job(core, node->holds[d].job);
@@ -89,22 +85,6 @@ static void clear_node(struct hd_core *core, const struct core_node *node)
     }
 }
 
-void core_node_leaves(struct hd_core *core, struct core_node *node)
-{
-    size_t at = core->leaving_count;
-
-    for (size_t i = 0; i < core->leaving_count; i++)
-        if (core->leaving[i] == node)
-            return;
-    if (!core_grow_array(core, &core->leaving, core->leaving_count, &core->leaving_size,
-                         sizeof node))
-        return;
-    for (; at && strcmp(core->leaving[at - 1]->rec.name, node->rec.name) > 0; at--)
-        core->leaving[at] = core->leaving[at - 1];
-    core->leaving[at] = node;
-    core->leaving_count++;
-}
-
 void core_leave_nodes(struct hd_core *core)
 {
     size_t kept = 0;
@@ -112,23 +92,14 @@ void core_leave_nodes(struct hd_core *core)
     for (size_t i = 0; i < core->leaving_count; i++) {
         struct core_node *node = core->leaving[i];
 
-        if (!node->leaves && !has_deadline(node))
+        if (!node->leaves && !core_node_has_deadline(node))
             continue;
         core->leaving[kept++] = node;
         if ((node->leaves && node->connected) ||
-            (has_deadline(node) && node->rec.state == HD_NODE_STATE_DRAINING))
+            (core_node_has_deadline(node) && node->rec.state == HD_NODE_STATE_DRAINING))
             clear_node(core, node);
     }
     core->leaving_count = kept;
-}
-
-void core_leave_timers(struct hd_core *core, struct core_node *node)
-{
-    if (!has_deadline(node) || node->deadline_met ||
-        core->now.wall_ms < node->rec.drain_deadline_ms)
-        return;
-    node->deadline_met = true;
-    core->schedule_due = true;
 }
 
 /* ---- growth -----------------------------------------------------------------------------------*/

@@ -133,8 +133,7 @@ struct core_node *core_node_new(struct hd_core *core, const struct hd_node_recor
         core_node_leaves(core, node);
     core->reach_due = core->free_due = true; /* core_node_list has not assigned an index yet */
     core_node_set_devices(core, node, record->devices, record->device_count);
-    core_forget_infeasible(core);
-    core_predict_prices_again(core);
+    core->devices_due = true;
     node->seen_mono_ms = node->silent_since_mono_ms = core->now.mono_ms;
     node->silent_since_ms = core->now.wall_ms;
     node->lost_after_ms = core->config.lost_ms;
@@ -193,15 +192,6 @@ static bool may_run(const struct core_node *node)
     return core_node_is_held(node) || node->stale_count || (node->connected && !node->synced);
 }
 
-bool core_node_is_held(const struct core_node *node)
-{
-    for (int32_t i = 0; i < node->rec.device_count; i++) {
-        if (node->holds[i].job)
-            return true;
-    }
-    return false;
-}
-
 void core_node_set_state(struct hd_core *core, struct core_node *node, enum hd_node_state state)
 {
     node->rec.state = state;
@@ -242,89 +232,6 @@ void core_node_renew(struct hd_core *core, struct core_node *node)
     core_event_reachable(core, node);
     core_node_set_state(core, node, HD_NODE_STATE_READY);
     core_node_refresh(core, node);
-}
-
-/* Ends the allocation on this node of every attempt that has one there. */
-void core_node_end_allocs(struct hd_core *core, struct core_node *node, const char *message)
-{
-    const struct hd_end_record end = {
-        .cause = HD_END_CAUSE_NODE_LOST, .rank = -1, .node = node->rec.name, .message = message};
-
-    for (size_t i = 0; i < node->active.count;) {
-        struct core_job *job = node->active.items[i];
-        struct core_attempt *attempt = core_active(job);
-        struct core_node_alloc *alloc = core_find_node_alloc(attempt, node);
-
-        if (!alloc->ended) {
-            core_attempt_fail(core, job, attempt, &end);
-            core_node_alloc_end(core, job, attempt, alloc);
-        }
-        i += core_active(job) != NULL; /* a job whose attempt ended has left the set */
-    }
-}
-
-void core_node_lose(struct hd_core *core, struct core_node *node, const char *why)
-{
-    node->connected = node->synced = false;
-    node->stale_count = 0;
-    core_node_set_state(core, node, HD_NODE_STATE_LOST);
-    core_event_lost(core, node, why);
-    core_probe_give_up(core, node);
-    core_node_end_allocs(core, node, why);
-    for (size_t i = 0; i < core->node_count; i++) /* another node takes over this node's
-                                                   * deletions */
-        if (core->nodes[i]->synced)
-            core_dirty_desired(core, core->nodes[i]);
-}
-
-static void mark_silent(struct hd_core *core, struct core_node *node, int64_t silent_ms)
-{
-    struct hd_text why = {0};
-
-    core_add_silence(node, silent_ms, &why);
-    core->no_memory |= why.failed;
-    core_node_lose(core, node, why.data ? why.data : "");
-    hd_text_free(&why);
-}
-
-void core_node_pardon(struct hd_core *core, struct core_node *node, int64_t away_ms)
-{
-    node->silent_since_mono_ms += away_ms; /* the silence from before the pause still counts */
-    node->silent_since_ms += away_ms;
-    node->lost_after_ms = core->config.restart_grace_ms;
-    node->suspect = false;
-}
-
-int64_t core_node_lost_after_ms(const struct hd_core *core, const struct core_node *node)
-{
-    return node->suspect ? core->config.lost_confirmed_ms : node->lost_after_ms;
-}
-
-int64_t core_node_lost_at_ms(const struct hd_core *core, const struct core_node *node)
-{
-    return node->silent_since_ms + core_node_lost_after_ms(core, node);
-}
-
-void core_node_timers(struct hd_core *core, struct core_node *node)
-{
-    const int64_t silent_ms = core->now.mono_ms - node->silent_since_mono_ms;
-    const int64_t limit_ms = core_node_lost_after_ms(core, node);
-
-    if (node->rec.retired || node->rec.state == HD_NODE_STATE_LOST)
-        return;
-    core_leave_timers(core, node);
-    if (silent_ms >= limit_ms) {
-        mark_silent(core, node, silent_ms);
-    } else if (silent_ms >= core->config.unreachable_ms &&
-               node->rec.state != HD_NODE_STATE_UNREACHABLE) {
-        core_node_set_state(core, node, HD_NODE_STATE_UNREACHABLE);
-        core_event_unreachable(core, node, silent_ms);
-    }
-}
-
-bool core_node_has_come(const struct core_node *node)
-{
-    return node->connected || node->stream;
 }
 
 /* Returns whether the node's stream has ended; false for a node that has not connected since the
@@ -369,15 +276,6 @@ bool hd_core_saw_jobs_dir(const struct hd_core *core, const char *uuid)
 }
 
 /* ---- queries ----------------------------------------------------------------------------------*/
-
-size_t hd_core_node_count(const struct hd_core *core)
-{
-    size_t count = core->node_count;
-
-    while (count > 0 && core->nodes[count - 1]->rec.retired)
-        count--;
-    return count;
-}
 
 void hd_core_node_at(const struct hd_core *core, size_t index, struct hd_node_view *ret_view)
 {
@@ -439,4 +337,45 @@ bool hd_core_node_find(const struct hd_core *core, const char *name, size_t *ret
         }
     }
     return false;
+}
+
+/* ---- nodes to be emptied --------------------------------------------------------------------*/
+
+bool core_node_has_deadline(const struct core_node *node)
+{
+    return node->rec.drain && node->rec.drain_deadline_ms && !node->rec.retired;
+}
+
+void core_node_leaves(struct hd_core *core, struct core_node *node)
+{
+    size_t at = core->leaving_count;
+
+    for (size_t i = 0; i < core->leaving_count; i++)
+        if (core->leaving[i] == node)
+            return;
+    if (!core_grow_array(core, &core->leaving, core->leaving_count, &core->leaving_size,
+                         sizeof node))
+        return;
+    for (; at && strcmp(core->leaving[at - 1]->rec.name, node->rec.name) > 0; at--)
+        core->leaving[at] = core->leaving[at - 1];
+    core->leaving[at] = node;
+    core->leaving_count++;
+}
+
+void core_leave_timers(struct hd_core *core, struct core_node *node)
+{
+    if (!core_node_has_deadline(node) || node->deadline_met ||
+        core->now.wall_ms < node->rec.drain_deadline_ms)
+        return;
+    node->deadline_met = true;
+    core->schedule_due = true;
+}
+
+void core_probe_drop(struct core_node *node)
+{
+    free(node->probe.devices);
+    node->probe.devices = NULL;
+    node->probe.device_count = 0;
+    core_free_text(&node->probe.problem);
+    core_free_text(&node->probe.measured_on);
 }

@@ -352,13 +352,6 @@ static bool guess_plan(const struct core_job *job, const struct core_node *node,
     return true;
 }
 
-bool core_attempt_is_placeholder(const struct core_attempt *attempt)
-{
-    return attempt->rec.state == HD_ATTEMPT_STATE_ENDED &&
-           attempt->rec.end.cause == HD_END_CAUSE_USER &&
-           core_same(attempt->rec.end.message, core_end_message(CORE_END_PLACEHOLDER));
-}
-
 /* Adds an ended placeholder attempt, so that no new attempt gets its number and folder. It copies
  * the plan of the attempt before it. NULL: no plan is possible, or no memory. */
 static struct core_attempt *add_placeholder(struct hd_core *core, struct core_job *job,
@@ -490,8 +483,14 @@ enum hd_status core_observed(struct hd_core *core, const struct hd_core_event *e
                  event->observed.refuses_attempts ? event->observed.refuses_attempts : "",
                  event->observed.leaves);
 
-    for (size_t i = 0; i < event->observed.deleted_count; i++)
-        core_checkpoint_deleted(core, node, &event->observed.deleted[i]);
+    for (size_t i = 0; i < event->observed.deleted_count; i++) {
+        const struct hd_deletion *deletion = &event->observed.deleted[i];
+
+        if (deletion->attempt)
+            core_checkpoint_deleted(core, node, deletion);
+        else
+            core_removed(core, node, deletion->job, deletion->left);
+    }
     take_copies(core, node, event);
     for (size_t i = 0; i < event->observed.attempt_count; i++)
         take_observed_attempt(core, node, &event->observed.attempts[i]);

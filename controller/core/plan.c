@@ -2,7 +2,7 @@
  */
 #include <string.h>
 
-#include "controller/core/core_internal.h"
+#include "controller/core/core_schedule.h"
 
 struct hd_plan_request core_plan_request_on(const struct hd_job_needs *needs,
                                             enum hd_device_kind kind)
@@ -61,4 +61,43 @@ int32_t core_pick_count(const struct hd_job_needs *needs, enum hd_device_kind ki
 int32_t core_whole_groups(const struct hd_job_needs *needs, int32_t devices)
 {
     return devices - devices % hd_plan_unit(&needs->wish);
+}
+
+size_t core_kinds(const struct hd_job_needs *needs,
+                  enum hd_device_kind ret_kinds[HD_DEVICE_KIND_COUNT])
+{
+    size_t count = 0;
+
+    if (needs->device != HD_DEVICE_KIND_ANY) {
+        ret_kinds[count++] = needs->device;
+        return count;
+    }
+    ret_kinds[count++] = HD_DEVICE_KIND_CUDA;
+    ret_kinds[count++] = HD_DEVICE_KIND_CPU;
+    return count;
+}
+
+enum hd_status core_check_needs(const struct hd_job_needs *needs)
+{
+    enum hd_device_kind kinds[HD_DEVICE_KIND_COUNT];
+    struct hd_plan_record plan;
+    size_t count = core_kinds(needs, kinds);
+
+    if (needs->devices_min < 1 || needs->devices_max < needs->devices_min ||
+        needs->devices_max > HD_CTL_WORLD_MAX)
+        return hd_err(HD_INVALID, "resources.devices: needs 1 <= min (%d) <= max (%d) <= %d",
+                      needs->devices_min, needs->devices_max, HD_CTL_WORLD_MAX);
+    for (size_t i = 0; i < count; i++) {
+        if (core_devices_needed(needs, kinds[i]))
+            return HD_OK;
+    }
+    return hd_core_plan(needs, kinds[count - 1], needs->devices_max, &plan);
+}
+
+enum hd_device_kind hd_probed_kind(const struct hd_node_record *node)
+{
+    for (int32_t d = 0; d < node->device_count; d++)
+        if (node->devices[d].kind == HD_DEVICE_KIND_CUDA)
+            return HD_DEVICE_KIND_CUDA;
+    return HD_DEVICE_KIND_CPU;
 }

@@ -5,7 +5,7 @@
  * possible of the cheapest; victims that the placement does not need are reprieved. The placement
  * spans as few switches as possible, if enough jobs there can be preempted. A victim writes a
  * checkpoint and ends; its job is queued again and continues from there. The placement is reserved
- * for the waiting job (pending.c).
+ * for the waiting job (clearing.c).
  */
 #include <inttypes.h>
 #include <stdlib.h>

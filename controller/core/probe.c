@@ -126,15 +126,6 @@ static void set_record(struct hd_core *core, struct core_node *node,
     core->medians_due = true;
 }
 
-void core_probe_drop(struct core_node *node)
-{
-    free(node->probe.devices);
-    node->probe.devices = NULL;
-    node->probe.device_count = 0;
-    core_free_text(&node->probe.problem);
-    core_free_text(&node->probe.measured_on);
-}
-
 void core_probe_restore(struct hd_core *core, struct core_node *node,
                         const struct hd_probe_record *record)
 {
@@ -142,14 +133,6 @@ void core_probe_restore(struct hd_core *core, struct core_node *node,
 }
 
 /* ---- slow devices -----------------------------------------------------------------------------*/
-
-enum hd_device_kind hd_probed_kind(const struct hd_node_record *node)
-{
-    for (int32_t d = 0; d < node->device_count; d++)
-        if (node->devices[d].kind == HD_DEVICE_KIND_CUDA)
-            return HD_DEVICE_KIND_CUDA;
-    return HD_DEVICE_KIND_CPU;
-}
 
 /* Returns the index in rec.devices of the device that the node's probe measured as number `index`;
  * -1: there is none. */

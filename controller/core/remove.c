@@ -29,32 +29,6 @@ static struct core_node *find_remover(const struct hd_core *core,
     return NULL;
 }
 
-/* Returns the next node allocation of the job, from *attempt and *index on, whose files no node has
- * confirmed deleted; NULL: none. */
-static struct core_node_alloc *next_alloc(const struct core_job *job, int32_t *attempt,
-                                          size_t *index)
-{
-    for (; *attempt <= job->rec.attempt_count; (*attempt)++, *index = 0) {
-        const struct core_attempt *a = core_find_attempt(job, *attempt);
-
-        while (*index < a->alloc_count) {
-            struct core_node_alloc *alloc = &a->allocs[(*index)++];
-
-            if (!alloc->removed)
-                return alloc;
-        }
-    }
-    return NULL;
-}
-
-bool core_waits_for_removal(const struct core_job *job)
-{
-    int32_t attempt = 1;
-    size_t index = 0;
-
-    return job->rec.removal == HD_REMOVAL_BEGUN && next_alloc(job, &attempt, &index);
-}
-
 bool core_removes(const struct hd_core *core, const struct core_job *job,
                   const struct core_node *node)
 {
@@ -64,17 +38,10 @@ bool core_removes(const struct hd_core *core, const struct core_job *job,
 
     if (job->rec.removal != HD_REMOVAL_BEGUN)
         return false;
-    while ((alloc = next_alloc(job, &attempt, &index)))
+    while ((alloc = core_next_unremoved(job, &attempt, &index)))
         if (find_remover(core, alloc) == node)
             return true;
     return false;
-}
-
-void core_files_left(struct hd_core *core, struct core_job *job, const struct core_node *node,
-                     const char *left)
-{
-    if (left && *left)
-        core_event_files_left(core, job, node, left);
 }
 
 void core_removed(struct hd_core *core, const struct core_node *node, uint64_t number,
@@ -88,12 +55,12 @@ void core_removed(struct hd_core *core, const struct core_node *node, uint64_t n
 
     if (!job || job->rec.removal != HD_REMOVAL_BEGUN)
         return;
-    while ((alloc = next_alloc(job, &attempt, &index))) {
+    while ((alloc = core_next_unremoved(job, &attempt, &index))) {
         alloc->removed = alloc->node == node || find_remover(core, alloc) == node;
         is_news |= alloc->removed;
     }
     if (is_news)
-        core_files_left(core, NULL, node, left);
+        core_event_files_left(core, NULL, node, left);
     core_dirty_desired(core, (struct core_node *)(uintptr_t)node);
     if (!core_waits_for_deletion(job)) {
         core_jobs_remove(&core->deleting, job);
@@ -112,7 +79,7 @@ static void begin_removal(struct hd_core *core, struct core_job *job, const char
     core_checkpoint_forget_all(core, job); /* its checkpoints are deleted together with the
                                             * folder */
     job->rec.removal = HD_REMOVAL_BEGUN;
-    while ((alloc = next_alloc(job, &attempt, &index))) {
+    while ((alloc = core_next_unremoved(job, &attempt, &index))) {
         struct core_node *remover = find_remover(core, alloc);
 
         if (remover)

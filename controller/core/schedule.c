@@ -454,6 +454,11 @@ void core_schedule(struct hd_core *core)
     struct core_job *new_job = core->new_job;
 
     core->new_job = NULL;
+    if (core->devices_due) {
+        core->devices_due = false;
+        core_forget_infeasible(core);
+        core_predict_prices_again(core);
+    }
     if (!core->assembled)
         core_assemble(core);
     if (core->schedule_due ||

@@ -10,11 +10,6 @@
 
 enum { REQUEST_KEY_MAX = 2 * HD_CTL_NAME_BYTES_MAX + 2 };
 
-bool core_reaches(const struct hd_core *core, size_t percent)
-{
-    return core->live_count * 100 >= core->config.jobs_live_max * percent;
-}
-
 void hd_core_warn(const struct hd_core *core, struct hd_text *ret_warning)
 {
     if (core_reaches(core, HD_CTL_JOBS_WARN_PERCENT))
