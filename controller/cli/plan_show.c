@@ -548,8 +548,9 @@ static void print_fit(const struct plan_asked *a, struct hd_text *out)
                      "parallel.cp), or take GPUs with more memory\n");
 }
 
-/* Prints how many steps of matrices the ranks compute (Muon). */
-static void print_matrices(const struct hd_plan *p, struct hd_text *out)
+/* Prints how many steps of matrices the ranks compute, and by which settings: other tools have other
+ * defaults (Muon). */
+static void print_matrices(const struct hd_job *job, const struct hd_plan *p, struct hd_text *out)
 {
     int64_t least = INT64_MAX, most = 0, all = 0, rounds = 0;
 
@@ -569,6 +570,13 @@ static void print_matrices(const struct hd_plan *p, struct hd_text *out)
         hd_text_add(out, "%lld of them\n", (long long)most);
     else
         hd_text_add(out, "%lld to %lld of them\n", (long long)least, (long long)most);
+    hd_text_add(
+        out,
+        "muon: momentum %g, %s, %lld iterations, scale %s, decay %g, rate of what stays with "
+        "AdamW x %g\n",
+        job->muon_momentum, job->muon_nesterov ? "Nesterov's" : "plain",
+        (long long)job->muon_iterations, hd_job_muon_scale_words[job->muon_scale],
+        job->weight_decay, job->muon_adamw_lr);
 }
 
 void plan_show_people(const struct cli *cli, const struct plan_asked *a, struct hd_text *out)
@@ -600,7 +608,7 @@ void plan_show_people(const struct cli *cli, const struct plan_asked *a, struct 
     if (p->pipeline.stages > 1)
         print_pipeline(cli, a, out);
     print_kinds(cli, a, out);
-    print_matrices(p, out);
+    print_matrices(&a->job, p, out);
     for (int32_t i = 0; i < p->class_count; i++)
         all += hd_memory_total(&p->classes[i].memory) * p->classes[i].ranks;
     hd_text_format_bytes(all, all_text);

@@ -185,6 +185,8 @@ static void allow_inputs(struct lock *l)
     allow_bases(l, job->init_from);
     allow_bases(l, job->base_checkpoint);
     allow_bases(l, job->adapter_from);
+    if (hd_job_has_teacher_model(job))
+        allow_bases(l, job->distill_teacher);
 }
 
 /* ---- outputs ---- */

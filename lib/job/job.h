@@ -254,10 +254,15 @@ bool hd_job_is_unpaired(const struct hd_job *job);
 /* Returns whether the loss has a KL term, which is computed before each step from mismatched prompts
  * and answers (train/mismatched.c). */
 bool hd_job_has_kl(const struct hd_job *job);
-/* Returns whether the job learns from a teacher's file (train.distill.teacher). */
+/* Returns whether the job learns from a teacher (train.distill.teacher): its file or its model. */
 static inline bool hd_job_has_teacher(const struct hd_job *job)
 {
     return *job->distill_teacher != '\0';
+}
+/* Returns whether the teacher is a model on the ranks of the job (teacher_model.h). */
+static inline bool hd_job_has_teacher_model(const struct hd_job *job)
+{
+    return *job->distill_model != '\0';
 }
 /* Returns the number of token ids that a job of distillation compares (train.distill.vocab). */
 static inline int64_t hd_job_distill_vocab(const struct hd_job *job)

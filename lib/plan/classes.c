@@ -114,9 +114,8 @@ static void add_bucket(struct finder *f, const struct hd_registry *r, int number
 
 /* Adds to the rank's key the units of each chunk of its pipeline stage, and the kind of each
  * block. */
-static void add_chunks(struct finder *f, int32_t stage)
+static void add_chunks(struct finder *f, const struct hd_rank_program_shared *s, int32_t stage)
 {
-    const struct hd_rank_program_shared *s = f->shared;
     const int32_t each = s->pipeline.chunks / s->pipeline.stages;
 
     for (int32_t k = 0; k < each; k++) {
@@ -185,7 +184,13 @@ static enum hd_status make_key(struct finder *f, const struct hd_registry *r,
     add_attention(f, &c);
     add_delta(f, &c);
     add_experts(f, &c);
-    add_chunks(f, c.pp);
+    add_chunks(f, f->shared, c.pp);
+    if (f->shared->teacher) {
+        add_chunks(f, f->shared->teacher, c.pp);
+        add_number(f, c.tp); /* its vocabulary may be padded on other ranks than the student's */
+        add_number(f,
+                   c.pp == hd_pipeline_stage(&f->shared->pipeline, f->shared->pipeline.chunks - 1));
+    }
     for (int i = 0; i < r->bucket_count; i++) {
         const struct hd_bucket *p = &r->buckets[i];
         const bool counts = hd_mesh_find_group(&f->shared->mesh, p->reduce_group, rank).index == 0;

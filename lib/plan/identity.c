@@ -43,10 +43,11 @@ static struct hd_job identity_of(const struct hd_job *spec)
     /* questions add memory to programs of validation, whatever they are */
     if (*job.choices)
         (void)snprintf(job.choices, sizeof job.choices, "questions");
-    /* a teacher's file adds fields and a loss, whichever file it is */
+    /* a teacher's file adds fields and a loss, whichever file it is; distill_model stays */
     if (*job.distill_teacher)
         (void)snprintf(job.distill_teacher, sizeof job.distill_teacher, "teacher");
     job.validate_ema = nothing.validate_ema;
+    memcpy(job.distill_identity, nothing.distill_identity, sizeof job.distill_identity);
     job.choices_limit = nothing.choices_limit;
     job.choices_every = nothing.choices_every;
     /* prompts add programs, whatever they are */

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/math.h"
+#include "job/teacher_model.h"
 #include "plan/rank_map.h"
 #include "plan/rates.h"
 #include "program/matrices.h"
@@ -571,6 +572,31 @@ enum hd_status hd_layer_profiles_whole(const struct hd_job *job, const struct hd
     return st;
 }
 
+/* Adds up F of all units of the teacher's model, which is split as the student's. */
+static enum hd_status measure_teacher(const struct hd_job *job, const struct hd_cluster *cluster,
+                                      double *ret_seconds)
+{
+    struct hd_model_config config;
+    struct hd_layer_profiles p;
+    struct hd_job teacher;
+    enum hd_status st = hd_job_of_teacher(job, &teacher);
+
+    teacher.distill_write = false;
+    if (!st)
+        st = hd_model_config_from_job(&teacher, &config);
+    if (!st)
+        st = hd_layer_profiles_build(&teacher, cluster, false, &p);
+    if (st)
+        return hd_err_prefix(st, "train.distill.teacher");
+    *ret_seconds = p.kind[p.first_kind].base.time[HD_LAYER_PROFILE_F][0].run +
+                   p.embedding.time[HD_LAYER_PROFILE_F][0].run +
+                   p.head.time[HD_LAYER_PROFILE_F][0].run;
+    for (int64_t layer = 0; layer < config.L; layer++)
+        *ret_seconds +=
+            p.kind[hd_model_layer_kind(&config, layer)].block.time[HD_LAYER_PROFILE_F][0].run;
+    return HD_OK;
+}
+
 enum hd_status hd_layer_profiles_build(const struct hd_job *job, const struct hd_cluster *cluster,
                                        bool blocks_only, struct hd_layer_profiles *ret_profiles)
 {
@@ -583,5 +609,7 @@ enum hd_status hd_layer_profiles_build(const struct hd_job *job, const struct hd
     for (int kind = 0; !st && kind < HD_LAYER_KINDS; kind++)
         if (p->has_kind[kind])
             st = measure_kind(job, cluster, kind, blocks_only, p);
+    if (!st && !blocks_only && hd_job_has_teacher_model(job))
+        st = measure_teacher(job, cluster, &p->teacher);
     return st;
 }

@@ -30,6 +30,23 @@ static bool works_like(const struct hd_instruction *a, const struct hd_instructi
     return a->kind == b->kind && a->call == b->call && a->chunk == b->chunk && a->last == b->last;
 }
 
+/* Adds the work of the teacher's model on the micro-batches of a step. */
+static void fold_teacher(const struct hd_rank_program *t, int64_t micro_batches,
+                         struct hd_dry *step)
+{
+    const int64_t round = t->eval_order.micro_batches;
+
+    for (int32_t i = 0; i < t->eval_plan.count; i++) {
+        const struct hd_instruction *in = &t->eval_plan.list[i];
+        struct hd_dry one = {0};
+
+        if (in->kind == HD_DO_SYNCHRONIZE || in->micro_batch >= micro_batches)
+            continue;
+        hd_rank_program_fold(t, in, &one);
+        add_times(step, &one, (micro_batches - 1 - in->micro_batch) / round + 1);
+    }
+}
+
 /* Adds up the FLOPs and bytes of a step's instruction stream. Each kind of instruction is counted
  * once and multiplied, since a stream has few kinds but thousands of instructions. */
 static enum hd_status fold_step(const struct hd_rank_program *l, struct hd_arena *arena,
@@ -57,6 +74,8 @@ static enum hd_status fold_step(const struct hd_rank_program *l, struct hd_arena
         hd_rank_program_fold(l, kinds[k], &one);
         add_times(step, &one, times[k]);
     }
+    if (l->teacher_program)
+        fold_teacher(l->teacher_program, l->micro_batches, step);
     return HD_OK;
 }
 

@@ -8,9 +8,12 @@
 
 #include "base/file.h"
 #include "base/hash.h"
+#include "checkpoint/checkpoint.h"
 #include "hf/hf.h"
+#include "job/teacher_model.h"
 #include "spec_internal.h"
 #include "tokenizer/companions.h"
+#include "tokenizer/count.h"
 
 enum { BYTES_VOCAB = 256 }; /* tokens of the tokenizer `bytes` */
 
@@ -332,6 +335,91 @@ static enum hd_status take_weights(struct spec_draft *draft, const char *key, co
     return st;
 }
 
+/* Reads the job that a checkpoint has. */
+static enum hd_status read_stored(const char *dir, struct hd_arena *arena, struct hd_job *ret_job)
+{
+    struct hd_ckpt *ckpt = NULL;
+    const char *config;
+    enum hd_status st = hd_ckpt_open(dir, &ckpt);
+
+    if (st)
+        return st;
+    config = hd_ckpt_get_manifest(ckpt)->config;
+    st = hd_job_read(config, strlen(config), arena, ret_job);
+    hd_ckpt_close(ckpt);
+    return st ? hd_err_prefix(st, "%s: the job stored in it", dir) : HD_OK;
+}
+
+/* Refuses a teacher whose tokenizer gives other texts to the ids of the job's. theirs: the job of a
+ * checkpoint; NULL: a model folder. Without the files of both it cannot be told. */
+static enum hd_status compare_tokenizers(const struct hd_job *job, const struct hd_job *theirs)
+{
+    uint64_t own = 0, other = 0;
+    struct hd_text path = {0};
+    int32_t ids = 0;
+    enum hd_status st = HD_OK;
+
+    if (theirs && theirs->tokenizer[0] == '/')
+        hd_text_add(&path, "%s", theirs->tokenizer);
+    else if (!theirs)
+        (void)hd_companions_find_tokenizer(job->distill_teacher, &path);
+    if (path.len_bytes && !path.failed && job->tokenizer[0] == '/' &&
+        !hd_tokenizer_count_ids(job->tokenizer, &ids) &&
+        !hd_tokenizer_hash_ids(job->tokenizer, ids, &own) &&
+        !hd_tokenizer_hash_ids(path.data, ids, &other) && own != other)
+        st =
+            hd_err(HD_INVALID,
+                   "train.distill.teacher: its tokenizer %s has other tokens than data.tokenizer = "
+                   "%s; a teacher and its student need one tokenizer",
+                   path.data, job->tokenizer);
+    hd_text_free(&path);
+    return st;
+}
+
+/* Takes the architecture of a teacher whose folder has weights; any other path is a teacher's file. */
+static enum hd_status take_teacher(struct spec_draft *draft)
+{
+    static const char key[] = "train.distill.teacher";
+    struct hd_job *job = draft->job, theirs = {0};
+    const char *dir = job->distill_teacher;
+    const bool stored = hd_source_is_checkpoint(dir);
+    struct hd_arena arena;
+    uint64_t hash = 0;
+    enum hd_status st;
+
+    job->distill_model[0] = job->distill_identity[0] = '\0';
+    if (!stored && !hd_hf_has_config(dir))
+        return HD_OK;
+    hd_arena_init(&arena, 0);
+    st = at_key(key,
+                stored ? read_stored(dir, &arena, &theirs) : hd_hf_read_config(dir, &theirs, NULL));
+    if (!st && stored && theirs.adapter != HD_JOB_ADAPTER_NONE)
+        st = hd_err(
+            HD_INVALID,
+            "%s: %s is a checkpoint with an adapter; export it first, which adds the adapter: "
+            "heddle checkpoint export",
+            key, dir);
+    if (!st && hd_job_is_reward(&theirs))
+        st = hd_err(HD_INVALID, "%s: %s is a reward model, which predicts no tokens", key, dir);
+    if (!st && job->context > theirs.context)
+        st = hd_err(HD_INVALID,
+                    "model.context: %" PRId64 " is more than the %" PRId64
+                    " of the teacher %s; give at most that",
+                    job->context, theirs.context, dir);
+    if (!st)
+        st = compare_tokenizers(job, stored ? &theirs : NULL);
+    if (!st)
+        st = hd_job_set_teacher_model(&theirs, job);
+    if (!st)
+        st = at_key(key, hd_source_identity(dir, &hash));
+    if (!st) {
+        *spec_given(draft, "train.distill.model") = true;
+        set_identity(draft, "train.distill.identity", hash, job->distill_identity);
+    }
+    hd_arena_done(&arena);
+    return st;
+}
+
 enum hd_status spec_read_from(struct spec_draft *draft, const char *folder)
 {
     struct hd_job *job = draft->job;
@@ -360,6 +448,8 @@ enum hd_status spec_read_from(struct spec_draft *draft, const char *folder)
     }
     if (!st)
         st = find_tokenizer(draft, folder);
+    if (!st && *job->distill_teacher)
+        st = take_teacher(draft);
     if (!st && *job->init_from && strcmp(job->init_from, SPEC_INIT_NONE) != 0)
         st = take_weights(draft, key, folder);
     return st ? st : choose_base(draft);

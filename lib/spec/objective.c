@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/words.h"
+#include "job/teacher_model.h"
 #include "spec_internal.h"
 
 static enum hd_status refuse(const struct hd_job *job, const char *key, const char *why)
@@ -180,6 +181,25 @@ static enum hd_status check_distill_keys(const struct hd_job *job)
     return HD_OK;
 }
 
+/* Checks that teacher and student have the token ids that are compared. */
+static enum hd_status check_teacher_model(const struct hd_job *job)
+{
+    struct hd_job teacher;
+    const enum hd_status st = hd_job_of_teacher(job, &teacher);
+
+    if (st)
+        return st;
+    if (teacher.vocab < hd_job_distill_vocab(job) ||
+        (!job->distill_vocab && teacher.vocab != job->vocab))
+        return hd_err(
+            HD_INVALID,
+            "train.distill.teacher: its model has %lld token ids, and the student's %lld; "
+            "with one tokenizer give the number of its ids in train.distill.vocab, at "
+            "most the smaller of the two",
+            (long long)teacher.vocab, (long long)job->vocab);
+    return HD_OK;
+}
+
 static enum hd_status check_distill(const struct hd_job *job)
 {
     const enum hd_status st = check_distill_keys(job);
@@ -205,7 +225,7 @@ static enum hd_status check_distill(const struct hd_job *job)
         return hd_err(HD_INVALID,
                       "train.distill.top_k: %lld is more than the %lld token ids; lower it",
                       (long long)job->distill_top_k, (long long)hd_job_distill_vocab(job));
-    return HD_OK;
+    return job->vocab && hd_job_has_teacher_model(job) ? check_teacher_model(job) : HD_OK;
 }
 
 enum hd_status spec_check_objective(const struct hd_job *job)

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "base/hash.h"
 #include "base/json.h"
 #include "tokenizer/count.h"
 #include "tokenizer/sentencepiece.h"
@@ -73,9 +74,29 @@ static enum hd_status add_pieces(const struct hd_text *text, struct hd_bpe *bpe)
     return st;
 }
 
+/* Facts of a tokenizer that its rules are not needed for. */
+struct token_facts {
+    int32_t ids;   /* ids that the hash covers */
+    int32_t count; /* largest id + 1 */
+    uint64_t hash; /* of the texts of these ids */
+};
+
+static uint64_t hash_texts(const struct hd_bpe *bpe, int32_t ids)
+{
+    struct hd_hash hash;
+
+    hd_hash_begin(&hash);
+    for (int32_t id = 0; id < ids && id < bpe->vocab; id++) {
+        const char *text = bpe->texts[id].content ? bpe->texts[id].content : "";
+
+        hd_hash_add(&hash, text, strlen(text) + 1);
+    }
+    return hd_hash_value(&hash);
+}
+
 static enum hd_status count_all(const struct hd_text *file, bool is_model,
                                 struct hd_companions *companions, struct hd_bpe *bpe,
-                                int32_t *ret_count)
+                                struct token_facts *ret)
 {
     static const struct hd_json_limits limits = {COUNT_VALUES_MAX, COUNT_DEPTH_MAX};
     struct hd_merged_list merged = {0};
@@ -92,15 +113,16 @@ static enum hd_status count_all(const struct hd_text *file, bool is_model,
     if (!st)
         st = hd_merged_list_make(&json, root ? hd_bpe_member(root, "added_tokens") : NULL,
                                  companions, bpe, &merged);
-    *ret_count = bpe->vocab;
+    ret->count = bpe->vocab;
+    ret->hash = st ? 0 : hash_texts(bpe, ret->ids);
     for (int i = 0; !st && i < merged.count; i++)
-        if (merged.tokens[i].id >= *ret_count)
-            *ret_count = merged.tokens[i].id + 1;
+        if (merged.tokens[i].id >= ret->count)
+            ret->count = merged.tokens[i].id + 1;
     hd_arena_done(&json);
     return st;
 }
 
-enum hd_status hd_tokenizer_count_ids(const char *path, int32_t *ret_count)
+static enum hd_status count_file(const char *path, struct token_facts *ret)
 {
     static const struct hd_text none = {0};
     const bool is_model = hd_text_ends(path, ".model");
@@ -118,7 +140,7 @@ enum hd_status hd_tokenizer_count_ids(const char *path, int32_t *ret_count)
         st = hd_companions_read(folder, is_model ? &none : &file, &companions);
     if (!st) {
         hd_arena_init(&bpe->arena, count_bytes_max);
-        st = count_all(&file, is_model, &companions, bpe, ret_count);
+        st = count_all(&file, is_model, &companions, bpe, ret);
         st = st ? hd_err_prefix(st, "%s", path) : HD_OK;
         hd_arena_done(&bpe->arena);
     }
@@ -126,5 +148,23 @@ enum hd_status hd_tokenizer_count_ids(const char *path, int32_t *ret_count)
     hd_text_free(&file);
     free(folder);
     free(bpe);
+    return st;
+}
+
+enum hd_status hd_tokenizer_count_ids(const char *path, int32_t *ret_count)
+{
+    struct token_facts facts = {.ids = 0};
+    const enum hd_status st = count_file(path, &facts);
+
+    *ret_count = facts.count;
+    return st;
+}
+
+enum hd_status hd_tokenizer_hash_ids(const char *path, int32_t ids, uint64_t *ret_hash)
+{
+    struct token_facts facts = {.ids = ids};
+    const enum hd_status st = count_file(path, &facts);
+
+    *ret_hash = facts.hash;
     return st;
 }

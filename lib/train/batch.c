@@ -187,6 +187,8 @@ static struct teacher_fields find_teacher(const struct hd_trainer *t, const stru
         return f;
     f.ids_tensor = hd_store_address(bases, ids);
     f.logq_tensor = hd_store_address(bases, logq);
+    if (t->teacher_model) /* its predictions are there already (take_lesson) */
+        return f;
     f.ids = f.ids_tensor;
     f.logq = f.logq_tensor;
     if (t->staging.device) {
@@ -285,6 +287,19 @@ static enum hd_status fill_fields(struct hd_trainer *t, fill_fn *fill_whole, con
     return st;
 }
 
+/* Writes what the teacher's model predicts of a micro-batch's rows (lessons.c). */
+static enum hd_status write_lesson(const struct hd_trainer *t, const struct fields *f,
+                                   int64_t micro_batch)
+{
+    const int64_t bytes = f->rows * t->rank_program.job.distill_top_k * (int64_t)sizeof(int32_t);
+    const enum hd_status st = hd_staging_write(&t->staging, f->teacher.ids_tensor,
+                                               hd_trainer_lesson_ids(t, micro_batch), bytes);
+
+    return st ? st
+              : hd_staging_write(&t->staging, f->teacher.logq_tensor,
+                                 hd_trainer_lesson_logq(t, micro_batch), bytes);
+}
+
 /* Fills the batch with training samples. The samples of one dp index (data-parallel rank) in a step
  * are consecutive; each micro-batch has job.micro_batch of them. */
 enum hd_status hd_batch_feed_training(struct hd_trainer *t, const struct hd_chunk *chunk,
@@ -293,10 +308,12 @@ enum hd_status hd_batch_feed_training(struct hd_trainer *t, const struct hd_chun
 {
     const struct hd_rank_program *l = &t->rank_program;
     const struct fields f = find_fields(t, chunk, bases);
-    const enum hd_status st =
+    enum hd_status st =
         fill_fields(t, hd_job_has_policy(&l->job) ? hd_policy_fill : fill_training, NULL,
                     (l->coord.dp * t->micro_batches + micro_batch) * l->job.micro_batch, &f);
 
+    if (!st && t->teacher_model && f.teacher.ids_tensor)
+        st = write_lesson(t, &f, micro_batch);
     (void)context;
     hd_profile_batch_done(t->profile);
     return st;

@@ -5,6 +5,7 @@
 #include "base/math.h"
 #include "job/batch_spans.h"
 #include "job/data_stages.h"
+#include "job/teacher_model.h"
 #include "optim/optim.h"
 #include "train/partition.h"
 #include "train/rank_decode.h"
@@ -316,11 +317,14 @@ static enum hd_status compile_chunks(struct hd_rank_program *l,
 
         o.tie_began_elsewhere = ties_chunks(l) && number == 0;
         o.tie_ends_elsewhere = ties_chunks(l) && number == l->pipeline.chunks - 1;
-        st = compile(&l->job, &l->registry, &l->model, HD_RECORD_TRAIN, l->units[number],
-                     number <= l->order.frozen, &o, arena, &l->train[k]);
+        if (l->registry.trains)
+            st = compile(&l->job, &l->registry, &l->model, HD_RECORD_TRAIN, l->units[number],
+                         number <= l->order.frozen, &o, arena, &l->train[k]);
         if (!st)
             st = compile(&l->job, &l->registry, &l->model, HD_RECORD_EVAL, l->units[number], false,
                          &o, arena, &l->eval[k]);
+        if (!st && !l->registry.trains) /* nothing runs it, its sizes count once */
+            l->train[k] = l->eval[k];
     }
     return st;
 }
@@ -360,6 +364,10 @@ static enum hd_status compile_all(const struct hd_rank_program_shared *shared,
 
     if (!st)
         st = hd_rank_decode_compile(&o, arena, rank_program);
+    if (!st && !rank_program->registry.trains) {
+        rank_program->update = rank_program->eval[0];
+        return HD_OK;
+    }
     return st ? st : hd_optim_compile(&rank_program->registry, &o, arena, &rank_program->update);
 }
 
@@ -590,12 +598,25 @@ int64_t hd_rank_program_window_copy(const struct hd_bucket *bucket)
     return hd_tensor_align((bucket->shard_end - bucket->shard_begin) * (int64_t)sizeof(float));
 }
 
+/* Returns the bytes of a teacher's predictions of the rows of a step; 0: a stage without the head. */
+static int64_t lesson_bytes(const struct hd_rank_program *l)
+{
+    const int64_t rows = l->micro_batches * l->job.micro_batch * l->job.context / l->job.cp;
+    const int32_t last = l->pipeline.chunks - 1;
+
+    if (hd_pipeline_stage(&l->pipeline, last) != l->coord.pp)
+        return 0;
+    return hd_tensor_align(rows * l->job.distill_top_k *
+                           (int64_t)(sizeof(int32_t) + sizeof(float)));
+}
+
 /* Assigns offsets to the memory that only the host uses, from *end on. */
 static void place_host_bytes(struct hd_rank_program *l, int64_t *end)
 {
     struct hd_memory *m = &l->memory;
     const int64_t number = (int64_t)sizeof(int32_t);
     const int64_t rows = l->job.micro_batch * l->job.context / l->job.cp;
+    int64_t lessons = 0;
 
     l->profile = *end;
     m->profile = hd_tensor_align(profile_records(l) * HD_PROFILE_RECORD_BYTES);
@@ -608,13 +629,16 @@ static void place_host_bytes(struct hd_rank_program *l, int64_t *end)
     if (hd_rank_program_has_device(l))
         m->sample += hd_tensor_align(hd_rank_program_batch_fields(&l->job) * rows * number);
     l->teacher = l->sample + m->sample;
-    if (hd_job_has_teacher(&l->job)) {
+    if (hd_job_has_teacher_model(&l->job)) {
+        lessons = lesson_bytes(l);
+    } else if (hd_job_has_teacher(&l->job)) {
         m->sample += hd_tensor_align((rows > l->job.context ? rows : l->job.context) *
                                      (int64_t)sizeof(int64_t));
         if (hd_rank_program_has_device(l))
             m->sample += hd_tensor_align(2 * l->job.distill_top_k * rows * number);
     }
-    l->snapshot = l->sample + m->sample;
+    m->teacher += lessons;
+    l->snapshot = l->sample + m->sample + lessons;
     m->snapshot = hd_tensor_align(l->snapshot_bytes);
     l->host_state = l->snapshot + m->snapshot;
     l->window = l->host_state + l->registry.host_bytes;
@@ -650,11 +674,27 @@ static void place_constants(struct hd_rank_program *l, int64_t *end)
     const int64_t begin = *end;
 
     for (int k = 0; k < l->chunk_count; k++) {
-        l->train_state[k] = *end;
-        l->eval_state[k] = *end + l->train[k]->extent[HD_REGION_STATE].private_bytes;
+        l->train_state[k] = l->eval_state[k] = *end;
+        if (l->train[k] != l->eval[k])
+            l->eval_state[k] += l->train[k]->extent[HD_REGION_STATE].private_bytes;
         *end = l->eval_state[k] + l->eval[k]->extent[HD_REGION_STATE].private_bytes;
     }
     l->memory.constants = *end - begin;
+}
+
+/* Places the memory of the teacher's model behind ends[half]: private, registered, of the host. */
+static void place_teacher(struct hd_rank_program *l, int half, int64_t *end)
+{
+    const struct hd_memory *m = l->teacher_program ? &l->teacher_program->memory : NULL;
+    const int64_t begin = *end;
+
+    if (!m)
+        return;
+    l->teacher_begin[half] = hd_work_begin(begin);
+    *end = l->teacher_begin[half] + (half == 0   ? m->private_bytes
+                                     : half == 1 ? m->registered_bytes
+                                                 : m->host_bytes);
+    l->memory.teacher += *end - begin;
 }
 
 static void place_regions(struct hd_rank_program *l)
@@ -690,7 +730,11 @@ static void place_regions(struct hd_rank_program *l)
         hd_max(largest_extent(l, HD_REGION_STAGE_IO).registered_bytes, hd_rank_decode_stage_io(l));
     m->boundary = l->stage_io_slot * stage_io_slots;
     end[1] += m->boundary;
+    place_teacher(l, 0, &end[0]);
+    place_teacher(l, 1, &end[1]);
     place_host_bytes(l, hd_rank_program_has_device(l) ? &m->host_bytes : &end[0]);
+    if (hd_rank_program_has_device(l))
+        place_teacher(l, 2, &m->host_bytes);
     l->exchange = end[1];
     m->exchange = (l->mesh.world + 1) * (int64_t)HD_EXCHANGE_SLOT_BYTES;
     m->private_bytes = end[0];
@@ -784,6 +828,63 @@ enum hd_status hd_rank_program_schedule(const struct hd_job *job, struct hd_unit
     return st ? st : make_order(ret_shared, &(struct hd_rank_program_options){0}, arena);
 }
 
+/* Checks that tp and ep ranks can share the model of a teacher, whose layout is the student's. */
+static enum hd_status check_teacher(const struct hd_job *job)
+{
+    const struct {
+        const char *axis, *what;
+        int64_t ranks, size;
+    } shares[] = {{"tp", "heads", job->tp, job->heads},
+                  {"tp", "ffn_hidden", job->tp, job->ffn_hidden},
+                  {"tp", "shared_ffn_hidden", job->tp, job->shared_ffn_hidden},
+                  {"tp", "dense_ffn_hidden", job->tp, job->dense_ffn_hidden},
+                  {"tp", "delta.key_heads", job->tp, job->delta_key_heads},
+                  {"ep", "experts", job->ep, job->experts}};
+
+    for (size_t i = 0; i < sizeof shares / sizeof shares[0]; i++)
+        if (shares[i].size % shares[i].ranks)
+            return hd_err(HD_INVALID, "parallel.%s = %lld does not divide its model.%s = %lld",
+                          shares[i].axis, (long long)shares[i].ranks, shares[i].what,
+                          (long long)shares[i].size);
+    if (job->kv_heads % job->tp && job->tp % job->kv_heads)
+        return hd_err(HD_INVALID,
+                      "parallel.tp = %lld neither divides its model.kv_heads = %lld nor is a "
+                      "multiple of it",
+                      (long long)job->tp, (long long)job->kv_heads);
+    if (job->ep > 1 && !job->experts)
+        return hd_err(HD_INVALID, "parallel.ep = %lld ranks share experts, and it has none",
+                      (long long)job->ep);
+    if (job->pp * job->virtual_stages > job->layers + 2)
+        return hd_err(HD_INVALID, "its %lld layers are too few for parallel.pp = %lld",
+                      (long long)job->layers, (long long)job->pp);
+    return HD_OK;
+}
+
+/* Computes what all ranks share of the teacher's model. */
+static enum hd_status prepare_teacher(struct hd_rank_program_shared *s, struct hd_arena *arena)
+{
+    struct hd_rank_program_shared *t = hd_arena_alloc(arena, sizeof *t);
+    enum hd_status st;
+
+    if (!t)
+        return hd_err(HD_NO_MEMORY, "no memory for the teacher's model");
+    *t = (struct hd_rank_program_shared){.traits = s->traits, .only_evaluates = true};
+    st = hd_job_of_teacher(&s->job, &t->job);
+    if (!st)
+        st = check_teacher(&t->job);
+    if (!st)
+        st = share_partition(&t->job, NULL, arena, t);
+    if (!st)
+        st = make_order(t, &(struct hd_rank_program_options){0}, arena);
+    if (!st)
+        st = hd_schedule_check(&t->eval_order, arena, &t->eval_plans);
+    if (st)
+        return hd_err_prefix(st, "train.distill.teacher, which takes the student's layout");
+    t->plans = t->eval_plans;
+    s->teacher = t;
+    return HD_OK;
+}
+
 /* Computes what all ranks share in one span, whose sizes the job has. */
 static enum hd_status prepare_span(const struct hd_job *job, const struct hd_traits *traits,
                                    const struct hd_rank_program_options *options,
@@ -802,6 +903,8 @@ static enum hd_status prepare_span(const struct hd_job *job, const struct hd_tra
         st = hd_schedule_check(&s->eval_order, arena, &s->eval_plans);
     if (!st && hd_rank_program_decode_slots(job))
         st = hd_schedule_check(&s->decode_order, arena, &s->decode_plans);
+    if (!st && hd_job_has_teacher_model(job))
+        st = prepare_teacher(s, arena);
     return st ? st : plan_snapshots(s, arena);
 }
 
@@ -873,13 +976,16 @@ enum hd_status hd_rank_program_declare(const struct hd_rank_program_shared *s, i
     ret_registry->ema_rate = (float)hd_job_ema_rate(job);
     ret_registry->optimizer = hd_optimizer_of_job(job);
     ret_registry->quant = hd_rank_program_quant(job);
+    ret_registry->only_computes = s->only_evaluates;
     if (hd_rank_program_is_fp8(job) && job->fp8_scaling == HD_JOB_FP8_SCALING_DELAYED)
         ret_registry->amax_history = job->fp8_history;
     ret_registry->zero = job->zero > 0 ? (int)job->zero : 0;
     ret_registry->offload = job->offload == HD_JOB_OFFLOAD_OPTIMIZER && s->traits.memory_bytes > 0;
     ret_registry->omits_frozen = job->checkpoint_base == HD_JOB_CHECKPOINT_BASE_OMIT;
     st = hd_model_declare(&s->config, ret_registry, arena, ret_model);
-    return st ? st : hd_registry_finish(ret_registry, hd_rank_program_compute_dtype(job), true);
+    return st ? st
+              : hd_registry_finish(ret_registry, hd_rank_program_compute_dtype(job),
+                                   !s->only_evaluates);
 }
 
 static enum hd_status make_chunk_arrays(struct hd_rank_program *l, struct hd_arena *arena)
@@ -946,6 +1052,9 @@ enum hd_status hd_rank_program_take_place(const struct hd_rank_program_shared *s
 {
     enum hd_status st;
 
+    st = s->teacher ? hd_rank_program_take_place(s->teacher, rank, l->teacher_program) : HD_OK;
+    if (st)
+        return st;
     place_rank(s, rank, l);
     l->memory = (struct hd_memory){0};
     place_regions(l);
@@ -973,6 +1082,11 @@ static enum hd_status build_span(const struct hd_rank_program_shared *s, int ran
         st = hd_rank_program_declare(s, rank, arena, &l->registry, &l->model);
     if (!st)
         st = compile_all(s, l, arena);
+    if (!st && s->teacher) {
+        l->teacher_program = hd_arena_alloc(arena, sizeof *l->teacher_program);
+        st = l->teacher_program ? build_span(s->teacher, rank, arena, l->teacher_program)
+                                : hd_err(HD_NO_MEMORY, "no memory for the teacher's model");
+    }
     if (st)
         return st;
     place_regions(l);

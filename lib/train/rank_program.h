@@ -64,6 +64,7 @@ enum {
     X(offload, "gradients and weights in transfer to the host and back (parallel.offload)") \
     X(snapshot, "copy of a rank's checkpoint entries (checkpoint.async)")                   \
     X(profile, "records of the profiled steps (train.profile)")                             \
+    X(teacher, "model of the teacher, and its predictions of a step (train.distill)")       \
     X(exchange, "messages between hosts (registered)")
 
 struct hd_memory {
@@ -185,6 +186,10 @@ struct hd_rank_program_shared {
      * reservation must suffice, too */
     struct hd_rank_program_shared *others;
     int64_t other_count;
+    /* the same of the teacher's model (job/teacher_model.h), whose programs are those of validation
+     * alone, of frozen weights, on the same mesh; NULL: the job has no such teacher */
+    struct hd_rank_program_shared *teacher;
+    bool only_evaluates; /* true: these are the values of a teacher */
 };
 
 struct hd_rank_program {
@@ -234,10 +239,15 @@ struct hd_rank_program {
     /* offset of the host's copy of a batch: [fields of a batch, rows of a micro-batch], elements of
      * 4 bytes; only with a device */
     int64_t batch;
-    /* with train.distill.teacher: offset of the places of a batch's targets in the corpus,
+    /* with a teacher's file: offset of the places of a batch's targets in the corpus,
      * [max(rows of a micro-batch, context)] int64; then, with a device, the host's copy of the fields
-     * TEACHER_IDS and TEACHER_LOGQ */
+     * TEACHER_IDS and TEACHER_LOGQ. With a teacher's model, on the stage of the head: these two fields of
+     * all micro-batches of a step, [micro_batches, rows of a micro-batch, top_k] int32, then floats */
     int64_t teacher;
+    /* program of the teacher's model on this rank; NULL: there is none. Its memory begins at these
+     * offsets of the private, the registered and, on a device, the host memory */
+    struct hd_rank_program *teacher_program;
+    int64_t teacher_begin[3];
     /* offset of the messages of hd_trainer_exchange: [world + 1, HD_EXCHANGE_SLOT_BYTES];
      * registered */
     int64_t exchange;

@@ -11,20 +11,6 @@
 #include "train/profile.h"
 #include "train/trainer.h"
 
-/* ---- a step ---- */
-
-enum hd_status hd_trainer_write_block(struct hd_trainer *t)
-{
-    return hd_staging_write(&t->staging, hd_trainer_global(t, HD_GLOBAL_STEP_STATE), &t->block,
-                            sizeof t->block);
-}
-
-static enum hd_status read_block(struct hd_trainer *t)
-{
-    return hd_staging_read(&t->staging, &t->block, hd_trainer_global(t, HD_GLOBAL_STEP_STATE),
-                           sizeof t->block);
-}
-
 /* ---- counting the batch ---- */
 
 static bool has_router_losses(const struct hd_trainer *t)
@@ -180,7 +166,7 @@ static enum hd_status set_block(struct hd_trainer *t, int64_t request, int64_t t
 static enum hd_status read_results(struct hd_trainer *t)
 {
     const struct hd_registry *r = &t->rank_program.registry;
-    enum hd_status st = read_block(t);
+    enum hd_status st = hd_trainer_read_sums(t);
 
     if (!st)
         st = hd_staging_read(&t->staging, t->records, hd_trainer_global(t, HD_GLOBAL_RECORDS),
@@ -372,6 +358,8 @@ enum hd_status hd_trainer_step(struct hd_trainer *t, int64_t request,
         st = count_batch(t, &tokens);
     if (!st && hd_job_has_kl(job))
         st = hd_trainer_find_kl(t, NULL);
+    if (!st && t->teacher_model)
+        st = hd_trainer_take_lessons(t);
     if (!st)
         st = set_block(t, request, tokens);
     if (st)
@@ -448,31 +436,6 @@ static enum hd_status validate_windows(struct hd_trainer *t, const struct hd_val
     return st;
 }
 
-enum hd_status hd_trainer_reset_sums(struct hd_trainer *t)
-{
-    t->block.loss_sum = 0;
-    t->block.target_count = 0;
-    t->block.too_many_rows = 0;
-    t->block.margin_sum = 0;
-    t->block.correct_pairs = 0;
-    t->block.answer_targets = 0;
-    t->block.reward_sum = 0;
-    t->block.z_sum = 0;
-    t->block.loss_scale = 1;
-    return hd_trainer_write_block(t);
-}
-
-enum hd_status hd_trainer_read_sums(struct hd_trainer *t)
-{
-    return read_block(t);
-}
-
-enum hd_status hd_trainer_refuse_rows(void)
-{
-    return hd_err(HD_LIMIT, "routers sent more rows to the experts of a rank than "
-                            "parallel.expert_rows allows; raise it, or set it to auto");
-}
-
 struct validation_sum {
     double loss, margin, correct, reward;
     int64_t targets;
@@ -506,7 +469,7 @@ enum hd_status hd_trainer_validate_set(struct hd_trainer *t, int64_t set, double
     if (!st)
         st = validate_windows(t, &t->data.validations[set]);
     if (!st)
-        st = read_block(t);
+        st = hd_trainer_read_sums(t);
     if (st)
         return st;
     mine.too_many_rows = t->block.too_many_rows;

@@ -209,6 +209,8 @@ enum hd_status hd_trainer_open_teacher(struct hd_trainer *t)
 
     if (!hd_job_has_teacher(job))
         return HD_OK;
+    if (hd_job_has_teacher_model(job))
+        return hd_trainer_load_lessons(t);
     hd_text_add(&path, "%s", job->distill_teacher);
     if (hd_file_is_dir(job->distill_teacher)) {
         /* the folder of a job, or that of a run of `heddle local`, whose job is number 1 */

@@ -1,5 +1,7 @@
 /* Optimizers: 20 steps of Lion and Muon give PyTorch's losses, gradient norms and weights, against
- * values/optimizer-*.golden (optimizers.py).
+ * values/optimizer-*.golden (optimizers.py). Distillation: 10 steps of a student beside the model of a
+ * teacher give its losses, divergences and gradient norms, against values/distill-*.golden
+ * (distill_steps.py).
  */
 #include <math.h>
 #include <stdio.h>
@@ -9,13 +11,16 @@
 #include "base/file.h"
 #include "golden.h"
 #include "harness.h"
+#include "job/teacher_model.h"
 #include "tests/program/test.h"
+#include "train/trainer.h"
 
 enum { STEPS = 20 };
 
 struct followed {
     const struct golden *golden;
     char story[200]; /* first difference; "": none */
+    struct hd_saved teacher;
 };
 
 static void write_tokens(struct harness *h, struct hd_job *job, struct hd_job_file *file)
@@ -78,6 +83,8 @@ static enum hd_status follow(struct harness_rank *r)
     struct followed *f = r->context;
     const float *losses = golden_find(f->golden, "curve")->values;
     const float *norms = golden_find(f->golden, "norms")->values;
+    const struct golden_tensor *divergence = golden_find(f->golden, "divergence");
+    const int steps = (int)golden_find(f->golden, "curve")->count;
     struct hd_step_result result;
     struct hd_trainer *t;
     enum hd_status st = harness_trainer(r, &t);
@@ -85,17 +92,59 @@ static enum hd_status follow(struct harness_rank *r)
     if (st)
         return st;
     golden_set_weights(t);
-    for (int s = 0; s < STEPS && !st; s++) {
+    st = hd_trainer_open_teacher(t);
+    for (int s = 0; s < steps && !st; s++) {
         st = hd_trainer_step(t, 0, &result);
         note(f, "loss of step", s + 1, result.loss, (double)losses[s],
              1e-5 * (s + 1) * (double)losses[s]);
         note(f, "norm of step", s + 1, result.grad_norm, (double)norms[s],
              1e-4 * (s + 1) * (double)norms[s]);
+        if (divergence)
+            note(f, "divergence of step", s + 1, result.distill_loss, (double)divergence->values[s],
+                 1e-5 * (s + 1));
     }
-    if (!st)
+    if (!st && !divergence)
         compare_weights(t, f);
     hd_trainer_free(t);
     return st;
+}
+
+/* Saves a checkpoint of the teacher, whose weights are those of the rule for "teacher NAME". */
+static enum hd_status save_teacher(struct harness_rank *r)
+{
+    struct followed *f = r->context;
+    const struct hd_registry *registry;
+    struct hd_trainer *t;
+    enum hd_status st = harness_trainer(r, &t);
+
+    if (st)
+        return st;
+    registry = &hd_trainer_rank_program(t)->registry;
+    for (int i = 0; i < registry->param_count; i++) {
+        const struct hd_param *p = &registry->params[i];
+        float *w = harness_take(t, i, HD_STATE_WEIGHT);
+        char name[GOLDEN_NAME_MAX];
+
+        (void)snprintf(name, sizeof name, "teacher %s", p->name);
+        for (int64_t k = 0; k < p->real_count; k++)
+            w[k] = golden_weight(name, p->dim_count, k);
+        harness_put(t, i, HD_STATE_WEIGHT, w);
+    }
+    st = hd_trainer_save(t, &f->teacher);
+    hd_trainer_free(t);
+    return st;
+}
+
+/* Makes the checkpoint of the job's teacher, and names it in the job. */
+static void make_teacher(struct followed *f, struct hd_job *job)
+{
+    struct hd_job teacher;
+
+    must(hd_job_of_teacher(job, &teacher));
+    teacher.init_from[0] = '\0';
+    teacher.distill_write = false;
+    must(harness_threads(&teacher, 1, f, save_teacher));
+    memcpy(job->distill_teacher, f->teacher.path, strlen(f->teacher.path) + 1);
 }
 
 static void check(void **state)
@@ -109,6 +158,8 @@ static void check(void **state)
 
     golden_open(*state, STEPS, &h, &arena, &job, &golden);
     write_tokens(&h, &job, &file);
+    if (*job.distill_model)
+        make_teacher(&f, &job);
     if (harness_threads(&job, 1, &f, follow))
         fail_msg("%s", hd_err_message());
     if (*f.story)
@@ -123,6 +174,9 @@ int main(void)
         {"lion", check, NULL, NULL, "optimizer-lion"},
         {"muon", check, NULL, NULL, "optimizer-muon"},
         {"muon_with_the_scale_of_keller", check, NULL, NULL, "optimizer-muon-keller"},
+        {"a_student_beside_a_teacher", check, NULL, NULL, "distill-forward"},
+        {"a_student_by_the_reverse_divergence", check, NULL, NULL, "distill-reverse"},
+        {"a_student_between_the_divergences", check, NULL, NULL, "distill-jsd"},
     };
 
     return cmocka_run_group_tests_name("optimizer_golden", tests, NULL, NULL);

@@ -2,7 +2,7 @@
 # optimizers.sh CORPUS [FOLDER]: how many steps Muon needs for AdamW's loss, each at its best rate.
 #
 # A llama of four blocks on the bytes of CORPUS, two tenths of it held out. AdamW takes 400 steps at each
-# of five peak rates, Muon 300, with the same schedule, seed and batches. A line for each run: optimizer,
+# of four peak rates, Muon 300, with the same schedule, seed and batches. A line for each run: optimizer,
 # steps, rate, loss of the last validation. HEDDLE: the command; default build/dev/bin/heddle.
 set -eu
 export LC_ALL=C
@@ -27,7 +27,7 @@ resources: {devices: 1}
 checkpoint: {every: 0}
 EOT
 for optimizer in adamw muon; do
-    for rate in 1e-3 2e-3 4e-3 8e-3 1.6e-2; do
+    for rate in 1e-3 2e-3 4e-3 8e-3; do
         run=$folder/$optimizer-$rate
         [ -f "$run.out" ] && grep -q completed "$run.out" ||
             "$heddle" local "$folder/job.yaml" --dir "$run" --set "train.optimizer=$optimizer" \

@@ -8,6 +8,8 @@
 
 #include "base/file.h"
 #include "harness.h"
+#include "job/teacher_model.h"
+#include "runs.h"
 #include "tests/program/test.h"
 #include "train/trainer.h"
 
@@ -19,6 +21,7 @@ struct lesson {
     double factor; /* of the teacher's weights, NaN: they are not finite; 0: 5 */
     double loss;   /* of the teacher, on the text of the corpus */
     struct hd_step_result step;
+    struct hd_saved saved;
 };
 
 static bool goes_on(void *context, int64_t done_windows, int64_t windows)
@@ -71,6 +74,21 @@ static enum hd_status teach(struct harness_rank *r)
     if (!st)
         st = hd_trainer_validate(t, &l->loss, &targets);
     hd_text_free(&said);
+    hd_trainer_free(t);
+    return st;
+}
+
+/* Saves the teacher as a checkpoint. */
+static enum hd_status keep(struct harness_rank *r)
+{
+    struct hd_trainer *t = NULL;
+    struct hd_saved saved;
+    enum hd_status st = stretched(r, &t);
+
+    if (!st)
+        st = hd_trainer_save(t, &saved);
+    if (!st && r->rank == 0)
+        ((struct lesson *)r->context)->saved = saved;
     hd_trainer_free(t);
     return st;
 }
@@ -248,6 +266,93 @@ static void a_student_reads_the_records_of_its_targets(void **state)
                      l.step.loss, l.step.distill_loss, l.step.grad_norm, one.step.loss,
                      one.step.distill_loss, one.step.grad_norm);
     }
+    harness_teardown(&h);
+}
+
+/* Makes a student's job whose teacher is a checkpoint of the job `teacher`. */
+static struct hd_job beside(const struct hd_job *teacher, const struct hd_saved *saved)
+{
+    struct hd_job job = *teacher;
+
+    (void)snprintf(job.distill_teacher, sizeof job.distill_teacher, "%s", saved->path);
+    must(hd_job_set_teacher_model(teacher, &job));
+    job.seed = 11;
+    return job;
+}
+
+/* Goal: a model on the student's ranks teaches what its file would, in every layout, for steps of several
+ * micro-batches too. Method: the first step with the file, whose log q are rounded to fp16, 11 bits; among
+ * layouts numbers are those of one rank. The plan's bytes of the teacher are all that the plan grows by. */
+static void a_model_on_the_ranks_teaches_as_its_file_does(void **state)
+{
+    struct hd_rank_program with, without;
+    struct lesson l = {.stop_at = 0}, one, file;
+    struct hd_arena arena;
+    struct harness h;
+    struct hd_job teacher, job;
+
+    harness_setup(&h, 120 * CONTEXT + 1);
+    teacher = lesson_job(&h, 24);
+    job = teacher;
+    job.distill_write = true;
+    must(harness_threads(&job, 1, &l, teach));
+    must(harness_threads(&teacher, 1, &l, keep));
+    job = teacher;
+    (void)snprintf(job.distill_teacher, sizeof job.distill_teacher, "%s", h.dir);
+    job.seed = 11;
+    must(harness_threads(&job, 1, &file, learn));
+    for (int i = 0; i < LAYOUTS; i++) {
+        int world;
+
+        job = beside(&teacher, &l.saved);
+        world = place_layout(&job, &layouts[i]);
+        must(harness_threads(&job, world, &l, learn));
+        one = i ? one : l;
+        if (fabs(l.step.distill_loss - file.step.distill_loss) > 2e-3 * file.step.distill_loss ||
+            fabs(l.step.grad_norm - file.step.grad_norm) > 2e-3 * file.step.grad_norm)
+            fail_msg("layout %d: distill %.9f norm %.9f, with the file %.9f %.9f", i,
+                     l.step.distill_loss, l.step.grad_norm, file.step.distill_loss,
+                     file.step.grad_norm);
+        if (fabs(l.step.distill_loss - one.step.distill_loss) > 1e-5 ||
+            fabs(l.step.grad_norm - one.step.grad_norm) > 1e-4 * one.step.grad_norm)
+            fail_msg("layout %d: distill %.9f norm %.9f, one rank %.9f %.9f", i,
+                     l.step.distill_loss, l.step.grad_norm, one.step.distill_loss,
+                     one.step.grad_norm);
+    }
+    hd_arena_init(&arena, 0);
+    run_layout(&job, &(struct hd_rank_program_options){0}, &arena, &with);
+    job.distill_model[0] = '\0';
+    job.distill_teacher[0] = '\0';
+    run_layout(&job, &(struct hd_rank_program_options){0}, &arena, &without);
+    /* at least the weights, in fp32, of this rank's half */
+    assert_true(with.memory.teacher > 4 * with.teacher_program->registry.buckets[0].count);
+    assert_int_equal(without.memory.teacher, 0);
+    hd_arena_done(&arena);
+    harness_teardown(&h);
+}
+
+/* Goal: a layout that the teacher's shapes do not allow is refused in words. */
+static void a_teacher_that_the_layout_does_not_fit_is_refused(void **state)
+{
+    struct hd_rank_program program;
+    struct hd_arena arena;
+    struct harness h;
+    struct hd_job teacher, job;
+
+    harness_setup(&h, 100);
+    hd_arena_init(&arena, 0);
+    teacher = lesson_job(&h, 24);
+    job = teacher;
+    teacher.heads = teacher.kv_heads = 3;
+    must(hd_job_set_teacher_model(&teacher, &job));
+    (void)place_layout(&job, &(struct layout){2, 1, 1, 1, 2});
+    assert_int_equal(hd_rank_program_build(&job, 0, &(struct hd_traits){0},
+                                           &(struct hd_rank_program_options){0}, &arena, &program),
+                     HD_INVALID);
+    if (!strstr(hd_err_message(), "train.distill.teacher, which takes the student's layout: "
+                                  "parallel.tp = 2 does not divide its model.heads = 3"))
+        fail_msg("%s", hd_err_message());
+    hd_arena_done(&arena);
     harness_teardown(&h);
 }
 

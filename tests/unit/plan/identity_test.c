@@ -37,6 +37,8 @@ static bool is_free(const struct hd_key *key)
                                         "validate.stop.min_delta",
                                         "checkpoint.copy_to",
                                         "train.distill.teacher",
+                                        "train.distill.identity",
+                                        "validate.ema",
                                         "train.rollout.stop",
                                         "train.rewards.list",
                                         "resources.devices.min",

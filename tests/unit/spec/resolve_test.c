@@ -14,6 +14,7 @@
 #include "chat/date.h"
 #include "data/fingerprint.h"
 #include "job/data_stages.h"
+#include "job/teacher_model.h"
 #include "spec/spec_internal.h"
 #include "tests/program/tells.h"
 
@@ -562,6 +563,52 @@ static void a_model_directory_becomes_explicit(void **state)
 
     spec = read_good("model={from: llm, context: 16, layers: 2}"); /* shorter, and the same */
     assert_int_equal(spec->context, 16);
+}
+
+/* Goal: a teacher that is a model folder is in the spec with its architecture and the hash of its files,
+ * from which its job is made again; one with another tokenizer, or with a shorter context, is refused. */
+static void a_teacher_s_folder_becomes_explicit(void **state)
+{
+    static const char job[] =
+        "name: t\nmodel: {family: llama, layers: 1, hidden: 32, heads: 4, "
+        "context: 16}\n"
+        "data: {train: corpus/a.txt, tokenizer: tok/t.json}\n"
+        "train: {steps: 9, global_batch: 8, lr: 1e-3, distill: {teacher: llm, "
+        "top_k: 2}}\n";
+    const char *longer = "model.context=64";
+    struct hd_job *spec = NULL, teacher;
+    char path[160];
+
+    put_model();
+    (void)snprintf(path, sizeof path, "%s/tok", folder);
+    assert_int_equal(hd_file_make_dirs(path, 0755), HD_OK);
+    put_text("tok/t.json", "{\"model\": {\"vocab\": {\"a\": 0, \"b\": 1}, \"merges\": []}}");
+    put_text("llm/tokenizer.json",
+             "{\"model\": {\"vocab\": {\"a\": 0, \"b\": 1, \"c\": 2}, \"merges\": []}}");
+    if (read_bytes(job, sizeof job - 1, NULL, &spec))
+        fail_msg("%s", hd_err_message());
+    (void)snprintf(path, sizeof path, "%s/llm", folder);
+    assert_string_equal(spec->distill_teacher, path);
+    assert_int_equal(strlen(spec->distill_identity), 16);
+    assert_int_equal(spec->distill_vocab, 2);
+    assert_int_equal(hd_job_of_teacher(spec, &teacher), HD_OK);
+    assert_int_equal(teacher.layers, 2);
+    assert_int_equal(teacher.kv_heads, 4);
+    assert_true(teacher.rope_theta == 50000 && teacher.tie_embeddings);
+    assert_string_equal(teacher.positions, "rope");
+    assert_int_equal(teacher.context, 16);
+    assert_string_equal(teacher.init_from, path);
+    assert_string_equal(teacher.init_identity, spec->distill_identity);
+
+    assert_int_equal(read_bytes(job, sizeof job - 1, longer, &spec), HD_INVALID);
+    assert_non_null(
+        strstr(hd_err_message(), "model.context: 64 is more than the 32 of the teacher"));
+    put_text("llm/tokenizer.json",
+             "{\"model\": {\"vocab\": {\"a\": 1, \"b\": 0, \"c\": 2}, \"merges\": []}}");
+    assert_int_equal(read_bytes(job, sizeof job - 1, NULL, &spec), HD_INVALID);
+    assert_non_null(strstr(hd_err_message(), "has other tokens than data.tokenizer"));
+    (void)snprintf(path, sizeof path, "%s/llm/tokenizer.json", folder);
+    assert_int_equal(unlink(path), 0);
 }
 
 static void a_tokenizer_is_named_or_the_models_own(void **state)

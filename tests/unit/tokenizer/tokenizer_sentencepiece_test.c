@@ -126,6 +126,8 @@ static void files_beside_a_model_count(void **state)
     struct hd_encoder *encoder = NULL;
     struct hd_id_list list = {0}, plain = {0};
     int32_t ids = 0, more = 0;
+    uint64_t hash = 0, same = 0;
+    char *the;
 
     if (golden_open(golden_path("bpe.model"), &t))
         return;
@@ -143,6 +145,16 @@ static void files_beside_a_model_count(void **state)
     assert_int_equal(hd_tokenizer_vocab(t), ids + 1); /* <fill> is new */
     assert_int_equal(hd_tokenizer_count_ids(path, &more), HD_OK);
     assert_int_equal(more, ids + 1);
+    /* a token that is added changes no other; one piece that is another does */
+    assert_int_equal(hd_tokenizer_hash_ids(path, ids, &hash), HD_OK);
+    assert_int_equal(hd_tokenizer_hash_ids(golden_path("bpe.model"), ids, &same), HD_OK);
+    assert_true(hash == same);
+    the = memmem(model.data, model.len_bytes, "\xe2\x96\x81the", 6);
+    assert_non_null(the);
+    memcpy(the + 3, "tha", 3);
+    assert_int_equal(hd_file_write_atomic(path, model.data, model.len_bytes, 0644), HD_OK);
+    assert_int_equal(hd_tokenizer_hash_ids(path, ids, &same), HD_OK);
+    assert_true(hash != same);
     assert_int_equal(hd_encoder_new(t, &encoder), HD_OK);
     assert_int_equal(hd_encoder_add(encoder, "</s>the", 7, &list), HD_OK);
     assert_int_equal(list.ids[0], 2);
