@@ -27,7 +27,8 @@ enum { STACK_BYTES = 512 * 1024 };
 enum { STACK_BYTES = 128 * 1024 };
 #endif
 
-enum { GUARD_BYTES = 128, GUARD = 0xcb };
+/* Arrays begin 128 bytes behind a bound of 1024, as a device promises no more than 128. */
+enum { GUARD_BYTES = 128, GUARD = 0xcb, SWIZZLE_PERIOD = 1024 };
 
 __thread struct hd_cudasim_thread *hd_cudasim_self;
 static __thread struct hd_sim_engine *engine;
@@ -131,6 +132,7 @@ static void free_engine(void *value)
         hd_fiber_done(&e->threads[i].fiber);
         free(e->threads[i].copies);
     }
+    hd_sim_wgmma_free(e);
     free(e->threads);
     free(e);
     engine = NULL;
@@ -290,7 +292,7 @@ add_shared(struct hd_sim_engine *e, const struct hd_cudasim_shared_site *site, s
                         HD_SIM_SHARED_SITES_MAX);
     e->shared_count++;
     *s = (struct hd_sim_shared){.site = site, .size_bytes = size_bytes};
-    if (posix_memalign((void **)&s->map, GUARD_BYTES, room + 2 * (size_t)GUARD_BYTES))
+    if (posix_memalign((void **)&s->map, SWIZZLE_PERIOD, room + 2 * (size_t)GUARD_BYTES))
         hd_cudasim_fail((struct hd_cudasim_site){0}, "no memory for shared memory");
     s->base = s->map + GUARD_BYTES;
     memset(s->map, GUARD, GUARD_BYTES);
@@ -388,7 +390,7 @@ static void free_shared(struct hd_sim_engine *e)
 
 static void report_deadlock(struct hd_sim_engine *e)
 {
-    const struct hd_sim_thread *stuck = NULL, *at_barrier = NULL;
+    const struct hd_sim_thread *stuck = NULL, *at_barrier = NULL, *alone = NULL;
     unsigned missing;
 
     for (unsigned i = 0; i < e->thread_count; i++) {
@@ -398,6 +400,12 @@ static void report_deadlock(struct hd_sim_engine *e)
             stuck = t;
         if (t->state == HD_SIM_AT_BARRIER && !at_barrier)
             at_barrier = t;
+        if ((t->state == HD_SIM_AT_MBARRIER || t->state == HD_SIM_AT_REGISTERS) && !alone)
+            alone = t;
+    }
+    if (alone) { /* what the others wait for, mostly */
+        hd_cudasim_self = (struct hd_cudasim_thread *)&e->threads[alone->index].built_in;
+        hd_sim_async_report(e, alone);
     }
     if (!stuck) /* cannot happen: a barrier that all live threads have reached is released */
         stuck = at_barrier;
@@ -440,7 +448,8 @@ static void begin_block(struct hd_sim_engine *e, struct uint3 block, struct dim3
 {
     const unsigned n = e->thread_count;
 
-    memset(e->warps, 0, sizeof e->warps);
+    for (unsigned i = 0; i < HD_SIM_WARPS_MAX; i++)
+        e->warps[i].live = e->warps[i].waiting = e->warps[i].wanted = 0;
     for (unsigned i = 0; i < n; i++) {
         struct hd_sim_thread *t = &e->threads[i];
 
@@ -463,6 +472,8 @@ static void begin_block(struct hd_sim_engine *e, struct uint3 block, struct dim3
     e->live = n;
     e->at_barrier = 0;
     poison_shared(e);
+    hd_sim_async_begin(e);
+    hd_sim_wgmma_begin(e);
 }
 
 /* Runs each ready lane of a warp once; returns true if one was ready. In random order some lanes
@@ -507,9 +518,11 @@ static void run_block(struct hd_sim_engine *e)
                 if (e->schedule == HD_CUDASIM_RANDOM && hd_sim_random(&e->random) % 4 == 0)
                     break;
             }
-        if (!found)
+        if (!hd_sim_async_advance(e, !found) && !found)
             report_deadlock(e);
     }
+    hd_sim_async_end(e);
+    hd_sim_wgmma_end(e);
     e->running = NULL;
     check_guards(e);
     hd_cudasim_self = NULL;

@@ -2,7 +2,7 @@
  *
  * Each OS thread that runs kernels has an engine: the fibers of one block and what they wait for.
  *
- * Used by: engine.c, warp.c, tensor.c, memory.c, stream.c.   Uses: fiber, cudasim_engine.
+ * Used by: engine.c, warp.c, tensor.c, async.c, wgmma.c, memory.c, stream.c.   Uses: fiber, cudasim_engine.
  * Threads: an engine belongs to its OS thread; settings are atomics.
  */
 #ifndef HD_CUDASIM_INTERNAL_H
@@ -25,17 +25,66 @@ enum {
 
 /* Operations of several lanes of a warp. A lane posts its part and waits; the last lane that
  * arrives performs the operation for all of them. */
-enum hd_sim_op { HD_SIM_SYNCWARP, HD_SIM_BALLOT, HD_SIM_SHUFFLE, HD_SIM_LDMATRIX, HD_SIM_MMA };
+enum hd_sim_op {
+    HD_SIM_SYNCWARP,
+    HD_SIM_BALLOT,
+    HD_SIM_SHUFFLE,
+    HD_SIM_LDMATRIX,
+    HD_SIM_MMA,
+    HD_SIM_SETMAXNREG,
+    HD_SIM_WGMMA,
+    HD_SIM_WGMMA_FENCE,
+    HD_SIM_WGMMA_COMMIT,
+    HD_SIM_WGMMA_WAIT
+};
 
 struct hd_sim_thread;
 typedef void hd_sim_perform(struct hd_sim_thread **lanes, unsigned mask);
 
-enum hd_sim_state { HD_SIM_READY, HD_SIM_AT_BARRIER, HD_SIM_AT_WARP, HD_SIM_ENDED };
+enum hd_sim_state {
+    HD_SIM_READY,
+    HD_SIM_AT_BARRIER,
+    HD_SIM_AT_WARP,
+    HD_SIM_AT_MBARRIER,
+    HD_SIM_AT_REGISTERS,
+    HD_SIM_ENDED
+};
+
+/* A barrier in shared memory (mbarrier). Its word there holds HD_SIM_MBARRIER_TAG and its index, so
+ * that a word that was overwritten, or never initialised, is detected. */
+enum { HD_SIM_MBARRIERS_MAX = 64 };
+#define HD_SIM_MBARRIER_TAG UINT64_C(0x6d62617272696500)
+struct hd_sim_mbarrier {
+    uint64_t *word;
+    unsigned arrivals, pending; /* per phase; still missing in this one */
+    int64_t bytes;              /* that this phase still expects */
+    uint64_t phase;
+    bool is_fenced; /* the copies of boxes see it */
+};
+
+/* A box that was not copied yet. */
+enum { HD_SIM_BOXES_MAX = 64, HD_SIM_RANK_MAX = 5 };
+struct hd_sim_box {
+    unsigned char *shared;
+    unsigned char map[128]; /* CUtensorMap */
+    struct hd_sim_mbarrier *barrier;
+    int at[HD_SIM_RANK_MAX];
+    struct hd_cudasim_site site;
+};
 
 struct hd_sim_copy {
     void *shared;
     unsigned char bytes[16];
     unsigned group;
+};
+
+/* Sums of a thread in registers, which products of wgmma will have written. */
+enum { HD_SIM_SUMS_MAX = 8 };
+struct hd_sim_sums {
+    float *d;
+    int count;
+    unsigned group; /* of the newest product */
+    float values[128];
 };
 
 struct hd_sim_thread {
@@ -50,16 +99,39 @@ struct hd_sim_thread {
     /* while it waits for lanes of its warp */
     enum hd_sim_op op;
     unsigned mask;
+    /* while it waits at an mbarrier */
+    const struct hd_sim_mbarrier *mbarrier;
+    unsigned parity;
     void *part; /* this lane's part of the op, on the fiber's stack */
     hd_sim_perform *perform;
     /* cp.async */
     struct hd_sim_copy *copies;
     size_t copy_count, copy_room;
     unsigned group; /* the group of copies that are issued now */
+    struct hd_sim_sums sums[HD_SIM_SUMS_MAX];
+    unsigned sums_count;
 };
 
 struct hd_sim_warp {
     unsigned live, waiting; /* bits by lane */
+    unsigned registers;     /* of a thread: setmaxnreg */
+    unsigned wanted;        /* for how many it waits; 0: for none */
+    /* wgmma: products under way; how many were issued; the group that is issued now */
+    struct hd_sim_product *products;
+    size_t product_room;
+    unsigned product_count, issued, group;
+    bool is_fenced;
+};
+
+/* The products of a warp group (4 warps), which each of its warps must issue. */
+struct hd_sim_issued {
+    uint64_t a, b;
+    int line, columns;
+};
+struct hd_sim_warp_group {
+    struct hd_sim_issued *issued;
+    size_t room;
+    unsigned count;
 };
 
 struct hd_sim_shared {
@@ -82,6 +154,7 @@ struct hd_sim_engine {
     unsigned ready_count;          /* threads that have a stack */
     struct hd_sim_thread *running;
     struct hd_sim_warp warps[HD_SIM_WARPS_MAX];
+    struct hd_sim_warp_group warp_groups[HD_SIM_WARPS_MAX / 4];
     /* the launch */
     const char *kernel;
     void (*run)(void *);
@@ -94,6 +167,11 @@ struct hd_sim_engine {
     size_t shared_limit;                                /* of static and dynamic arrays together */
     struct hd_sim_constant constants[HD_SIM_CONSTANTS]; /* hash table by address; size 0: empty */
     bool has_constants;
+    /* the block */
+    struct hd_sim_mbarrier mbarriers[HD_SIM_MBARRIERS_MAX];
+    struct hd_sim_box boxes[HD_SIM_BOXES_MAX]; /* in the order of their instructions */
+    unsigned mbarrier_count, box_count;
+    unsigned registers_free; /* of the multiprocessor's, which setmaxnreg gave back */
 };
 
 struct hd_sim_engine *hd_sim_engine(void); /* of the launch that runs on this OS thread */
@@ -126,6 +204,22 @@ void hd_sim_collect(enum hd_sim_op op, unsigned mask, void *part, hd_sim_perform
 /* Called when a lane has ended: other lanes of its warp may have waited only for it. */
 void hd_sim_lane_ended(struct hd_sim_engine *e, struct hd_sim_thread *t);
 const char *hd_sim_op_name(enum hd_sim_op op);
+
+/* async.c: a block begins and ends; copies of boxes that may end now, at least one if no thread is
+ * ready; returns whether one did. */
+void hd_sim_async_begin(struct hd_sim_engine *e);
+bool hd_sim_async_advance(struct hd_sim_engine *e, bool is_idle);
+void hd_sim_async_end(const struct hd_sim_engine *e);
+/* Reports a thread that waits at an mbarrier, or for registers, for ever. */
+void hd_sim_async_report(struct hd_sim_engine *e, const struct hd_sim_thread *t)
+    __attribute__((noreturn));
+/* wgmma.c: likewise; the last one frees what the engine has of products. */
+void hd_sim_wgmma_begin(struct hd_sim_engine *e);
+void hd_sim_wgmma_end(const struct hd_sim_engine *e);
+void hd_sim_wgmma_free(struct hd_sim_engine *e);
+/* Fails unless this is a whole warp. */
+void hd_sim_whole_warp(unsigned mask, struct hd_sim_thread **lanes);
+enum { HD_SIM_ALL_LANES = -1 };
 
 /* c + sum of a[i] b[i], as one operation of a tensor core computes it (tensor.c); factors are bf16,
  * f16 or tf32 numbers. count <= HD_SIM_TENSOR_TERMS for bf16 and f16, half of it for tf32. */

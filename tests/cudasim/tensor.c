@@ -16,12 +16,10 @@
 #include "base/dtype.h"
 #include "tests/cudasim/internal.h"
 
-enum { ALL_LANES = -1 };
-
-static void whole_warp(unsigned mask, struct hd_sim_thread **lanes)
+void hd_sim_whole_warp(unsigned mask, struct hd_sim_thread **lanes)
 {
     for (unsigned lane = 0; lane < HD_CUDASIM_WARP; lane++)
-        if (lanes[lane] && mask != (unsigned)ALL_LANES)
+        if (lanes[lane] && mask != (unsigned)HD_SIM_ALL_LANES)
             hd_cudasim_fail(lanes[lane]->site, "%s in a warp of which only lanes 0x%08x live",
                             hd_sim_op_name(lanes[lane]->op), mask);
 }
@@ -48,7 +46,7 @@ static void perform_ldmatrix(struct hd_sim_thread **lanes, unsigned mask)
     const struct ldmatrix *first;
     uint16_t matrix[8][8];
 
-    whole_warp(mask, lanes);
+    hd_sim_whole_warp(mask, lanes);
     first = lanes[0]->part;
     for (unsigned m = 0; m < (unsigned)first->count; m++) {
         for (unsigned row = 0; row < 8; row++)
@@ -75,7 +73,7 @@ void hd_cudasim_ldmatrix(uint32_t *ret_rows, int count, bool transposed, const v
         if (!hd_sim_is_shared(e, row, 16))
             hd_cudasim_fail(site, "ldmatrix of %p, which is not 16 bytes of a shared array", row);
     }
-    hd_sim_collect(HD_SIM_LDMATRIX, (unsigned)ALL_LANES, &part, perform_ldmatrix, site);
+    hd_sim_collect(HD_SIM_LDMATRIX, (unsigned)HD_SIM_ALL_LANES, &part, perform_ldmatrix, site);
 }
 
 /* ---- Arithmetic ---- */
@@ -158,7 +156,7 @@ static void perform_mma(struct hd_sim_thread **lanes, unsigned mask)
 {
     float a[16][16], b[8][16]; /* b[column][row] */
 
-    whole_warp(mask, lanes);
+    hd_sim_whole_warp(mask, lanes);
     for (unsigned lane = 0; lane < HD_CUDASIM_WARP; lane++) {
         const struct mma *part = lanes[lane]->part;
         const unsigned g = lane / 4, t = lane % 4 * 2;
@@ -188,7 +186,7 @@ void hd_cudasim_mma(float d[4], const uint32_t a[4], const uint32_t b[2], bool i
 {
     struct mma part = {d, a, b, is_bf16};
 
-    hd_sim_collect(HD_SIM_MMA, (unsigned)ALL_LANES, &part, perform_mma, site);
+    hd_sim_collect(HD_SIM_MMA, (unsigned)HD_SIM_ALL_LANES, &part, perform_mma, site);
 }
 
 /* ---- cp.async: shared memory has poison until the wait, then the bytes ---- */

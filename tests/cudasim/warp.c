@@ -16,6 +16,16 @@ const char *hd_sim_op_name(enum hd_sim_op op)
         return "ldmatrix";
     case HD_SIM_MMA:
         return "mma";
+    case HD_SIM_SETMAXNREG:
+        return "setmaxnreg";
+    case HD_SIM_WGMMA:
+        return "wgmma";
+    case HD_SIM_WGMMA_FENCE:
+        return "wgmma_fence";
+    case HD_SIM_WGMMA_COMMIT:
+        return "wgmma_commit";
+    case HD_SIM_WGMMA_WAIT:
+        return "wgmma_wait";
     }
     return "?";
 }
