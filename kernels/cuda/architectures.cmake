@@ -52,3 +52,13 @@ function(hd_cuda_architectures result version known wanted)
     endif()
     set(${result} "${list}" PARENT_SCOPE)
 endfunction()
+
+# hd_cuda_hopper_architecture(RESULT VERSION KNOWN WANTED): for the sources *_hopper.cu, whose instructions (wgmma,
+# setmaxnreg) only sm_90a has, which runs on GPUs of compute capability 9.0 alone. The arguments are those above; ""
+# if nvcc does not know it, or the list leaves that capability out.
+function(hd_cuda_hopper_architecture result version known wanted)
+    set(${result} "" PARENT_SCOPE)
+    if(version VERSION_GREATER_EQUAL 12.0 AND "compute_90" IN_LIST known AND (wanted STREQUAL "" OR wanted MATCHES "(^|;)90"))
+        set(${result} "90a-real" PARENT_SCOPE)
+    endif()
+endfunction()

@@ -209,6 +209,10 @@ extern "C" enum hd_status hd_cuda_attention_forward(struct hd_cuda_stream *cuda,
         return st;
     if (!forward_is_tiled(args))
         return attention_forward_plain(cuda, &f);
+#if defined(HD_HOPPER) || defined(HD_CUDASIM)
+    if (hd_costs_attention_is_by_wgmma(&cuda->cuda->traits) && attention_forward_hopper_takes(&f.a))
+        return attention_forward_hopper(cuda, &f);
+#endif
     return args->dtype == HD_BF16 ? attention_forward_tiled_bf16(cuda, &f)
                                   : attention_forward_tiled_f16(cuda, &f);
 }

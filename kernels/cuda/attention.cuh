@@ -18,6 +18,7 @@
 #include "kernels/cuda/random.cuh"
 
 extern "C" {
+#include "kernels/costs/by_wgmma.h"
 #include "kernels/costs/costs.h"
 }
 
@@ -158,6 +159,14 @@ enum hd_status attention_forward_plain(struct hd_cuda_stream *stream,
                                        const struct attention_forward *f);
 enum hd_status attention_backward_plain(struct hd_cuda_stream *stream,
                                         const struct attention_backward *f);
+
+/* Whether the kernels for Hopper GPUs were compiled: nvcc knows sm_90a (CMakeLists.txt). */
+#if defined(HD_HOPPER) || defined(HD_CUDASIM)
+/* Returns whether attention_forward_hopper computes this launch, whose rows are aligned. */
+bool attention_forward_hopper_takes(const struct attention *a);
+enum hd_status attention_forward_hopper(struct hd_cuda_stream *stream,
+                                        const struct attention_forward *f);
+#endif
 
 /* Sets the members of `struct attention` that forward and backward have in common, except dropout.
  */

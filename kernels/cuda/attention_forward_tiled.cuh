@@ -86,15 +86,15 @@ forward_scale(const struct attention *a, float score[FORWARD_MT][NT][4], float s
         }
 }
 
-template <int NT>
-static __device__ __forceinline__ void forward_mask(float score[FORWARD_MT][NT][4],
-                                                    const int32_t *keys, const int2 *queries)
+template <int MT, int NT>
+static __device__ __forceinline__ void forward_mask(float score[MT][NT][4], const int32_t *keys,
+                                                    const int2 *queries)
 {
 #pragma unroll
-    for (int m = 0; m < FORWARD_MT; m++)
+    for (int m = 0; m < MT; m++)
 #pragma unroll
         for (int half = 0; half < 2; half++) {
-            const int2 query = queries[fragment_row<FORWARD_MT>(m, half)];
+            const int2 query = queries[fragment_row<MT>(m, half)];
 
 #pragma unroll
             for (int n = 0; n < NT; n++) {
@@ -192,19 +192,19 @@ forward_softmax(float score[FORWARD_MT][NT][4], float out[FORWARD_MT][DT][4],
         }
 }
 
-template <typename T, int D>
+template <typename T, int D, int MT>
 static __device__ __forceinline__ void
 forward_store(const struct attention_forward *f, const struct attention_block *block,
-              float out[FORWARD_MT][D / 8][4], const float base[FORWARD_MT][2],
-              const float sum[FORWARD_MT][2], float lse_factor)
+              float out[MT][D / 8][4], const float base[MT][2], const float sum[MT][2],
+              float lse_factor)
 {
     const struct attention *a = &f->a;
 
 #pragma unroll
-    for (int m = 0; m < FORWARD_MT; m++)
+    for (int m = 0; m < MT; m++)
 #pragma unroll
         for (int half = 0; half < 2; half++) {
-            const int row = block->tile * FORWARD_QUERIES + fragment_row<FORWARD_MT>(m, half);
+            const int row = block->tile * FORWARD_QUERIES + fragment_row<MT>(m, half);
             const int64_t query = (int64_t)block->b * a->q_len + row;
             float total = sum[m][half], factor;
 
@@ -223,6 +223,29 @@ forward_store(const struct attention_forward *f, const struct attention_block *b
                 f->lse[(int64_t)block->head * a->B * a->q_len + query] =
                     base[m][half] * lse_factor + logf(total);
         }
+}
+
+/* Sets what all threads of the block share; called by one of them. */
+template <typename T, int D>
+static __device__ __forceinline__ void forward_place_set(struct forward_place *place,
+                                                         const struct attention *a)
+{
+    const int tiles = (a->q_len + FORWARD_QUERIES - 1) / FORWARD_QUERIES;
+    const struct attention_block block = attention_block_of(a, tiles, a->H);
+    const int group = block.head / (a->H / a->G);
+    const int64_t slot_row = attention_slot(a, block.b) * a->kv_stride;
+
+    place->block = block;
+    place->extent = attention_query_extent<FORWARD_QUERIES>(
+        a->mask_extents.query_extents +
+            (int64_t)block.b * (a->mask_extents.q_pad / ATTENTION_GRANULE),
+        block.tile);
+    place->k = (const T *)a->k + slot_row * a->ldk + group * D;
+    place->v = (const T *)a->v + slot_row * a->ldv + group * D;
+    place->key_count = attention_key_count(a, block.b);
+    place->keys = a->mask_extents.keys + (int64_t)block.b * a->mask_extents.kv_pad;
+    place->queries = a->mask_extents.queries + (int64_t)block.b * a->mask_extents.q_pad +
+                     block.tile * FORWARD_QUERIES;
 }
 
 template <typename T, int D, bool GENERAL, bool CAPPED>
@@ -248,24 +271,8 @@ static __global__ void __launch_bounds__(FORWARD_THREADS, 2)
             base[m][half] = FORWARD_NO_BASE;
             sum[m][half] = 0;
         }
-    if (threadIdx.x == 0) {
-        const int tiles = (a->q_len + FORWARD_QUERIES - 1) / FORWARD_QUERIES;
-        const struct attention_block block = attention_block_of(a, tiles, a->H);
-        const int group = block.head / (a->H / a->G);
-        const int64_t slot_row = attention_slot(a, block.b) * a->kv_stride;
-
-        place->block = block;
-        place->extent = attention_query_extent<FORWARD_QUERIES>(
-            a->mask_extents.query_extents +
-                (int64_t)block.b * (a->mask_extents.q_pad / ATTENTION_GRANULE),
-            block.tile);
-        place->k = (const T *)a->k + slot_row * a->ldk + group * D;
-        place->v = (const T *)a->v + slot_row * a->ldv + group * D;
-        place->key_count = attention_key_count(a, block.b);
-        place->keys = a->mask_extents.keys + (int64_t)block.b * a->mask_extents.kv_pad;
-        place->queries = a->mask_extents.queries + (int64_t)block.b * a->mask_extents.q_pad +
-                         block.tile * FORWARD_QUERIES;
-    }
+    if (threadIdx.x == 0)
+        forward_place_set<T, D>(place, a);
     __syncthreads();
     if (GENERAL) {
         extras.slope = a->slopes ? a->slopes[place->block.head] * ATTENTION_LOG2E : 0;
@@ -304,7 +311,7 @@ static __global__ void __launch_bounds__(FORWARD_THREADS, 2)
         if (CAPPED)
             attention_cap_tile<FORWARD_MT, NT>(a, score);
         if (!is_whole)
-            forward_mask<NT>(score, place->keys + first_key, place->queries);
+            forward_mask<FORWARD_MT, NT>(score, place->keys + first_key, place->queries);
         forward_softmax<NT, D / 8>(score, out, base, sum, factor);
         if (GENERAL && a->sample)
             forward_drop<NT>(a, score, &extras, place->keys + first_key, place->block.b,
@@ -319,8 +326,8 @@ static __global__ void __launch_bounds__(FORWARD_THREADS, 2)
         cp_async_commit();
         multiply_weights<T, D, FORWARD_MT, NT>(out, score, v_tile);
     }
-    forward_store<T, D>(&f, &place->block, out, base, sum,
-                        GENERAL || CAPPED ? ATTENTION_LN2 : a->scale);
+    forward_store<T, D, FORWARD_MT>(&f, &place->block, out, base, sum,
+                                    GENERAL || CAPPED ? ATTENTION_LN2 : a->scale);
 }
 
 template <typename T, int D, bool GENERAL, bool CAPPED>

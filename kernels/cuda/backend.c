@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/costs/by_wgmma.h"
 #include "kernels/costs/costs.h"
 #include "kernels/cuda/cuda.h"
 
@@ -90,10 +91,35 @@ static bool has_library(const struct hd_backend_options *options)
            (options->gemm_by == HD_GEMM_BY_BEST || options->gemm_by == HD_GEMM_BY_LIBRARY);
 }
 
+/* Reads by which kernels attention is to run; *ret_wgmma: by those for Hopper GPUs. */
+static enum hd_status read_attention(int capability, bool *ret_wgmma)
+{
+    const char *wish = getenv(HD_ATTENTION_ENV);
+    const char *missing = NULL;
+
+    *ret_wgmma = false;
+    if (!wish || !*wish || !strcmp(wish, "tiled"))
+        return HD_OK;
+    if (strcmp(wish, "wgmma") != 0)
+        return hd_err(HD_INVALID, HD_ATTENTION_ENV " is \"%s\"; it takes tiled or wgmma", wish);
+#if !defined(HD_HOPPER) && !defined(HD_CUDASIM)
+    missing = "a plug-in built by nvcc 12.0 or newer";
+#endif
+    if (capability != HD_WGMMA_CAPABILITY)
+        missing = "a GPU of compute capability 9.0 (H100, H200)";
+    if (missing)
+        return hd_err(HD_UNSUPPORTED,
+                      HD_ATTENTION_ENV "=wgmma needs %s; leave it out, or set it to tiled",
+                      missing);
+    *ret_wgmma = true;
+    return HD_OK;
+}
+
 static enum hd_status look_at(const struct hd_backend_options *options, struct hd_traits *ret_t)
 {
     struct hd_traits *t = ret_t;
     struct cudaDeviceProp device;
+    bool by_wgmma = false;
     enum hd_status st;
     int version = 0;
 
@@ -103,13 +129,16 @@ static enum hd_status look_at(const struct hd_backend_options *options, struct h
         st = hd_cuda_check(cudaGetDeviceProperties(&device, options->device), "cuda");
     if (st)
         return hd_err_prefix(st, "device %d", options->device);
+    st = read_attention(device.major * 10 + device.minor, &by_wgmma);
+    if (st)
+        return st;
     hd_traits_of_gpu(device.multiProcessorCount, device.major * 10 + device.minor,
                      (int64_t)device.totalGlobalMem, has_library(options), t);
     if (has_library(options))
         hd_cuda_gemm_library_name(t->library, sizeof t->library);
     t->gelu_separate = options->epilogues_separate;
-    (void)snprintf(t->isa, sizeof t->isa, "sm_%d_cuda_%d.%d", t->capability, version / 1000,
-                   version % 1000 / 10);
+    (void)snprintf(t->isa, sizeof t->isa, "sm_%d_cuda_%d.%d%s", t->capability, version / 1000,
+                   version % 1000 / 10, by_wgmma ? HD_BY_WGMMA : "");
     return HD_OK;
 }
 

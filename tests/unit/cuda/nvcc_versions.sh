@@ -45,6 +45,9 @@ check an_unknown_one_is_named "no: nvcc 12.0 does not know 100-real of HEDDLE_CU
     "$(architectures 12.0 "$old" "80-real;100-real")"
 check an_older_nvcc_builds_nothing "no: nvcc 11.2 is older than 11.8" "$(architectures 11.2 "$old" "")"
 check nor_one_without_a_version "no: nvcc does not tell its version" "$(architectures "" "$old" "")"
+hopper() { answer kernels/cuda/architectures.cmake hd_cuda_hopper_architecture "$@"; }
+check hopper_has_kernels_of_its_own "90a-real 90a-real no:  no: " \
+    "$(hopper 12.0 "$old" "") $(hopper 13.0 "$new" "80-real;90-real") $(hopper 11.8 "$old" "") $(hopper 13.0 "$new" 80-real)"
 
 packages() { answer deploy/cuda_packages.cmake hd_cuda_packages "$@"; }
 check packages_of_the_version "libcublas-12-8 | libcublas-12-9 | libcublas-12-10 | libcublas-12-11 | libcublas-12-12 | libcublaslt12" \
