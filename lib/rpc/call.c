@@ -259,7 +259,10 @@ enum hd_status hd_rpc_unpack_buffer(const ProtobufCMessageDescriptor *descriptor
         !grpc_byte_buffer_reader_init(&reader, buffer)) {
         st = hd_err(HD_INVALID, "compressed messages are not accepted");
     } else {
-        bytes = grpc_byte_buffer_reader_readall(&reader);
+        const grpc_slice_buffer *slices = &buffer->data.raw.slice_buffer;
+
+        bytes = slices->count == 1 ? grpc_slice_ref(slices->slices[0])
+                                   : grpc_byte_buffer_reader_readall(&reader);
         grpc_byte_buffer_reader_destroy(&reader);
         st = hd_rpc_wire_unpack(descriptor, GRPC_SLICE_START_PTR(bytes), GRPC_SLICE_LENGTH(bytes),
                                 ret_msg);
@@ -302,7 +305,7 @@ ProtobufCMessage *hd_rpc_call_take(struct hd_rpc_call *call)
 
 void hd_rpc_message_free(ProtobufCMessage *msg)
 {
-    protobuf_c_message_free_unpacked(msg, NULL);
+    hd_rpc_wire_free(msg);
 }
 
 void hd_rpc_call_read(struct hd_rpc_call *call)

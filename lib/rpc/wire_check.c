@@ -1,7 +1,9 @@
 #include "rpc/wire_check.h"
 
+#include <assert.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/text.h"
@@ -182,18 +184,93 @@ enum hd_status hd_rpc_wire_check(const ProtobufCMessageDescriptor *descriptor, c
     return st;
 }
 
+/* ---- memory of a message ---- */
+
+/* Memory for the parts of one message. The message itself lies directly behind the first block. */
+struct block {
+    struct block *next;
+    size_t used_bytes, size_bytes; /* of what follows */
+};
+struct blocks {
+    struct block *first, *last;
+};
+enum { SMALL_BYTES = 64 << 10 };
+_Static_assert(sizeof(struct block) % 8 == 0, "what follows a block is aligned for any field");
+
+static struct block *add_block(struct blocks *blocks, size_t size_bytes)
+{
+    struct block *block = malloc(sizeof *block + size_bytes);
+
+    if (!block)
+        return NULL;
+    *block = (struct block){.size_bytes = size_bytes};
+    if (blocks->last)
+        blocks->last->next = block;
+    else
+        blocks->first = block;
+    blocks->last = block;
+    return block;
+}
+
+static void *allocate(void *user, size_t size_bytes)
+{
+    struct blocks *blocks = user;
+    struct block *block = blocks->last;
+    void *part;
+
+    size_bytes = (size_bytes + 7) & ~(size_t)7;
+    if (block->size_bytes - block->used_bytes < size_bytes)
+        block = add_block(blocks, size_bytes > block->size_bytes ? size_bytes : block->size_bytes);
+    if (!block)
+        return NULL;
+    part = (char *)(block + 1) + block->used_bytes;
+    block->used_bytes += size_bytes;
+    return part;
+}
+
+static void keep(void *user, void *part)
+{
+    (void)user;
+    (void)part;
+}
+
+static void free_blocks(struct block *block)
+{
+    while (block) {
+        struct block *next = block->next;
+
+        free(block);
+        block = next;
+    }
+}
+
+void hd_rpc_wire_free(ProtobufCMessage *msg)
+{
+    if (msg)
+        free_blocks((struct block *)(void *)msg - 1);
+}
+
 enum hd_status hd_rpc_wire_unpack(const ProtobufCMessageDescriptor *descriptor, const void *bytes,
                                   size_t size_bytes, ProtobufCMessage **ret_msg)
 {
+    struct blocks blocks = {0};
+    ProtobufCAllocator allocator = {.alloc = allocate, .free = keep, .allocator_data = &blocks};
     enum hd_status st = hd_rpc_wire_check(descriptor, bytes, size_bytes);
     ProtobufCMessage *msg;
 
     if (st)
         return st;
-    msg = protobuf_c_message_unpack(descriptor, NULL, size_bytes, bytes);
-    if (!msg)
+    /* small fields become up to four times as large, so that most messages need one block */
+    if (!add_block(&blocks, descriptor->sizeof_message + size_bytes +
+                                3 * (size_bytes < SMALL_BYTES ? size_bytes : SMALL_BYTES)))
+        return hd_err(HD_NO_MEMORY, "no memory for a %s message", descriptor->name);
+    msg = protobuf_c_message_unpack(descriptor, &allocator, size_bytes, bytes);
+    if (!msg) {
+        free_blocks(blocks.first);
         return hd_err(HD_INVALID, "malformed %s message: a field has the wrong type",
                       descriptor->name);
+    }
+    assert((void *)msg == (void *)(blocks.first + 1));
     *ret_msg = msg;
     return HD_OK;
 }

@@ -34,9 +34,10 @@ enum {
 enum hd_status hd_rpc_wire_check(const ProtobufCMessageDescriptor *descriptor, const void *bytes,
                                  size_t size_bytes);
 
-/* Checks and unpacks a message. The caller frees it with protobuf_c_message_free_unpacked(msg,
- * NULL). */
+/* Checks and unpacks a message. All its parts lie together in a few blocks of memory, which
+ * hd_rpc_wire_free frees; protobuf_c_message_free_unpacked must not. */
 enum hd_status hd_rpc_wire_unpack(const ProtobufCMessageDescriptor *descriptor, const void *bytes,
                                   size_t size_bytes, ProtobufCMessage **ret_msg);
+void hd_rpc_wire_free(ProtobufCMessage *msg); /* NULL: does nothing */
 
 #endif

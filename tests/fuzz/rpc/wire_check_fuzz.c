@@ -51,7 +51,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size_bytes)
     promise(protobuf_c_message_pack(msg, again) == again_bytes);
     promise(hd_rpc_wire_check(type, again, again_bytes) == HD_OK);
     free(again);
-    protobuf_c_message_free_unpacked(msg, NULL);
+    hd_rpc_wire_free(msg);
     return 0;
 }
 

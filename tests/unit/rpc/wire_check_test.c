@@ -51,7 +51,7 @@ static void honest_messages_pass_and_come_back_equal(void **state)
     assert_true(got->numbers[2] == INT64_MAX);
     assert_int_equal(got->blob.len, 4);
     assert_non_null(got->nest->inner);
-    protobuf_c_message_free_unpacked(msg, NULL);
+    hd_rpc_wire_free(msg);
     assert_int_equal(hd_rpc_wire_check(type, NULL, 0), HD_OK); /* all fields at their default */
 }
 
@@ -71,7 +71,7 @@ static void every_cut_of_an_honest_message_is_handled(void **state)
         assert_non_null(cut);
         memcpy(cut, bytes, keep);
         if (hd_rpc_wire_unpack(type, cut, keep, &msg) == HD_OK)
-            protobuf_c_message_free_unpacked(msg, NULL);
+            hd_rpc_wire_free(msg);
         else
             refused++;
         free(cut);
