@@ -212,14 +212,15 @@ static enum hd_status add_val_set(struct job_reader *r, const char *value)
 /* Returns the key of a line by the path that the text's version used; NULL: unknown. */
 static const struct hd_key *find_key(const struct job_reader *r, const char *path)
 {
-    for (size_t i = 0; i < hd_job_key_count; i++) {
-        const struct hd_key *key = &hd_job_keys[i];
-        const char *name = r->version == 1 && key->v1_path ? key->v1_path : hd_job_stored_path(key);
+    const struct hd_key *key = r->version == 1 ? NULL : hd_job_find_stored_key(path);
 
-        if (key->kind != HD_KEY_FORM && strcmp(name, path) == 0)
-            return key;
+    for (size_t i = 0; r->version == 1 && !key && i < hd_job_key_count; i++) {
+        const char *v1_path = hd_job_keys[i].v1_path;
+
+        if (strcmp(v1_path ? v1_path : hd_job_stored_path(&hd_job_keys[i]), path) == 0)
+            key = &hd_job_keys[i];
     }
-    return NULL;
+    return key && key->kind != HD_KEY_FORM ? key : NULL;
 }
 
 static enum hd_status read_key(struct job_reader *r, const char *path, const char *value)

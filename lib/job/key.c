@@ -1,6 +1,7 @@
 /* key: the table of keys, and conversion of single values to and from text. */
 #include <errno.h>
 #include <math.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -45,20 +46,52 @@ const struct hd_key hd_job_keys[] = {
 };
 const size_t hd_job_key_count = sizeof hd_job_keys / sizeof hd_job_keys[0];
 
-const struct hd_key *hd_job_find_key(const char *path)
+/* ---- keys by their paths ---- */
+
+/* The keys in the order of their paths, and of their stored paths, sorted once per process. */
+static const struct hd_key *by_path[sizeof hd_job_keys / sizeof hd_job_keys[0]],
+    *by_stored_path[sizeof hd_job_keys / sizeof hd_job_keys[0]];
+
+static int compare_paths(const void *a, const void *b)
+{
+    return strcmp((*(const struct hd_key *const *)a)->path,
+                  (*(const struct hd_key *const *)b)->path);
+}
+
+static int compare_stored_paths(const void *a, const void *b)
+{
+    return strcmp(hd_job_stored_path(*(const struct hd_key *const *)a),
+                  hd_job_stored_path(*(const struct hd_key *const *)b));
+}
+
+static void sort_keys(void)
 {
     for (size_t i = 0; i < hd_job_key_count; i++)
-        if (strcmp(hd_job_keys[i].path, path) == 0)
-            return &hd_job_keys[i];
-    return NULL;
+        by_path[i] = by_stored_path[i] = &hd_job_keys[i];
+    qsort(by_path, hd_job_key_count, sizeof by_path[0], compare_paths);
+    qsort(by_stored_path, hd_job_key_count, sizeof by_stored_path[0], compare_stored_paths);
+}
+
+static const struct hd_key *find(const struct hd_key *const *keys, const char *path,
+                                 int (*compare)(const void *, const void *))
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    const struct hd_key wanted = {.path = path}, *const at = &wanted;
+    const struct hd_key *const *found;
+
+    (void)pthread_once(&once, sort_keys);
+    found = bsearch(&at, keys, hd_job_key_count, sizeof *keys, compare);
+    return found ? *found : NULL;
+}
+
+const struct hd_key *hd_job_find_key(const char *path)
+{
+    return find(by_path, path, compare_paths);
 }
 
 const struct hd_key *hd_job_find_stored_key(const char *path)
 {
-    for (size_t i = 0; i < hd_job_key_count; i++)
-        if (strcmp(hd_job_stored_path(&hd_job_keys[i]), path) == 0)
-            return &hd_job_keys[i];
-    return NULL;
+    return find(by_stored_path, path, compare_stored_paths);
 }
 
 /* ---- words ---- */

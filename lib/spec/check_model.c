@@ -19,11 +19,11 @@ enum hd_status spec_check_family(const struct hd_job *job)
 
     if (*job->from_dir && job->from_dir[0] != '/')
         return hd_err(HD_INVALID, "model.from: is not an absolute path");
+    if (hd_family_named(job->family))
+        return HD_OK;
     hd_family_list(list);
     if (!*job->family)
         return hd_err(HD_INVALID, "model.family: is missing; use %s", list);
-    if (hd_family_named(job->family))
-        return HD_OK;
     nearest = hd_family_nearest(job->family);
     return hd_err(HD_INVALID, "model.family: %s is not a family; %s%s%s",
                   spec_quote(job->family, quoted), nearest ? "did you mean " : "use ",

@@ -13,9 +13,6 @@ static enum hd_status refuse_with_grpo(const char *key, const char *why)
 /* Refuses keys that only grpo has. */
 static enum hd_status check_unused_policy(const struct hd_job *job)
 {
-    struct hd_job defaults;
-
-    hd_job_set_defaults(&defaults);
     if (*job->rewards)
         return hd_err(HD_INVALID, "train.rewards: rates the answers of train.objective: grpo; add "
                                   "that line, or remove this one");
@@ -24,7 +21,7 @@ static enum hd_status check_unused_policy(const struct hd_job *job)
 
         if ((hd_text_starts(key->path, "train.rollout.") ||
              hd_text_starts(key->path, "train.policy.")) &&
-            !key->derived && !hd_job_members_equal(key, &defaults, job))
+            !key->derived && !hd_job_is_default(key, job))
             return hd_err(HD_INVALID,
                           "%s: is a setting of train.objective: grpo; add that line, or remove "
                           "this one",
