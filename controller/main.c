@@ -1,6 +1,7 @@
 /* heddle-controller: accepts jobs and sees them through. See services/controller.h. */
 #include <errno.h>
 #include <grp.h>
+#include <malloc.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -706,6 +707,10 @@ int main(int argc, char **argv)
     struct hd_process_needs needs;
     int code;
 
+    /* each submission takes and returns blocks of more than 100 KiB; memory that is kept needs no
+     * new pages for the next one */
+    (void)mallopt(M_MMAP_THRESHOLD, 1 << 20);
+    (void)mallopt(M_TRIM_THRESHOLD, 16 << 20);
     needs = hd_process_needs_of_grpc(96, 8);
     if (!hd_process_prepare_or_tell("heddle-controller", &needs))
         return EXIT_FAILURE;
