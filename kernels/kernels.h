@@ -62,8 +62,9 @@ enum {
     K(latent_join_backward, W(dq) W(dkv) W(dk_rope) R(dout))                                      \
     K(attention_forward, W(out) W(lse) R(q) R(k) R(v) R(q_index) R(kv_index) R(q_bound) R(slopes) \
                              R(kv_filled) R(kv_slot) R(sample) R(block) S(scratch))               \
-    K(attention_backward, W(dq) W(dk) W(dv) R(dout) R(q) R(k) R(v) R(out) R(lse) R(q_index)       \
-                              R(kv_index) R(q_bound) R(slopes) R(sample) R(block) S(scratch))     \
+    K(attention_backward,                                                                         \
+      W(dq) W(dk) W(dv) W(sums) R(dout) R(q) R(k) R(v) R(out) R(lse) R(q_index) R(kv_index)       \
+          R(q_bound) R(slopes) R(sample) R(block) S(scratch))                                     \
     K(attention_merge, W(out) RW(acc) RW(lse) R(block_out) R(block_lse))                          \
     K(attention_sink_forward, RW(out) RW(lse) R(sink))                                            \
     K(attention_sink_backward, W(dsink) R(dout) R(out) R(lse) R(sink))                            \
@@ -313,6 +314,11 @@ int64_t hd_row_sums_count(const struct hd_traits *traits, int64_t R);
 /* Returns true if the device adds up the rows that a norm's backward writes (sums) in the pass that
  * writes them; if false, a launch with sums is still correct, but reads the rows again. */
 bool hd_norm_takes_sums(const struct hd_traits *traits, int64_t C, enum hd_dtype dtype);
+
+/* Returns true if the device adds up the rows that attention_backward writes in the pass that writes
+ * them, for arguments with which `sums` is allowed; as above. */
+bool hd_attention_takes_sums(const struct hd_traits *traits,
+                             const struct hd_attention_backward_args *args);
 
 /* Costs of kernel launches: floating point operations, and bytes that must be read from and written
  * to memory at least once. */

@@ -237,11 +237,17 @@ struct hd_attention_forward_args {
  *   ds = p * (dout v^T - delta),  dq += scale * ds k,  dk += scale * ds^T q
  * With cap > 0, ds is also multiplied by 1 - (score / cap)^2, the derivative of the capped score.
  * With dropout, dout v^T and the p in the formula of dv are 0 where forward dropped the weight, and
- * divided by 1 - dropout elsewhere. grad_dtype is dtype (only without accumulate) or fp32. */
+ * divided by 1 - dropout elsewhere. grad_dtype is dtype (only without accumulate) or fp32.
+ *
+ * sums are partial sums of the rows [dq | dk | dv] (bias_backward in ops.h), over pieces of
+ * HD_ATTENTION_SUM_ROWS rows. HD_INVALID, unless the three are parts of rows without gaps, the
+ * sequences are whole pieces, keys as many as queries, grad_dtype is dtype and nothing accumulates. */
+enum { HD_ATTENTION_SUM_ROWS = 128 };
 struct hd_attention_backward_args {
     void *dq;         /* [B*q_len, H, D]      lddq, grad_dtype */
     void *dk;         /* [B*kv_stride, G, D]  lddk, grad_dtype */
     void *dv;         /* [B*kv_stride, G, D]  lddv, grad_dtype */
+    float *sums;      /* [B*q_len / HD_ATTENTION_SUM_ROWS, (H + 2 G) D], or NULL */
     const void *dout; /* [B*q_len, H, D]  lddo, dtype      */
     const void *q, *k, *v, *out;
     const float *lse;

@@ -310,6 +310,43 @@ void hd_cost_attention_backward(struct hd_costs *costs, const struct hd_attentio
     costs->read_bytes += (a->slopes ? a->H : 0) * 4 + (a->accumulate ? (q + 2 * kv) * g : 0);
     costs->read_bytes += a->sample ? a->B * a->q_len * 4 : 0;
     costs->write_bytes += (q + 2 * kv) * g;
+    if (a->sums) {
+        costs->flops += (double)(q + 2 * kv);
+        costs->write_bytes += (q + 2 * kv) / HD_ATTENTION_SUM_ROWS * (int64_t)sizeof *a->sums;
+    }
+}
+
+/* Returns whether the gradients are rows of one tensor that pieces of HD_ATTENTION_SUM_ROWS divide;
+ * addresses are not looked at. */
+static bool has_whole_pieces(const struct hd_attention_backward_args *a)
+{
+    const int64_t columns = (a->H + 2 * a->G) * a->D;
+
+    return a->q_len % HD_ATTENTION_SUM_ROWS == 0 && a->kv_len == a->q_len &&
+           a->kv_stride == a->q_len && a->lddq == columns && a->lddk == columns &&
+           a->lddv == columns && a->grad_dtype == a->dtype && !a->accumulate;
+}
+
+enum hd_status hd_costs_attention_check_sums(const struct hd_attention_backward_args *a)
+{
+    const int64_t e = (int64_t)hd_dtype_size(a->dtype);
+    const char *dq = a->dq, *dk = a->dk;
+
+    if (!a->sums ||
+        (has_whole_pieces(a) && dk == dq + a->H * a->D * e && a->dv == dk + a->G * a->D * e))
+        return HD_OK;
+    return hd_err(HD_INVALID,
+                  "attention_backward: sums need dq, dk and dv in rows of one tensor, of their "
+                  "dtype, and sequences of whole pieces of %d rows",
+                  HD_ATTENTION_SUM_ROWS);
+}
+
+bool hd_attention_takes_sums(const struct hd_traits *traits,
+                             const struct hd_attention_backward_args *a)
+{
+    return hd_traits_is_cuda(traits) && has_whole_pieces(a) &&
+           hd_costs_attention_is_tiled(a->dtype, a->D) &&
+           hd_costs_attention_backward_mask_extents(a).parts == 1;
 }
 
 HD_COSTS_NO_SCRATCH(attention_merge)

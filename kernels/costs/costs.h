@@ -380,6 +380,8 @@ struct hd_costs_attention_mask_extents {
 /* Returns true if attention on a GPU uses tensor cores, which support this dtype and head width;
  * else plain fp32 code runs, which never splits heads. */
 bool hd_costs_attention_is_tiled(enum hd_dtype dtype, int64_t D);
+/* Returns HD_INVALID for arguments with which ops_attention.h forbids `sums`, if they are given. */
+enum hd_status hd_costs_attention_check_sums(const struct hd_attention_backward_args *args);
 struct hd_costs_attention_mask_extents
 hd_costs_attention_forward_mask_extents(const struct hd_attention_forward_args *args);
 struct hd_costs_attention_mask_extents

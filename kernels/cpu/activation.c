@@ -209,6 +209,6 @@ enum hd_status KERNEL(activation_backward)(struct hd_backend *cpu,
                         activation_backward_pieces, args);
     if (!st && args->sums)
         KERNEL(sum_row_chunks)
-    (cpu, args->sums, args->dinp, args->R, args->N / args->R, args->dtype);
+        (cpu, args->sums, args->dinp, args->R, args->N / args->R, 0, args->dtype);
     return st;
 }

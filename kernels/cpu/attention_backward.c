@@ -220,14 +220,20 @@ enum hd_status KERNEL(attention_backward)(struct hd_backend *cpu,
         st = CHECK_SCORES("attention_backward", args);
     if (!st)
         st = WEIGHT_DROP_OF("attention_backward", args, &f.drop);
+    if (!st)
+        st = hd_costs_attention_check_sums(args);
     if (st)
         return st;
     if (hd_costs_attention_is_on_panels(args->dtype, args->H / args->G * args->q_len,
                                         &cpu->traits)) {
         KERNEL(attention_backward_panels)(cpu, args, &f.drop);
-        return HD_OK;
+    } else {
+        f.layout = hd_costs_attention_backward_layout(args);
+        hd_cpu_parallel(cpu, args->B * args->G, 1, differentiate_groups, &f);
     }
-    f.layout = hd_costs_attention_backward_layout(args);
-    hd_cpu_parallel(cpu, args->B * args->G, 1, differentiate_groups, &f);
+    if (args->sums)
+        KERNEL(sum_row_chunks)
+        (cpu, args->sums, args->dq, args->B * args->q_len, (args->H + 2 * args->G) * args->D,
+         HD_ATTENTION_SUM_ROWS, args->dtype);
     return HD_OK;
 }

@@ -42,12 +42,14 @@ static void bias_rows(const void *args, float *sums, int64_t begin, int64_t end)
 }
 
 void KERNEL(sum_row_chunks)(const struct hd_backend *cpu, float *sums, const void *rows, int64_t R,
-                            int64_t N, enum hd_dtype dtype)
+                            int64_t N, int64_t piece, enum hd_dtype dtype)
 {
     const struct hd_bias_backward_args args = {.dout = rows, .N = N, .ldd = N, .dtype = dtype};
 
     row_sums_run(
-        cpu, &(struct row_sums){.args = &args, .rows = bias_rows, .partial = sums, .R = R, .N = N});
+        cpu,
+        &(struct row_sums){
+            .args = &args, .rows = bias_rows, .partial = sums, .R = R, .N = N, .piece = piece});
 }
 
 enum hd_status KERNEL(bias_backward)(struct hd_backend *cpu,

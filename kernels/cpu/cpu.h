@@ -59,9 +59,10 @@ struct hd_backend {
 HD_KERNEL_LIST(K)
 #undef K
 double KERNEL(fma_rate)(double seconds);
-/* Computes partial sums of R rows of N values (`sums` of bias_backward in ops.h); bias.c. */
+/* Computes partial sums of R rows of N values (`sums` of bias_backward in ops.h), over pieces of
+ * `piece` rows; 0: hd_costs_row_chunks; bias.c. */
 void KERNEL(sum_row_chunks)(const struct hd_backend *cpu, float *sums, const void *rows, int64_t R,
-                            int64_t N, enum hd_dtype dtype);
+                            int64_t N, int64_t piece, enum hd_dtype dtype);
 #endif
 
 /* Calls body(args, begin, end, thread) for pieces, each of at most `grain` of the items [0, count),

@@ -22,6 +22,7 @@ struct row_sums {
                        partial sums are computed */
     float *partial; /* partial sums [chunks, outputs * N] */
     int64_t R, N;
+    int64_t piece; /* rows of a chunk; 0: hd_costs_row_chunks */
     int64_t given; /* number of partial sums that are there already; used without `rows` */
     bool accumulate;
 };
@@ -51,10 +52,17 @@ INLINE void sum_rows(row_terms_of *terms, const int outputs, const void *args, f
         }
 }
 
+static struct hd_costs_chunks row_sums_division(const struct row_sums *s)
+{
+    if (s->piece)
+        return (struct hd_costs_chunks){s->piece, (s->R + s->piece - 1) / s->piece};
+    return hd_costs_row_chunks(s->R);
+}
+
 static void row_sums_chunks(const void *args, int64_t begin, int64_t end, int thread)
 {
     const struct row_sums *s = args;
-    const struct hd_costs_chunks chunks = hd_costs_row_chunks(s->R);
+    const struct hd_costs_chunks chunks = row_sums_division(s);
     const int64_t width = s->out[1] ? 2 * s->N : s->N;
 
     (void)thread;
@@ -69,7 +77,7 @@ static void row_sums_chunks(const void *args, int64_t begin, int64_t end, int th
 static void row_sums_columns(const void *args, int64_t begin, int64_t end, int thread)
 {
     const struct row_sums *s = args;
-    const int64_t count = s->rows ? hd_costs_row_chunks(s->R).count : s->given;
+    const int64_t count = s->rows ? row_sums_division(s).count : s->given;
     const int64_t width = s->out[1] ? 2 * s->N : s->N;
 
     (void)thread;
@@ -88,7 +96,7 @@ static void row_sums_run(const struct hd_backend *cpu, const struct row_sums *su
     enum { COLUMNS = 256 };
 
     if (sums->rows)
-        hd_cpu_parallel(cpu, hd_costs_row_chunks(sums->R).count, 1, row_sums_chunks, sums);
+        hd_cpu_parallel(cpu, row_sums_division(sums).count, 1, row_sums_chunks, sums);
     if (sums->out[0])
         hd_cpu_parallel(cpu, sums->N, COLUMNS, row_sums_columns, sums);
 }

@@ -342,12 +342,13 @@ static enum hd_status activation_backward_sum(struct hd_cuda_stream *s,
         };
 
         if (pack_fits_wide<T>(C, a->dinp, a->dout, a->inp))
-            return row_chunks_launch<pack_wide<T>>(s, terms, a->sums, a->R, C);
+            return row_chunks_launch<pack_wide<T>>(s, terms, a->sums, a->R, C,
+                                                   hd_costs_device_row_chunks(a->R).rows);
     });
     {
         const enum hd_status st = activation_backward_launch<ACT>(s, a);
 
-        return st ? st : hd_cuda_sum_row_chunks(s, a->sums, a->dinp, a->R, C, a->dtype);
+        return st ? st : hd_cuda_sum_row_chunks(s, a->sums, a->dinp, a->R, C, 0, a->dtype);
     }
 }
 

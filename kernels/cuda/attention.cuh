@@ -73,6 +73,7 @@ struct attention_forward {
 struct attention_backward {
     struct attention a;
     void *dq, *dk, *dv;
+    float *sums; /* partial sums of the rows [dq | dk | dv], or NULL; only if parts is 1 */
     const void *dout;
     /* log-sum-exp of each query's scores (base 2 for tiled kernels, base e for plain ones), and
      * delta, [B, H, q_pad] */

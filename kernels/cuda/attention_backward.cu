@@ -1,6 +1,7 @@
 /* attention_backward: computes delta and launches the gradient kernels. Always deterministic: see
  * attention_backward_tiled.cuh. */
 #include "kernels/cuda/attention.cuh"
+#include "kernels/cuda/row_sums.cuh"
 #include "kernels/cuda/vec.cuh"
 
 /* ---- stats: delta = rowsum(dout * out), and the log-sum-exp ----
@@ -119,7 +120,11 @@ extern "C" enum hd_status hd_cuda_attention_backward(struct hd_cuda_stream *cuda
     const bool is_tiled = backward_is_tiled(args);
     struct attention_backward f = {};
     struct stats_task t = {};
+    const bool sums_in_passing = args->sums && is_tiled && mask_extents.parts == 1;
     enum hd_status st = check_backward(args);
+
+    if (!st)
+        st = hd_costs_attention_check_sums(args);
 
     if (!st && args->dropout != 0)
         st = attention_dropout("attention_backward", args->dropout, args->dropout_key, args->block,
@@ -130,6 +135,7 @@ extern "C" enum hd_status hd_cuda_attention_backward(struct hd_cuda_stream *cuda
     f.dq = args->dq;
     f.dk = args->dk;
     f.dv = args->dv;
+    f.sums = sums_in_passing ? args->sums : NULL;
     f.dout = args->dout;
     f.lddo = args->lddo;
     f.lddq = args->lddq;
@@ -163,7 +169,13 @@ extern "C" enum hd_status hd_cuda_attention_backward(struct hd_cuda_stream *cuda
     if (st)
         return st;
     if (!is_tiled)
-        return attention_backward_plain(cuda, &f);
-    return args->dtype == HD_BF16 ? attention_backward_tiled_bf16(cuda, &f)
-                                  : attention_backward_tiled_f16(cuda, &f);
+        st = attention_backward_plain(cuda, &f);
+    else
+        st = args->dtype == HD_BF16 ? attention_backward_tiled_bf16(cuda, &f)
+                                    : attention_backward_tiled_f16(cuda, &f);
+    return st || !args->sums || sums_in_passing
+               ? st
+               : hd_cuda_sum_row_chunks(cuda, args->sums, args->dq, args->B * args->q_len,
+                                        (args->H + 2 * args->G) * args->D, HD_ATTENTION_SUM_ROWS,
+                                        args->dtype);
 }

@@ -76,6 +76,54 @@ static __device__ __forceinline__ void backward_store(void *to, int64_t at, enum
     }
 }
 
+/* Stores the sums over the 128 rows of a tile of the values that backward_store<T> has stored, of
+ * scale * x, to `to` [D]: those of a thread, of the lanes of a column, then of the warps, each in
+ * order. All threads of the block must call; `shared` has room for WARPS rows of D floats, and no
+ * thread may be reading it. */
+template <typename T, int D, int WARPS, int MT>
+static __device__ __forceinline__ void backward_sum_rows(const float (&x)[MT][D / 8][4],
+                                                         float scale, float *shared, float *to)
+{
+    const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
+
+#pragma unroll
+    for (int d = 0; d < D / 8; d++)
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            float sum = 0;
+
+#pragma unroll
+            for (int m = 0; m < MT; m++)
+#pragma unroll
+                for (int half = 0; half < 2; half++)
+                    sum += to_float(from_float<T>(x[m][d][2 * half + i] * scale));
+#pragma unroll
+            for (int distance = 4; distance < 32; distance *= 2)
+                sum += __shfl_xor_sync(0xffffffffu, sum, distance);
+            if (lane < 4)
+                shared[warp * D + fragment_column(d) + i] = sum;
+        }
+    __syncthreads();
+    for (int c = (int)threadIdx.x; c < D; c += WARPS * 32) {
+        float sum = 0;
+
+        for (int w = 0; w < WARPS; w++)
+            sum += shared[w * D + c];
+        to[c] = sum;
+    }
+    __syncthreads();
+}
+
+/* Returns where the sums of a tile's rows are stored, from column `column` on. */
+static __device__ __forceinline__ float *backward_sums_of(const struct attention_backward *f,
+                                                          const struct attention_block *block,
+                                                          int column)
+{
+    const int64_t tiles = f->a.q_len / HD_ATTENTION_SUM_ROWS;
+
+    return f->sums + (block->b * tiles + block->tile) * f->lddq + column;
+}
+
 static __device__ __forceinline__ int64_t backward_query(const struct attention *a, int b, int row)
 {
     return (int64_t)b * a->q_len + (row < a->q_len ? row : a->q_len - 1);
@@ -401,6 +449,17 @@ static __global__ void __launch_bounds__(backward_keys_tile<D, GENERAL, QUERIES>
                                   sum->accumulate, dv[m][d][2 * half], dv[m][d][2 * half + 1]);
             }
         }
+    if (f.sums) {
+        const int key_column = (a->H + place->block.head) * D;
+
+        static_assert((int)BACKWARD_KEYS == (int)HD_ATTENTION_SUM_ROWS,
+                      "a piece is a tile of keys");
+        __syncthreads(); /* all have read the last stage */
+        backward_sum_rows<T, D, tile_of::WARPS>(dk, a->scale, (float *)stages,
+                                                backward_sums_of(&f, &place->block, key_column));
+        backward_sum_rows<T, D, tile_of::WARPS>(
+            dv, 1.0f, (float *)stages, backward_sums_of(&f, &place->block, key_column + a->G * D));
+    }
 }
 
 /* ---- Sum of the parts of dk and dv, in order ----  A thread adds 4 channels of a key, of dk or
@@ -689,6 +748,13 @@ static __global__ void __launch_bounds__(backward_queries_tile<D, GENERAL, KEYS>
                                   f.grad_dtype, f.accumulate, dq[m][d][2 * half] * a->scale,
                                   dq[m][d][2 * half + 1] * a->scale);
         }
+    if (f.sums) {
+        static_assert((int)BACKWARD_QUERIES == (int)HD_ATTENTION_SUM_ROWS, "a piece is a tile");
+        __syncthreads(); /* all have read the last stage */
+        backward_sum_rows<T, D, tile_of::WARPS>(
+            dq, a->scale, (float *)stages,
+            backward_sums_of(&f, &place->block, place->block.head * D));
+    }
 }
 
 /* ---- Launching ---- */

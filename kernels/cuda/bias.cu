@@ -77,15 +77,17 @@ struct bias_terms {
 };
 
 enum hd_status hd_cuda_sum_row_chunks(struct hd_cuda_stream *s, float *sums, const void *rows,
-                                      int64_t R, int64_t N, enum hd_dtype dtype)
+                                      int64_t R, int64_t N, int64_t piece, enum hd_dtype dtype)
 {
+    const int64_t chunk_rows = piece ? piece : hd_costs_device_row_chunks(R).rows;
+
     HD_CUDA_FLOATS(dtype, T, {
         const struct bias_terms<T> terms = {
             (const T *)rows, N
         };
 
         HD_PACK_WIDTH((pack_fits_wide<T>(N, rows)), T, V,
-                      return row_chunks_launch<V>(s, terms, sums, R, N));
+                      return row_chunks_launch<V>(s, terms, sums, R, N, chunk_rows));
     });
 }
 

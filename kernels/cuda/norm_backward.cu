@@ -344,7 +344,8 @@ static enum hd_status rmsnorm_backward_as(struct hd_cuda_stream *s,
     if (st)
         return st;
     HD_PACK_WIDTH(wide, T, V, st = norm_backward_launch<false, W, V>(s, b));
-    return st || !a->sums ? st : hd_cuda_sum_row_chunks(s, a->sums, a->dinp, a->R, a->C, a->dtype);
+    return st || !a->sums ? st
+                          : hd_cuda_sum_row_chunks(s, a->sums, a->dinp, a->R, a->C, 0, a->dtype);
 }
 
 extern "C" enum hd_status hd_cuda_rmsnorm_backward(struct hd_cuda_stream *s,
@@ -382,7 +383,8 @@ static enum hd_status layernorm_backward_as(struct hd_cuda_stream *s,
     if (st)
         return st;
     HD_PACK_WIDTH(wide, T, V, st = norm_backward_launch<true, W, V>(s, b));
-    return st || !a->sums ? st : hd_cuda_sum_row_chunks(s, a->sums, a->dinp, a->R, a->C, a->dtype);
+    return st || !a->sums ? st
+                          : hd_cuda_sum_row_chunks(s, a->sums, a->dinp, a->R, a->C, 0, a->dtype);
 }
 
 extern "C" enum hd_status hd_cuda_layernorm_backward(struct hd_cuda_stream *s,

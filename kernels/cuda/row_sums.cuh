@@ -127,18 +127,17 @@ static inline enum hd_status add_chunks_launch(struct hd_cuda_stream *s,
 /* Launches the partial sums of all chunks of rows; V divides N and all distances between rows. */
 template <int V, typename Terms>
 static enum hd_status row_chunks_launch(struct hd_cuda_stream *s, const Terms &terms,
-                                        float *partial, int64_t R, int64_t N)
+                                        float *partial, int64_t R, int64_t N, int64_t chunk_rows)
 {
-    const struct hd_costs_chunks chunks = hd_costs_device_row_chunks(R);
     int lanes = 1;
 
-    if (N == 0 || chunks.count == 0)
+    if (N == 0 || R == 0)
         return HD_OK;
     while (lanes < 32 && lanes * V < N)
         lanes *= 2;
     return HD_LAUNCH(s, (sum_rows<Terms, V>),
-                     dim3((unsigned)divide_up(N, lanes * V), (unsigned)chunks.count),
-                     dim3(SUMS_THREADS), 0, terms, partial, R, N, chunks.rows, lanes);
+                     dim3((unsigned)divide_up(N, lanes * V), (unsigned)divide_up(R, chunk_rows)),
+                     dim3(SUMS_THREADS), 0, terms, partial, R, N, chunk_rows, lanes);
 }
 
 /* Launches the sums over all rows; V as above. */
@@ -146,14 +145,16 @@ template <int V, typename Terms>
 static enum hd_status row_sums_launch(struct hd_cuda_stream *s, const Terms &terms,
                                       const struct cuda_row_sums &sums)
 {
-    const int chunks = (int)hd_costs_device_row_chunks(sums.R).count;
-    const enum hd_status st = row_chunks_launch<V>(s, terms, sums.partial, sums.R, sums.N);
+    const struct hd_costs_chunks chunks = hd_costs_device_row_chunks(sums.R);
+    const enum hd_status st =
+        row_chunks_launch<V>(s, terms, sums.partial, sums.R, sums.N, chunks.rows);
 
-    return st || sums.N == 0 ? st : add_chunks_launch(s, sums, chunks, Terms::OUTPUTS);
+    return st || sums.N == 0 ? st : add_chunks_launch(s, sums, (int)chunks.count, Terms::OUTPUTS);
 }
 
-/* Computes partial sums of R rows of N values (`sums` of bias_backward); bias.cu. */
+/* Computes partial sums of R rows of N values (`sums` of bias_backward), over pieces of `piece` rows;
+ * 0: hd_costs_device_row_chunks; bias.cu. */
 enum hd_status hd_cuda_sum_row_chunks(struct hd_cuda_stream *s, float *sums, const void *rows,
-                                      int64_t R, int64_t N, enum hd_dtype dtype);
+                                      int64_t R, int64_t N, int64_t piece, enum hd_dtype dtype);
 
 #endif

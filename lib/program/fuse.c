@@ -8,6 +8,7 @@
  *              norm_backward;  dw += sum_r ..        ->  norm_backward with the weights' gradients
  *              g = norm_backward(..);  db += sum_r g ->  norm_backward with partial sums of g, and
  *                                                        db += sum of these; also activation_backward
+ *                                                        and attention_backward
  *
  * Each fusion saves writing and reading one [R, C] tensor. Two save only the reading: forward GELU
  * in training, where p is written for backward, and the gradient of a bias. The gradients of a
@@ -460,8 +461,9 @@ static void fuse_norm_weights(const struct hd_emit *e, struct hd_node_list *list
 
 /* A node that can write partial sums of the rows that it writes. */
 struct row_writer {
-    const struct hd_operand *rows;
+    struct hd_operand rows;
     struct hd_operand *sums;
+    int64_t count; /* of its partial sums */
 };
 
 /* Returns true if the node writes R rows of N values and the device adds them up in the pass that
@@ -470,12 +472,13 @@ static bool takes_sums(const struct hd_emit *e, const struct hd_node *node, int6
                        struct row_writer *ret_writer)
 {
     const struct hd_traits *traits = &e->options->traits;
+    const int64_t count = hd_row_sums_count(traits, R);
 
     if (is_kernel(node, HD_K_rmsnorm_backward)) {
         const struct hd_rmsnorm_backward_args *a = node->args;
         struct hd_rmsnorm_backward_operands *o = hd_rmsnorm_backward_operands_of(node);
 
-        *ret_writer = (struct row_writer){&o->dinp, &o->sums};
+        *ret_writer = (struct row_writer){o->dinp, &o->sums, count};
         return a->R == R && a->C == N && o->dweight.store &&
                hd_norm_takes_sums(traits, N, a->dtype);
     }
@@ -483,7 +486,7 @@ static bool takes_sums(const struct hd_emit *e, const struct hd_node *node, int6
         const struct hd_layernorm_backward_args *a = node->args;
         struct hd_layernorm_backward_operands *o = hd_layernorm_backward_operands_of(node);
 
-        *ret_writer = (struct row_writer){&o->dinp, &o->sums};
+        *ret_writer = (struct row_writer){o->dinp, &o->sums, count};
         return a->R == R && a->C == N && o->dweight.store &&
                hd_norm_takes_sums(traits, N, a->dtype);
     }
@@ -493,9 +496,19 @@ static bool takes_sums(const struct hd_emit *e, const struct hd_node *node, int6
 
         if (a->N != R * N || o->counts.store || !hd_traits_is_cuda(traits))
             return false;
-        *ret_writer = (struct row_writer){&o->dinp, &o->sums};
+        *ret_writer = (struct row_writer){o->dinp, &o->sums, count};
         a->R = R;
         return true;
+    }
+    if (is_kernel(node, HD_K_attention_backward)) {
+        const struct hd_attention_backward_args *a = node->args;
+        struct hd_attention_backward_operands *o = hd_attention_backward_operands_of(node);
+
+        *ret_writer = (struct row_writer){o->dq, &o->sums, R / HD_ATTENTION_SUM_ROWS};
+        return a->B * a->q_len == R && (a->H + 2 * a->G) * a->D == N &&
+               hd_attention_takes_sums(traits, a) &&
+               same(o->dk, hd_emit_at(o->dq, a->H * a->D, a->dtype)) &&
+               same(o->dv, hd_emit_at(o->dk, a->G * a->D, a->dtype));
     }
     return false;
 }
@@ -518,9 +531,9 @@ static void sum_biases(struct hd_emit *e, struct hd_node_list *list)
         at = find_writer(list, i, o->dout.store);
         if (at < 0 || args->ldd != args->N ||
             !takes_sums(e, list->nodes[at], args->R, args->N, &writer) ||
-            !same(*writer.rows, o->dout))
+            !same(writer.rows, o->dout))
             continue;
-        args->P = hd_row_sums_count(&e->options->traits, args->R);
+        args->P = writer.count;
         if (!writer.sums->store)
             *writer.sums = hd_emit_temp(e, "sums", HD_F32, args->P, args->N);
         o->dout = hd_emit_none();

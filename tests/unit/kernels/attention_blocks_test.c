@@ -390,6 +390,98 @@ static void gradients_of_blocks_add_up(void **state)
 
 /* ---- the merge alone ---- */
 
+/* ---- partial sums of the gradients' rows ---- */
+
+/* Arguments for rows [q | k | v] and their gradients [dq | dk | dv]; a query sees the keys up to its own. */
+static struct hd_attention_backward_args summing_args(int64_t B, int64_t S, int64_t H, int64_t G,
+                                                      int64_t D, const struct tensor *qkv,
+                                                      const struct tensor *dout,
+                                                      const struct tensor *lse, struct tensor *dqkv)
+{
+    const size_t size = hd_dtype_size(qkv->dtype);
+    const int64_t ld = (H + 2 * G) * D;
+    const char *q = qkv->data;
+    char *dq = dqkv->data;
+    int32_t *index = reachable(NULL, (size_t)(B * S) * sizeof *index);
+
+    for (int64_t r = 0; r < B * S; r++)
+        index[r] = (int32_t)(r % S);
+    return (struct hd_attention_backward_args){.dq = dq,
+                                               .dk = dq + (size_t)(H * D) * size,
+                                               .dv = dq + (size_t)((H + G) * D) * size,
+                                               .dout = dout->data,
+                                               .q = q,
+                                               .k = q + (size_t)(H * D) * size,
+                                               .v = q + (size_t)((H + G) * D) * size,
+                                               .out = dout->data,
+                                               .lse = lse->data,
+                                               .q_index = index,
+                                               .kv_index = index,
+                                               .B = B,
+                                               .q_len = S,
+                                               .kv_len = S,
+                                               .kv_stride = S,
+                                               .H = H,
+                                               .G = G,
+                                               .D = D,
+                                               .ldq = ld,
+                                               .ldk = ld,
+                                               .ldv = ld,
+                                               .ldo = H * D,
+                                               .lddq = ld,
+                                               .lddk = ld,
+                                               .lddv = ld,
+                                               .lddo = H * D,
+                                               .scale = 0.125f,
+                                               .causal = true,
+                                               .dtype = qkv->dtype,
+                                               .grad_dtype = qkv->dtype};
+}
+
+/* Goal: the gradient of the bias of q, k and v reads no rows of gradients, and sums what is stored.
+ * Method: the rows with sums and without are the same bits, and the sums are those of the rows:
+ * tensor cores with a head of each width, with key heads that are shared (in a pass of its own,
+ * where their gradients are added up in parts), and plain code. Half a piece is refused. */
+static void rows_of_gradients_are_summed(void **state)
+{
+    enum { B = 2, S = HD_ATTENTION_SUM_ROWS };
+    static const struct {
+        int64_t H, G, D;
+        enum hd_dtype dtype;
+    } cases[] = {{2, 2, 64, HD_BF16},
+                 {1, 1, 96, HD_F16},
+                 {1, 1, 128, HD_BF16},
+                 {4, 2, 64, HD_F16},
+                 {1, 1, 40, HD_F32}};
+
+    for (int s = 0; s < attention_setting_count; s++)
+        for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+            const int64_t H = cases[i].H, G = cases[i].G, D = cases[i].D, N = (H + 2 * G) * D;
+            struct device device;
+            struct tensor *dqkv[2], *sums, *lse;
+            struct hd_attention_backward_args a;
+
+            if (!on_takes(s, (int64_t)i, attention_setting_count))
+                continue;
+            device = device_open(&settings[s]);
+            lse = tensor_random(H * B * S, HD_F32, 1, 3);
+            sums = tensor_new(B * S / HD_ATTENTION_SUM_ROWS * N, HD_F32);
+            for (int k = 0; k < 2; k++) {
+                dqkv[k] = tensor_new(B * S * N, cases[i].dtype);
+                a = summing_args(B, S, H, G, D, tensor_random(B * S * N, cases[i].dtype, 1, 1),
+                                 tensor_random(B * S * H * D, cases[i].dtype, 1, 2), lse, dqkv[k]);
+                a.sums = k ? sums->data : NULL;
+                device_launch(&device, HD_K_attention_backward, &a);
+            }
+            assert_same_bits("dqkv", dqkv[1], dqkv[0]);
+            assert_row_sums(&device, dqkv[1], sums, B * S, N);
+            a.q_len = a.kv_len = a.kv_stride = S / 2;
+            assert_int_equal(device_try(&device, HD_K_attention_backward, &a), HD_INVALID);
+            tensors_free();
+            device_close(&device);
+        }
+}
+
 /* Pairs of log-sum-exps: equal, near, far on either side, absent on one side or on both. */
 static const float pairs[][2] = {{0, 0},         {3.5f, 3.25f},  {-2, 7},
                                  {60, -60},      {-300, 20},     {1000, 999},

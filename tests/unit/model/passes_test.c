@@ -25,6 +25,7 @@ struct wish {
     bool tied, no_fuse, split;
     bool gpu; /* the traits of one, with a library */
     bool fp8, dropout;
+    bool tiled; /* sequences and heads as attention's tensor cores want them */
     enum hd_record_mode mode;
     struct hd_precision precision;
 };
@@ -44,16 +45,25 @@ static struct hd_model_config config_of(const struct wish *w)
                                 .tied = w->tied,
                                 .dropout_residual = w->dropout ? 0.1 : 0};
 
+    if (w->tiled) {
+        c.C = 128;
+        c.H = c.G = 2;
+        c.D = 64;
+        c.context = HD_ATTENTION_SUM_ROWS;
+    }
     c.family = hd_family_named(w->family);
     assert_non_null(c.family);
+    if (w->tiled && c.family->learned)
+        c.positions = HD_POSITIONS_LEARNED;
     c.qkv_bias = c.out_bias = c.mlp_bias = c.family->learned; /* gpt2 */
     return c;
 }
 
 static void build(struct built *b, const struct wish *w)
 {
-    const struct hd_rec_shape shape = {.mode = w->mode, .B = B, .S = S, .context = S};
     const struct hd_model_config config = config_of(w);
+    const struct hd_rec_shape shape = {
+        .mode = w->mode, .B = B, .S = config.context, .context = config.context};
     struct hd_compile_options options = {.precision = w->precision,
                                          .mesh = &b->mesh,
                                          .split_backward = w->split,
@@ -244,6 +254,35 @@ static void every_gelu_and_the_residual_biases_of_a_model_are_fused(void **state
         assert_int_equal(gelus[1], i < 2 ? L : 0);
         assert_int_equal(kept, i < 2 ? L : 0);
         assert_int_equal(summed, i < 2 ? 2 * L : 0);
+        hd_arena_done(&b.arena);
+    }
+}
+
+/* Goal: the bias of queries, keys and values is summed where attention writes their gradients, too, if
+ * nothing is between: with positions in the embedding, not with rotary ones. Method: the biases
+ * before the residuals are summed in any case. */
+static void attention_sums_the_bias_of_its_rows(void **state)
+{
+    for (int rotary = 0; rotary < 2; rotary++) {
+        const struct wish w = {.family = rotary ? "gpt_neox" : "gpt2",
+                               .G = 2,
+                               .tp = 1,
+                               .dp = 1,
+                               .gpu = true,
+                               .tiled = true,
+                               .mode = HD_RECORD_TRAIN,
+                               .precision = hd_precision_uniform(HD_BF16)};
+        int attentions = 0;
+        struct built b;
+
+        build(&b, &w);
+        for (int n = 0; n < b.chunk->program[HD_CALL_B].count; n++) {
+            const struct hd_node *node = b.chunk->program[HD_CALL_B].nodes[n];
+
+            attentions += !node->is_comm && node->kernel == HD_K_attention_backward &&
+                          hd_attention_backward_operands_of(node)->sums.store;
+        }
+        assert_int_equal(attentions, rotary ? 0 : L);
         hd_arena_done(&b.arena);
     }
 }
