@@ -153,7 +153,7 @@ enum {
     K(expert_bias_forward, RW(out) R(bias) R(counts))                                             \
     K(expert_bias_backward, W(dbias) R(dout) R(counts))                                           \
     K(fp8_amax, W(amax) R(inp) R(history))                                                        \
-    K(fp8_encode, W(code) W(factor) RW(seen) R(inp) R(amax))                                      \
+    K(fp8_encode, W(code) W(transposed) W(factor) RW(seen) R(inp) R(amax))                        \
     K(fp8_gemm, W(c) R(a) R(b) R(a_factor) R(b_factor) R(bias) R(add) S(scratch))                 \
     K(fp8_history, RW(history) R(seen) R(block))                                                  \
     K(ema, RW(ema) R(weight) R(block))

@@ -210,16 +210,16 @@ struct hd_fp8_amax_args {
     int64_t N, history_len;
 };
 
-/* code[r,c] = hd_fp8_code(inp[r,c] * 2^e), e = hd_fp8_exponent(max(amax)), *factor = 2^-e; with
- * `transpose` code[c,r]. *seen = max(*seen, |inp|) over finite elements. */
+/* code[r,c] = transposed[c,r] = hd_fp8_code(inp[r,c] * 2^e), e = hd_fp8_exponent(max(amax)),
+ * *factor = 2^-e. *seen = max(*seen, |inp|) over finite elements. */
 struct hd_fp8_encode_args {
-    uint8_t *code;     /* [R, C], or [C, R] with transpose */
-    float *factor;     /* one value */
-    float *seen;       /* one value: largest magnitude so far, or NULL */
-    const void *inp;   /* [R, C]  bf16 */
-    const float *amax; /* [HD_AMAX_PARTS] */
+    uint8_t *code;       /* [R, C], or NULL */
+    uint8_t *transposed; /* [C, R], or NULL; one of the two is given */
+    float *factor;       /* one value */
+    float *seen;         /* one value: largest magnitude so far, or NULL */
+    const void *inp;     /* [R, C]  bf16 */
+    const float *amax;   /* [HD_AMAX_PARTS] */
     int64_t R, C;
-    bool transpose;
     enum hd_fp8 format;
 };
 

@@ -105,7 +105,7 @@ void hd_cost_fp8_encode(struct hd_costs *costs, const struct hd_fp8_encode_args 
 {
     costs->flops += 2.0 * (double)a->R * (double)a->C;
     costs->read_bytes += a->R * a->C * (int64_t)hd_dtype_size(HD_BF16) + HD_AMAX_PARTS * 4;
-    costs->write_bytes += a->R * a->C + 4;
+    costs->write_bytes += ((a->code ? 1 : 0) + (a->transposed ? 1 : 0)) * a->R * a->C + 4;
 }
 
 void hd_cost_fp8_history(struct hd_costs *costs, const struct hd_fp8_history_args *a)

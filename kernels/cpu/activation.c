@@ -208,7 +208,7 @@ enum hd_status KERNEL(activation_backward)(struct hd_backend *cpu,
         hd_cpu_parallel(cpu, elements_in_use(args->counts, args->groups, args->R, args->N), GRAIN,
                         activation_backward_pieces, args);
     if (!st && args->sums)
-        KERNEL(sum_row_chunks)
-        (cpu, args->sums, args->dinp, args->R, args->N / args->R, 0, args->dtype);
+        st = KERNEL(sum_row_chunks)(cpu, args->sums, args->dinp, args->R, args->N / args->R, 0,
+                                    args->dtype);
     return st;
 }

@@ -232,8 +232,8 @@ enum hd_status KERNEL(attention_backward)(struct hd_backend *cpu,
         hd_cpu_parallel(cpu, args->B * args->G, 1, differentiate_groups, &f);
     }
     if (args->sums)
-        KERNEL(sum_row_chunks)
-        (cpu, args->sums, args->dq, args->B * args->q_len, (args->H + 2 * args->G) * args->D,
-         HD_ATTENTION_SUM_ROWS, args->dtype);
-    return HD_OK;
+        st = KERNEL(sum_row_chunks)(cpu, args->sums, args->dq, args->B * args->q_len,
+                                    (args->H + 2 * args->G) * args->D, HD_ATTENTION_SUM_ROWS,
+                                    args->dtype);
+    return st;
 }

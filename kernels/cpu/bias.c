@@ -41,8 +41,8 @@ static void bias_rows(const void *args, float *sums, int64_t begin, int64_t end)
     WITH_FLOATS(a->dtype, T, sum_rows(bias_terms, 1, a, sums, begin, end, a->N, T));
 }
 
-void KERNEL(sum_row_chunks)(const struct hd_backend *cpu, float *sums, const void *rows, int64_t R,
-                            int64_t N, int64_t piece, enum hd_dtype dtype)
+enum hd_status KERNEL(sum_row_chunks)(const struct hd_backend *cpu, float *sums, const void *rows,
+                                      int64_t R, int64_t N, int64_t piece, enum hd_dtype dtype)
 {
     const struct hd_bias_backward_args args = {.dout = rows, .N = N, .ldd = N, .dtype = dtype};
 
@@ -50,6 +50,7 @@ void KERNEL(sum_row_chunks)(const struct hd_backend *cpu, float *sums, const voi
         cpu,
         &(struct row_sums){
             .args = &args, .rows = bias_rows, .partial = sums, .R = R, .N = N, .piece = piece});
+    return HD_OK;
 }
 
 enum hd_status KERNEL(bias_backward)(struct hd_backend *cpu,

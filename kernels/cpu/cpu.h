@@ -60,9 +60,9 @@ HD_KERNEL_LIST(K)
 #undef K
 double KERNEL(fma_rate)(double seconds);
 /* Computes partial sums of R rows of N values (`sums` of bias_backward in ops.h), over pieces of
- * `piece` rows; 0: hd_costs_row_chunks; bias.c. */
-void KERNEL(sum_row_chunks)(const struct hd_backend *cpu, float *sums, const void *rows, int64_t R,
-                            int64_t N, int64_t piece, enum hd_dtype dtype);
+ * `piece` rows; 0: hd_costs_row_chunks; bias.c. Cannot fail. */
+enum hd_status KERNEL(sum_row_chunks)(const struct hd_backend *cpu, float *sums, const void *rows,
+                                      int64_t R, int64_t N, int64_t piece, enum hd_dtype dtype);
 #endif
 
 /* Calls body(args, begin, end, thread) for pieces, each of at most `grain` of the items [0, count),

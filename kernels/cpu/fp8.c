@@ -64,9 +64,14 @@ INLINE void encode_rows(const struct hd_fp8_encode_args *a, float power, int64_t
     const uint16_t *inp = a->inp;
 
     for (int64_t r = begin; r < end; r++)
-        for (int64_t c = 0; c < a->C; c++)
-            a->code[a->transpose ? c * a->R + r : r * a->C + c] =
-                hd_fp8_encode(hd_bf16_to_f32(inp[r * a->C + c]), power, format);
+        for (int64_t c = 0; c < a->C; c++) {
+            const uint8_t code = hd_fp8_encode(hd_bf16_to_f32(inp[r * a->C + c]), power, format);
+
+            if (a->code)
+                a->code[r * a->C + c] = code;
+            if (a->transposed)
+                a->transposed[c * a->R + r] = code;
+        }
 }
 
 static void encode_parts(const void *args, int64_t begin, int64_t end, int thread)

@@ -118,7 +118,7 @@ enum hd_status KERNEL(rmsnorm_backward)(struct hd_backend *cpu,
     if (!st)
         hd_cpu_parallel(cpu, args->R, hd_cpu_row_grain(args->C * 8), rmsnorm_backward_rows, args);
     if (!st && args->sums)
-        KERNEL(sum_row_chunks)(cpu, args->sums, args->dinp, args->R, args->C, 0, args->dtype);
+        st = KERNEL(sum_row_chunks)(cpu, args->sums, args->dinp, args->R, args->C, 0, args->dtype);
     return st;
 }
 
@@ -273,7 +273,7 @@ enum hd_status KERNEL(layernorm_backward)(struct hd_backend *cpu,
     if (!st)
         hd_cpu_parallel(cpu, args->R, hd_cpu_row_grain(args->C * 8), layernorm_backward_rows, args);
     if (!st && args->sums)
-        KERNEL(sum_row_chunks)(cpu, args->sums, args->dinp, args->R, args->C, 0, args->dtype);
+        st = KERNEL(sum_row_chunks)(cpu, args->sums, args->dinp, args->R, args->C, 0, args->dtype);
     return st;
 }
 

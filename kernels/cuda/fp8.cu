@@ -1,7 +1,7 @@
 /* fp8: the scale of a tensor, its codes, and the history of maxima. gemm.c multiplies the codes.
  *
- * Bytes of R x C elements: fp8_encode 3 R C; transposed by tiles of 64 x 64 in
- * shared memory, so that both sides are whole lines. fp8_amax 2 R C without a history, else only
+ * Bytes of R x C elements: fp8_encode 3 R C, with codes of both orders 4 R C; transposed by tiles of
+ * 64 x 64 in shared memory, so that both sides are whole lines. fp8_amax 2 R C without a history, else only
  * the history: all blocks read it and return. Codes are made by the integer operations of
  * base/fp8.h, some fifteen per element, because the conversion instructions clamp infinities.
  *
@@ -135,33 +135,56 @@ static __global__ void __launch_bounds__(FP8_THREADS)
     fp8_see(seen, most, shared);
 }
 
-/* Encodes and transposes tile (blockIdx.x, blockIdx.y) of columns and rows. A row of the tile in
- * shared memory is a column of inp, 17 words apart, so that neither side has bank conflicts. */
-template <enum hd_fp8 FORMAT>
+/* Encodes tile (blockIdx.x, blockIdx.y) of columns and rows and stores it transposed, and, with
+ * `code`, as it is. A row of the tile in shared memory is a column of inp, 17 words apart. A thread
+ * encodes V elements of a row and stores BYTES codes of a column. */
+template <enum hd_fp8 FORMAT, int V>
 static __global__ void __launch_bounds__(FP8_THREADS)
-    fp8_encode_transposed(uint8_t *code, float *factor, float *seen, const bf16 *inp,
-                          const float *amax, int64_t R, int64_t C)
+    fp8_encode_transposed(uint8_t *code, uint8_t *transposed, float *factor, float *seen,
+                          const bf16 *inp, const float *amax, int64_t R, int64_t C)
 {
-    enum { APART = FP8_TILE + 4, ROWS = FP8_THREADS / FP8_TILE };
+    enum { BYTES = V > 1 ? 4 : 1, APART = FP8_TILE + 4 };
     HD_SHARED(float, shared, BLOCK_WARPS);
-    HD_SHARED(uint8_t, tile, FP8_TILE * APART);
+    constexpr int WORDS = FP8_TILE * APART / 4;
+    HD_SHARED(uint32_t, words, WORDS);
+    uint8_t *tile = (uint8_t *)words;
     const float power = fp8_scale(amax, factor, FORMAT, shared);
     const int64_t r0 = (int64_t)blockIdx.y * FP8_TILE, c0 = (int64_t)blockIdx.x * FP8_TILE;
-    const int column = (int)threadIdx.x % FP8_TILE, row = (int)threadIdx.x / FP8_TILE;
+    const int lanes = FP8_TILE / V, writers = FP8_TILE / BYTES;
+    const int column = (int)threadIdx.x % lanes * V, first = (int)threadIdx.x % writers * BYTES;
     float most = 0;
 
-    for (int r = row; r < FP8_TILE; r += ROWS)
+    for (int r = (int)threadIdx.x / lanes; r < FP8_TILE; r += FP8_THREADS / lanes)
         if (r0 + r < R && c0 + column < C) {
-            const float x = to_float(inp[(r0 + r) * C + c0 + column]);
+            const int64_t at = (r0 + r) * C + c0 + column;
+            const pack<bf16, V> x = pack_load<V>(inp + at);
+            pack<uint8_t, V> y;
 
-            most = hd_fp8_larger(most, x);
-            tile[column * APART + r] = hd_fp8_encode(x, power, FORMAT);
+#pragma unroll
+            for (int j = 0; j < V; j++) {
+                most = hd_fp8_larger(most, to_float(x.at[j]));
+                y.at[j] = hd_fp8_encode(to_float(x.at[j]), power, FORMAT);
+                tile[(column + j) * APART + r] = y.at[j];
+            }
+            if (code)
+                pack_store(code + at, y);
         }
     __syncthreads();
-    for (int c = row; c < FP8_TILE; c += ROWS)
-        if (c0 + c < C && r0 + column < R)
-            code[(c0 + c) * R + r0 + column] = tile[c * APART + column];
+    for (int c = (int)threadIdx.x / writers; c < FP8_TILE; c += FP8_THREADS / writers)
+        if (c0 + c < C && r0 + first < R)
+            pack_store(transposed + (c0 + c) * R + r0 + first,
+                       pack_load<BYTES>(tile + c * APART + first));
     fp8_see(seen, most, shared);
+}
+
+template <enum hd_fp8 FORMAT, int V>
+static enum hd_status fp8_transposed_launch(struct hd_cuda_stream *s,
+                                            const struct hd_fp8_encode_args *a)
+{
+    return HD_LAUNCH(s, (fp8_encode_transposed<FORMAT, V>),
+                     dim3((unsigned)divide_up(a->C, FP8_TILE), (unsigned)divide_up(a->R, FP8_TILE)),
+                     dim3(FP8_THREADS), 0, a->code, a->transposed, a->factor, a->seen,
+                     (const bf16 *)a->inp, a->amax, a->R, a->C);
 }
 
 template <enum hd_fp8 FORMAT>
@@ -171,12 +194,12 @@ static enum hd_status fp8_launch(struct hd_cuda_stream *s, const struct hd_fp8_e
 
     if (N == 0)
         return HD_OK;
-    if (a->transpose)
-        return HD_LAUNCH(
-            s, fp8_encode_transposed<FORMAT>,
-            dim3((unsigned)divide_up(a->C, FP8_TILE), (unsigned)divide_up(a->R, FP8_TILE)),
-            dim3(FP8_THREADS), 0, a->code, a->factor, a->seen, (const bf16 *)a->inp, a->amax, a->R,
-            a->C);
+    if (a->transposed) {
+        const bool wide = pack_fits_wide<bf16>(a->C, a->inp, a->code) &&
+                          pack_fits<uint8_t, 4>(a->transposed, a->R);
+
+        HD_PACK_WIDTH(wide, bf16, V, return (fp8_transposed_launch<FORMAT, V>(s, a)));
+    }
     HD_PACK_WIDTH((pack_fits_wide<bf16>(0, a->inp, a->code)), bf16, V,
                   return HD_LAUNCH(s, (fp8_encode<V, FORMAT>),
                                    dim3(grid_of(s, divide_up(N, FP8_THREADS * V), 8)),

@@ -56,6 +56,12 @@ struct hd_emit_frame {
     void **state;                /* by op index: state of a composite op */
 };
 
+/* The codes of the gradient of a linear's result that its product of weights reads (emit_fp8.c). */
+struct hd_fp8_gradient {
+    int op_index;
+    struct hd_operand code, factor; /* absent: not made with those of the other product */
+};
+
 struct hd_emit {
     struct hd_rec *rec;
     const struct hd_registry *registry;
@@ -71,7 +77,8 @@ struct hd_emit {
     struct hd_node_list lists[HD_CALL_COUNT];
     enum hd_call call; /* the program that nodes are added to */
     int unit;
-    int op_index; /* index of the op that is being emitted */
+    int op_index;                        /* index of the op that is being emitted */
+    struct hd_fp8_gradient fp8_gradient; /* the newest one */
 
     struct hd_emit_frame frame[HD_FRAME_COUNT];
     struct hd_emit_frame *into; /* the frame that forward ops fill now; NULL: backward is being

@@ -10,8 +10,10 @@
  *     dW = dy^T x     dy transposed [N, R]  x transposed [K, R]
  *
  * Codes live from their node to the product. Tensors that are kept for backward, gathered or sent
- * are bf16. A tensor is encoded once for each of its two products; values and scales do not change
- * within a micro-batch, so both encodings have equal codes.
+ * are bf16. Values and weights are encoded once for each of their two products, which are in forward
+ * and backward; values and scales do not change within a micro-batch, so both encodings have equal
+ * codes. A gradient is read once: its node makes the codes of both products, unless that of the
+ * weight is put off to W.
  *
  * The scale follows from the linear's buffer in the registry, or without one, and in the first
  * step, from the tensor itself: in this micro-batch, on this rank. */
@@ -57,28 +59,49 @@ static struct hd_operand seen_of(struct hd_emit *e, int buffer, enum hd_amax whi
                       HD_F32);
 }
 
-static struct fp8_codes encode(struct hd_emit *e, int buffer, const struct fp8_factor *f)
+/* Emits the node that encodes a factor. with_other: it also makes the codes in the other order, which
+ * ret_other gets; else the other is absent. */
+static struct fp8_codes encode(struct hd_emit *e, int buffer, const struct fp8_factor *f,
+                               bool with_other, struct fp8_codes *ret_other)
 {
     const int64_t count = f->rows * f->columns;
     const struct hd_operand amax = hd_emit_temp(e, "amax", HD_F32, HD_AMAX_PARTS, 0);
-    const struct fp8_codes out = {.code = hd_emit_temp(e, "code", HD_U8,
-                                                       f->transpose ? f->columns : f->rows,
-                                                       f->transpose ? f->rows : f->columns),
-                                  .factor = hd_emit_temp(e, "factor", HD_F32, 1, 0)};
+    const struct hd_operand factor = hd_emit_temp(e, "factor", HD_F32, 1, 0);
+    struct hd_operand code = hd_emit_none(), transposed = hd_emit_none();
 
+    if (!f->transpose || with_other)
+        code = hd_emit_temp(e, "code", HD_U8, f->rows, f->columns);
+    if (f->transpose || with_other)
+        transposed = hd_emit_temp(e, "code", HD_U8, f->columns, f->rows);
     (void)hd_emit_fp8_amax(
         e,
         HD_ARGS(fp8_amax, .N = count,
                 .history_len = buffer < 0 ? 0 : e->registry->buffers[buffer].columns),
         HD_OPERANDS(fp8_amax, .amax = amax, .inp = f->inp,
                     .history = history_of(e, buffer, f->which)));
-    (void)hd_emit_fp8_encode(e,
-                             HD_ARGS(fp8_encode, .R = f->rows, .C = f->columns,
-                                     .transpose = f->transpose, .format = format_of(f->which)),
-                             HD_OPERANDS(fp8_encode, .code = out.code, .factor = out.factor,
-                                         .seen = seen_of(e, buffer, f->which), .inp = f->inp,
-                                         .amax = amax));
-    return out;
+    (void)hd_emit_fp8_encode(
+        e, HD_ARGS(fp8_encode, .R = f->rows, .C = f->columns, .format = format_of(f->which)),
+        HD_OPERANDS(fp8_encode, .code = code, .transposed = transposed, .factor = factor,
+                    .seen = seen_of(e, buffer, f->which), .inp = f->inp, .amax = amax));
+    *ret_other = (struct fp8_codes){f->transpose ? code : transposed, factor};
+    return (struct fp8_codes){f->transpose ? transposed : code, factor};
+}
+
+/* Returns the codes of the gradient of a linear's result. The product of the input's gradient comes
+ * first, and makes those of the weight's product, too, if that follows in the same program. */
+static struct fp8_codes encode_gradient(struct hd_emit *e, const struct hd_op *linear, int buffer,
+                                        const struct fp8_factor *f)
+{
+    struct hd_fp8_gradient *made = &e->fp8_gradient;
+    const bool is_first =
+        !f->transpose && !e->options->split_backward && hd_op_trains_param(e->registry, linear, 0);
+    struct fp8_codes codes, other;
+
+    if (f->transpose && made->code.store && made->op_index == e->op_index)
+        return (struct fp8_codes){made->code, made->factor};
+    codes = encode(e, buffer, f, is_first, &other);
+    *made = (struct hd_fp8_gradient){e->op_index, other.code, other.factor};
+    return codes;
 }
 
 static void check_sides(struct hd_emit *e, const struct hd_param *p, const struct hd_gemm_args *g)
@@ -99,24 +122,26 @@ struct hd_node *hd_emit_product(struct hd_emit *e, const struct hd_op *linear, e
                                 const struct hd_gemm_operands *operands)
 {
     const struct hd_param *p = &e->registry->params[linear->param[0]];
-    struct fp8_codes x, y;
+    struct fp8_factor factor;
+    struct fp8_codes x, y, none;
 
     if (!multiplies_fp8(e) || p->adapter || p->quant)
         return hd_emit_gemm(e, g, operands);
     assert(g->ab_dtype == HD_BF16);
     check_sides(e, p, g);
-    x = encode(e, p->buffer,
-               &(struct fp8_factor){.which = a,
-                                    .inp = operands->a,
-                                    .rows = g->trans_a ? g->K : g->M,
-                                    .columns = g->trans_a ? g->M : g->K,
-                                    .transpose = g->trans_a});
-    y = encode(e, p->buffer,
-               &(struct fp8_factor){.which = b,
-                                    .inp = operands->b,
-                                    .rows = g->trans_b ? g->N : g->K,
-                                    .columns = g->trans_b ? g->K : g->N,
-                                    .transpose = !g->trans_b});
+    factor = (struct fp8_factor){.which = a,
+                                 .inp = operands->a,
+                                 .rows = g->trans_a ? g->K : g->M,
+                                 .columns = g->trans_a ? g->M : g->K,
+                                 .transpose = g->trans_a};
+    x = a == HD_AMAX_GRAD ? encode_gradient(e, linear, p->buffer, &factor)
+                          : encode(e, p->buffer, &factor, false, &none);
+    factor = (struct fp8_factor){.which = b,
+                                 .inp = operands->b,
+                                 .rows = g->trans_b ? g->N : g->K,
+                                 .columns = g->trans_b ? g->K : g->N,
+                                 .transpose = !g->trans_b};
+    y = encode(e, p->buffer, &factor, false, &none);
     return hd_emit_fp8_gemm(
         e,
         HD_ARGS(fp8_gemm, .M = g->M, .N = g->N, .K = g->K, .accumulate = g->accumulate,

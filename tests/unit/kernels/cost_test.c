@@ -51,7 +51,9 @@ static void products_of_fp8_read_bytes(void **state)
                                       .ab_dtype = HD_BF16,
                                       .c_dtype = HD_BF16};
     const struct hd_traits traits = {.threads = 1};
-    const struct hd_fp8_encode_args e = {.R = 3, .C = 5};
+    uint8_t byte;
+    const struct hd_fp8_encode_args e = {.code = &byte, .R = 3, .C = 5};
+    const struct hd_fp8_encode_args twice = {.code = &byte, .transposed = &byte, .R = 3, .C = 5};
     const struct hd_fp8_amax_args present = {.N = 15};
     const struct hd_fp8_amax_args old = {.N = 15, .history = (float *)&given, .history_len = 4};
     const struct hd_fp8_history_args h = {.N = 6, .history_len = 4};
@@ -71,6 +73,7 @@ static void products_of_fp8_read_bytes(void **state)
     check(cost_of(HD_K_fp8_gemm, &a), 2 * 16 * 48 * 32, 16 * 32 + 48 * 32 + 8 + 4 * 16 * 48,
           4 * 16 * 48);
     check(cost_of(HD_K_fp8_encode, &e), 30, 2 * 15 + 4 * HD_AMAX_PARTS, 15 + 4);
+    check(cost_of(HD_K_fp8_encode, &twice), 30, 2 * 15 + 4 * HD_AMAX_PARTS, 2 * 15 + 4);
     check(cost_of(HD_K_fp8_amax, &present), 15, 2 * 15, 4 * HD_AMAX_PARTS);
     check(cost_of(HD_K_fp8_amax, &old), 4, 4 * 4, 4 * HD_AMAX_PARTS);
     check(cost_of(HD_K_fp8_history, &h), 0, 4 * 24, 4 * 24);

@@ -98,21 +98,24 @@ static int nearest(double x, enum hd_fp8 format)
     return best | (signbit(x) ? 0x80 : 0);
 }
 
-static void check_codes(struct device *device, int64_t R, int64_t C, int64_t first, bool transpose,
+/* Orders in which codes are stored. */
+enum { ROWS = 1, TRANSPOSED = 2, BOTH = ROWS | TRANSPOSED };
+
+static void check_codes(struct device *device, int64_t R, int64_t C, int64_t first, int orders,
                         enum hd_fp8 format, double amax)
 {
     struct tensor *inp = tensor_random(first + R * C, HD_BF16, 2, (uint64_t)(R + C));
     const double *values = inp->values + first;
-    uint8_t *code = reachable(NULL, (size_t)(R * C));
+    uint8_t *code = reachable(NULL, (size_t)(R * C)), *turned = reachable(NULL, (size_t)(R * C));
     float *parts = floats(NULL, PARTS), *factor = floats(NULL, 1), *seen = floats(NULL, 1);
-    struct hd_fp8_encode_args args = {.code = code,
+    struct hd_fp8_encode_args args = {.code = orders & ROWS ? code : NULL,
+                                      .transposed = orders & TRANSPOSED ? turned : NULL,
                                       .factor = factor,
                                       .seen = seen,
                                       .inp = (uint16_t *)inp->data + first,
                                       .amax = parts,
                                       .R = R,
                                       .C = C,
-                                      .transpose = transpose,
                                       .format = format};
     double scale = 1;
 
@@ -128,9 +131,12 @@ static void check_codes(struct device *device, int64_t R, int64_t C, int64_t fir
     assert_true((double)*factor == 1 / scale);
     assert_true((double)*seen == fmax(0.125, largest(values, R * C)));
     for (int64_t r = 0; r < R; r++)
-        for (int64_t c = 0; c < C; c++)
-            assert_int_equal(code[transpose ? c * R + r : r * C + c],
-                             nearest(values[r * C + c] * scale, format));
+        for (int64_t c = 0; c < C; c++) {
+            const uint8_t want = nearest(values[r * C + c] * scale, format);
+
+            assert_int_equal(code[r * C + c], orders & ROWS ? want : 0);
+            assert_int_equal(turned[c * R + r], orders & TRANSPOSED ? want : 0);
+        }
     *seen = 1e9f; /* a larger one stays; without the operand nothing is written */
     device_launch(device, HD_K_fp8_encode, &args);
     assert_true(*seen == 1e9f);
@@ -151,10 +157,10 @@ static void elements_become_the_nearest_codes(void **state)
         struct device device = device_open(&settings[s]);
 
         for (int i = 0; i < 6; i++)
-            for (int v = 0; v < 8; v++)
+            for (int v = 0; v < 12; v++)
                 if (on_takes(s, i + v, setting_count))
-                    check_codes(&device, sizes[i][0], sizes[i][1], v & 1, v & 2,
-                                v & 4 ? HD_E5M2 : HD_E4M3, amaxes[(i + v) % 4]);
+                    check_codes(&device, sizes[i][0], sizes[i][1], v & 1, 1 + v / 2 % BOTH,
+                                v < 6 ? HD_E4M3 : HD_E5M2, amaxes[(i + v) % 4]);
         device_close(&device);
     }
 }

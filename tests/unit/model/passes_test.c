@@ -287,6 +287,76 @@ static void attention_sums_the_bias_of_its_rows(void **state)
     }
 }
 
+/* Returns the node of the program before index `at` that wrote the store last. */
+static const struct hd_node *writer_of(const struct hd_program *p, int at,
+                                       const struct hd_store *store)
+{
+    while (--at >= 0 && !hd_node_writes(p->nodes[at], store))
+        continue;
+    assert_true(at >= 0);
+    return p->nodes[at];
+}
+
+/* Checks a factor of a product in fp8: codes of its shape, and the factor of the node that made them. */
+static void check_factor(const struct hd_program *p, int at, struct hd_operand codes,
+                         struct hd_operand factor, int64_t rows, int64_t columns,
+                         enum hd_fp8 format)
+{
+    const struct hd_node *node = writer_of(p, at, codes.store);
+    const struct hd_fp8_encode_args *args = node->args;
+    const bool turned = hd_fp8_encode_operands_of(node)->transposed.store == codes.store;
+
+    assert_int_equal(node->kernel, HD_K_fp8_encode);
+    assert_ptr_equal(hd_fp8_encode_operands_of(node)->factor.store, factor.store);
+    assert_int_equal(args->format, format);
+    assert_int_equal(turned ? args->C : args->R, rows);
+    assert_int_equal(turned ? args->R : args->C, columns);
+    assert_int_equal(codes.store->rows, rows);
+    assert_int_equal(codes.store->columns, columns);
+}
+
+/* Goal: a gradient is read once for both products of fp8 that it is a factor of, and each product has
+ * the codes of its own order. Method: of a linear's three products values and weights are encoded
+ * twice, the gradient once; where W is apart from B, twice, because W's products would else keep its
+ * codes. */
+static void gradients_are_encoded_once_for_both_products(void **state)
+{
+    for (int split = 0; split < 2; split++) {
+        const struct wish w = {.family = "llama",
+                               .G = 4,
+                               .tp = 1,
+                               .dp = 1,
+                               .gpu = true,
+                               .fp8 = true,
+                               .split = split,
+                               .mode = HD_RECORD_TRAIN,
+                               .precision = hd_precision_uniform(HD_BF16)};
+        int products = 0, encodings = 0;
+        struct built b;
+
+        build(&b, &w);
+        for (int c = 0; c < HD_CALL_COUNT; c++) {
+            const struct hd_program *p = &b.chunk->program[c];
+
+            encodings += count_kernel(b.chunk, c, HD_K_fp8_encode);
+            for (int n = 0; n < p->count; n++) {
+                const struct hd_fp8_gemm_args *a = p->nodes[n]->args;
+                const struct hd_fp8_gemm_operands *o;
+
+                if (p->nodes[n]->is_comm || p->nodes[n]->kernel != HD_K_fp8_gemm)
+                    continue;
+                products++;
+                o = hd_fp8_gemm_operands_of(p->nodes[n]);
+                check_factor(p, n, o->a, o->a_factor, a->M, a->K, a->a_format);
+                check_factor(p, n, o->b, o->b_factor, a->N, a->K, a->b_format);
+            }
+        }
+        assert_int_equal(products, 3 * 4 * L);
+        assert_int_equal(encodings, (split ? 6 : 5) * 4 * L);
+        hd_arena_done(&b.arena);
+    }
+}
+
 /* Goal: a block's two residuals are added by its products on a GPU, in fp8, too; not where a sum
  * over tp or dropout is between, and not on a CPU, where a norm adds them. */
 static void every_residual_of_a_model_is_added_by_a_product(void **state)
