@@ -9,6 +9,7 @@ export LC_ALL=C
 corpus=$(realpath "$1")
 folder=${2:-$(mktemp -d)}
 heddle=${HEDDLE:-build/dev/bin/heddle}
+rates_of() { [ "$1" = muon ] && echo 2e-3 4e-3 8e-3 1.6e-2 || echo 1e-3 2e-3 4e-3 8e-3; }
 steps_of() { [ "$1" = muon ] && echo 300 || echo 400; }
 
 mkdir -p "$folder"
@@ -27,7 +28,7 @@ resources: {devices: 1}
 checkpoint: {every: 0}
 EOT
 for optimizer in adamw muon; do
-    for rate in 1e-3 2e-3 4e-3 8e-3; do
+    for rate in $(rates_of $optimizer); do
         run=$folder/$optimizer-$rate
         [ -f "$run.out" ] && grep -q completed "$run.out" ||
             "$heddle" local "$folder/job.yaml" --dir "$run" --set "train.optimizer=$optimizer" \
