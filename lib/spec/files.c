@@ -516,6 +516,24 @@ static enum hd_status take_fingerprints(struct hd_arena *arena, struct hd_job *j
                                  whole);
 }
 
+void spec_note_copies(const struct hd_job *job, struct hd_text *notes)
+{
+    for (int64_t v = 0; v < job->val_count; v++) {
+        const struct hd_job_file *val = &job->val[v];
+        int64_t t = 0;
+
+        while (t < job->train_count && (!val->fingerprint || !job->train[t].fingerprint ||
+                                        val->size_bytes != job->train[t].size_bytes ||
+                                        strcmp(val->fingerprint, job->train[t].fingerprint) != 0))
+            t++;
+        if (t < job->train_count)
+            hd_text_add(notes,
+                        "data.val: %s has the bytes of %s of data.train: its loss is that of text "
+                        "that was trained on\n",
+                        val->path, job->train[t].path);
+    }
+}
+
 static bool has_records(const struct list *list)
 {
     for (size_t i = 0; i < list->count; i++)

@@ -555,6 +555,8 @@ static enum hd_status read_spec(struct spec_reader *r, const struct hd_spec_sour
         st = spec_leave_files(&r->draft, r->folder); /* names that the cache does not have */
     } else if (!st) {
         st = spec_find_files(&r->draft, r->folder);
+        if (!st && source->notes)
+            spec_note_copies(job, source->notes);
         if (st && st != HD_NO_MEMORY && source->missing_data) {
             hd_text_add(source->missing_data, "%s", hd_err_message());
             st = spec_leave_files(&r->draft, r->folder);

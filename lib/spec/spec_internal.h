@@ -347,6 +347,9 @@ enum hd_status spec_check_conversations(struct spec_draft *draft, const char *fo
 
 /* Expands the patterns of data.train and data.val; makes paths absolute, relative to `folder`. */
 enum hd_status spec_find_files(struct spec_draft *draft, const char *folder);
+/* Appends a line for each file of data.val that has the bytes of a file of data.train, as far as their
+ * fingerprints tell. */
+void spec_note_copies(const struct hd_job *job, struct hd_text *notes);
 /* Makes the paths of data files absolute without opening the files, which are on another
  * machine. */
 enum hd_status spec_leave_files(struct spec_draft *draft, const char *folder);

@@ -683,6 +683,36 @@ static void the_tokenizer_decides_the_vocabulary(void **state)
     hd_text_free(&notes);
 }
 
+/* Goal: a validation on a copy of training text is told of, on text of its own not. */
+static void a_copy_of_training_text_is_no_validation(void **state)
+{
+    struct hd_text notes = {0};
+    struct hd_spec_source source = {.name = "job.yaml",
+                                    .folder = folder,
+                                    .bytes = good,
+                                    .size_bytes = good_bytes,
+                                    .notes = &notes};
+    const char *val = "data={train: [long.txt], val: [copy.txt, other.txt]}";
+    struct hd_job *spec = hd_arena_alloc(&jobs, sizeof *spec);
+    struct hd_text text = {0};
+    char path[160];
+
+    (void)snprintf(path, sizeof path, "%s/long.txt", folder);
+    assert_int_equal(hd_file_read(path, 1 << 20, &text), HD_OK);
+    put_text("copy.txt", text.data);
+    text.data[text.len_bytes / 2] ^= 1;
+    put_text("other.txt", text.data);
+    source.overrides = &val;
+    source.override_count = 1;
+    if (hd_spec_read_yaml(&source, &jobs, spec))
+        fail_msg("%s", hd_err_message());
+    assert_non_null(notes.data);
+    assert_non_null(strstr(notes.data, "/copy.txt has the bytes of "));
+    assert_null(strstr(notes.data, "/other.txt"));
+    hd_text_free(&notes);
+    hd_text_free(&text);
+}
+
 /* Goal: the job's values of dropout go before what config.json says, 0.25 for attention. */
 static void the_job_decides_what_is_dropped(void **state)
 {
