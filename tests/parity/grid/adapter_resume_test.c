@@ -198,8 +198,8 @@ static void dpo_begins_at_ln_2_in_any_layout(void **state)
         job.precision = i % 2 ? HD_JOB_PRECISION_BF16 : HD_JOB_PRECISION_FP32;
         pairs_forget_reference(&bench.harness);
         if (harness_threads(&job, run_world(&job), NULL, take_first_step))
-            fail_msg("%s %s, %s: %s", cases[i].tuning, cases[i].ranks, job.precision,
-                     hd_err_message());
+            fail_msg("%s %s, %s: %s", cases[i].tuning, cases[i].ranks,
+                     hd_job_precision_words[job.precision], hd_err_message());
     }
     grid_bench_close(&bench);
 }

@@ -80,7 +80,8 @@ static void every_rank_lives_in_exactly_what_was_predicted(void **state)
         const struct hd_job job = job_of(&picks[i / 2], i % 2, &cut.layout);
 
         if (witness_edges(&job, &cut))
-            fail_msg("%s, %s: %s", picks[i / 2].text, job.precision, hd_err_message());
+            fail_msg("%s, %s: %s", picks[i / 2].text, hd_job_precision_words[job.precision],
+                     hd_err_message());
     }
     assert_true(count >= AT_LEAST);
     grid_benches_close(benches);

@@ -218,8 +218,9 @@ static void the_first_loss_is_that_of_no_difference(void **state)
         if (harness_threads(&job, 1, &s, take_step))
             fail_msg("%s", hd_err_message());
         if (fabs(s.loss - first) > 1e-14 || s.pairs.margin != 0)
-            fail_msg("%s, %s: the first loss is %.17g, margin %g", job.preference_loss,
-                     job.precision, s.loss, s.pairs.margin);
+            fail_msg("%s, %s: the first loss is %.17g, margin %g",
+                     hd_job_preference_loss_words[job.preference_loss],
+                     hd_job_precision_words[job.precision], s.loss, s.pairs.margin);
         harness_teardown(&h);
     }
 }

@@ -43,10 +43,10 @@ static void a_rope_group_that_transformers_does_not_use_is_refused(void **state)
     is_refused(OF("gemma3_text") ",\"rope_scaling\":{\"type\":\"linear\",\"factor\":8.0}}",
                "write rope_type");
     assert_true(read_text(OF("gemma3_text") KINDS("500.0", "50.0") "}").rope_local_theta == 50);
-    assert_string_equal(
+    assert_int_equal(
         read_text(OF("gemma3_text") ",\"rope_scaling\":{\"rope_type\":\"linear\",\"factor\":8.0}}")
             .rope_scaling,
-        "linear");
+        HD_JOB_ROPE_SCALING_LINEAR);
 }
 
 /* Olmo3Config has no key for the theta of layers with a window, and takes 5e5 when its file has one
@@ -322,7 +322,7 @@ static void blocks_of_falcon_are_read_and_written(void **state)
         const struct hd_job job = read_text(rows[i].text);
 
         assert_string_equal(job.parallel_residual, rows[i].branches);
-        assert_int_equal(job.positions, rows[i].positions);
+        assert_string_equal(hd_job_positions_words[job.positions], rows[i].positions);
         assert_int_equal(job.kv_heads, rows[i].kv_heads);
         assert_int_equal(job.ffn_hidden, 4 * 48);
         assert_true(job.tie_embeddings);

@@ -466,9 +466,9 @@ static void rotary_keys_count_as_in_transformers(void **state)
             job.rope_original_context != cases[i / 2].original ||
             job.rope_attention_factor - cases[i / 2].attention > 1e-9 ||
             cases[i / 2].attention - job.rope_attention_factor > 1e-9)
-            fail_msg("%s: %s %g %g %d %.12g", i % 2 ? turned.data : text.data, job.rope_scaling,
-                     job.rope_theta, job.rope_factor, (int)job.rope_original_context,
-                     job.rope_attention_factor);
+            fail_msg("%s: %s %g %g %d %.12g", i % 2 ? turned.data : text.data,
+                     hd_job_rope_scaling_words[job.rope_scaling], job.rope_theta, job.rope_factor,
+                     (int)job.rope_original_context, job.rope_attention_factor);
         if (cases[i / 2].note ? !notes.data || !strstr(notes.data, cases[i / 2].note)
                               : notes.len_bytes > 0)
             fail_msg("%s: notes '%s'", text.data, notes.data ? notes.data : "");

@@ -595,7 +595,7 @@ static void a_teacher_s_folder_becomes_explicit(void **state)
     assert_int_equal(teacher.layers, 2);
     assert_int_equal(teacher.kv_heads, 4);
     assert_true(teacher.rope_theta == 50000 && teacher.tie_embeddings);
-    assert_string_equal(teacher.positions, "rope");
+    assert_int_equal(teacher.positions, HD_JOB_POSITIONS_ROPE);
     assert_int_equal(teacher.context, 16);
     assert_string_equal(teacher.init_from, path);
     assert_string_equal(teacher.init_identity, spec->distill_identity);
