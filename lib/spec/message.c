@@ -85,6 +85,7 @@ struct map {
         const ProtobufCFieldDescriptor *field;
         size_t group;
         bool is_sent;
+        bool has_auto; /* auto is one of the key's words */
         /* text form of the key's default, which most keys of most jobs have; NULL: formatted each
          * time. Kept as long as the process runs */
         char *default_text;
@@ -156,6 +157,7 @@ static void make_map(void)
     the_map.group_count = 1;
     for (size_t i = 0; i < hd_job_key_count; i++) {
         the_map.keys[i].is_sent = is_sent(&hd_job_keys[i]);
+        the_map.keys[i].has_auto = hd_job_keys[i].words && strstr(hd_job_keys[i].words, "auto");
         place_key(&the_map, i);
         if (defaults)
             set_default_text(&the_map, i, defaults);
@@ -323,8 +325,9 @@ static const struct hd_key *next_key(size_t *next, const char *path)
     return hd_job_find_stored_key(path);
 }
 
+/* Sets the keys of the pairs, and their elements of `seen`. */
 static enum hd_status take_pairs(Heddle__V1__KeyValue *const *pairs, size_t count,
-                                 struct hd_job *job)
+                                 struct hd_job *job, bool seen[SPEC_KEYS_MAX])
 {
     const struct map *map = map_of_keys();
     size_t next = 0;
@@ -341,6 +344,7 @@ static enum hd_status take_pairs(Heddle__V1__KeyValue *const *pairs, size_t coun
                           "%s: this build knows no such key; a newer client sent it: remove the "
                           "key, or upgrade",
                           spec_quote(pair->path, quoted));
+        seen[index] = true;
         if (map->keys[index].is_read_as_default &&
             strcmp(pair->value, map->keys[index].default_text) == 0) {
             hd_job_set_default(key, job);
@@ -442,6 +446,7 @@ enum hd_status hd_spec_from_message(const struct Heddle__V1__JobSpec *message,
 {
     const struct map *map = map_of_keys();
     ProtobufCMessage *holders[GROUPS_MAX];
+    bool seen[SPEC_KEYS_MAX] = {false};
     enum hd_status st = HD_OK;
 
     clear(ret_job);
@@ -455,7 +460,7 @@ enum hd_status hd_spec_from_message(const struct Heddle__V1__JobSpec *message,
             continue;
         if (field && holder)
             st = take_field(key, field, holder, ret_job);
-        else if (!field || (key->words && strstr(key->words, "auto")))
+        else if (field && map->keys[i].has_auto)
             hd_job_set_default(key, ret_job);
     }
     hd_job_set_default(hd_job_find_key("attempt.base_hash"), ret_job);
@@ -464,7 +469,10 @@ enum hd_status hd_spec_from_message(const struct Heddle__V1__JobSpec *message,
     if (!st)
         st = take_order(message->parallel, arena, ret_job);
     if (!st)
-        st = take_pairs(message->keys, message->n_keys, ret_job);
+        st = take_pairs(message->keys, message->n_keys, ret_job, seen);
+    for (size_t i = 0; i < hd_job_key_count && !st; i++)
+        if (map->keys[i].is_sent && !map->keys[i].field && !seen[i])
+            hd_job_set_default(&hd_job_keys[i], ret_job);
     if (!st) /* the number of stages is in a pair */
         st = take_lists(message->data, arena, ret_job);
     if (!st)
@@ -563,18 +571,17 @@ static void put_files(const struct hd_job_file *files, int64_t count, struct hd_
     }
 }
 
-static Heddle__V1__KeyValue *new_pair(const struct hd_key *key, const struct hd_job *job,
-                                      struct hd_arena *arena)
+/* Adds the pair of a key to a message's `keys`, which point into `pairs`. */
+static void add_pair(const struct hd_key *key, const struct hd_job *job, struct hd_arena *arena,
+                     Heddle__V1__KeyValue *pairs, Heddle__V1__KeyValue **keys, size_t *count)
 {
-    Heddle__V1__KeyValue *pair =
-        (Heddle__V1__KeyValue *)new_message(arena, &heddle__v1__key_value__descriptor);
+    Heddle__V1__KeyValue *pair = &pairs[*count];
 
-    if (pair) {
-        /* never freed: the message lives in the arena */
-        pair->path = (char *)(uintptr_t)hd_job_stored_path(key);
-        pair->value = text_of(key, job, arena);
-    }
-    return pair;
+    heddle__v1__key_value__init(pair);
+    /* never freed: the message lives in the arena */
+    pair->path = (char *)(uintptr_t)hd_job_stored_path(key);
+    pair->value = text_of(key, job, arena);
+    keys[(*count)++] = pair;
 }
 
 struct Heddle__V1__JobSpec *hd_spec_to_message(const struct hd_job *job, struct hd_arena *arena)
@@ -582,9 +589,10 @@ struct Heddle__V1__JobSpec *hd_spec_to_message(const struct hd_job *job, struct 
     Heddle__V1__JobSpec *m =
         (Heddle__V1__JobSpec *)new_message(arena, &heddle__v1__job_spec__descriptor);
     const struct map *map = map_of_keys();
+    Heddle__V1__KeyValue *pairs = hd_arena_array(arena, hd_job_key_count, sizeof *pairs);
     ProtobufCMessage *holders[GROUPS_MAX];
 
-    if (!m)
+    if (!m || !pairs)
         return NULL;
     find_holders(map, &m->base, arena, holders);
     m->keys = hd_arena_array(arena, hd_job_key_count, sizeof *m->keys);
@@ -598,7 +606,7 @@ struct Heddle__V1__JobSpec *hd_spec_to_message(const struct hd_job *job, struct 
         if (field && holder)
             put_field(key, field, holder, job, arena);
         else if (!field)
-            m->keys[m->n_keys++] = new_pair(key, job, arena);
+            add_pair(key, job, arena, pairs, m->keys, &m->n_keys);
     }
     if (hd_arena_failed(arena) || !m->data || !m->parallel)
         return NULL;
@@ -628,8 +636,9 @@ bool hd_spec_plan_to_message(const struct hd_layout_sizes *layout, struct hd_are
                              struct Heddle__V1__Plan *message)
 {
     struct hd_job *job = hd_arena_alloc(arena, sizeof *job);
+    Heddle__V1__KeyValue *pairs = hd_arena_array(arena, hd_job_key_count, sizeof *pairs);
 
-    if (!job)
+    if (!job || !pairs)
         return false;
     job->layout = *layout;
     message->keys = hd_arena_array(arena, hd_job_key_count, sizeof *message->keys);
@@ -641,7 +650,7 @@ bool hd_spec_plan_to_message(const struct hd_layout_sizes *layout, struct hd_are
         if (field)
             put_field(key, field, &message->base, job, arena);
         else if (hd_job_key_is_of_layout(key))
-            message->keys[message->n_keys++] = new_pair(key, job, arena);
+            add_pair(key, job, arena, pairs, message->keys, &message->n_keys);
     }
     return !hd_arena_failed(arena);
 }
@@ -650,6 +659,7 @@ enum hd_status hd_spec_plan_from_message(const struct Heddle__V1__Plan *message,
                                          struct hd_layout_sizes *ret_layout)
 {
     struct hd_job job;
+    bool seen[SPEC_KEYS_MAX] = {false};
     enum hd_status st = HD_OK;
 
     hd_job_set_defaults(&job);
@@ -662,7 +672,7 @@ enum hd_status hd_spec_plan_from_message(const struct Heddle__V1__Plan *message,
             st = take_field(key, field, &message->base, &job);
     }
     if (!st)
-        st = take_pairs(message->keys, message->n_keys, &job);
+        st = take_pairs(message->keys, message->n_keys, &job, seen);
     *ret_layout = job.layout;
     return st;
 }
