@@ -1,4 +1,5 @@
 #include "base/math.h"
+#include "kernels/costs/by_wgmma.h"
 #include "kernels/costs/costs.h"
 
 static int64_t take(struct hd_costs_attention_layout *layout, int64_t floats)
@@ -229,8 +230,14 @@ int64_t hd_scratch_attention_forward(const struct hd_attention_forward_args *arg
 int64_t hd_scratch_attention_backward(const struct hd_attention_backward_args *args,
                                       const struct hd_traits *traits)
 {
-    if (hd_traits_is_cuda(traits))
-        return hd_costs_attention_backward_mask_extents(args).bytes;
+    if (hd_traits_is_cuda(traits)) {
+        const struct hd_costs_attention_mask_extents m =
+            hd_costs_attention_backward_mask_extents(args);
+
+        return hd_costs_attention_is_by_wgmma(traits) && args->dtype == HD_BF16
+                   ? hd_costs_attention_lay_in_order(args, &m).bytes
+                   : m.bytes;
+    }
     if (hd_costs_attention_is_on_panels(args->dtype, args->H / args->G * args->q_len, traits))
         return hd_costs_attention_backward_panels(args).thread_bytes * traits->threads;
     return hd_costs_attention_backward_layout(args).thread_floats * traits->threads *

@@ -167,6 +167,10 @@ enum hd_status attention_backward_plain(struct hd_cuda_stream *stream,
 bool attention_forward_hopper_takes(const struct attention *a);
 enum hd_status attention_forward_hopper(struct hd_cuda_stream *stream,
                                         const struct attention_forward *f);
+bool attention_backward_hopper_takes(const struct attention *a);
+enum hd_status attention_backward_hopper(struct hd_cuda_stream *stream,
+                                         const struct attention_backward *f, void *scratch,
+                                         struct hd_costs_attention_in_order in_order);
 #endif
 
 /* Sets the members of `struct attention` that forward and backward have in common, except dropout.
@@ -411,12 +415,12 @@ struct attention_block {
     int tile, head, b;
 };
 static __device__ __forceinline__ struct attention_block
-attention_block_of(const struct attention *a, int tiles, int heads)
+attention_block_of(const struct attention *a, int tiles, int heads, unsigned number)
 {
     const unsigned units = (unsigned)(heads * a->B), l2_group = (unsigned)a->l2_group;
-    const unsigned first = blockIdx.x / (l2_group * (unsigned)tiles) * l2_group;
+    const unsigned first = number / (l2_group * (unsigned)tiles) * l2_group;
     const unsigned count = units - first < l2_group ? units - first : l2_group;
-    const unsigned in = blockIdx.x % (l2_group * (unsigned)tiles), unit = first + in % count;
+    const unsigned in = number % (l2_group * (unsigned)tiles), unit = first + in % count;
     struct attention_block block;
 
     block.tile = tiles - 1 - (int)(in / count);

@@ -120,7 +120,7 @@ extern "C" enum hd_status hd_cuda_attention_backward(struct hd_cuda_stream *cuda
     const bool is_tiled = backward_is_tiled(args);
     struct attention_backward f = {};
     struct stats_task t = {};
-    const bool sums_in_passing = args->sums && is_tiled && mask_extents.parts == 1;
+    bool by_wgmma = false, sums_in_passing;
     enum hd_status st = check_backward(args);
 
     if (!st)
@@ -135,6 +135,11 @@ extern "C" enum hd_status hd_cuda_attention_backward(struct hd_cuda_stream *cuda
     f.dq = args->dq;
     f.dk = args->dk;
     f.dv = args->dv;
+#if defined(HD_HOPPER) || defined(HD_CUDASIM)
+    by_wgmma = is_tiled && hd_costs_attention_is_by_wgmma(&cuda->cuda->traits) &&
+               attention_backward_hopper_takes(&f.a);
+#endif
+    sums_in_passing = args->sums && is_tiled && !by_wgmma && mask_extents.parts == 1;
     f.sums = sums_in_passing ? args->sums : NULL;
     f.dout = args->dout;
     f.lddo = args->lddo;
@@ -170,6 +175,11 @@ extern "C" enum hd_status hd_cuda_attention_backward(struct hd_cuda_stream *cuda
         return st;
     if (!is_tiled)
         st = attention_backward_plain(cuda, &f);
+#if defined(HD_HOPPER) || defined(HD_CUDASIM)
+    else if (by_wgmma)
+        st = attention_backward_hopper(cuda, &f, args->scratch,
+                                       hd_costs_attention_lay_in_order(args, &mask_extents));
+#endif
     else
         st = args->dtype == HD_BF16 ? attention_backward_tiled_bf16(cuda, &f)
                                     : attention_backward_tiled_f16(cuda, &f);

@@ -302,14 +302,15 @@ static __device__ __forceinline__ void *backward_element(void *tensor, int64_t a
     return (char *)tensor + at * (dtype == HD_F32 ? 4 : 2);
 }
 
-/* Finds the block's tile, key head, part and heads; run by one thread. */
+/* Finds tile, key head, part and heads of the block with this number; run by one thread. */
 template <int D>
 static __device__ __forceinline__ void backward_place_keys(const struct attention_backward *f,
-                                                           struct backward_place *place)
+                                                           struct backward_place *place,
+                                                           unsigned number)
 {
     const struct attention *a = &f->a;
     const int tiles = (a->kv_len + BACKWARD_KEYS - 1) / BACKWARD_KEYS, shared = a->H / a->G;
-    struct attention_block block = attention_block_of(a, tiles, a->G * f->parts);
+    struct attention_block block = attention_block_of(a, tiles, a->G * f->parts, number);
     const int part = block.head % f->parts, last = (part + 1) * f->part_heads;
     struct backward_sums sum;
     int64_t row;
@@ -346,6 +347,32 @@ static __device__ __forceinline__ void backward_place_keys(const struct attentio
     place->sum = sum;
 }
 
+/* Stores the sums of a block's keys. */
+template <typename T, int D, int MT>
+static __device__ __forceinline__ void
+backward_store_keys(const struct attention *a, const struct backward_place *place,
+                    const float dk[MT][D / 8][4], const float dv[MT][D / 8][4])
+{
+#pragma unroll
+    for (int m = 0; m < MT; m++)
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            const int row = fragment_row<MT>(m, half);
+            const struct backward_sums *sum = &place->sum;
+
+            if (place->block.tile * BACKWARD_KEYS + row >= a->kv_len)
+                continue;
+#pragma unroll
+            for (int d = 0; d < D / 8; d++) {
+                backward_store<T>(sum->dk, row * sum->ldk + fragment_column(d), sum->dtype,
+                                  sum->accumulate, dk[m][d][2 * half] * a->scale,
+                                  dk[m][d][2 * half + 1] * a->scale);
+                backward_store<T>(sum->dv, row * sum->ldv + fragment_column(d), sum->dtype,
+                                  sum->accumulate, dv[m][d][2 * half], dv[m][d][2 * half + 1]);
+            }
+        }
+}
+
 template <typename T, int D, bool GENERAL, int QUERIES, bool CAPPED>
 static __global__ void __launch_bounds__(backward_keys_tile<D, GENERAL, QUERIES>::THREADS,
                                          256 / backward_keys_tile<D, GENERAL, QUERIES>::THREADS)
@@ -372,7 +399,7 @@ static __global__ void __launch_bounds__(backward_keys_tile<D, GENERAL, QUERIES>
     clear(dk);
     clear(dv);
     if (threadIdx.x == 0) {
-        backward_place_keys<D>(&f, place);
+        backward_place_keys<D>(&f, place, blockIdx.x);
         place->step_key = GENERAL && a->sample ? drop_step_key(a->drop) : 0;
     }
     __syncthreads();
@@ -431,24 +458,7 @@ static __global__ void __launch_bounds__(backward_keys_tile<D, GENERAL, QUERIES>
         multiply_weights<T, D, MT, NT>(dk, dweight, q_tile);
         stage ^= 1;
     }
-#pragma unroll
-    for (int m = 0; m < MT; m++)
-#pragma unroll
-        for (int half = 0; half < 2; half++) {
-            const int row = fragment_row<MT>(m, half);
-            const struct backward_sums *sum = &place->sum;
-
-            if (place->block.tile * BACKWARD_KEYS + row >= a->kv_len)
-                continue;
-#pragma unroll
-            for (int d = 0; d < D / 8; d++) {
-                backward_store<T>(sum->dk, row * sum->ldk + fragment_column(d), sum->dtype,
-                                  sum->accumulate, dk[m][d][2 * half] * a->scale,
-                                  dk[m][d][2 * half + 1] * a->scale);
-                backward_store<T>(sum->dv, row * sum->ldv + fragment_column(d), sum->dtype,
-                                  sum->accumulate, dv[m][d][2 * half], dv[m][d][2 * half + 1]);
-            }
-        }
+    backward_store_keys<T, D, MT>(a, place, dk, dv);
     if (f.sums) {
         const int key_column = (a->H + place->block.head) * D;
 
@@ -498,6 +508,20 @@ static __global__ void __launch_bounds__(PARTS_THREADS)
     to = (head / a->G * a->kv_stride + key) * (is_dv ? f.lddv : f.lddk) + head % a->G * D + channel;
     backward_store<T>(is_dv ? f.dv : f.dk, to, f.grad_dtype, f.accumulate, sum.x, sum.y);
     backward_store<T>(is_dv ? f.dv : f.dk, to + 2, f.grad_dtype, f.accumulate, sum.z, sum.w);
+}
+
+/* Adds the parts, if there are several. */
+template <typename T, int D>
+static enum hd_status backward_launch_parts(struct hd_cuda_stream *stream,
+                                            const struct attention_backward *f)
+{
+    const int64_t sums = (int64_t)f->a.B * f->a.G * f->a.kv_len * (D / PARTS_WIDTH);
+
+    if (f->parts <= 1)
+        return HD_OK;
+    return HD_LAUNCH(stream, (backward_parts_kernel<T, D>),
+                     dim3((unsigned)attention_tiles(sums, PARTS_THREADS), 2), dim3(PARTS_THREADS),
+                     0, *f);
 }
 
 /* ---- dq: one block per 128 queries of a head ---- */
@@ -669,7 +693,7 @@ static __global__ void __launch_bounds__(backward_queries_tile<D, GENERAL, KEYS>
     clear(dq);
     if (threadIdx.x == 0) {
         const int tiles = (a->q_len + BACKWARD_QUERIES - 1) / BACKWARD_QUERIES;
-        const struct attention_block block = attention_block_of(a, tiles, a->H);
+        const struct attention_block block = attention_block_of(a, tiles, a->H, blockIdx.x);
         const int group = block.head / (a->H / a->G);
 
         place->block = block;
@@ -773,7 +797,6 @@ static enum hd_status backward_launch_tiles(struct hd_cuda_stream *stream,
     const int64_t key_units = (int64_t)a->B * a->G * f->parts;
     const int64_t key_blocks = attention_tiles(a->kv_len, BACKWARD_KEYS) * key_units;
     const int64_t query_blocks = attention_tiles(a->q_len, BACKWARD_QUERIES) * a->B * a->H;
-    const int64_t sums = (int64_t)a->B * a->G * a->kv_len * (D / PARTS_WIDTH);
     struct attention_backward launched = *f;
     enum hd_status st = HD_OK;
 
@@ -782,10 +805,8 @@ static enum hd_status backward_launch_tiles(struct hd_cuda_stream *stream,
         st = HD_LAUNCH(stream, (backward_keys_kernel<T, D, GENERAL, QUERIES, CAPPED>),
                        dim3((unsigned)key_blocks), dim3(keys::THREADS),
                        keys::shared_bytes(sizeof(T)), launched);
-    if (!st && key_blocks > 0 && f->parts > 1)
-        st = HD_LAUNCH(stream, (backward_parts_kernel<T, D>),
-                       dim3((unsigned)attention_tiles(sums, PARTS_THREADS), 2), dim3(PARTS_THREADS),
-                       0, launched);
+    if (!st && key_blocks > 0)
+        st = backward_launch_parts<T, D>(stream, f);
     launched.a.l2_group = attention_l2_group_of_queries(stream, a);
     if (!st && query_blocks > 0)
         st = HD_LAUNCH(stream, (backward_queries_kernel<T, D, GENERAL, KEYS, CAPPED>),

@@ -231,7 +231,7 @@ static __device__ __forceinline__ void forward_place_set(struct forward_place *p
                                                          const struct attention *a)
 {
     const int tiles = (a->q_len + FORWARD_QUERIES - 1) / FORWARD_QUERIES;
-    const struct attention_block block = attention_block_of(a, tiles, a->H);
+    const struct attention_block block = attention_block_of(a, tiles, a->H, blockIdx.x);
     const int group = block.head / (a->H / a->G);
     const int64_t slot_row = attention_slot(a, block.b) * a->kv_stride;
 

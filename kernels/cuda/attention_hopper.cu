@@ -15,8 +15,7 @@
  * have 232. Not measured on a GPU yet; chosen by HEDDLE_CUDA_ATTENTION=wgmma alone (backend.c).
  */
 #include "kernels/cuda/attention_forward_tiled.cuh"
-#include "kernels/cuda/hopper.cuh"
-#include "kernels/cuda/tensor_map.cuh"
+#include "kernels/cuda/attention_hopper.cuh"
 
 enum {
     HOPPER_QUERIES = FORWARD_QUERIES,
@@ -43,17 +42,6 @@ struct hopper_barriers {
     uint64_t k_empty[HOPPER_STAGES], v_empty[HOPPER_STAGES];
 };
 
-/* Starts the copy of D columns of 128 rows. */
-template <int D>
-static __device__ __forceinline__ void hopper_load(bf16 *tile, const CUtensorMap *map,
-                                                   uint64_t *full, int head, int row, int b)
-{
-    mbarrier_arrive_expect(full, HOPPER_KEYS * D * sizeof(bf16));
-#pragma unroll
-    for (int i = 0; i < D / TENSOR_MAP_COLUMNS; i++)
-        copy_box(tile + i * HOPPER_PART, map, full, head * D + i * TENSOR_MAP_COLUMNS, row, b);
-}
-
 template <int D>
 static __device__ __forceinline__ void
 hopper_produce(const struct hopper_forward *h, const struct forward_place *place,
@@ -65,9 +53,11 @@ hopper_produce(const struct hopper_forward *h, const struct forward_place *place
     struct attention_tile_iterator iterator = attention_tile_begin();
     int count = 0;
 
-    if (is_first)
-        hopper_load<D>(q_tile, &h->q, &barriers->q_full, place->block.head,
-                       place->block.tile * HOPPER_QUERIES, place->block.b);
+    if (is_first) {
+        mbarrier_arrive_expect(&barriers->q_full, HOPPER_QUERIES * D * sizeof(bf16));
+        hopper_load<D, HOPPER_QUERIES>(q_tile, &h->q, &barriers->q_full, place->block.head,
+                                       place->block.tile * HOPPER_QUERIES, place->block.b);
+    }
     for (int step; (step = attention_next_keys<HOPPER_KEYS>(&iterator, a, place->block.b,
                                                             &place->extent)) >= 0;
          count++) {
@@ -78,11 +68,13 @@ hopper_produce(const struct hopper_forward *h, const struct forward_place *place
 
         if (is_first) {
             mbarrier_wait(barriers->k_empty + stage, free_parity);
-            hopper_load<D>(k_tile, &h->k, barriers->k_full + stage, group, first_key,
-                           place->block.b);
+            mbarrier_arrive_expect(barriers->k_full + stage, HOPPER_KEYS * D * sizeof(bf16));
+            hopper_load<D, HOPPER_KEYS>(k_tile, &h->k, barriers->k_full + stage, group, first_key,
+                                        place->block.b);
             mbarrier_wait(barriers->v_empty + stage, free_parity);
-            hopper_load<D>(k_tile + HOPPER_KEYS * D, &h->v, barriers->v_full + stage, group,
-                           first_key, place->block.b);
+            mbarrier_arrive_expect(barriers->v_full + stage, HOPPER_KEYS * D * sizeof(bf16));
+            hopper_load<D, HOPPER_KEYS>(k_tile + HOPPER_KEYS * D, &h->v, barriers->v_full + stage,
+                                        group, first_key, place->block.b);
         }
         __syncwarp();
     }
@@ -156,19 +148,6 @@ static __device__ __forceinline__ bool hopper_softmax(float (&score)[HOPPER_NT][
         sum[half] = sum[half] * rescale[half] + total;
     }
     return any;
-}
-
-/* The sums of columns 16 k .. of a product are, rounded, the left factor of its rows 16 k .. of the
- * next one. */
-static __device__ __forceinline__ void hopper_pack(uint32_t (&weights)[HOPPER_NT / 2][4],
-                                                   const float (&score)[HOPPER_NT][4])
-{
-#pragma unroll
-    for (int k = 0; k < HOPPER_NT / 2; k++)
-#pragma unroll
-        for (int i = 0; i < 4; i++)
-            weights[k][i] = pack_two<bf16>(score[2 * k + i / 2][i % 2 * 2],
-                                           score[2 * k + i / 2][i % 2 * 2 + 1]);
 }
 
 /* The running softmax of a thread's two rows. */
@@ -291,26 +270,9 @@ static __global__ void __launch_bounds__(HOPPER_THREADS, 1)
 
 /* ---- Host ---- */
 
-/* Describes rows [B, length, heads * D], `ld` apart, `stride` rows from one sequence to the next. */
-static enum hd_status hopper_map(CUtensorMap *ret_map, const void *base, int64_t B, int64_t length,
-                                 int64_t columns, int64_t ld, int64_t stride)
-{
-    struct tensor_map_shape shape = {};
-
-    shape.rank = 3;
-    shape.box_rows = HOPPER_KEYS;
-    shape.sizes[0] = columns;
-    shape.sizes[1] = length;
-    shape.sizes[2] = B;
-    shape.strides[0] = ld;
-    shape.strides[1] = ld * stride;
-    return tensor_map_encode(ret_map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, base, &shape);
-}
-
 bool attention_forward_hopper_takes(const struct attention *a)
 {
-    return a->dtype == HD_BF16 && (a->D == 64 || a->D == 128) && !(a->cap > 0) &&
-           !attention_has_extras(a) && !a->kv_filled && !a->kv_slot;
+    return hopper_takes(a) && !a->kv_filled && !a->kv_slot;
 }
 
 template <int D>
@@ -334,11 +296,14 @@ enum hd_status attention_forward_hopper(struct hd_cuda_stream *stream,
 
     h.f = *f;
     h.f.a.l2_group = attention_l2_group_of_queries(stream, a);
-    st = hopper_map(&h.q, a->q, a->B, a->q_len, (int64_t)a->H * a->D, a->ldq, a->q_len);
+    st = hopper_map(&h.q, a->q, a->B, a->q_len, (int64_t)a->H * a->D, a->ldq, a->q_len,
+                    HOPPER_QUERIES);
     if (!st)
-        st = hopper_map(&h.k, a->k, a->B, a->kv_len, (int64_t)a->G * a->D, a->ldk, a->kv_stride);
+        st = hopper_map(&h.k, a->k, a->B, a->kv_len, (int64_t)a->G * a->D, a->ldk, a->kv_stride,
+                        HOPPER_KEYS);
     if (!st)
-        st = hopper_map(&h.v, a->v, a->B, a->kv_len, (int64_t)a->G * a->D, a->ldv, a->kv_stride);
+        st = hopper_map(&h.v, a->v, a->B, a->kv_len, (int64_t)a->G * a->D, a->ldv, a->kv_stride,
+                        HOPPER_KEYS);
     if (st)
         return st;
     return a->D == 64 ? hopper_launch<64>(stream, &h) : hopper_launch<128>(stream, &h);

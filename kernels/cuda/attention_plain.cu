@@ -241,7 +241,8 @@ static __global__ void __launch_bounds__(THREADS, 1)
     const int D = a->D, ld = D + ROW_PAD, column = (int)threadIdx.x % SIDE;
     const int row = (int)threadIdx.x / SIDE * M;
     float *q_tile = shared, *tile = q_tile + ROWS * ld, *weights = tile + FORWARD_KEYS * ld;
-    const struct attention_block block = attention_block_of(a, (a->q_len + ROWS - 1) / ROWS, a->H);
+    const struct attention_block block =
+        attention_block_of(a, (a->q_len + ROWS - 1) / ROWS, a->H, blockIdx.x);
     const int first_query = block.tile * ROWS, group = block.head / (a->H / a->G);
     const int key_count = attention_key_count(a, block.b);
     const struct pairs pairs = pairs_of(a, block.b, block.head);
@@ -352,7 +353,7 @@ static __global__ void __launch_bounds__(THREADS, 1) keys_kernel(struct attentio
     float *k_tile = shared, *v_tile = k_tile + TILE * ld, *q_tile = v_tile + TILE * ld;
     float *dout_tile = q_tile + TILE * ld, *weights = dout_tile + TILE * ld;
     float *dweights = weights + TILE * WEIGHTS_LD;
-    const struct attention_block block = attention_block_of(a, tiles, a->G);
+    const struct attention_block block = attention_block_of(a, tiles, a->G, blockIdx.x);
     const int tile = tiles - 1 - block.tile, first_key = tile * TILE; /* longest block first */
     const int heads = a->H / a->G;
     const int count = a->kv_len - first_key < TILE ? a->kv_len - first_key : TILE;
@@ -420,7 +421,8 @@ static __global__ void __launch_bounds__(THREADS, 1) queries_kernel(struct atten
     float *q_tile = shared, *dout_tile = q_tile + TILE * ld, *k_tile = dout_tile + TILE * ld;
     float *v_tile = k_tile + TILE * ld, *weights = v_tile + TILE * ld;
     float *dweights = weights + TILE * WEIGHTS_LD;
-    const struct attention_block block = attention_block_of(a, (a->q_len + TILE - 1) / TILE, a->H);
+    const struct attention_block block =
+        attention_block_of(a, (a->q_len + TILE - 1) / TILE, a->H, blockIdx.x);
     const int first = block.tile * TILE, group = block.head / (a->H / a->G);
     const int queries = a->q_len - first < TILE ? a->q_len - first : TILE;
     const int64_t at = query_row(a, block.b, first);

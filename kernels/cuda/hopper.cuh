@@ -79,6 +79,31 @@ static inline void copy_box(void *smem, const CUtensorMap *map, uint64_t *barrie
 
     hd_cudasim_copy_box(smem, map, barrier, at, 4, HD_CUDASIM_SITE);
 }
+static inline void proxy_store_4(shared_at smem, uint32_t value, HD_CUDASIM_HERE)
+{
+    hd_cudasim_proxy_store(reinterpret_cast<void *>(smem), value, HD_CUDASIM_SITE);
+}
+static inline void proxy_fence(void)
+{
+    hd_cudasim_proxy_fence();
+}
+static inline void group_barrier(unsigned number, unsigned threads, HD_CUDASIM_HERE)
+{
+    hd_cudasim_group_barrier(number, threads, HD_CUDASIM_SITE);
+}
+static inline void turn_wait(const unsigned *turn, unsigned value, HD_CUDASIM_HERE)
+{
+    hd_cudasim_turn_wait(turn, value, HD_CUDASIM_SITE);
+}
+static inline void turn_pass(unsigned *turn, unsigned value, HD_CUDASIM_HERE)
+{
+    hd_cudasim_turn_pass(turn, value, HD_CUDASIM_SITE);
+}
+static inline void copy_bulk(void *smem, const void *global, unsigned bytes, uint64_t *barrier,
+                             HD_CUDASIM_HERE)
+{
+    hd_cudasim_copy_bulk(smem, global, bytes, barrier, HD_CUDASIM_SITE);
+}
 template <int COUNT>
 static inline void registers_take(HD_CUDASIM_HERE)
 {
@@ -122,9 +147,9 @@ static inline void wgmma(float (&d)[NT][4], const uint32_t (&a)[4], uint64_t b, 
 
     hd_cudasim_wgmma(&p, HD_CUDASIM_SITE);
 }
-static inline uint32_t hopper_window(const void *smem, HD_CUDASIM_HERE)
+static inline uint32_t hopper_window(shared_at smem, HD_CUDASIM_HERE)
 {
-    return hd_cudasim_shared_window(smem, HD_CUDASIM_SITE);
+    return hd_cudasim_shared_window(reinterpret_cast<const void *>(smem), HD_CUDASIM_SITE);
 }
 
 #else
@@ -205,6 +230,55 @@ static __device__ __forceinline__ void copy_box(void *smem, const CUtensorMap *m
     HOPPER_BOX("4d", "%3, %4, %5, %6", "r"(x), "r"(y), "r"(z), "r"(w));
 }
 #undef HOPPER_BOX
+
+/* Starts the copy of bytes that lie together; both addresses and the number are multiples of 16. */
+static __device__ __forceinline__ void copy_bulk(void *smem, const void *global, unsigned bytes,
+                                                 uint64_t *barrier)
+{
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes "
+                 "[%0], [%1], %2, [%3];"
+                 :
+                 : "r"(hd_shared_address(smem)), "l"(__cvta_generic_to_global(global)), "r"(bytes),
+                   "r"(hd_shared_address(barrier))
+                 : "memory");
+}
+
+/* Stores 4 bytes to shared memory that wgmma is to read: then proxy_fence, then a barrier. */
+static __device__ __forceinline__ void proxy_store_4(shared_at smem, uint32_t value)
+{
+    asm volatile("st.shared.b32 [%0], %1;" : : "r"(smem), "r"(value) : "memory");
+}
+static __device__ __forceinline__ void proxy_fence(void)
+{
+    asm volatile("fence.proxy.async.shared::cta;" : : : "memory");
+}
+
+/* A barrier of some warps of the block, by number, 1 to 15; __syncthreads is number 0. */
+static __device__ __forceinline__ void group_barrier(unsigned number, unsigned threads)
+{
+    asm volatile("bar.sync %0, %1;" : : "r"(number), "r"(threads) : "memory");
+}
+
+/* Waits until a counter in global memory is `value`, and passes the turn to `value` + 1: then all is visible that other blocks did before
+ * they passed the turn. Threads of one block that did not wait themselves see it after a barrier. */
+static __device__ __forceinline__ void turn_wait(const unsigned *turn, unsigned value)
+{
+    unsigned now;
+
+    do
+        asm volatile("ld.acquire.gpu.global.u32 %0, [%1];"
+                     : "=r"(now)
+                     : "l"(__cvta_generic_to_global(turn))
+                     : "memory");
+    while (now != value);
+}
+static __device__ __forceinline__ void turn_pass(unsigned *turn, unsigned value)
+{
+    asm volatile("st.release.gpu.global.u32 [%0], %1;"
+                 :
+                 : "l"(__cvta_generic_to_global(turn)), "r"(value)
+                 : "memory");
+}
 
 /* Raises the registers of each thread of a warp group to COUNT, as soon as other warp groups of the
  * block gave back enough; lowers them. All 4 warps call it. */
@@ -302,9 +376,9 @@ static __device__ __forceinline__ void wgmma(float (&d)[NT][4], const uint32_t (
 #undef HOPPER_SUMS_16
 #undef HOPPER_SUMS_4
 
-static __device__ __forceinline__ uint32_t hopper_window(const void *smem)
+static __device__ __forceinline__ uint32_t hopper_window(shared_at smem)
 {
-    return hd_shared_address(smem);
+    return smem;
 }
 
 #endif
@@ -313,12 +387,17 @@ static __device__ __forceinline__ uint32_t hopper_window(const void *smem)
  * the distance of its next 64 columns, `wide_bytes` (of a transposed factor with more than 64
  * columns); bits 32 to 45: the distance of its next 8 rows, 1024 bytes; bits 62 and 63: 1, the 128-byte
  * swizzle. */
-static __device__ __forceinline__ uint64_t wgmma_tile(const void *tile, unsigned wide_bytes)
+static __device__ __forceinline__ uint64_t wgmma_tile(shared_at tile, unsigned wide_bytes)
 {
     enum : unsigned { UNIT = 16, EIGHT_ROWS = 1024, ADDRESS_BITS = 0x3ffff };
 
     return (hopper_window(tile) & ADDRESS_BITS) / UNIT | (uint64_t)(wide_bytes / UNIT) << 16 |
            (uint64_t)(EIGHT_ROWS / UNIT) << 32 | (uint64_t)1 << 62;
+}
+
+static __device__ __forceinline__ uint64_t wgmma_tile(const void *tile, unsigned wide_bytes)
+{
+    return wgmma_tile(hd_shared_address(tile), wide_bytes);
 }
 
 /* Returns what to add to the descriptor to go to column k of the rows, or to row k, a multiple of 8. */

@@ -1,11 +1,13 @@
 /* async: emulates what Hopper GPUs do beside their threads: barriers in shared memory that count
- * arrivals and bytes (mbarrier), copies of boxes of a tensor (TMA, cp.async.bulk.tensor), and
- * registers that warps pass to each other (setmaxnreg). PTX ISA 8.0, 9.7.12.15 and 9.7.8.24.
+ * arrivals and bytes (mbarrier), copies of boxes of a tensor (TMA, cp.async.bulk.tensor), registers that
+ * warps pass to each other (setmaxnreg), stores that need a fence before wgmma reads them; and two ways
+ * to wait that other GPUs have, too: barriers with a number (bar.sync), and turns of blocks. PTX ISA 8.0, 9.7.12.15 and 9.7.8.24.
  *
  * A box is poison from its instruction until it is copied. In forward order that is when no thread
  * can run, the latest moment that a device may choose; in reverse order at the next chance; in random
  * order at any. A wait for a phase that never ends is a deadlock, which the engine reports.
  */
+#include <stdlib.h>
 #include <string.h>
 
 #include <cuda.h>
@@ -204,12 +206,29 @@ static struct map map_of(const void *map)
     return copy;
 }
 
+static struct hd_sim_box *add_box(struct hd_sim_engine *e, void *shared, size_t bytes,
+                                  uint64_t *barrier, struct hd_cudasim_site site)
+{
+    struct hd_sim_box *box = &e->boxes[e->box_count];
+
+    if (e->box_count == HD_SIM_BOXES_MAX)
+        hd_cudasim_fail(site, "more than %d copies are under way", HD_SIM_BOXES_MAX);
+    *box = (struct hd_sim_box){
+        .shared = shared, .bytes = bytes, .barrier = barrier_of(e, barrier, site), .site = site};
+    if (!box->barrier->is_fenced)
+        hd_cudasim_fail(site,
+                        "a box names an mbarrier that was not fenced after it was initialised");
+    memset(shared, HD_SIM_POISON, bytes);
+    e->box_count++;
+    return box;
+}
+
 void hd_cudasim_copy_box(void *shared, const void *map, uint64_t *barrier, const int *at, int rank,
                          struct hd_cudasim_site site)
 {
     struct hd_sim_engine *e = hd_sim_engine();
     const struct map m = map_of(map);
-    struct hd_sim_box *box = &e->boxes[e->box_count];
+    struct hd_sim_box *box;
 
     hd_cudasim_check_aligned(map, 64, site);
     if (m.magic != MAP_MAGIC)
@@ -222,22 +241,28 @@ void hd_cudasim_copy_box(void *shared, const void *map, uint64_t *barrier, const
     if (!hd_sim_is_shared(e, shared, box_bytes(&m)))
         hd_cudasim_fail(site, "a box of %zu bytes to %p, which are not in a shared array",
                         box_bytes(&m), shared);
-    if (e->box_count == HD_SIM_BOXES_MAX)
-        hd_cudasim_fail(site, "more than %d boxes are under way", HD_SIM_BOXES_MAX);
-    *box = (struct hd_sim_box){
-        .shared = shared, .barrier = barrier_of(e, barrier, site), .site = site};
+    box = add_box(e, shared, box_bytes(&m), barrier, site);
     memcpy(box->map, map, sizeof box->map); /* a parameter of a thread that may end before */
-    if (!box->barrier->is_fenced)
-        hd_cudasim_fail(site,
-                        "a box names an mbarrier that was not fenced after it was initialised");
     memcpy(box->at, at, (size_t)rank * sizeof *at);
-    memset(shared, HD_SIM_POISON, box_bytes(&m));
-    e->box_count++;
+}
+
+void hd_cudasim_copy_bulk(void *shared, const void *global, size_t bytes, uint64_t *barrier,
+                          struct hd_cudasim_site site)
+{
+    struct hd_sim_engine *e = hd_sim_engine();
+
+    hd_cudasim_check_aligned(shared, CHUNK_BYTES, site);
+    hd_cudasim_check_aligned(global, CHUNK_BYTES, site);
+    if (bytes % CHUNK_BYTES || !bytes || !hd_sim_is_shared(e, shared, bytes))
+        hd_cudasim_fail(site,
+                        "a copy of %zu bytes to %p: not a multiple of 16 bytes in a shared array",
+                        bytes, shared);
+    add_box(e, shared, bytes, barrier, site)->global = global;
 }
 
 /* Copies row after row of the box; elements outside the tensor are zeros. The 16-byte chunks of a
  * swizzled row of 128 bytes are in the order chunk XOR (address / 128 % 8). */
-static void copy_box(struct hd_sim_engine *e, const struct hd_sim_box *box)
+static void copy_rows(const struct hd_sim_box *box)
 {
     const struct map m = map_of(box->map);
     const size_t row_bytes = (size_t)m.box[0] * m.element_bytes;
@@ -270,8 +295,6 @@ static void copy_box(struct hd_sim_engine *e, const struct hd_sim_box *box)
             memcpy((void *)address, bytes + c, CHUNK_BYTES);
         }
     }
-    box->barrier->bytes -= (int64_t)box_bytes(&m);
-    settle(e, box->barrier);
 }
 
 static void finish_box(struct hd_sim_engine *e, unsigned number)
@@ -280,13 +303,28 @@ static void finish_box(struct hd_sim_engine *e, unsigned number)
 
     e->box_count--;
     memmove(&e->boxes[number], &e->boxes[number + 1], (e->box_count - number) * sizeof e->boxes[0]);
-    copy_box(e, &box);
+    if (box.global)
+        memcpy(box.shared, box.global, box.bytes);
+    else
+        copy_rows(&box);
+    box.barrier->bytes -= (int64_t)box.bytes;
+    settle(e, box.barrier);
 }
 
 bool hd_sim_async_advance(struct hd_sim_engine *e, bool is_idle)
 {
-    if (!e->box_count)
-        return false;
+    bool found = false;
+
+    for (unsigned i = 0; i < e->thread_count; i++) {
+        struct hd_sim_thread *t = &e->threads[i];
+
+        if (t->state != HD_SIM_AT_TURN || *t->turn != t->turn_value)
+            continue;
+        t->state = HD_SIM_READY;
+        found = true;
+    }
+    if (found || !e->box_count)
+        return found;
     if (e->schedule == HD_CUDASIM_FORWARD && !is_idle)
         return false;
     if (e->schedule == HD_CUDASIM_FORWARD)
@@ -298,6 +336,88 @@ bool hd_sim_async_advance(struct hd_sim_engine *e, bool is_idle)
     return true;
 }
 
+/* ---- Stores for wgmma ---- */
+
+void hd_cudasim_proxy_store(void *shared, uint32_t value, struct hd_cudasim_site site)
+{
+    struct hd_sim_engine *e = hd_sim_engine();
+    struct hd_sim_thread *t = e->running;
+
+    hd_cudasim_check_aligned(shared, sizeof value, site);
+    if (!hd_sim_is_shared(e, shared, sizeof value))
+        hd_cudasim_fail(site, "a store for wgmma to %p, which is not in a shared array", shared);
+    if (t->store_count == t->store_room) {
+        t->store_room = t->store_room ? 2 * t->store_room : 16;
+        t->stores = realloc(t->stores, t->store_room * sizeof *t->stores);
+        if (!t->stores)
+            hd_cudasim_fail(site, "no memory for stores before a fence");
+    }
+    t->stores[t->store_count++] = (struct hd_sim_store){shared, value};
+    memset(shared, HD_SIM_POISON, sizeof value);
+}
+
+void hd_cudasim_proxy_fence(void)
+{
+    struct hd_sim_thread *t = hd_sim_engine()->running;
+
+    for (size_t i = 0; i < t->store_count; i++)
+        memcpy(t->stores[i].shared, &t->stores[i].value, sizeof t->stores[i].value);
+    t->store_count = 0;
+}
+
+/* ---- Barriers with a number, turns ---- */
+
+void hd_cudasim_group_barrier(unsigned number, unsigned threads, struct hd_cudasim_site site)
+{
+    struct hd_sim_engine *e = hd_sim_engine();
+    struct hd_sim_thread *t = e->running;
+    struct hd_sim_group_barrier *b = &e->group_barriers[number % HD_SIM_GROUP_BARRIERS];
+
+    if (number >= HD_SIM_GROUP_BARRIERS || threads % HD_CUDASIM_WARP || !threads)
+        hd_cudasim_fail(site,
+                        "barrier %u for %u threads; numbers are below %d, threads whole warps",
+                        number, threads, HD_SIM_GROUP_BARRIERS);
+    if (b->waiting && b->threads != threads)
+        hd_cudasim_fail(site, "barrier %u for %u threads, where others wait for %u", number,
+                        threads, b->threads);
+    b->threads = threads;
+    t->site = site;
+    t->number = number;
+    if (++b->waiting < threads) {
+        t->state = HD_SIM_AT_GROUP_BARRIER;
+        hd_sim_wait(e, t);
+        return;
+    }
+    b->waiting = 0;
+    for (unsigned i = 0; i < e->thread_count; i++)
+        if (e->threads[i].state == HD_SIM_AT_GROUP_BARRIER && e->threads[i].number == number)
+            e->threads[i].state = HD_SIM_READY;
+}
+
+void hd_cudasim_turn_wait(const unsigned *turn, unsigned value, struct hd_cudasim_site site)
+{
+    struct hd_sim_engine *e = hd_sim_engine();
+    struct hd_sim_thread *t = e->running;
+
+    t->turn = turn;
+    t->turn_value = value;
+    t->site = site;
+    if (*turn == value)
+        return;
+    t->state = HD_SIM_AT_TURN;
+    hd_sim_wait(e, t);
+}
+
+void hd_cudasim_turn_pass(unsigned *turn, unsigned value, struct hd_cudasim_site site)
+{
+    const struct hd_sim_thread *t = hd_sim_engine()->running;
+
+    if (t->turn != turn || t->turn_value + 1 != value || *turn + 1 != value)
+        hd_cudasim_fail(site, "turn %u is passed by a thread that did not wait for the one before",
+                        value);
+    *turn = value;
+}
+
 /* ---- Registers ---- */
 
 /* Every thread gets as many registers at the launch as its block leaves on a multiprocessor, as with
@@ -307,6 +427,11 @@ void hd_sim_async_begin(struct hd_sim_engine *e)
     const unsigned each = REGISTERS_ALL / e->thread_count / 8 * 8;
 
     e->mbarrier_count = e->box_count = e->registers_free = 0;
+    memset(e->group_barriers, 0, sizeof e->group_barriers);
+    for (unsigned i = 0; i < e->thread_count; i++) {
+        e->threads[i].store_count = 0;
+        e->threads[i].turn = NULL;
+    }
     for (unsigned i = 0; i < HD_SIM_WARPS_MAX; i++)
         e->warps[i].registers = each < 248 ? each : 248;
 }
@@ -378,7 +503,19 @@ void hd_cudasim_set_registers(unsigned count, bool more, struct hd_cudasim_site 
     }
 }
 
+void hd_sim_async_free(struct hd_sim_engine *e)
+{
+    for (unsigned i = 0; i < e->ready_count; i++)
+        free(e->threads[i].stores);
+}
+
 /* ---- Reports ---- */
+
+bool hd_sim_async_waits(const struct hd_sim_thread *t)
+{
+    return t->state == HD_SIM_AT_MBARRIER || t->state == HD_SIM_AT_REGISTERS ||
+           t->state == HD_SIM_AT_GROUP_BARRIER || t->state == HD_SIM_AT_TURN;
+}
 
 void hd_sim_async_report(struct hd_sim_engine *e, const struct hd_sim_thread *t)
 {
@@ -388,6 +525,16 @@ void hd_sim_async_report(struct hd_sim_engine *e, const struct hd_sim_thread *t)
             "deadlock: thread %u waits in setmaxnreg for %u registers; its warp has %u, "
             "and other warps gave back %u in all",
             t->index, e->warps[t->warp].wanted, e->warps[t->warp].registers, e->registers_free);
+    if (t->state == HD_SIM_AT_GROUP_BARRIER)
+        hd_cudasim_fail(t->site, "deadlock: thread %u waits at barrier %u, where %u of %u are",
+                        t->index, t->number, e->group_barriers[t->number].waiting,
+                        e->group_barriers[t->number].threads);
+    if (t->state == HD_SIM_AT_TURN)
+        hd_cudasim_fail(
+            t->site,
+            "deadlock: thread %u waits for turn %u of a counter that is %u; no block that "
+            "began before this one is left",
+            t->index, t->turn_value, *t->turn);
     hd_cudasim_fail(t->site,
                     "deadlock: thread %u waits at an mbarrier for the end of a phase of parity %u, "
                     "which is phase %llu; it still expects %u of %u arrivals and %lld bytes",

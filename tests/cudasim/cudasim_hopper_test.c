@@ -162,12 +162,12 @@ static bool is_right(enum probe_hopper_mistake mistake, int tiles)
 {
     uint16_t *inp = device_memory(TILES * TILE * sizeof *inp);
     float *out = device_memory(TILE * sizeof *out);
-    int *flag = device_memory(sizeof *flag);
+    int *flag = device_memory(2 * sizeof *flag);
     bool right = true;
 
     for (int i = 0; i < TILES * TILE; i++)
         inp[i] = hd_f32_to_bf16((float)(i % 251));
-    *flag = 0;
+    flag[0] = flag[1] = 0;
     if (mistake >= PROBE_REGISTERS_MISTAKES) {
         right = product_is_right(64, false, false, false, mistake);
     } else if (mistake >= PROBE_STREAM_MISTAKES) {
@@ -224,12 +224,13 @@ static void what_is_done_right_is_right_in_every_order(void **state)
 {
     FOR_ORDERS(i)
     {
-        int *flag = device_memory(sizeof *flag);
+        int *flag = device_memory(2 * sizeof *flag);
 
         assert_true(is_right(PROBE_RIGHT, TILES));
-        *flag = 0;
+        flag[0] = flag[1] = 0;
         assert_int_equal(probe_registers(&null_stream, flag, PROBE_RIGHT), HD_OK);
-        assert_int_equal(*flag, 1);
+        assert_int_equal(flag[0], 1);
+        assert_int_equal(flag[1], 1);
         cudaFree(flag);
     }
 }
@@ -256,6 +257,10 @@ static void each_mistake_is_told_or_shows(void **state)
         {PROBE_REGISTERS_NEVER_FREE, 2, "waits in setmaxnreg for 256 registers; its warp has 248"},
         {PROBE_REGISTERS_OF_HALF_A_WARP, 2, "of which only lanes 0xffff0000 live"},
         {PROBE_REGISTERS_ODD, 2, "setmaxnreg to 100 registers"},
+        {PROBE_TURN_NEVER_COMES, 2, "waits for turn 3 of a counter that is 0"},
+        {PROBE_TURN_NOT_WAITED_FOR, 2, "passed by a thread that did not wait"},
+        {PROBE_GROUP_BARRIER_WITHOUT_ALL, 2, "waits at barrier 1, where 128 of 256 are"},
+        {PROBE_GROUP_BARRIERS_DIFFER, 2, "barrier 1 for "},
         {PROBE_SUMS_READ_EARLY, 2, "wrong"},
         {PROBE_SUMS_WRITTEN_EARLY, 2, "sums of wgmma were written before this wgmma_wait"},
         {PROBE_FACTOR_OVERWRITTEN, 2, "shared memory was written while this wgmma read it"},

@@ -132,6 +132,7 @@ static void free_engine(void *value)
         hd_fiber_done(&e->threads[i].fiber);
         free(e->threads[i].copies);
     }
+    hd_sim_async_free(e);
     hd_sim_wgmma_free(e);
     free(e->threads);
     free(e);
@@ -400,8 +401,8 @@ static void report_deadlock(struct hd_sim_engine *e)
             stuck = t;
         if (t->state == HD_SIM_AT_BARRIER && !at_barrier)
             at_barrier = t;
-        if ((t->state == HD_SIM_AT_MBARRIER || t->state == HD_SIM_AT_REGISTERS) && !alone)
-            alone = t;
+        if (hd_sim_async_waits(t) && (!alone || alone->state == HD_SIM_AT_GROUP_BARRIER))
+            alone = t; /* at a barrier it waits for a thread that waits for something else */
     }
     if (alone) { /* what the others wait for, mostly */
         hd_cudasim_self = (struct hd_cudasim_thread *)&e->threads[alone->index].built_in;

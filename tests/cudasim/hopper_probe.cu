@@ -175,8 +175,18 @@ __global__ void registers_kernel(int *out, enum probe_hopper_mistake mistake)
         registers_take<256>();
     else if (mistake != PROBE_REGISTERS_NEVER_FREE)
         registers_give<240>();
-    if (threadIdx.x == WARP_GROUP)
+    if (mistake == PROBE_GROUP_BARRIERS_DIFFER)
+        group_barrier(1, first ? WARP_GROUP : 2 * WARP_GROUP);
+    else if (!first || mistake != PROBE_GROUP_BARRIER_WITHOUT_ALL)
+        group_barrier(1, 2 * WARP_GROUP);
+    if (threadIdx.x == WARP_GROUP) {
+        unsigned *turn = (unsigned *)out + 1;
+
+        if (mistake != PROBE_TURN_NOT_WAITED_FOR)
+            turn_wait(turn, mistake == PROBE_TURN_NEVER_COMES ? 3 : 0);
+        turn_pass(turn, 1);
         *out = 1;
+    }
 }
 
 enum hd_status probe_registers(struct hd_cuda_stream *s, int *out,

@@ -40,6 +40,10 @@ enum probe_hopper_mistake {
     PROBE_REGISTERS_NEVER_FREE = PROBE_STREAM_MISTAKES,
     PROBE_REGISTERS_OF_HALF_A_WARP,
     PROBE_REGISTERS_ODD,
+    PROBE_TURN_NEVER_COMES, /* of the kernel of registers, too */
+    PROBE_TURN_NOT_WAITED_FOR,
+    PROBE_GROUP_BARRIER_WITHOUT_ALL,
+    PROBE_GROUP_BARRIERS_DIFFER,
     PROBE_REGISTERS_MISTAKES,
     /* of a product */
     PROBE_SUMS_READ_EARLY = PROBE_REGISTERS_MISTAKES,
@@ -72,7 +76,8 @@ enum hd_status probe_wgmma(struct hd_cuda_stream *s, const struct probe_wgmma *p
 enum hd_status probe_stream(struct hd_cuda_stream *s, float *out, const uint16_t *inp, int tiles,
                             enum probe_hopper_mistake mistake);
 
-/* Two warp groups: the first passes registers to the second; *out = 1. */
+/* Two warp groups: the first passes registers to the second; out[0] = 1 when out[1], a counter, was 0
+ * and is 1. */
 enum hd_status probe_registers(struct hd_cuda_stream *s, int *out,
                                enum probe_hopper_mistake mistake);
 

@@ -47,6 +47,8 @@ enum hd_sim_state {
     HD_SIM_AT_WARP,
     HD_SIM_AT_MBARRIER,
     HD_SIM_AT_REGISTERS,
+    HD_SIM_AT_GROUP_BARRIER,
+    HD_SIM_AT_TURN,
     HD_SIM_ENDED
 };
 
@@ -62,11 +64,19 @@ struct hd_sim_mbarrier {
     bool is_fenced; /* the copies of boxes see it */
 };
 
+/* A barrier with a number: how many threads it is for, and how many wait. */
+enum { HD_SIM_GROUP_BARRIERS = 16 };
+struct hd_sim_group_barrier {
+    unsigned threads, waiting;
+};
+
 /* A box that was not copied yet. */
 enum { HD_SIM_BOXES_MAX = 64, HD_SIM_RANK_MAX = 5 };
 struct hd_sim_box {
     unsigned char *shared;
     unsigned char map[128]; /* CUtensorMap */
+    const void *global;     /* NULL: a box of the map; else `bytes` bytes from there */
+    size_t bytes;
     struct hd_sim_mbarrier *barrier;
     int at[HD_SIM_RANK_MAX];
     struct hd_cudasim_site site;
@@ -87,6 +97,11 @@ struct hd_sim_sums {
     float values[128];
 };
 
+struct hd_sim_store {
+    void *shared;
+    uint32_t value;
+};
+
 struct hd_sim_thread {
     struct hd_cudasim_thread built_in; /* first: hd_cudasim_self points to it */
     struct hd_fiber fiber;
@@ -102,6 +117,9 @@ struct hd_sim_thread {
     /* while it waits at an mbarrier */
     const struct hd_sim_mbarrier *mbarrier;
     unsigned parity;
+    /* while it waits at a barrier with a number, or for a turn */
+    unsigned number, turn_value;
+    const unsigned *turn;
     void *part; /* this lane's part of the op, on the fiber's stack */
     hd_sim_perform *perform;
     /* cp.async */
@@ -110,6 +128,9 @@ struct hd_sim_thread {
     unsigned group; /* the group of copies that are issued now */
     struct hd_sim_sums sums[HD_SIM_SUMS_MAX];
     unsigned sums_count;
+    /* stores that no fence has made visible to wgmma */
+    struct hd_sim_store *stores;
+    size_t store_count, store_room;
 };
 
 struct hd_sim_warp {
@@ -171,6 +192,7 @@ struct hd_sim_engine {
     struct hd_sim_mbarrier mbarriers[HD_SIM_MBARRIERS_MAX];
     struct hd_sim_box boxes[HD_SIM_BOXES_MAX]; /* in the order of their instructions */
     unsigned mbarrier_count, box_count;
+    struct hd_sim_group_barrier group_barriers[HD_SIM_GROUP_BARRIERS];
     unsigned registers_free; /* of the multiprocessor's, which setmaxnreg gave back */
 };
 
@@ -210,7 +232,9 @@ const char *hd_sim_op_name(enum hd_sim_op op);
 void hd_sim_async_begin(struct hd_sim_engine *e);
 bool hd_sim_async_advance(struct hd_sim_engine *e, bool is_idle);
 void hd_sim_async_end(const struct hd_sim_engine *e);
-/* Reports a thread that waits at an mbarrier, or for registers, for ever. */
+void hd_sim_async_free(struct hd_sim_engine *e);
+/* Whether a thread waits for what this file does; reports that it waits for ever. */
+bool hd_sim_async_waits(const struct hd_sim_thread *t);
 void hd_sim_async_report(struct hd_sim_engine *e, const struct hd_sim_thread *t)
     __attribute__((noreturn));
 /* wgmma.c: likewise; the last one frees what the engine has of products. */

@@ -27,6 +27,23 @@ void hd_cudasim_mbarrier_wait(uint64_t *barrier, unsigned parity, struct hd_cuda
 void hd_cudasim_copy_box(void *shared, const void *map, uint64_t *barrier, const int *at, int rank,
                          struct hd_cudasim_site site);
 
+/* Starts the copy of bytes that lie together, a multiple of 16. */
+void hd_cudasim_copy_bulk(void *shared, const void *global, size_t bytes, uint64_t *barrier,
+                          struct hd_cudasim_site site);
+
+/* A store of 4 bytes for wgmma to read: shared memory has poison until the thread's fence. */
+void hd_cudasim_proxy_store(void *shared, uint32_t value, struct hd_cudasim_site site);
+void hd_cudasim_proxy_fence(void);
+
+/* bar.sync: a barrier with a number, for this many threads of the block. */
+void hd_cudasim_group_barrier(unsigned number, unsigned threads, struct hd_cudasim_site site);
+
+/* Waits until a counter in global memory is `value`. Blocks run one after the other here: a block that
+ * waits for one that has not begun is a deadlock. */
+void hd_cudasim_turn_wait(const unsigned *turn, unsigned value, struct hd_cudasim_site site);
+/* Sets the counter; fails unless this thread waited for the value before. */
+void hd_cudasim_turn_pass(unsigned *turn, unsigned value, struct hd_cudasim_site site);
+
 /* setmaxnreg: a warp takes registers of the block's pool, or gives them back. */
 void hd_cudasim_set_registers(unsigned count, bool more, struct hd_cudasim_site site);
 
