@@ -1,0 +1,232 @@
+/* place: finds a placement for a job.
+ *
+ * A job gets as many devices as it may use, on as few nodes as possible, and among those where the
+ * fewest devices stay unused; among equal single nodes, one at the switch with the fewest free
+ * devices, so that other switches keep space for whole gangs. On a node it takes the free devices
+ * with the lowest indices.
+ *
+ * A search always returns a whole placement: devices that suffice only in sum, on nodes that cannot
+ * work together, do not count. It can run on a forecast, in which some attempts have ended, so that
+ * reservations and preemption see what a start would see.
+ */
+#include <stdlib.h>
+
+#include "controller/core/place/place.h"
+
+/* ---- the search -------------------------------------------------------------------------------*/
+
+static int32_t free_below(const struct core_free *free, const struct core_node *node)
+{
+    return node->leaf >= 0 ? free->below[node->leaf] : 0;
+}
+
+/* Returns whether one-node placement a, on `node`, is better than b, on `other` (b may be
+ * empty). */
+static bool is_better_node(const struct core_free *free, const struct core_placement *a,
+                           const struct core_node *node, const struct core_placement *b,
+                           const struct core_node *other)
+{
+    if (a->device_count != b->device_count)
+        return a->device_count > b->device_count;
+    if (!a->device_count || a->unused_count != b->unused_count)
+        return a->device_count && a->unused_count < b->unused_count;
+    return free_below(free, node) < free_below(free, other);
+}
+
+/* Sets *ret_best to the best placement on one node with free devices. */
+static void find_on_one_node(struct hd_core *core, const struct core_view *view,
+                             enum hd_device_kind kind, struct core_placement *ret_best)
+{
+    struct core_placement best = {0}, placement = {.member_count = 1};
+    struct core_member member = {0};
+    int32_t asked = -1; /* device count for which `placement` was computed; the result is reused,
+                         * because most nodes are alike */
+    const struct core_forecast *forecast = core_forecast_of(core, view);
+
+    if (!core_arrays_ready(core))
+        return;
+    for (size_t i = core_next_free(core, forecast, kind, 0); i < core->node_count;
+         i = core_next_free(core, forecast, kind, i + 1)) {
+        struct core_node *node = core->nodes[i];
+        int32_t available;
+
+        if (forecast->free[kind].of_node[i] < view->needs->devices_min)
+            continue;
+        available = core_available(core, view, i, kind);
+        if (available < view->needs->devices_min || !core_can_read_base(view->base, node))
+            continue;
+        if (available != asked)
+            placement.device_count = core_pick_count(view->needs, kind, available, &placement.plan);
+        asked = available;
+        placement.unused_count =
+            core_count_free(forecast, view->needs, node, kind) - placement.device_count;
+        if (is_better_node(&forecast->free[kind], &placement, node, &best, member.node)) {
+            best = placement;
+            member =
+                (struct core_member){.node = node, .index = i, .count = placement.device_count};
+        }
+    }
+    if (!best.device_count)
+        return;
+    best.members = malloc(sizeof *best.members);
+    if (!best.members) {
+        core->no_memory = true;
+        return;
+    }
+    best.members[0] = member;
+    *ret_best = best;
+}
+
+struct core_placement core_find_placement(struct hd_core *core, const struct core_view *view)
+{
+    enum hd_device_kind kinds[HD_DEVICE_KIND_COUNT];
+    size_t kind_count = core_kinds(view->needs, kinds);
+    struct core_placement best = {0};
+
+    for (size_t k = 0; k < kind_count && !best.device_count; k++) {
+        if (core_exceeds_fit_bound(core, view, kinds[k]))
+            continue;
+        if (view->needs->devices_min <= core->largest[kinds[k]])
+            find_on_one_node(core, view, kinds[k], &best);
+        if (best.device_count < view->needs->devices_max && core_may_span(view->base))
+            core_gang_find(core, view, kinds[k], &best);
+    }
+    return best;
+}
+
+/* Returns whether the gang must be at one leaf switch, and no leaf switch has enough free
+ * devices. */
+static bool no_leaf_fits(struct hd_core *core, const struct core_view *view,
+                         enum hd_device_kind kind)
+{
+    const int32_t need = view->needs->devices_min;
+
+    if (view->tier_max != 1 || core_tiers(core) <= 1 || need <= core->largest[kind] ||
+        !core_arrays_ready(core))
+        return false;
+    for (int64_t leaf = 0; leaf < core->leaf_count; leaf++)
+        if (core_forecast_of(core, view)->free[kind].below[leaf] >= need)
+            return false;
+    return true;
+}
+
+bool core_has_placement(struct hd_core *core, const struct core_view *view)
+{
+    enum hd_device_kind kinds[HD_DEVICE_KIND_COUNT];
+    const size_t kind_count = core_kinds(view->needs, kinds);
+    struct core_placement placement = {0};
+    bool found = false;
+
+    if (view->nodes_max || view->tier_max) { /* the restrictions require a full search */
+        for (size_t k = 0; k < kind_count && !found; k++)
+            found = !core_exceeds_fit_bound(core, view, kinds[k]) &&
+                    !no_leaf_fits(core, view, kinds[k]);
+        if (!found)
+            return false;
+        placement = core_find_placement(core, view);
+        free(placement.members);
+        return placement.device_count > 0;
+    }
+    for (size_t k = 0; k < kind_count && !found; k++) {
+        if (core_exceeds_fit_bound(core, view, kinds[k]))
+            continue;
+        if (view->needs->devices_min <= core->largest[kinds[k]])
+            find_on_one_node(core, view, kinds[k], &placement);
+        found = placement.device_count > 0 ||
+                (core_may_span(view->base) && core_gang_is_there(core, view, kinds[k]));
+    }
+    free(placement.members);
+    return found;
+}
+
+/* ---- as if all nodes were idle ----------------------------------------------------------------*/
+
+/* Returns how many devices of the node are free, or held by attempts that started after the job
+ * first reserved nodes; those attempts do not make the node worse for the job. */
+static int32_t count_free_of_earlier(const struct core_view *view, const struct core_node *node,
+                                     enum hd_device_kind kind)
+{
+    int32_t count = 0;
+
+    for (int32_t d = 0; d < node->rec.device_count; d++)
+        count += node->rec.devices[d].kind == kind && core_device_works(node, d) &&
+                 core_device_suits(view->needs, node, d) &&
+                 (!node->holds[d].job || node->holds[d].start > view->job->blocked_at);
+    return count;
+}
+
+static int32_t pick_when_idle(const struct core_view *view, const struct core_node *node,
+                              enum hd_device_kind kind, struct hd_plan_record *ret_plan)
+{
+    if (!core_node_may_come_back(node) || !core_can_read_base(view->base, node) ||
+        core_avoids(view, node))
+        return 0;
+    return core_pick_count(view->needs, kind, core_count_devices(view->needs, node, kind, false),
+                           ret_plan);
+}
+
+struct core_node *core_find_idle_node(struct hd_core *core, const struct core_view *view,
+                                      enum hd_device_kind *ret_kind, uint64_t *ret_blocking_job)
+{
+    enum hd_device_kind kinds[HD_DEVICE_KIND_COUNT];
+    size_t kind_count = core_kinds(view->needs, kinds);
+    struct core_node *best = NULL;
+    int32_t best_free = -1;
+
+    *ret_blocking_job = 0;
+    for (size_t k = 0; k < kind_count; k++) {
+        for (size_t i = 0; i < core->node_count; i++) {
+            struct core_node *node = core->nodes[i];
+            struct hd_plan_record plan;
+            int32_t free_now = !core_node_usable(node) ? -1
+                               : core->starts > view->job->blocked_at
+                                   ? count_free_of_earlier(view, node, kinds[k])
+                                   : core_count_devices(view->needs, node, kinds[k], true);
+
+            if ((best && free_now <= best_free && !node->reserved.allocation) ||
+                (node->hot_spare && !view->hot_spares) ||
+                !pick_when_idle(view, node, kinds[k], &plan))
+                continue;
+            if (node->reserved.allocation) {
+                *ret_blocking_job =
+                    *ret_blocking_job ? *ret_blocking_job : core_reserved_by(core, node);
+            } else if (!best || free_now > best_free) {
+                best = node;
+                best_free = free_now;
+                *ret_kind = kinds[k];
+            }
+        }
+    }
+    return best;
+}
+
+bool core_fits_when_idle(struct hd_core *core, const struct core_view *view)
+{
+    enum hd_device_kind kinds[HD_DEVICE_KIND_COUNT];
+    size_t kind_count = core_kinds(view->needs, kinds);
+    struct hd_plan_record plan;
+
+    for (size_t k = 0; k < kind_count; k++) {
+        for (size_t i = 0; i < core->node_count; i++)
+            if (pick_when_idle(view, core->nodes[i], kinds[k], &plan))
+                return true;
+        if (core_may_span(view->base) && core_gang_fits_when_idle(core, view, kinds[k]))
+            return true;
+    }
+    return false;
+}
+
+struct core_view core_view_of(struct hd_core *core, const struct core_job *job)
+{
+    struct core_view view = {.job = job, .needs = &job->needs, .base = core_checkpoint_newest(job)};
+
+    view.hot_spares = core_has_failed(job) || core_needs_hot_spares(core, &job->needs);
+    if (job->group)
+        view.length_ms = job->group->key.class->key.length_minutes * 60000;
+    view.avoids = job->avoided_count > 0;
+    if (view.avoids)
+        view.avoids = core_fits_when_idle(core, &view); /* a job that fits nowhere else may use the
+                                                         * nodes where it failed, up to
+                                                         * restart.max */
+    return view;
+}

@@ -1,0 +1,260 @@
+/* preempt: chooses the running jobs that are preempted for one of higher priority.
+ *
+ * Victims are attempts of lower priority, those first that would lose the least work: device-time
+ * since their last checkpoint. A search for a whole placement with their devices chooses as few as
+ * possible of the cheapest; victims that the placement does not need are reprieved. The placement
+ * spans as few switches as possible, if enough jobs there can be preempted. A victim writes a
+ * checkpoint and ends; its job is queued again and continues from there. The placement is reserved
+ * for the waiting job (clearing.c).
+ */
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "controller/core/schedule/schedule.h"
+#include "controller/core/state/texts.h"
+
+/* Most victims for which it is tried whether the job has a placement without their devices. */
+enum { REPRIEVES_TRIED_MAX = 64 };
+
+/* An attempt that may be preempted, as an entry of a forecast's list, with its sort keys. */
+static int by_loss(const void *left, const void *right)
+{
+    const struct core_allocation *a = left, *b = right;
+
+    if (a->lost_ms != b->lost_ms)
+        return a->lost_ms < b->lost_ms ? -1 : 1;
+    if (a->priority != b->priority)
+        return a->priority < b->priority ? -1 : 1;
+    return a->job > b->job ? -1 : a->job < b->job;
+}
+
+static int64_t loss_of(const struct hd_core *core, const struct core_attempt *attempt)
+{
+    const int64_t since_ms = attempt->saved_mono_ms > attempt->state_since_mono_ms
+                                 ? attempt->saved_mono_ms
+                                 : attempt->state_since_mono_ms;
+
+    return (core->now.mono_ms - since_ms) * attempt->rec.plan.rank_count;
+}
+
+/* Returns whether the job may preempt the attempt: the attempt's job has lower priority, or borrows
+ * devices that are reserved for this job. */
+static bool is_preemptible(const struct hd_core *core, const struct core_attempt *attempt,
+                           const struct core_job *other, const struct core_job *job, bool borrowed)
+{
+    return other->rec.priority < job->rec.priority ||
+           (borrowed && core_yields_to(core, attempt, job));
+}
+
+/* Candidates for preemption: the attempts that are stopping already, followed by those that a job
+ * may preempt, cheapest first. */
+struct candidates {
+    struct core_allocation *list;
+    size_t stopping, count;
+};
+
+/* Lists the candidates for the job. False: no memory. The caller frees ret->list. */
+static bool list_candidates_for(struct hd_core *core, const struct core_job *job, bool borrowed,
+                                struct candidates *ret)
+{
+    *ret = (struct candidates){.list = malloc((core->active.count + 1) * sizeof *ret->list)};
+    core->no_memory |= !ret->list;
+    for (size_t i = 0; ret->list && i < core->active.count; i++) {
+        const struct core_job *other = core->active.items[i];
+        struct core_attempt *attempt = core_active(other);
+        const struct core_allocation run = {.why = CORE_RUNS,
+                                            .kind = attempt->kind,
+                                            .job = other->rec.job,
+                                            .attempt = attempt,
+                                            .lost_ms = loss_of(core, attempt),
+                                            .priority = other->rec.priority};
+
+        if (attempt->rec.state == HD_ATTEMPT_STATE_STOPPING) {
+            ret->list[ret->count++] = ret->list[ret->stopping];
+            ret->list[ret->stopping++] = run;
+        } else if (is_preemptible(core, attempt, other, job, borrowed)) {
+            ret->list[ret->count++] = run;
+        }
+    }
+    if (ret->list)
+        qsort(ret->list + ret->stopping, ret->count - ret->stopping, sizeof *ret->list, by_loss);
+    return ret->list != NULL;
+}
+
+/* Drops victims whose devices the job does not need, the dearest first. In the forecast the first
+ * `count` candidates have ended, which gives the placement; the victims that are needed are moved to
+ * the front of the list, and stay so. Returns the number of candidates that remain. */
+static size_t reprieve(struct hd_core *core, struct core_forecast *forecast,
+                       const struct core_view *view, const struct core_placement *placement,
+                       struct candidates *all, size_t count)
+{
+    size_t kept = all->stopping, tried = 0;
+
+    for (size_t i = all->stopping; i < count; i++) {
+        if (core_is_on(placement, all->list[i].attempt))
+            all->list[kept++] = all->list[i];
+        else
+            core_forecast_end(forecast, all->list[i].attempt, false);
+    }
+    for (size_t i = kept; i > all->stopping && tried < REPRIEVES_TRIED_MAX; i--, tried++) {
+        core_forecast_end(forecast, all->list[i - 1].attempt, false);
+        if (!core_has_placement(core, view)) {
+            core_forecast_end(forecast, all->list[i - 1].attempt, true);
+            continue;
+        }
+        for (size_t k = i; k < kept; k++)
+            all->list[k - 1] = all->list[k];
+        kept--;
+    }
+    return kept;
+}
+
+static void stop_victims(struct hd_core *core, struct core_job *job,
+                         const struct core_allocation *victims, size_t count)
+{
+    struct core_job_list stopped = {0};
+    int32_t devices = 0;
+
+    for (size_t i = 0; i < count; i++) {
+        struct core_attempt *attempt = victims[i].attempt;
+        struct core_job *victim = core_find_job(core, victims[i].job);
+
+        core_job_list_add(&stopped, victim->rec.job);
+        devices += attempt->rec.plan.rank_count;
+        core_event_preempted(core, victim, attempt, job);
+        core_attempt_stop_for(core, victim, attempt, HD_END_CAUSE_PREEMPTED, job->rec.job);
+    }
+    core_event_preempting(core, job, &stopped, devices);
+    hd_text_free(&stopped.numbers);
+    job->is_preemptor = true;
+    core_jobs_add(core, &core->preemptors, job);
+    core->changed_in_pass = true;
+}
+
+/* Returns whether even all devices that preemption can free are too few for the job. */
+static bool lacks_victims(struct hd_core *core, const struct core_job *job,
+                          const struct core_view *view, enum hd_device_kind kind, bool borrowed)
+{
+    int64_t devices = core->held_by_stopping + (borrowed ? core->held_by_borrowers : 0);
+    struct core_fit_bound bound;
+
+    if (core->held_lacks || !core_fit_bound_of(core, view, kind, &bound))
+        return false;
+    for (size_t k = 0; k < core->held_count; k++)
+        if (core->held[k].priority < job->rec.priority)
+            devices += core->held[k].devices;
+    return bound.devices + devices < view->needs->devices_min;
+}
+
+enum hd_status core_check_victims(struct hd_core *core, const struct core_job *job)
+{
+    enum hd_device_kind kinds[HD_DEVICE_KIND_COUNT];
+    struct core_view view = core_view_of(core, job);
+    struct core_forecast forecast = {0};
+    struct hd_job_needs least;
+    struct candidates all;
+    bool has_placement = false;
+
+    (void)core_kinds(&job->needs, kinds);
+    view.needs = &least;
+    view.reserves = view.ignores_bounds = true;
+    if (!core_least_needs(&job->needs, kinds[0], &least) ||
+        !lacks_victims(core, job, &view, kinds[0], true))
+        return HD_OK;
+    if (list_candidates_for(core, job, true, &all) &&
+        core_forecast_init(core, all.list, all.count, &forecast)) {
+        core_forecast_advance(&forecast, all.count);
+        view.forecast = &forecast;
+        has_placement = core_has_placement(core, &view);
+    }
+    core_forecast_done(&forecast);
+    free(all.list);
+    return has_placement
+               ? hd_err(HD_INTERNAL,
+                        "I16: job %" PRIu64 " has a place if %zu attempts are preempted, and "
+                        "searches are told that it has none",
+                        job->rec.job, all.count)
+               : HD_OK;
+}
+
+/* Relaxes the limits of `best`, tier by tier and then altogether, until the job has a placement when
+ * all candidates have ended. False: even then it has none. */
+static bool relax(struct hd_core *core, struct core_forecast *forecast, struct core_view *best)
+{
+    struct core_view unlimited = *best;
+
+    unlimited.nodes_max = unlimited.tier_max = 0;
+    core_forecast_advance(forecast, forecast->count);
+    if (!core_has_placement(core, &unlimited))
+        return false;
+    while (best->nodes_max && !core_has_placement(core, best))
+        if (best->nodes_max == 1 || ++best->tier_max > core_tiers(core))
+            best->nodes_max = best->tier_max = 0;
+    return true;
+}
+
+/* Preempts attempts on devices of one kind. True: the job has a placement once some attempts have
+ * stopped. Unless the view has limits, the placement is as compact as possible: at one switch of
+ * the lowest tier, then of higher ones. */
+static bool preempt_kind(struct hd_core *core, struct core_job *job, const struct core_view *view,
+                         enum hd_device_kind kind, struct candidates *all)
+{
+    struct core_placement placement;
+    struct core_view best = *view;
+    struct core_forecast forecast;
+    size_t count;
+
+    if (!core_forecast_init(core, all->list, all->count, &forecast))
+        return false;
+    best.forecast = &forecast;
+    if (!view->nodes_max)
+        core_limit_to_best(core, &best, kind);
+    count = core_forecast_fewest(core, &forecast, &best, all->stopping, &placement);
+    if (count > all->count && !view->nodes_max && relax(core, &forecast, &best))
+        count = core_forecast_fewest(core, &forecast, &best, all->stopping, &placement);
+    if (count > all->stopping && count <= all->count) {
+        count = reprieve(core, &forecast, &best, &placement, all, count);
+        free(placement.members);
+        placement = core_find_placement(core, &best);
+        stop_victims(core, job, all->list + all->stopping, count - all->stopping);
+    }
+    core_forecast_done(&forecast);
+    if (count <= all->count && job->is_preemptor)
+        core_pending_set(core, job, best.needs, &placement);
+    free(placement.members);
+    return count <= all->count;
+}
+
+static bool any_borrows(const struct hd_core *core)
+{
+    for (size_t i = core->allocations.run_count; i < core->allocations.count; i++)
+        if (core->allocations.items[i].why == CORE_BORROWS)
+            return true;
+    return false;
+}
+
+bool core_preempt(struct hd_core *core, struct core_job *job, const struct core_view *view,
+                  bool borrowed)
+{
+    enum hd_device_kind kinds[HD_DEVICE_KIND_COUNT];
+    const size_t kind_count = core_kinds(view->needs, kinds);
+    struct hd_job_needs least;
+    struct candidates all;
+    bool waits = false;
+
+    if (core->lowest_priority >= job->rec.priority && !(borrowed && any_borrows(core)))
+        return false;
+    for (size_t k = 0; k < kind_count && !waits; k++) {
+        struct core_view least_view = *view;
+
+        least_view.needs = &least;
+        least_view.reserves = true;
+        if (!core_least_needs(view->needs, kinds[k], &least) ||
+            lacks_victims(core, job, &least_view, kinds[k], borrowed))
+            continue;
+        waits = list_candidates_for(core, job, borrowed, &all) &&
+                preempt_kind(core, job, &least_view, kinds[k], &all);
+        free(all.list);
+    }
+    return waits;
+}

@@ -1,0 +1,207 @@
+/* predict: when running attempts will end, and how long waiting jobs will run.
+ *
+ * The pace of an attempt is the time per step between its first and its newest reported step, by
+ * the rank's clock; validation and checkpoints in between are included. After a restart of the
+ * controller it is measured anew; until then the pace since the attempt's start counts. Without a
+ * measured pace and without a time limit the end is unknown, except for a job that runs on devices
+ * reserved for others: its predicted step time counts (layout_cache.c). A wrong prediction never
+ * ends a job; it moves expected starts, which is reported (reserve.c).
+ */
+#include "controller/core/state/state.h"
+
+enum {
+    STEPS_MEASURED_MIN = 3,   /* steps that must be measured before the pace counts */
+    STOP_MS = 30 * 1000,      /* milliseconds that writing the last checkpoint is assumed to take */
+    SLACK_MS = 60 * 1000,     /* milliseconds added to a predicted end, for the start of the job and
+                               * its last checkpoint */
+    DRIFT_MIN_MS = 60 * 1000, /* milliseconds: predictions are stale if one is off by more than
+                               * this, and by more than 1/DRIFT_DIVISOR of the time left */
+    DRIFT_DIVISOR = 10,       /* divisor of the time left, for DRIFT_MIN_MS */
+    LATE_MS = 1000,           /* milliseconds by which a report that ranks run counts as late */
+    LATE_DIVISOR = 5,         /* a pace measured since such a late report counts after this many
+                               * times LATE_MS */
+};
+
+/* Factor by which steps may exceed their predicted time; rates.c derives it for speeds from data
+ * sheets. */
+#define PRICE_BAND 1.25
+
+/* Returns the milliseconds per step after step `first`, which ended at first_ms; 0: too few
+ * steps. */
+static double pace_since(const struct core_attempt *attempt, int64_t first, int64_t first_ms)
+{
+    const int64_t steps = attempt->last_step - first;
+
+    if (!first_ms || steps < STEPS_MEASURED_MIN || attempt->last_step_ms <= first_ms)
+        return 0;
+    return (double)(attempt->last_step_ms - first_ms) / (double)steps;
+}
+
+double core_step_ms(const struct core_attempt *attempt)
+{
+    const double measured = pace_since(attempt, attempt->first_step, attempt->first_step_ms);
+
+    return measured > 0 ? measured : attempt->restored_step_ms;
+}
+
+void core_predict_restore(struct core_attempt *attempt)
+{
+    if (attempt->last_step_ms - attempt->rec.running_ms >= LATE_DIVISOR * LATE_MS)
+        attempt->restored_step_ms =
+            pace_since(attempt, attempt->rec.base_step, attempt->rec.running_ms);
+}
+
+static int64_t earlier(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* Returns the end of the attempt predicted by its remaining steps; INT64_MAX: unknown. Before a
+ * pace is measured, the predicted step time is used only for attempts on devices reserved for
+ * others; if it was used for all, expected starts would move more often. */
+static int64_t end_of_steps(const struct core_job *job, const struct core_attempt *attempt)
+{
+    const double step_ms = core_step_ms(attempt), step_s = attempt->rec.plan.step_s;
+
+    if (step_ms <= 0 && !(step_s > 0 && attempt->backfilled))
+        return INT64_MAX;
+    if (step_ms <= 0)
+        return attempt->state_since_mono_ms + SLACK_MS +
+               (int64_t)(PRICE_BAND * 1000 * step_s *
+                         (double)(job->rec.steps - attempt->rec.base_step));
+    return attempt->last_step_mono_ms +
+           (int64_t)(step_ms * (double)(job->rec.steps - attempt->last_step));
+}
+
+/* Returns the end of the attempt predicted by the job's time limit; INT64_MAX: it has none. */
+static int64_t end_of_time(const struct hd_core *core, const struct core_job *job,
+                           const struct core_attempt *attempt)
+{
+    const int64_t left_ms = job->needs.time_limit_ms - core_job_ran_ms(core, job);
+
+    if (!job->needs.time_limit_ms)
+        return INT64_MAX;
+    if (attempt->rec.state == HD_ATTEMPT_STATE_STARTING)
+        return attempt->state_since_mono_ms + left_ms + SLACK_MS;
+    return core->now.mono_ms + left_ms + SLACK_MS / 2;
+}
+
+int64_t core_predict_end(const struct hd_core *core, const struct core_job *job,
+                         const struct core_attempt *attempt)
+{
+    int64_t end = earlier(end_of_steps(job, attempt), end_of_time(core, job, attempt));
+
+    if (attempt->rec.state == HD_ATTEMPT_STATE_STOPPING)
+        end = earlier(end, attempt->state_since_mono_ms + STOP_MS);
+    /* an attempt past its time limit is assumed to end in STOP_MS from now */
+    return end < core->now.mono_ms ? core->now.mono_ms + STOP_MS : end;
+}
+
+void core_predict_all(struct hd_core *core)
+{
+    core->lowest_priority = INT32_MAX;
+    core->held_count = 0;
+    core->held_lacks = false;
+    core->held_by_stopping = core->held_by_borrowers = 0;
+    for (size_t i = 0; i < core->active.count; i++) {
+        struct core_job *job = core->active.items[i];
+        struct core_attempt *attempt = core_active(job);
+
+        if (job->rec.priority < core->lowest_priority)
+            core->lowest_priority = job->rec.priority;
+        core_note_held(core, job, attempt);
+        attempt->ends_mono_ms = core_predict_end(core, job, attempt);
+    }
+}
+
+/* Returns the milliseconds that a queued job will run if a step takes step_ms; 0: unknown. */
+static int64_t length_of(const struct hd_core *core, const struct core_job *job, double step_ms)
+{
+    const struct hd_checkpoint_record *base = core_checkpoint_newest(job);
+    const double steps_left = (double)(job->rec.steps - (base ? base->step : 0));
+    int64_t length_ms = INT64_MAX;
+
+    if (job->needs.time_limit_ms)
+        length_ms = job->needs.time_limit_ms - core_job_ran_ms(core, job) + SLACK_MS;
+    if (step_ms > 0)
+        length_ms = earlier(length_ms, (int64_t)(step_ms * steps_left) + SLACK_MS);
+    if (length_ms == INT64_MAX)
+        return 0;
+    return length_ms > 0 ? length_ms : 1;
+}
+
+int64_t core_predict_length_ms(const struct hd_core *core, const struct core_job *job)
+{
+    const struct core_attempt *newest = core_newest(job);
+    const double open_ms = PRICE_BAND * 1000 * job->open_s;
+    double step_ms = newest ? core_step_ms(newest) : 0;
+
+    if (step_ms <= 0 || newest->rec.plan.rank_count > job->needs.devices_min)
+        step_ms = PRICE_BAND * 1000 * job->predicted_step_s;
+    return length_of(core, job, step_ms > 0 && step_ms < open_ms ? open_ms : step_ms);
+}
+
+int64_t core_predict_length_at(const struct hd_core *core, const struct core_job *job,
+                               double step_s)
+{
+    return length_of(core, job, PRICE_BAND * 1000 * step_s);
+}
+
+bool core_note_running(const struct hd_core *core, struct core_attempt *attempt)
+{
+    /* since when the ranks run at least: now, minus the time between two steps by the rank's clock,
+     * which may differ from this one */
+    const int64_t since_ms = core->now.wall_ms - (attempt->last_step_ms - attempt->first_step_ms);
+    const int64_t created_ms = attempt->rec.created_ms;
+
+    if (!attempt->first_step_ms || attempt->rec.running_ms - since_ms < LATE_MS)
+        return false;
+    attempt->rec.running_ms = since_ms > created_ms ? since_ms : created_ms;
+    return true;
+}
+
+bool core_predict_step(struct hd_core *core, struct core_job *job, struct core_attempt *attempt,
+                       int64_t step, int64_t time_ms)
+{
+    int64_t end, off_ms, left_ms;
+
+    if (!attempt->first_step_ms) {
+        attempt->first_step = step;
+        attempt->first_step_ms = time_ms;
+    }
+    if (step <= attempt->last_step)
+        return false;
+    attempt->last_step = step;
+    attempt->last_step_ms = time_ms;
+    attempt->last_step_mono_ms = core->now.mono_ms;
+    if (core_note_running(core, attempt))
+        core_dirty_attempt(core, job, attempt);
+    end = core_predict_end(core, job, attempt);
+    if (end == INT64_MAX || attempt->ends_mono_ms == INT64_MAX)
+        return end != attempt->ends_mono_ms;
+    off_ms =
+        end > attempt->ends_mono_ms ? end - attempt->ends_mono_ms : attempt->ends_mono_ms - end;
+    left_ms = end - core->now.mono_ms;
+    return off_ms > DRIFT_MIN_MS && off_ms * DRIFT_DIVISOR > left_ms;
+}
+
+void core_note_held(struct hd_core *core, const struct core_job *job,
+                    const struct core_attempt *attempt)
+{
+    const int64_t devices = attempt->rec.plan.rank_count;
+    size_t k = 0;
+
+    while (k < core->held_count && core->held[k].priority != job->rec.priority)
+        k++;
+    if (k == CORE_PRIORITIES) {
+        core->held_lacks = true;
+        return;
+    }
+    if (k == core->held_count)
+        core->held[core->held_count++] = (struct core_held){.priority = job->rec.priority};
+    core->held[k].devices += devices;
+    if (attempt->rec.state == HD_ATTEMPT_STATE_STOPPING)
+        core->held_by_stopping += devices;
+    if (attempt->rec.borrows)
+        core->held_by_borrowers += devices;
+}

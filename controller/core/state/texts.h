@@ -1,0 +1,393 @@
+/* texts: the sentences that users read, apart from the decisions. A decision calls a function
+ * of this header with a kind (the function, or an enumerator) and facts: numbers, names, records.
+ * The sentence is in the file of its vocabulary and nowhere else:
+ *
+ *   job_events.c      events in the history of a job (event_kinds.h)
+ *   cluster_events.c  events in the history of the cluster (event_kinds.h)
+ *   wait_reasons.c    why jobs wait
+ *   node_reasons.c    why nodes take no new jobs
+ *   end_reasons.c     why attempts and jobs have ended
+ *
+ * Private to this folder. These functions decide nothing and call no function that does: they append
+ * to a text, or add one event to a history. What a sentence needs beyond the records is an argument.
+ */
+#ifndef HD_CONTROLLER_CORE_TEXTS_H
+#define HD_CONTROLLER_CORE_TEXTS_H
+
+#include "controller/core/state/state.h"
+
+/* ---- job_events.c -----------------------------------------------------------------------------*/
+
+/* by: the user who asked, as "requested by". */
+void core_event_submitted(struct hd_core *core, struct core_job *job);
+void core_event_cancel(struct hd_core *core, struct core_job *job, const char *by, bool now);
+void core_event_held(struct hd_core *core, struct core_job *job, const char *by); /* or released */
+void core_event_requeue(struct hd_core *core, struct core_job *job,
+                        const struct core_attempt *attempt, const char *by);
+void core_event_checkpoint_asked(struct hd_core *core, struct core_job *job,
+                                 const struct core_attempt *attempt, const char *by);
+/* base: the checkpoint from which the job continues; NULL: none; is_missing: there are some, but
+ * not on the disk. */
+void core_event_resumed(struct hd_core *core, struct core_job *job,
+                        const struct hd_checkpoint_record *base, bool is_missing, const char *by);
+void core_event_finished(struct hd_core *core, struct core_job *job); /* the job has ended in
+                                                                       * rec.state */
+
+/* Why the expected start of a job has the time that is reported. */
+struct core_start_cause {
+    enum core_start_cause_kind {
+        CORE_START_CLOCK_SET,
+        CORE_START_HELD,
+        CORE_START_QUEUE_CLOSED,
+        CORE_START_QUOTA,
+        CORE_START_BETTER,      /* waits for a better placement: job->choice */
+        CORE_START_BEHIND,      /* `job` comes before it */
+        CORE_START_PREEMPTS,    /* `job` is being preempted */
+        CORE_START_PACE,        /* `job` runs faster or slower than predicted */
+        CORE_START_OTHER_JOB,   /* the start depends on `job` now, and no longer on `before` */
+        CORE_START_FREES,       /* `job` frees the devices */
+        CORE_START_END_UNKNOWN, /* the end of `job` is not known */
+        CORE_START_NODES,       /* the nodes have changed */
+    } kind;
+    uint64_t job, before;
+    bool takes_later; /* the time is that of a placement that is better than the first one:
+                       * job->choice */
+};
+/* before_ms, now_ms: the expected start as reported last, and now (wall clock); 0: unknown. */
+void core_event_start(struct hd_core *core, struct core_job *job, int64_t before_ms, int64_t now_ms,
+                      const struct core_start_cause *cause);
+void core_event_weighed(struct hd_core *core, struct core_job *job); /* job->choice */
+void core_event_no_fit(struct hd_core *core, struct core_job *job, const char *why);
+/* why: the explanation of the layout, from the layout search. */
+void core_event_layout(struct hd_core *core, struct core_job *job,
+                       const struct hd_attempt_record *attempt, const char *why);
+void core_event_starting(struct hd_core *core, struct core_job *job,
+                         const struct hd_attempt_record *attempt);
+void core_event_running(struct hd_core *core, struct core_job *job,
+                        const struct core_attempt *attempt);
+void core_event_borrowing(struct hd_core *core, struct core_job *job,
+                          const struct core_attempt *attempt);
+void core_event_problem(struct hd_core *core, struct core_job *job,
+                        const struct core_attempt *attempt, const struct core_node_alloc *alloc);
+
+/* Numbers of jobs, as a list in a sentence: "5, 6". The owner frees `numbers`. */
+struct core_job_list {
+    struct hd_text numbers;
+    size_t count;
+};
+void core_job_list_add(struct core_job_list *list, uint64_t job);
+/* The job preempts the listed jobs, which frees so many devices. */
+void core_event_preempting(struct hd_core *core, struct core_job *job,
+                           const struct core_job_list *victims, int32_t devices);
+/* The attempt of `victim` is preempted for the job. */
+void core_event_preempted(struct hd_core *core, struct core_job *victim,
+                          const struct core_attempt *attempt, const struct core_job *job);
+enum core_leave_cause {
+    CORE_LEAVE_DAEMON_ENDS,
+    CORE_LEAVE_DEADLINE,       /* the deadline of the node's drain has passed */
+    CORE_LEAVE_FITS_ELSEWHERE, /* the node is drained, and the job fits on others */
+};
+void core_event_leaves_node(struct hd_core *core, struct core_job *job,
+                            const struct core_attempt *attempt, const struct core_node *node,
+                            enum core_leave_cause cause);
+/* The listed jobs move so that the job starts in the placement `later` in place of `now`. */
+void core_event_gathering(struct hd_core *core, struct core_job *job,
+                          const struct core_job_list *moved, const struct core_placement *now,
+                          const struct core_placement *later);
+/* The attempt moves so that the `devices` devices of job `for_job` are nearer one another. */
+void core_event_moving(struct hd_core *core, struct core_job *job,
+                       const struct core_attempt *attempt, uint64_t for_job, int32_t devices);
+void core_event_growing(struct hd_core *core, struct core_job *job,
+                        const struct core_attempt *attempt, int32_t devices, int64_t gain_ms,
+                        int64_t cost_ms);
+
+void core_event_time_limit(struct hd_core *core, struct core_job *job,
+                           const struct core_attempt *attempt);
+void core_event_killed(struct hd_core *core, struct core_job *job,
+                       const struct core_attempt *attempt);
+void core_event_attempt_stopped(struct hd_core *core, struct core_job *job,
+                                const struct core_attempt *attempt,
+                                const struct hd_end_record *end);
+void core_event_attempt_failed(struct hd_core *core, struct core_job *job,
+                               const struct core_attempt *attempt, const struct hd_end_record *end);
+void core_event_ended(struct hd_core *core, struct core_job *job,
+                      const struct core_attempt *attempt);
+void core_event_attempt_back(struct hd_core *core, struct core_job *job,
+                             const struct core_attempt *attempt, const struct core_node *node);
+/* attempt: number of an attempt that the node runs. */
+void core_event_attempt_unknown(struct hd_core *core, struct core_job *job, int32_t attempt,
+                                const struct core_node *node);
+void core_event_attempt_refused(struct hd_core *core, struct core_job *job, int32_t attempt,
+                                const struct core_node *node);
+
+/* fallback: the older checkpoint from which the job continues in place of the attempt's base. */
+void core_event_checkpoint_damaged(struct hd_core *core, struct core_job *job,
+                                   const struct core_attempt *attempt,
+                                   const struct hd_checkpoint_record *fallback);
+/* next: the checkpoint from which the job continues; NULL: none, it waits. */
+void core_event_checkpoint_missing(struct hd_core *core, struct core_job *job,
+                                   const struct hd_checkpoint_record *next);
+void core_event_checkpoint_back(struct hd_core *core, struct core_job *job,
+                                const struct hd_checkpoint_record *checkpoint);
+void core_event_checkpoint_removed(struct hd_core *core, struct core_job *job, int64_t step,
+                                   const char *by);
+void core_event_checkpoint_copied(struct hd_core *core, struct core_job *job,
+                                  const struct hd_copied *copied, const struct core_node *node);
+void core_event_checkpoints_found(struct hd_core *core, struct core_job *job,
+                                  const struct core_attempt *attempt, size_t count,
+                                  int64_t newest_step);
+void core_event_search_failed(struct hd_core *core, struct core_job *job); /* job->search_problem */
+/* job NULL: the job is removed, and the event goes to the history of the cluster. left: the part
+ * that the node could not delete, and why; NULL or "": none, no event. */
+void core_event_files_left(struct hd_core *core, struct core_job *job, const struct core_node *node,
+                           const char *left);
+
+/* ---- cluster_events.c -------------------------------------------------------------------------*/
+
+void core_event_joined(struct hd_core *core, const struct core_node *node);
+void core_event_returned(struct hd_core *core, const struct core_node *node);
+void core_event_rebooted(struct hd_core *core, const struct core_node *node);
+/* name: the node's new name; rec.name is still the old one. */
+void core_event_renamed(struct hd_core *core, const struct core_node *node, const char *name);
+void core_event_rename_waits(struct hd_core *core, const struct core_node *node, const char *name);
+void core_event_node_state(struct hd_core *core,
+                           const struct core_node *node); /* ready, draining or
+                                                                                 * drained */
+void core_event_reachable(struct hd_core *core, const struct core_node *node);
+void core_event_unreachable(struct hd_core *core, const struct core_node *node, int64_t silent_ms);
+/* why: a clause such as "node n1 was silent for 90 s". */
+void core_event_lost(struct hd_core *core, const struct core_node *node, const char *why);
+void core_event_retired(struct hd_core *core, const struct core_node *node);
+void core_event_removed(struct hd_core *core, const struct core_node *node, const char *by);
+/* The node was drained or undrained. void_ms: deadline of an earlier drain that this one replaces;
+ * 0: none. */
+void core_event_drain(struct hd_core *core, const struct core_node *node, const char *by,
+                      int64_t void_ms);
+void core_event_node_leaves(struct hd_core *core, const struct core_node *node, const char *why);
+/* The node takes no new jobs: node->refuses_attempts. */
+void core_event_refuses_jobs(struct hd_core *core, const struct core_node *node);
+/* The node takes new jobs again; had_no_jobs_dir: it did not see the jobs directory until now. */
+void core_event_takes_jobs(struct hd_core *core, const struct core_node *node,
+                           bool had_no_jobs_dir);
+/* from: network address of a daemon that uses a copy of the node's identity. */
+void core_event_copy_refused(struct hd_core *core, const struct core_node *node, const char *from);
+/* The device takes no new jobs (device->problem), or takes them again. node: name of its node. */
+void core_event_device(struct hd_core *core, const char *node,
+                       const struct hd_device_record *device);
+/* why: the measured rates that are low. */
+void core_event_device_slow(struct hd_core *core, const struct core_node *node,
+                            const struct hd_device_record *device, const char *why);
+void core_event_probe(struct hd_core *core, const struct core_node *node, const char *by);
+/* record: the probe's result; NULL: the node was lost before it answered. */
+void core_event_probed(struct hd_core *core, const struct core_node *node,
+                       const struct hd_probe_record *record);
+void core_event_queue_set(struct hd_core *core, const struct hd_queue_record *queue,
+                          const char *by);
+void core_event_queue_removed(struct hd_core *core, const char *queue, const char *by);
+void core_event_job_removed(struct hd_core *core, const struct core_job *job, const char *by);
+/* The node runs an attempt of a job that the core does not know. */
+void core_event_job_unknown(struct hd_core *core, const struct core_node *node, uint64_t job,
+                            int32_t attempt);
+void core_event_jobs_near_limit(struct hd_core *core);
+void core_add_jobs_limit(const struct hd_core *core, struct hd_text *text); /* its sentence */
+void core_event_clock_set(struct hd_core *core, int64_t step_ms); /* milliseconds by which the clock
+                                                                   * was set ahead */
+void core_event_controller_away(struct hd_core *core);            /* core->away_ms */
+
+/* ---- wait_reasons.c ---------------------------------------------------------------------------*/
+
+/* Why a queued job waits. */
+struct core_wait_reason {
+    enum core_wait wait;
+    bool lacks_checkpoint; /* with SEARCH: its checkpoints are known to be missing */
+    bool is_thrashing;     /* with DELAY: it was preempted soon after its start more than once */
+    int64_t left_ms;       /* with DELAY: time until it is retried; negative: it is over */
+    int32_t array_open;    /* with ARRAY: members of the array that run or may start */
+    uint64_t behind;       /* with RESERVED: number of the job for which the nodes are reserved */
+};
+/* Appends how the newest attempt ended and then why the job waits; for some kinds a sentence of its
+ * own comes after that (core_add_after, core_add_quota, core_add_need). */
+void core_add_wait(const struct hd_core *core, const struct core_job *job,
+                   const struct core_wait_reason *reason, struct hd_text *text);
+void core_add_after(const struct core_job_list *jobs, struct hd_text *text);
+void core_add_closed(const struct core_queue *queue, struct hd_text *text);
+/* A device limit that keeps a job from starting. */
+struct core_quota_reason {
+    bool by_user;      /* true: the limit of one user in the queue; false: the queue's limit */
+    int32_t too_small; /* the limit, if the job needs more devices; 0: the limit is used up */
+};
+void core_add_quota(const struct core_job *job, const struct core_quota_reason *reason,
+                    struct hd_text *text);
+
+/* The devices that a job needs, for each device kind that it may use. */
+struct core_need {
+    enum hd_device_kind kinds[HD_DEVICE_KIND_COUNT];
+    int32_t devices[HD_DEVICE_KIND_COUNT];
+    size_t kind_count;
+    int64_t memory_min;  /* hd_job_needs.memory_min */
+    bool on_one_node;    /* true: all devices must be on one node */
+    int32_t multiple_of; /* the devices on each node are a multiple of this number; 0: any */
+};
+void core_add_need(const struct core_need *need, struct hd_text *text);
+/* why: the reason why no layout fits fewer or smaller devices. */
+void core_add_infeasible(const struct hd_job_needs *needs, const char *why, struct hd_text *text);
+void core_add_no_node(struct hd_text *text); /* the cluster has no node */
+void core_add_no_device(enum hd_device_kind kind, struct hd_text *text);
+/* all, biggest: devices of all nodes together, and of the node that has most, of each kind of `need`. */
+void core_add_capacity(const struct core_need *need, const int64_t all[HD_DEVICE_KIND_COUNT],
+                       const int32_t biggest[HD_DEVICE_KIND_COUNT], struct hd_text *text);
+/* The devices of one usable node that a job may use. */
+struct core_node_offer {
+    int32_t all, free; /* devices that work; free: those that no attempt holds */
+    int32_t in_groups; /* free devices in whole tensor-parallel groups */
+    int32_t broken;    /* devices with a problem; `problem` is that of the first one */
+    const char *problem;
+    const struct core_allocation *reservation; /* of the node; NULL: none */
+    bool reserved_for_it;                      /* the reservation is for this job */
+    enum hd_device_kind kind;
+    enum core_gang_obstacle obstacle;
+};
+void core_add_offer(const struct core_node *node, const struct core_node_offer *offer,
+                    struct hd_text *text);
+/* The base checkpoint is on one node only; node NULL: an unknown one. */
+void core_add_base(const struct hd_checkpoint_record *base, const struct core_node *node,
+                   struct hd_text *text);
+void core_add_avoided(const struct core_job *job, struct hd_text *text);
+void core_add_preempting(struct hd_text *text);
+void core_add_search_timeout(int64_t timeout_ms, struct hd_text *text);
+
+/* Appends the name of the newest missing checkpoint, such as "step 20 of attempt 1 (/jobs/7/..)";
+ * all: also those of some older ones. */
+void core_add_missing_names(const struct hd_core *core, const struct core_job *job, bool all,
+                            struct hd_text *text);
+/* Appends to the reason of a job that lacks a checkpoint: which ones are missing, and what the user
+ * can do. */
+void core_add_missing(const struct hd_core *core, const struct core_job *job, struct hd_text *text);
+
+/* Appends a text such as "2 nodes at one switch of tier leaf". */
+void core_add_placement_text(const struct hd_core *core, int32_t nodes, int32_t tier,
+                             struct hd_text *text);
+/* Appends to `text` the comparison of two placements; waits: the job still waits for the later one
+ * (else it has started). */
+void core_add_choice(const struct hd_core *core, const struct hd_core_choice *choice, bool waits,
+                     struct hd_text *text);
+
+/* Why a running attempt stops. */
+enum core_stop_reason {
+    CORE_STOP_NONE,
+    CORE_STOP_NO_LONGER_NEEDED, /* preempted for a job that is not queued any more */
+    CORE_STOP_FOR_HELD_JOB,     /* preempted for a job that is held now */
+    CORE_STOP_MOVES,            /* moves so that another job's devices are nearer one another */
+    CORE_STOP_PREEMPTED,
+    CORE_STOP_LEAVES_NODE,    /* its node is drained, or the node's daemon ends */
+    CORE_STOP_NEED_NOT_LEAVE, /* its node was drained and is not any more */
+    CORE_STOP_TIME_LIMIT,
+    CORE_STOP_RESIZED,
+    CORE_STOP_USER,
+};
+/* for_job: number of the job that gets the devices. */
+void core_add_stop(const struct hd_core *core, enum core_stop_reason reason, uint64_t for_job,
+                   struct hd_text *text);
+/* Append, after "; " if the text is not empty, what is wrong with a node of a running attempt.
+ * has_come: the node has connected since the controller's start. */
+void core_add_silent_node(const struct core_node *node, bool has_come, int64_t lost_at_ms,
+                          struct hd_text *text);
+void core_add_node_problem(const struct core_node_alloc *alloc, struct hd_text *text);
+
+/* ---- node_reasons.c ---------------------------------------------------------------------------*/
+
+/* Reasons why a node takes no new jobs. */
+enum core_absence {
+    CORE_ABSENCE_NONE, /* the node takes new jobs */
+    CORE_ABSENCE_LOST,
+    CORE_ABSENCE_DRAINED,
+    /* The node may be drained, too: */
+    CORE_ABSENCE_NOT_COME, /* the node has not connected since the controller's start */
+    CORE_ABSENCE_UNREACHABLE,
+    CORE_ABSENCE_AWAY, /* the node's stream has ended */
+    CORE_ABSENCE_CONNECTING,
+    CORE_ABSENCE_REFUSES, /* node->refuses_attempts */
+    CORE_ABSENCE_STALE,   /* the node stops a stale attempt */
+};
+/* is_empty: no ranks run on the node; silent_ms: time since its last message. */
+void core_add_absence(const struct core_node *node, enum core_absence absence, bool is_empty,
+                      int64_t silent_ms, struct hd_text *text);
+/* The machine that does not see the jobs directory, because of which the node starts no job. */
+enum core_no_jobs_dir {
+    CORE_NO_JOBS_DIR_NONE,
+    CORE_NO_JOBS_DIR_ON_CONTROLLER,
+    CORE_NO_JOBS_DIR_ON_NODE,
+};
+void core_add_no_jobs_dir(const struct hd_core *core, const struct core_node *node,
+                          enum core_no_jobs_dir where, struct hd_text *text);
+void core_add_gang_obstacle(const struct core_node *node, enum hd_device_kind kind,
+                            enum core_gang_obstacle obstacle, struct hd_text *text);
+/* A measured rate that is far below the median of equal devices. */
+struct core_slow_rate {
+    const char *name, *unit; /* unit: of a rate in units of 1e9 per second */
+    double value, median;    /* per second */
+    size_t count;            /* number of devices whose median it is */
+};
+void core_add_slow_rate(const struct core_slow_rate *slow, struct hd_text *text);
+
+/* ---- end_reasons.c ----------------------------------------------------------------------------*/
+
+/* Appends the reason of an attempt's end, such as "rank_exit: rank 1 on n1: killed by signal 9:
+ * ...", cut to the length of a message. */
+void core_add_end(const struct core_attempt *attempt, const struct hd_end_record *end,
+                  struct hd_text *text);
+/* Messages of ends (hd_end_record.message) without numbers. */
+enum core_known_end {
+    CORE_END_MACHINE_RESTARTED,
+    CORE_END_ATTEMPT_GONE, /* the node no longer has the attempt */
+    CORE_END_NOT_STARTED,  /* stopped before its start */
+    CORE_END_PLACEHOLDER, /* stored, and compared by core_attempt_is_placeholder: never change it */
+};
+const char *core_end_message(enum core_known_end end);
+/* Appends that the node ended together with its controller. */
+void core_add_end_with_controller(const struct core_node *node, struct hd_text *text);
+/* Appends that the node was silent; a clause for the event of its loss, too. */
+void core_add_silence(const struct core_node *node, int64_t silent_ms, struct hd_text *text);
+/* Appends that the ranks did not connect to one another within timeout_ms. */
+void core_add_slow_start(int64_t timeout_ms, struct hd_text *text);
+/* Appends to an empty text that the nodes of the attempt lost the connection to each other; rec.end
+ * has the first message about it. */
+void core_add_disconnection(const struct core_attempt *attempt, struct hd_text *text);
+/* Appends that all ranks ended without a report of the last step, or of its checkpoint. */
+void core_add_incomplete(const struct core_job *job, const struct core_attempt *attempt,
+                         struct hd_text *text);
+
+/* Why a job has ended without success. */
+struct core_job_end {
+    enum core_job_end_kind {
+        CORE_JOB_END_ATTEMPT,  /* its attempt ended so that a retry would be useless */
+        CORE_JOB_END_DIVERGED, /* the reason names the newest checkpoint from before */
+        CORE_JOB_END_RESTARTS, /* restart.max is used up */
+        CORE_JOB_END_ATTEMPTS, /* HD_CTL_ATTEMPTS_MAX attempts are used up */
+        CORE_JOB_END_TIME,     /* the reason says what was saved and what is lost */
+        CORE_JOB_END_CANCELLED,
+        CORE_JOB_END_AFTER, /* a job of `after` did not succeed */
+    } kind;
+    const struct core_attempt *attempt; /* newest attempt, which has ended; unused with AFTER */
+    /* With TIME and CANCELLED: the newest checkpoint; with DIVERGED: the newest one that is proven;
+     * NULL: none. */
+    const struct hd_checkpoint_record *checkpoint;
+    int64_t ran_ms;   /* with TIME: running time of all attempts */
+    bool has_failed;  /* with TIME: the attempt failed; else it was told to stop */
+    int32_t failures; /* with RESTARTS: failures in a row */
+    uint64_t after;   /* with AFTER: number and state of that job */
+    enum hd_job_state outcome;
+};
+/* Appends the reason; nothing if a cancelled job lost no step. */
+void core_add_job_end(const struct hd_core *core, const struct core_job *job,
+                      const struct core_job_end *end, struct hd_text *text);
+
+/* ---- mark.c -----------------------------------------------------------------------------------*/
+
+/* Appends an event to the history of a job, or of the cluster (job NULL). Called by job_events.c,
+ * cluster_events.c, and for events whose text comes from elsewhere. */
+void core_event(struct hd_core *core, struct core_job *job, enum hd_event_kind kind,
+                int32_t attempt, int32_t rank, const char *node, const char *fmt, ...)
+    __attribute__((format(printf, 7, 8)));
+
+#endif
