@@ -160,6 +160,20 @@ void core_add_capacity(const struct core_need *need, const int64_t all[HD_DEVICE
     }
 }
 
+static void add_reservation(const struct core_node_offer *offer, struct hd_text *text)
+{
+    static const char *const whys[] = {[CORE_PLANNED] = "",
+                                       [CORE_CLEARING] = ", for which jobs stop there",
+                                       [CORE_MIGRATING] = ", which moves there",
+                                       [CORE_SEARCHING] = ", whose checkpoints are being searched"};
+    const char *why = whys[offer->reservation->why];
+
+    if (offer->reserved_for_it)
+        hd_text_add(text, " (reserved for it%s)", why);
+    else
+        hd_text_add(text, " (reserved for job %" PRIu64 "%s)", offer->reservation->job, why);
+}
+
 void core_add_offer(const struct core_node *node, const struct core_node_offer *offer,
                     struct hd_text *text)
 {
@@ -173,10 +187,8 @@ void core_add_offer(const struct core_node *node, const struct core_node_offer *
         hd_text_add(text, " (%d in whole tp groups)", offer->in_groups);
     if (node->hot_spare)
         hd_text_add(text, " (hot spare)");
-    if (offer->reservation && offer->reserved_for_it)
-        hd_text_add(text, " (reserved for it)");
-    else if (offer->reservation)
-        hd_text_add(text, " (reserved for job %" PRIu64 ")", offer->reservation->job);
+    if (offer->reservation)
+        add_reservation(offer, text);
     core_add_gang_obstacle(node, offer->kind, offer->obstacle, text);
 }
 

@@ -359,6 +359,11 @@ static void who_stops_for_a_job_that_is_held_says_so(void **state)
     high = submit(sim, 1, 2, 5);
     sim_run(sim, 2);
     sim_assert_reason(sim, low, "writes a checkpoint and gives its devices back for job 3");
+    sim_assert_reason(
+        sim, high,
+        "other jobs are being preempted for it and write checkpoints; needs 2 cpu "
+        "devices; n1 has 0 of 2 free (reserved for it, for which jobs stop there), n2 "
+        "has 0 of 2 free");
     assert_true(is_preempting(sim, high));
     assert_int_equal(sim_hold(sim, high, true), HD_OK);
     assert_int_equal(sim_cancel(sim, third, false), HD_OK);
