@@ -585,7 +585,7 @@ static enum hd_status measure_teacher(const struct hd_job *job, const struct hd_
     if (!st)
         st = hd_model_config_from_job(&teacher, &config);
     if (!st)
-        st = hd_layer_profiles_build(&teacher, cluster, false, &p);
+        st = hd_layer_profiles_build(&teacher, cluster, &p);
     if (st)
         return hd_err_prefix(st, "train.distill.teacher");
     *ret_seconds = p.kind[p.first_kind].base.time[HD_LAYER_PROFILE_F][0].run +
@@ -597,19 +597,35 @@ static enum hd_status measure_teacher(const struct hd_job *job, const struct hd_
     return HD_OK;
 }
 
-enum hd_status hd_layer_profiles_build(const struct hd_job *job, const struct hd_cluster *cluster,
-                                       bool blocks_only, struct hd_layer_profiles *ret_profiles)
+static enum hd_status build(const struct hd_job *job, const struct hd_cluster *cluster,
+                            bool blocks_only, const struct hd_layer_profiles *dense,
+                            struct hd_layer_profiles *p)
 {
-    struct hd_layer_profiles *p = ret_profiles;
     enum hd_status st;
 
     memset(p, 0, sizeof *p);
     p->has_inner = hd_layer_profile_segment(job) > 1;
+    p->stage_io_bytes = dense ? dense->stage_io_bytes : 0;
     st = find_kinds(job, p);
     for (int kind = 0; !st && kind < HD_LAYER_KINDS; kind++)
-        if (p->has_kind[kind])
+        if (p->has_kind[kind] && dense && (kind & HD_LAYER_DENSE))
+            p->kind[kind] = dense->kind[kind];
+        else if (p->has_kind[kind])
             st = measure_kind(job, cluster, kind, blocks_only, p);
     if (!st && !blocks_only && hd_job_has_teacher_model(job))
         st = measure_teacher(job, cluster, &p->teacher);
     return st;
+}
+
+enum hd_status hd_layer_profiles_build(const struct hd_job *job, const struct hd_cluster *cluster,
+                                       struct hd_layer_profiles *ret_profiles)
+{
+    return build(job, cluster, false, NULL, ret_profiles);
+}
+
+enum hd_status hd_layer_profiles_blocks(const struct hd_job *job, const struct hd_cluster *cluster,
+                                        const struct hd_layer_profiles *dense,
+                                        struct hd_layer_profiles *ret_profiles)
+{
+    return build(job, cluster, true, dense, ret_profiles);
 }

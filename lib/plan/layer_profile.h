@@ -87,11 +87,17 @@ struct hd_layer_profiles {
     struct hd_link_group stages; /* the group `pp`, whose ranks send hidden rows between stages */
 };
 
-/* Builds the layer profiles of a resolved job on devices of this cluster. blocks_only: builds only
- * the profiles of blocks, without reductions and updates, which is cheaper; all other members of
- * the result are 0. Fails as hd_rank_program_build does. */
+/* Builds the layer profiles of a resolved job on devices of this cluster. Fails as
+ * hd_rank_program_build does. */
 enum hd_status hd_layer_profiles_build(const struct hd_job *job, const struct hd_cluster *cluster,
-                                       bool blocks_only, struct hd_layer_profiles *ret_profiles);
+                                       struct hd_layer_profiles *ret_profiles);
+
+/* Builds only the profiles of blocks, without reductions and updates, which is cheaper; all other
+ * members of the result are 0. dense: profiles of the job with ep 1, of which those of blocks
+ * without experts are taken over; NULL: none. */
+enum hd_status hd_layer_profiles_blocks(const struct hd_job *job, const struct hd_cluster *cluster,
+                                        const struct hd_layer_profiles *dense,
+                                        struct hd_layer_profiles *ret_profiles);
 
 /* Returns whether block `unit` of the chunk is in the same recompute segment as the block before
  * it. Segments begin at every segment-th block of the model, and with each chunk. With `segment` 0

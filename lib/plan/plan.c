@@ -206,12 +206,39 @@ static enum hd_status plan_alike(const struct hd_rank_program_shared *shared,
     return st;
 }
 
+/* Returns the device bytes that a rank of the class takes; on the CPU its memory. */
+static int64_t class_bytes(const struct hd_plan_class *c, const struct hd_traits *traits)
+{
+    return hd_traits_is_cuda(traits) ? c->device_bytes : hd_memory_total(&c->memory);
+}
+
+/* Lays out the class of the first rank of the limit's stage. If it needs more than the limit, makes
+ * it the plan's only class. */
+static enum hd_status plan_fullest(const struct hd_rank_program_shared *shared,
+                                   const struct hd_traits *traits, const struct hd_classes *classes,
+                                   const struct hd_plan_limit *limit, struct hd_arena *arena,
+                                   struct hd_plan *plan)
+{
+    const int32_t rank = limit->stage * (shared->mesh.world / shared->mesh.sizes.pp);
+    const int32_t class = classes->of[rank];
+    enum hd_status st = plan_alike(shared, traits, classes, classes->like[class], arena, plan);
+
+    if (st || class_bytes(&plan->classes[class], traits) <= limit->bytes)
+        return st;
+    plan->partial = true;
+    plan->class_count = 1;
+    plan->classes[0] = plan->classes[class];
+    return HD_OK;
+}
+
 static enum hd_status plan_classes(const struct hd_rank_program_shared *shared,
-                                   const struct hd_traits *traits, struct hd_arena *arena,
+                                   const struct hd_traits *traits,
+                                   const struct hd_plan_limit *limit, struct hd_arena *arena,
                                    struct hd_plan *plan)
 {
     struct hd_classes classes;
     enum hd_status st = hd_classes_find(shared, arena, &classes);
+    int32_t fullest = -1;
 
     if (st)
         return st;
@@ -225,14 +252,20 @@ static enum hd_status plan_classes(const struct hd_rank_program_shared *shared,
         plan->classes[classes.of[rank]].ranks++;
     for (int32_t i = 0; i < classes.count; i++)
         plan->classes[i].lowest = classes.lowest[i];
-    for (int32_t i = 0; !st && i < classes.count; i++)
-        if (classes.like[i] == i)
+    if (limit) {
+        fullest =
+            classes.like[classes.of[limit->stage * (shared->mesh.world / shared->mesh.sizes.pp)]];
+        st = plan_fullest(shared, traits, &classes, limit, arena, plan);
+    }
+    for (int32_t i = 0; !st && !plan->partial && i < classes.count; i++)
+        if (classes.like[i] == i && i != fullest)
             st = plan_alike(shared, traits, &classes, i, arena, plan);
     return st;
 }
 
-enum hd_status hd_plan_build(const struct hd_job *job, const struct hd_traits *traits,
-                             struct hd_arena *arena, struct hd_plan *ret_plan)
+enum hd_status hd_plan_build_within(const struct hd_job *job, const struct hd_traits *traits,
+                                    const struct hd_plan_limit *limit, struct hd_arena *arena,
+                                    struct hd_plan *ret_plan)
 {
     const double world = (double)job->pp * (double)job->dp * (double)job->cp * (double)job->tp;
     struct hd_rank_program_shared shared;
@@ -247,36 +280,15 @@ enum hd_status hd_plan_build(const struct hd_job *job, const struct hd_traits *t
     st = hd_rank_program_prepare(job, traits, &(struct hd_rank_program_options){0}, &scratch,
                                  &shared);
     if (!st)
-        st = plan_classes(&shared, traits, arena, ret_plan);
+        st = plan_classes(&shared, traits, limit, arena, ret_plan);
     hd_arena_done(&scratch);
     return st;
 }
 
-enum hd_status hd_plan_rank_bytes(const struct hd_job *job, const struct hd_traits *traits,
-                                  int32_t rank, struct hd_memory *ret_memory, int64_t *ret_bytes)
+enum hd_status hd_plan_build(const struct hd_job *job, const struct hd_traits *traits,
+                             struct hd_arena *arena, struct hd_plan *ret_plan)
 {
-    struct hd_rank_program_shared shared;
-    struct hd_rank_program layout;
-    struct hd_gpu_overhead overhead;
-    struct hd_arena arena;
-    enum hd_status st;
-
-    hd_arena_init(&arena, 0);
-    st =
-        hd_rank_program_prepare(job, traits, &(struct hd_rank_program_options){0}, &arena, &shared);
-    if (!st)
-        st = hd_rank_program_build_rank(&shared, rank, &arena, &layout);
-    if (!st && hd_traits_is_cuda(traits)) {
-        overhead = hd_rank_program_gpu_overhead(&layout, traits);
-        *ret_bytes = hd_memory_on_device(&layout.memory, traits) + overhead.process_bytes +
-                     overhead.communicators_bytes;
-    } else if (!st) {
-        *ret_bytes = hd_memory_total(&layout.memory);
-    }
-    if (!st)
-        *ret_memory = layout.memory;
-    hd_arena_done(&arena);
-    return st;
+    return hd_plan_build_within(job, traits, NULL, arena, ret_plan);
 }
 
 /* Declares the model's parameters as a job of one rank has them: not split. */

@@ -40,9 +40,12 @@ struct hd_plan_class {
 
 struct hd_plan {
     struct hd_mesh mesh;
-    int64_t parameters;            /* parameters of the whole model, each counted once */
-    int64_t trained;               /* parameters that the job trains */
-    int64_t micro_batches;         /* micro-batches of one rank in one step */
+    int64_t parameters;    /* parameters of the whole model, each counted once */
+    int64_t trained;       /* parameters that the job trains */
+    int64_t micro_batches; /* micro-batches of one rank in one step */
+    /* true: `classes` has one class, of ranks that need more than the limit, and nothing else is
+     * known */
+    bool partial;
     struct hd_plan_class *classes; /* [class_count] ordered by lowest rank */
     int32_t class_count;
     int32_t *class_of; /* [mesh.world] index in `classes` of each rank's class */
@@ -67,10 +70,18 @@ struct hd_plan {
 enum hd_status hd_plan_build(const struct hd_job *job, const struct hd_traits *traits,
                              struct hd_arena *arena, struct hd_plan *ret_plan);
 
-/* Lays out one rank alone. Sets *ret_bytes to what it takes: on a GPU its device bytes, on the CPU
- * its memory. Fails as hd_plan_build does. */
-enum hd_status hd_plan_rank_bytes(const struct hd_job *job, const struct hd_traits *traits,
-                                  int32_t rank, struct hd_memory *ret_memory, int64_t *ret_bytes);
+/* Memory of one device, bytes, and the stage whose first rank is likely to need most. */
+struct hd_plan_limit {
+    int64_t bytes;
+    int32_t stage;
+};
+
+/* Makes the plan as hd_plan_build does, but lays out the first rank of the limit's stage before all
+ * others. If it needs more than the limit, the plan is `partial`: laying out one rank costs a
+ * fraction of a whole plan. limit: NULL: none. */
+enum hd_status hd_plan_build_within(const struct hd_job *job, const struct hd_traits *traits,
+                                    const struct hd_plan_limit *limit, struct hd_arena *arena,
+                                    struct hd_plan *ret_plan);
 
 /* Returns the class of a rank, which has its memory and work. */
 static inline const struct hd_plan_class *hd_plan_rank(const struct hd_plan *plan, int32_t rank)

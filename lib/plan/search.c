@@ -1,10 +1,12 @@
 #include "plan/search.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/math.h"
 #include "plan/search_internal.h"
 
 /* most virtual stages that the search tries, unless the job pins more */
@@ -26,18 +28,17 @@ void search_note_refusal(struct layout_search *s, enum hd_status st)
  * represents. */
 static bool may_fit(struct layout_search *s, struct candidate *c,
                     const struct hd_layout_sizes *sizes, const struct ordered *ordered,
-                    const struct hd_layer_profiles *profiles)
+                    const struct search_sizes *bytes)
 {
-    if (!c->only_segments &&
-        search_could_fit(s, search_least_memory(s, c, sizes, ordered, profiles)))
+    if (!c->only_segments && search_could_fit(s, search_least_memory(s, c, sizes, ordered, bytes)))
         return true;
     c->only_segments = search_has_segments(s, c);
-    return c->only_segments && search_segments_may_fit(s, c, sizes, ordered, profiles);
+    return c->only_segments && search_segments_may_fit(s, c, sizes, ordered, bytes);
 }
 
 static void try_variant(struct layout_search *s, struct candidate *c)
 {
-    const struct hd_layer_profiles *profiles;
+    const struct profiled *profiled;
     const struct ordered *ordered;
     struct hd_layout_sizes sizes;
 
@@ -47,10 +48,11 @@ static void try_variant(struct layout_search *s, struct candidate *c)
     s->variants += !c->own && c->offload != OFFLOAD_OPTIMIZER;
     ordered = search_ordered(s, c, &sizes);
     /* the layer profiles with which the walk computed its time */
-    profiles = ordered ? search_profiles(s, c, &sizes, true) : NULL;
-    if (!profiles || (s->asked->memory_bytes && !may_fit(s, c, &sizes, ordered, profiles)))
+    profiled = ordered ? search_profiles(s, c, &sizes, true) : NULL;
+    if (!profiled || (s->asked->memory_bytes && !may_fit(s, c, &sizes, ordered, &profiled->sizes)))
         return;
-    c->bound_s = search_variant_bound(s, c, &sizes);
+    c->bound_s = hd_max_real(search_variant_bound(s, c, &sizes),
+                             search_traffic_bound(s, c, &sizes, &c->blocks->sizes));
     c->tie_break = search_tie_break(c);
     search_push(s, c);
 }
@@ -94,38 +96,154 @@ static void try_zeros(struct layout_search *s, const struct candidate *of)
     }
 }
 
+/* The trial of a candidate with one schedule after the other. */
+struct trial {
+    const struct search_sizes *bytes; /* of the candidate's blocks */
+    double least_s; /* least lower bound of what ZeRO moves with a schedule that may fit */
+};
+
+/* Decides the candidate's schedule, and sets its layout with the least state. Returns NULL if it is
+ * not legal. */
+static const struct ordered *decide_schedule(struct layout_search *s, struct candidate *c,
+                                             int8_t schedule, int32_t virtual_stages,
+                                             struct hd_layout_sizes *ret_sizes)
+{
+    c->decided = DECIDED_SCHEDULE;
+    c->schedule = schedule;
+    c->virtual_stages = virtual_stages;
+    if (!search_size(s, c, ret_sizes))
+        return NULL;
+    search_take_least_state(s, ret_sizes);
+    return search_ordered(s, c, ret_sizes);
+}
+
+/* Returns whether the candidate may fit with stages of even work, or, cuts: with any other. */
+static bool state_may_fit(struct layout_search *s, const struct candidate *c,
+                          const struct hd_layout_sizes *sizes, const struct ordered *ordered,
+                          const struct search_sizes *bytes, bool cuts)
+{
+    struct candidate longest = *c;
+
+    if (cuts)
+        return search_cuts_may_fit(s, c, sizes, ordered, bytes);
+    if (c->only_segments) {
+        longest.segment = INT16_MAX;
+        longest.plain = NULL;
+    }
+    return search_least_memory(s, &longest, sizes, ordered, bytes).needed_bytes <=
+           s->asked->memory_bytes;
+}
+
+/* Sets z->zero_shard to the fewest ranks that may share the state so that it fits; all of them fit.
+ * More ranks need less memory each. */
+static void take_fewest_shards(struct layout_search *s, const struct candidate *c,
+                               const struct ordered *ordered, const struct search_sizes *bytes,
+                               bool cuts, struct hd_layout_sizes *z)
+{
+    const int64_t ranks = z->dp * z->cp, unit = z->ep > 1 ? z->ep : 1;
+    int64_t shards[64];
+    int least = 0, most = 0;
+
+    for (int64_t n = unit > 1 ? unit : 2; n <= ranks && most < 63; n++)
+        if (ranks % n == 0 && n % unit == 0)
+            shards[most++] = n;
+    shards[--most] = ranks;
+    while (least < most) {
+        const int middle = (least + most) / 2;
+
+        z->zero_shard = shards[middle];
+        if (state_may_fit(s, c, z, ordered, bytes, cuts))
+            most = middle;
+        else
+            least = middle + 1;
+    }
+    z->zero_shard = shards[least];
+}
+
+/* Returns a lower bound of the seconds in which ZeRO moves weights and gradients of a layout that
+ * may fit with its least state: 0 with ZeRO 1, else with the fewest ranks that may share. */
+static double least_traffic(struct layout_search *s, const struct candidate *c,
+                            const struct hd_layout_sizes *sizes, const struct ordered *ordered,
+                            const struct search_sizes *bytes, bool cuts)
+{
+    const struct hd_layout_sizes *requested = &s->asked->request->sizes;
+    struct hd_layout_sizes z = *sizes;
+    double least = INFINITY;
+
+    if (!search_may_reject(s) || requested->zero >= 0 || requested->zero_shard ||
+        z.dp * z.cp == 1 || s->tuned)
+        return 0;
+    z.zero = 1;
+    if (state_may_fit(s, c, &z, ordered, bytes, cuts))
+        return 0;
+    for (z.zero = 2; z.zero <= 3; z.zero++) {
+        z.zero_shard = 0;
+        if (z.zero == 2 && !state_may_fit(s, c, &z, ordered, bytes, cuts))
+            continue;
+        take_fewest_shards(s, c, ordered, bytes, cuts, &z);
+        least = hd_min_real(least, search_traffic_bound(s, c, &z, bytes));
+    }
+    return least;
+}
+
+/* Sets *ret_even and *ret_cuts to lower bounds of a step's seconds with stages of even work, and with
+ * any others; INFINITY: these do not fit, or are not searched. */
+static void try_stages(struct layout_search *s, struct candidate *c,
+                       const struct hd_layout_sizes *sizes, const struct ordered *ordered,
+                       const struct search_sizes *bytes, double *ret_even, double *ret_cuts)
+{
+    *ret_even = *ret_cuts = INFINITY;
+    if (!c->own && search_may_partition(s, ordered->step.pipeline.chunks) &&
+        (!search_may_reject(s) || search_cuts_may_fit(s, c, sizes, ordered, bytes)))
+        *ret_cuts = hd_max_real(least_traffic(s, c, sizes, ordered, bytes, true),
+                                search_cuts_bound(s, c, ordered, bytes));
+    if (!search_may_reject(s) || may_fit(s, c, sizes, ordered, bytes))
+        *ret_even = hd_max_real(least_traffic(s, c, sizes, ordered, bytes, false),
+                                search_schedule_bound(s, c, ordered, bytes));
+}
+
+/* Adds the candidate with this schedule to the search's candidates, if it may fit. */
 static void try_schedule(struct layout_search *s, const struct candidate *of, int8_t schedule,
-                         int32_t virtual_stages)
+                         int32_t virtual_stages, struct trial *trial)
 {
     struct candidate c = *of;
-    const struct ordered *ordered;
     struct hd_layout_sizes sizes;
-    double bound;
+    const struct ordered *ordered = decide_schedule(s, &c, schedule, virtual_stages, &sizes);
+    struct candidate partitions = c;
+    double even, cuts;
 
-    c.decided = DECIDED_SCHEDULE;
-    c.schedule = schedule;
-    c.virtual_stages = virtual_stages;
-    if (!search_size(s, &c, &sizes))
-        return;
-    search_take_least_state(s, &sizes);
-    ordered = search_ordered(s, &c, &sizes);
     if (!ordered)
         return;
-    if (!c.own &&
-        /* partitions of uneven work are tried even if the even one does not fit */
-        search_may_partition(s, ordered->step.pipeline.chunks)) {
-        struct candidate partitions = c;
-
+    try_stages(s, &c, &sizes, ordered, trial->bytes, &even, &cuts);
+    if (cuts < INFINITY) {
         partitions.decided = DECIDED_PARTITIONS;
         partitions.tie_break = search_tie_break(&partitions);
+        partitions.bound_s = hd_max_real(partitions.bound_s, cuts);
         search_push(s, &partitions);
     }
-    if (search_may_reject(s) && !may_fit(s, &c, &sizes, ordered, c.blocks))
+    if (even == INFINITY)
         return;
-    bound = search_schedule_bound(s, &c, ordered);
-    c.bound_s = bound > c.bound_s ? bound : c.bound_s;
+    c.bound_s = hd_max_real(c.bound_s, even);
     c.tie_break = search_tie_break(&c);
     search_push(s, &c);
+}
+
+/* Lowers trial->least_s to what the candidate takes with this schedule, if it may fit. */
+static void bound_schedule(struct layout_search *s, const struct candidate *of, int8_t schedule,
+                           int32_t virtual_stages, struct trial *trial)
+{
+    struct candidate c = *of;
+    struct hd_layout_sizes sizes;
+    const struct ordered *ordered;
+    double even, cuts;
+
+    if (trial->least_s <= c.bound_s)
+        return; /* another schedule may fit, and does not raise the bound */
+    ordered = decide_schedule(s, &c, schedule, virtual_stages, &sizes);
+    if (!ordered)
+        return;
+    try_stages(s, &c, &sizes, ordered, trial->bytes, &even, &cuts);
+    trial->least_s = hd_min_real(trial->least_s, hd_min_real(even, cuts));
 }
 
 /* Adds one of the partitions that a candidate represents to the search's candidates. */
@@ -135,13 +253,13 @@ static void try_partition(struct layout_search *s, const struct search_partition
     struct candidate c = *(const struct candidate *)context;
 
     c.own = partition;
-    try_schedule(s, &c, c.schedule, c.virtual_stages);
+    try_schedule(s, &c, c.schedule, c.virtual_stages, &(struct trial){&c.blocks->sizes, INFINITY});
 }
 
 static void refine_partitions(struct layout_search *s, const struct candidate *c)
 {
     const struct search_partition *timed;
-    const struct hd_layer_profiles *profiles;
+    const struct profiled *profiled;
     const struct ordered *even;
     struct hd_layout_sizes sizes;
     struct candidate of = *c;
@@ -156,36 +274,49 @@ static void refine_partitions(struct layout_search *s, const struct candidate *c
         search_each_partition(s, even, try_partition, &of);
         return;
     }
-    profiles = search_profiles(s, &of, &sizes, true);
-    timed = profiles ? search_timed_partition(s, even, profiles) : NULL;
+    profiled = search_profiles(s, &of, &sizes, true);
+    timed = profiled ? search_timed_partition(s, even, &profiled->profiles) : NULL;
     if (timed)
         try_partition(s, timed, &of);
 }
 
-static void refine_blocks(struct layout_search *s, const struct candidate *c)
+/* Calls `each` with every schedule that the candidate may have. */
+static void each_schedule(struct layout_search *s, const struct candidate *c, struct trial *trial,
+                          void (*each)(struct layout_search *s, const struct candidate *c,
+                                       int8_t schedule, int32_t virtual_stages,
+                                       struct trial *trial))
 {
     const struct hd_layout_sizes *requested = &s->asked->request->sizes;
     const int32_t given = (int32_t)requested->virtual_stages;
 
     if (strcmp(requested->schedule, "auto") != 0) {
-        try_schedule(s, c, PINNED_SCHEDULE, given);
+        each(s, c, PINNED_SCHEDULE, given, trial);
         return;
     }
     if (c->pp == 1) {
-        try_schedule(s, c, NO_SCHEDULE, given);
+        each(s, c, NO_SCHEDULE, given, trial);
         return;
     }
     if (given <= 1) {
-        try_schedule(s, c, ONE_F_ONE_B, 1);
-        try_schedule(s, c, ZB_H1, 1);
-        try_schedule(s, c, GPIPE, 1);
+        each(s, c, ONE_F_ONE_B, 1, trial);
+        each(s, c, ZB_H1, 1, trial);
+        each(s, c, GPIPE, 1, trial);
     }
     if (given > 1)
-        try_schedule(s, c, INTERLEAVED, given);
+        each(s, c, INTERLEAVED, given, trial);
     for (int32_t v = 2; !given && v <= VIRTUAL_STAGES_MAX; v++)
-        try_schedule(s, c, INTERLEAVED, v);
+        each(s, c, INTERLEAVED, v, trial);
     if (!given || given == 2)
-        try_schedule(s, c, ZB_V, 2);
+        each(s, c, ZB_V, 2, trial);
+}
+
+double search_schedules_bound(struct layout_search *s, const struct candidate *c,
+                              const struct search_sizes *bytes)
+{
+    struct trial trial = {bytes, INFINITY};
+
+    each_schedule(s, c, &trial, bound_schedule);
+    return trial.least_s;
 }
 
 /* Computes the step time of the candidate; alone: only that of its programs, without replicas and
@@ -193,7 +324,7 @@ static void refine_blocks(struct layout_search *s, const struct candidate *c)
 static bool walk_candidate(struct layout_search *s, const struct candidate *c, bool alone,
                            struct hd_step_cost *ret_cost)
 {
-    const struct hd_layer_profiles *profiles;
+    const struct profiled *profiled;
     const struct ordered *ordered;
     struct hd_layout_sizes sizes;
     enum hd_status st;
@@ -201,10 +332,11 @@ static bool walk_candidate(struct layout_search *s, const struct candidate *c, b
     if (!search_size(s, c, &sizes))
         return false;
     ordered = search_ordered(s, c, &sizes);
-    profiles = ordered ? search_profiles(s, c, &sizes, alone) : NULL;
-    if (!profiles)
+    profiled = ordered ? search_profiles(s, c, &sizes, alone) : NULL;
+    if (!profiled)
         return false;
-    st = search_walk(s->asked, &s->model, search_job(s, &sizes), profiles, ordered, ret_cost);
+    st = search_walk(s->asked, &s->model, search_job(s, &sizes), &profiled->profiles, ordered,
+                     ret_cost);
     search_note_refusal(s, st);
     return !st;
 }
@@ -242,9 +374,12 @@ static void refine_variant(struct layout_search *s, struct candidate *c)
 
 /* ---- step 5: laid out ---- */
 
-enum hd_status hd_search_cost(const struct hd_search_asked *asked,
-                              const struct hd_layout_sizes *sizes, struct hd_arena *arena,
-                              struct hd_search_plan *ret_plan)
+/* Computes memory and step time of a layout; if the memory of the limit's stage is above the limit
+ * (NULL: none), the plan is partial and has no time. */
+static enum hd_status cost_within(const struct hd_search_asked *asked,
+                                  const struct hd_layout_sizes *sizes,
+                                  const struct hd_plan_limit *limit, struct hd_arena *arena,
+                                  struct hd_search_plan *ret_plan)
 {
     struct hd_traits traits = asked->cluster->traits;
     const struct hd_plan_class *most = NULL;
@@ -257,9 +392,9 @@ enum hd_status hd_search_cost(const struct hd_search_asked *asked,
         traits.threads = (int)sizes->threads;
     st = hd_model_config_from_job(&ret_plan->job, &config);
     if (!st)
+        st = hd_plan_build_within(&ret_plan->job, &traits, limit, arena, &ret_plan->plan);
+    if (!st && !ret_plan->plan.partial)
         st = search_cost(asked, &config, &ret_plan->job, &ret_plan->cost);
-    if (!st)
-        st = hd_plan_build(&ret_plan->job, &traits, arena, &ret_plan->plan);
     if (st)
         return st;
     ret_plan->needed_bytes = search_needed(&ret_plan->plan, &traits, &most);
@@ -267,42 +402,45 @@ enum hd_status hd_search_cost(const struct hd_search_asked *asked,
     return HD_OK;
 }
 
-/* Returns whether the rank that corresponds to the one with most memory of the last layout that did
- * not fit takes more than there is; records the layout as rejected then. Laying out one rank costs a
- * fraction of a whole plan. */
-static bool full_rank_exceeds(struct layout_search *s, const struct candidate *c,
-                              const struct hd_layout_sizes *sizes)
+enum hd_status hd_search_cost(const struct hd_search_asked *asked,
+                              const struct hd_layout_sizes *sizes, struct hd_arena *arena,
+                              struct hd_search_plan *ret_plan)
 {
-    const int64_t stage =
-        s->full_stage < 0 || s->full_stage >= sizes->pp ? sizes->pp - 1 : s->full_stage;
-    struct hd_traits traits = s->asked->cluster->traits;
-    struct hd_memory memory;
-    struct hd_search_rejected least = {.sizes = *sizes, .step_s = c->bound_s, .stage = (int)stage};
+    return cost_within(asked, sizes, NULL, arena, ret_plan);
+}
 
+/* Returns the stage that is likely to need most memory: that of the last layout that did not fit,
+ * else by the bounds. */
+static int64_t fullest_stage(struct layout_search *s, const struct candidate *c,
+                             const struct hd_layout_sizes *sizes)
+{
+    const struct ordered *ordered = search_ordered(s, c, sizes);
+
+    if (!ordered)
+        return 0;
     if (!s->has_full_stage)
-        return false;
-    if (!hd_traits_is_cuda(&traits))
-        traits.threads = (int)sizes->threads;
-    if (hd_plan_rank_bytes(search_job(s, sizes), &traits,
-                           (int32_t)(stage * (s->asked->devices / sizes->pp)), &memory,
-                           &least.needed_bytes))
-        return false; /* the whole plan fails the same way and says why */
-    least.activations = (double)(memory.kept + memory.deferred) / (double)least.needed_bytes;
-    return !search_could_fit(s, least);
+        return search_least_memory(s, c, sizes, ordered, &c->blocks->sizes).stage;
+    return s->full_stage < 0 || s->full_stage >= sizes->pp ? sizes->pp - 1 : s->full_stage;
 }
 
 static void lay_out(struct layout_search *s, const struct candidate *c)
 {
     struct hd_search_plan *p = &s->found->plans[s->found->plan_count];
+    struct hd_plan_limit limit = {.bytes = s->asked->memory_bytes};
     struct hd_layout_sizes sizes;
     enum hd_status st;
 
-    if (!search_size(s, c, &sizes) || full_rank_exceeds(s, c, &sizes))
+    if (!search_size(s, c, &sizes))
         return;
-    st = hd_search_cost(s->asked, &sizes, s->arena, p);
-    s->found->laid_out++;
+    limit.stage = (int32_t)fullest_stage(s, c, &sizes);
+    st = cost_within(s->asked, &sizes, search_may_reject(s) ? &limit : NULL, s->arena, p);
+    s->found->laid_out += !p->plan.partial;
     search_note_refusal(s, st);
-    if (st || (c->offload == OFFLOAD_OPTIMIZER && !search_host_fits(s->asked->cluster, &p->plan)))
+    if (st)
+        return;
+    if (p->plan.partial)
+        p->cost.step_s = c->bound_s;
+    else if (c->offload == OFFLOAD_OPTIMIZER && !search_host_fits(s->asked->cluster, &p->plan))
         return;
     if (p->fits)
         s->found->plan_count++;
@@ -326,7 +464,7 @@ static void refine(struct layout_search *s, struct candidate *c)
         search_refine_family(s, c);
         break;
     case DECIDED_BLOCKS:
-        refine_blocks(s, c);
+        each_schedule(s, c, &(struct trial){&c->blocks->sizes, INFINITY}, try_schedule);
         break;
     case DECIDED_PARTITIONS:
         refine_partitions(s, c);

@@ -6,6 +6,7 @@
 #include "base/math.h"
 #include "comm/nccl.h"
 #include "optim/optim.h"
+#include "plan/links.h"
 #include "plan/search_internal.h"
 
 /* Least bytes moved per updated parameter, whatever the encodings: an update reads gradient, master
@@ -196,35 +197,36 @@ double search_ideal_seconds(const struct layout_search *s)
     return s->model.flops_per_token * tokens / (s->asked->devices * fastest);
 }
 
-/* Returns the seconds of F, B and W of a layer profile in one micro-batch; of F alone if only a
- * part of the model trains. */
-static double profile_seconds(const struct layout_search *s, const struct hd_layer_profile *p)
+/* Returns the seconds of the calls first to end - 1 of a layer profile in one micro-batch; of F alone
+ * if only a part of the model trains. */
+static double profile_seconds(const struct layout_search *s, const struct hd_layer_profile *p,
+                              int first, int end)
 {
-    const int calls = s->tuned ? HD_LAYER_PROFILE_F + 1 : HD_LAYER_PROFILE_CALLS;
     double seconds = 0;
 
-    for (int call = 0; call < calls; call++)
-        seconds += p->time[call][0].run;
+    for (int call = first; call < end; call++)
+        seconds += s->tuned && call > HD_LAYER_PROFILE_F ? 0 : p->time[call][0].run;
     return seconds;
 }
 
-/* Computes a lower bound of a block's seconds, by kind. A chunk of n blocks of one kind takes base
- * + n blocks, so at least n times the lesser of what a block takes alone and beside others. */
+/* Computes a lower bound of a block's seconds in these calls, by kind. A chunk of n blocks of one
+ * kind takes base + n blocks, so at least n times the lesser of what a block takes alone and beside
+ * others. */
 static void block_seconds(const struct layout_search *s, const struct hd_layer_profiles *p,
-                          double ret_seconds[HD_LAYER_KINDS])
+                          int first, int end, double ret_seconds[HD_LAYER_KINDS])
 {
     double base[HD_LAYER_KINDS], least;
 
     for (int i = 0; i < s->kind_count; i++)
-        base[s->kinds[i]] = profile_seconds(s, &p->kind[s->kinds[i]].base);
+        base[s->kinds[i]] = profile_seconds(s, &p->kind[s->kinds[i]].base, first, end);
     least = hd_min_real(least_of(s, base), 0);
     for (int i = 0; i < s->kind_count; i++) {
         const int kind = s->kinds[i];
 
-        ret_seconds[kind] = profile_seconds(s, &p->kind[kind].block);
+        ret_seconds[kind] = profile_seconds(s, &p->kind[kind].block, first, end);
         if (p->has_inner)
-            ret_seconds[kind] =
-                hd_min_real(ret_seconds[kind], profile_seconds(s, &p->kind[kind].inner));
+            ret_seconds[kind] = hd_min_real(ret_seconds[kind],
+                                            profile_seconds(s, &p->kind[kind].inner, first, end));
         ret_seconds[kind] += least;
     }
 }
@@ -238,44 +240,73 @@ static double micro_batches(const struct layout_search *s, const struct candidat
 
 /* Returns a lower bound of a step's seconds: the time of all micro-batches on the stage whose
  * blocks take longest. */
-double search_blocks_bound(const struct layout_search *s, const struct candidate *c)
+double search_blocks_bound(const struct layout_search *s, const struct candidate *c,
+                           const struct search_sizes *sizes)
 {
-    double seconds[HD_LAYER_KINDS];
-
-    block_seconds(s, c->blocks, seconds);
-    return micro_batches(s, c) * even_share(s, c->pp, seconds);
+    return micro_batches(s, c) * even_share(s, c->pp, sizes->all_s);
 }
 
-double search_coarse_bound(const struct layout_search *s, const struct candidate *c,
-                           const struct candidate *reference)
+/* Returns what a micro-batch of `size` sequences takes at least, on the line between one sequence
+ * and the most. */
+static double between_sizes(double size, const double *one, double most)
 {
-    const double part = (double)c->micro_batch / (double)reference->micro_batch;
-    double seconds[HD_LAYER_KINDS];
-
-    block_seconds(s, reference->blocks, seconds);
-    return coarse_share * part * micro_batches(s, c) * even_share(s, c->pp, seconds);
+    if (!one)
+        return coarse_share * most * size / HD_SEARCH_MICRO_BATCH_MAX;
+    return coarse_share *
+           (*one + hd_max_real(0, most - *one) * (size - 1) / (HD_SEARCH_MICRO_BATCH_MAX - 1));
 }
 
-/* Returns a lower bound of a step's seconds: the longest over the stages. A stage starts when the
- * first micro-batch has passed the chunks before it; and after its last backward, unless B and W
- * are split, gradients pass back through those chunks. */
-double search_schedule_bound(const struct layout_search *s, const struct candidate *c,
-                             const struct ordered *ordered)
+void search_sizes_interpolate(const struct layout_search *s, const struct candidate *c,
+                              const struct search_sizes *small, const struct search_sizes *large,
+                              struct search_sizes *sizes)
 {
-    const double M = micro_batches(s, c);
-    double seconds[HD_LAYER_KINDS], times[HD_LAYER_KINDS], least, most = 0;
+    for (int i = 0; i < s->kind_count; i++) {
+        const int kind = s->kinds[i];
 
-    block_seconds(s, c->blocks, seconds);
-    least = least_of(s, seconds);
-    for (int i = 0; i < s->kind_count; i++) /* seconds in those of the fastest block */
-        times[s->kinds[i]] = least > 0 ? seconds[s->kinds[i]] / least : 1;
-    for (int32_t i = 0; i < ordered->step.pipeline.stages; i++) {
-        const double before =
-            ordered->step.order.split ? 0 : sum_of(s, 0, ordered->stages[i].before, times);
-
-        most = hd_max_real(most, (M * stage_sum(s, ordered, i, times) + before) * least);
+        sizes->all_s[kind] =
+            between_sizes(c->micro_batch, small ? &small->all_s[kind] : NULL, large->all_s[kind]);
+        sizes->forward_s[kind] = between_sizes(
+            c->micro_batch, small ? &small->forward_s[kind] : NULL, large->forward_s[kind]);
     }
+}
+
+/* Returns the seconds by kind of a micro-batch that passes a chunk, forward and back. W, which other
+ * stages do not wait for, takes the time in which gradients pass back. */
+static const double *passes_of(const struct ordered *ordered, const struct search_sizes *sizes)
+{
+    return ordered->step.order.split ? sizes->forward_s : sizes->all_s;
+}
+
+/* Returns a lower bound of a step's seconds: the longest over the stages. A stage starts when F of
+ * the first micro-batch has passed the chunks before it; and after its last backward gradients pass
+ * back through those chunks. */
+double search_schedule_bound(const struct layout_search *s, const struct candidate *c,
+                             const struct ordered *ordered, const struct search_sizes *sizes)
+{
+    const double M = micro_batches(s, c), *passes = passes_of(ordered, sizes);
+    double most = 0;
+
+    for (int32_t i = 0; i < ordered->step.pipeline.stages; i++)
+        most = hd_max_real(most, M * stage_sum(s, ordered, i, sizes->all_s) +
+                                     sum_of(s, 0, ordered->stages[i].before, passes));
     return most;
+}
+
+/* Returns a lower bound for every cut. If stages take t_0, t_1 .. per micro-batch, stage i ends M t_i and r (t_0 + .. t_(i-1)) after
+ * the begin, where r is the share of a block's time in which a micro-batch passes it. With the best
+ * cut all end at the same time T: T (1 - (1 - r / M)^pp) = r (t_0 + t_1 + ..). */
+double search_cuts_bound(const struct layout_search *s, const struct candidate *c,
+                         const struct ordered *ordered, const struct search_sizes *sizes)
+{
+    const double blocks = search_blocks_bound(s, c, sizes), M = micro_batches(s, c);
+    const double all = sum_of(s, 0, s->config.L, sizes->all_s), *passes = passes_of(ordered, sizes);
+    double r = 1;
+
+    for (int i = 0; i < s->kind_count; i++)
+        r = hd_min_real(r, passes[s->kinds[i]] / sizes->all_s[s->kinds[i]]);
+    if (ordered->step.pipeline.chunks > ordered->step.pipeline.stages || !(r > 0))
+        return blocks; /* a stage's first chunk may be small, so that the next stage starts soon */
+    return hd_max_real(blocks, r * all / (1 - pow(1 - r / M, c->pp)));
 }
 
 /* Adds to the walked time a lower bound of the update, which starts when all stages have ended;
@@ -294,6 +325,88 @@ double search_variant_bound(const struct layout_search *s, const struct candidat
     if (!away)
         update = (double)s->config.L / (double)z->pp * mean_of_kinds(s, updated) * bytes / rate;
     return c->bound_s * (z->zero == 3 ? gathered_share : 1) + update;
+}
+
+/* Computes the seconds in which one collective of this kind moves the parameters of a block, of
+ * which each rank has a shard of `width` bytes per parameter, by kind of block. */
+static void move_blocks(const struct layout_search *s, const struct hd_layout_sizes *z,
+                        const struct hd_mesh *mesh, enum hd_comm_kind comm, int width,
+                        double ret_seconds[HD_LAYER_KINDS])
+{
+    const bool native = s->asked->spec->native_reduction;
+    const struct hd_cluster *cluster = s->asked->cluster;
+    const struct hd_link_group all = hd_links_group(cluster, mesh, HD_GROUP_ZERO_SHARD, NULL),
+                               of_expert =
+                                   hd_links_group(cluster, mesh, HD_GROUP_EXPERT_SHARD, NULL);
+
+    for (int i = 0; i < s->kind_count; i++) {
+        const int kind = s->kinds[i];
+        const double bytes = (double)s->block_parameters[kind] * width / (double)z->tp,
+                     experts = (double)s->block_experts[kind] * width / (double)z->tp;
+
+        ret_seconds[kind] = hd_links_collective(cluster, &all, comm, bytes / all.size, native);
+        if (experts > 0)
+            ret_seconds[kind] += hd_links_collective(
+                cluster, &of_expert, comm, experts / expert_ranks(z) / of_expert.size, native);
+    }
+}
+
+/* Computes the seconds in which a rank moves the parameters of its blocks for one micro-batch. With
+ * ZeRO 3 F and B gather the weights of each block; with ZeRO 2 and 3 backward reduces its gradients.
+ * Collectives of one stream follow one another. */
+static struct search_traffic traffic_of(const struct layout_search *s,
+                                        const struct hd_layout_sizes *z)
+{
+    const int width = z->precision == HD_JOB_PRECISION_FP32  ? 4
+                      : z->precision == HD_JOB_PRECISION_FP8 ? 1
+                                                             : 2;
+    const int wire = s->asked->spec->reduce == HD_JOB_REDUCE_BF16 ? 2 : 4;
+    const struct hd_mesh_sizes sizes = {.pp = (int32_t)z->pp,
+                                        .dp = (int32_t)z->dp,
+                                        .cp = (int32_t)z->cp,
+                                        .tp = (int32_t)z->tp,
+                                        .ep = (int32_t)z->ep,
+                                        .zero_shard = (int32_t)z->zero_shard};
+    struct search_traffic traffic = {0, 0};
+    double seconds[HD_LAYER_KINDS];
+    struct hd_mesh mesh;
+
+    if (hd_mesh_init(&mesh, &sizes))
+        return traffic;
+    if (z->zero == 3) {
+        move_blocks(s, z, &mesh, HD_COMM_ALL_GATHER, width, seconds);
+        traffic.gather_s = (double)s->config.L / (double)z->pp * mean_of_kinds(s, seconds);
+    }
+    move_blocks(s, z, &mesh, HD_COMM_REDUCE_SCATTER, wire, seconds);
+    traffic.reduce_s = even_share(s, z->pp, seconds);
+    return traffic;
+}
+
+/* Returns the mean over stages of the sum over their blocks. */
+static double stage_mean(const struct layout_search *s, const struct candidate *c,
+                         const double of_kind[HD_LAYER_KINDS])
+{
+    return (double)s->config.L / c->pp * mean_of_kinds(s, of_kind);
+}
+
+double search_traffic_bound(struct layout_search *s, const struct candidate *c,
+                            const struct hd_layout_sizes *z, const struct search_sizes *sizes)
+{
+    struct search_traffic *memo;
+    double forward, backward;
+
+    if (z->zero < 2 || s->tuned || s->asked->cluster->links)
+        return 0;
+    memo = search_traffic_memo(s, z);
+    if (!memo)
+        return 0;
+    if (memo->reduce_s < 0)
+        *memo = traffic_of(s, z);
+    forward = stage_mean(s, c, sizes->forward_s);
+    backward = stage_mean(s, c, sizes->all_s) - forward;
+    return gathered_share * micro_batches(s, c) *
+           hd_max_real(memo->reduce_s, hd_max_real(memo->gather_s, forward) +
+                                           hd_max_real(memo->gather_s, backward));
 }
 
 /* ---- memory ---- */
@@ -364,24 +477,48 @@ static void block_state(const struct layout_search *s, const struct hd_layout_si
     }
 }
 
-/* Returns the bytes of the embedding's and the head's parameters and optimizer state, on the stages
- * that have them. */
-static double ends_state(const struct layout_search *s, const struct hd_layout_sizes *z,
-                         const struct hd_pipeline *p, int32_t stage)
-{
-    int64_t parameters = 0, frozen = 0;
+/* Bytes of a rank with one layout. */
+struct state {
+    double block[HD_LAYER_KINDS];    /* parameters and optimizer state of a block, by kind */
+    double embedding, head;          /* the same of embedding and head */
+    double gathered[HD_LAYER_KINDS]; /* ZeRO 3: lower bound of a block's gathered weights in work
+                                        memory, beyond the rank's own shard; else 0 */
+};
 
-    if (hd_pipeline_stage(p, 0) == stage) {
-        parameters += s->first_parameters;
-        frozen += s->first_frozen;
+/* Computes the bytes of a block's gathered weights beyond the rank's own shard, by kind. */
+static void block_gathered(const struct layout_search *s, const struct hd_layout_sizes *z,
+                           double ret_gathered[HD_LAYER_KINDS])
+{
+    const double width = z->precision == HD_JOB_PRECISION_FP8 ? 1 : 2;
+
+    for (int i = 0; i < s->kind_count; i++) {
+        const int kind = s->kinds[i];
+        const double block = (double)s->block_parameters[kind] * (1 - 1 / shards_of(z, false)),
+                     experts = (double)s->block_experts[kind] / expert_ranks(z) *
+                               (1 - 1 / shards_of(z, true));
+
+        ret_gathered[kind] = z->zero == 3 ? width * hd_max_real(block, experts) / (double)z->tp : 0;
     }
-    if (hd_pipeline_stage(p, p->chunks - 1) == stage) {
-        parameters += s->last_parameters;
-        frozen += s->last_frozen;
-    }
-    return ((double)parameters * state_bytes(s, z, false) +
-            (double)frozen * frozen_bytes(s, z, false)) /
-           (double)z->tp;
+}
+
+static struct state state_of(const struct layout_search *s, const struct hd_layout_sizes *z)
+{
+    const double each = state_bytes(s, z, false) / (double)z->tp,
+                 frozen = frozen_bytes(s, z, false) / (double)z->tp;
+    struct state state = {
+        .embedding = (double)s->first_parameters * each + (double)s->first_frozen * frozen,
+        .head = (double)s->last_parameters * each + (double)s->last_frozen * frozen};
+
+    block_state(s, z, state.block);
+    block_gathered(s, z, state.gathered);
+    return state;
+}
+
+/* Returns the bytes of embedding and head on the stages that have them. */
+static double ends_of(const struct state *state, const struct hd_pipeline *p, int32_t stage)
+{
+    return (hd_pipeline_stage(p, 0) == stage ? state->embedding : 0) +
+           (hd_pipeline_stage(p, p->chunks - 1) == stage ? state->head : 0);
 }
 
 /* Returns the bytes that a chunk saves for one micro-batch: those of its blocks, and those beside
@@ -391,53 +528,59 @@ static double slot_bytes(const struct layout_search *s, double blocks, double be
     return s->differ ? 0 : hd_max_real(0, blocks + beside);
 }
 
-/* Bytes by kind: what a block saves and defers for W; `base`: what a chunk saves and defers besides
- * its blocks. */
-struct kind_bytes {
-    double saved[HD_LAYER_KINDS], deferred[HD_LAYER_KINDS];
-    double base_saved[HD_LAYER_KINDS], base_deferred[HD_LAYER_KINDS];
-};
-
-static struct kind_bytes bytes_by_kind(const struct layout_search *s,
-                                       const struct hd_layer_profiles *p)
+struct search_sizes search_sizes_of(const struct layout_search *s,
+                                    const struct hd_layer_profiles *p)
 {
-    struct kind_bytes b;
+    struct search_sizes b = {.stage_io = (double)p->stage_io_bytes};
 
+    block_seconds(s, p, 0, HD_LAYER_PROFILE_B, b.forward_s);
+    block_seconds(s, p, 0, HD_LAYER_PROFILE_CALLS, b.all_s);
     for (int i = 0; i < s->kind_count; i++) {
         const int kind = s->kinds[i];
+        const struct hd_block_profiles *of_kind = &p->kind[kind];
 
-        b.saved[kind] = (double)p->kind[kind].block.saved_bytes;
-        b.deferred[kind] = (double)p->kind[kind].block.deferred_bytes;
-        b.base_saved[kind] = (double)p->kind[kind].base.saved_bytes;
-        b.base_deferred[kind] = (double)p->kind[kind].base.deferred_bytes;
+        b.saved[kind] = (double)of_kind->block.saved_bytes;
+        b.deferred[kind] = (double)of_kind->block.deferred_bytes;
+        b.inner_deferred[kind] = (double)of_kind->inner.deferred_bytes;
+        b.base_saved[kind] = (double)of_kind->base.saved_bytes;
+        b.base_deferred[kind] = (double)of_kind->base.deferred_bytes;
+        b.work[kind] = (double)of_kind->base.work_bytes;
     }
     return b;
 }
 
+/* Saved bytes are proportional to rows. With a fraction of the rows the work memory is at least that
+ * fraction; with more rows it is at least as large. */
+void search_sizes_raise(const struct layout_search *s, const struct search_sizes *of, double rows,
+                        struct search_sizes *bytes)
+{
+    bytes->stage_io = rows * of->stage_io;
+    for (int i = 0; i < s->kind_count; i++) {
+        const int kind = s->kinds[i];
+        double *saved = &bytes->saved[kind], *work = &bytes->work[kind];
+
+        *saved = hd_max_real(*saved, saved_share * rows * of->saved[kind]);
+        *work = hd_max_real(*work, hd_min_real(1, rows) * of->work[kind]);
+        bytes->base_saved[kind] = rows * of->base_saved[kind];
+    }
+}
+
 /* Returns a lower bound of the bytes that a chunk of `blocks` blocks of any kinds saves. With
  * recompute segments, `blocks` counts blocks that begin one. */
-static double chunk_saved(const struct layout_search *s, const struct hd_layer_profiles *p,
+static double chunk_saved(const struct layout_search *s, const struct search_sizes *b,
                           double blocks)
 {
-    const struct kind_bytes b = bytes_by_kind(s, p);
-
-    return slot_bytes(s, blocks * least_of(s, b.saved), hd_min_real(0, least_of(s, b.base_saved)));
+    return slot_bytes(s, blocks * least_of(s, b->saved),
+                      hd_min_real(0, least_of(s, b->base_saved)));
 }
 
 /* Returns an upper bound of the bytes that a chunk of `blocks` blocks defers for W. */
-static double most_deferred(const struct layout_search *s, const struct hd_layer_profiles *p,
+static double most_deferred(const struct layout_search *s, const struct search_sizes *b,
                             double blocks)
 {
-    struct kind_bytes b = bytes_by_kind(s, p);
-
-    for (int i = 0; i < s->kind_count; i++) {
-        const int kind = s->kinds[i];
-
-        b.deferred[kind] =
-            hd_max_real(b.deferred[kind], (double)p->kind[kind].inner.deferred_bytes);
-    }
-    return slot_bytes(s, blocks * most_of(s, b.deferred),
-                      hd_max_real(0, most_of(s, b.base_deferred)));
+    return slot_bytes(s,
+                      blocks * hd_max_real(most_of(s, b->deferred), most_of(s, b->inner_deferred)),
+                      hd_max_real(0, most_of(s, b->base_deferred)));
 }
 
 /* Returns the number of blocks in a stage's largest chunk whose backward is whole. If only an
@@ -452,42 +595,36 @@ static double whole_blocks(const struct layout_search *s, double blocks, int32_t
  * the rows that enter a chunk lie in a stage-I/O slot until backward has read them, and the first
  * block saves that much less than others. If B and W are split, the rows may be released before W,
  * which gives no bound. */
-static double stage_io_bytes_of(const struct layout_search *s, const struct hd_layer_profiles *p,
+static double stage_io_bytes_of(const struct layout_search *s, const struct search_sizes *b,
                                 const struct ordered *ordered, int32_t stage)
 {
-    const struct kind_bytes b = bytes_by_kind(s, p);
-    const double less = -most_of(s, b.base_saved);
+    const double less = -most_of(s, b->base_saved);
 
     if (s->differ || stage == 0 || ordered->step.order.split)
         return 0;
-    return ordered->stages[stage].kept *
-           hd_max_real(0, hd_min_real(less, (double)p->stage_io_bytes));
+    return ordered->stages[stage].kept * hd_max_real(0, hd_min_real(less, b->stage_io));
 }
 
-/* Returns a lower bound of the work memory of a stage, for the kind of its blocks that needs
- * most. */
-static double stage_work(const struct layout_search *s, const struct hd_layer_profiles *p,
-                         const struct ordered *ordered, int32_t stage)
+/* Returns a lower bound of the work memory of a stage, for the kind of its blocks that needs most. */
+static double stage_work(const struct layout_search *s, const struct search_sizes *b,
+                         const struct state *state, const struct ordered *ordered, int32_t stage)
 {
     double most = 0;
 
-    for (int i = 0; !s->differ && i < s->kind_count; i++) {
+    for (int i = 0; i < s->kind_count; i++) {
         const int kind = s->kinds[i];
+        const double work = s->differ ? 0 : work_share * b->work[kind];
 
         if (stage_has_kind(s, ordered, stage, kind))
-            most = hd_max_real(most, (double)p->kind[kind].base.work_bytes);
+            most = hd_max_real(most, hd_max_real(work, state->gathered[kind]));
     }
-    return work_share * most;
+    return most;
 }
 
 /* Returns a lower bound of the work memory of any chunk that has a block. */
-static double block_work(const struct layout_search *s, const struct hd_layer_profiles *p)
+static double block_work(const struct layout_search *s, const struct search_sizes *b)
 {
-    double work[HD_LAYER_KINDS];
-
-    for (int i = 0; i < s->kind_count; i++)
-        work[s->kinds[i]] = (double)p->kind[s->kinds[i]].base.work_bytes;
-    return s->differ ? 0 : work_share * least_of(s, work);
+    return s->differ ? 0 : work_share * least_of(s, b->work);
 }
 
 /* ---- segments of recompute ---- */
@@ -518,7 +655,7 @@ static struct segments segments_of(int64_t first, int64_t blocks, int64_t segmen
  * last block, whose backward may begin before the rest is recomputed. If B and W are split, what W
  * needs of the segment lies in deferred slots instead of work memory. */
 static void segment_bytes(const struct layout_search *s, const struct candidate *c,
-                          const struct ordered *ordered, const struct hd_layer_profiles *profiles,
+                          const struct ordered *ordered, const struct search_sizes *b,
                           int32_t stage, double *ret_saved, double *ret_work)
 {
     const struct hd_pipeline *p = &ordered->step.pipeline;
@@ -532,9 +669,9 @@ static void segment_bytes(const struct layout_search *s, const struct candidate 
         const double again =
             whole_blocks(s, (double)(x.longest - 1), ordered->stages[stage].before);
         const double deferred =
-            ordered->step.order.split ? most_deferred(s, profiles, (double)x.longest) : 0;
+            ordered->step.order.split ? most_deferred(s, b, (double)x.longest) : 0;
 
-        *ret_saved = hd_max_real(*ret_saved, chunk_saved(s, profiles, (double)x.count));
+        *ret_saved = hd_max_real(*ret_saved, chunk_saved(s, b, (double)x.count));
         if (x.longest > 1 && c->plain)
             *ret_work =
                 hd_max_real(*ret_work, saved_share * chunk_saved(s, c->plain, again) - deferred);
@@ -568,76 +705,91 @@ static double overhead_bytes(const struct layout_search *s, const struct hd_layo
            (double)hd_comm_nccl_connection_bytes(&all) + (double)hd_comm_nccl_bytes((int)world);
 }
 
-/* overhead: overhead_bytes of the sizes. */
-static struct hd_search_rejected rejected(const struct candidate *c,
-                                          const struct hd_layout_sizes *z, double overhead,
-                                          int32_t stage, double state, double kept)
+/* Returns a lower bound of the bytes of a stage's slots, for saved and deferred activations and for
+ * its inputs. *work: its work memory, to which segments of recompute add. */
+static double stage_slots(const struct layout_search *s, const struct candidate *c,
+                          const struct ordered *ordered, const struct search_sizes *b, int32_t i,
+                          double *work)
 {
-    const double all = state + kept + overhead;
+    const struct ordered_stage *stage = &ordered->stages[i];
+    const int64_t skipped =
+        stage->largest - (int64_t)whole_blocks(s, stage->largest, stage->before);
+    double deferred = 0, saved;
 
-    return (struct hd_search_rejected){.sizes = *z,
-                                       .step_s = c->bound_s,
-                                       .stage = stage,
-                                       .needed_bytes = (int64_t)all,
-                                       .activations = kept / all};
-}
+    if (stage->deferred > 0)
+        deferred = slot_bytes(s, largest_chunk(s, ordered, i, skipped, b->deferred),
+                              hd_min_real(0, least_of(s, b->base_deferred)));
+    if (c->segment > 1) {
+        double again;
 
-/* Bounds the memory of a stage with an even share of the blocks. When F of a micro-batch ends on
- * it, all blocks hold what backward needs. With a fraction of the reference's rows the work memory
- * is at least that fraction; with more rows it is at least as large. */
-struct hd_search_rejected search_family_memory(const struct layout_search *s,
-                                               const struct candidate *c,
-                                               const struct hd_layout_sizes *z,
-                                               const struct hd_layer_profiles *reference)
-{
-    const int64_t blocks = hd_divide_up(s->config.L, c->pp);
-    const int64_t keep = c->segment > 1 ? hd_divide_up(blocks, c->segment) : blocks;
-    const double rows = (double)c->micro_batch / (double)c->cp;
-    const double whole = c->segment > 1 ? (double)keep : whole_blocks(s, (double)keep, 0);
-    const double kept = saved_share * chunk_saved(s, reference, whole) * rows;
-    const double work = block_work(s, reference) * hd_min_real(1, rows);
-    double state[HD_LAYER_KINDS];
-
-    block_state(s, z, state);
-    return rejected(c, z, overhead_bytes(s, z), 0, (double)blocks * least_of(s, state) + work,
-                    kept);
+        segment_bytes(s, c, ordered, b, i, &saved, &again);
+        *work += again;
+    } else {
+        saved = slot_bytes(s, largest_chunk(s, ordered, i, skipped, b->saved),
+                           hd_min_real(0, least_of(s, b->base_saved)));
+    }
+    if (stage->largest > skipped)
+        /* of a model's first block whose backward is not whole, no kind is known */
+        *work += skipped ? block_work(s, b) : 0;
+    return stage->kept * saved + stage->deferred * deferred + stage_io_bytes_of(s, b, ordered, i);
 }
 
 struct hd_search_rejected search_least_memory(const struct layout_search *s,
                                               const struct candidate *c,
                                               const struct hd_layout_sizes *z,
                                               const struct ordered *ordered,
-                                              const struct hd_layer_profiles *profiles)
+                                              const struct search_sizes *b)
 {
-    const struct kind_bytes bytes = bytes_by_kind(s, profiles);
     const double overhead = overhead_bytes(s, z);
-    struct hd_search_rejected most = {0};
-    double state[HD_LAYER_KINDS];
+    const struct state state = state_of(s, z);
+    double most = -1, most_slots = 0;
+    int32_t fullest = 0;
 
-    block_state(s, z, state);
     for (int32_t i = 0; i < ordered->step.pipeline.stages; i++) {
         const struct ordered_stage *stage = &ordered->stages[i];
-        const double ends = ends_state(s, z, &ordered->step.pipeline, i);
-        const double whole = whole_blocks(s, stage->largest, stage->before);
-        const int64_t skipped = stage->largest - (int64_t)whole;
-        const double deferred = slot_bytes(s, largest_chunk(s, ordered, i, skipped, bytes.deferred),
-                                           hd_min_real(0, least_of(s, bytes.base_deferred)));
-        double of_slot = slot_bytes(s, largest_chunk(s, ordered, i, skipped, bytes.saved),
-                                    hd_min_real(0, least_of(s, bytes.base_saved)));
-        double work = 0, slots;
-        struct hd_search_rejected r;
+        const bool whole = stage->largest > 0 && !(s->tuned && stage->before == 0);
+        double work = whole ? stage_work(s, b, &state, ordered, i) : 0;
+        const double slots = stage_slots(s, c, ordered, b, i, &work);
+        const double bytes = overhead + stage_sum(s, ordered, i, state.block) +
+                             ends_of(&state, &ordered->step.pipeline, i) + work + slots;
 
-        if (c->segment > 1)
-            segment_bytes(s, c, ordered, profiles, i, &of_slot, &work);
-        if (whole > 0)
-            /* of a model's first block whose backward is not whole, no kind is known */
-            work += skipped ? block_work(s, profiles) : stage_work(s, profiles, ordered, i);
-        slots = stage->kept * of_slot + stage->deferred * deferred +
-                stage_io_bytes_of(s, profiles, ordered, i);
-        r = rejected(c, z, overhead, i, stage_sum(s, ordered, i, state) + ends + work, slots);
-
-        if (i == 0 || r.needed_bytes > most.needed_bytes)
-            most = r;
+        if (bytes > most) {
+            most = bytes;
+            most_slots = slots;
+            fullest = i;
+        }
     }
-    return most;
+    return (struct hd_search_rejected){.sizes = *z,
+                                       .step_s = c->bound_s,
+                                       .stage = fullest,
+                                       .needed_bytes = (int64_t)most,
+                                       .activations = most_slots / most};
+}
+
+bool search_cuts_may_fit(const struct layout_search *s, const struct candidate *c,
+                         const struct hd_layout_sizes *z, const struct ordered *ordered,
+                         const struct search_sizes *b)
+{
+    const struct hd_pipeline *p = &ordered->step.pipeline;
+    const int32_t chunks = p->chunks / p->stages; /* of a stage */
+    const double limit = (double)s->asked->memory_bytes - overhead_bytes(s, z) - block_work(s, b);
+    /* how much less a chunk saves than its blocks: 0 or less */
+    const double beside = s->differ ? 0 : hd_min_real(0, least_of(s, b->base_saved));
+    const double saved = s->differ ? 0 : hd_max_real(0, least_of(s, b->saved));
+    const bool segments = c->recompute == FULL; /* one segment may be as long as the chunk */
+    const struct state state = state_of(s, z);
+    int64_t blocks = 0;
+
+    for (int32_t i = 0; i < p->stages && blocks < s->config.L; i++) {
+        const double kept = ordered->stages[i].kept,
+                     capacity =
+                         limit - ends_of(&state, p, i) -
+                         kept * hd_max_real(segments ? 0 : beside, beside + segments * saved),
+                     each = least_of(s, state.block) + (segments ? 0 : kept * saved / chunks);
+
+        if (capacity >= each * (double)s->config.L)
+            return true;
+        blocks += capacity > 0 ? (int64_t)(capacity / each) : 0;
+    }
+    return blocks >= s->config.L;
 }

@@ -1,7 +1,9 @@
 /* search_families: steps 1 and 2 of the search. A family is a mesh, a micro-batch and a way of
  * recompute; for those that may fit, one block is compiled. */
+#include <math.h>
 #include <string.h>
 
+#include "base/math.h"
 #include "plan/search_internal.h"
 
 /* ---- step 1: all families ---- */
@@ -140,46 +142,75 @@ bool search_may_reject(const struct layout_search *s)
     return s->asked->memory_bytes && s->found->families > 1;
 }
 
-bool search_bound_family(struct layout_search *s, const struct candidate *c,
-                         struct hd_layout_sizes sizes, struct hd_search_rejected *ret_least)
+/* Returns the blocks of the family with another micro-batch, which serve many families; NULL: they
+ * cannot be built. */
+static const struct profiled *reference_of(struct layout_search *s, const struct candidate *c,
+                                           int32_t micro_batch)
 {
     struct candidate r = *c;
-    struct hd_layout_sizes of = sizes;
-    const struct hd_layer_profiles *reference;
+    struct hd_layout_sizes of;
 
-    if (!search_may_reject(s) || s->config.router.E)
+    if (!search_size(s, c, &of))
+        return NULL;
+    r.micro_batch = micro_batch;
+    of.micro_batch = micro_batch;
+    return search_blocks(s, &r, &of);
+}
+
+/* Sets lower bounds of the sizes of the family's blocks before they are compiled, from the same
+ * blocks with one sequence and with the most. Times that a calibration interpolates give no bound.
+ * False: these cannot be built. */
+static bool bound_sizes(struct layout_search *s, const struct candidate *c,
+                        struct search_sizes *ret_sizes)
+{
+    const bool measured = s->asked->cluster->rates.calibration;
+    const bool one = c->micro_batch == 1 && measured;
+    const struct profiled *small = reference_of(s, c, 1),
+                          *large = one ? small : reference_of(s, c, HD_SEARCH_MICRO_BATCH_MAX);
+
+    *ret_sizes = (struct search_sizes){.stage_io = 0};
+    if (!small || !large)
         return false;
-    r.cp = r.ep = r.micro_batch = of.cp = of.ep = of.micro_batch = 1;
-    reference = search_blocks(s, &r, &of);
-    if (!reference)
-        return false;
-    search_take_least_state(s, &sizes);
-    *ret_least = search_family_memory(s, c, &sizes, reference);
+    search_sizes_raise(s, &small->sizes, c->micro_batch, ret_sizes);
+    if (!one)
+        search_sizes_raise(s, &large->sizes, (double)c->micro_batch / HD_SEARCH_MICRO_BATCH_MAX,
+                           ret_sizes);
+    if (!measured)
+        search_sizes_interpolate(s, c, &small->sizes, &large->sizes, ret_sizes);
     return true;
 }
 
-/* Raises the family's bound by the blocks of another one, with the largest micro-batch and, unless
- * the job pins it, no recompute, which is compiled once for many families. Returns whether the
- * bound rose. Times that a calibration interpolates give no bound. */
-static bool raise_bound(struct layout_search *s, struct candidate *c)
+/* Raises the family's bound before its blocks are compiled: first by the blocks with the largest
+ * micro-batch and without recompute, which are the same for many families, then by those with its
+ * own recompute. Returns whether the bound rose. Sets *ret_fits to false if no layout of the family
+ * can fit. */
+static bool raise_bound(struct layout_search *s, struct candidate *c, bool *ret_fits)
 {
-    const bool pinned =
-        s->asked->request->sizes.micro_batch || s->asked->cluster->rates.calibration;
-    struct candidate r = *c;
-    struct hd_layout_sizes of;
-    double bound;
+    const bool guess =
+        !s->asked->request->sizes.micro_batch && !s->asked->cluster->rates.calibration;
+    const struct candidate plain = search_without_recompute(c);
+    struct search_sizes sizes, of_plain;
+    double bound = 0;
 
-    if (r.recompute < SEGMENTS)
-        r.recompute = NO_RECOMPUTE;
-    if (pinned || !search_size(s, &r, &of))
-        return false;
-    r.micro_batch = HD_SEARCH_MICRO_BATCH_MAX;
-    of.micro_batch = HD_SEARCH_MICRO_BATCH_MAX;
-    r.blocks = search_blocks(s, &r, &of);
-    if (!r.blocks)
-        return false;
-    bound = search_coarse_bound(s, c, &r);
-    if (bound <= c->bound_s)
+    *ret_fits = true;
+    if (c->raised++ == 0) {
+        const struct profiled *large =
+            guess ? reference_of(s, c->recompute < SEGMENTS ? &plain : c, HD_SEARCH_MICRO_BATCH_MAX)
+                  : NULL;
+
+        if (!large)
+            return false;
+        search_sizes_interpolate(s, c, NULL, &large->sizes, &sizes);
+        bound = search_blocks_bound(s, c, &sizes);
+    } else if (search_may_reject(s) && bound_sizes(s, c, &sizes)) {
+        c->plain =
+            search_has_segments(s, c) && bound_sizes(s, &plain, &of_plain) ? &of_plain : NULL;
+        bound = search_schedules_bound(s, c, &sizes);
+        c->plain = NULL;
+        *ret_fits = bound < INFINITY;
+    }
+    bound = hd_max_real(bound, c->bound_s);
+    if (!*ret_fits || bound == c->bound_s)
         return false;
     c->bound_s = bound;
     return true;
@@ -187,29 +218,20 @@ static bool raise_bound(struct layout_search *s, struct candidate *c)
 
 void search_refine_family(struct layout_search *s, struct candidate *c)
 {
-    struct hd_search_rejected least;
     struct hd_layout_sizes sizes;
-    double bound;
+    bool fits = true;
 
     if (!search_size(s, c, &sizes))
         return;
-    if (!c->raised) {
-        c->raised = true;
-        if (raise_bound(s, c)) {
+    while (c->raised < 2 && fits)
+        if (raise_bound(s, c, &fits)) {
             search_push(s, c);
             return;
         }
-    }
-    if (search_bound_family(s, c, sizes, &least) && !search_could_fit(s, least)) {
-        if (!search_segments_may_fit_family(s, c))
-            return;
-        c->only_segments = true;
-    }
-    c->blocks = search_blocks(s, c, &sizes);
+    c->blocks = fits ? search_blocks(s, c, &sizes) : NULL;
     if (!c->blocks)
-        return; /* no block of this family can be built, so the family is dropped */
+        return; /* nothing fits, or no block of this family can be built: the family is dropped */
     c->decided = DECIDED_BLOCKS;
-    bound = search_blocks_bound(s, c);
-    c->bound_s = bound > c->bound_s ? bound : c->bound_s;
+    c->bound_s = hd_max_real(c->bound_s, search_blocks_bound(s, c, &c->blocks->sizes));
     search_push(s, c);
 }

@@ -103,7 +103,7 @@ void search_reject_plan(struct layout_search *s, const struct hd_search_plan *p)
         .step_s = p->cost.step_s,
         .stage = most->stage,
         .needed_bytes = bytes,
-        .exact = true,
+        .exact = !p->plan.partial,
         .activations = (double)(most->memory.kept + most->memory.deferred) / (double)bytes};
 
     s->has_full_stage = true;

@@ -38,6 +38,32 @@ enum decided {
     DECIDED_COSTED
 };
 
+/* Bytes and seconds of one micro-batch by kind of block. An array has one number per kind; those of
+ * kinds that the model does not have are neither set nor read. */
+struct search_sizes {
+    double forward_s[HD_LAYER_KINDS],
+        all_s[HD_LAYER_KINDS];                              /* of F, and of F, B and W of a block; a
+                                                                lower bound */
+    double saved[HD_LAYER_KINDS], deferred[HD_LAYER_KINDS]; /* of one block */
+    double inner_deferred[HD_LAYER_KINDS]; /* of a block that continues a recompute segment */
+    double base_saved[HD_LAYER_KINDS], base_deferred[HD_LAYER_KINDS]; /* of a chunk, beside its
+                                                                          blocks */
+    double work[HD_LAYER_KINDS]; /* lower bound of the work memory of a chunk with such a block */
+    double stage_io;             /* hidden rows that enter a stage */
+};
+
+/* Layer profiles, and the bytes of them that bounds of memory need. */
+struct profiled {
+    struct hd_layer_profiles profiles;
+    struct search_sizes sizes;
+};
+
+/* Seconds of one micro-batch in which a rank gathers the weights of its blocks, for F and again for
+ * B; and in which it reduces their gradients. */
+struct search_traffic {
+    double gather_s, reduce_s;
+};
+
 /* A layout as far as the search has decided it. Kept small: there may be a million. */
 struct candidate {
     double bound_s;
@@ -48,15 +74,16 @@ struct candidate {
     int8_t recompute, schedule; /* values of the enums NO_RECOMPUTE .. and NO_SCHEDULE .. */
     int8_t zero, offload;
     int8_t decided; /* how far the candidate is decided: value of enum decided */
-    bool raised;    /* a family whose bound was raised by the blocks of another one */
+    int8_t
+        raised; /* number of times that a family's bound was raised by blocks of others: 0 to 2 */
     /* full recompute: segments of one block do not fit, so the candidate only represents longer
      * ones */
     bool only_segments;
     /* layer profiles of its blocks; set from DECIDED_BLOCKS on */
-    const struct hd_layer_profiles *blocks;
-    /* if segment > 1: layer profiles without recompute, which tell the bytes that backward
-     * recomputes of a segment; NULL: unknown */
-    const struct hd_layer_profiles *plain;
+    const struct profiled *blocks;
+    /* if segment > 1: bytes without recompute, which tell what backward recomputes of a segment;
+     * NULL: unknown */
+    const struct search_sizes *plain;
     /* its partition of the model into stages; NULL: stages of even work */
     const struct search_partition *own;
     uint64_t tie_break; /* order among candidates with equal bounds, smallest first */
@@ -148,7 +175,7 @@ struct layout_search {
     int64_t first_frozen, last_frozen;
     struct candidate *heap;
     int64_t count, capacity;
-    struct memo blocks, profiles, orders, partitions;
+    struct memo blocks, profiles, orders, partitions, traffic;
     /* the schedule of an uneven partition that search_ordered returned last */
     struct ordered repartition;
     int64_t pp_least; /* least pp that the search tries, if the job does not pin pp */
@@ -174,6 +201,11 @@ void search_note_refusal(struct layout_search *s, enum hd_status st);
  * arena. */
 enum hd_status search_model_of(const struct hd_model_config *config, struct hd_arena *arena,
                                struct search_model *ret_model);
+
+/* Returns a lower bound of a step's seconds with any schedule that may fit, by the sizes of the
+ * candidate's blocks; INFINITY: none fits. */
+double search_schedules_bound(struct layout_search *s, const struct candidate *c,
+                              const struct search_sizes *bytes);
 
 /* ---- search_candidates.c ---- */
 
@@ -205,11 +237,6 @@ void search_try_families(struct layout_search *s);
 /* Compiles the blocks of a family and adds it to the candidates again with a better bound, if it
  * may fit the memory. */
 void search_refine_family(struct layout_search *s, struct candidate *c);
-/* Sets a lower bound of the family's memory before it is compiled, from a reference with cp 1, ep 1
- * and one sequence; saved bytes are proportional to tokens. False: there is no bound, so the family
- * may fit. */
-bool search_bound_family(struct layout_search *s, const struct candidate *c,
-                         struct hd_layout_sizes sizes, struct hd_search_rejected *ret_least);
 /* Returns whether the search drops layouts that do not fit the memory. A pinned layout, or the only
  * one, is costed even if it does not fit. */
 bool search_may_reject(const struct layout_search *s);
@@ -218,13 +245,15 @@ bool search_may_reject(const struct layout_search *s);
 
 /* Returns whether the candidate also represents full recompute with segments of several blocks. */
 bool search_has_segments(const struct layout_search *s, const struct candidate *c);
-/* Return whether segments of some length may fit the memory, by lower bounds: of a family; of a
- * candidate with a schedule, from the layer profiles of full recompute without segments. If not,
- * the length that needs least is recorded as rejected. */
-bool search_segments_may_fit_family(struct layout_search *s, const struct candidate *family);
+/* Returns whether segments of some length may fit the memory, by a lower bound from the bytes of
+ * full recompute without segments (`bytes`) and of no recompute (c->plain). If not, the length that
+ * needs least is recorded as rejected. */
 bool search_segments_may_fit(struct layout_search *s, const struct candidate *c,
                              const struct hd_layout_sizes *z, const struct ordered *ordered,
-                             const struct hd_layer_profiles *profiles);
+                             const struct search_sizes *bytes);
+struct candidate search_without_recompute(const struct candidate *of);
+/* Returns the bytes of the candidate's blocks without recompute; NULL: unknown. */
+const struct search_sizes *search_plain_sizes(struct layout_search *s, const struct candidate *c);
 /* Adds the variant `of` with segments of every length from 2 blocks on that may fit to the
  * candidates. */
 void search_expand_segments(struct layout_search *s, const struct candidate *of);
@@ -255,33 +284,47 @@ double search_host_bytes(const struct layout_search *s, const struct hd_layout_s
 /* Return a lower bound of a step's seconds: search_ideal_seconds from the model's FLOPs,
  * search_blocks_bound from the times of the candidate's blocks. */
 double search_ideal_seconds(const struct layout_search *s);
-double search_blocks_bound(const struct layout_search *s, const struct candidate *c);
-/* Returns a lower bound of a step's seconds for the family `c`, from the compiled blocks of the
- * family `reference`, which has a larger micro-batch, no recompute, and is otherwise equal. */
-double search_coarse_bound(const struct layout_search *s, const struct candidate *c,
-                           const struct candidate *reference);
-/* Returns a lower bound of a step's seconds for a candidate from the times of its blocks and its
- * schedule. */
+double search_blocks_bound(const struct layout_search *s, const struct candidate *c,
+                           const struct search_sizes *sizes);
+/* Sets the seconds of *sizes to lower bounds for the candidate's micro-batch, from the same blocks
+ * with one sequence (NULL: unknown) and with the most. */
+void search_sizes_interpolate(const struct layout_search *s, const struct candidate *c,
+                              const struct search_sizes *small, const struct search_sizes *large,
+                              struct search_sizes *sizes);
+/* Return a lower bound of a step's seconds for a candidate with a schedule, from the times of its
+ * blocks: with its stages; with any stages. */
 double search_schedule_bound(const struct layout_search *s, const struct candidate *c,
-                             const struct ordered *ordered);
+                             const struct ordered *ordered, const struct search_sizes *sizes);
+double search_cuts_bound(const struct layout_search *s, const struct candidate *c,
+                         const struct ordered *ordered, const struct search_sizes *sizes);
 /* Returns a lower bound of a step's seconds for a candidate whose programs were walked, with the
  * ZeRO stage of `z`. */
 double search_variant_bound(const struct layout_search *s, const struct candidate *c,
                             const struct hd_layout_sizes *z);
 
-/* Return a lower bound of the memory of the rank that needs most. search_family_memory: before the
- * family is compiled, by the blocks of `reference`, which has one sequence per micro-batch, cp 1
- * and ep 1. search_least_memory: once the candidate has a schedule, by its own blocks or by its
- * layer profiles, which also tell what is deferred for W. */
-struct hd_search_rejected search_family_memory(const struct layout_search *s,
-                                               const struct candidate *c,
-                                               const struct hd_layout_sizes *z,
-                                               const struct hd_layer_profiles *reference);
+/* Returns a lower bound of the seconds in which a rank gathers weights and reduces gradients in each
+ * micro-batch, with the ZeRO stage of `z`. */
+double search_traffic_bound(struct layout_search *s, const struct candidate *c,
+                            const struct hd_layout_sizes *z, const struct search_sizes *sizes);
+
+/* Returns the bytes and lower bounds of the seconds that layer profiles say. */
+struct search_sizes search_sizes_of(const struct layout_search *s,
+                                    const struct hd_layer_profiles *profiles);
+/* Raises *bytes to lower bounds of the bytes of a micro-batch with `rows` times the rows of `of`. */
+void search_sizes_raise(const struct layout_search *s, const struct search_sizes *of, double rows,
+                        struct search_sizes *bytes);
+/* Returns a lower bound of the memory of the rank that needs most, for a candidate with a schedule.
+ * bytes: of its blocks, or of its layer profiles, which also tell what is deferred for W. */
 struct hd_search_rejected search_least_memory(const struct layout_search *s,
                                               const struct candidate *c,
                                               const struct hd_layout_sizes *z,
                                               const struct ordered *ordered,
-                                              const struct hd_layer_profiles *profiles);
+                                              const struct search_sizes *bytes);
+/* Returns whether the stages may together hold all blocks of the model, however it is cut, by lower
+ * bounds of the memory of each. */
+bool search_cuts_may_fit(const struct layout_search *s, const struct candidate *c,
+                         const struct hd_layout_sizes *z, const struct ordered *ordered,
+                         const struct search_sizes *bytes);
 
 /* ---- search_partitions.c ---- */
 
@@ -310,17 +353,22 @@ void search_each_partition(struct layout_search *s, const struct ordered *even,
 
 /* Returns the layer profiles of the layout's blocks, without ZeRO: they depend neither on the
  * pipeline stages nor on the replicas. */
-const struct hd_layer_profiles *search_blocks(struct layout_search *s, const struct candidate *c,
-                                              const struct hd_layout_sizes *sizes);
+const struct profiled *search_blocks(struct layout_search *s, const struct candidate *c,
+                                     const struct hd_layout_sizes *sizes);
 /* Returns the number of blocks of a chunk: its units without the embedding and the head. */
 int32_t search_blocks_of(const struct ordered_step *step, int32_t chunk);
 /* Returns all layer profiles; alone: without replicas and ZeRO, on which F, B and W do not
  * depend. */
-const struct hd_layer_profiles *search_profiles(struct layout_search *s, const struct candidate *c,
-                                                const struct hd_layout_sizes *sizes, bool alone);
+const struct profiled *search_profiles(struct layout_search *s, const struct candidate *c,
+                                       const struct hd_layout_sizes *sizes, bool alone);
 /* Returns the schedule of the layout. For an uneven partition it is valid until the next call. */
 const struct ordered *search_ordered(struct layout_search *s, const struct candidate *c,
                                      const struct hd_layout_sizes *sizes);
+
+/* Returns the place of the seconds in which ZeRO moves a micro-batch's weights and gradients with
+ * these axes; reduce_s less than 0: not computed yet. */
+struct search_traffic *search_traffic_memo(struct layout_search *s,
+                                           const struct hd_layout_sizes *sizes);
 
 /* Compute the cost of a whole step of one layout. */
 enum hd_status search_walk(const struct hd_search_asked *asked, const struct search_model *model,

@@ -42,16 +42,37 @@ static void note(struct memo *m, struct memo_entry *e, const int32_t key[KEY_NUM
 
 /* ---- layer profiles ---- */
 
-static struct hd_layer_profiles *build_profiles(struct layout_search *s, const struct hd_job *job,
-                                                bool blocks_only)
+/* Builds the layer profiles of a layout; blocks_only: with hd_layer_profiles_blocks. */
+static struct profiled *build_profiles(struct layout_search *s, const struct hd_job *job,
+                                       bool blocks_only, const struct profiled *dense)
 {
-    struct hd_layer_profiles *profiles = hd_arena_alloc(&s->kept, sizeof *profiles);
-    const enum hd_status st =
-        profiles ? hd_layer_profiles_build(job, s->asked->cluster, blocks_only, profiles)
-                 : hd_err(HD_NO_MEMORY, "no memory to search layouts");
+    const struct hd_cluster *cluster = s->asked->cluster;
+    struct profiled *p = hd_arena_alloc(&s->kept, sizeof *p);
+    enum hd_status st = HD_OK;
 
+    if (!p)
+        st = hd_err(HD_NO_MEMORY, "no memory to search layouts");
+    else if (blocks_only)
+        st = hd_layer_profiles_blocks(job, cluster, dense ? &dense->profiles : NULL, &p->profiles);
+    else
+        st = hd_layer_profiles_build(job, cluster, &p->profiles);
     search_note_refusal(s, st);
-    return st ? NULL : profiles;
+    if (st)
+        return NULL;
+    p->sizes = search_sizes_of(s, &p->profiles);
+    return p;
+}
+
+/* Returns whether some blocks of the model have experts, and others have none. */
+static bool mixes_experts(const struct layout_search *s)
+{
+    bool dense = false, experts = false;
+
+    for (int i = 0; i < s->kind_count; i++) {
+        dense |= (s->kinds[i] & HD_LAYER_DENSE) != 0;
+        experts |= !(s->kinds[i] & HD_LAYER_DENSE);
+    }
+    return dense && experts;
 }
 
 /* Reduces dp to the fewest replicas that the experts need, and turns off ZeRO and offload. */
@@ -65,20 +86,31 @@ static void leave_out_replicas(struct hd_layout_sizes *sizes)
     sizes->offload = HD_JOB_OFFLOAD_NONE;
 }
 
-const struct hd_layer_profiles *search_blocks(struct layout_search *s, const struct candidate *c,
-                                              const struct hd_layout_sizes *sizes)
+const struct profiled *search_blocks(struct layout_search *s, const struct candidate *c,
+                                     const struct hd_layout_sizes *sizes)
 {
     const int32_t key[KEY_NUMBERS] = {c->tp, c->cp, c->ep, c->micro_batch, c->recompute};
     struct memo_entry *e = find_memo_entry(s, &s->blocks, key);
+    const struct profiled *dense = NULL;
     struct hd_layout_sizes of = *sizes;
+    struct candidate alone = *c;
 
     if (!e || e->known)
         return e ? e->value : NULL;
+    if (sizes->ep > 1 && mixes_experts(s)) { /* blocks without experts do not depend on ep */
+        alone.ep = 1;
+        of.ep = 1;
+        dense = search_blocks(s, &alone, &of);
+        e = find_memo_entry(s, &s->blocks, key);
+        of.ep = sizes->ep;
+        if (!e)
+            return NULL;
+    }
     leave_out_replicas(&of);
     of.pp = 1;
     (void)snprintf(of.stages, sizeof of.stages, "auto");
     s->found->blocks++;
-    note(&s->blocks, e, key, build_profiles(s, search_job(s, &of), true));
+    note(&s->blocks, e, key, build_profiles(s, search_job(s, &of), true, dense));
     return e->value;
 }
 
@@ -102,8 +134,8 @@ static void key_of_profiles(const struct candidate *c, const struct hd_layout_si
     memcpy(ret_key, key, sizeof key);
 }
 
-const struct hd_layer_profiles *search_profiles(struct layout_search *s, const struct candidate *c,
-                                                const struct hd_layout_sizes *sizes, bool alone)
+const struct profiled *search_profiles(struct layout_search *s, const struct candidate *c,
+                                       const struct hd_layout_sizes *sizes, bool alone)
 {
     struct hd_layout_sizes of = *sizes;
     int32_t key[KEY_NUMBERS];
@@ -114,7 +146,7 @@ const struct hd_layer_profiles *search_profiles(struct layout_search *s, const s
     key_of_profiles(c, &of, key);
     e = find_memo_entry(s, &s->profiles, key);
     if (e && !e->known)
-        note(&s->profiles, e, key, build_profiles(s, search_job(s, &of), false));
+        note(&s->profiles, e, key, build_profiles(s, search_job(s, &of), false, NULL));
     return e ? e->value : NULL;
 }
 
@@ -232,6 +264,23 @@ const struct ordered *search_ordered(struct layout_search *s, const struct candi
     return e->value;
 }
 
+struct search_traffic *search_traffic_memo(struct layout_search *s, const struct hd_layout_sizes *z)
+{
+    const int32_t key[KEY_NUMBERS] = {(int32_t)z->pp,        (int32_t)z->dp, (int32_t)z->cp,
+                                      (int32_t)z->tp,        (int32_t)z->ep, (int32_t)z->zero,
+                                      (int32_t)z->zero_shard};
+    struct memo_entry *e = find_memo_entry(s, &s->traffic, key);
+    struct search_traffic *traffic;
+
+    if (!e || e->known)
+        return e ? e->value : NULL;
+    traffic = hd_arena_alloc(&s->kept, sizeof *traffic);
+    if (traffic)
+        traffic->reduce_s = -1;
+    note(&s->traffic, e, key, traffic);
+    return traffic;
+}
+
 /* ---- costs ---- */
 
 enum hd_status search_model_of(const struct hd_model_config *config, struct hd_arena *arena,
@@ -290,7 +339,7 @@ enum hd_status search_cost(const struct hd_search_asked *asked,
     struct hd_layer_profiles profiles;
     struct search_model model;
     struct hd_arena arena;
-    enum hd_status st = hd_layer_profiles_build(job, asked->cluster, false, &profiles);
+    enum hd_status st = hd_layer_profiles_build(job, asked->cluster, &profiles);
 
     if (st)
         return st;

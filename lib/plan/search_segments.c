@@ -30,73 +30,38 @@ static struct candidate in_segments(const struct candidate *of, int64_t blocks)
     return c;
 }
 
-/* Returns the layer profiles of the candidate's blocks without recompute, which tell the bytes that
- * backward recomputes of a segment; NULL: unknown. */
-static const struct hd_layer_profiles *plain_blocks(struct layout_search *s,
-                                                    const struct candidate *c)
+struct candidate search_without_recompute(const struct candidate *of)
 {
-    struct candidate plain = *c;
+    struct candidate c = *of;
+
+    c.recompute = NO_RECOMPUTE;
+    c.segment = 0;
+    return c;
+}
+
+const struct search_sizes *search_plain_sizes(struct layout_search *s, const struct candidate *c)
+{
+    const struct profiled *blocks;
+    struct candidate plain = search_without_recompute(c);
     struct hd_layout_sizes sizes;
 
-    plain.recompute = NO_RECOMPUTE;
-    plain.segment = 0;
+    if (c->plain)
+        return c->plain;
     plain.decided = DECIDED_BLOCKS;
     plain.own = NULL;
-    return search_size(s, &plain, &sizes) ? search_blocks(s, &plain, &sizes) : NULL;
+    blocks = search_size(s, &plain, &sizes) ? search_blocks(s, &plain, &sizes) : NULL;
+    return blocks ? &blocks->sizes : NULL;
 }
 
 /* ---- memory ---- */
 
-/* Records as rejected, among segments of all lengths, those of the family that need least memory:
- * longer segments save less, but their backward needs more work memory (search_bounds.c). */
-static void note_least_of_family(struct layout_search *s, const struct candidate *family)
-{
-    const int64_t blocks = (s->config.L + family->pp - 1) / family->pp;
-    struct candidate plain = *family;
-    struct hd_search_rejected whole, least, best = {0};
-    struct hd_layout_sizes sizes;
-    int64_t of_block;
-
-    plain.recompute = NO_RECOMPUTE;
-    plain.segment = 0;
-    if (!search_size(s, &plain, &sizes) || !search_bound_family(s, &plain, sizes, &whole))
-        return;
-    of_block = (int64_t)(whole.activations * (double)whole.needed_bytes) / blocks;
-    for (int64_t k = 2; k <= longest_segment(s); k++) {
-        const struct candidate c = in_segments(family, k);
-
-        if (!search_size(s, &c, &sizes) || !search_bound_family(s, &c, sizes, &least))
-            return;
-        least.needed_bytes += ((k < blocks ? k : blocks) - 1) * of_block;
-        if (!best.needed_bytes || least.needed_bytes < best.needed_bytes)
-            best = least;
-    }
-    search_note_least(s, &best);
-}
-
-bool search_segments_may_fit_family(struct layout_search *s, const struct candidate *family)
-{
-    const struct candidate c = in_segments(family, longest_segment(s));
-    struct hd_search_rejected least;
-    struct hd_layout_sizes sizes;
-
-    if (!search_has_segments(s, family) || !search_size(s, &c, &sizes))
-        return false;
-    if (search_bound_family(s, &c, sizes, &least) && least.needed_bytes > s->asked->memory_bytes) {
-        note_least_of_family(s, family);
-        return false;
-    }
-    return true;
-}
-
 /* Finds the length of segments that needs least memory, and adds that layout, which does not fit, to
  * s->lowest. */
 static void note_least_segments(struct layout_search *s, const struct candidate *of,
-                                const struct ordered *ordered,
-                                const struct hd_layer_profiles *profiles,
+                                const struct ordered *ordered, const struct search_sizes *bytes,
                                 const struct hd_layout_sizes *of_sizes)
 {
-    const struct hd_layer_profiles *plain = plain_blocks(s, of);
+    const struct search_sizes *plain = search_plain_sizes(s, of);
     struct hd_search_rejected least, best = {0};
 
     for (int64_t k = 2; k <= longest_segment(s); k++) {
@@ -108,7 +73,7 @@ static void note_least_segments(struct layout_search *s, const struct candidate 
             continue;
         sizes.zero = of_sizes->zero;
         sizes.offload = of_sizes->offload;
-        least = search_least_memory(s, &c, &sizes, ordered, profiles);
+        least = search_least_memory(s, &c, &sizes, ordered, bytes);
         if (!best.needed_bytes || least.needed_bytes < best.needed_bytes)
             best = least;
     }
@@ -118,7 +83,7 @@ static void note_least_segments(struct layout_search *s, const struct candidate 
 
 bool search_segments_may_fit(struct layout_search *s, const struct candidate *c,
                              const struct hd_layout_sizes *z, const struct ordered *ordered,
-                             const struct hd_layer_profiles *profiles)
+                             const struct search_sizes *bytes)
 {
     struct candidate longest = *c;
     struct hd_search_rejected least;
@@ -126,12 +91,12 @@ bool search_segments_may_fit(struct layout_search *s, const struct candidate *c,
     /* a segment as long as any chunk, without the work memory of its backward */
     longest.segment = INT16_MAX;
     longest.plain = NULL;
-    least = search_least_memory(s, &longest, z, ordered, profiles);
+    least = search_least_memory(s, &longest, z, ordered, bytes);
     if (least.needed_bytes <= s->asked->memory_bytes)
         return true;
     if (s->lowest_count < SEARCH_LOWEST_MAX ||
         least.needed_bytes < s->lowest[SEARCH_LOWEST_MAX - 1].needed_bytes)
-        note_least_segments(s, c, ordered, profiles, z);
+        note_least_segments(s, c, ordered, bytes, z);
     return false;
 }
 
@@ -154,12 +119,12 @@ void search_expand_segments(struct layout_search *s, const struct candidate *of)
 {
     uint64_t known[HD_RECOMPUTE_UNITS_MAX];
     const int64_t longest = longest_segment(s);
-    const struct hd_layer_profiles *plain = plain_blocks(s, of);
+    const struct search_sizes *plain = search_plain_sizes(s, of);
     int count = 0;
 
     for (int64_t k = 1; !s->st && k <= longest; k++) {
         struct candidate c = in_segments(of, k);
-        const struct hd_layer_profiles *profiles;
+        const struct profiled *profiled;
         const struct ordered *ordered;
         struct hd_layout_sizes sizes;
         int same = 0;
@@ -179,10 +144,10 @@ void search_expand_segments(struct layout_search *s, const struct candidate *of)
         count++;
         if (k == 1) /* `of` itself */
             continue;
-        profiles = search_profiles(s, &c, &sizes, true);
-        if (!profiles ||
+        profiled = search_profiles(s, &c, &sizes, true);
+        if (!profiled ||
             (s->asked->memory_bytes &&
-             !search_could_fit(s, search_least_memory(s, &c, &sizes, ordered, profiles))))
+             !search_could_fit(s, search_least_memory(s, &c, &sizes, ordered, &profiled->sizes))))
             continue;
         c.tie_break = search_tie_break(&c);
         search_push(s, &c);

@@ -251,9 +251,9 @@ static void a_step_takes_its_time_on_the_host(void **state)
     request = priced_request(&job);
     assert_int_equal(hd_plan_decide(&request, 1, &job.layout), HD_OK);
     hd_plan_decide_device(HD_JOB_DEVICE_CUDA, true, 1, &job.layout);
-    assert_int_equal(hd_layer_profiles_build(&job, &c, false, &without), HD_OK);
+    assert_int_equal(hd_layer_profiles_build(&job, &c, &without), HD_OK);
     c.rates.step_s = 0.25;
-    assert_int_equal(hd_layer_profiles_build(&job, &c, false, &with), HD_OK);
+    assert_int_equal(hd_layer_profiles_build(&job, &c, &with), HD_OK);
     is_near(with.update_base, without.update_base + 0.25);
 }
 

@@ -217,7 +217,7 @@ static void compare_kept(const char *recompute, int64_t tp, bool sequence, int64
     job.sequence = sequence;
     job.micro_batch = micro_batch;
     priced_set(job.recompute, recompute);
-    if (hd_layer_profiles_build(&job, &c, true, &profiles))
+    if (hd_layer_profiles_blocks(&job, &c, NULL, &profiles))
         fail_msg("%s", hd_err_message());
     kept = (double)profiles.kind[0].block.saved_bytes /
            ((double)CONTEXT * (double)micro_batch * HIDDEN);

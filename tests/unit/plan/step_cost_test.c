@@ -97,7 +97,7 @@ static void compare_chunk(struct hd_job job, int32_t devices, int first, int end
 
     job = laid_out(job, devices);
     assert_int_equal(hd_model_config_from_job(&job, &config), HD_OK);
-    if (hd_layer_profiles_build(&job, &c, false, &profiles) ||
+    if (hd_layer_profiles_build(&job, &c, &profiles) ||
         hd_layer_profiles_whole(&job, &c, (struct hd_units){first, end}, &whole))
         fail_msg("%s", hd_err_message());
     for (int call = 0; call < HD_LAYER_PROFILE_CALLS; call++)
@@ -182,7 +182,7 @@ static void segments_add_up_to_chunks(void **state)
     }
     priced_set(job.recompute, "full:3");
     job = laid_out(job, 1);
-    assert_int_equal(hd_layer_profiles_build(&job, &c, false, &profiles), HD_OK);
+    assert_int_equal(hd_layer_profiles_build(&job, &c, &profiles), HD_OK);
     assert_int_equal(hd_layer_profiles_whole(&job, &c, units, &whole), HD_OK);
     assert_int_equal(whole.saved_bytes, profiles.kind[0].base.saved_bytes +
                                             3 * profiles.kind[0].block.saved_bytes +
@@ -268,7 +268,7 @@ static double whole_walk(const struct hd_job *job, const struct hd_cluster *c)
 
     hd_arena_init(&arena, 0);
     assert_int_equal(hd_model_config_from_job(job, &config), HD_OK);
-    assert_int_equal(hd_layer_profiles_build(job, c, false, &profiles), HD_OK);
+    assert_int_equal(hd_layer_profiles_build(job, c, &profiles), HD_OK);
     assert_int_equal(hd_rank_program_schedule(job, NULL, &arena, &shared), HD_OK);
     assert_int_equal(hd_step_cost_of_layout(
                          &profiles,
@@ -322,7 +322,7 @@ static void updates_are_of_what_trains(void **state)
     double all, last;
 
     hd_arena_init(&arena, 0);
-    assert_int_equal(hd_layer_profiles_build(&job, &c, false, &profiles), HD_OK);
+    assert_int_equal(hd_layer_profiles_build(&job, &c, &profiles), HD_OK);
     all = price_of(&job, &c, &arena).cost.update_s;
     (void)snprintf(job.only, sizeof job.only, "last:1");
     last = price_of(&job, &c, &arena).cost.update_s;
