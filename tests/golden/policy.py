@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Writes tests/unit/kernels/policy.inc: loss and weights of three completions by each combination of ratio, clipping,
-mean, divergence, correction and old log-probabilities; and values/policy-*.golden: ten steps of a small llama on fixed
+mean, divergence, correction and old log-probabilities; and values/policy-*.golden: twenty steps of a small llama on fixed
 completions. All in fp64.
 
     python3 tests/golden/policy.py [kernels | policy-KIND ...]        torch; the steps: transformers, too
@@ -85,7 +85,7 @@ def kernels():
 
 # ---- steps ----
 
-STEPS, COUNT = 10, 6
+STEPS, COUNT = 20, 6
 # settings of the loss, and whether old log-probabilities are the sampler's
 KINDS = {
     "policy-dapo": dict(loss="dapo", updates=2, clip_low=0.2, clip_high=0.28, kl="k3", kl_beta=0.05, correction="none",

@@ -1,4 +1,4 @@
-/* A loss of sampled completions: ten steps on fixed ones like those of PyTorch, against
+/* A loss of sampled completions: twenty steps on fixed ones like those of PyTorch, against
  * values/policy-*.golden (policy.py).
  */
 #include <math.h>
@@ -12,7 +12,7 @@
 #include "tests/program/test.h"
 #include "train/policy.h"
 
-enum { STEPS = 10, SCHEDULE = 20, COMPLETIONS = 6, IDS_MAX = 8 }; /* the schedule of generate.py */
+enum { STEPS = 20, SCHEDULE = 20, COMPLETIONS = 6, IDS_MAX = 8 }; /* the schedule of generate.py */
 
 struct fixture {
     struct harness h;
@@ -138,9 +138,9 @@ static void check_case(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        {"ten_steps_of_dapo_at_a_temperature", check_case, NULL, NULL, "policy-dapo"},
-        {"ten_steps_of_gspo_with_masked_completions", check_case, NULL, NULL, "policy-gspo"},
-        {"ten_steps_of_dr_grpo_with_truncated_ratios", check_case, NULL, NULL, "policy-dr_grpo"},
+        {"twenty_steps_of_dapo_at_a_temperature", check_case, NULL, NULL, "policy-dapo"},
+        {"twenty_steps_of_gspo_with_masked_completions", check_case, NULL, NULL, "policy-gspo"},
+        {"twenty_steps_of_dr_grpo_with_truncated_ratios", check_case, NULL, NULL, "policy-dr_grpo"},
     };
 
     return cmocka_run_group_tests_name("policy", tests, NULL, NULL);
