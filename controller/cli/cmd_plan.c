@@ -396,7 +396,7 @@ static void print_data(const struct hd_job *job, const struct hd_json *epoch)
 static int plan(struct cli *cli, struct plan_flags *f, struct plan_asked *a)
 {
     const struct hd_json *epoch = NULL;
-    struct hd_text missing = {0}, problem = {0};
+    struct hd_text missing = {0}, problem = {0}, prompts = {0};
     /* the job is planned for another machine; a layout search is made; data files may be missing
      * here */
     bool elsewhere, searched, away;
@@ -436,15 +436,20 @@ static int plan(struct cli *cli, struct plan_flags *f, struct plan_asked *a)
         cli_note("heddle: plan: without the data: %s", missing.failed ? "?" : missing.data);
     if (code == CLI_CONTINUE && !missing.len_bytes && !epoch)
         code = data_check_epoch(a->spec, &a->arena, &epoch, &problem);
+    if (code == CLI_CONTINUE && !missing.len_bytes && hd_job_has_policy(a->spec))
+        code = data_check_questions(a->spec, &prompts, &problem);
     if (problem.len_bytes)
         cli_print_problem(cli->args[0], &f->overrides, searched, &problem);
     if (code == CLI_CONTINUE && cli->format <= CLI_WIDE)
         print_data(a->spec, epoch);
+    if (code == CLI_CONTINUE && cli->format <= CLI_WIDE)
+        (void)cli_out(&prompts);
     if (code == CLI_CONTINUE && f->live)
         code = plan_live(cli, a->spec, (int)f->top, f->out, &a->arena);
     else if (code == CLI_CONTINUE)
         code = searched ? plan_layouts(cli, f, a) : plan_devices(cli, f, a);
     hd_text_free(&missing);
+    hd_text_free(&prompts);
     return code;
 }
 

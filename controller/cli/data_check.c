@@ -182,7 +182,7 @@ static enum hd_status run_samples(const struct hd_job *job, const char *const *f
 /* Returns whether the sequences of an epoch are counted, for which its texts are tokenized. */
 static bool counts_epoch(const struct hd_job *job)
 {
-    /* prompts are read by the ranks alone */
+    /* prompts that a model answers are checked with the questions (data_check_questions) */
     return !hd_job_has_policy(job) && (job->epochs > 0 || hd_spec_has_conversations(job));
 }
 
@@ -250,7 +250,7 @@ int data_check_questions(const struct hd_job *job, struct hd_text *ret_lines,
     int status = 0;
     enum hd_status st;
 
-    if (!*job->choices && !*job->samples)
+    if (!*job->choices && !*job->samples && !hd_job_has_policy(job))
         return CLI_CONTINUE;
     st = run_samples(job, flags, ret_lines, &errors, &status);
     has_problem = take_problem(job, "heddle-worker samples: ", status, &errors, ret_problem);

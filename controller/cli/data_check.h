@@ -30,7 +30,8 @@ int data_check_tokenizer(const struct hd_job *job);
  */
 int data_check_epoch(const struct hd_job *job, struct hd_arena *arena,
                      const struct hd_json **ret_epoch, struct hd_text *ret_problem);
-/* Reads the questions of validate.choices and the prompts of validate.samples as the ranks will
+/* Reads the questions of validate.choices, the prompts of validate.samples and, of a job that trains on its own
+ * answers, those of data.train as the ranks will
  * (heddle-worker samples --questions), and appends a line about each file to ret_lines; nothing if
  * heddle-worker is not installed. Returns CLI_CONTINUE, or CLI_USAGE as data_check_epoch does, or
  * another exit code after a message. */

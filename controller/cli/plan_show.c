@@ -390,6 +390,44 @@ static void print_samples_memory(const struct hd_plan_class *kind, bool answers,
     hd_text_add(out, "\n");
 }
 
+/* Prints the work of writing a step's answers, if all of them have max_tokens and the longest prompt:
+ * calls of the program of prompts and of that of tokens, for as many answers at a time as there are
+ * slots. */
+static void print_rollout(const struct plan_asked *a, const struct hd_plan_class *kind,
+                          struct hd_text *out)
+{
+    const struct hd_job *job = &a->job;
+    const int64_t replicas = job->dp * job->cp, rows = kind->prompt_rows;
+    const int64_t answers = (job->rollout_prompts + replicas - 1) / replicas * job->rollout_group;
+    const int64_t turns = (answers + kind->sample_slots - 1) / kind->sample_slots;
+    const int64_t calls[HD_DECODE_PROGRAMS] = {
+        [HD_DECODE_PROMPTS] = turns * ((hd_job_rollout_prompt_max(job) + rows - 1) / rows),
+        [HD_DECODE_TOKENS] = turns * (job->rollout_max_tokens - 1)};
+    const struct hd_costs *token = &kind->decode[HD_DECODE_TOKENS].costs;
+    double seconds = 0, first = 0;
+    char bytes[32];
+
+    hd_text_format_bytes(token->read_bytes, bytes);
+    hd_text_add(out,
+                "  its answers, at most: %lld x a token of each of %lld, %.4g FLOP and %s read; "
+                "%lld x up to %lld tokens of prompts, %.4g FLOP\n",
+                (long long)calls[HD_DECODE_TOKENS], (long long)kind->sample_slots, token->flops,
+                bytes, (long long)calls[HD_DECODE_PROMPTS], (long long)(rows * kind->sample_slots),
+                kind->decode[HD_DECODE_PROMPTS].costs.flops);
+    for (int p = 0; a->kind && p < HD_DECODE_PROGRAMS; p++) {
+        const struct sheet_times t = make_sheet_times(a, &kind->decode[p]);
+        const double longer = t.products > t.memory ? t.products : t.memory;
+
+        first = p == HD_DECODE_TOKENS ? longer : first;
+        seconds += 1e-3 * longer * (double)calls[p];
+    }
+    if (a->kind)
+        hd_text_add(out,
+                    "          at the rates of its data sheet, which nothing reaches: a token of "
+                    "each %.3g ms, all answers %.3g s\n",
+                    first, seconds);
+}
+
 static void print_kind(const struct cli *cli, const struct plan_asked *a,
                        const struct hd_plan_class *kind, struct hd_text *out)
 {
@@ -397,6 +435,8 @@ static void print_kind(const struct cli *cli, const struct plan_asked *a,
     print_memory(cli, &kind->memory, out);
     print_samples_memory(kind, hd_job_has_policy(&a->job), out);
     print_step(a, kind->lowest, &kind->step, a->plan.mesh.world, out);
+    if (kind->sample_slots && hd_job_has_policy(&a->job))
+        print_rollout(a, kind, out);
 }
 
 /* Returns the rank class that takes the most memory. */

@@ -60,7 +60,7 @@ static const struct verb {
      "            [--questions] < JOB",
      "samples of a job with the tokens that count for the loss; --facts: the contents of an epoch, "
      "as JSON; --sample: only checks one conversation in N; --questions: only counts those of "
-     "validate.choices and the prompts of validate.samples",
+     "validate.choices and the prompts, of validate.samples and those that the model answers",
      hd_worker_samples},
     {"bigram", "--job FILE", "entropy of a bigram model on a resolved job's validation data",
      hd_worker_bigram},

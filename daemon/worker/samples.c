@@ -13,10 +13,12 @@
 #include "data/packing.h"
 #include "data/tokenize.h"
 #include "flags/flags.h"
+#include "job/rewards.h"
 #include "records/kind.h"
 #include "train/exam.h"
 #include "train/job_chat.h"
 #include "train/job_data.h"
+#include "train/prompt_rows.h"
 #include "train/prompts.h"
 #include "worker/worker.h"
 
@@ -534,6 +536,63 @@ static enum hd_status check_prompts(struct samples *s, struct hd_text *out)
     return !st && out->failed ? no_memory_for_samples() : st;
 }
 
+/* Writes how many rows lack the column with which a builtin reward compares: their answers are left out. */
+static enum hd_status add_rows_without(const struct hd_prompt_rows *rows, const char *field,
+                                       struct hd_text *out)
+{
+    static const struct hd_json_limits limits = {.values_max = 1 << 16, .depth_max = 32};
+    enum hd_status st = HD_OK;
+    int64_t without = 0;
+
+    for (int64_t i = 0; !st && i < rows->count; i++) {
+        const struct hd_json *root;
+        struct hd_arena arena;
+
+        hd_arena_init(&arena, 0);
+        st = hd_json_parse_line(&arena, rows->rows[i].line, strlen(rows->rows[i].line), &limits,
+                                &root);
+        without += !st && !hd_json_member(root, field);
+        hd_arena_done(&arena);
+    }
+    if (!st && without)
+        hd_text_add(out,
+                    "train.rewards: %lld of %lld rows have no column `%s`: their answers get no "
+                    "reward, and are not trained on\n",
+                    (long long)without, (long long)rows->count, field);
+    return st;
+}
+
+/* Reads the prompts that the model is to answer as a rank does, and writes what there is. */
+static enum hd_status check_rows(struct samples *s, struct hd_text *out)
+{
+    struct hd_rewards rewards = {.count = 0};
+    struct hd_prompt_rows rows;
+    enum hd_status st = hd_rewards_read(s->job.rewards, &s->arena, &rewards);
+
+    if (st)
+        return st;
+    st = hd_prompt_rows_open(&s->job, &s->tokenizer, NULL, NULL, &rows);
+    if (!st) {
+        hd_text_add(out, "data.train: %lld prompt%s, the longest of %lld tokens",
+                    (long long)rows.count, rows.count == 1 ? "" : "s", (long long)rows.longest);
+        if (rows.dropped)
+            hd_text_add(out, "; data.too_long: %lld are left out", (long long)rows.dropped);
+        hd_text_add(out, "; %.3g passes over them in %lld steps\n",
+                    (double)(s->job.steps / s->job.rollout_updates * s->job.rollout_prompts) /
+                        (double)rows.count,
+                    (long long)s->job.steps);
+        if (!rows.stops.count)
+            hd_text_add(out,
+                        "no token ends an answer, so that each has train.rollout.max_tokens; give "
+                        "train.rollout.stop or data.end_of_text\n");
+    }
+    for (int64_t k = 0; !st && k < rewards.count; k++)
+        if (rewards.list[k].field)
+            st = add_rows_without(&rows, rewards.list[k].field, out);
+    hd_prompt_rows_close(&rows);
+    return !st && out->failed ? no_memory_for_samples() : st;
+}
+
 static enum hd_status read_samples_options(int argc, char **argv, struct samples *s)
 {
     struct hd_flag f[] = {{"--count", false, false, NULL},   {"--first", false, false, NULL},
@@ -585,6 +644,8 @@ int hd_worker_samples(int argc, char **argv)
         st = s.only_questions ? check_questions(&s, &out) : write_samples(&s, &out);
     if (!st && s.only_questions)
         st = check_prompts(&s, &out);
+    if (!st && s.only_questions && hd_job_has_policy(&s.job))
+        st = check_rows(&s, &out);
     hd_err_save(st, &story);
     if (s.bad.count)
         hd_worker_list_bad(&s.bad);
