@@ -67,6 +67,8 @@ static void add_step(struct hd_text *out, const struct lines *lines,
     if (metrics.completions)
         hd_text_add(out, "  reward %.4f  reward_std %.4f  length %.1f  entropy %.4f",
                     metrics.reward, metrics.reward_std, metrics.length_mean, metrics.entropy);
+    if (metrics.completions && metrics.kl != 0)
+        hd_text_add(out, "  kl %.4f", metrics.kl);
     if (!lines->times)
         return;
     if (metrics.completions)

@@ -401,6 +401,27 @@ static bool reference_goes_on(void *context, int64_t done_windows, int64_t windo
     return alive(context, 0, 0);
 }
 
+/* Keeps the weights with which the run began as the reference of train.policy.kl, before an attempt that
+ * goes on loads its checkpoint. */
+static enum hd_status keep_start(struct rank *r)
+{
+    struct hd_text said = {0}, note = {0};
+    enum hd_status st;
+
+    if (!hd_job_has_reference(&r->job))
+        return HD_OK;
+    st = r->job.continue_from[0] ? hd_trainer_continue(r->trainer, &said, &note)
+                                 : hd_trainer_init(r->trainer);
+    if (!st)
+        st = hd_trainer_keep_reference(r->trainer);
+    hd_text_free(&said);
+    hd_text_free(&note);
+    if (!st)
+        return HD_OK;
+    return hd_err_prefix(st,
+                         "the reference of train.policy.kl, the weights with which the run began");
+}
+
 /* Prepares DPO's reference; does nothing for other objectives. *ret_initial: the trainer now has
  * the initial weights. */
 static enum hd_status prepare_reference(struct rank *r, bool *ret_initial)
@@ -445,12 +466,18 @@ static enum hd_status load_weights(struct rank *r)
     bool initial = false;
     enum hd_status st = prepare_reference(r, &initial);
 
+    if (!st && r->job.base_checkpoint[0])
+        st = keep_start(r);
     if (st)
         return st;
-    if (!r->job.base_checkpoint[0] && r->job.continue_from[0])
-        return go_on(r);
+    if (!r->job.base_checkpoint[0] && r->job.continue_from[0]) {
+        st = go_on(r);
+        return st ? st : hd_trainer_keep_reference(r->trainer);
+    }
     if (!r->job.base_checkpoint[0]) {
         st = initial ? HD_OK : hd_trainer_init(r->trainer);
+        if (!st)
+            st = hd_trainer_keep_reference(r->trainer);
         if (!st && r->job.init_from[0]) {
             (void)snprintf(text, sizeof text, "starts from the weights of %s", r->job.init_from);
             rank_say(r, HD_LINK_LEVEL_INFO, text);
@@ -787,8 +814,9 @@ static enum hd_status one_step(struct rank *r)
     if (request == REQUEST_NONE && !hd_trainer_has_written(r->trainer))
         request = REQUEST_WRITING;
     st = rank_policy_prepare(r);
-    if (!st)
-        st = hd_trainer_step(r->trainer, request, &s);
+    if (st || r->stopped)
+        return st;
+    st = hd_trainer_step(r->trainer, request, &s);
     if (st)
         return st;
     rank_policy_note(r, &s);

@@ -383,6 +383,19 @@ static void still_writes_answers(void *user)
     rank_policy_say_alive(o->r);
 }
 
+bool rank_policy_is_to_stop(struct rank *r)
+{
+    rank_listen(r);
+    return r->request == REQUEST_STOP && hd_trainer_steps_done(r->trainer) > 0;
+}
+
+static bool stops_now(void *user)
+{
+    const struct rank_rollout *o = user;
+
+    return rank_policy_is_to_stop(o->r);
+}
+
 /* Records a group on the rank that rates it, when all of its answers have ended. */
 static enum hd_status record_answer(void *user, int64_t sequence)
 {
@@ -408,6 +421,8 @@ static enum hd_status write_answers(struct rank_rollout *o)
         .drawn_max = o->r->policy->rows.drawn_max,
         .probability_temperature = job->rollout_temperature,
         .alive = still_writes_answers,
+        .stops_now = stops_now,
+        .ret_stopped = &o->r->policy->stopped,
         .ended = record_answer,
         .user = o};
 
@@ -448,6 +463,8 @@ static enum hd_status rate_answers(struct rank_rollout *o)
     }
     if (!st)
         st = rank_rate(r, o->answers, P, wanted, o->parts);
+    if (!st && r->policy->stopped)
+        return HD_OK;
     for (int64_t g = 0; !st && g < P; g++)
         if (wanted[g] && o->file)
             st = go_on_unrecorded(o,
@@ -496,12 +513,14 @@ static enum hd_status run_round(struct rank_rollout *o, bool is_last)
 
     if (!st)
         st = write_answers(o);
+    if (!st && p->stopped)
+        return HD_OK;
     p->rollout_ms += (double)(hd_clock_now_ns() - begin) * 1e-6;
     begin = hd_clock_now_ns();
     if (!st)
         st = rate_answers(o);
     p->rewards_ms += (double)(hd_clock_now_ns() - begin) * 1e-6;
-    if (st)
+    if (st || p->stopped)
         return st;
     for (int64_t i = 0; i < o->missing_count * G; i++)
         p->drawn_tokens += o->missing[i].count;
@@ -525,7 +544,9 @@ static enum hd_status run_rollout(struct rank *r, int64_t number)
     hd_arena_done(&p->arena);
     p->rollout = -1;
     p->count = p->drawn_tokens = p->replaced = 0;
-    p->rollout_ms = p->rewards_ms = 0;
+    p->rollout_ms = p->rewards_ms = p->reference_ms = 0;
+    p->references = NULL;
+    p->divergences = NULL;
     p->answers = hd_arena_array(&p->arena, most, sizeof *p->answers);
     p->parts = hd_arena_array(&p->arena, most * (size_t)p->rewards.count, sizeof *p->parts);
     p->advantages = hd_arena_array(&p->arena, most, sizeof *p->advantages);
@@ -535,13 +556,13 @@ static enum hd_status run_rollout(struct rank *r, int64_t number)
     st = find_recorded(&o);
     if (!st)
         st = begin_file(&o);
-    for (int64_t k = 0; !st && k < rounds && p->count < (int64_t)most; k++) {
+    for (int64_t k = 0; !st && !p->stopped && k < rounds && p->count < (int64_t)most; k++) {
         o.begin = k * job->rollout_prompts;
         /* without resampling every group is kept: none is replaced */
         st = run_round(&o, k + 1 == rounds);
     }
     hd_rollout_file_close(o.file);
-    if (!st)
+    if (!st && !p->stopped)
         p->rollout = number;
     return st;
 }
@@ -555,17 +576,11 @@ static enum hd_advantage_scale scale_of(const struct hd_job *job)
                                                            : HD_ADVANTAGE_GROUP;
 }
 
-static enum hd_status set_completions(struct rank *r)
+/* Makes the completions of the newest rollout, without advantages. */
+static void make_completions(struct rank *r)
 {
     struct rank_policy *p = r->policy;
-    double *rewards = hd_arena_array(&p->arena, (size_t)p->count, sizeof *rewards);
 
-    if (!rewards)
-        return hd_err(HD_NO_MEMORY, "no memory for rewards");
-    for (int64_t i = 0; i < p->count; i++)
-        rewards[i] = p->answers[i].reward;
-    hd_advantages(rewards, p->count, r->job.rollout_group, scale_of(&r->job),
-                  r->job.policy_loss == HD_JOB_POLICY_LOSS_RLOO, p->advantages, &p->numbers);
     for (int64_t i = 0; i < p->count; i++) {
         const struct hd_rollout_sequence *s = p->answers[i].sequence;
 
@@ -575,10 +590,61 @@ static enum hd_status set_completions(struct rank *r)
             .ids = s->ids,
             .count = s->count,
             .sampled = s->log_probabilities,
-            .advantage = p->advantages[i],
+            .reference = p->references ? p->references[i] : NULL,
             .masked = !s->count || isnan(p->answers[i].reward) || s->end == HD_ROLLOUT_NOT_FINITE ||
                       (r->job.policy_mask_truncated && s->end == HD_ROLLOUT_LENGTH)};
     }
+}
+
+/* Computes the log-probabilities of the newest rollout under the reference, and the divergences. */
+static enum hd_status compare_with_reference(struct rank *r)
+{
+    const enum hd_policy_kl kl = hd_rank_program_kl(&r->job);
+    const int64_t begin = hd_clock_now_ns();
+    struct rank_policy *p = r->policy;
+    int64_t tokens = 0;
+    enum hd_status st;
+
+    p->references = hd_arena_array(&p->arena, (size_t)p->count, sizeof(float *));
+    p->divergences = hd_arena_array(&p->arena, (size_t)p->count, sizeof *p->divergences);
+    for (int64_t i = 0; p->references && i < p->count; i++)
+        p->references[i] = hd_arena_array(&p->arena, (size_t)p->answers[i].sequence->count + 1,
+                                          sizeof *p->references[i]);
+    if (hd_arena_failed(&p->arena))
+        return hd_err(HD_NO_MEMORY, "no memory for log-probabilities of the reference");
+    make_completions(r);
+    rank_policy_say_alive(r);
+    st = hd_trainer_score_reference(r->trainer, p->completions, p->count, p->references);
+    p->kl = 0;
+    for (int64_t i = 0; !st && i < p->count; i++) {
+        if (p->completions[i].masked)
+            continue;
+        p->divergences[i] = hd_advantage_divergence(kl, p->completions[i].sampled, p->references[i],
+                                                    p->completions[i].count);
+        p->kl += p->divergences[i];
+        tokens += p->completions[i].count;
+    }
+    p->kl /= tokens ? (double)tokens : 1;
+    p->reference_ms = (double)(hd_clock_now_ns() - begin) * 1e-6;
+    return st;
+}
+
+static enum hd_status set_completions(struct rank *r)
+{
+    struct rank_policy *p = r->policy;
+    double *rewards = hd_arena_array(&p->arena, (size_t)p->count, sizeof *rewards);
+
+    if (!rewards)
+        return hd_err(HD_NO_MEMORY, "no memory for rewards");
+    for (int64_t i = 0; i < p->count; i++)
+        rewards[i] = p->answers[i].reward;
+    if (p->divergences && r->job.policy_kl_in == HD_JOB_POLICY_KL_IN_REWARD)
+        hd_advantage_take(p->divergences, p->count, r->job.policy_kl_beta, rewards);
+    hd_advantages(rewards, p->count, r->job.rollout_group, scale_of(&r->job),
+                  r->job.policy_loss == HD_JOB_POLICY_LOSS_RLOO, p->advantages, &p->numbers);
+    make_completions(r);
+    for (int64_t i = 0; i < p->count; i++)
+        p->completions[i].advantage = p->advantages[i];
     return HD_OK;
 }
 
@@ -594,10 +660,14 @@ enum hd_status rank_policy_prepare(struct rank *r)
     if (p->rollout != number) {
         rank_policy_say_alive(r);
         st = run_rollout(r, number);
+        r->stopped = p->stopped;
+        if (!st && !r->stopped && hd_job_has_reference(&r->job))
+            st = compare_with_reference(r);
         hd_link_report_phase(r->link, HD_LINK_PHASE_TRAINING, hd_trainer_steps_done(r->trainer));
     }
-    if (!st)
-        st = set_completions(r);
+    if (st || r->stopped)
+        return st;
+    st = set_completions(r);
     return st ? st : hd_trainer_set_completions(r->trainer, p->completions, p->count);
 }
 
@@ -638,6 +708,8 @@ void rank_policy_metrics(const struct rank *r, const struct hd_step_result *s,
     metrics->frac_reward_zero_std = p->numbers.zero_std;
     metrics->rewards_missing = p->numbers.missing;
     metrics->entropy = s->policy.entropy;
+    /* in the loss it is that of the weights of now */
+    metrics->kl = r->job.policy_kl_in == HD_JOB_POLICY_KL_IN_REWARD ? p->kl : s->policy.kl;
     metrics->clip_low = s->policy.clipped_low;
     metrics->clip_high = s->policy.clipped_high;
     metrics->length_mean = (double)l.sum / (double)p->count;
@@ -732,10 +804,10 @@ void rank_policy_note(struct rank *r, const struct hd_step_result *s)
     p->lr = s->lr;
     hd_log(HD_LOG_INFO,
            "step %lld: reward %.4f std %.4f, %lld answers of %.1f tokens, rollout %.1f ms, rewards "
-           "%.1f ms",
+           "%.1f ms, reference %.1f ms",
            (long long)s->step, p->numbers.mean, p->numbers.std, (long long)p->count,
            p->count ? (double)lengths_of(p).sum / (double)p->count : 0, p->rollout_ms,
-           p->rewards_ms);
+           p->rewards_ms, p->reference_ms);
     if (r->rank != 0)
         return;
     if (p->count && p->numbers.missing == p->count && !p->unrated) {

@@ -40,7 +40,8 @@ struct rank_policy {
     bool rates;                /* this rank is the first of its replica */
     char dir[HD_JOB_PATH_MAX]; /* of the files of answers */
     bool unrecorded;           /* the newest file could not be written, as was reported */
-    bool unrated;              /* no answer of a step had a reward, as was reported */
+    bool stopped; /* all ranks end the step that they have begun, as one of them is to stop */
+    bool unrated; /* no answer of a step had a reward, as was reported */
 
     /* of the newest step of this attempt; until there is one `fresh` is true */
     bool fresh;
@@ -52,12 +53,15 @@ struct rank_policy {
     struct rank_answer *answers; /* [count] */
     double *parts;               /* [count, rewards] */
     float *advantages;
+    float **references;  /* [count], log-probabilities of the reference; NULL: the job has none */
+    double *divergences; /* [count], of each answer from the reference */
     struct hd_policy_completion *completions;
     int64_t count;
 
     /* of the newest rollout */
     struct hd_reward_numbers numbers;
-    double rollout_ms, rewards_ms;
+    double rollout_ms, rewards_ms, reference_ms;
+    double kl;            /* mean divergence of a token from the reference when it was drawn */
     int64_t drawn_tokens; /* tokens that were drawn, those of prompts that were replaced included */
     int64_t replaced;     /* prompts that were replaced (resample) */
 };
@@ -69,7 +73,11 @@ enum hd_status rank_policy_begin(struct rank *r);
 enum hd_status rank_policy_open(struct rank *r);
 void rank_policy_close(struct rank *r);
 
-/* Writes and rates the answers of the next step, and sets them. Collective. */
+/* Returns whether this rank is to stop, and may: the weights of the start need no checkpoint, and have none. */
+bool rank_policy_is_to_stop(struct rank *r);
+/* Writes and rates the answers of the next step, and sets them. Sets r->stopped on all ranks if one of them
+ * is told to stop meanwhile: then there is no step, and what was recorded is read by the next attempt.
+ * Collective. */
 enum hd_status rank_policy_prepare(struct rank *r);
 /* Notes the step's result, and shows numbers and some answers. */
 void rank_policy_note(struct rank *r, const struct hd_step_result *s);

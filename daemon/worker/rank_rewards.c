@@ -91,21 +91,29 @@ static char *make_line(const struct rank_answer *a, const char *text)
     return line.data;
 }
 
-/* Waits until no rank rates any more, and says meanwhile that this one is alive. */
+enum { RATED, RATES, STOPS }; /* what a rank says to those that wait with it; the largest counts */
+
+/* Waits until no rank rates any more, or until one of them is to stop, and says meanwhile that this one is
+ * alive. */
 static enum hd_status wait_for_rewards(struct rank *r, bool is_rating, double *ret_rewards)
 {
-    int64_t busy = 1;
+    int64_t busy = RATES;
     bool done = !is_rating;
     enum hd_status own = HD_OK, st = HD_OK;
 
-    while (!st && busy) {
+    while (!st && busy == RATES) {
         if (!done)
             own = reward_keeper_wait(r->policy->keeper, WAIT_MS, &done, ret_rewards);
         if (own) /* the peers are told by the failure of the communication */
             return own;
         rank_policy_say_alive(r);
-        st = hd_trainer_agree(r->trainer, !done, &busy);
+        st = hd_trainer_agree(r->trainer,
+                              rank_policy_is_to_stop(r) && !done ? STOPS
+                              : done                             ? RATED
+                                                                 : RATES,
+                              &busy);
     }
+    r->policy->stopped = busy == STOPS;
     return st;
 }
 
@@ -171,7 +179,7 @@ enum hd_status rank_rate(struct rank *r, const struct rank_answer *answers, int6
 
     if (!st)
         st = rate_builtins(&g, parts);
-    for (int64_t k = 0; !st && k < r->policy->rewards.count; k++)
+    for (int64_t k = 0; !st && !r->policy->stopped && k < r->policy->rewards.count; k++)
         if (r->policy->rewards.list[k].kind == HD_REWARD_PROGRAM)
             st = rate_program(&g, k, parts);
     for (int64_t i = 0; i < g.count; i++)

@@ -469,6 +469,10 @@ bool hd_job_has_policy(const struct hd_job *job)
 {
     return job->objective == HD_JOB_OBJECTIVE_GRPO;
 }
+bool hd_job_has_reference(const struct hd_job *job)
+{
+    return hd_job_has_policy(job) && job->policy_kl > HD_JOB_POLICY_KL_NONE; /* 0: not set */
+}
 
 int64_t hd_job_rollout_prompt_max(const struct hd_job *job)
 {

@@ -249,6 +249,9 @@ int64_t hd_job_first_position(const struct hd_job *job);
 bool hd_job_has_pairs(const struct hd_job *job);
 /* Returns whether train.objective is a policy gradient on completions that the model samples (grpo). */
 bool hd_job_has_policy(const struct hd_job *job);
+/* Returns whether answers that the model samples are compared with the weights with which the run began
+ * (train.policy.kl). */
+bool hd_job_has_reference(const struct hd_job *job);
 /* Returns whether train.objective is a loss on rated answers, which need not be pairs (kto). */
 bool hd_job_is_unpaired(const struct hd_job *job);
 /* Returns whether the loss has a KL term, which is computed before each step from mismatched prompts

@@ -63,6 +63,8 @@ bool hd_metric_is_present(const struct hd_step_metrics *metrics, int index, bool
                (metrics->completions > 0 && index == HD_METRIC_INDEX_reward);
     if (index == HD_METRIC_INDEX_pairs || index == HD_METRIC_INDEX_accuracy)
         return metrics->pairs > 0;
+    if (index == HD_METRIC_INDEX_kl && metrics->completions > 0)
+        return metrics->kl != 0;
     if (index >= HD_METRIC_INDEX_answers && index <= HD_METRIC_INDEX_kl)
         return metrics->answers > 0;
     if (index >= HD_METRIC_INDEX_completions && index <= HD_METRIC_INDEX_rollout_tokens_per_s)

@@ -196,7 +196,8 @@ static void add_memory(struct hd_json_writer *w, const struct hd_plan *p)
         const struct hd_plan_class *c = largest_of(p, stage);
         const struct hd_memory *m = &c->memory;
         const bool device = c->device_bytes > 0; /* true: a GPU, which has memory of its own */
-        const int64_t weights = m->weights + m->copies - (device ? m->host_weights : 0);
+        const int64_t weights =
+            m->weights + m->copies + m->reference - (device ? m->host_weights : 0);
         const int64_t optimizer = m->moments + m->ema + m->step_state -
                                   (device ? m->host_moments + m->host_ema + m->host_ranges : 0);
         const int64_t activations = m->kept + m->deferred + m->boundary;

@@ -207,6 +207,8 @@ static int64_t state_elements(const struct hd_registry *registry, const struct h
 {
     if (!bucket->shard_count)
         return bucket->count;
+    if (kind == HD_STATE_REFERENCE)
+        kind = gathered_kind(bucket);
     if (!hd_bucket_is_of_shard(bucket, kind))
         return hd_bucket_shards_count(registry, bucket);
     return bucket->zero == 3 && kind == gathered_kind(bucket)
@@ -298,6 +300,8 @@ static bool bucket_has_state(const struct hd_registry *registry, const struct hd
         return bucket->copied;
     if (kind == HD_STATE_EMA && !(registry->ema_rate > 0))
         return false;
+    if (kind == HD_STATE_REFERENCE && !registry->reference)
+        return false;
     if (kind == HD_STATE_MOMENT2 && hd_rule_row(bucket->rule)->moments < 2)
         return false;
     return registry->trains && bucket->trainable;
@@ -307,7 +311,7 @@ static enum hd_dtype kind_dtype(const struct hd_bucket *bucket, enum hd_state_ki
 {
     if (kind == HD_STATE_WEIGHT)
         return bucket->stored;
-    return kind == HD_STATE_COPY ? bucket->compute : HD_F32;
+    return kind == HD_STATE_COPY || kind == HD_STATE_REFERENCE ? bucket->compute : HD_F32;
 }
 
 int64_t hd_bucket_state_bytes(const struct hd_registry *registry, const struct hd_bucket *bucket,

@@ -89,7 +89,8 @@ struct hd_operand hd_emit_temp(struct hd_emit *e, const char *name, enum hd_dtyp
 struct hd_operand hd_emit_bucket(struct hd_emit *e, int bucket, enum hd_state_kind kind,
                                  int64_t offset)
 {
-    static const char *const names[] = {"weight", "copy", "grad", "m", "v", "ema", "ranges"};
+    static const char *const names[] = {"weight", "copy", "grad",      "m",
+                                        "v",      "ema",  "reference", "ranges"};
     const struct hd_bucket *p = &e->registry->buckets[bucket];
     const bool is_moment = kind == HD_STATE_MOMENT1 || kind == HD_STATE_MOMENT2;
     struct hd_store **slot;

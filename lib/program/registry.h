@@ -214,13 +214,15 @@ struct hd_unit {
 };
 
 enum hd_state_kind {
-    HD_STATE_WEIGHT,  /* fp32 master; of a frozen bucket the compute encoding, or codes */
-    HD_STATE_COPY,    /* compute encoding; if not hd_bucket.copied: the memory of WEIGHT */
-    HD_STATE_GRAD,    /* fp32 gradients, in registered memory */
-    HD_STATE_MOMENT1, /* first moment of the bucket's rule: fp32, or blocks of codes */
-    HD_STATE_MOMENT2, /* second moment, if the rule has one: fp32, or blocks of codes */
-    HD_STATE_EMA,     /* fp32 moving average of the master weights, if the registry has `ema` */
-    HD_STATE_RANGES,  /* array of struct hd_update_range for this rank's shard */
+    HD_STATE_WEIGHT,    /* fp32 master; of a frozen bucket the compute encoding, or codes */
+    HD_STATE_COPY,      /* compute encoding; if not hd_bucket.copied: the memory of WEIGHT */
+    HD_STATE_GRAD,      /* fp32 gradients, in registered memory */
+    HD_STATE_MOMENT1,   /* first moment of the bucket's rule: fp32, or blocks of codes */
+    HD_STATE_MOMENT2,   /* second moment, if the rule has one: fp32, or blocks of codes */
+    HD_STATE_EMA,       /* fp32 moving average of the master weights, if the registry has `ema` */
+    HD_STATE_REFERENCE, /* what programs read of the weights with which the run began, if the registry
+                           has `reference`: encoding and elements of COPY, in private memory */
+    HD_STATE_RANGES,    /* array of struct hd_update_range for this rank's shard */
     HD_STATE_KIND_COUNT
 };
 
@@ -309,6 +311,9 @@ struct hd_registry {
                       it before the first declaration */
     float ema_rate; /* part of the way to the new weights that their moving average goes in an
                        update; 0: no average is kept. Set before hd_registry_finish */
+    bool
+        reference; /* true: a copy of the trained weights with which the run began is kept; set before
+                       hd_registry_finish */
     bool moments_in_blocks; /* true: moments are blocks of 8-bit codes; the owner sets it before
                                   the first declaration */
     struct hd_optimizer optimizer; /* set before the first declaration */

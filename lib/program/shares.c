@@ -32,6 +32,7 @@ bool hd_bucket_is_of_shard(const struct hd_bucket *bucket, enum hd_state_kind ki
     case HD_STATE_GRAD:
         return bucket->zero >= 2;
     case HD_STATE_COPY:
+    case HD_STATE_REFERENCE:
         return bucket->zero == 3;
     case HD_STATE_RANGES:
     case HD_STATE_KIND_COUNT:

@@ -276,6 +276,8 @@ static void fill_absent_of_policy(struct spec_draft *draft)
         job->policy_clip_high = gspo                                          ? 4e-4
                                 : job->policy_loss == HD_JOB_POLICY_LOSS_DAPO ? 0.28
                                                                               : 0.2;
+    if (absent(draft, "train.policy.kl"))
+        job->policy_kl = job->policy_kl_beta > 0 ? HD_JOB_POLICY_KL_K3 : HD_JOB_POLICY_KL_NONE;
     if (absent(draft, "train.policy.scale"))
         job->policy_scale = job->policy_loss == HD_JOB_POLICY_LOSS_DR_GRPO ||
                                     job->policy_loss == HD_JOB_POLICY_LOSS_RLOO

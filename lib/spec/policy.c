@@ -116,6 +116,33 @@ static enum hd_status check_windows_of_answers(const struct hd_job *job)
         (long long)job->rollout_max_tokens, (long long)answers);
 }
 
+/* Checks the divergence from the reference. */
+static enum hd_status check_divergence(const struct hd_job *job)
+{
+    const bool has_kl = hd_job_has_reference(job);
+
+    if (has_kl && !(job->policy_kl_beta > 0))
+        return hd_err(HD_INVALID,
+                      "train.policy.kl_beta: is missing: the factor of the divergence %s, "
+                      "such as 0.01; or remove train.policy.kl",
+                      hd_job_policy_kl_words[job->policy_kl]);
+    if (!has_kl && job->policy_kl_beta > 0)
+        return hd_err(HD_INVALID, "train.policy.kl_beta: is the factor of a divergence, and "
+                                  "train.policy.kl is none; use k1, k2 or k3, or remove this line");
+    if (!has_kl && job->policy_kl_in == HD_JOB_POLICY_KL_IN_REWARD)
+        return hd_err(HD_INVALID, "train.policy.kl_in: there is no divergence; give "
+                                  "train.policy.kl_beta, or remove this line");
+    if (has_kl && *job->choices && (job->rollout_temperature > 1 || job->rollout_temperature < 1))
+        return hd_err(HD_INVALID,
+                      "train.policy.kl: the programs that compare with the reference at "
+                      "train.rollout.temperature answer validate.choices at 1; set 1, or "
+                      "remove one of the two");
+    if (has_kl && job->router_bias_rate > 0)
+        return hd_err(HD_INVALID, "model.router.bias_rate: with train.policy.kl the biases of "
+                                  "routers must stay those of the reference; set 0");
+    return HD_OK;
+}
+
 static enum hd_status check_loss_keys(const struct hd_job *job)
 {
     const bool cispo = job->policy_loss == HD_JOB_POLICY_LOSS_CISPO;
@@ -171,6 +198,8 @@ enum hd_status spec_check_policy(const struct hd_job *job)
         st = check_equal_passes(job);
     if (!st)
         st = check_loss_keys(job);
+    if (!st)
+        st = check_divergence(job);
     if (!st && job->rollout_resample > 1 && job->rollout_updates > 1)
         st = hd_err(HD_INVALID, "train.rollout.resample: not with train.rollout.updates above 1; "
                                 "remove one of the two");

@@ -2,6 +2,8 @@
 
 #include <math.h>
 
+#include "kernels/policy.h"
+
 static const double std_floor = 1e-4; /* added to a standard deviation (TRL) */
 
 /* Mean and standard deviation of the rewards that are numbers. */
@@ -26,6 +28,23 @@ static struct reward_spread reward_spread_of(const double *rewards, int64_t coun
             squares += (rewards[i] - s.mean) * (rewards[i] - s.mean);
     s.std = s.count > 1 ? sqrt(squares / (double)(s.count - 1)) : 0;
     return s;
+}
+
+double hd_advantage_divergence(enum hd_policy_kl kl, const float *sampled, const float *reference,
+                               int64_t count)
+{
+    double sum = 0, pull;
+
+    for (int64_t i = 0; kl != HD_POLICY_KL_NONE && i < count; i++)
+        if (isfinite(sampled[i]) && isfinite(reference[i]))
+            sum += hd_policy_divergence(kl, (double)sampled[i], (double)reference[i], &pull);
+    return sum;
+}
+
+void hd_advantage_take(const double *divergence, int64_t count, double beta, double *rewards)
+{
+    for (int64_t i = 0; i < count; i++)
+        rewards[i] -= beta * divergence[i];
 }
 
 bool hd_advantage_is_flat(const double *rewards, int64_t group)

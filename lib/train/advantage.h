@@ -18,6 +18,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "kernels/ops.h"
+
 enum hd_advantage_scale { HD_ADVANTAGE_GROUP, HD_ADVANTAGE_BATCH, HD_ADVANTAGE_NONE };
 
 struct hd_reward_numbers {
@@ -31,6 +33,15 @@ struct hd_reward_numbers {
 void hd_advantages(const double *rewards, int64_t count, int64_t group,
                    enum hd_advantage_scale scale, bool leave_one_out, float *ret_advantages,
                    struct hd_reward_numbers *ret_numbers);
+
+/* Returns the sum of the divergence from the reference over the tokens of an answer (train.policy.kl), which
+ * is estimated from the log-probabilities of drawing and of the reference. A token of which one is not
+ * finite has none. */
+double hd_advantage_divergence(enum hd_policy_kl kl, const float *sampled, const float *reference,
+                               int64_t count);
+
+/* Takes beta times the divergence of each answer from its reward (train.policy.kl_in: reward). */
+void hd_advantage_take(const double *divergence, int64_t count, double beta, double *rewards);
 
 /* Returns whether the rewards of a group of answers are all equal, NaN aside, so that nothing can be
  * learned from it. */

@@ -50,4 +50,12 @@ enum hd_status hd_trainer_score_completions(struct hd_trainer *trainer,
                                             const struct hd_policy_completion *completions,
                                             int64_t count, float *const *ret_logp);
 
+/* Keeps the present weights as the reference of train.policy.kl; does nothing for a job without one. */
+enum hd_status hd_trainer_keep_reference(struct hd_trainer *trainer);
+/* Computes as hd_trainer_score_completions, but under the weights that hd_trainer_keep_reference kept.
+ * After a failure the trainer has those weights, and takes no further step. */
+enum hd_status hd_trainer_score_reference(struct hd_trainer *trainer,
+                                          const struct hd_policy_completion *completions,
+                                          int64_t count, float *const *ret_logp);
+
 #endif

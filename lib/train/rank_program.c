@@ -12,6 +12,10 @@
 #include "train/save_plan.h"
 #include "train/step_plans.h"
 
+enum {
+    SWAP_BYTES_MAX = 16 << 20
+}; /* of the memory through which the reference's weights are swapped */
+
 enum hd_dtype hd_rank_program_compute_dtype(const struct hd_job *job)
 {
     switch (job->precision) {
@@ -104,9 +108,9 @@ static enum hd_policy_mean mean_of(enum hd_job_policy_loss loss)
     return HD_POLICY_MEAN_TOKENS;
 }
 
-static enum hd_policy_kl kl_of(enum hd_job_policy_kl kl)
+enum hd_policy_kl hd_rank_program_kl(const struct hd_job *job)
 {
-    switch (kl) {
+    switch (job->policy_kl) {
     case HD_JOB_POLICY_KL_K1:
         return HD_POLICY_K1;
     case HD_JOB_POLICY_KL_K2:
@@ -138,7 +142,8 @@ struct hd_policy_factors hd_rank_program_policy(const struct hd_job *job)
         .level = job->policy_loss == HD_JOB_POLICY_LOSS_GSPO ? HD_POLICY_SEQUENCE : HD_POLICY_TOKEN,
         .clip = job->policy_loss == HD_JOB_POLICY_LOSS_CISPO ? HD_POLICY_CISPO : HD_POLICY_PPO,
         .mean = mean_of(job->policy_loss),
-        .kl = kl_of(job->policy_kl),
+        .kl = job->policy_kl_in == HD_JOB_POLICY_KL_IN_REWARD ? HD_POLICY_KL_NONE
+                                                              : hd_rank_program_kl(job),
         .correction = correction_of(job->policy_correction),
         .clip_low = (float)job->policy_clip_low,
         .clip_high = (float)job->policy_clip_high,
@@ -517,6 +522,7 @@ static void add_state(const struct hd_registry *r, struct hd_memory *m)
             [HD_STATE_MOMENT1] = &m->moments,
             [HD_STATE_MOMENT2] = &m->moments,
             [HD_STATE_EMA] = &m->ema,
+            [HD_STATE_REFERENCE] = &m->reference,
             [HD_STATE_RANGES] = &m->step_state,
         };
         int64_t *const on_host[HD_STATE_KIND_COUNT] = {
@@ -540,6 +546,22 @@ static void add_state(const struct hd_registry *r, struct hd_memory *m)
     m->step_state +=
         /* bytes of the registry's globals: all bytes that it reserves, except those of buckets */
         r->private_bytes + r->registered_bytes + r->host_bytes - buckets;
+}
+
+/* Assigns the memory through which weights change places with those of the reference: of the largest
+ * bucket, or a piece of it. */
+static void place_swap(struct hd_rank_program *l, int64_t *end)
+{
+    const struct hd_registry *r = &l->registry;
+    int64_t most = 0;
+
+    for (int i = 0; i < r->bucket_count; i++)
+        if (r->buckets[i].offset[HD_STATE_REFERENCE] >= 0)
+            most = hd_max(most, hd_bucket_state_bytes(r, &r->buckets[i], HD_STATE_REFERENCE));
+    l->swap = *end;
+    l->swap_bytes = hd_tensor_align(hd_min(most, SWAP_BYTES_MAX));
+    l->memory.reference += l->swap_bytes;
+    *end += l->swap_bytes;
 }
 
 /* Returns the most records of one run of a program: program and input, a launch and a poll per
@@ -707,6 +729,7 @@ static void place_regions(struct hd_rank_program *l)
     struct hd_memory *m = &l->memory;
 
     add_state(&l->registry, m);
+    place_swap(l, &end[0]);
     place_constants(l, &end[0]);
     for (int v = 0; v < 2; v++) {
         const int64_t work_bytes = v ? work.registered_bytes : work.private_bytes;
@@ -974,6 +997,7 @@ enum hd_status hd_rank_program_declare(const struct hd_rank_program_shared *s, i
     ret_registry->sequence = job->sequence && job->tp > 1;
     ret_registry->moments_in_blocks = job->moments == HD_JOB_MOMENTS_INT8;
     ret_registry->ema_rate = (float)hd_job_ema_rate(job);
+    ret_registry->reference = hd_job_has_reference(job);
     ret_registry->optimizer = hd_optimizer_of_job(job);
     ret_registry->quant = hd_rank_program_quant(job);
     ret_registry->only_computes = s->only_evaluates;

@@ -54,6 +54,7 @@ enum {
     X(gradients, "fp32 gradient sums (registered)")                                         \
     X(moments, "the optimizer's moments")                                                   \
     X(ema, "fp32 moving average of the weights (train.ema)")                                \
+    X(reference, "trained weights as the run began (train.policy.kl), and a piece to swap") \
     X(step_state, "step block, chunk sums, exchange records, update ranges, matrix tables") \
     X(constants, "tables of angles, slopes and indices, caches")                            \
     X(kept, "activations saved for backward, all slots")                                    \
@@ -226,6 +227,9 @@ struct hd_rank_program {
     /* offset of the slots for hidden rows that stages send and receive; bytes of one such slot;
      * registered */
     int64_t stage_io, stage_io_slot;
+    /* offset of memory through which weights and those of the reference change places, and its bytes,
+     * 0: no reference is kept; private */
+    int64_t swap, swap_bytes;
     int64_t profile; /* offset of the profile's records; private */
     /* offset of one whole sample: [fields of a sample, context], elements of 4 bytes; private */
     int64_t sample;
@@ -362,6 +366,9 @@ enum hd_quant hd_rank_program_quant(const struct hd_job *job);
 
 /* Returns the preference loss that train.objective names; NONE: another objective. */
 enum hd_preference hd_rank_program_preference(const struct hd_job *job);
+
+/* Returns the estimator that train.policy.kl names, be it in the loss or in the reward. */
+enum hd_policy_kl hd_rank_program_kl(const struct hd_job *job);
 
 /* Returns the numbers of the loss of completions that train.policy names, for a job that has one. */
 struct hd_policy_factors hd_rank_program_policy(const struct hd_job *job);

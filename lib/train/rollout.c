@@ -21,6 +21,12 @@ struct rollout_token {
     float log_probability;
 };
 
+/* Message of a rank to all others when tokens are drawn. */
+struct rollout_message {
+    struct rollout_token tokens[HD_DECODE_SLOTS_MAX];
+    int32_t stops; /* 1: this rank is to stop */
+};
+
 struct hd_rollouts {
     struct hd_bound_instructions programs[HD_DECODE_PROGRAMS];
     struct hd_bound **starts; /* [chunk_count], programs S, which compute values from weights; NULL:
@@ -451,17 +457,24 @@ static enum hd_status draw_all(struct hd_trainer *t)
 {
     const struct hd_rank_program *l = &t->rank_program;
     const int64_t slots = l->decode.slots;
-    struct rollout_token tokens[HD_DECODE_SLOTS_MAX];
+    const struct hd_rollout *now = t->rollouts->now;
+    struct rollout_message message = {.stops = now->stops_now && now->stops_now(now->user)};
+    struct rollout_token *tokens = message.tokens;
     struct hd_mesh_coord head = {.pp = hd_pipeline_stage(&l->pipeline, l->pipeline.chunks - 1)};
     const char *all;
     enum hd_status st;
 
-    _Static_assert(sizeof tokens <= HD_EXCHANGE_SLOT_BYTES, "the tokens of a rank are one message");
+    _Static_assert(sizeof message <= HD_EXCHANGE_SLOT_BYTES,
+                   "the tokens of a rank are one message");
     for (int64_t b = 0; b < slots; b++)
         tokens[b] = (struct rollout_token){.id = NONE};
     st = has_head(l) ? draw_own(t, tokens) : HD_OK;
     if (!st)
-        st = hd_trainer_exchange(t, tokens, (size_t)slots * sizeof *tokens, &all);
+        st = hd_trainer_exchange(t, &message, sizeof message, &all);
+    for (int r = 0; !st && now->stops_now && r < l->mesh.world; r++) {
+        memcpy(&message, all + r * (int64_t)HD_EXCHANGE_SLOT_BYTES, sizeof message);
+        *now->ret_stopped |= message.stops != 0;
+    }
     for (int64_t r = 0; !st && r < t->rollouts->replicas; r++) {
         head.dp = (int32_t)(r / l->mesh.sizes.cp);
         head.cp = (int32_t)(r % l->mesh.sizes.cp);
@@ -537,6 +550,8 @@ static enum hd_status run_calls(struct hd_trainer *t)
         st = hd_execute(t, &o->programs[o->program], 1, feed_decode, note_output, NULL);
         if (!st && advance(t))
             st = draw_all(t);
+        if (o->now->stops_now && *o->now->ret_stopped)
+            break;
     }
     return st;
 }

@@ -66,6 +66,11 @@ struct hd_rollout {
     /* temperature of the log-probabilities, by which logits are divided; 0: 1 */
     double probability_temperature;
     void (*alive)(void *user); /* called between calls of programs; may be NULL */
+    /* Returns whether this rank is to stop; called for each token that is drawn; may be NULL. When it does
+     * on any rank, the rollout ends on all ranks behind that token, *ret_stopped is true, and sequences
+     * that have not ended are incomplete. */
+    bool (*stops_now)(void *user);
+    bool *ret_stopped; /* set if there is stops_now */
     /* called on every rank when a sequence has ended; may be NULL. A failure ends the rollout, and
      * is of this rank alone */
     enum hd_status (*ended)(void *user, int64_t sequence);

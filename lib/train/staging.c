@@ -89,3 +89,12 @@ enum hd_status hd_staging_clear(const struct hd_staging *staging, void *tensor, 
     }
     return st;
 }
+
+enum hd_status hd_staging_copy(const struct hd_staging *s, void *tensor, const void *from,
+                               int64_t size_bytes)
+{
+    if (s->device)
+        return s->device->copy(s->stream, tensor, from, size_bytes);
+    memcpy(tensor, from, (size_t)size_bytes);
+    return HD_OK;
+}

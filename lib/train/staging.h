@@ -56,6 +56,10 @@ enum hd_status hd_staging_put(const struct hd_staging *staging, void *tensor, in
 enum hd_status hd_staging_fetch(const struct hd_staging *staging, const void *tensor,
                                 int64_t size_bytes, const void **ret_bytes);
 
+/* Copies size_bytes of a tensor of the device to another one, which does not overlap; on the CPU, of host
+ * memory. */
+enum hd_status hd_staging_copy(const struct hd_staging *staging, void *tensor, const void *from,
+                               int64_t size_bytes);
 /* Sets size_bytes of a tensor to zero. */
 enum hd_status hd_staging_clear(const struct hd_staging *staging, void *tensor, int64_t size_bytes);
 

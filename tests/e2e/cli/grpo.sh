@@ -1,16 +1,19 @@
 #!/bin/bash
 # GRPO: a tiny model learns what its rewards ask for, and a run whose rewards break off in the middle of a step goes on
-# with the bits of one that was never interrupted.
+# with the bits of one that was never interrupted; so does one that is told to stop while answers are rated.
 . "${HEDDLE_SOURCE_DIR:?}/tests/e2e/cluster.sh" || exit 1
 
 unset HEDDLE_CONTROLLER
 for i in {1..40}; do printf '{"prompt":"say %d:","letter":"%s"}\n' "$i" "$((i % 2))"; done >"$work/prompts.jsonl"
 cat >"$work/judge.sh" <<'END'
-# 1 for an answer that begins with a letter; at line 20 of the first attempt it kills what runs it
+# 1 for an answer that begins with a letter; at line 148 of the first attempt, 32 a step, it kills what runs it, or waits
 n=0
 while read -r line; do
     n=$((n + 1)) id=${line#*:} id=${id%%,*}
-    case $TMPDIR in */attempt-1/*) [ "$1$n" = die20 ] && kill -9 $PPID ;; esac
+    case $TMPDIR$1$n in
+    */attempt-1/*die148) kill -9 $PPID ;;
+    */attempt-1/*wait148) : >"$TMPDIR/waits" && sleep 100 ;;
+    esac
     case $line in *'"completion":"'[a-z]*) say=1 ;; *) say=0 ;; esac
     printf '{"id":%s,"reward":%s}\n' "$id" "$say"
 done
@@ -26,6 +29,7 @@ train:
   lr: {peak: 1e-2, warmup: 0, decay: constant}
   precision: fp32
   rollout: {prompts: 8, group: 8, max_tokens: 4}
+  policy: {kl_beta: 0.01}
   rewards: [{builtin: regex, pattern: "^[a-z]"}]
 resources: {devices: 2}
 checkpoint: {every: 3}
@@ -50,15 +54,36 @@ heddle local "$work/grpo.yaml" --set 'train.rewards=[{program: [/bin/sh, judge.s
     -o jsonl >"$work/b.jsonl" 2>"$work/b.err"
 check_equal a_program_rates_alike "$(series "$work/a.jsonl" loss)" "$(series "$work/b.jsonl" loss)"
 
-# killed in the middle of the ratings of step 1, with the answers recorded; the second attempt reads them
+check the_divergence_from_the_start_is_told [ "$(sed -nE 's/^\{"type":"step".*"step":([0-9]+),.*"kl":0?[.]?[0-9].*/\1/p' "$work/a.jsonl" | sort -u | wc -l)" -ge 11 ]
+
+# killed in the middle of the ratings of step 5, with the answers recorded; the second attempt reads them, and compares
+# with the weights of the start as the first one did
 heddle local "$work/grpo.yaml" --set 'train.rewards=[{program: [/bin/sh, judge.sh, die]}]' --state-dir "$work/c" \
     -o jsonl >"$work/c.jsonl" 2>"$work/c.err"
 check_equal it_is_started_again 0 $?
 check_equal with_the_same_numbers "$(series "$work/b.jsonl" loss)" "$(series "$work/c.jsonl" loss)"
 check_equal in_the_second_attempt 1 "$(find "$work/c" -path '*/attempt-2' | wc -l)"
 
+# told to stop there, it does not wait for the ratings; the run goes on from the checkpoint of the step before
+"$HEDDLE_BIN/heddle" local "$work/grpo.yaml" --set 'train.rewards=[{program: [/bin/sh, judge.sh, wait]}]' --state-dir "$work/e" \
+    -o jsonl >"$work/e.jsonl" 2>"$work/e.err" &
+local=$!
+for ((i = 0; i < 600; i++)); do [ "$(find "$work/e" -name waits 2>/dev/null)" ] && break || sleep 0.1; done
+kill -INT $local
+SECONDS=0
+wait $local
+check it_stops_at_once [ "$SECONDS" -lt 25 ]
+check_equal with_a_checkpoint_of_the_step_before 1 "$(find "$work/e" -name step-00000004 | wc -l)"
+heddle local --resume "$work/e/latest" -o jsonl >>"$work/e.jsonl" 2>>"$work/e.err"
+check_equal and_goes_on_with_the_same_numbers "$(series "$work/b.jsonl" loss)" "$(series "$work/e.jsonl" loss)"
+
 check validate_takes_rows_with_a_prompt_and_what_rewards_read heddle validate "$work/grpo.yaml"
+check_equal and_counts_them 1 "$(grep -c '^data.train: 40 prompts, the longest of 7 tokens; 2.4 passes' "$work/check.out")"
 check and_plan_too heddle plan "$work/grpo.yaml"
+check_equal which_tells_the_work_of_answers 1 "$(grep -c '^  its answers, at most: 3 x a token of each of 32,' "$work/check.out")"
+printf '{"say":"no prompt"}\n' >>"$work/prompts.jsonl"
+check_status a_row_without_a_prompt_is_2 2 heddle validate "$work/grpo.yaml"
+check_equal which_is_told_by_its_line 1 "$(grep -c 'prompts.jsonl:41: has neither a text .prompt. nor .messages.' "$work/check.err")"
 check_status a_program_that_is_not_there_is_2 2 heddle local "$work/grpo.yaml" \
     --set 'train.rewards=[{program: [./none]}]' --state-dir "$work/d"
 finish

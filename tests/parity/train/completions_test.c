@@ -218,6 +218,105 @@ static void the_first_ratios_are_one(void **state)
     harness_teardown(&h);
 }
 
+/* ---- the reference ---- */
+
+/* Log-probabilities of a set, by completion and token. */
+struct scores {
+    float logp[COUNT][IDS_MAX];
+    float *at[COUNT];
+};
+
+static void clear_scores(struct scores *s)
+{
+    *s = (struct scores){.at = {NULL}};
+    for (int i = 0; i < COUNT; i++)
+        s->at[i] = s->logp[i];
+}
+
+/* The reference stays what the weights were at the start, to the last bit, while steps change these, and
+ * leaves these as they are. */
+static enum hd_status check_reference(struct harness_rank *r)
+{
+    struct scores *list = calloc(4, sizeof *list);
+    struct scores *start = &list[0], *before = &list[1], *reference = &list[2], *after = &list[3];
+    struct hd_step_result result;
+    struct set s;
+    struct hd_trainer *t;
+    enum hd_status st = harness_trainer(r, &t);
+
+    make_set(&s);
+    for (int i = 0; i < 4; i++)
+        clear_scores(&list[i]);
+    if (!st)
+        st = hd_trainer_keep_reference(t);
+    if (!st)
+        st = hd_trainer_score_completions(t, s.list, COUNT, start->at);
+    for (int i = 0; i < COUNT; i++)
+        s.list[i].reference = start->logp[i];
+    for (int k = 0; !st && k < 2; k++)
+        st = step_on(t, s.list, COUNT, &result);
+    if (!st)
+        st = hd_trainer_score_completions(t, s.list, COUNT, before->at);
+    if (!st)
+        st = hd_trainer_score_reference(t, s.list, COUNT, reference->at);
+    if (!st)
+        st = hd_trainer_score_completions(t, s.list, COUNT, after->at);
+    if (!st && memcmp(reference->logp, start->logp, sizeof start->logp) != 0)
+        st = hd_err(HD_INTERNAL, "the reference is not the model of the start");
+    if (!st && memcmp(before->logp, after->logp, sizeof before->logp) != 0)
+        st = hd_err(HD_INTERNAL, "the weights are not those of before");
+    if (!st &&
+        (memcmp(before->logp, start->logp, sizeof before->logp) == 0 || !(result.policy.kl > 0)))
+        st = hd_err(HD_INTERNAL, "two steps change nothing");
+    if (!st)
+        st = hd_trainer_set_completions(t, s.list, COUNT);
+    if (!st) /* and a step goes on from there */
+        st = hd_trainer_step(t, 0, &result);
+    hd_trainer_free(t);
+    free(list);
+    return st;
+}
+
+static void the_reference_is_the_model_of_the_start(void **state)
+{
+    static const struct {
+        const char *what;
+        enum hd_job_precision precision;
+        int dp, tp, pp, zero;
+        bool adapter;
+    } layouts[] = {{"fp32", HD_JOB_PRECISION_FP32, 1, 1, 1, 0, false},
+                   {"an adapter", HD_JOB_PRECISION_FP32, 1, 1, 1, 0, true},
+                   {"bf16, zero 1", HD_JOB_PRECISION_BF16, 2, 1, 1, 1, false},
+                   {"fp32, zero 2", HD_JOB_PRECISION_FP32, 2, 1, 1, 2, false},
+                   {"bf16, zero 3, tp 2", HD_JOB_PRECISION_BF16, 2, 2, 1, 3, false},
+                   {"two stages", HD_JOB_PRECISION_FP32, 1, 1, 2, 0, false}};
+    struct harness h;
+
+    harness_setup(&h, 2000);
+    for (size_t i = 0; i < sizeof layouts / sizeof layouts[0]; i++) {
+        struct hd_job job = job_of(&h);
+
+        job.lr_peak = job.lr_min = 1e-2;
+        job.policy_kl = HD_JOB_POLICY_KL_K3;
+        job.policy_kl_beta = 0.05;
+        job.precision = layouts[i].precision;
+        job.dp = layouts[i].dp;
+        job.tp = layouts[i].tp;
+        job.pp = layouts[i].pp;
+        job.zero = layouts[i].zero;
+        if (job.pp > 1)
+            (void)snprintf(job.schedule, sizeof job.schedule, "1f1b");
+        if (layouts[i].adapter) {
+            job.adapter = HD_JOB_ADAPTER_LORA;
+            job.adapter_rank = 4;
+            job.adapter_alpha = 8;
+        }
+        if (harness_threads(&job, (int)(job.dp * job.tp * job.pp), NULL, check_reference))
+            fail_msg("%s: %s", layouts[i].what, hd_err_message());
+    }
+    harness_teardown(&h);
+}
+
 /* ---- refusals ---- */
 
 static void refused(struct hd_trainer *t, const struct hd_policy_completion *list, int64_t count,

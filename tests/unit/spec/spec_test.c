@@ -700,6 +700,14 @@ static void what_does_not_go_together_is_refused(void **state)
           "data={train: corpus/a.txt}", "train.policy.dual_clip=1.1"},
          "train.policy.dual_clip: 1.1 is below 1 + train.policy.clip_high = 1.28, and so would "
          "bound"},
+        {{"train={steps: 9, global_batch: 16, lr: 1e-3, objective: grpo, rollout: {prompts: 2, "
+          "max_tokens: 8}, rewards: [number]}",
+          "data={train: corpus/a.txt}", "train.policy.kl=k2"},
+         "train.policy.kl_beta: is missing: the factor of the divergence k2"},
+        {{"train={steps: 9, global_batch: 16, lr: 1e-3, objective: grpo, rollout: {prompts: 2, "
+          "max_tokens: 8}, rewards: [number]}",
+          "data={train: corpus/a.txt}", "train.policy.kl_in=reward"},
+         "train.policy.kl_in: there is no divergence; give train.policy.kl_beta"},
         {{"train.batch_schedule=0:4 x"},
          "train.batch_schedule: 'x' is no span; write STEP:SEQUENCES"},
         {{"train.batch_schedule=0:4 2:16", "train.global_batch=8"},

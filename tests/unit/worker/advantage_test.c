@@ -67,6 +67,25 @@ static void an_answer_without_a_reward_is_in_no_mean(void **state)
     assert_true(hd_advantage_is_flat(none, 2));
 }
 
+/* d = 0.5, -1, and none: k1 -0.5; k2 0.125 + 0.5; k3 e^-0.5 + 0.5 - 1 + e^1 - 1 - 1. The further an answer is
+ * from the reference, the less it gets. */
+static void the_divergence_is_taken_from_the_reward(void **state)
+{
+    const float sampled[3] = {-1, -3, -1}, reference[3] = {-1.5f, -2, -INFINITY};
+    const double own[2] = {0, hd_advantage_divergence(HD_POLICY_K2, sampled, reference, 3)};
+    double rewards[2] = {1, 1};
+
+    (void)state;
+    assert_near(hd_advantage_divergence(HD_POLICY_K1, sampled, reference, 3), -0.5);
+    assert_near(own[1], 0.625);
+    assert_near(hd_advantage_divergence(HD_POLICY_K3, sampled, reference, 3),
+                exp(-0.5) - 0.5 + exp(1) - 2);
+    assert_near(hd_advantage_divergence(HD_POLICY_KL_NONE, sampled, reference, 3), 0);
+    hd_advantage_take(own, 2, 0.4, rewards);
+    assert_near(rewards[0], 1);
+    assert_near(rewards[1], 0.75);
+}
+
 /* ---- builtins ---- */
 
 static double rate(const char *job_text, const char *row_text, const char *text, int64_t tokens)
