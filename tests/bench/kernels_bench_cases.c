@@ -738,6 +738,8 @@ static void make_join_backward(struct bench *b, void *args, const int64_t *s, en
         .dtype = dtype};
 }
 
+/* The values that attention reads are padded to WIDTH channels. The floor counts the products of the
+ * padding, too: a sixth of forward's, two fifteenths of backward's. */
 static void bench_latent_block(struct bench *b)
 {
     enum { R = 2048 };
