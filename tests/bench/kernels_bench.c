@@ -14,8 +14,8 @@
  * Run by hand, on a quiet machine; with one thread its processor time is taken, which forgives some
  * company. The floor of a launch is the larger of its operations at the
  * measured peak (products and attention) and its bytes at the bandwidth of a triad, both measured
- * first with the same threads; bytes and operations are those of kernels/costs, which count no
- * exponentials. Tensors change from
+ * first with the same threads; bytes and operations are those of kernels/costs, those of attention
+ * without its exponentials. Tensors change from
  * launch to launch so that they come from memory. The floor of a block is the sum of its launches'
  * floors, forward and backward. `mallocs` counts calls of the allocator inside
  * one launch: own kernels make none, what is left is oneDNN's.
