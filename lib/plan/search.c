@@ -130,8 +130,7 @@ static bool state_may_fit(struct layout_search *s, const struct candidate *c,
         longest.segment = INT16_MAX;
         longest.plain = NULL;
     }
-    return search_least_memory(s, &longest, sizes, ordered, bytes).needed_bytes <=
-           s->asked->memory_bytes;
+    return search_stages_may_fit(s, &longest, sizes, ordered, bytes);
 }
 
 /* Sets z->zero_shard to the fewest ranks that may share the state so that it fits; all of them fit.

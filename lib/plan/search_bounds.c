@@ -395,7 +395,8 @@ double search_traffic_bound(struct layout_search *s, const struct candidate *c,
     struct search_traffic *memo;
     double forward, backward;
 
-    if (z->zero < 2 || s->tuned || s->asked->cluster->links)
+    if (z->zero < 2 || s->tuned || s->asked->cluster->links ||
+        s->asked->cluster->rates.calibration) /* times that it interpolates give no bound */
         return 0;
     memo = search_traffic_memo(s, z);
     if (!memo)
@@ -734,18 +735,20 @@ static double stage_slots(const struct layout_search *s, const struct candidate 
     return stage->kept * saved + stage->deferred * deferred + stage_io_bytes_of(s, b, ordered, i);
 }
 
-struct hd_search_rejected search_least_memory(const struct layout_search *s,
-                                              const struct candidate *c,
-                                              const struct hd_layout_sizes *z,
-                                              const struct ordered *ordered,
-                                              const struct search_sizes *b)
+/* Returns a lower bound of the memory of the rank that needs most, among the stages up to the first
+ * one that needs more than `enough` bytes. */
+static struct hd_search_rejected memory_of_stages(const struct layout_search *s,
+                                                  const struct candidate *c,
+                                                  const struct hd_layout_sizes *z,
+                                                  const struct ordered *ordered,
+                                                  const struct search_sizes *b, double enough)
 {
     const double overhead = overhead_bytes(s, z);
     const struct state state = state_of(s, z);
     double most = -1, most_slots = 0;
     int32_t fullest = 0;
 
-    for (int32_t i = 0; i < ordered->step.pipeline.stages; i++) {
+    for (int32_t i = 0; i < ordered->step.pipeline.stages && most <= enough; i++) {
         const struct ordered_stage *stage = &ordered->stages[i];
         const bool whole = stage->largest > 0 && !(s->tuned && stage->before == 0);
         double work = whole ? stage_work(s, b, &state, ordered, i) : 0;
@@ -764,6 +767,24 @@ struct hd_search_rejected search_least_memory(const struct layout_search *s,
                                        .stage = fullest,
                                        .needed_bytes = (int64_t)most,
                                        .activations = most_slots / most};
+}
+
+struct hd_search_rejected search_least_memory(const struct layout_search *s,
+                                              const struct candidate *c,
+                                              const struct hd_layout_sizes *z,
+                                              const struct ordered *ordered,
+                                              const struct search_sizes *b)
+{
+    return memory_of_stages(s, c, z, ordered, b, INFINITY);
+}
+
+bool search_stages_may_fit(const struct layout_search *s, const struct candidate *c,
+                           const struct hd_layout_sizes *z, const struct ordered *ordered,
+                           const struct search_sizes *b)
+{
+    const int64_t most = s->asked->memory_bytes;
+
+    return memory_of_stages(s, c, z, ordered, b, (double)most).needed_bytes <= most;
 }
 
 bool search_cuts_may_fit(const struct layout_search *s, const struct candidate *c,

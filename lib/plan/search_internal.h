@@ -320,6 +320,10 @@ struct hd_search_rejected search_least_memory(const struct layout_search *s,
                                               const struct hd_layout_sizes *z,
                                               const struct ordered *ordered,
                                               const struct search_sizes *bytes);
+/* Returns whether that bound lets the candidate fit the memory. */
+bool search_stages_may_fit(const struct layout_search *s, const struct candidate *c,
+                           const struct hd_layout_sizes *z, const struct ordered *ordered,
+                           const struct search_sizes *sizes);
 /* Returns whether the stages may together hold all blocks of the model, however it is cut, by lower
  * bounds of the memory of each. */
 bool search_cuts_may_fit(const struct layout_search *s, const struct candidate *c,
