@@ -332,7 +332,9 @@ static enum hd_status check_optimizer(const struct hd_trainer *t, const struct h
 {
     const struct hd_job *now = &t->rank_program.job;
 
-    if (then->optimizer == now->optimizer)
+    /* a job that sets none has the default's moments */
+    if (hd_rule_named(hd_job_optimizer_words[then->optimizer]) ==
+        hd_rule_named(hd_job_optimizer_words[now->optimizer]))
         return HD_OK;
     return hd_err(
         HD_INVALID,
