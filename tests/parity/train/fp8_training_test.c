@@ -47,11 +47,6 @@ static struct hd_job job_of(const struct harness *h, const struct layout *l)
     return job;
 }
 
-static void set_word(char *word, const char *value)
-{
-    (void)snprintf(word, HD_JOB_WORD_MAX, "%s", value);
-}
-
 /* ---- histories ---- */
 
 /* The buffers of a checkpoint: those of the products of layer l begin at [l]. */
