@@ -42,19 +42,19 @@ static const struct size_grid *grid_of(const struct probe *p)
 }
 
 static const struct probed_product {
-    bool trans_a, trans_b, dbias;
+    bool trans_a, trans_b;
     enum hd_gemm_epilogue epilogue;
 } products[] = {
-    {false, true, false, HD_EPILOGUE_NONE},           {false, false, false, HD_EPILOGUE_NONE},
-    {true, false, false, HD_EPILOGUE_NONE},           {false, true, false, HD_EPILOGUE_GELU},
-    {false, false, false, HD_EPILOGUE_GELU_BACKWARD}, {true, false, true, HD_EPILOGUE_NONE},
+    {false, true, HD_EPILOGUE_NONE},           {false, false, HD_EPILOGUE_NONE},
+    {true, false, HD_EPILOGUE_NONE},           {false, true, HD_EPILOGUE_GELU},
+    {false, false, HD_EPILOGUE_GELU_BACKWARD},
 };
 enum { PRODUCTS = sizeof products / sizeof products[0] };
 
 struct bench {
     const struct size_grid *grid;
     struct hd_traits traits;
-    void *a, *c, *pre, *pool, *scratch, *dbias;
+    void *a, *c, *pre, *pool, *scratch;
     int64_t pool_used, scratch_bytes;
 };
 
@@ -92,7 +92,6 @@ static void fill(struct bench *b, const struct probed_product *of, int64_t M, in
     a->b = of->trans_a ? b->c : from_pool(b, K * N * size);
     a->pre = of->epilogue == HD_EPILOGUE_GELU ? b->pre : NULL;
     a->gelu_inp = of->epilogue == HD_EPILOGUE_GELU_BACKWARD ? b->pre : NULL;
-    a->dbias = of->dbias ? b->dbias : NULL;
     a->scratch = b->scratch;
 }
 
@@ -162,11 +161,9 @@ static bool is_fused(const struct bench *b, const struct probed_product *of, enu
                                 .trans_b = of->trans_b,
                                 .epilogue = of->epilogue,
                                 .ab_dtype = dtype,
-                                .c_dtype = of->trans_a ? HD_F32 : dtype,
-                                .dbias = of->dbias ? b->dbias : NULL};
+                                .c_dtype = of->trans_a ? HD_F32 : dtype};
 
-    return (of->epilogue == HD_EPILOGUE_NONE && !of->dbias) ||
-           hd_gemm_takes_epilogue(&args, &b->traits);
+    return of->epilogue == HD_EPILOGUE_NONE || hd_gemm_takes_epilogue(&args, &b->traits);
 }
 
 static enum hd_status time_grid(struct probe *p, struct bench *b, const struct probed_product *of,
@@ -212,14 +209,12 @@ static enum hd_status open_bench(struct probe *p, struct bench *b)
         st = get_numbers(p, most_bytes, &b->c);
     if (!st)
         st = get_numbers(p, most_bytes, &b->pre);
-    if (!st)
-        st = get_numbers(p, grid->pool_bytes, &b->pool);
-    return st ? st : get_numbers(p, side * (int64_t)sizeof(float), &b->dbias);
+    return st ? st : get_numbers(p, grid->pool_bytes, &b->pool);
 }
 
 static void close_bench(struct probe *p, struct bench *b)
 {
-    void *const all[] = {b->a, b->c, b->pre, b->pool, b->dbias, b->scratch};
+    void *const all[] = {b->a, b->c, b->pre, b->pool, b->scratch};
 
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
         probe_release(p, all[i]);
