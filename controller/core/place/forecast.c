@@ -100,18 +100,19 @@ void core_forecast_advance(struct core_forecast *forecast, size_t ends)
 
 /* ---- sums over nodes --------------------------------------------------------------------------*/
 
-/* Fills a table by the number of a node's free devices: how many of them it adds to a sum, in whole
- * tensor-parallel groups; for a placement on few nodes, 0 if the other nodes could not supply the
- * rest. */
+/* Fills a table by the number of a node's free devices, up to core->largest: how many of them it
+ * adds to a sum, in whole tensor-parallel groups; for a placement on few nodes, 0 if the other nodes
+ * could not supply the rest. */
 static void list_given(const struct hd_core *core, const struct core_view *view,
                        enum hd_device_kind kind, int32_t *ret_given)
 {
     const int32_t others =
         view->nodes_max ? (view->nodes_max - 1) * core->largest[kind] : INT32_MAX;
     const int32_t least = view->needs->devices_min - others;
+    const int32_t unit = hd_plan_unit(&view->needs->wish);
 
-    for (int32_t free = 0; free <= HD_CTL_DEVICES_PER_NODE_MAX; free++) {
-        ret_given[free] = core_whole_groups(view->needs, free);
+    for (int32_t free = 0; free <= core->largest[kind]; free++) {
+        ret_given[free] = free - free % unit;
         if (ret_given[free] < least)
             ret_given[free] = 0;
     }
@@ -172,7 +173,8 @@ static void sum_end(const struct hd_core *core, const struct core_view *view,
 
         if (before == CLOSED)
             continue;
-        after = after < HD_CTL_DEVICES_PER_NODE_MAX ? after : HD_CTL_DEVICES_PER_NODE_MAX;
+        if (after > core->largest[sum->kind]) /* some of its devices do not work */
+            after = core->largest[sum->kind];
         sum->free_of[i] = (uint16_t)after;
         add_gain(sum, i, sum->given[after] - sum->given[before]);
     }

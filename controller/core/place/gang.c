@@ -100,11 +100,11 @@ enum core_gang_obstacle core_find_gang_obstacle(const struct hd_core *core,
 
 /* ---- candidates -------------------------------------------------------------------------------*/
 
-/* Returns the sort key of a candidate node: usable ones first, then those with more devices. */
-static size_t sort_index(const struct core_member *member)
+/* Returns the sort key of a candidate node: usable ones first, then those with more devices.
+ * most: largest number of devices of a node. */
+static size_t sort_index(const struct core_member *member, int32_t most)
 {
-    return (size_t)(HD_CTL_DEVICES_PER_NODE_MAX - member->count) +
-           (member->ready ? 0 : HD_CTL_DEVICES_PER_NODE_MAX + 1);
+    return (size_t)(most - member->count) + (member->ready ? 0 : (size_t)most + 1);
 }
 
 /* Orders the nodes of a gang by their position in the tree of switches (none: last), then by index,
@@ -167,11 +167,14 @@ static size_t find_members(const struct hd_core *core, const struct core_view *v
                            enum hd_device_kind kind, bool idle, bool reserved,
                            struct core_member *ret_members)
 {
-    size_t at[2 * (HD_CTL_DEVICES_PER_NODE_MAX + 1)] = {0}, count = 0, sum = 0;
+    const int32_t most = core->largest[kind];
+    const size_t keys = 2 * ((size_t)most + 1);
+    size_t at[2 * (HD_CTL_DEVICES_PER_NODE_MAX + 1)], count = 0, sum = 0;
     const struct core_forecast *forecast = core_forecast_of(core, view);
     const int32_t unit = hd_plan_unit(&view->needs->wish);
     struct core_member *found = ret_members + core->node_count;
 
+    memset(at, 0, keys * sizeof at[0]);
     for (size_t i = idle ? 0 : core_next_free(core, forecast, kind, 0); i < core->node_count;
          i = idle ? i + 1 : core_next_free(core, forecast, kind, i + 1)) {
         struct core_member member = {.node = core->nodes[i], .index = i};
@@ -180,17 +183,17 @@ static size_t find_members(const struct hd_core *core, const struct core_view *v
         if (!member.count)
             continue;
         member.ready = !idle || core_node_usable(member.node);
-        at[sort_index(&member)]++;
+        at[sort_index(&member, most)]++;
         found[count++] = member;
     }
-    for (size_t k = 0; k < sizeof at / sizeof at[0]; k++) {
+    for (size_t k = 0; k < keys; k++) {
         const size_t here = at[k];
 
         at[k] = sum;
         sum += here;
     }
     for (size_t i = 0; i < count; i++)
-        ret_members[at[sort_index(&found[i])]++] = found[i];
+        ret_members[at[sort_index(&found[i], most)]++] = found[i];
     return count;
 }
 
