@@ -572,7 +572,7 @@ enum hd_status hd_layer_profiles_whole(const struct hd_job *job, const struct hd
     return st;
 }
 
-/* Adds up F of all units of the teacher's model, which is split as the student's. */
+/* Adds up F of all units of the teacher's model, which is split as the student's, but not by ZeRO. */
 static enum hd_status measure_teacher(const struct hd_job *job, const struct hd_cluster *cluster,
                                       double *ret_seconds)
 {
@@ -582,6 +582,7 @@ static enum hd_status measure_teacher(const struct hd_job *job, const struct hd_
     enum hd_status st = hd_job_of_teacher(job, &teacher);
 
     teacher.distill_write = false;
+    teacher.zero = 0;
     if (!st)
         st = hd_model_config_from_job(&teacher, &config);
     if (!st)

@@ -2,6 +2,7 @@
 #include <math.h>
 
 #include "fixture.h"
+#include "job/teacher_model.h"
 #include "plan/links.h"
 #include "tests/program/test.h"
 
@@ -160,6 +161,31 @@ static void profiles_of_several_kinds_add_up_to_chunks(void **state)
     compare_chunk(job, 4, 0, 8);
     priced_set(job.recompute, "full:2");
     compare_chunk(job, 4, 0, 8);
+}
+
+/* The weights of a teacher are whole on each rank, whatever ZeRO does with the student's: nothing is
+ * gathered for its forward pass. */
+static void a_teacher_takes_the_same_time_with_any_zero(void **state)
+{
+    const struct hd_cluster c = priced_cluster(1, 4, fast, slow);
+    struct hd_job job = priced_job(4, 256, 16), teacher = priced_job(8, 512, 16);
+    double seconds = 0;
+
+    if (hd_job_set_teacher_model(&teacher, &job))
+        fail_msg("%s", hd_err_message());
+    job.distill_top_k = 8;
+    job.pp = job.tp = job.cp = 1;
+    job.micro_batch = 1;
+    for (job.zero = 0; job.zero <= 3; job.zero += 3) {
+        const struct hd_job laid = laid_out(job, 4);
+        struct hd_layer_profiles profiles;
+
+        if (hd_layer_profiles_build(&laid, &c, &profiles))
+            fail_msg("%s", hd_err_message());
+        assert_true(profiles.teacher > 0);
+        seconds = job.zero ? seconds : profiles.teacher;
+        is_near(profiles.teacher, seconds, 1e-12);
+    }
 }
 
 /* Segments begin at multiples of K and with the chunk, so blocks 1 to 6 of 8 are (1, 2), (3, 4, 5),
