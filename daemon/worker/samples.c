@@ -545,20 +545,22 @@ static enum hd_status add_rows_without(const struct hd_prompt_rows *rows, const 
     int64_t without = 0;
 
     for (int64_t i = 0; !st && i < rows->count; i++) {
-        const struct hd_json *root;
+        const struct hd_json *root, *right;
         struct hd_arena arena;
 
         hd_arena_init(&arena, 0);
         st = hd_json_parse_line(&arena, rows->rows[i].line, strlen(rows->rows[i].line), &limits,
                                 &root);
-        without += !st && !hd_json_member(root, field);
+        right = st ? NULL : hd_json_member(root, field);
+        without += !right || (right->kind != HD_JSON_NUMBER && right->kind != HD_JSON_STRING);
         hd_arena_done(&arena);
     }
     if (!st && without)
-        hd_text_add(out,
-                    "train.rewards: %lld of %lld rows have no column `%s`: their answers get no "
-                    "reward, and are not trained on\n",
-                    (long long)without, (long long)rows->count, field);
+        hd_text_add(
+            out,
+            "train.rewards: %lld of %lld rows have no number or text in a column `%s`: their "
+            "answers get no reward, and are not trained on\n",
+            (long long)without, (long long)rows->count, field);
     return st;
 }
 
@@ -587,7 +589,7 @@ static enum hd_status check_rows(struct samples *s, struct hd_text *out)
                         "train.rollout.stop or data.end_of_text\n");
     }
     for (int64_t k = 0; !st && k < rewards.count; k++)
-        if (rewards.list[k].field)
+        if (*rewards.list[k].field) /* other kinds than exact and number compare with no column */
             st = add_rows_without(&rows, rewards.list[k].field, out);
     hd_prompt_rows_close(&rows);
     return !st && out->failed ? no_memory_for_samples() : st;

@@ -2,6 +2,8 @@
 
 #include <stdio.h>
 
+#include "base/file.h"
+
 /* Returns whether a key describes the forward pass of a teacher. Its windows are the student's, and it
  * predicts one token. */
 static bool is_of_model(const struct hd_key *key)
@@ -95,9 +97,26 @@ enum hd_status hd_job_of_teacher(const struct hd_job *job, struct hd_job *ret_te
     memcpy(t->init_from, job->distill_teacher, sizeof t->init_from);
     memcpy(t->init_identity, job->distill_identity, sizeof t->init_identity);
     (void)snprintf(t->recompute, sizeof t->recompute, "none");
+    (void)snprintf(t->stages, sizeof t->stages,
+                   "auto"); /* the student's are of the student's layers */
     t->offload = HD_JOB_OFFLOAD_NONE;
     if (t->precision == HD_JOB_PRECISION_FP8)
         t->precision = HD_JOB_PRECISION_BF16;
     t->validate_batches = 1; /* as many rounds as a step of the student has micro-batches */
     return st;
+}
+
+enum hd_status hd_job_teacher_file(const struct hd_job *job, struct hd_text *path)
+{
+    hd_text_clear(path);
+    hd_text_add(path, "%s", job->distill_teacher);
+    if (hd_file_is_dir(job->distill_teacher)) {
+        hd_text_add(path, "/1/tokens"); /* the job of a run of `heddle local` is number 1 */
+        if (!path->failed && !hd_file_is_dir(path->data)) {
+            hd_text_clear(path);
+            hd_text_add(path, "%s/tokens", job->distill_teacher);
+        }
+        hd_text_add(path, "/teacher");
+    }
+    return path->failed ? hd_err(HD_NO_MEMORY, "no memory for a path") : HD_OK;
 }

@@ -10,6 +10,23 @@ static enum hd_status refuse_with_grpo(const char *key, const char *why)
     return hd_err(HD_INVALID, "%s: with train.objective: grpo %s", key, why);
 }
 
+/* Returns whether a key whose default depends on others has a value that other jobs do
+ * not have: the default of `dapo`, or 0 in stored jobs of old versions. */
+static bool is_derived_given(const struct hd_job *job, const char *path)
+{
+    if (strcmp(path, "train.policy.kl") == 0)
+        return job->policy_kl > HD_JOB_POLICY_KL_NONE;
+    if (strcmp(path, "train.policy.scale") == 0)
+        return job->policy_scale > HD_JOB_POLICY_SCALE_GROUP;
+    if (strcmp(path, "train.policy.clip_low") == 0)
+        return job->policy_clip_low > 0 &&
+               (job->policy_clip_low < 0.2 || job->policy_clip_low > 0.2);
+    if (strcmp(path, "train.policy.clip_high") == 0)
+        return job->policy_clip_high > 0 &&
+               (job->policy_clip_high < 0.28 || job->policy_clip_high > 0.28);
+    return strcmp(path, "train.rollout.stop") == 0 && *job->rollout_stop;
+}
+
 /* Refuses keys that only grpo has. */
 static enum hd_status check_unused_policy(const struct hd_job *job)
 {
@@ -21,7 +38,7 @@ static enum hd_status check_unused_policy(const struct hd_job *job)
 
         if ((hd_text_starts(key->path, "train.rollout.") ||
              hd_text_starts(key->path, "train.policy.")) &&
-            !key->derived && !hd_job_is_default(key, job))
+            (key->derived ? is_derived_given(job, key->path) : !hd_job_is_default(key, job)))
             return hd_err(HD_INVALID,
                           "%s: is a setting of train.objective: grpo; add that line, or remove "
                           "this one",
@@ -107,6 +124,11 @@ static enum hd_status check_windows_of_answers(const struct hd_job *job)
 
     if (prompt_max >= 1)
         return HD_OK;
+    if (job->rollout_max_tokens >= job->context)
+        return hd_err(HD_INVALID,
+                      "train.rollout.max_tokens: answers of up to %lld tokens leave no room for a "
+                      "prompt in model.context = %lld; lower it, or give a longer context",
+                      (long long)job->rollout_max_tokens, (long long)job->context);
     return hd_err(
         HD_INVALID,
         "train.global_batch: %lld windows of model.context = %lld tokens must always take "
@@ -123,7 +145,7 @@ static enum hd_status check_divergence(const struct hd_job *job)
 
     if (has_kl && !(job->policy_kl_beta > 0))
         return hd_err(HD_INVALID,
-                      "train.policy.kl_beta: is missing: the factor of the divergence %s, "
+                      "train.policy.kl_beta: is missing or 0: the factor of the divergence %s, "
                       "such as 0.01; or remove train.policy.kl",
                       hd_job_policy_kl_words[job->policy_kl]);
     if (!has_kl && job->policy_kl_beta > 0)

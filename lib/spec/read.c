@@ -551,6 +551,8 @@ static enum hd_status read_spec(struct spec_reader *r, const struct hd_spec_sour
         st = spec_check_continued(job);
     if (!st && r->mistakes.count)
         return tell_mistakes(r);
+    if (!st && source->notes)
+        st = spec_note_teacher(job, source->notes);
     if (!st && source->missing_data && source->missing_data->len_bytes) {
         st = spec_leave_files(&r->draft, r->folder); /* names that the cache does not have */
     } else if (!st) {

@@ -84,8 +84,8 @@ struct hd_spec_source {
     /* If not NULL, one line is appended for each key that the file has under its old name. */
     struct hd_text *old_names;
     /* If not NULL, one line is appended for each value that was chosen by looking into a file, such
-     * as model.vocab by the tokenizer, and for each file of data.val that is a copy of one of
-     * data.train. */
+     * as model.vocab by the tokenizer, for each file of data.val that is a copy of one of
+     * data.train, and for a teacher that is not there. */
     struct hd_text *notes;
     /* Steps that the job's train.epochs make; 0: not counted yet, then train.steps becomes
      * HD_SPEC_STEPS_UNKNOWN. Not used without train.epochs. */

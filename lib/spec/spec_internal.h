@@ -350,6 +350,8 @@ enum hd_status spec_find_files(struct spec_draft *draft, const char *folder);
 /* Appends a line for each file of data.val that has the bytes of a file of data.train, as far as their
  * fingerprints tell. */
 void spec_note_copies(const struct hd_job *job, struct hd_text *notes);
+/* Appends a line if train.distill.teacher names neither a model nor a teacher's file that is there. */
+enum hd_status spec_note_teacher(const struct hd_job *job, struct hd_text *notes);
 /* Makes the paths of data files absolute without opening the files, which are on another
  * machine. */
 enum hd_status spec_leave_files(struct spec_draft *draft, const char *folder);

@@ -36,6 +36,7 @@
 #include "base/hash.h"
 #include "base/pieces.h"
 #include "data/packing.h"
+#include "job/teacher_model.h"
 #include "mesh/zigzag.h"
 #include "train/batch.h"
 #include "train/teacher_record.h"
@@ -153,7 +154,8 @@ static enum hd_status map_teacher(struct hd_trainer *t, const char *path, uint64
     if (fd < 0)
         return hd_err(errno == ENOENT ? HD_NOT_FOUND : HD_IO,
                       "train.distill.teacher: cannot open %s: %s; it is made by a job with "
-                      "train.distill.write: true",
+                      "train.distill.write: true. Was a model meant, its folder or checkpoint was "
+                      "not there when this job was made: make a new job",
                       path, strerror(errno));
     st = hd_file_pread_all(fd, &has, sizeof has, 0);
     if (st || fstat(fd, &info) < 0 || memcmp(has.magic, MAGIC_OF_TEACHER, sizeof has.magic) != 0 ||
@@ -211,20 +213,10 @@ enum hd_status hd_trainer_open_teacher(struct hd_trainer *t)
         return HD_OK;
     if (hd_job_has_teacher_model(job))
         return hd_trainer_load_lessons(t);
-    hd_text_add(&path, "%s", job->distill_teacher);
-    if (hd_file_is_dir(job->distill_teacher)) {
-        /* the folder of a job, or that of a run of `heddle local`, whose job is number 1 */
-        hd_text_add(&path, "/1/tokens");
-        if (!path.failed && !hd_file_is_dir(path.data)) {
-            hd_text_clear(&path);
-            hd_text_add(&path, "%s/tokens", job->distill_teacher);
-        }
-        hd_text_add(&path, "/teacher");
-    }
-    if (path.failed)
-        return hd_err(HD_NO_MEMORY, "no memory for a path");
+    st = hd_job_teacher_file(job, &path);
     hd_comm_set_deadline(t->comm, t->save_deadline_ms);
-    st = share_key(t, &key);
+    if (!st)
+        st = share_key(t, &key);
     hd_comm_set_deadline(t->comm, t->step_deadline_ms);
     if (!st)
         st = map_teacher(t, path.data, key);

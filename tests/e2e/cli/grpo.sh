@@ -78,6 +78,7 @@ heddle local --resume "$work/e/latest" -o jsonl >>"$work/e.jsonl" 2>>"$work/e.er
 check_equal and_goes_on_with_the_same_numbers "$(series "$work/b.jsonl" loss)" "$(series "$work/e.jsonl" loss)"
 
 check validate_takes_rows_with_a_prompt_and_what_rewards_read heddle validate "$work/grpo.yaml"
+check_equal a_program_needs_no_column 0 "$(heddle validate "$work/grpo.yaml" --set 'train.rewards=[{program: judge.sh}]' 2>&1 | grep -c '^train.rewards')"
 check_equal and_counts_them 1 "$(grep -c '^data.train: 40 prompts, the longest of 7 tokens; 2.4 passes' "$work/check.out")"
 check and_plan_too heddle plan "$work/grpo.yaml"
 check_equal which_tells_the_work_of_answers 1 "$(grep -c '^  its answers, at most: 3 x a token of each of 32,' "$work/check.out")"

@@ -575,7 +575,15 @@ static void a_teacher_s_folder_becomes_explicit(void **state)
         "data: {train: corpus/a.txt, tokenizer: tok/t.json}\n"
         "train: {steps: 9, global_batch: 8, lr: 1e-3, distill: {teacher: llm, "
         "top_k: 2}}\n";
-    const char *longer = "model.context=64";
+    const char *longer = "model.context=64", *no_model = "train.distill.teacher=nothing";
+    struct hd_text notes = {0};
+    const struct hd_spec_source without = {.name = "job.yaml",
+                                           .folder = folder,
+                                           .bytes = job,
+                                           .size_bytes = sizeof job - 1,
+                                           .overrides = &no_model,
+                                           .override_count = 1,
+                                           .notes = &notes};
     struct hd_job *spec = NULL, teacher;
     char path[160];
 
@@ -591,7 +599,9 @@ static void a_teacher_s_folder_becomes_explicit(void **state)
     assert_string_equal(spec->distill_teacher, path);
     assert_int_equal(strlen(spec->distill_identity), 16);
     assert_int_equal(spec->distill_vocab, 2);
+    (void)strcpy(spec->stages, "0,1"); /* the student's single layer */
     assert_int_equal(hd_job_of_teacher(spec, &teacher), HD_OK);
+    assert_string_equal(teacher.stages, "auto");
     assert_int_equal(teacher.layers, 2);
     assert_int_equal(teacher.kv_heads, 4);
     assert_true(teacher.rope_theta == 50000 && teacher.tie_embeddings);
@@ -600,6 +610,9 @@ static void a_teacher_s_folder_becomes_explicit(void **state)
     assert_string_equal(teacher.init_from, path);
     assert_string_equal(teacher.init_identity, spec->distill_identity);
 
+    assert_int_equal(hd_spec_read_yaml(&without, &jobs, spec), HD_OK);
+    assert_non_null(strstr(notes.data, "/nothing is neither a model folder nor a checkpoint"));
+    hd_text_free(&notes);
     assert_int_equal(read_bytes(job, sizeof job - 1, longer, &spec), HD_INVALID);
     assert_non_null(
         strstr(hd_err_message(), "model.context: 64 is more than the 32 of the teacher"));

@@ -703,7 +703,16 @@ static void what_does_not_go_together_is_refused(void **state)
         {{"train={steps: 9, global_batch: 16, lr: 1e-3, objective: grpo, rollout: {prompts: 2, "
           "max_tokens: 8}, rewards: [number]}",
           "data={train: corpus/a.txt}", "train.policy.kl=k2"},
-         "train.policy.kl_beta: is missing: the factor of the divergence k2"},
+         "train.policy.kl_beta: is missing or 0: the factor of the divergence k2"},
+        {{"train={steps: 9, global_batch: 16, lr: 1e-3, objective: grpo, rollout: {prompts: 2, "
+          "max_tokens: 400}, rewards: [number]}",
+          "data={train: corpus/a.txt}"},
+         "train.rollout.max_tokens: answers of up to 400 tokens leave no room for a prompt"},
+        {{"train.policy.kl=k3"}, "train.policy.kl: is a setting of train.objective: grpo"},
+        {{"train.policy.scale=none"}, "train.policy.scale: is a setting of train.objective: grpo"},
+        {{"train.policy.clip_low=0.1"},
+         "train.policy.clip_low: is a setting of train.objective: grpo"},
+        {{"train.rollout.stop=[x]"}, "train.rollout.stop: is a setting of train.objective: grpo"},
         {{"train={steps: 9, global_batch: 16, lr: 1e-3, objective: grpo, rollout: {prompts: 2, "
           "max_tokens: 8}, rewards: [number]}",
           "data={train: corpus/a.txt}", "train.policy.kl_in=reward"},
