@@ -25,6 +25,8 @@ enum {
     CLOSED_MS = 5, /* waits for the end of a program that has closed its output */
 };
 
+/* sums of squares of larger rewards would lose their digits, or overflow */
+static const double reward_max = 1e9;
 static const char silent[] = "it gave no answer for too long"; /* why a program must end */
 
 struct reward_program {
@@ -231,7 +233,9 @@ static void take_line(struct reward_program *p, struct rating *r, const char *te
                 : reward->kind == HD_JSON_TRUE  ? 1
                 : reward->kind == HD_JSON_FALSE ? 0
                                                 : NAN;
-        r->rewards[id - r->first_id] = isfinite(value) ? value : NAN;
+        if (fabs(value) > reward_max)
+            warn_about_line(p, "a reward beyond 1e9 counts as none", text);
+        r->rewards[id - r->first_id] = fabs(value) <= reward_max ? value : NAN;
         r->done[id - r->first_id] = true;
         r->left--;
         r->moved_ms = hd_clock_now_ns() / 1000000;

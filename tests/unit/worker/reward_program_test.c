@@ -81,10 +81,14 @@ static void what_is_no_answer_is_left_out(void **state)
         shell("echo rubbish; echo '{\"id\":99999,\"reward\":7}'; echo '{\"id\":0}'; say -1 5\n"
               "case $l in *bad*) say $id NaN; say $id 5;; *) say $id 1;; esac",
               20);
+    struct reward_program *large =
+        shell("case $l in *bad*) say $id -1e10;; *) say $id 1;; esac", 20);
 
     (void)state;
     assert_rates(p, NAN); /* NaN is the answer; a second one to the same id does not count */
+    assert_rates(large, NAN);
     reward_program_free(p);
+    reward_program_free(large);
 }
 
 static void a_program_that_never_answers_is_an_error(void **state)
