@@ -2,6 +2,13 @@
 #include "kernels/costs/by_wgmma.h"
 #include "kernels/costs/costs.h"
 
+/* Makes a number of floats, a multiple of 16, an odd number of cache lines: rows at that distance
+ * from each other lie in different sets of a cache. */
+static int64_t odd_lines(int64_t floats)
+{
+    return floats | 16;
+}
+
 static int64_t take(struct hd_costs_attention_layout *layout, int64_t floats)
 {
     const int64_t offset = layout->thread_floats;
@@ -13,16 +20,16 @@ static int64_t take(struct hd_costs_attention_layout *layout, int64_t floats)
 /* Returns the layout of the scratch areas that attention forward and backward both need. */
 static struct hd_costs_attention_layout rows_layout(int64_t rows, int64_t D)
 {
-    struct hd_costs_attention_layout layout = {.width = hd_round_up(D, 16)};
+    struct hd_costs_attention_layout layout = {.width = odd_lines(hd_round_up(D, 16))};
 
     layout.block_rows = hd_round_up(rows, HD_COSTS_ATTENTION_TILE);
     if (layout.block_rows > HD_COSTS_ATTENTION_ROWS)
         layout.block_rows = HD_COSTS_ATTENTION_ROWS;
-    layout.q_t = take(&layout, layout.block_rows * layout.width);
+    layout.q = take(&layout, layout.block_rows * layout.width);
     layout.index = take(&layout, layout.block_rows);
     layout.bound = take(&layout, layout.block_rows);
     layout.slope = take(&layout, layout.block_rows);
-    layout.k_t = take(&layout, layout.width * HD_COSTS_ATTENTION_TILE);
+    layout.k_t = take(&layout, D * odd_lines(HD_COSTS_ATTENTION_TILE));
     layout.key_index = take(&layout, HD_COSTS_ATTENTION_TILE);
     layout.score = take(&layout, HD_COSTS_ATTENTION_TILE * HD_COSTS_ATTENTION_TILE);
     return layout;
@@ -46,14 +53,12 @@ hd_costs_attention_backward_layout(const struct hd_attention_backward_args *a)
     struct hd_costs_attention_layout layout = rows_layout(a->H / a->G * a->q_len, a->D);
     const int64_t keys = hd_round_up(a->kv_len, HD_COSTS_ATTENTION_TILE);
 
-    layout.q = take(&layout, layout.block_rows * layout.width);
     layout.dout = take(&layout, layout.block_rows * layout.width);
-    layout.dout_t = take(&layout, layout.block_rows * layout.width);
     layout.dq = take(&layout, layout.block_rows * layout.width);
     layout.lse = take(&layout, layout.block_rows);
     layout.delta = take(&layout, layout.block_rows);
     layout.k = take(&layout, HD_COSTS_ATTENTION_TILE * layout.width);
-    layout.v_t = take(&layout, layout.width * HD_COSTS_ATTENTION_TILE);
+    layout.v_t = take(&layout, a->D * odd_lines(HD_COSTS_ATTENTION_TILE));
     layout.dscore = take(&layout, HD_COSTS_ATTENTION_TILE * HD_COSTS_ATTENTION_TILE);
     layout.dk = take(&layout, keys * layout.width);
     layout.dv = take(&layout, keys * layout.width);

@@ -12,7 +12,7 @@ struct cpu_forward {
 
 /* One thread's slice of the scratch of attention forward. */
 struct forward_tiles {
-    float *q_t, *out, *max, *sum, *k_t, *v, *score;
+    float *q, *out, *max, *sum, *k_t, *v, *score;
     int32_t *key_index;
     struct mask_extent mask_extent;
 };
@@ -30,7 +30,7 @@ static struct forward_tiles forward_tiles_of(const struct cpu_forward *f, int th
     const struct hd_costs_attention_layout *l = &f->layout;
     float *base = (float *)f->args->scratch + thread * l->thread_floats;
 
-    return (struct forward_tiles){.q_t = base + l->q_t,
+    return (struct forward_tiles){.q = base + l->q,
                                   .out = base + l->out,
                                   .max = base + l->max,
                                   .sum = base + l->sum,
@@ -43,15 +43,16 @@ static struct forward_tiles forward_tiles_of(const struct cpu_forward *f, int th
                                                   .slope = base + l->slope}};
 }
 
-/* Computes score[:] = exp(score - the row's new maximum) for one row's scores of a tile of keys,
- * and rescales the row's sums over earlier tiles (*row_sum, out). */
-INLINE void softmax_tile_row(float *score, float *row_max, float *row_sum, float *out,
-                             int64_t width)
+/* Computes score[:] = exp(score - the row's new maximum) for the first n of one row's scores of a
+ * tile of keys, 0 for the others, and rescales the row's sums over earlier tiles (*row_sum,
+ * out[D]). */
+INLINE void softmax_tile_row(float *score, int64_t n, float *row_max, float *row_sum, float *out,
+                             int64_t D)
 {
-    vf lane_max = vf_load_f32(score, VL), sum = {0};
+    vf lane_max = vf_set(-INFINITY), sum = {0};
     float max, factor;
 
-    for (int j = VL; j < TILE; j += VL)
+    for (int64_t j = 0; j < n; j += VL)
         lane_max = vf_max(lane_max, vf_load_f32(score + j, VL));
     max = vf_max_lane(lane_max);
     max = *row_max > max ? *row_max : max;
@@ -59,17 +60,18 @@ INLINE void softmax_tile_row(float *score, float *row_max, float *row_sum, float
         memset(score, 0, TILE * sizeof *score);
         return;
     }
-    for (int j = 0; j < TILE; j += VL) {
+    for (int64_t j = 0; j < n; j += VL) {
         const vf p = vf_exp(vf_load_f32(score + j, VL) - max);
 
         sum += p;
         vf_store_f32(score + j, VL, p);
     }
+    memset(score + n, 0, (size_t)(TILE - n) * sizeof *score);
     if (max != *row_max) {
         factor = vf_exp(vf_set(*row_max - max))[0];
         *row_max = max;
         *row_sum *= factor;
-        for (int64_t d = 0; d < width; d += VL)
+        for (int64_t d = 0; d < D; d += VL)
             vf_store_f32(out + d, VL, vf_load_f32(out + d, VL) * factor);
     }
     *row_sum += vf_sum(sum);
@@ -99,30 +101,28 @@ static void attend_tile(const struct task *t, const struct forward_tiles *s, int
         const int64_t m = hd_min(TILE, rows - i);
         const struct row_extent extent = row_extent_of(&s->mask_extent, i, m);
         const enum cover cover = cover_of(t, &extent, keys);
+        struct reach reach;
 
         if (cover == NOTHING)
             continue;
-        multiply_columns(s->score, TILE, s->q_t + i * t->width, s->k_t, TILE, m, TILE, t->D, false);
+        reach = find_reach(t, &s->mask_extent, i, m, s->key_index, count, cover);
+        multiply_keys(s->score, s->q + i * t->width, t->width, s->k_t, m, t->D, &reach);
         if (t->cap > 0)
             cap_tile(t, s->score, m);
         mask_tile(t, s->score, &s->mask_extent, i, m, s->key_index, count, cover);
         for (int64_t r = 0; r < m; r++)
-            softmax_tile_row(s->score + r * TILE, s->max + i + r, s->sum + i + r,
-                             s->out + (i + r) * t->width, t->width);
+            softmax_tile_row(s->score + r * TILE, scores_of(&reach, r), s->max + i + r,
+                             s->sum + i + r, s->out + (i + r) * t->width, channels(t));
         for (int64_t r = 0; t->drop && r < m; r++)
             drop_float_weights(t, first + i + r, s->key_index, count, s->score + r * TILE);
-        multiply_rows(s->out + i * t->width, t->width, s->score, s->v, t->width, m, t->width, count,
-                      true);
+        multiply_weights(s->out + i * t->width, s->score, s->v, t->width, m, channels(t), &reach);
     }
 }
 
 static void load_queries(const struct task *t, struct forward_tiles *s, int64_t first, int64_t rows)
 {
     load_mask_extent(t, first, rows, &s->mask_extent);
-    /* `out` is not used before the first tile of keys: it holds the rows of q until they are
-     * transposed */
-    WITH_FLOATS(t->dtype, T, load_rows(t, s->out, t->q, t->ldq, first, rows, t->scale, T));
-    transpose_rows(t, s->q_t, s->out, rows);
+    WITH_FLOATS(t->dtype, T, load_rows(t, s->q, t->q, t->ldq, first, rows, t->scale, T));
     memset(s->out, 0, (size_t)(rows * t->width) * sizeof *s->out);
     for (int64_t i = 0; i < rows; i++) {
         s->max[i] = -INFINITY;

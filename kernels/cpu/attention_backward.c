@@ -10,7 +10,7 @@ struct cpu_backward {
 
 /* One thread's slice of the scratch of attention backward. */
 struct backward_tiles {
-    float *q, *q_t, *dout, *dout_t, *dq, *lse, *delta;
+    float *q, *dout, *dq, *lse, *delta;
     float *k, *k_t, *v_t, *score, *dscore, *dk, *dv;
     int32_t *key_index;
     struct mask_extent mask_extent;
@@ -27,9 +27,7 @@ static struct backward_tiles backward_tiles_of(const struct cpu_backward *f, int
     float *base = (float *)f->args->scratch + thread * l->thread_floats;
 
     return (struct backward_tiles){.q = base + l->q,
-                                   .q_t = base + l->q_t,
                                    .dout = base + l->dout,
-                                   .dout_t = base + l->dout_t,
                                    .dq = base + l->dq,
                                    .lse = base + l->lse,
                                    .delta = base + l->delta,
@@ -46,14 +44,15 @@ static struct backward_tiles backward_tiles_of(const struct cpu_backward *f, int
                                                    .slope = base + l->slope}};
 }
 
-/* Turns score into p = exp(score - lse), and dscore, which is dout v^T, into p * (dscore - delta);
- * with `capped` also times the derivative of the capped score, 0 where the score is -inf. */
-INLINE void softmax_backward_row(const struct task *t, float *score, float *dscore, float lse,
-                                 float delta, bool capped)
+/* Turns the first n scores of a row of a tile into p = exp(score - lse), and dscore, which is dout
+ * v^T, into p * (dscore - delta); with `capped` also times the derivative of the capped score, 0
+ * where the score is -inf. Sets the others to 0. */
+INLINE void softmax_backward_row(const struct task *t, float *score, float *dscore, int64_t n,
+                                 float lse, float delta, bool capped)
 {
     const float inverse = capped ? 1.0f / t->cap : 0;
 
-    for (int j = 0; j < TILE; j += VL) {
+    for (int64_t j = 0; j < n; j += VL) {
         const vf s = vf_load_f32(score + j, VL), p = vf_exp(s - lse);
         vf ds = p * (vf_load_f32(dscore + j, VL) - delta);
 
@@ -62,13 +61,15 @@ INLINE void softmax_backward_row(const struct task *t, float *score, float *dsco
         vf_store_f32(score + j, VL, p);
         vf_store_f32(dscore + j, VL, ds);
     }
+    memset(score + n, 0, (size_t)(TILE - n) * sizeof *score);
+    memset(dscore + n, 0, (size_t)(TILE - n) * sizeof *dscore);
 }
 
 /* Computes what softmax_backward_row computes, with dropout: ds from all attention weights, dv from
  * the kept ones. */
 static __attribute__((noinline)) void
 softmax_backward_dropped_row(const struct task *t, int64_t row, const int32_t *keys, int64_t count,
-                             float *score, float *dscore, float lse, float delta)
+                             float *score, float *dscore, int64_t n, float lse, float delta)
 {
     const struct drop *drop = &t->drop->drop;
     uint8_t bytes[TILE + DROP_LINE_PAD];
@@ -76,9 +77,9 @@ softmax_backward_dropped_row(const struct task *t, int64_t row, const int32_t *k
 
     drop_floats(dscore, dropped, count, drop->scale);
     if (t->cap > 0)
-        softmax_backward_row(t, score, dscore, lse, delta, true);
+        softmax_backward_row(t, score, dscore, n, lse, delta, true);
     else
-        softmax_backward_row(t, score, dscore, lse, delta, false);
+        softmax_backward_row(t, score, dscore, n, lse, delta, false);
     drop_floats(score, dropped, count, drop->scale);
 }
 
@@ -95,31 +96,34 @@ static void differentiate_tile(const struct task *t, const struct backward_tiles
         const int64_t m = hd_min(TILE, rows - i);
         const struct row_extent extent = row_extent_of(&s->mask_extent, i, m);
         const enum cover cover = cover_of(t, &extent, keys);
+        struct reach reach;
 
         if (cover == NOTHING)
             continue;
-        multiply_columns(s->score, TILE, s->q_t + i * width, s->k_t, TILE, m, TILE, t->D, false);
+        reach = find_reach(t, &s->mask_extent, i, m, s->key_index, count, cover);
+        multiply_keys(s->score, s->q + i * width, width, s->k_t, m, t->D, &reach);
         if (t->cap > 0)
             cap_tile(t, s->score, m);
         mask_tile(t, s->score, &s->mask_extent, i, m, s->key_index, count, cover);
-        multiply_columns(s->dscore, TILE, s->dout_t + i * width, s->v_t, TILE, m, TILE, t->D,
-                         false);
-        for (int64_t r = 0; r < m; r++)
+        multiply_keys(s->dscore, s->dout + i * width, width, s->v_t, m, t->D, &reach);
+        for (int64_t r = 0; r < m; r++) {
+            float *score = s->score + r * TILE, *dscore = s->dscore + r * TILE;
+            const float lse = s->lse[i + r], delta = s->delta[i + r];
+            const int64_t n = scores_of(&reach, r);
+
             if (t->drop)
-                softmax_backward_dropped_row(t, first + i + r, s->key_index, count,
-                                             s->score + r * TILE, s->dscore + r * TILE,
-                                             s->lse[i + r], s->delta[i + r]);
+                softmax_backward_dropped_row(t, first + i + r, s->key_index, count, score, dscore,
+                                             n, lse, delta);
             else if (t->cap > 0)
-                softmax_backward_row(t, s->score + r * TILE, s->dscore + r * TILE, s->lse[i + r],
-                                     s->delta[i + r], true);
+                softmax_backward_row(t, score, dscore, n, lse, delta, true);
             else
-                softmax_backward_row(t, s->score + r * TILE, s->dscore + r * TILE, s->lse[i + r],
-                                     s->delta[i + r], false);
-        multiply_columns(s->dv + key * width, width, s->score, s->dout + i * width, width, count,
-                         width, m, true);
-        multiply_columns(s->dk + key * width, width, s->dscore, s->q + i * width, width, count,
-                         width, m, true);
-        multiply_rows(s->dq + i * width, width, s->dscore, s->k, width, m, width, count, true);
+                softmax_backward_row(t, score, dscore, n, lse, delta, false);
+        }
+        multiply_weights_transposed(s->dv + key * width, s->score, s->dout + i * width, width,
+                                    count, channels(t), m, &reach);
+        multiply_weights_transposed(s->dk + key * width, s->dscore, s->q + i * width, width, count,
+                                    channels(t), m, &reach);
+        multiply_weights(s->dq + i * width, s->dscore, s->k, width, m, channels(t), &reach);
     }
 }
 
@@ -130,8 +134,6 @@ INLINE void load_block(const struct hd_attention_backward_args *a, const struct 
 {
     load_rows(t, s->q, t->q, t->ldq, first, rows, t->scale, dtype);
     load_rows(t, s->dout, a->dout, a->lddo, first, rows, 1.0f, dtype);
-    transpose_rows(t, s->q_t, s->q, rows);
-    transpose_rows(t, s->dout_t, s->dout, rows);
     memset(s->dq, 0, (size_t)(rows * t->width) * sizeof *s->dq);
     for (int64_t i = 0; i < rows; i++) {
         const int64_t head = task_head(t, first + i), query = task_query(t, first + i);

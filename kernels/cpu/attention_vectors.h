@@ -11,10 +11,26 @@
 #include "kernels/cpu/transpose.h"
 #include "kernels/cpu/vecmath.h"
 
-enum { TILE = HD_COSTS_ATTENTION_TILE };
+enum {
+    TILE = HD_COSTS_ATTENTION_TILE,
+    KEYS_LD = TILE | 16, /* distance of rows of a transposed tile of keys: an odd number of lines */
+    STRIPS = (TILE + MICRO_M - 1) / MICRO_M /* strips of MICRO_M rows, or keys, of a tile */
+};
+
+/* Part of a tile of scores that is computed: for each strip of rows the number of keys, from the
+ * tile's first one on, that one of its rows may see. The weights of all other pairs are 0. */
+struct reach {
+    int64_t keys[STRIPS];
+};
+
+/* Returns the channels of a row that products compute: D, rounded up to a vector. */
+INLINE int64_t channels(const struct task *t)
+{
+    return hd_round_up(t->D, VL);
+}
 
 /* Loads rows[i, :] = scale * the vector of row i of a block of rows in tensor `from`, in fp32,
- * padded with zeros to `width`. */
+ * padded with zeros to whole vectors. */
 INLINE void load_rows(const struct task *t, float *rows, const void *from, int64_t ld,
                       int64_t first, int64_t count, float scale, enum hd_dtype dtype)
 {
@@ -26,17 +42,9 @@ INLINE void load_rows(const struct task *t, float *rows, const void *from, int64
                                                                          usually of the same head */
         FOR_VECTORS (d, n, 0, t->D)
             vf_store_f32(rows + i * t->width + d, n, vf_load(from, at + d, n, dtype) * scale);
-        FOR_VECTORS (d, n, t->D, t->width)
+        FOR_VECTORS (d, n, t->D, channels(t))
             vf_store_f32(rows + i * t->width + d, n, (vf){0});
     }
-}
-
-/* Stores the `count` rows of a block as transposed tiles [width, TILE]. */
-static void transpose_rows(const struct task *t, float *tiles, const float *rows, int64_t count)
-{
-    for (int64_t i = 0; i < count; i += TILE)
-        pack_transposed(tiles + i * t->width, TILE, rows, i * t->width, t->width,
-                        hd_min(TILE, count - i), t->D, TILE, HD_F32);
 }
 
 /* Copies the sample indices (kv_index) of a tile of keys, padded with zeros, to `index`. Returns
@@ -53,14 +61,14 @@ static void pack_keys_transposed(const struct task *t, float *to, const void *fr
                                  int64_t key, int64_t count)
 {
     WITH_FLOATS(t->dtype, T,
-                pack_transposed(to, TILE, from, key_at(t, key, ld), ld, count, t->D, TILE, T));
+                pack_transposed(to, KEYS_LD, from, key_at(t, key, ld), ld, count, t->D, TILE, T));
 }
 
 static void pack_keys(const struct task *t, float *to, const void *from, int64_t ld, int64_t key,
                       int64_t count)
 {
     WITH_FLOATS(t->dtype, T,
-                pack_rows(to, t->width, from, key_at(t, key, ld), ld, count, t->D, t->width, T));
+                pack_rows(to, t->width, from, key_at(t, key, ld), ld, count, t->D, channels(t), T));
 }
 
 /* Caps the scores of `rows` rows against a tile of keys. */
@@ -108,21 +116,109 @@ INLINE void mask_tile(const struct task *t, float *scores, const struct mask_ext
         mask_row(t, scores + i * TILE, mask_extent, first + i, keys, count);
 }
 
-/* Computes c[M, N] (+)= a[M, K] b[K, N]. a is a transposed tile [K, TILE]; in multiply_rows a is a
- * tile [M, TILE]. */
-static __attribute__((noinline, unused)) void multiply_columns(float *c, int64_t ldc,
-                                                               const float *a, const float *b,
-                                                               int64_t ldb, int64_t M, int64_t N,
-                                                               int64_t K, bool add)
+/* Finds the part of a tile of scores that is computed, for rows [first, first + rows) of a block: a
+ * causal mask hides the keys behind a strip's last row. */
+static struct reach find_reach(const struct task *t, const struct mask_extent *mask_extent,
+                               int64_t first, int64_t rows, const int32_t *keys, int64_t count,
+                               enum cover cover)
 {
-    micro_multiply(c, ldc, a, 1, TILE, b, ldb, M, N, K, add);
+    struct reach reach;
+
+    for (int64_t i = 0, strip = 0; i < rows; i += MICRO_M, strip++) {
+        int64_t end = count;
+
+        if (cover == SOME && t->causal) {
+            const int32_t last =
+                extent_of(mask_extent->index + first + i, hd_min(MICRO_M, rows - i)).max;
+
+            while (end > 0 && keys[end - 1] > last)
+                end--;
+        }
+        reach.keys[strip] = end;
+    }
+    return reach;
 }
 
-static __attribute__((noinline, unused)) void multiply_rows(float *c, int64_t ldc, const float *a,
-                                                            const float *b, int64_t ldb, int64_t M,
-                                                            int64_t N, int64_t K, bool add)
+/* Returns the number of scores of row i of a tile that are computed: whole vectors. */
+INLINE int64_t scores_of(const struct reach *reach, int64_t i)
 {
-    micro_multiply(c, ldc, a, TILE, 1, b, ldb, M, N, K, add);
+    return hd_round_up(reach->keys[i / MICRO_M], MICRO_N);
+}
+
+/* Prefetches the block of c that a product computes next. */
+INLINE void prefetch_block(const float *c, int64_t ldc)
+{
+    UNROLL
+    for (int i = 0; i < MICRO_M; i++)
+        for (int byte = 0; byte < MICRO_N * (int)sizeof *c; byte += 64)
+            __builtin_prefetch((const char *)(c + i * ldc) + byte, 1);
+}
+
+/* Computes the scores [M, TILE] of rows a [M, D], `width` floats apart, and a transposed tile of
+ * keys b [D, TILE]. A block of columns of b stays in the first cache while the rows pass. */
+static __attribute__((noinline, unused)) void multiply_keys(float *scores, const float *a,
+                                                            int64_t width, const float *b,
+                                                            int64_t M, int64_t D,
+                                                            const struct reach *reach)
+{
+    for (int64_t j = 0; j < TILE; j += MICRO_N)
+        for (int64_t i = 0, strip = 0; i < M; i += MICRO_M, strip++)
+            if (j < reach->keys[strip])
+                micro_rows((int)hd_min(MICRO_M, M - i), 2, scores + i * TILE + j, TILE,
+                           a + i * width, width, 1, b + j, KEYS_LD, D, false);
+}
+
+/* Computes c[M, N] += a[M, keys] b[keys, N] with a tile of weights a; rows of b and c are `width`
+ * floats apart. */
+static __attribute__((noinline, unused)) void multiply_weights(float *c, const float *a,
+                                                               const float *b, int64_t width,
+                                                               int64_t M, int64_t N,
+                                                               const struct reach *reach)
+{
+    for (int64_t j = 0; j < N; j += MICRO_N)
+        for (int64_t i = 0, strip = 0; i < M; i += MICRO_M, strip++) {
+            const int m = (int)hd_min(MICRO_M, M - i);
+            float *to = c + i * width + j;
+
+            prefetch_block(to + MICRO_M * width, width);
+            if (N - j >= MICRO_N)
+                micro_rows(m, 2, to, width, a + i * TILE, TILE, 1, b + j, width, reach->keys[strip],
+                           true);
+            else
+                micro_rows(m, 1, to, width, a + i * TILE, TILE, 1, b + j, width, reach->keys[strip],
+                           true);
+        }
+}
+
+/* Computes c[keys, N] += transposed(a[M, keys]) b[M, N] with a tile of weights a, for `count` keys;
+ * rows of b and c are `width` floats apart. */
+static __attribute__((noinline, unused)) void
+multiply_weights_transposed(float *c, const float *a, const float *b, int64_t width, int64_t count,
+                            int64_t N, int64_t M, const struct reach *reach)
+{
+    int64_t begin[STRIPS]; /* first row that sees one of a strip's keys, at a strip of rows */
+
+    for (int64_t k = 0, strip = 0; k < count; k += MICRO_M, strip++) {
+        int64_t i = 0;
+
+        while (i < M && reach->keys[i / MICRO_M] <= k)
+            i += MICRO_M;
+        begin[strip] = hd_min(i, M);
+    }
+    for (int64_t j = 0; j < N; j += MICRO_N)
+        for (int64_t k = 0, strip = 0; k < count; k += MICRO_M, strip++) {
+            const int m = (int)hd_min(MICRO_M, count - k);
+            const int64_t i = begin[strip];
+            float *to = c + k * width + j;
+
+            prefetch_block(to + MICRO_M * width, width);
+            if (N - j >= MICRO_N)
+                micro_rows(m, 2, to, width, a + i * TILE + k, 1, TILE, b + i * width + j, width,
+                           M - i, true);
+            else
+                micro_rows(m, 1, to, width, a + i * TILE + k, 1, TILE, b + i * width + j, width,
+                           M - i, true);
+        }
 }
 
 #endif
