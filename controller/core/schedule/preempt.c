@@ -16,7 +16,7 @@
 /* Most victims for which it is tried whether the job has a placement without their devices. */
 enum { REPRIEVES_TRIED_MAX = 64 };
 
-/* An attempt that may be preempted, as an entry of a forecast's list, with its sort keys. */
+/* Orders the attempts that may be preempted, the cheapest first. */
 static int by_loss(const void *left, const void *right)
 {
     const struct core_allocation *a = left, *b = right;
