@@ -119,6 +119,7 @@ struct sim {
     bool slow_store; /* durable only when sim_commit is called */
     int max_delay_s; /* of observed sets */
     uint64_t next_stream, next_request, key, draws;
+    uint64_t idle_events;        /* ticks and signs of life that changed no record (is_checked) */
     bool acknowledged[SIM_JOBS]; /* by job number: the submitter got its reply */
     /* If set: takes each batch that has become durable, e.g. into a real store. */
     void (*on_durable)(void *user, struct hd_batch *batch);
