@@ -397,9 +397,10 @@ bool hd_job_key_is_of_layout(const struct hd_key *key)
 
 enum hd_status hd_layout_write(const struct hd_layout_sizes *sizes, struct hd_text *ret_text)
 {
-    const struct hd_job job = {.layout = *sizes};
+    struct hd_job job; /* 100 KiB, of which only the layout is written and read */
     enum hd_status st = HD_OK;
 
+    job.layout = *sizes;
     for (size_t i = 0; !st && i < hd_job_key_count; i++)
         if (hd_job_key_is_of_layout(&hd_job_keys[i]))
             st = write_key(&hd_job_keys[i], &job, ret_text);
