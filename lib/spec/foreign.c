@@ -150,7 +150,8 @@ static const struct {
      "z_loss z_loss_weight z_loss_coef z_loss_multiplier softmax_auxiliary_loss "
      "auxiliary_loss_multiplier",
      "That of routers is model.router.z_loss."},
-    {"train.distill.teacher", "kd_trainer teacher_model teacher_model_path load_teacher", NULL},
+    {"train.distill.teacher",
+     "kd_trainer teacher_model teacher_model_path teacher_model_name_or_path load_teacher", NULL},
     {"train.distill.top_k", "kd_top_k loss_top_k logits_save_top_k", NULL},
     {"train.distill.temperature", "kd_temperature distillation_temperature", NULL},
     {"train.distill.weight", "kd_alpha logits_load_kd_loss_alpha kd_ratio", NULL},

@@ -146,7 +146,7 @@ static enum hd_status check_divergence(const struct hd_job *job)
     if (has_kl && !(job->policy_kl_beta > 0))
         return hd_err(HD_INVALID,
                       "train.policy.kl_beta: is missing or 0: the factor of the divergence %s, "
-                      "such as 0.01; or remove train.policy.kl",
+                      "such as 0.01; or set train.policy.kl to none",
                       hd_job_policy_kl_words[job->policy_kl]);
     if (!has_kl && job->policy_kl_beta > 0)
         return hd_err(HD_INVALID, "train.policy.kl_beta: is the factor of a divergence, and "

@@ -361,11 +361,18 @@ static void finish_rules(struct translated_file *t)
     const char *objective = translate_get(t, "train.objective");
     const bool validates = t->val_count || translate_get(t, "data.val_split");
 
-    if (t->tool == TOOL_TRL && t->has_beta && !objective)
+    if (t->tool == TOOL_TRL && t->has_beta && !objective &&
+        !translate_get(t, "train.distill.teacher"))
         translate_put(t, "train.objective", objective = "dpo",
                       "by beta; for `trl orpo` write orpo");
     if (t->tool == TOOL_TRL && !objective && translate_get(t, "train.preference.center"))
         translate_put(t, "train.objective", objective = "reward", NULL);
+    if (objective && strcmp(objective, "grpo") == 0) {
+        if (translate_get(t, "train.preference.beta"))
+            translate_put(t, "train.policy.kl_beta", translate_get(t, "train.preference.beta"),
+                          NULL);
+        translate_drop(t, "train.preference.beta");
+    }
     if (!objective || strcmp(objective, "next_token") == 0 || strcmp(objective, "reward") == 0)
         translate_drop(t, "train.preference.beta");
     if (!objective || strcmp(objective, "reward") != 0)

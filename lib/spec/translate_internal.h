@@ -59,7 +59,9 @@ enum spec_call {
     CALL_BETAS,        /* [beta1, beta2] */
     CALL_OBJECTIVE,    /* dpo, orpo, sft .. */
     CALL_PREFERENCE,   /* kind of the loss on pairs */
-    CALL_BETA,         /* TRL: beta of DPO, ORPO */
+    CALL_BETA,         /* TRL: beta of DPO, ORPO, GRPO */
+    CALL_TEACHER,      /* TRL: the teacher of GKD */
+    CALL_GRPO,         /* TRL: what only GRPO has */
     CALL_PRECISION,    /* bf16, fp16, fp8 as flags */
     CALL_ZERO,         /* deepspeed, fsdp */
     CALL_VAL_SIZE,     /* share or number of records for validation */

@@ -354,6 +354,8 @@ const struct spec_row spec_rows[] = {
     COPY(TOOL_TUNE, "loss.beta", "train.preference.beta", NULL),
     COPY(TOOL_AXOLOTL | TOOL_TRL, "center_rewards_coefficient", "train.preference.center", NULL),
     COPY(TOOL_TUNE, "loss.label_smoothing", "train.preference.smoothing", NULL),
+    CALL(TOOL_TRL, "teacher_model_name_or_path", "train.distill.teacher", CALL_TEACHER,
+         "docs/distillation.md has loss, weight and beta"),
     COPY(TOOL_TRL, "label_smoothing", "train.preference.smoothing", NULL),
     COPY(TOOL_AXOLOTL | TOOL_FACTORY, "dpo_label_smoothing", "train.preference.smoothing", NULL),
     COPY(TOOL_TRL | TOOL_AXOLOTL, "rpo_alpha cpo_alpha", "train.preference.sft", NULL),
@@ -365,10 +367,11 @@ const struct spec_row spec_rows[] = {
     COPY(TOOL_AXOLOTL, "kto_undesirable_weight", "train.preference.undesirable_weight", NULL),
     COPY(TOOL_FACTORY, "kto_chosen_weight", "train.preference.desirable_weight", NULL),
     COPY(TOOL_FACTORY, "kto_rejected_weight", "train.preference.undesirable_weight", NULL),
-    LACK(TOOLS_SFT,
-         "ld_alpha "
-         "dpo_use_weighting rl_adapter_ref_model trl "
-         "num_generations vllm reward_funcs use_vllm",
+    CALL(TOOL_TRL, "num_generations reward_funcs", "train.objective", CALL_GRPO, NULL),
+    LACK(TOOLS_SFT & ~TOOL_TRL, "trl num_generations reward_funcs",
+         "docs/grpo.md has what answers and rewards have here"),
+    DROP(TOOLS_SFT, "vllm use_vllm", "the ranks that train write the answers"),
+    LACK(TOOLS_SFT, "ld_alpha dpo_use_weighting rl_adapter_ref_model",
          "docs/fine-tuning.md has the losses on pairs that there are"),
     DROP(TOOL_TRL,
          "precompute_ref_log_probs sync_ref_model ref_model_mixup_alpha disable_dropout "

@@ -123,6 +123,18 @@ static void take_optimizer(struct translated_file *t, const char *theirs, const 
                                         : "AdamW is the optimizer");
 }
 
+/* Makes the job one of GRPO. What it needs beside has no counterpart that could be copied, so that `heddle
+ * validate` refuses the file until it is written. */
+static void take_grpo(struct translated_file *t, const char *theirs)
+{
+    if (!translate_get(t, "train.objective") || strcmp(theirs, "reward_funcs") == 0)
+        translate_lack(t, theirs,
+                       "train.objective: grpo needs train.rollout and train.rewards, which "
+                       "docs/grpo.md describes; a reward function in Python becomes a program");
+    translate_put(t, "train.objective", "grpo", NULL);
+    translate_tell(t, theirs, "train.objective", "grpo; write train.rollout and train.rewards");
+}
+
 static void take_objective(struct translated_file *t, const char *theirs, const char *value)
 {
     static const char *const same[] = {"dpo", "orpo", "simpo", "cpo", "kto"};
@@ -146,9 +158,7 @@ static void take_objective(struct translated_file *t, const char *theirs, const 
         return;
     }
     if (strcmp(value, "grpo") == 0) {
-        translate_lack(t, theirs,
-                       "train.objective: grpo needs train.rollout and train.rewards, which "
-                       "docs/grpo.md describes; a reward function in Python becomes a program");
+        take_grpo(t, theirs);
         return;
     }
     translate_lack(t, theirs,
@@ -186,6 +196,11 @@ static void take_preference(struct translated_file *t, const char *theirs, const
         translate_put(t, "train.preference.loss", value, NULL);
         translate_tell(t, theirs, "train.preference.loss",
                        rated ? "with train.objective: kto" : "with train.objective: dpo");
+        return;
+    }
+    if (strcmp(value, "grpo") == 0 || strcmp(value, "dapo") == 0 || strcmp(value, "dr_grpo") == 0) {
+        take_grpo(t, theirs);
+        translate_put(t, "train.policy.loss", value, NULL);
         return;
     }
     if (strcmp(value, "simpo") == 0) {
@@ -515,6 +530,17 @@ void translate_value(struct translated_file *t, const struct spec_row *row, cons
         break;
     case CALL_PREFERENCE:
         take_preference(t, theirs, value);
+        break;
+    case CALL_TEACHER:
+        translate_put(t, row->path,
+                      translate_quote(t, *value == '/' || *value == '.'
+                                             ? value
+                                             : hd_arena_printf(t->arena, "hf://%s", value)),
+                      row->note);
+        translate_tell(t, theirs, row->path, row->note);
+        break;
+    case CALL_GRPO:
+        take_grpo(t, theirs);
         break;
     case CALL_BETA:
         t->has_beta = true;

@@ -154,8 +154,9 @@ static enum hd_status map_teacher(struct hd_trainer *t, const char *path, uint64
     if (fd < 0)
         return hd_err(errno == ENOENT ? HD_NOT_FOUND : HD_IO,
                       "train.distill.teacher: cannot open %s: %s; it is made by a job with "
-                      "train.distill.write: true. Was a model meant, its folder or checkpoint was "
-                      "not there when this job was made: make a new job",
+                      "train.distill.write: true. A model folder or checkpoint must be there when "
+                      "the job is made; put it there, and resume with --set "
+                      "train.distill.teacher=FOLDER, or submit a new job",
                       path, strerror(errno));
     st = hd_file_pread_all(fd, &has, sizeof has, 0);
     if (st || fstat(fd, &info) < 0 || memcmp(has.magic, MAGIC_OF_TEACHER, sizeof has.magic) != 0 ||

@@ -232,6 +232,32 @@ static void each_setting_has_its_key(void **state)
     assert_true(count >= 120);
 }
 
+/* Goal: beta alone makes a job of dpo, beside generations or a teacher it does not. */
+static void beta_belongs_to_the_trainer(void **state)
+{
+    static const char *const rows[][2] = {
+        {"num_generations: 8\n", "\n    kl_beta: 0.04\n"},
+        {"loss_type: dapo\n", "\n  objective: grpo\n"},
+        {"teacher_model_name_or_path: a/d\n", "\n    teacher: hf://a/d"},
+        {"", "\n  objective: dpo "},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct hd_spec_translation made = {0};
+        struct hd_text file = {0};
+
+        hd_text_add(&file, TRL "beta: 0.04\n%s", rows[i][0]);
+        translate("their.yaml", file.data, &made);
+        if (!strstr(made.job.data, rows[i][1]) ||
+            (*rows[i][0] && strstr(made.job.data, "  preference:")))
+            fail_msg("%s", made.job.data);
+        hd_text_free(&file);
+        hd_text_free(&made.job);
+        hd_text_free(&made.table);
+    }
+}
+
 static void what_is_no_file_of_a_tool_is_none(void **state)
 {
     static const char *const texts[] = {
