@@ -37,9 +37,9 @@ static struct core_placement *copy_of(const struct core_placement *placement)
 }
 
 void core_pending_set(struct hd_core *core, struct core_job *job, const struct hd_job_needs *needs,
-                      const struct core_placement *placement)
+                      const struct core_forecast *forecast, const struct core_placement *placement)
 {
-    const struct core_layout_client client = core_layout_client_of(job, needs);
+    struct core_layout_client client = core_layout_client_of(job, needs);
     const struct core_cached_layout *entry;
     struct hd_text why = {0};
     int64_t memory_bytes;
@@ -49,6 +49,7 @@ void core_pending_set(struct hd_core *core, struct core_job *job, const struct h
         return;
     job->pending = copy_of(placement);
     core->no_memory |= !job->pending;
+    client.forecast = forecast;
     if (job->pending)
         (void)core_choose_layout(core, &client, job->pending, &memory_bytes, &entry, &why);
     hd_text_free(&why);

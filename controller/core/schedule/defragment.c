@@ -285,24 +285,21 @@ static size_t list_migrations(const struct defragmentation *g, const struct doma
     return count;
 }
 
-/* Returns the gang's placement that the migrations make free; drops migrations that it does not
- * need. */
+/* Returns the gang's placement that the migrations make free, in a forecast in which the attempts
+ * have ended; drops migrations that it does not need. */
 static struct core_placement find_cleared(const struct defragmentation *g,
+                                          struct core_forecast *after,
                                           struct job_migration *migrations, size_t *count)
 {
     struct core_view view = g->view;
     struct core_placement placement;
-    struct core_forecast moved;
     size_t kept = 0;
 
-    if (!core_forecast_init(g->core, NULL, 0, &moved))
-        return (struct core_placement){0};
     for (size_t i = 0; i < *count; i++)
-        core_forecast_end(&moved, migrations[i].attempt, true);
-    view.forecast = &moved;
+        core_forecast_end(after, migrations[i].attempt, true);
+    view.forecast = after;
     placement = core_find_placement(g->core, &view);
-    core_count_surplus(&moved, &g->needs, g->kind, &placement);
-    core_forecast_done(&moved);
+    core_count_surplus(after, &g->needs, g->kind, &placement);
     for (size_t i = 0; i < *count; i++)
         if (core_is_on(&placement, migrations[i].attempt))
             migrations[kept++] = migrations[i];
@@ -478,8 +475,9 @@ static void begin_move(const struct defragmentation *g, struct job_migration *mi
     core_jobs_add(g->core, &g->core->migrating, other);
 }
 
-static void begin(const struct defragmentation *g, const struct core_placement *placement,
-                  struct job_migration *migrations, size_t count)
+static void begin(const struct defragmentation *g, const struct core_forecast *after,
+                  const struct core_placement *placement, struct job_migration *migrations,
+                  size_t count)
 {
     const uint64_t group = migrations[0].job->rec.job;
     struct core_job_list moved = {0};
@@ -492,7 +490,7 @@ static void begin(const struct defragmentation *g, const struct core_placement *
         begin_move(g, &migrations[i], group);
     g->job->is_preemptor = true;
     core_jobs_add(g->core, &g->core->preemptors, g->job);
-    core_pending_set(g->core, g->job, &g->needs, placement);
+    core_pending_set(g->core, g->job, &g->needs, after, placement);
     g->core->changed_in_pass = true;
 }
 
@@ -516,8 +514,9 @@ static bool gain_exceeds_cost(const struct defragmentation *g,
 static enum core_defragmented clear(const struct defragmentation *g, const struct domain *domains,
                                     const struct core_cached_layout **ret_entry)
 {
-    const struct core_layout_client client = core_layout_client_of(g->job, &g->needs);
+    struct core_layout_client client = core_layout_client_of(g->job, &g->needs);
     enum core_layout layout = CORE_LAYOUT_INFEASIBLE;
+    struct core_forecast after = {0};
     enum core_defragmented result = CORE_DEFRAGMENTS_NOT;
     struct job_migration migrations[MIGRATIONS_MAX];
     struct core_placement placement = {0};
@@ -525,8 +524,9 @@ static enum core_defragmented clear(const struct defragmentation *g, const struc
     struct hd_text why = {0};
     int64_t memory_bytes;
 
-    if (count)
-        placement = find_cleared(g, migrations, &count);
+    client.forecast = &after;
+    if (count && core_forecast_init(g->core, NULL, 0, &after))
+        placement = find_cleared(g, &after, migrations, &count);
     if (count && placement.device_count == g->now->device_count)
         layout = core_choose_layout(g->core, &client, &placement, &memory_bytes, ret_entry, &why);
     if (layout == CORE_LAYOUT_LATER)
@@ -534,12 +534,13 @@ static enum core_defragmented clear(const struct defragmentation *g, const struc
     if (layout == CORE_LAYOUT_FITS && gain_exceeds_cost(g, &placement, migrations, count)) {
         qsort(migrations, count, sizeof *migrations, by_size);
         if (find_targets(g, &placement, migrations, count)) {
-            begin(g, &placement, migrations, count);
+            begin(g, &after, &placement, migrations, count);
             result = CORE_DEFRAGMENTS;
         }
         for (size_t i = 0; i < count; i++)
             free(migrations[i].target.members);
     }
+    core_forecast_done(&after);
     free(placement.members);
     hd_text_free(&why);
     return result;

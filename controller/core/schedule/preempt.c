@@ -218,9 +218,9 @@ static bool preempt_kind(struct hd_core *core, struct core_job *job, const struc
         placement = core_find_placement(core, &best);
         stop_victims(core, job, all->list + all->stopping, count - all->stopping);
     }
-    core_forecast_done(&forecast);
     if (count <= all->count && job->is_preemptor)
-        core_pending_set(core, job, best.needs, &placement);
+        core_pending_set(core, job, best.needs, &forecast, &placement);
+    core_forecast_done(&forecast);
     free(placement.members);
     return count <= all->count;
 }

@@ -189,9 +189,10 @@ void core_planned_start_timers(struct hd_core *core);
 /* ---- clearing.c -------------------------------------------------------------------------------*/
 
 /* Stores a copy of the placement that preempted jobs free for this job as its pending placement,
- * and requests its layout. */
+ * and requests its layout, so that it is known when the devices are free. The placement is one of the
+ * forecast, in which those jobs have ended. */
 void core_pending_set(struct hd_core *core, struct core_job *job, const struct hd_job_needs *needs,
-                      const struct core_placement *placement);
+                      const struct core_forecast *forecast, const struct core_placement *placement);
 /* Returns the state of the job's pending placement; sets *ret_start to the time when its last
  * device is expected free.
  *

@@ -116,6 +116,29 @@ static void a_gang_is_at_one_switch(void **state)
     sim_free(sim);
 }
 
+/* n1 is full; on the other nodes are jobs of a higher priority, and a pair would start beside two of
+ * them. Both jobs of n1 move there. */
+static void a_node_without_a_free_device_is_cleared(void **state)
+{
+    struct sim *sim = open_sim(4);
+    uint64_t jobs[8], pair;
+
+    for (int k = 0; k < 8; k++)
+        jobs[k] = submit_at(sim, 1, 900, k >= 2);
+    assert_int_equal(sim_cancel(sim, jobs[3], true), HD_OK);
+    assert_int_equal(sim_cancel(sim, jobs[5], true), HD_OK);
+    sim_run(sim, 100);
+    sim_assert_places(sim, jobs[0], 1, "cpu n1:0");
+    sim_assert_places(sim, jobs[1], 1, "cpu n1:1");
+    pair = submit(sim, 2, 600);
+    assert_int_equal(sim_count_events(sim, pair, "gathering"), 1);
+    sim_run(sim, 45);
+    sim_assert_places(sim, pair, 1, "cpu n1:0 n1:1");
+    sim_assert_places(sim, jobs[0], 2, "cpu n2:1");
+    sim_assert_places(sim, jobs[1], 2, "cpu n3:1");
+    sim_free(sim);
+}
+
 /* The gain is less than twice the cost, or those that could move have a higher priority, or have
  * only just started: the pair starts on the two halves. */
 static void none_moves_for_little_or_of_higher_priority_or_soon(void **state)
