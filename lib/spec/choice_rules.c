@@ -62,8 +62,12 @@ static enum hd_status check_metric(const struct hd_job *job, const char *key, co
 
     if (!hd_job_find_metric(job, name, ret_metric)) {
         hd_job_list_metrics(job, &names);
-        st = hd_err(HD_INVALID, "%s: %s is no number of this job's validations, which have %s", key,
-                    spec_quote(name, quoted), names.data && !names.failed ? names.data : "none");
+        st =
+            hd_err(HD_INVALID, "%s: %s is no number of this job's validations, which have %s%s",
+                   key, spec_quote(name, quoted), names.data && !names.failed ? names.data : "none",
+                   hd_text_ends(name, "/ema") && !job->validate_ema
+                       ? "; losses of averages of the weights need validate.ema: true"
+                       : "");
         hd_text_free(&names);
     } else if (!hd_job_metric_rises(*ret_metric) && !job->val_count && job->val_split == 0) {
         st = hd_err(HD_INVALID,
