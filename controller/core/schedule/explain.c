@@ -115,6 +115,7 @@ static void add_node(const struct hd_core *core, const struct hd_job_needs *need
     enum hd_device_kind kinds[HD_DEVICE_KIND_COUNT];
     size_t kind_count = core_kinds(needs, kinds);
     struct core_node_offer offer = {.kind = kinds[kind_count - 1]};
+    const struct core_job *asked = job ? core_find_job(core, job) : NULL;
 
     hd_text_add(text, "%s ", node->rec.name);
     if (!core_node_usable(node)) {
@@ -128,7 +129,7 @@ static void add_node(const struct hd_core *core, const struct hd_job_needs *need
     }
     offer.in_groups = core_whole_groups(needs, offer.free);
     offer.reservation = core_reservation_of(core, node);
-    offer.reserved_for_it = core_reserved_by(core, node) == job;
+    offer.reserved_for_it = asked && core_is_reserved_for(asked, core_reserved_by(core, node));
     if (offer.all < needs->devices_min)
         offer.obstacle = core_find_gang_obstacle(core, node, offer.kind);
     core_add_offer(node, &offer, text);
