@@ -147,6 +147,14 @@ static enum hd_status compare(const struct hd_job *before, const struct hd_job *
             return refuse_weights(now);
         return refuse_change(strcmp(key->path, "data.val.sets") == 0 ? "data.val" : key->path);
     }
+    if (strcmp(before->distill_teacher, now->distill_teacher) == 0 && *before->distill_identity &&
+        strcmp(before->distill_identity, now->distill_identity) != 0)
+        return hd_err(
+            HD_INVALID,
+            "train.distill.teacher: %s has not the weights that taught the job: they were "
+            "changed or removed; put them back, or name another teacher: --set "
+            "train.distill.teacher=DIR",
+            now->distill_teacher);
     if (!*before->continue_from != !*now->continue_from)
         return refuse_change("train.continue_from");
     if (!same_stages(before, now))
