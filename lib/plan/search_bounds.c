@@ -735,8 +735,19 @@ static double stage_slots(const struct layout_search *s, const struct candidate 
     return stage->kept * saved + stage->deferred * deferred + stage_io_bytes_of(s, b, ordered, i);
 }
 
+/* Returns a lower bound of the bytes that the teacher's weights take on a rank, in the mean over
+ * stages: they are whole, in the compute encoding. */
+static double teacher_bytes(const struct layout_search *s, const struct hd_layout_sizes *z)
+{
+    const double width = z->precision == HD_JOB_PRECISION_FP32 ? 4 : 2;
+
+    return ((double)s->teacher_parameters + (double)s->teacher_experts / expert_ranks(z)) * width /
+           (double)(z->tp * z->pp);
+}
+
 /* Returns a lower bound of the memory of the rank that needs most, among the stages up to the first
- * one that needs more than `enough` bytes. */
+ * one that needs more than `enough` bytes. Which stage has which part of a teacher is not known: some
+ * stage needs at least the mean. */
 static struct hd_search_rejected memory_of_stages(const struct layout_search *s,
                                                   const struct candidate *c,
                                                   const struct hd_layout_sizes *z,
@@ -745,7 +756,7 @@ static struct hd_search_rejected memory_of_stages(const struct layout_search *s,
 {
     const double overhead = overhead_bytes(s, z);
     const struct state state = state_of(s, z);
-    double most = -1, most_slots = 0;
+    double most = -1, most_slots = 0, sum = 0;
     int32_t fullest = 0;
 
     for (int32_t i = 0; i < ordered->step.pipeline.stages && most <= enough; i++) {
@@ -756,12 +767,14 @@ static struct hd_search_rejected memory_of_stages(const struct layout_search *s,
         const double bytes = overhead + stage_sum(s, ordered, i, state.block) +
                              ends_of(&state, &ordered->step.pipeline, i) + work + slots;
 
+        sum += bytes;
         if (bytes > most) {
             most = bytes;
             most_slots = slots;
             fullest = i;
         }
     }
+    most = hd_max_real(most, sum / ordered->step.pipeline.stages + teacher_bytes(s, z));
     return (struct hd_search_rejected){.sizes = *z,
                                        .step_s = c->bound_s,
                                        .stage = fullest,
@@ -801,6 +814,8 @@ bool search_cuts_may_fit(const struct layout_search *s, const struct candidate *
     const struct state state = state_of(s, z);
     int64_t blocks = 0;
 
+    if ((limit - teacher_bytes(s, z)) * p->stages < least_of(s, state.block) * (double)s->config.L)
+        return false;
     for (int32_t i = 0; i < p->stages && blocks < s->config.L; i++) {
         const double kept = ordered->stages[i].kept,
                      capacity =

@@ -1,6 +1,7 @@
 /* The search finds what trying every layout finds, on random small clusters. */
 #include "base/random.h"
 #include "fixture.h"
+#include "job/teacher_model.h"
 #include "tests/program/test.h"
 
 #ifdef __SANITIZE_ADDRESS__ /* some of them have all addresses */
@@ -506,6 +507,24 @@ static void segments_with_w_apart_that_just_fit_are_found(void **state)
         priced_set(job.stages, stages[i]);
         compare_all_limits(&job, &c, 2);
     }
+}
+
+/* A teacher's weights are on the ranks besides, and its forward pass is a part of the step. */
+static void teachers_that_just_fit_are_found(void **state)
+{
+    struct hd_cluster c = priced_cluster(1, 2, 4e11, 1e10);
+    struct hd_job job = priced_job(4, 256, 4), teacher = priced_job(6, 1024, 4);
+
+    priced_set(teacher.family, "mixtral");
+    teacher.experts = 4;
+    teacher.experts_per_token = 2;
+    if (hd_job_set_teacher_model(&teacher, &job))
+        fail_msg("%s", hd_err_message());
+    job.distill_top_k = 8;
+    job.cp = job.micro_batch = 1;
+    job.zero = 1;
+    priced_set(job.recompute, "none");
+    compare_all_limits(&job, &c, 2);
 }
 
 /* The first block's backward ends at its adapters, so it keeps less than others. */
