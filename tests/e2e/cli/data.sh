@@ -105,7 +105,7 @@ cat >"$work/gpt/config.json" <<'END'
 {"model_type": "gpt2", "vocab_size": 256, "n_embd": 8, "n_layer": 1, "n_head": 1, "n_positions": 16, "resid_pdrop": 0.1}
 END
 mixed '[corpus2.txt]' | sed 's/^model:.*/model: {from: gpt}/; s/^data: {/&tokenizer: bytes, /; s/lr: 0.1/&, init_from: none/' >"$work/gpt.yaml"
-cp "$work/corpus.txt" "$work/corpus2.txt"
+cp "$HEDDLE_SOURCE_DIR/README.md" "$work/corpus2.txt" # a copy of what validates would be told of
 check a_model_with_dropout_is_valid heddle validate "$work/gpt.yaml"
 check_equal and_nothing_has_to_be_said "" "$(cat "$work/check.err")"
 
