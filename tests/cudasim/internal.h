@@ -176,6 +176,7 @@ struct hd_sim_engine {
     struct hd_sim_thread *running;
     struct hd_sim_warp warps[HD_SIM_WARPS_MAX];
     struct hd_sim_warp_group warp_groups[HD_SIM_WARPS_MAX / 4];
+    struct hd_sim_wgmma_room *wgmma_room; /* of wgmma.c, allocated at its first product */
     /* the launch */
     const char *kernel;
     void (*run)(void *);

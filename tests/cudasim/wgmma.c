@@ -193,10 +193,26 @@ static void compare_warps(struct hd_sim_engine *e, struct hd_sim_warp *w, unsign
     w->issued++;
 }
 
+/* What one product needs beside its operands. It is too large for a fiber's stack, and for the memory of
+ * threads that a loaded plug-in may have. */
+struct hd_sim_wgmma_room {
+    float a[ROWS][DEPTH], b[COLUMNS_MAX][DEPTH];
+    struct factors now;
+};
+
+static struct hd_sim_wgmma_room *room_of(struct hd_sim_engine *e, struct hd_cudasim_site site)
+{
+    if (!e->wgmma_room)
+        e->wgmma_room = calloc(1, sizeof *e->wgmma_room);
+    if (!e->wgmma_room)
+        hd_cudasim_fail(site, "no memory for a product of a warp group");
+    return e->wgmma_room;
+}
+
 static void perform_wgmma(struct hd_sim_thread **lanes, unsigned mask)
 {
     struct hd_sim_engine *e = hd_sim_engine();
-    static __thread float a[ROWS][DEPTH], b[COLUMNS_MAX][DEPTH];
+    struct hd_sim_wgmma_room *room = room_of(e, lanes[0]->site);
     const struct hd_cudasim_wgmma *p;
     struct hd_cudasim_site site;
     struct hd_sim_product *product;
@@ -235,9 +251,9 @@ static void perform_wgmma(struct hd_sim_thread **lanes, unsigned mask)
     }
     for (unsigned k = 0; k < DEPTH; k++) {
         for (unsigned row = 0; row < ROWS; row++)
-            a[row][k] = value_of(product->factors.a[row][k], p->is_bf16);
+            room->a[row][k] = value_of(product->factors.a[row][k], p->is_bf16);
         for (int column = 0; column < p->columns; column++)
-            b[column][k] = value_of(product->factors.b[column][k], p->is_bf16);
+            room->b[column][k] = value_of(product->factors.b[column][k], p->is_bf16);
     }
     for (unsigned lane = 0; lane < HD_CUDASIM_WARP; lane++) {
         struct hd_sim_sums *s = take_sums(lanes[lane], lanes[lane]->part);
@@ -249,7 +265,8 @@ static void perform_wgmma(struct hd_sim_thread **lanes, unsigned mask)
             float sum = p->adds ? s->values[i] : 0;
 
             for (unsigned k = 0; k < DEPTH; k += HD_SIM_TENSOR_TERMS)
-                sum = hd_sim_tensor_add(sum, &a[row][k], &b[column][k], HD_SIM_TENSOR_TERMS);
+                sum = hd_sim_tensor_add(sum, &room->a[row][k], &room->b[column][k],
+                                        HD_SIM_TENSOR_TERMS);
             s->values[i] = sum;
         }
     }
@@ -292,8 +309,8 @@ void hd_cudasim_wgmma_commit(struct hd_cudasim_site site)
 
 static void perform_wait(struct hd_sim_thread **lanes, unsigned mask)
 {
-    static __thread struct factors now;
     struct hd_sim_engine *e = hd_sim_engine();
+    struct factors *now = &room_of(e, lanes[0]->site)->now;
     const unsigned groups = *(const unsigned *)lanes[0]->part;
     struct hd_sim_warp *w;
     unsigned kept = 0;
@@ -307,10 +324,10 @@ static void perform_wait(struct hd_sim_thread **lanes, unsigned mask)
             w->products[kept++] = *p;
             continue;
         }
-        now = p->factors;
-        read_factors(e, &p->what, lanes[0]->warp, &now, p->site);
-        if (memcmp(&now, &p->factors, sizeof now.a) != 0 ||
-            memcmp(now.b, p->factors.b, (size_t)p->what.columns * sizeof now.b[0]) != 0)
+        *now = p->factors;
+        read_factors(e, &p->what, lanes[0]->warp, now, p->site);
+        if (memcmp(now->a, p->factors.a, sizeof now->a) != 0 ||
+            memcmp(now->b, p->factors.b, (size_t)p->what.columns * sizeof now->b[0]) != 0)
             hd_cudasim_fail(p->site,
                             "shared memory was written while this wgmma read it; the wait "
                             "is at %s:%d",
@@ -380,4 +397,5 @@ void hd_sim_wgmma_free(struct hd_sim_engine *e)
         free(e->warps[i].products);
     for (unsigned i = 0; i < HD_SIM_WARPS_MAX / WARPS_OF_A_GROUP; i++)
         free(e->warp_groups[i].issued);
+    free(e->wgmma_room);
 }
