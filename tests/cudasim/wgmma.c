@@ -212,7 +212,7 @@ static struct hd_sim_wgmma_room *room_of(struct hd_sim_engine *e, struct hd_cuda
 static void perform_wgmma(struct hd_sim_thread **lanes, unsigned mask)
 {
     struct hd_sim_engine *e = hd_sim_engine();
-    struct hd_sim_wgmma_room *room = room_of(e, lanes[0]->site);
+    struct hd_sim_wgmma_room *room;
     const struct hd_cudasim_wgmma *p;
     struct hd_cudasim_site site;
     struct hd_sim_product *product;
@@ -221,6 +221,7 @@ static void perform_wgmma(struct hd_sim_thread **lanes, unsigned mask)
     hd_sim_whole_warp(mask, lanes);
     p = lanes[0]->part;
     site = lanes[0]->site;
+    room = room_of(e, site);
     w = &e->warps[lanes[0]->warp];
     if (!w->is_fenced)
         hd_cudasim_fail(site, "a group of wgmma begins without wgmma_fence");
@@ -310,12 +311,13 @@ void hd_cudasim_wgmma_commit(struct hd_cudasim_site site)
 static void perform_wait(struct hd_sim_thread **lanes, unsigned mask)
 {
     struct hd_sim_engine *e = hd_sim_engine();
-    struct factors *now = &room_of(e, lanes[0]->site)->now;
+    struct factors *now;
     const unsigned groups = *(const unsigned *)lanes[0]->part;
     struct hd_sim_warp *w;
     unsigned kept = 0;
 
     hd_sim_whole_warp(mask, lanes);
+    now = &room_of(e, lanes[0]->site)->now;
     w = &e->warps[lanes[0]->warp];
     for (unsigned i = 0; i < w->product_count; i++) {
         struct hd_sim_product *p = &w->products[i];
