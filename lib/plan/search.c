@@ -37,6 +37,15 @@ static bool may_fit(struct layout_search *s, struct candidate *c,
     return c->only_segments && search_segments_may_fit(s, c, sizes, ordered, bytes);
 }
 
+/* Returns a lower bound of the seconds of ZeRO's traffic; what depends on the axes alone is computed once. */
+static double traffic_bound(struct layout_search *s, const struct candidate *c,
+                            const struct hd_layout_sizes *z, const struct search_sizes *sizes)
+{
+    struct search_traffic *memo = z->zero < 2 ? NULL : search_traffic_memo(s, z);
+
+    return memo ? search_traffic_bound(s, c, z, sizes, memo) : 0;
+}
+
 static void try_variant(struct layout_search *s, struct candidate *c)
 {
     const struct profiled *profiled;
@@ -53,7 +62,7 @@ static void try_variant(struct layout_search *s, struct candidate *c)
     if (!profiled || (s->asked->memory_bytes && !may_fit(s, c, &sizes, ordered, &profiled->sizes)))
         return;
     c->bound_s = hd_max_real(search_variant_bound(s, c, &sizes),
-                             search_traffic_bound(s, c, &sizes, &c->blocks->sizes));
+                             traffic_bound(s, c, &sizes, &c->blocks->sizes));
     c->tie_break = search_tie_break(c);
     search_push(s, c);
 }
@@ -98,7 +107,7 @@ static void try_zeros(struct layout_search *s, const struct candidate *of)
 }
 
 /* The trial of a candidate with one schedule after the other. */
-struct trial {
+struct price_trial {
     const struct search_sizes *bytes; /* of the candidate's blocks */
     double least_s; /* least lower bound of what ZeRO moves with a schedule that may fit */
 };
@@ -181,7 +190,7 @@ static double least_traffic(struct layout_search *s, const struct candidate *c,
         if (z.zero == 2 && !state_may_fit(s, c, &z, ordered, bytes, cuts))
             continue;
         take_fewest_shards(s, c, ordered, bytes, cuts, &z);
-        least = hd_min_real(least, search_traffic_bound(s, c, &z, bytes));
+        least = hd_min_real(least, traffic_bound(s, c, &z, bytes));
     }
     return least;
 }
@@ -204,7 +213,7 @@ static void try_stages(struct layout_search *s, struct candidate *c,
 
 /* Adds the candidate with this schedule to the search's candidates, if it may fit. */
 static void try_schedule(struct layout_search *s, const struct candidate *of, int8_t schedule,
-                         int32_t virtual_stages, struct trial *trial)
+                         int32_t virtual_stages, struct price_trial *trial)
 {
     struct candidate c = *of;
     struct hd_layout_sizes sizes;
@@ -230,7 +239,7 @@ static void try_schedule(struct layout_search *s, const struct candidate *of, in
 
 /* Lowers trial->least_s to what the candidate takes with this schedule, if it may fit. */
 static void bound_schedule(struct layout_search *s, const struct candidate *of, int8_t schedule,
-                           int32_t virtual_stages, struct trial *trial)
+                           int32_t virtual_stages, struct price_trial *trial)
 {
     struct candidate c = *of;
     struct hd_layout_sizes sizes;
@@ -253,7 +262,8 @@ static void try_partition(struct layout_search *s, const struct search_partition
     struct candidate c = *(const struct candidate *)context;
 
     c.own = partition;
-    try_schedule(s, &c, c.schedule, c.virtual_stages, &(struct trial){&c.blocks->sizes, INFINITY});
+    try_schedule(s, &c, c.schedule, c.virtual_stages,
+                 &(struct price_trial){&c.blocks->sizes, INFINITY});
 }
 
 static void refine_partitions(struct layout_search *s, const struct candidate *c)
@@ -281,10 +291,10 @@ static void refine_partitions(struct layout_search *s, const struct candidate *c
 }
 
 /* Calls `each` with every schedule that the candidate may have. */
-static void each_schedule(struct layout_search *s, const struct candidate *c, struct trial *trial,
-                          void (*each)(struct layout_search *s, const struct candidate *c,
-                                       int8_t schedule, int32_t virtual_stages,
-                                       struct trial *trial))
+static void
+each_schedule(struct layout_search *s, const struct candidate *c, struct price_trial *trial,
+              void (*each)(struct layout_search *s, const struct candidate *c, int8_t schedule,
+                           int32_t virtual_stages, struct price_trial *trial))
 {
     const struct hd_layout_sizes *requested = &s->asked->request->sizes;
     const int32_t given = (int32_t)requested->virtual_stages;
@@ -313,7 +323,7 @@ static void each_schedule(struct layout_search *s, const struct candidate *c, st
 double search_schedules_bound(struct layout_search *s, const struct candidate *c,
                               const struct search_sizes *bytes)
 {
-    struct trial trial = {bytes, INFINITY};
+    struct price_trial trial = {bytes, INFINITY};
 
     each_schedule(s, c, &trial, bound_schedule);
     return trial.least_s;
@@ -464,7 +474,7 @@ static void refine(struct layout_search *s, struct candidate *c)
         search_refine_family(s, c);
         break;
     case DECIDED_BLOCKS:
-        each_schedule(s, c, &(struct trial){&c->blocks->sizes, INFINITY}, try_schedule);
+        each_schedule(s, c, &(struct price_trial){&c->blocks->sizes, INFINITY}, try_schedule);
         break;
     case DECIDED_PARTITIONS:
         refine_partitions(s, c);

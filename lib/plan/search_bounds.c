@@ -390,16 +390,13 @@ static double stage_mean(const struct layout_search *s, const struct candidate *
 }
 
 double search_traffic_bound(struct layout_search *s, const struct candidate *c,
-                            const struct hd_layout_sizes *z, const struct search_sizes *sizes)
+                            const struct hd_layout_sizes *z, const struct search_sizes *sizes,
+                            struct search_traffic *memo)
 {
-    struct search_traffic *memo;
     double forward, backward;
 
     if (z->zero < 2 || s->tuned || s->asked->cluster->links ||
         s->asked->cluster->rates.calibration) /* times that it interpolates give no bound */
-        return 0;
-    memo = search_traffic_memo(s, z);
-    if (!memo)
         return 0;
     if (memo->reduce_s < 0)
         *memo = traffic_of(s, z);
@@ -479,7 +476,7 @@ static void block_state(const struct layout_search *s, const struct hd_layout_si
 }
 
 /* Bytes of a rank with one layout. */
-struct state {
+struct held_bytes {
     double block[HD_LAYER_KINDS];    /* parameters and optimizer state of a block, by kind */
     double embedding, head;          /* the same of embedding and head */
     double gathered[HD_LAYER_KINDS]; /* ZeRO 3: lower bound of a block's gathered weights in work
@@ -502,11 +499,11 @@ static void block_gathered(const struct layout_search *s, const struct hd_layout
     }
 }
 
-static struct state state_of(const struct layout_search *s, const struct hd_layout_sizes *z)
+static struct held_bytes state_of(const struct layout_search *s, const struct hd_layout_sizes *z)
 {
     const double each = state_bytes(s, z, false) / (double)z->tp,
                  frozen = frozen_bytes(s, z, false) / (double)z->tp;
-    struct state state = {
+    struct held_bytes state = {
         .embedding = (double)s->first_parameters * each + (double)s->first_frozen * frozen,
         .head = (double)s->last_parameters * each + (double)s->last_frozen * frozen};
 
@@ -516,7 +513,7 @@ static struct state state_of(const struct layout_search *s, const struct hd_layo
 }
 
 /* Returns the bytes of embedding and head on the stages that have them. */
-static double ends_of(const struct state *state, const struct hd_pipeline *p, int32_t stage)
+static double ends_of(const struct held_bytes *state, const struct hd_pipeline *p, int32_t stage)
 {
     return (hd_pipeline_stage(p, 0) == stage ? state->embedding : 0) +
            (hd_pipeline_stage(p, p->chunks - 1) == stage ? state->head : 0);
@@ -608,7 +605,8 @@ static double stage_io_bytes_of(const struct layout_search *s, const struct sear
 
 /* Returns a lower bound of the work memory of a stage, for the kind of its blocks that needs most. */
 static double stage_work(const struct layout_search *s, const struct search_sizes *b,
-                         const struct state *state, const struct ordered *ordered, int32_t stage)
+                         const struct held_bytes *state, const struct ordered *ordered,
+                         int32_t stage)
 {
     double most = 0;
 
@@ -755,7 +753,7 @@ static struct hd_search_rejected memory_of_stages(const struct layout_search *s,
                                                   const struct search_sizes *b, double enough)
 {
     const double overhead = overhead_bytes(s, z);
-    const struct state state = state_of(s, z);
+    const struct held_bytes state = state_of(s, z);
     double most = -1, most_slots = 0, sum = 0;
     int32_t fullest = 0;
 
@@ -811,7 +809,7 @@ bool search_cuts_may_fit(const struct layout_search *s, const struct candidate *
     const double beside = s->differ ? 0 : hd_min_real(0, least_of(s, b->base_saved));
     const double saved = s->differ ? 0 : hd_max_real(0, least_of(s, b->saved));
     const bool segments = c->recompute == FULL; /* one segment may be as long as the chunk */
-    const struct state state = state_of(s, z);
+    const struct held_bytes state = state_of(s, z);
     int64_t blocks = 0;
 
     if ((limit - teacher_bytes(s, z)) * p->stages < least_of(s, state.block) * (double)s->config.L)

@@ -306,9 +306,10 @@ double search_variant_bound(const struct layout_search *s, const struct candidat
                             const struct hd_layout_sizes *z);
 
 /* Returns a lower bound of the seconds in which a rank gathers weights and reduces gradients in each
- * micro-batch, with the ZeRO stage of `z`. */
+ * micro-batch, with the ZeRO stage of `z`; memo: of search_traffic_memo, filled here. */
 double search_traffic_bound(struct layout_search *s, const struct candidate *c,
-                            const struct hd_layout_sizes *z, const struct search_sizes *sizes);
+                            const struct hd_layout_sizes *z, const struct search_sizes *sizes,
+                            struct search_traffic *memo);
 
 /* Returns the bytes and lower bounds of the seconds that layer profiles say. */
 struct search_sizes search_sizes_of(const struct layout_search *s,

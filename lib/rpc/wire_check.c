@@ -187,23 +187,24 @@ enum hd_status hd_rpc_wire_check(const ProtobufCMessageDescriptor *descriptor, c
 /* ---- memory of a message ---- */
 
 /* Memory for the parts of one message. The message itself lies directly behind the first block. */
-struct block {
-    struct block *next;
+struct message_block {
+    struct message_block *next;
     size_t used_bytes, size_bytes; /* of what follows */
 };
 struct blocks {
-    struct block *first, *last;
+    struct message_block *first, *last;
 };
 enum { SMALL_BYTES = 64 << 10 };
-_Static_assert(sizeof(struct block) % 8 == 0, "what follows a block is aligned for any field");
+_Static_assert(sizeof(struct message_block) % 8 == 0,
+               "what follows a block is aligned for any field");
 
-static struct block *add_block(struct blocks *blocks, size_t size_bytes)
+static struct message_block *add_block(struct blocks *blocks, size_t size_bytes)
 {
-    struct block *block = malloc(sizeof *block + size_bytes);
+    struct message_block *block = malloc(sizeof *block + size_bytes);
 
     if (!block)
         return NULL;
-    *block = (struct block){.size_bytes = size_bytes};
+    *block = (struct message_block){.size_bytes = size_bytes};
     if (blocks->last)
         blocks->last->next = block;
     else
@@ -215,7 +216,7 @@ static struct block *add_block(struct blocks *blocks, size_t size_bytes)
 static void *allocate(void *user, size_t size_bytes)
 {
     struct blocks *blocks = user;
-    struct block *block = blocks->last;
+    struct message_block *block = blocks->last;
     void *part;
 
     size_bytes = (size_bytes + 7) & ~(size_t)7;
@@ -234,10 +235,10 @@ static void keep(void *user, void *part)
     (void)part;
 }
 
-static void free_blocks(struct block *block)
+static void free_blocks(struct message_block *block)
 {
     while (block) {
-        struct block *next = block->next;
+        struct message_block *next = block->next;
 
         free(block);
         block = next;
@@ -247,7 +248,7 @@ static void free_blocks(struct block *block)
 void hd_rpc_wire_free(ProtobufCMessage *msg)
 {
     if (msg)
-        free_blocks((struct block *)(void *)msg - 1);
+        free_blocks((struct message_block *)(void *)msg - 1);
 }
 
 enum hd_status hd_rpc_wire_unpack(const ProtobufCMessageDescriptor *descriptor, const void *bytes,

@@ -115,22 +115,22 @@ static bool resizing_thrashes(const struct core_job *job, const struct core_atte
 }
 
 /* Devices that a job could reach by a restart with more devices. */
-struct reach {
+struct reachable {
     int32_t devices; /* number of devices, of the kind that the job has now; 0: none */
     double step_s;   /* predicted seconds per step on these devices; 0: unknown */
     bool later;      /* true: the step time is still being predicted; core_planned makes the job try
                       * again */
 };
 
-static struct reach find_reach(struct hd_core *core, struct core_job *job,
-                               struct core_attempt *attempt)
+static struct reachable find_reach(struct hd_core *core, struct core_job *job,
+                                   struct core_attempt *attempt)
 {
     struct core_view view = core_view_of(core, job);
     struct hd_job_needs needs = job->needs;
     struct core_layout_client client = core_layout_client_of(job, &needs);
     struct core_forecast without;
     struct hd_text why = {0};
-    struct reach reach = {0};
+    struct reachable reach = {0};
     struct core_placement placement;
     bool by_user;
     const int64_t left = core_quota_left(job->account, &by_user);
@@ -169,7 +169,7 @@ static struct reach find_reach(struct hd_core *core, struct core_job *job,
 
 /* Returns the step time on the new devices divided by that on the present ones. If one is unknown,
  * step time is assumed inversely proportional to the number of devices. */
-static double remaining_fraction(const struct core_attempt *attempt, const struct reach *reach)
+static double remaining_fraction(const struct core_attempt *attempt, const struct reachable *reach)
 {
     if (reach->step_s > 0 && attempt->rec.plan.step_s > 0)
         return reach->step_s / attempt->rec.plan.step_s;
@@ -181,7 +181,7 @@ static void resize(struct hd_core *core, struct core_job *job, struct core_attem
     const int32_t have = attempt->rec.plan.rank_count;
     const int64_t left_ms = core_predict_end(core, job, attempt) - core->now.mono_ms;
     const int64_t cost_ms = attempt->rec.running_ms - attempt->rec.created_ms + STOP_MS;
-    struct reach reach;
+    struct reachable reach;
     int64_t gain_ms;
 
     if (core_step_ms(attempt) <= 0 || left_ms < GAIN_FACTOR * cost_ms)
