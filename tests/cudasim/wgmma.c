@@ -193,7 +193,7 @@ static void compare_warps(struct hd_sim_engine *e, struct hd_sim_warp *w, unsign
     w->issued++;
 }
 
-/* What one product needs beside its operands. It is too large for a fiber's stack, and for the memory of
+/* Memory of one product beside its operands. It is too large for a fiber's stack, and for the memory of
  * threads that a loaded plug-in may have. */
 struct hd_sim_wgmma_room {
     float a[ROWS][DEPTH], b[COLUMNS_MAX][DEPTH];
