@@ -107,7 +107,7 @@ static void try_zeros(struct layout_search *s, const struct candidate *of)
 }
 
 /* The trial of a candidate with one schedule after the other. */
-struct price_trial {
+struct schedule_trial {
     const struct search_sizes *bytes; /* of the candidate's blocks */
     double least_s; /* least lower bound of what ZeRO moves with a schedule that may fit */
 };
@@ -213,7 +213,7 @@ static void try_stages(struct layout_search *s, struct candidate *c,
 
 /* Adds the candidate with this schedule to the search's candidates, if it may fit. */
 static void try_schedule(struct layout_search *s, const struct candidate *of, int8_t schedule,
-                         int32_t virtual_stages, struct price_trial *trial)
+                         int32_t virtual_stages, struct schedule_trial *trial)
 {
     struct candidate c = *of;
     struct hd_layout_sizes sizes;
@@ -239,7 +239,7 @@ static void try_schedule(struct layout_search *s, const struct candidate *of, in
 
 /* Lowers trial->least_s to what the candidate takes with this schedule, if it may fit. */
 static void bound_schedule(struct layout_search *s, const struct candidate *of, int8_t schedule,
-                           int32_t virtual_stages, struct price_trial *trial)
+                           int32_t virtual_stages, struct schedule_trial *trial)
 {
     struct candidate c = *of;
     struct hd_layout_sizes sizes;
@@ -263,7 +263,7 @@ static void try_partition(struct layout_search *s, const struct search_partition
 
     c.own = partition;
     try_schedule(s, &c, c.schedule, c.virtual_stages,
-                 &(struct price_trial){&c.blocks->sizes, INFINITY});
+                 &(struct schedule_trial){&c.blocks->sizes, INFINITY});
 }
 
 static void refine_partitions(struct layout_search *s, const struct candidate *c)
@@ -292,9 +292,9 @@ static void refine_partitions(struct layout_search *s, const struct candidate *c
 
 /* Calls `each` with every schedule that the candidate may have. */
 static void
-each_schedule(struct layout_search *s, const struct candidate *c, struct price_trial *trial,
+each_schedule(struct layout_search *s, const struct candidate *c, struct schedule_trial *trial,
               void (*each)(struct layout_search *s, const struct candidate *c, int8_t schedule,
-                           int32_t virtual_stages, struct price_trial *trial))
+                           int32_t virtual_stages, struct schedule_trial *trial))
 {
     const struct hd_layout_sizes *requested = &s->asked->request->sizes;
     const int32_t given = (int32_t)requested->virtual_stages;
@@ -323,7 +323,7 @@ each_schedule(struct layout_search *s, const struct candidate *c, struct price_t
 double search_schedules_bound(struct layout_search *s, const struct candidate *c,
                               const struct search_sizes *bytes)
 {
-    struct price_trial trial = {bytes, INFINITY};
+    struct schedule_trial trial = {bytes, INFINITY};
 
     each_schedule(s, c, &trial, bound_schedule);
     return trial.least_s;
@@ -474,7 +474,7 @@ static void refine(struct layout_search *s, struct candidate *c)
         search_refine_family(s, c);
         break;
     case DECIDED_BLOCKS:
-        each_schedule(s, c, &(struct price_trial){&c->blocks->sizes, INFINITY}, try_schedule);
+        each_schedule(s, c, &(struct schedule_trial){&c->blocks->sizes, INFINITY}, try_schedule);
         break;
     case DECIDED_PARTITIONS:
         refine_partitions(s, c);
