@@ -59,8 +59,8 @@ static struct hd_operand seen_of(struct hd_emit *e, int buffer, enum hd_amax whi
                       HD_F32);
 }
 
-/* Emits the node that encodes a factor. with_other: it also makes the codes in the other order, which
- * ret_other gets; else the other is absent. */
+/* Emits the node that encodes a factor. with_other: the same node also writes the codes transposed, and
+ * ret_other names them; else ret_other is absent. */
 static struct fp8_codes encode(struct hd_emit *e, int buffer, const struct fp8_factor *f,
                                bool with_other, struct fp8_codes *ret_other)
 {

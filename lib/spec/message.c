@@ -325,7 +325,7 @@ static const struct hd_key *next_key(size_t *next, const char *path)
     return hd_job_find_stored_key(path);
 }
 
-/* Sets the keys of the pairs, and their elements of `seen`. */
+/* Sets the job's keys that the message's pairs name, and marks each of them in `seen`. */
 static enum hd_status take_pairs(Heddle__V1__KeyValue *const *pairs, size_t count,
                                  struct hd_job *job, bool seen[SPEC_KEYS_MAX])
 {

@@ -9,8 +9,8 @@
  * the floor: what the bytes take at the rate of a copy by the device itself, measured in the same
  * run before and after, or, for products and attention, the operations at the peak that MFU is
  * quoted against. Values are random: a GPU that multiplies zeros draws less power and is faster. A
- * product that the library did not take says so. --epilogues apart: what stands behind products
- * is never the library's, so that two runs compare the same lines with and without.
+ * product that the library did not take says so. With --epilogues apart the library computes bare
+ * products; bias, GELU and residual are launches of their own. Both settings print the same lines.
  * Clocks are as nvidia-smi tells them, before and after.
  *
  * CUDA_MODULE_LOADING=EAGER against LAZY: the time to open, and the memory that nvidia-smi shows.

@@ -124,7 +124,7 @@ static void check_activation_of(struct device *device, int64_t R, int64_t C, enu
         b.dout = b.dinp = tensor_copy(dout)->data;
         device_launch(device, HD_K_activation_backward, &b);
         assert_memory_equal(b.dinp, dinp->data, (size_t)dinp->count * hd_dtype_size(dtype));
-        b.dout = b.dinp = summed->data; /* and its rows are added up, and stored as before */
+        b.dout = b.dinp = summed->data; /* with sums of its rows for a bias: dinp keeps its bits */
         b.sums = sums->data;
         b.R = R;
         device_launch(device, HD_K_activation_backward, &b);
