@@ -216,18 +216,15 @@ static int64_t class_bytes(const struct hd_plan_class *c, const struct hd_traits
     return hd_traits_is_cuda(traits) ? c->device_bytes : hd_memory_total(&c->memory);
 }
 
-/* Lays out the class of the first rank of the limit's stage. If it needs more than the limit, makes
- * it the plan's only class. */
+/* Lays out a class of ranks. If it needs more than the limit, makes it the plan's only class. */
 static enum hd_status plan_fullest(const struct hd_rank_program_shared *shared,
                                    const struct hd_traits *traits, const struct hd_classes *classes,
-                                   const struct hd_plan_limit *limit, struct hd_arena *arena,
+                                   int32_t class, int64_t limit_bytes, struct hd_arena *arena,
                                    struct hd_plan *plan)
 {
-    const int32_t rank = limit->stage * (shared->mesh.world / shared->mesh.sizes.pp);
-    const int32_t class = classes->of[rank];
     enum hd_status st = plan_alike(shared, traits, classes, classes->like[class], arena, plan);
 
-    if (st || class_bytes(&plan->classes[class], traits) <= limit->bytes)
+    if (st || class_bytes(&plan->classes[class], traits) <= limit_bytes)
         return st;
     plan->partial = true;
     plan->class_count = 1;
@@ -257,9 +254,11 @@ static enum hd_status plan_classes(const struct hd_rank_program_shared *shared,
     for (int32_t i = 0; i < classes.count; i++)
         plan->classes[i].lowest = classes.lowest[i];
     if (limit) {
-        fullest =
-            classes.like[classes.of[limit->stage * (shared->mesh.world / shared->mesh.sizes.pp)]];
-        st = plan_fullest(shared, traits, &classes, limit, arena, plan);
+        const int32_t rank = limit->stage * (shared->mesh.world / shared->mesh.sizes.pp);
+        const int32_t class = classes.of[rank];
+
+        fullest = classes.like[class];
+        st = plan_fullest(shared, traits, &classes, class, limit->bytes, arena, plan);
     }
     for (int32_t i = 0; !st && !plan->partial && i < classes.count; i++)
         if (classes.like[i] == i && i != fullest)
