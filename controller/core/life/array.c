@@ -20,13 +20,9 @@ static struct core_array *array_of(struct hd_core *core, const char *owner, cons
     for (size_t i = 0; i < core->array_count; i++)
         if (core_same(core->arrays[i]->owner, owner) && strcmp(core->arrays[i]->id, id) == 0)
             return core->arrays[i];
-    array = calloc(1, sizeof *array);
-    if (!array ||
-        !core_grow_array(core, &core->arrays, core->array_count, &core->array_size, sizeof array)) {
-        free(array);
-        core->no_memory = true;
+    array = core_new_item(core, &core->arrays, core->array_count, &core->array_size, sizeof *array);
+    if (!array)
         return NULL;
-    }
     core_set_text(core, &array->owner, owner);
     core_set_text(core, &array->id, id);
     core->arrays[core->array_count++] = array;
@@ -96,14 +92,12 @@ int32_t core_array_open(const struct core_array *array)
     return open;
 }
 
-/* Returns whether `a` is let in before `b`. */
 bool core_array_precedes(const struct core_job *a, const struct core_job *b)
 {
     return a->rec.priority != b->rec.priority ? a->rec.priority > b->rec.priority
                                               : a->rec.job < b->rec.job;
 }
 
-/* Returns the first of the members that the array keeps waiting; NULL: none. */
 struct core_job *core_array_first_kept(const struct core_array *array)
 {
     struct core_job *first = NULL;
@@ -129,7 +123,6 @@ bool core_array_keeps(const struct core_job *job)
     return core_array_open(array) >= array->at_once || (first && core_array_precedes(first, job));
 }
 
-/* Returns the last of the members that may start and have no attempt; NULL: none. */
 struct core_job *core_array_last_open(const struct core_array *array)
 {
     struct core_job *last = NULL;

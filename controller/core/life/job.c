@@ -168,14 +168,11 @@ static bool copy_ranks(struct hd_core *core, struct core_attempt *attempt,
 struct core_attempt *core_attempt_new(struct hd_core *core, struct core_job *job,
                                       const struct hd_attempt_record *record)
 {
-    struct core_attempt *attempt = calloc(1, sizeof *attempt);
+    struct core_attempt *attempt = core_new_item(
+        core, &job->attempts, (size_t)job->rec.attempt_count, &job->attempt_size, sizeof *attempt);
 
-    if (!attempt || !core_grow_array(core, &job->attempts, (size_t)job->rec.attempt_count,
-                                     &job->attempt_size, sizeof(struct core_attempt *))) {
-        free(attempt);
-        core->no_memory = true;
+    if (!attempt)
         return NULL;
-    }
     attempt->rec = *record;
     attempt->rec.base_path = attempt->rec.base_hash = attempt->rec.run_as = NULL;
     attempt->rec.end.node = attempt->rec.end.message = NULL;

@@ -53,20 +53,22 @@ void core_node_pardon(struct hd_core *core, struct core_node *node, int64_t away
     node->suspect = false;
 }
 
-int64_t core_node_lost_after_ms(const struct hd_core *core, const struct core_node *node)
+/* Returns the milliseconds of silence after which the node is lost; fewer if ranks of other nodes
+ * report it gone. */
+static int64_t lost_after_ms(const struct hd_core *core, const struct core_node *node)
 {
     return node->suspect ? core->config.lost_confirmed_ms : node->lost_after_ms;
 }
 
 int64_t core_node_lost_at_ms(const struct hd_core *core, const struct core_node *node)
 {
-    return node->silent_since_ms + core_node_lost_after_ms(core, node);
+    return node->silent_since_ms + lost_after_ms(core, node);
 }
 
 void core_node_timers(struct hd_core *core, struct core_node *node)
 {
     const int64_t silent_ms = core->now.mono_ms - node->silent_since_mono_ms;
-    const int64_t limit_ms = core_node_lost_after_ms(core, node);
+    const int64_t limit_ms = lost_after_ms(core, node);
 
     if (node->rec.retired || node->rec.state == HD_NODE_STATE_LOST)
         return;

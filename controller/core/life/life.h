@@ -72,8 +72,8 @@ void core_attempt_start(struct hd_core *core, struct core_job *job,
 /* Ends the job: succeeded, failed or cancelled. */
 void core_finish_job(struct hd_core *core, struct core_job *job, enum hd_job_state state,
                      const char *reason);
+struct core_job_end; /* texts.h */
 /* Ends the job with the reason that `end` describes. */
-struct core_job_end;
 void core_end_job(struct hd_core *core, struct core_job *job, enum hd_job_state state,
                   const struct core_job_end *end);
 /* Makes all ranks of the attempt write a checkpoint and exit. */
@@ -132,9 +132,6 @@ void core_node_lose(struct hd_core *core, struct core_node *node, const char *wh
 /* Does not count the last away_ms, a pause of the controller, as silence of the node, and gives it
  * the grace period of a controller start. */
 void core_node_pardon(struct hd_core *core, struct core_node *node, int64_t away_ms);
-/* Returns the milliseconds of silence after which the node is lost; fewer if ranks of other nodes
- * report it gone. */
-int64_t core_node_lost_after_ms(const struct hd_core *core, const struct core_node *node);
 /* Returns the wall-clock time (ms) at which the node will be lost if it stays silent. */
 int64_t core_node_lost_at_ms(const struct hd_core *core, const struct core_node *node);
 void core_node_timers(struct hd_core *core, struct core_node *node);
@@ -152,8 +149,6 @@ enum hd_status core_node_remove(struct hd_core *core, const struct hd_core_event
 
 /* ---- observe.c --------------------------------------------------------------------------------*/
 
-/* Recomputes whether the node accepts new attempts; adds an event on a change. */
-void core_node_update_refusal(struct hd_core *core, struct core_node *node);
 enum hd_status core_jobs_dir(struct hd_core *core, const struct hd_core_event *event);
 enum hd_status core_observed(struct hd_core *core, const struct hd_core_event *event);
 
@@ -182,8 +177,6 @@ void core_search_end(struct hd_core *core, struct core_job *job);
 /* Removes and re-adds the job among the queued jobs, because the reason for its wait has
  * changed. */
 void core_waiting_again(struct hd_core *core, struct core_job *job);
-/* Finds the nodes on which the job failed twice; the job avoids them if it fits elsewhere. */
-void core_learn_failures(struct core_job *job);
 
 /* ---- release.c --------------------------------------------------------------------------------*/
 
@@ -216,12 +209,13 @@ bool core_array_keeps(const struct core_job *job);
 /* Checks invariant I18. */
 enum hd_status core_check_arrays(const struct hd_core *core);
 
-/* Return whether a member of an array runs or may start; whether member a is let in before b; the
- * first of the members that the array keeps waiting, and the last of those that may start and have no
- * attempt (NULL: none). */
+/* Returns whether the member of an array runs or may start. */
 bool core_array_is_open(const struct core_job *job);
+/* Returns whether the array lets member `a` start before member `b`. */
 bool core_array_precedes(const struct core_job *a, const struct core_job *b);
+/* Returns the first of the members that the array keeps waiting; NULL: none. */
 struct core_job *core_array_first_kept(const struct core_array *array);
+/* Returns the last of the members that may start and have no attempt; NULL: none. */
 struct core_job *core_array_last_open(const struct core_array *array);
 
 /* ---- queue.c ----------------------------------------------------------------------------------*/

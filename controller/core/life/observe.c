@@ -272,7 +272,8 @@ static enum core_no_jobs_dir find_no_jobs_dir(const struct hd_core *core,
     return CORE_NO_JOBS_DIR_NONE;
 }
 
-void core_node_update_refusal(struct hd_core *core, struct core_node *node)
+/* Recomputes whether the node accepts new attempts; adds an event on a change. */
+static void update_refusal(struct hd_core *core, struct core_node *node)
 {
     const bool before = node->refuses_attempts && *node->refuses_attempts,
                lacked = node->lacks_jobs_dir;
@@ -305,7 +306,7 @@ enum hd_status core_jobs_dir(struct hd_core *core, const struct hd_core_event *e
 
         if (node->rec.retired || !node->synced)
             continue;
-        core_node_update_refusal(core, node);
+        update_refusal(core, node);
         core_node_note(core, node);
         core_node_refresh(core, node);
     }
@@ -321,7 +322,7 @@ static void take_refusal(struct hd_core *core, struct core_node *node, const cha
     if (leaves && !node->leaves)
         core_event_node_leaves(core, node, refuses_attempts);
     node->leaves = leaves;
-    core_node_update_refusal(core, node);
+    update_refusal(core, node);
     if (leaves)
         core_node_leaves(core, node);
 }

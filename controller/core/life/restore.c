@@ -96,10 +96,8 @@ static void restore_pending(struct hd_core *core, uint64_t number)
 {
     struct core_job *job = core_find_job(core, number);
 
-    if (!job || job->rec.state != HD_JOB_STATE_QUEUED)
-        return;
-    job->is_preemptor = true;
-    core_jobs_add(core, &core->preemptors, job);
+    if (job && job->rec.state == HD_JOB_STATE_QUEUED)
+        core_pending_begin(core, job);
 }
 
 enum hd_status hd_core_restore_attempt(struct hd_core *core, const struct hd_attempt_record *record)

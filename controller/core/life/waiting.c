@@ -85,13 +85,9 @@ static struct core_class *class_of(struct hd_core *core, const struct core_class
 
     if (at < core->class_count && memcmp(&core->classes[at]->key, key, sizeof *key) == 0)
         return core->classes[at];
-    made = calloc(1, sizeof *made);
-    if (!made ||
-        !core_grow_array(core, &core->classes, core->class_count, &core->class_size, sizeof made)) {
-        free(made);
-        core->no_memory = true;
+    made = core_new_item(core, &core->classes, core->class_count, &core->class_size, sizeof *made);
+    if (!made)
         return NULL;
-    }
     made->key = *key;
     memmove(&core->classes[at + 1], &core->classes[at], (core->class_count - at) * sizeof made);
     core->classes[at] = made;
@@ -129,13 +125,9 @@ static struct core_job_group *group_of(struct hd_core *core, const struct core_j
     }
     if (low < core->group_count && compare(&core->groups[low]->key, key) == 0)
         return core->groups[low];
-    made = calloc(1, sizeof *made);
-    if (!made ||
-        !core_grow_array(core, &core->groups, core->group_count, &core->group_size, sizeof made)) {
-        free(made);
-        core->no_memory = true;
+    made = core_new_item(core, &core->groups, core->group_count, &core->group_size, sizeof *made);
+    if (!made)
         return NULL;
-    }
     made->key = *key;
     key->class->group_count++;
     memmove(&core->groups[low + 1], &core->groups[low], (core->group_count - low) * sizeof made);
@@ -197,6 +189,50 @@ void core_waiting_sweep(struct hd_core *core)
     core->group_emptied = false;
 }
 
+/* ---- nodes on which a job failed --------------------------------------------------------------*/
+
+/* Returns the node that the failure of the attempt names; NULL: none. A damaged or missing
+ * checkpoint is not the node's fault. */
+static const struct core_node *failed_on(const struct core_job *job,
+                                         const struct core_attempt *attempt)
+{
+    if (attempt->rec.state != HD_ATTEMPT_STATE_ENDED || !core_is_failure(attempt->rec.end.cause) ||
+        core_attempt_found_base_damaged(attempt) || core_attempt_missed_base(job, attempt))
+        return NULL;
+    for (size_t i = 0; i < attempt->alloc_count; i++)
+        if (core_same(attempt->allocs[i].node->rec.name, attempt->rec.end.node))
+            return attempt->allocs[i].node;
+    return NULL;
+}
+
+static bool knows(const struct core_job *job, const struct core_node *node)
+{
+    for (size_t i = 0; i < job->avoided_count; i++)
+        if (job->avoided[i] == node)
+            return true;
+    return false;
+}
+
+/* Finds the nodes on which the job failed twice; the job avoids them if it fits elsewhere. */
+static void learn_failures(struct core_job *job)
+{
+    const int32_t newest = job->rec.attempt_count;
+    const int32_t oldest = newest - job->rec.resumed_attempt > FAILURES_CONSIDERED
+                               ? newest - FAILURES_CONSIDERED
+                               : job->rec.resumed_attempt;
+
+    job->avoided_count = 0;
+    for (int32_t k = newest; k > oldest && job->avoided_count < CORE_AVOIDED_MAX; k--) {
+        const struct core_node *node = failed_on(job, core_find_attempt(job, k));
+        int failures = 0;
+
+        for (int32_t i = k; node && i > oldest; i--)
+            failures += failed_on(job, core_find_attempt(job, i)) == node;
+        if (failures >= FAILURES_MAX && !knows(job, node))
+            job->avoided[job->avoided_count++] = node;
+    }
+}
+
 /* ---- jobs -------------------------------------------------------------------------------------*/
 
 static void enter_group(struct hd_core *core, struct core_job *job)
@@ -234,7 +270,7 @@ static void wait_for_search(struct hd_core *core, struct core_job *job)
 
 void core_waiting_add(struct hd_core *core, struct core_job *job)
 {
-    core_learn_failures(job);
+    learn_failures(job);
     if (job->array)
         job->array->due = true;
     if (job->search) {
@@ -362,47 +398,4 @@ enum core_wait core_wait_of(const struct hd_core *core, const struct core_job *j
         return job->wait;
     *ret_blocking_job = group->key.class->wait_job;
     return group->key.class->wait;
-}
-
-/* ---- nodes on which a job failed --------------------------------------------------------------*/
-
-/* Returns the node that the failure of the attempt names; NULL: none. A damaged or missing
- * checkpoint is not the node's fault. */
-static const struct core_node *failed_on(const struct core_job *job,
-                                         const struct core_attempt *attempt)
-{
-    if (attempt->rec.state != HD_ATTEMPT_STATE_ENDED || !core_is_failure(attempt->rec.end.cause) ||
-        core_attempt_found_base_damaged(attempt) || core_attempt_missed_base(job, attempt))
-        return NULL;
-    for (size_t i = 0; i < attempt->alloc_count; i++)
-        if (core_same(attempt->allocs[i].node->rec.name, attempt->rec.end.node))
-            return attempt->allocs[i].node;
-    return NULL;
-}
-
-static bool knows(const struct core_job *job, const struct core_node *node)
-{
-    for (size_t i = 0; i < job->avoided_count; i++)
-        if (job->avoided[i] == node)
-            return true;
-    return false;
-}
-
-void core_learn_failures(struct core_job *job)
-{
-    const int32_t newest = job->rec.attempt_count;
-    const int32_t oldest = newest - job->rec.resumed_attempt > FAILURES_CONSIDERED
-                               ? newest - FAILURES_CONSIDERED
-                               : job->rec.resumed_attempt;
-
-    job->avoided_count = 0;
-    for (int32_t k = newest; k > oldest && job->avoided_count < CORE_AVOIDED_MAX; k--) {
-        const struct core_node *node = failed_on(job, core_find_attempt(job, k));
-        int failures = 0;
-
-        for (int32_t i = k; node && i > oldest; i--)
-            failures += failed_on(job, core_find_attempt(job, i)) == node;
-        if (failures >= FAILURES_MAX && !knows(job, node))
-            job->avoided[job->avoided_count++] = node;
-    }
 }

@@ -200,7 +200,8 @@ struct core_node *core_find_idle_node(struct hd_core *core, const struct core_vi
     return best;
 }
 
-bool core_fits_when_idle(struct hd_core *core, const struct core_view *view)
+/* Returns whether the job would fit if all nodes were idle. */
+static bool fits_when_idle(struct hd_core *core, const struct core_view *view)
 {
     enum hd_device_kind kinds[HD_DEVICE_KIND_COUNT];
     size_t kind_count = core_kinds(view->needs, kinds);
@@ -225,7 +226,7 @@ struct core_view core_view_of(struct hd_core *core, const struct core_job *job)
         view.length_ms = job->group->key.class->key.length_minutes * 60000;
     view.avoids = job->avoided_count > 0;
     if (view.avoids)
-        view.avoids = core_fits_when_idle(core, &view); /* a job that fits nowhere else may use the
+        view.avoids = fits_when_idle(core, &view); /* a job that fits nowhere else may use the
                                                          * nodes where it failed, up to
                                                          * restart.max */
     return view;

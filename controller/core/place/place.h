@@ -26,8 +26,6 @@ bool core_has_placement(struct hd_core *core, const struct core_view *view);
  * 0. */
 struct core_node *core_find_idle_node(struct hd_core *core, const struct core_view *view,
                                       enum hd_device_kind *ret_kind, uint64_t *ret_blocking_job);
-/* Returns whether the job would fit if all nodes were idle. */
-bool core_fits_when_idle(struct hd_core *core, const struct core_view *view);
 
 /* ---- gang.c -----------------------------------------------------------------------------------*/
 

@@ -47,7 +47,9 @@ struct scales {
     double weight; /* factor by which a gain counts: 1, or QUEUE_WEIGHT if other jobs wait */
 };
 
-bool core_waits_for_devices(const struct hd_core *core, const struct core_job *job)
+/* Returns whether a queued job waits for devices, rather than for its quota or for a node that does
+ * not exist. */
+static bool waits_for_devices(const struct hd_core *core, const struct core_job *job)
 {
     const struct core_class *class = job->group ? job->group->key.class : NULL;
     const bool by_class = class && class->closed_in + 1 >= core->pass &&
@@ -72,7 +74,7 @@ static int count_waiting_jobs(const struct hd_core *core, int32_t priority)
 
         if (group->key.priority < priority)
             break;
-        if (first && core_waits_for_devices(core, first))
+        if (first && waits_for_devices(core, first))
             count += first->after ? 2 : 1;
     }
     return count;
@@ -91,9 +93,7 @@ bool core_ends_lone_wait(const struct hd_core *core, const struct core_job *new_
 
 static struct scales scales_of(const struct hd_core *core, const struct core_job *job)
 {
-    const struct hd_checkpoint_record *base = core_checkpoint_newest(job);
-
-    return (struct scales){.steps_left = (double)(job->rec.steps - (base ? base->step : 0)),
+    return (struct scales){.steps_left = (double)core_steps_left(job),
                            .weight = others_wait(core, job) ? QUEUE_WEIGHT : 1};
 }
 

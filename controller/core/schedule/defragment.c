@@ -25,7 +25,6 @@
 #include "controller/core/state/texts.h"
 
 enum {
-    STOP_MS = 30 * 1000,    /* milliseconds that writing the last checkpoint is assumed to take */
     GAIN_FACTOR = 2,        /* minimum ratio of gain to cost, as in move.c */
     PAID_FACTOR = 2,        /* a job must have run for this many times the cost of its move */
     PAID_AGAIN_FACTOR = 10, /* PAID_FACTOR for a job whose last attempt was preempted */
@@ -72,22 +71,16 @@ struct domain {
 
 /* ---- which jobs may migrate -------------------------------------------------------------------*/
 
-/* Returns the milliseconds that a move of the attempt costs: its own start time, and a stop. */
-static int64_t move_ms(const struct core_attempt *attempt)
-{
-    return attempt->rec.running_ms - attempt->rec.created_ms + STOP_MS;
-}
-
 static double cost_of(const struct core_attempt *attempt)
 {
-    return (double)attempt->rec.plan.rank_count * (double)move_ms(attempt);
+    return (double)attempt->rec.plan.rank_count * (double)core_restart_ms(attempt);
 }
 
 /* Returns whether the attempt is predicted to end before a move would have freed its devices. */
 static bool ends_before_it_moves(const struct defragmentation *g,
                                  const struct core_attempt *attempt)
 {
-    return attempt->ends_mono_ms - g->core->now.mono_ms <= move_ms(attempt);
+    return attempt->ends_mono_ms - g->core->now.mono_ms <= core_restart_ms(attempt);
 }
 
 static bool was_preempted_before(const struct core_job *job, const struct core_attempt *attempt)
@@ -488,8 +481,7 @@ static void begin(const struct defragmentation *g, const struct core_forecast *a
     hd_text_free(&moved.numbers);
     for (size_t i = 0; i < count; i++)
         begin_move(g, &migrations[i], group);
-    g->job->is_preemptor = true;
-    core_jobs_add(g->core, &g->core->preemptors, g->job);
+    core_pending_begin(g->core, g->job);
     core_pending_set(g->core, g->job, &g->needs, after, placement);
     g->core->changed_in_pass = true;
 }
@@ -498,10 +490,9 @@ static bool gain_exceeds_cost(const struct defragmentation *g,
                               const struct core_placement *placement,
                               const struct job_migration *migrations, size_t count)
 {
-    const struct hd_checkpoint_record *base = core_checkpoint_newest(g->job);
-    const double steps_left = (double)(g->job->rec.steps - (base ? base->step : 0));
+    const double steps_left = (double)core_steps_left(g->job);
     const double saved_s = g->now->plan.step_s - placement->plan.step_s;
-    double cost_ms = (double)STOP_MS * g->now->device_count;
+    double cost_ms = (double)CORE_STOP_MS * g->now->device_count;
 
     for (size_t i = 0; i < count; i++)
         cost_ms += migrations[i].cost_ms;

@@ -7,10 +7,12 @@
 #include "controller/core/schedule/schedule.h"
 #include "controller/core/state/texts.h"
 
-enum {
-    STOP_MS = 30 * 1000, /* milliseconds that writing the last checkpoint is assumed to take */
-    GAIN_FACTOR = 2,     /* minimum ratio of the time saved to the cost of a restart */
-};
+enum { GAIN_FACTOR = 2 }; /* minimum ratio of the time saved to the cost of a restart */
+
+int64_t core_restart_ms(const struct core_attempt *attempt)
+{
+    return attempt->rec.running_ms - attempt->rec.created_ms + CORE_STOP_MS;
+}
 
 /* ---- nodes to be emptied ----------------------------------------------------------------------*/
 
@@ -18,13 +20,9 @@ enum {
  * waits. */
 static bool something_moves(const struct hd_core *core)
 {
-    for (size_t i = 0; i < core->active.count; i++) {
-        const struct hd_attempt_record *attempt = &core_active(core->active.items[i])->rec;
-
-        if (attempt->state == HD_ATTEMPT_STATE_STOPPING &&
-            attempt->stop_cause == HD_END_CAUSE_PREEMPTED)
+    for (size_t i = 0; i < core->active.count; i++)
+        if (core_is_being_preempted(core->active.items[i]))
             return true;
-    }
     return false;
 }
 
@@ -180,7 +178,7 @@ static void resize(struct hd_core *core, struct core_job *job, struct core_attem
 {
     const int32_t have = attempt->rec.plan.rank_count;
     const int64_t left_ms = core_predict_end(core, job, attempt) - core->now.mono_ms;
-    const int64_t cost_ms = attempt->rec.running_ms - attempt->rec.created_ms + STOP_MS;
+    const int64_t cost_ms = core_restart_ms(attempt);
     struct reachable reach;
     int64_t gain_ms;
 

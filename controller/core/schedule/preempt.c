@@ -126,8 +126,7 @@ static void stop_victims(struct hd_core *core, struct core_job *job,
     }
     core_event_preempting(core, job, &stopped, devices);
     hd_text_free(&stopped.numbers);
-    job->is_preemptor = true;
-    core_jobs_add(core, &core->preemptors, job);
+    core_pending_begin(core, job);
     core->changed_in_pass = true;
 }
 

@@ -22,6 +22,21 @@ enum { TOLERANCE_MS = 60 * 1000, TOLERANCE_DIVISOR = 10 };
 
 /* ---- reservations -----------------------------------------------------------------------------*/
 
+/* Sets blocked_at if the pass before this one reserved nothing for the job. */
+static void note_blocked(const struct hd_core *core, struct core_job *job)
+{
+    if (job->reserved_in + 1 < core->pass)
+        job->blocked_at = core->starts;
+}
+
+/* Records that this pass has reserved nodes for the job. */
+static void join_reservers(struct hd_core *core, struct core_job *job)
+{
+    note_blocked(core, job);
+    job->reserved_in = core->pass;
+    core_jobs_add(core, &core->reservers, job);
+}
+
 void core_reserve_members(struct hd_core *core, struct core_job *job,
                           const struct core_placement *placement, enum core_allocation_why why,
                           int64_t start_mono_ms)
@@ -31,10 +46,7 @@ void core_reserve_members(struct hd_core *core, struct core_job *job,
     for (size_t i = 0; i < placement->member_count; i++)
         core_reserve_node(core, placement->members[i].node, why, job->rec.job, kind, start_mono_ms,
                           placement->members[i].surplus);
-    if (job->reserved_in + 1 < core->pass)
-        job->blocked_at = core->starts;
-    job->reserved_in = core->pass;
-    core_jobs_add(core, &core->reservers, job);
+    join_reservers(core, job);
 }
 
 /* Reserves the placement on one device kind that becomes available first, or a later one with which
@@ -128,13 +140,11 @@ bool core_reserve_earliest(struct hd_core *core, struct core_job *job, const str
         job->wait_job = core->reservers.items[0]->rec.job;
         return false;
     }
-    if (job->reserved_in + 1 < core->pass)
-        job->blocked_at = core->starts;
+    note_blocked(core, job); /* reserve_idle reads it */
     reserved = reserve_by_ends(core, job, view, ret_start) || reserve_idle(core, job, view);
     if (reserved) {
         job->wait = CORE_WAIT_BUSY;
-        job->reserved_in = core->pass;
-        core_jobs_add(core, &core->reservers, job);
+        join_reservers(core, job);
     } else {
         job->wait = job->wait_job ? CORE_WAIT_RESERVED : CORE_WAIT_NEVER;
     }
@@ -156,10 +166,7 @@ void core_reserve_placement(struct hd_core *core, struct core_job *job,
                 core, member->node, CORE_PLANNED, job->rec.job, kind, core->now.mono_ms,
                 core_count_devices(&job->needs, member->node, kind, true) - member->count);
     }
-    if (job->reserved_in + 1 < core->pass)
-        job->blocked_at = core->starts;
-    job->reserved_in = core->pass;
-    core_jobs_add(core, &core->reservers, job);
+    join_reservers(core, job);
 }
 
 /* ---- expected starts --------------------------------------------------------------------------*/

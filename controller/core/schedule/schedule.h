@@ -139,9 +139,6 @@ bool core_least_needs(const struct hd_job_needs *needs, enum hd_device_kind kind
 
 /* ---- better.c ---------------------------------------------------------------------------------*/
 
-/* Returns whether a queued job waits for devices, rather than for its quota or for a node that does
- * not exist. */
-bool core_waits_for_devices(const struct hd_core *core, const struct core_job *job);
 /* Decides between the first available placement (`first`, perhaps available now; with layout and
  * step time) and better ones. job->choice describes the comparison.
  *
@@ -171,8 +168,9 @@ void core_reserve_members(struct hd_core *core, struct core_job *job,
  * can be reserved; job->wait and wait_job say why. */
 bool core_reserve_earliest(struct hd_core *core, struct core_job *job, const struct core_view *view,
                            struct core_start *ret_start);
-/* Reserves a placement for a job that cannot start there yet; does nothing if CORE_RESERVERS_MAX
- * jobs have reservations already. */
+/* Reserves from now on the nodes of a placement where the job will start as soon as its layout, or a
+ * step time, is known; leaves out nodes that are reserved already. Does nothing if
+ * CORE_RESERVERS_MAX jobs have reservations already. */
 void core_reserve_placement(struct hd_core *core, struct core_job *job,
                             const struct core_placement *placement);
 /* Notes the expected start that this pass has found for the job. It is reported only after the last
@@ -203,8 +201,8 @@ void core_pending_set(struct hd_core *core, struct core_job *job, const struct h
 enum core_pending_state { CORE_PENDING_NONE, CORE_PENDING_CLEARING, CORE_PENDING_CLEAR };
 enum core_pending_state core_pending_check(const struct hd_core *core, const struct core_job *job,
                                            struct core_start *ret_start);
-/* Returns whether jobs that stop for this job run on a node that is reconnecting, so that the freed
- * devices are unknown for now. */
+/* Returns whether jobs that stop for this job run on a node that is reconnecting: until it has
+ * reported, the core does not know which of its devices they still hold. */
 bool core_pending_awaits_nodes(const struct hd_core *core, const struct core_job *job);
 void core_assemble(struct hd_core *core); /* sets core->assembled if no node is still connecting
                                                * after a start of the controller */
@@ -238,6 +236,14 @@ enum core_defragmented core_defragment(struct hd_core *core, struct core_job *jo
 void core_reserve_migration_targets(struct hd_core *core);
 
 /* ---- move.c -----------------------------------------------------------------------------------*/
+
+enum {
+    CORE_STOP_MS = 30 * 1000
+}; /* milliseconds that writing the last checkpoint is assumed to
+                                    * take */
+/* Returns the milliseconds that a stop and a restart of the attempt are assumed to take: CORE_STOP_MS,
+ * and the time that its own start took. */
+int64_t core_restart_ms(const struct core_attempt *attempt);
 
 /* Stops attempts at a checkpoint on nodes that are drained with a deadline or whose daemon
  * exits. */

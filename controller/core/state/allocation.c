@@ -42,6 +42,13 @@ void core_allocation_borrow(struct hd_core *core, struct core_attempt *attempt)
                                                       .until_mono_ms = attempt->ends_mono_ms});
 }
 
+/* Returns whether the attempt borrows its devices, and therefore stops when their owner needs
+ * them. */
+static bool is_borrower(const struct core_attempt *attempt)
+{
+    return attempt->rec.borrows && attempt->rec.state != HD_ATTEMPT_STATE_STOPPING;
+}
+
 /* An attempt that borrows its devices is listed apart, because it stops when their owner needs
  * them. */
 void core_list_allocations(struct hd_core *core)
@@ -52,7 +59,7 @@ void core_list_allocations(struct hd_core *core)
     for (size_t i = 0; i < core->active.count; i++) {
         struct core_attempt *attempt = core_active(core->active.items[i]);
 
-        if (attempt->ends_mono_ms != INT64_MAX && !core_is_borrower(attempt))
+        if (attempt->ends_mono_ms != INT64_MAX && !is_borrower(attempt))
             append_allocation(core,
                               &(struct core_allocation){.why = CORE_RUNS,
                                                         .kind = attempt->kind,
@@ -66,7 +73,7 @@ void core_list_allocations(struct hd_core *core)
         qsort(core->allocations.items, core->allocations.count, sizeof *core->allocations.items,
               by_end);
     for (size_t i = 0; i < core->active.count; i++)
-        if (core_is_borrower(core_active(core->active.items[i])))
+        if (is_borrower(core_active(core->active.items[i])))
             core_allocation_borrow(core, core_active(core->active.items[i]));
 }
 

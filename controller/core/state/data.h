@@ -71,7 +71,7 @@ struct core_links {
 enum { CORE_FIT_BOUNDS = 32, CORE_PRIORITIES = 16 };
 
 /* Devices that an attempt uses, or that are reserved for a job. `core->allocations` holds all that
- * the scheduler reckons with; core_may_use is the only rule who may use them besides their job. */
+ * the scheduler reckons with; core_allowance is the only rule who may use them besides their job. */
 struct core_allocation {
     enum core_allocation_why {
         CORE_RUNS,      /* an attempt holds the devices, until the predicted end until_mono_ms */
@@ -122,7 +122,7 @@ struct core_node {
                    * unknown */
     struct core_counts {
         int32_t free, all;    /* working devices of one kind on the node; free: those that no
-                               * attempt holds, or that a search assumes freed */
+                               * attempt holds */
         int64_t least_memory; /* bytes of memory of the smallest device among `all`; INT64_MAX: none
                                * is known */
     } counts[HD_DEVICE_KIND_COUNT];
@@ -139,7 +139,7 @@ struct core_node {
         *reported_refusal; /* why the node's daemon accepts no new attempts, by the newest observed
                             * set; NULL, "": it accepts them */
     const char *refuses_attempts; /* effective reason: reported_refusal, or the missing jobs
-                                   * directory (core_node_update_refusal); NULL, "": none */
+                                   * directory (observe.c); NULL, "": none */
     bool lacks_jobs_dir;          /* true: refuses_attempts is about the missing jobs directory */
     bool leaves;            /* the newest observed set says that its daemon exits soon; its attempts
                              * then stop at a checkpoint */
@@ -358,7 +358,7 @@ struct core_array {
     const char *owner, *id;
     struct core_jobs members; /* also those that have ended and are still in core->jobs */
     int32_t at_once; /* most members that run at a time; 0: any number. array.at_once of the
-                               * newest member that has not ended, taken by core_arrays_settle */
+                      * newest member that has not ended, taken by core_arrays_settle */
     bool due;        /* true: a member was changed since core_arrays_settle */
 };
 
@@ -520,8 +520,8 @@ struct hd_core {
     size_t outcome_count, outcome_size;
     bool just_ended; /* true: a job has ended since the jobs that wait for it (`after`) were last
                       * notified */
-    bool reach_due;  /* a node has changed in a way that may change which
-                                              * nodes can form a gang (gang.c) */
+    bool reach_due;  /* a node has changed in a way that may change which nodes can form a gang
+                      * (gang.c) */
     uint32_t *reaches[HD_DEVICE_KIND_COUNT]; /* for each device kind: numbers of all its reach sets
                                               * (nodes that can form a gang), in the order of their
                                               * first nodes */
@@ -653,7 +653,9 @@ struct core_view {
     bool borrows;      /* true: include devices that are reserved for older jobs and that those do
                         * not need soon */
     bool hot_spares;   /* include hot spares */
-    bool ignores_bounds; /* search even where fit_bound.c excludes a placement (self-checks) */
+    bool
+        ignores_bounds; /* true: search even where the upper bound of fit_bound.c is too low for the
+                          * job; only checks of invariants set it, which check that bound */
     const struct core_forecast *forecast; /* free devices; NULL: core->present */
     /* Upper bounds of the placement: number of nodes, and network distance between them (tier of
      * hd_core_asked); 0: no bound. */
@@ -669,7 +671,7 @@ struct core_placement {
                            * others */
     struct hd_plan_record plan;
 };
-/* Returns why a node's devices of this kind cannot join a gang with those of some or all other
+/* Reason for which a node's devices of one kind cannot join a gang with those of some or all other
  * nodes; NONE: they can. */
 enum core_gang_obstacle {
     CORE_GANG_OBSTACLE_NONE,

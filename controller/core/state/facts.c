@@ -4,7 +4,7 @@
 #include "controller/core/state/texts.h"
 #include "link/link.h"
 
-/* ---- attempts ----*/
+/* ---- attempts ---------------------------------------------------------------------------------*/
 
 enum hd_wanted core_wanted(const struct core_job *job, const struct core_attempt *attempt)
 {
@@ -42,6 +42,13 @@ int64_t core_job_ran_ms(const struct hd_core *core, const struct core_job *job)
     return ran_ms;
 }
 
+int64_t core_steps_left(const struct core_job *job)
+{
+    const struct hd_checkpoint_record *base = core_checkpoint_newest(job);
+
+    return job->rec.steps - (base ? base->step : 0);
+}
+
 bool core_has_failed(const struct core_job *job)
 {
     const struct core_attempt *newest = core_newest(job);
@@ -61,7 +68,9 @@ bool core_has_failed(const struct core_job *job)
     }
 }
 
-bool core_attempt_refused_base(const struct core_attempt *attempt, int32_t exit_code)
+/* Returns whether the attempt ended because a rank could not load its base checkpoint: exit_code
+ * HD_LINK_EXIT_BAD_BASE (damaged) or HD_LINK_EXIT_NO_BASE (missing). */
+static bool refused_base(const struct core_attempt *attempt, int32_t exit_code)
 {
     return attempt->rec.base_attempt && attempt->rec.state == HD_ATTEMPT_STATE_ENDED &&
            attempt->rec.end.cause == HD_END_CAUSE_RANK_EXIT &&
@@ -70,12 +79,12 @@ bool core_attempt_refused_base(const struct core_attempt *attempt, int32_t exit_
 
 bool core_attempt_found_base_damaged(const struct core_attempt *attempt)
 {
-    return core_attempt_refused_base(attempt, HD_LINK_EXIT_BAD_BASE);
+    return refused_base(attempt, HD_LINK_EXIT_BAD_BASE);
 }
 
 bool core_attempt_lacked_base(const struct core_attempt *attempt)
 {
-    return attempt && core_attempt_refused_base(attempt, HD_LINK_EXIT_NO_BASE);
+    return attempt && refused_base(attempt, HD_LINK_EXIT_NO_BASE);
 }
 
 bool core_attempt_missed_base(const struct core_job *job, const struct core_attempt *attempt)
@@ -100,17 +109,14 @@ bool core_attempt_is_placeholder(const struct core_attempt *attempt)
            core_same(attempt->rec.end.message, core_end_message(CORE_END_PLACEHOLDER));
 }
 
-/* ---- checkpoints ----*/
+/* ---- checkpoints ------------------------------------------------------------------------------*/
 
-/* Returns whether checkpoint a is newer than b: by step, then by attempt. */
 bool core_checkpoint_is_newer(const struct hd_checkpoint_record *a,
                               const struct hd_checkpoint_record *b)
 {
     return a->step != b->step ? a->step > b->step : a->attempt > b->attempt;
 }
 
-/* Returns whether a later attempt found this checkpoint damaged. The fact is derived from the ends
- * of attempts, not stored. */
 bool core_checkpoint_is_damaged(const struct core_job *job,
                                 const struct hd_checkpoint_record *checkpoint)
 {
@@ -140,7 +146,6 @@ static bool is_suspect(const struct core_job *job, const struct hd_checkpoint_re
     return false;
 }
 
-/* Returns whether the checkpoint's state allows an attempt to start from it. */
 bool core_checkpoint_is_there(const struct hd_checkpoint_record *checkpoint)
 {
     return checkpoint->state == HD_CHECKPOINT_STATE_PRESENT && !checkpoint->missing;
@@ -294,7 +299,7 @@ bool core_wants_search(const struct core_job *job)
                       core_attempt_is_placeholder(newest) || core_lacks_checkpoint(job));
 }
 
-/* ---- nodes, jobs ----*/
+/* ---- nodes, jobs ------------------------------------------------------------------------------*/
 
 bool core_node_has_come(const struct core_node *node)
 {
@@ -347,14 +352,11 @@ bool core_waits_for_success(const struct hd_core *core, const struct core_job *j
     return false;
 }
 
-/* Returns whether the job has had an attempt since it was submitted or resumed. */
 bool core_has_started(const struct core_job *job)
 {
     return job->rec.attempt_count > job->rec.resumed_attempt;
 }
 
-/* Returns the next node allocation of the job, from *attempt and *index on, whose files no node has
- * confirmed deleted; NULL: none. */
 struct core_node_alloc *core_next_unremoved(const struct core_job *job, int32_t *attempt,
                                             size_t *index)
 {
@@ -371,7 +373,8 @@ struct core_node_alloc *core_next_unremoved(const struct core_job *job, int32_t 
     return NULL;
 }
 
-bool core_waits_for_removal(const struct core_job *job)
+/* Returns whether some node has still to confirm that it deleted the folder of this removed job. */
+static bool waits_for_removal(const struct core_job *job)
 {
     int32_t attempt = 1;
     size_t index = 0;
@@ -385,5 +388,5 @@ bool core_waits_for_deletion(const struct core_job *job)
         if (job->checkpoints[i].state == HD_CHECKPOINT_STATE_DELETING)
             return true;
     }
-    return core_waits_for_removal(job);
+    return waits_for_removal(job);
 }

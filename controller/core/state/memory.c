@@ -47,6 +47,18 @@ bool core_grow_array(struct hd_core *core, void *array, size_t count, size_t *si
     return true;
 }
 
+void *core_new_item(struct hd_core *core, void *array, size_t count, size_t *size,
+                    size_t item_bytes)
+{
+    void *made = calloc(1, item_bytes);
+
+    if (made && core_grow_array(core, array, count, size, sizeof made))
+        return made;
+    free(made);
+    core->no_memory = true;
+    return NULL;
+}
+
 struct core_attempt *core_find_attempt(const struct core_job *job, int32_t number)
 {
     return number >= 1 && number <= job->rec.attempt_count ? job->attempts[number - 1] : NULL;

@@ -13,6 +13,12 @@ void core_pending_drop(struct core_job *job)
     job->pending = NULL;
 }
 
+void core_pending_begin(struct hd_core *core, struct core_job *job)
+{
+    job->is_preemptor = true;
+    core_jobs_add(core, &core->preemptors, job);
+}
+
 void core_pending_end(struct hd_core *core, struct core_job *job)
 {
     core->changed_in_pass |=
@@ -56,6 +62,5 @@ void core_migration_becomes_pending(struct hd_core *core, struct core_job *job)
     core_pending_drop(job);
     job->pending = job->migration_target;
     job->migration_target = NULL;
-    job->is_preemptor = true;
-    core_jobs_add(core, &core->preemptors, job);
+    core_pending_begin(core, job);
 }

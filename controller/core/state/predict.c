@@ -117,14 +117,13 @@ void core_predict_all(struct hd_core *core)
 /* Returns the milliseconds that a queued job will run if a step takes step_ms; 0: unknown. */
 static int64_t length_of(const struct hd_core *core, const struct core_job *job, double step_ms)
 {
-    const struct hd_checkpoint_record *base = core_checkpoint_newest(job);
-    const double steps_left = (double)(job->rec.steps - (base ? base->step : 0));
     int64_t length_ms = INT64_MAX;
 
     if (job->needs.time_limit_ms)
         length_ms = job->needs.time_limit_ms - core_job_ran_ms(core, job) + SLACK_MS;
     if (step_ms > 0)
-        length_ms = earlier(length_ms, (int64_t)(step_ms * steps_left) + SLACK_MS);
+        length_ms =
+            earlier(length_ms, (int64_t)(step_ms * (double)core_steps_left(job)) + SLACK_MS);
     if (length_ms == INT64_MAX)
         return 0;
     return length_ms > 0 ? length_ms : 1;

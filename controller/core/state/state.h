@@ -29,6 +29,10 @@ bool core_same(const char *a, const char *b); /* string equality; NULL equals ""
  * of memory. */
 bool core_grow_array(struct hd_core *core, void *array, size_t count, size_t *size,
                      size_t item_bytes);
+/* Returns a zeroed item of item_bytes, for which *array, an array of pointers with `count` items, has
+ * room then; the caller appends or inserts it, and frees it. NULL: out of memory. */
+void *core_new_item(struct hd_core *core, void *array, size_t count, size_t *size,
+                    size_t item_bytes);
 struct core_attempt *core_find_attempt(const struct core_job *job, int32_t number);
 struct core_attempt *core_newest(const struct core_job *job); /* NULL: none yet */
 static inline struct core_attempt *core_active(const struct core_job *job)
@@ -70,9 +74,11 @@ void core_announce(struct hd_core *core, const struct core_job *job);
 enum hd_wanted core_wanted(const struct core_job *job, const struct core_attempt *attempt);
 bool core_is_failure(enum hd_end_cause cause); /* the end counts against restart.max */
 bool core_is_stop(enum hd_end_cause cause);    /* the attempt ended because it was told to stop */
-/* Returns the milliseconds for which attempts of the job have run since it was submitted or last
- * resumed. */
+/* Returns the total running time, in milliseconds, of the attempts that the job has had since it was
+ * submitted or last resumed. */
 int64_t core_job_ran_ms(const struct hd_core *core, const struct core_job *job);
+/* Returns how many steps the next attempt has to run: those after its base checkpoint. */
+int64_t core_steps_left(const struct core_job *job);
 bool core_has_failed(const struct core_job *job); /* true if the job's newest attempt ended by a
                                                    * fault */
 /* Returns whether the number of live jobs has reached this percentage of its limit. */
@@ -94,8 +100,6 @@ static inline bool core_node_usable(const struct core_node *node)
     return !node->rec.retired && node->rec.state == HD_NODE_STATE_READY && node->synced &&
            !node->stale_count && !(node->refuses_attempts && *node->refuses_attempts);
 }
-/* Returns whether some node has still to confirm that it deleted the folder of this removed job. */
-bool core_waits_for_removal(const struct core_job *job);
 /* Returns the newest proven checkpoint that no attempt found damaged; NULL: there is none. */
 const struct hd_checkpoint_record *core_checkpoint_proven(const struct core_job *job);
 /* Returns the undamaged checkpoint with the lowest validation loss, the oldest of equals; NULL:
@@ -108,11 +112,9 @@ bool core_waits_for_deletion(const struct core_job *job); /* true while some nod
  * newest of all if every one was found damaged. NULL: there is none. */
 const struct hd_checkpoint_record *core_checkpoint_newest(const struct core_job *job);
 
-/* Returns whether the attempt ended because a rank could not load its base checkpoint: exit_code
- * HD_LINK_EXIT_BAD_BASE (damaged) or HD_LINK_EXIT_NO_BASE (missing). */
-bool core_attempt_refused_base(const struct core_attempt *attempt, int32_t exit_code);
-/* Returns whether the attempt was added to the list in place of one that a restored database does
- * not know (observe.c). The job's folder may have checkpoints of it that are not listed. */
+/* Returns whether observe.c made up the attempt's record, because a node reported the attempt and the
+ * database, restored from a backup, did not know it. The message of its end says so. The job's folder
+ * may have checkpoints of it that are not listed. */
 bool core_attempt_is_placeholder(const struct core_attempt *attempt);
 /* Returns whether the attempt ended because its base checkpoint is damaged. */
 bool core_attempt_found_base_damaged(const struct core_attempt *attempt);
@@ -282,8 +284,7 @@ static inline bool core_forecast_has_ended(const struct core_forecast *forecast,
 bool core_device_suits(const struct hd_job_needs *needs, const struct core_node *node,
                        int32_t device);
 /* Returns the index of the node's first device of the kind, at or after `from`, that is free in the
- * forecast, works
- * and has the memory that `needs` asks for; -1: none. */
+ * forecast, works and has the memory that `needs` asks for; -1: none. */
 int32_t core_free_device(const struct core_forecast *forecast, const struct hd_job_needs *needs,
                          const struct core_node *node, enum hd_device_kind kind, int32_t from);
 
@@ -299,12 +300,6 @@ int32_t core_available(const struct hd_core *core, const struct core_view *view,
 void core_list_allocations(struct hd_core *core);
 /* Adds an attempt that has just started on devices reserved for other jobs. */
 void core_allocation_borrow(struct hd_core *core, struct core_attempt *attempt);
-/* Returns whether the attempt borrows its devices, and therefore stops when their owner needs
- * them. */
-static inline bool core_is_borrower(const struct core_attempt *attempt)
-{
-    return attempt->rec.borrows && attempt->rec.state != HD_ATTEMPT_STATE_STOPPING;
-}
 /* Reserves the node from from_mono_ms on; an earlier reservation of the node ends. */
 void core_reserve_node(struct hd_core *core, struct core_node *node, enum core_allocation_why why,
                        uint64_t job, enum hd_device_kind kind, int64_t from_mono_ms,
@@ -344,6 +339,8 @@ static inline bool core_is_reserved_for(const struct core_job *job, uint64_t by)
 
 void core_planned_start_end(struct hd_core *core,
                             struct core_job *job); /* the job is not queued any more */
+/* Makes the job a preemptor: passes evaluate it before the other jobs of its priority. */
+void core_pending_begin(struct hd_core *core, struct core_job *job);
 void core_pending_drop(struct core_job *job); /* drops the job's pending placement; the job is still
                                                * evaluated before others */
 void core_pending_end(struct hd_core *core,

@@ -52,13 +52,10 @@ void core_links_take(struct hd_core *core, struct core_node *node,
         if (hd_node_links_equal(&core->links[i]->links, reported))
             links = core->links[i];
     if (!links) {
-        links = calloc(1, sizeof *links);
-        if (!links || !core_grow_array(core, &core->links, core->link_count, &core->link_size,
-                                       sizeof(struct core_links *))) {
-            free(links);
-            core->no_memory = true;
+        links =
+            core_new_item(core, &core->links, core->link_count, &core->link_size, sizeof *links);
+        if (!links)
             return;
-        }
         links->links = *reported;
         core->links[core->link_count++] = links;
     }

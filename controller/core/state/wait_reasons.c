@@ -225,8 +225,7 @@ void core_add_missing_names(const struct hd_core *core, const struct core_job *j
         const struct hd_checkpoint_record *c = &job->checkpoints[i];
 
         count += c->missing;
-        if (c->missing && (!newest || c->step > newest->step ||
-                           (c->step == newest->step && c->attempt > newest->attempt)))
+        if (c->missing && (!newest || core_checkpoint_is_newer(c, newest)))
             newest = c;
     }
     if (!newest)
