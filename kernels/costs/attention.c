@@ -2,13 +2,6 @@
 #include "kernels/costs/by_wgmma.h"
 #include "kernels/costs/costs.h"
 
-/* Makes a number of floats, a multiple of 16, an odd number of cache lines: rows at that distance
- * from each other lie in different sets of a cache. */
-static int64_t odd_lines(int64_t floats)
-{
-    return floats | 16;
-}
-
 static int64_t take(struct hd_costs_attention_layout *layout, int64_t floats)
 {
     const int64_t offset = layout->thread_floats;
@@ -20,7 +13,8 @@ static int64_t take(struct hd_costs_attention_layout *layout, int64_t floats)
 /* Returns the layout of the scratch areas that attention forward and backward both need. */
 static struct hd_costs_attention_layout rows_layout(int64_t rows, int64_t D)
 {
-    struct hd_costs_attention_layout layout = {.width = odd_lines(hd_round_up(D, 16))};
+    struct hd_costs_attention_layout layout = {.width =
+                                                   hd_round_up(D, 16) | HD_COSTS_ATTENTION_ODD};
 
     layout.block_rows = hd_round_up(rows, HD_COSTS_ATTENTION_TILE);
     if (layout.block_rows > HD_COSTS_ATTENTION_ROWS)
@@ -29,7 +23,7 @@ static struct hd_costs_attention_layout rows_layout(int64_t rows, int64_t D)
     layout.index = take(&layout, layout.block_rows);
     layout.bound = take(&layout, layout.block_rows);
     layout.slope = take(&layout, layout.block_rows);
-    layout.k_t = take(&layout, D * odd_lines(HD_COSTS_ATTENTION_TILE));
+    layout.k_t = take(&layout, D * HD_COSTS_ATTENTION_KEYS_LD);
     layout.key_index = take(&layout, HD_COSTS_ATTENTION_TILE);
     layout.score = take(&layout, HD_COSTS_ATTENTION_TILE * HD_COSTS_ATTENTION_TILE);
     return layout;
@@ -58,7 +52,7 @@ hd_costs_attention_backward_layout(const struct hd_attention_backward_args *a)
     layout.lse = take(&layout, layout.block_rows);
     layout.delta = take(&layout, layout.block_rows);
     layout.k = take(&layout, HD_COSTS_ATTENTION_TILE * layout.width);
-    layout.v_t = take(&layout, a->D * odd_lines(HD_COSTS_ATTENTION_TILE));
+    layout.v_t = take(&layout, a->D * HD_COSTS_ATTENTION_KEYS_LD);
     layout.dscore = take(&layout, HD_COSTS_ATTENTION_TILE * HD_COSTS_ATTENTION_TILE);
     layout.dk = take(&layout, keys * layout.width);
     layout.dv = take(&layout, keys * layout.width);

@@ -235,18 +235,22 @@ struct hd_costs_regroup_layout hd_costs_lay_out_regroup(const struct hd_regroup_
 enum {
     HD_COSTS_ATTENTION_ROWS = 512, /* rows of a block of rows */
     HD_COSTS_ATTENTION_TILE = 64,  /* number of rows, and of keys, of a tile of scores */
+    HD_COSTS_ATTENTION_ODD = 16,   /* `floats | this`: an odd number of cache lines, if floats is a
+                                      multiple of 16; rows at that distance from each other lie in
+                                      different sets of a cache */
+    /* distance of the rows of a transposed tile of keys, in floats */
+    HD_COSTS_ATTENTION_KEYS_LD = HD_COSTS_ATTENTION_TILE | HD_COSTS_ATTENTION_ODD,
     HD_COSTS_ATTENTION_D_MAX = 256
 };
 struct hd_costs_attention_layout {
-    int64_t block_rows, width; /* rows of a block of rows; D rounded up to 16 */
+    int64_t block_rows, width; /* rows of a block of rows; D rounded up to 16, then | ODD */
     /* offsets of areas for a block of rows */
     int64_t q, out, dout, dq;     /* [block_rows, width] */
-    int64_t q_t, dout_t;          /* q, dout in transposed tiles: [width, TILE] each */
     int64_t max, sum, lse, delta; /* [block_rows] */
     int64_t index, bound, slope;  /* [block_rows] int32, int32, float */
     /* offsets of areas for a tile of keys */
     int64_t k, v;          /* [TILE, width] */
-    int64_t k_t, v_t;      /* [width, TILE] */
+    int64_t k_t, v_t;      /* [D, KEYS_LD] */
     int64_t key_index;     /* [TILE] int32 */
     int64_t score, dscore; /* [TILE, TILE] */
     /* offsets of areas for a whole group (the query heads that share a key/value head) */

@@ -13,7 +13,7 @@
 
 enum {
     TILE = HD_COSTS_ATTENTION_TILE,
-    KEYS_LD = TILE | 16, /* distance of rows of a transposed tile of keys: an odd number of lines */
+    KEYS_LD = HD_COSTS_ATTENTION_KEYS_LD,
     STRIPS = (TILE + MICRO_M - 1) / MICRO_M /* strips of MICRO_M rows, or keys, of a tile */
 };
 
@@ -155,7 +155,7 @@ INLINE void prefetch_block(const float *c, int64_t ldc)
 }
 
 /* Computes the scores [M, TILE] of rows a [M, D], `width` floats apart, and a transposed tile of
- * keys b [D, TILE]. A block of columns of b stays in the first cache while the rows pass. */
+ * keys b [D, KEYS_LD]. A block of columns of b stays in the first cache while the rows pass. */
 static __attribute__((noinline, unused)) void multiply_keys(float *scores, const float *a,
                                                             int64_t width, const float *b,
                                                             int64_t M, int64_t D,

@@ -20,7 +20,7 @@
  * factors in shared memory. wgmma_fence begins each group; wgmma_pin keeps the compiler from moving
  * accesses of sums over a fence or a wait.
  *
- * Used by: attention_hopper.cu.   Uses: device, ptx, the driver's cuda.h (CUtensorMap).
+ * Used by: attention_hopper.cuh and the tests of the emulator.   Uses: device, ptx, the driver's cuda.h (CUtensorMap).
  * Threads: device code.
  */
 #ifndef HD_KERNELS_CUDA_HOPPER_CUH
@@ -259,8 +259,9 @@ static __device__ __forceinline__ void group_barrier(unsigned number, unsigned t
     asm volatile("bar.sync %0, %1;" : : "r"(number), "r"(threads) : "memory");
 }
 
-/* Waits until a counter in global memory is `value`, and passes the turn to `value` + 1: then all is visible that other blocks did before
- * they passed the turn. Threads of one block that did not wait themselves see it after a barrier. */
+/* turn_wait waits until a counter in global memory is `value`; what other blocks wrote before their
+ * turn_pass is then visible to this thread, and to others of its block after a barrier. turn_pass sets
+ * the counter to `value`. */
 static __device__ __forceinline__ void turn_wait(const unsigned *turn, unsigned value)
 {
     unsigned now;

@@ -5,7 +5,7 @@
  * after the other with the 128-byte swizzle that wgmma reads: chunk c of 16 bytes of the row at
  * address a is at c XOR (a / 128 % 8). Elements of a box that are outside the tensor become zeros.
  *
- * Used by: attention_hopper.cu and the tests of the emulator.   Uses: cuda.h, the driver's cuda.h.
+ * Used by: attention_hopper.cuh and the tests of the emulator.   Uses: cuda.h, the driver's cuda.h.
  * Threads: any; host code.
  */
 #ifndef HD_KERNELS_CUDA_TENSOR_MAP_CUH

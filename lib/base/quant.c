@@ -21,15 +21,6 @@ const char *hd_quant_word(enum hd_quant quant)
     return words[quant];
 }
 
-enum hd_quant hd_quant_of_word(const char *word)
-{
-    int quant = 0;
-
-    while (quant < HD_QUANT_COUNT && strcmp(words[quant], word) != 0)
-        quant++;
-    return (enum hd_quant)quant;
-}
-
 static int64_t align(int64_t bytes)
 {
     return hd_round_up(bytes, HD_QUANT_ALIGN);

@@ -64,7 +64,6 @@ enum {
 };
 
 const char *hd_quant_word(enum hd_quant quant);
-enum hd_quant hd_quant_of_word(const char *word); /* HD_QUANT_COUNT: unknown word */
 
 /* Return the 16 values of nf4 and the 256 values of the map of scales, each ascending. Static
  * memory. */
