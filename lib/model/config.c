@@ -62,7 +62,9 @@ static enum hd_status rope_from_job(const struct hd_job *job, const struct hd_fa
 static enum hd_status positions_from_job(const struct hd_job *job, const struct hd_family *family,
                                          enum hd_positions *ret_positions)
 {
-    const enum hd_job_positions native = hd_family_positions(family);
+    /* also of a family with slopes, whose own value is alibi */
+    const enum hd_job_positions native =
+        family->learned ? HD_JOB_POSITIONS_LEARNED : HD_JOB_POSITIONS_ROPE;
 
     if (job->positions != HD_JOB_POSITIONS_ALIBI && job->positions != native)
         return hd_err(
