@@ -1,5 +1,5 @@
-/* rank_validate: validates on the sets of data.val, with the weights and with their averages, answers the questions of validate.choices, and
- * reports losses and scores. */
+/* rank_validate: validates on the sets of data.val, with the weights and with their averages, answers
+ * the questions of validate.choices, and reports losses and scores. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

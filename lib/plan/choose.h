@@ -81,7 +81,7 @@ struct hd_plan_request {
 };
 
 /* Returns the most ranks of one job that the communication engine of multi-node jobs connects
- * (comm/comm.h). device: "cuda" (engine nccl); "cpu" or "auto" (gloo). ret_engine: the engine's
+ * (comm/comm.h): nccl with HD_JOB_DEVICE_CUDA, gloo with every other device. ret_engine: the engine's
  * name; may be NULL. */
 int32_t hd_plan_ranks_max(enum hd_job_device device, const char **ret_engine);
 

@@ -292,9 +292,9 @@ double search_schedule_bound(const struct layout_search *s, const struct candida
     return most;
 }
 
-/* Returns a lower bound for every cut. If stages take t_0, t_1 .. per micro-batch, stage i ends M t_i and r (t_0 + .. t_(i-1)) after
- * the begin, where r is the share of a block's time in which a micro-batch passes it. With the best
- * cut all end at the same time T: T (1 - (1 - r / M)^pp) = r (t_0 + t_1 + ..). */
+/* Returns a lower bound for every cut. If stages take t_0, t_1 .. per micro-batch, stage i ends at
+ * M t_i + r (t_0 + .. t_(i-1)), where r is the share of a block's time in which a micro-batch passes
+ * it. With the best cut all end at the same time T: T (1 - (1 - r / M)^pp) = r (t_0 + t_1 + ..). */
 double search_cuts_bound(const struct layout_search *s, const struct candidate *c,
                          const struct ordered *ordered, const struct search_sizes *sizes)
 {

@@ -254,6 +254,7 @@ bool search_has_segments(const struct layout_search *s, const struct candidate *
 bool search_segments_may_fit(struct layout_search *s, const struct candidate *c,
                              const struct hd_layout_sizes *z, const struct ordered *ordered,
                              const struct search_sizes *bytes);
+/* Returns the same candidate without recompute. */
 struct candidate search_without_recompute(const struct candidate *of);
 /* Returns the bytes of the candidate's blocks without recompute; NULL: unknown. */
 const struct search_sizes *search_plain_sizes(struct layout_search *s, const struct candidate *c);

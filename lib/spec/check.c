@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/quant.h"
 #include "chat/conversation.h"
 #include "chat/date.h"
 #include "data/bad_rows.h"

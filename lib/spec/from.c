@@ -433,7 +433,8 @@ enum hd_status spec_note_teacher(const struct hd_job *job, struct hd_text *notes
             notes,
             "train.distill.teacher: %s is neither a model folder nor a checkpoint now, and so "
             "is taken for a teacher's file: a job with train.distill.write must have made %s "
-            "before this one starts. Of a run that trained a model name a checkpoint\n",
+            "before this one starts. To learn from the model of a run, name one of its "
+            "checkpoints\n",
             job->distill_teacher, path.data);
     hd_text_free(&path);
     return st;

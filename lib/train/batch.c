@@ -187,7 +187,7 @@ static struct teacher_fields find_teacher(const struct hd_trainer *t, const stru
         return f;
     f.ids_tensor = hd_store_address(bases, ids);
     f.logq_tensor = hd_store_address(bases, logq);
-    if (t->teacher_model) /* its predictions are there already (take_lesson) */
+    if (t->teacher_model) /* hd_batch_feed_training writes its predictions (write_lesson) */
         return f;
     f.ids = f.ids_tensor;
     f.logq = f.logq_tensor;

@@ -19,16 +19,16 @@ int64_t hd_rank_program_round_micro_batches(int64_t largest, int64_t needed)
 }
 
 /* Returns whether steps of the job may have this number of micro-batches, below the largest one. */
-static bool occurs(const struct hd_rank_program_shared *s, bool any, int64_t micro_batches)
+static bool occurs(const struct hd_rank_program_shared *s, const struct hd_batch_spans *batches,
+                   bool any, int64_t micro_batches)
 {
-    const struct hd_batch_spans batches = hd_job_batch_spans(&s->job);
     bool found = any;
 
     if (hd_job_has_policy(&s->job))
         found |=
             hd_rank_program_round_micro_batches(s->micro_batches, micro_batches) == micro_batches;
-    for (int64_t k = 0; k < batches.count; k++)
-        found |= batches.list[k].batch == micro_batches * s->job.dp * s->job.micro_batch;
+    for (int64_t k = 0; k < batches->count; k++)
+        found |= batches->list[k].batch == micro_batches * s->job.dp * s->job.micro_batch;
     return found;
 }
 
@@ -63,13 +63,14 @@ static enum hd_status add_slots(struct hd_rank_program_shared *s, int64_t micro_
 enum hd_status hd_step_plans_build(struct hd_rank_program_shared *s, bool any,
                                    struct hd_arena *arena)
 {
+    const struct hd_batch_spans batches = hd_job_batch_spans(&s->job);
     enum hd_status st = hd_schedule_check(&s->order, arena, &s->plans);
 
     /* with one chunk no slot is of the boundary pool */
     if (s->pipeline.chunks == 1)
         return st;
     for (int64_t m = 1; !st && m < s->micro_batches; m++)
-        if (occurs(s, any, m))
+        if (occurs(s, &batches, any, m))
             st = add_slots(s, m);
     return st;
 }
