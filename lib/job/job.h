@@ -44,7 +44,7 @@
 #include "base/text.h"
 
 enum {
-    HD_JOB_VERSION = 17,                /* version of the text form; raised when keys are added */
+    HD_JOB_VERSION = 18,                /* version of the text form; raised when keys are added */
     HD_JOB_WORD_MAX = 64,               /* bytes of a value of kind WORD or NAME, NUL included */
     HD_JOB_PATH_MAX = 4096,             /* bytes of a value of kind PATH, NUL included */
     HD_JOB_FILE_BYTES_MAX = 4 << 20,    /* bytes of a file with the text form of a job */
