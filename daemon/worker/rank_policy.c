@@ -10,58 +10,17 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/random.h"
-#include "mesh/mesh.h"
 
 enum {
     FILES_KEPT = 4,   /* steps whose answers stay on disk, beside those since the last checkpoint */
     SHOWN_STEPS = 50, /* steps of a run whose answers are shown */
 };
 
-/* ---- who rates ---- */
-
-/* Returns the rank that rates group `group`: the first of a replica. */
-static int64_t rater_of(const struct rank *r, int64_t group)
-{
-    const struct hd_mesh *mesh = &hd_trainer_rank_program(r->trainer)->mesh;
-    const int64_t replica = group % r->policy->replicas;
-    const struct hd_mesh_coord first = {.dp = (int32_t)(replica / mesh->sizes.cp),
-                                        .cp = (int32_t)(replica % mesh->sizes.cp)};
-
-    return hd_mesh_rank(mesh, first);
-}
-
 /* ---- opening and closing ---- */
-
-static enum hd_status enter_sandbox(const void *of)
-{
-    const struct rank *r = of;
-
-    return rank_lock_rewards(r, &r->policy->rewards);
-}
-
-/* Finds out whether this rank is the first of its replica, before the trainer is open. */
-static enum hd_status find_place(struct rank *r)
-{
-    const struct hd_mesh_sizes sizes = {.pp = (int32_t)r->job.pp,
-                                        .dp = (int32_t)r->job.dp,
-                                        .cp = (int32_t)r->job.cp,
-                                        .tp = (int32_t)r->job.tp};
-    struct hd_mesh_coord own;
-    struct hd_mesh mesh;
-    enum hd_status st = hd_mesh_init(&mesh, &sizes);
-
-    if (st)
-        return st;
-    own = hd_mesh_coord_of(&mesh, (int32_t)r->rank);
-    r->policy->rates = own.pp == 0 && own.tp == 0;
-    r->policy->replicas = r->job.dp * r->job.cp;
-    return HD_OK;
-}
 
 enum hd_status rank_policy_begin(struct rank *r)
 {
     struct rank_policy *p;
-    enum hd_status st;
 
     if (!hd_job_has_policy(&r->job))
         return HD_OK;
@@ -71,12 +30,9 @@ enum hd_status rank_policy_begin(struct rank *r)
     p->rollout = -1;
     p->fresh = true;
     hd_arena_init(&p->arena, 0);
-    st = hd_rewards_read(r->job.rewards, &r->arena, &p->rewards);
-    if (!st)
-        st = find_place(r);
-    if (!st && p->rates && hd_rewards_have_program(&p->rewards))
-        st = reward_keeper_start(&p->rewards, enter_sandbox, r, &p->keeper);
-    return st;
+    p->rater.group = r->job.rollout_group;
+    p->rater.max_tokens = r->job.rollout_max_tokens;
+    return rank_rater_begin(r, r->job.rewards, &p->rater);
 }
 
 static void still_reads(void *user)
@@ -109,15 +65,11 @@ enum hd_status rank_policy_open(struct rank *r)
 
     if (!p)
         return HD_OK;
-    for (int64_t k = 0; k < p->rewards.count; k++)
-        if (p->rewards.list[k].kind != HD_REWARD_PROGRAM) {
-            st = hd_builtin_reward_new(&p->rewards.list[k], &p->builtins[k]);
-            if (st)
-                return st;
-        }
-    st = find_folder(r);
+    st = rank_rater_open(&p->rater);
     if (!st)
-        st = hd_prompt_rows_open(&r->job, &p->tokenizer, still_reads, r, &p->rows);
+        st = find_folder(r);
+    if (!st)
+        st = hd_prompt_rows_open(&r->job, &p->rater.tokenizer, still_reads, r, &p->rows);
     if (st)
         return st;
     (void)snprintf(text, sizeof text,
@@ -139,11 +91,8 @@ void rank_policy_close(struct rank *r)
 
     if (!p)
         return;
-    reward_keeper_stop(p->keeper);
-    for (int k = 0; k < HD_REWARDS_MAX; k++)
-        hd_builtin_reward_free(p->builtins[k]);
+    rank_rater_close(&p->rater);
     hd_prompt_rows_close(&p->rows);
-    hd_job_tokenizer_close(&p->tokenizer);
     hd_arena_done(&p->arena);
     free(p);
     r->policy = NULL;
@@ -210,7 +159,7 @@ static struct hd_rollout_header header_of(const struct rank_rollout *o)
     return (struct hd_rollout_header){.step = o->step,
                                       .group = job->rollout_group,
                                       .max_tokens = job->rollout_max_tokens,
-                                      .rewards = p->rewards.count,
+                                      .rewards = p->rater.rewards.count,
                                       .settings = settings,
                                       .update = p->fresh ? 0 : hash_of_update(job, p->lr),
                                       .loss = p->fresh ? 0 : p->loss,
@@ -239,7 +188,8 @@ static int64_t hash_of_found(const struct rank_rollout *o)
                         (size_t)s->count * sizeof *s->log_probabilities);
         }
         if (g->rewards)
-            hd_hash_add(&hash, g->rewards, (size_t)(G * p->rewards.count) * sizeof *g->rewards);
+            hd_hash_add(&hash, g->rewards,
+                        (size_t)(G * p->rater.rewards.count) * sizeof *g->rewards);
     }
     return (int64_t)(hd_hash_value(&hash) >> 2);
 }
@@ -294,7 +244,7 @@ static enum hd_status make_file(struct rank_rollout *o)
     enum hd_status st = hd_rollout_file_create(o->r->policy->dir, o->r->rank, &header, &o->file);
 
     for (int64_t i = 0; !st && i < o->found_count; i++) {
-        if (rater_of(o->r, o->found[i].index) != o->r->rank)
+        if (rank_rater_of(&o->r->policy->rater, o->found[i].index) != o->r->rank)
             continue;
         st = hd_rollout_file_add(o->file, o->found[i].index, o->found[i].answers);
         if (!st && o->found[i].rewards)
@@ -313,7 +263,7 @@ static enum hd_status begin_file(struct rank_rollout *o)
     if (!o->found_count && o->r->rank == 0)
         hd_rollout_files_remove(p->dir, 0, o->step - 1);
     st = hd_trainer_agree(o->r->trainer, 0, &unused); /* until they are removed */
-    if (st || !p->rates)
+    if (st || !p->rater.rates)
         return st;
     st = make_file(o);
     p->unrecorded &= st != HD_OK;
@@ -338,8 +288,8 @@ static enum hd_status begin_round(struct rank_rollout *o)
     const size_t most = (size_t)job->rollout_max_tokens;
 
     o->answers = hd_arena_array(arena, (size_t)(P * G), sizeof *o->answers);
-    o->parts =
-        hd_arena_array(arena, (size_t)(P * G * o->r->policy->rewards.count), sizeof *o->parts);
+    o->parts = hd_arena_array(arena, (size_t)(P * G * o->r->policy->rater.rewards.count),
+                              sizeof *o->parts);
     o->missing = hd_arena_array(arena, (size_t)(P * G), sizeof *o->missing);
     o->missing_group = hd_arena_array(arena, (size_t)P, sizeof *o->missing_group);
     o->missing_left = hd_arena_array(arena, (size_t)P, sizeof *o->missing_left);
@@ -371,29 +321,18 @@ static enum hd_status begin_round(struct rank_rollout *o)
                                   : HD_OK;
 }
 
-void rank_policy_say_alive(struct rank *r)
-{
-    hd_link_report_phase(r->link, HD_LINK_PHASE_VALIDATING, hd_trainer_steps_done(r->trainer));
-}
-
 static void still_writes_answers(void *user)
 {
     const struct rank_rollout *o = user;
 
-    rank_policy_say_alive(o->r);
-}
-
-bool rank_policy_is_to_stop(struct rank *r)
-{
-    rank_listen(r);
-    return r->request == REQUEST_STOP && hd_trainer_steps_done(r->trainer) > 0;
+    rank_say_alive(o->r);
 }
 
 static bool stops_now(void *user)
 {
     const struct rank_rollout *o = user;
 
-    return rank_policy_is_to_stop(o->r);
+    return rank_is_to_stop(o->r);
 }
 
 /* Records a group on the rank that rates it, when all of its answers have ended. */
@@ -403,7 +342,8 @@ static enum hd_status record_answer(void *user, int64_t sequence)
     const int64_t G = o->r->job.rollout_group, missing = sequence / G;
     const int64_t group = o->begin + o->missing_group[missing];
 
-    if (--o->missing_left[missing] || !o->file || rater_of(o->r, group) != o->r->rank)
+    if (--o->missing_left[missing] || !o->file ||
+        rank_rater_of(&o->r->policy->rater, group) != o->r->rank)
         return HD_OK;
     return go_on_unrecorded(o, hd_rollout_file_add(o->file, group, o->missing + missing * G));
 }
@@ -422,24 +362,11 @@ static enum hd_status write_answers(struct rank_rollout *o)
         .probability_temperature = job->rollout_temperature,
         .alive = still_writes_answers,
         .stops_now = stops_now,
-        .ret_stopped = &o->r->policy->stopped,
+        .ret_stopped = &o->r->policy->rater.stopped,
         .ended = record_answer,
         .user = o};
 
     return o->missing_count ? hd_trainer_rollout(o->r->trainer, &rollout) : HD_OK;
-}
-
-/* Which rank gives each reward of a round. */
-struct reward_owners {
-    const struct rank *r;
-    int64_t begin, each; /* index of the round's first group; rewards of a group */
-};
-
-static int64_t owner_of_reward(const void *of, int64_t index)
-{
-    const struct reward_owners *o = of;
-
-    return rater_of(o->r, o->begin + index / o->each);
 }
 
 /* Rates the answers of a round, each group on one rank, records the rewards, and gives them to all
@@ -448,8 +375,7 @@ static enum hd_status rate_answers(struct rank_rollout *o)
 {
     struct rank *r = o->r;
     const int64_t P = r->job.rollout_prompts, G = r->job.rollout_group;
-    const int64_t each = G * r->policy->rewards.count;
-    const struct reward_owners owners = {r, o->begin, each};
+    const int64_t each = G * r->policy->rater.rewards.count;
     bool *wanted = hd_arena_array(&r->policy->arena, (size_t)P, sizeof *wanted);
     enum hd_status st = wanted ? HD_OK : hd_err(HD_NO_MEMORY, "no memory for rewards");
 
@@ -459,24 +385,21 @@ static enum hd_status rate_answers(struct rank_rollout *o)
         if (found && found->rewards)
             memcpy(o->parts + g * each, found->rewards, (size_t)each * sizeof *o->parts);
         else
-            wanted[g] = rater_of(r, o->begin + g) == r->rank;
+            wanted[g] = rank_rater_of(&r->policy->rater, o->begin + g) == r->rank;
     }
     if (!st)
-        st = rank_rate(r, o->answers, P, wanted, o->parts);
-    if (!st && r->policy->stopped)
+        st = rank_rate(&r->policy->rater, o->answers, P, wanted, o->parts);
+    if (!st && r->policy->rater.stopped)
         return HD_OK;
     for (int64_t g = 0; !st && g < P; g++)
         if (wanted[g] && o->file)
             st = go_on_unrecorded(o,
                                   hd_rollout_file_rate(o->file, o->begin + g, o->parts + g * each));
     if (!st)
-        st = hd_trainer_share(r->trainer, o->parts, P * each, owner_of_reward, &owners);
-    for (int64_t i = 0; !st && i < P * G; i++) {
-        o->answers[i].reward = 0;
-        for (int64_t k = 0; k < r->policy->rewards.count; k++)
-            o->answers[i].reward +=
-                r->policy->rewards.list[k].weight * o->parts[i * r->policy->rewards.count + k];
-    }
+        st = rank_share_rewards(&r->policy->rater, o->begin, P, o->parts);
+    for (int64_t i = 0; !st && i < P * G; i++)
+        o->answers[i].reward =
+            rank_reward_of(&r->policy->rater, o->parts + i * r->policy->rater.rewards.count);
     return st;
 }
 
@@ -486,7 +409,7 @@ static void keep_groups(struct rank_rollout *o, bool is_last, bool *kept)
 {
     struct rank_policy *p = o->r->policy;
     const int64_t P = o->r->job.rollout_prompts, G = o->r->job.rollout_group;
-    const int64_t rewards = p->rewards.count;
+    const int64_t rewards = p->rater.rewards.count;
     double *own = hd_arena_array(&p->arena, (size_t)G, sizeof *own);
 
     for (int flat = 0; own && flat <= (int)is_last; flat++)
@@ -513,14 +436,14 @@ static enum hd_status run_round(struct rank_rollout *o, bool is_last)
 
     if (!st)
         st = write_answers(o);
-    if (!st && p->stopped)
+    if (!st && p->rater.stopped)
         return HD_OK;
     p->rollout_ms += (double)(hd_clock_now_ns() - begin) * 1e-6;
     begin = hd_clock_now_ns();
     if (!st)
         st = rate_answers(o);
     p->rewards_ms += (double)(hd_clock_now_ns() - begin) * 1e-6;
-    if (st || p->stopped)
+    if (st || p->rater.stopped)
         return st;
     for (int64_t i = 0; i < o->missing_count * G; i++)
         p->drawn_tokens += o->missing[i].count;
@@ -548,7 +471,7 @@ static enum hd_status run_rollout(struct rank *r, int64_t number)
     p->references = NULL;
     p->divergences = NULL;
     p->answers = hd_arena_array(&p->arena, most, sizeof *p->answers);
-    p->parts = hd_arena_array(&p->arena, most * (size_t)p->rewards.count, sizeof *p->parts);
+    p->parts = hd_arena_array(&p->arena, most * (size_t)p->rater.rewards.count, sizeof *p->parts);
     p->advantages = hd_arena_array(&p->arena, most, sizeof *p->advantages);
     p->completions = hd_arena_array(&p->arena, most, sizeof *p->completions);
     if (hd_arena_failed(&p->arena))
@@ -556,13 +479,13 @@ static enum hd_status run_rollout(struct rank *r, int64_t number)
     st = find_recorded(&o);
     if (!st)
         st = begin_file(&o);
-    for (int64_t k = 0; !st && !p->stopped && k < rounds && p->count < (int64_t)most; k++) {
+    for (int64_t k = 0; !st && !p->rater.stopped && k < rounds && p->count < (int64_t)most; k++) {
         o.begin = k * job->rollout_prompts;
         /* without resampling every group is kept: none is replaced */
         st = run_round(&o, k + 1 == rounds);
     }
     hd_rollout_file_close(o.file);
-    if (!st && !p->stopped)
+    if (!st && !p->rater.stopped)
         p->rollout = number;
     return st;
 }
@@ -613,7 +536,7 @@ static enum hd_status compare_with_reference(struct rank *r)
     if (hd_arena_failed(&p->arena))
         return hd_err(HD_NO_MEMORY, "no memory for log-probabilities of the reference");
     make_completions(r);
-    rank_policy_say_alive(r);
+    rank_say_alive(r);
     st = hd_trainer_score_reference(r->trainer, p->completions, p->count, p->references);
     p->kl = 0;
     for (int64_t i = 0; !st && i < p->count; i++) {
@@ -658,9 +581,9 @@ enum hd_status rank_policy_prepare(struct rank *r)
         return HD_OK;
     number = hd_trainer_steps_done(r->trainer) / r->job.rollout_updates;
     if (p->rollout != number) {
-        rank_policy_say_alive(r);
+        rank_say_alive(r);
         st = run_rollout(r, number);
-        r->stopped = p->stopped;
+        r->stopped = p->rater.stopped;
         if (!st && !r->stopped && hd_job_has_reference(&r->job))
             st = compare_with_reference(r);
         hd_link_report_phase(r->link, HD_LINK_PHASE_TRAINING, hd_trainer_steps_done(r->trainer));
@@ -731,7 +654,7 @@ static void show_rewards(struct rank *r, int64_t step)
     const struct rank_policy *p = r->policy;
     char tags[2 * HD_REWARDS_MAX][HD_TENSORBOARD_TAG_MAX];
     struct hd_scalar scalars[2 * HD_REWARDS_MAX];
-    const int64_t rewards = p->rewards.count;
+    const int64_t rewards = p->rater.rewards.count;
     size_t count = 0;
 
     for (int64_t k = 0; k < rewards; k++) {
@@ -749,7 +672,7 @@ static void show_rewards(struct rank *r, int64_t step)
                 squares += pow(p->parts[i * rewards + k] - mean, 2);
         for (int std = 0; std < 2; std++) {
             (void)snprintf(tags[count], sizeof tags[count], "train/rewards/%s/%s",
-                           p->rewards.list[k].name, std ? "std" : "mean");
+                           p->rater.rewards.list[k].name, std ? "std" : "mean");
             scalars[count] = (struct hd_scalar){
                 tags[count], std ? (n > 1 ? sqrt(squares / (double)(n - 1)) : 0) : mean};
             count++;
@@ -783,7 +706,7 @@ static void show_answers(struct rank *r, int64_t step)
 
         hd_text_clear(&text);
         (void)snprintf(end, sizeof end, "%s, reward %.6g", why, a->reward);
-        if (!rank_answer_text(r, a->sequence, &text))
+        if (!rank_answer_text(&r->policy->rater, a->sequence, &text))
             rank_say_sample(r, step, i, best == worst ? 1 : 2, a->row->shown,
                             text.data ? text.data : "", end);
     }

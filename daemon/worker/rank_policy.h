@@ -17,31 +17,16 @@
 #define HD_WORKER_RANK_POLICY_H
 
 #include "train/advantage.h"
-#include "train/builtin_reward.h"
 #include "train/policy.h"
-#include "train/prompt_rows.h"
 #include "train/rollout_file.h"
-#include "worker/rank_internal.h"
-#include "worker/reward_keeper.h"
-
-struct rank_answer {
-    struct hd_rollout_sequence *sequence;
-    const struct hd_prompt_row *row;
-    double reward; /* weighted sum; NaN: a reward could not rate it */
-};
+#include "worker/rank_rewards.h"
 
 struct rank_policy {
-    struct hd_rewards rewards;
-    struct hd_builtin_reward *builtins[HD_REWARDS_MAX];
-    struct reward_keeper *keeper; /* NULL: no reward is a program, or another rank rates */
+    struct rank_rater rater;
     struct hd_prompt_rows rows;
-    struct hd_job_tokenizer tokenizer;
-    int64_t replicas;          /* dp x cp */
-    bool rates;                /* this rank is the first of its replica */
     char dir[HD_JOB_PATH_MAX]; /* of the files of answers */
     bool unrecorded;           /* the newest file could not be written, as was reported */
-    bool stopped; /* all ranks end the step that they have begun, as one of them is to stop */
-    bool unrated; /* no answer of a step had a reward, as was reported */
+    bool unrated;              /* no answer of a step had a reward, as was reported */
 
     /* of the newest step of this attempt; until there is one `fresh` is true */
     bool fresh;
@@ -73,8 +58,6 @@ enum hd_status rank_policy_begin(struct rank *r);
 enum hd_status rank_policy_open(struct rank *r);
 void rank_policy_close(struct rank *r);
 
-/* Returns whether this rank is to stop, and may: the weights of the start need no checkpoint, and have none. */
-bool rank_policy_is_to_stop(struct rank *r);
 /* Writes and rates the answers of the next step, and sets them. Sets r->stopped on all ranks if one of them
  * is told to stop meanwhile: then there is no step, and what was recorded is read by the next attempt.
  * Collective. */
@@ -84,21 +67,5 @@ void rank_policy_note(struct rank *r, const struct hd_step_result *s);
 /* Sets the metrics of the step's answers. */
 void rank_policy_metrics(const struct rank *r, const struct hd_step_result *s,
                          struct hd_step_metrics *metrics);
-
-/* Reports that this rank writes or rates answers. The phase is that of validations, which write texts,
- * too: a call for one token is so much shorter than a step that a limit of silence that the supervisor
- * learned from both would end the attempt in its first long step. */
-void rank_policy_say_alive(struct rank *r);
-
-/* ---- rank_rewards.c ---- */
-
-/* Rates answers: groups [count] of job.rollout_group answers each; parts [groups, group, rewards]
- * gets the rewards of those groups for which `wanted` says so on this rank. Collective: ranks wait for
- * each other. */
-enum hd_status rank_rate(struct rank *r, const struct rank_answer *answers, int64_t groups,
-                         const bool *wanted, double *parts);
-/* Appends the text of an answer, without the token that ends it, as UTF-8. */
-enum hd_status rank_answer_text(struct rank *r, const struct hd_rollout_sequence *answer,
-                                struct hd_text *out);
 
 #endif

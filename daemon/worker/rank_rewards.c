@@ -1,29 +1,111 @@
-/* rank_rewards: rates the answers of a step by the rewards of train.rewards. */
+#include "worker/rank_rewards.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "worker/rank_policy.h"
+#include "mesh/mesh.h"
 
 enum { WAIT_MS = 1000 }; /* between two exchanges of ranks that wait for one that rates */
 
 /* Answers of this rank that are to be rated. */
 struct rank_rating {
-    struct rank *r;
+    struct rank_rater *rater;
     const struct rank_answer **answers;
     int64_t *at; /* [count], index of each in `parts`, of its first reward */
     char **texts;
     int64_t count;
 };
 
-enum hd_status rank_answer_text(struct rank *r, const struct hd_rollout_sequence *answer,
+/* ---- who rates ---- */
+
+int64_t rank_rater_of(const struct rank_rater *rater, int64_t group)
+{
+    const struct hd_mesh *mesh = &hd_trainer_rank_program(rater->r->trainer)->mesh;
+    const int64_t replica = group % rater->replicas;
+    const struct hd_mesh_coord first = {.dp = (int32_t)(replica / mesh->sizes.cp),
+                                        .cp = (int32_t)(replica % mesh->sizes.cp)};
+
+    return hd_mesh_rank(mesh, first);
+}
+
+static enum hd_status enter_sandbox(const void *of)
+{
+    const struct rank_rater *rater = of;
+
+    return rank_lock_rewards(rater->r, &rater->rewards);
+}
+
+/* Finds out whether this rank is the first of its replica, before the trainer is open. */
+static enum hd_status find_place(struct rank_rater *rater)
+{
+    const struct hd_job *job = &rater->r->job;
+    const struct hd_mesh_sizes sizes = {.pp = (int32_t)job->pp,
+                                        .dp = (int32_t)job->dp,
+                                        .cp = (int32_t)job->cp,
+                                        .tp = (int32_t)job->tp};
+    struct hd_mesh_coord own;
+    struct hd_mesh mesh;
+    enum hd_status st = hd_mesh_init(&mesh, &sizes);
+
+    if (st)
+        return st;
+    own = hd_mesh_coord_of(&mesh, (int32_t)rater->r->rank);
+    rater->rates = own.pp == 0 && own.tp == 0;
+    rater->replicas = job->dp * job->cp;
+    return HD_OK;
+}
+
+enum hd_status rank_rater_begin(struct rank *r, const char *rewards, struct rank_rater *rater)
+{
+    enum hd_status st;
+
+    rater->r = r;
+    st = hd_rewards_read(rewards, &r->arena, &rater->rewards);
+    if (!st)
+        st = find_place(rater);
+    if (!st && rater->rates && hd_rewards_have_program(&rater->rewards))
+        st = reward_keeper_start(&rater->rewards, enter_sandbox, rater, &rater->keeper);
+    return st;
+}
+
+enum hd_status rank_rater_open(struct rank_rater *rater)
+{
+    enum hd_status st = HD_OK;
+
+    for (int64_t k = 0; !st && k < rater->rewards.count; k++)
+        if (rater->rewards.list[k].kind != HD_REWARD_PROGRAM)
+            st = hd_builtin_reward_new(&rater->rewards.list[k], &rater->builtins[k]);
+    return st;
+}
+
+void rank_rater_close(struct rank_rater *rater)
+{
+    reward_keeper_stop(rater->keeper);
+    for (int k = 0; k < HD_REWARDS_MAX; k++)
+        hd_builtin_reward_free(rater->builtins[k]);
+    hd_job_tokenizer_close(&rater->tokenizer);
+}
+
+void rank_say_alive(struct rank *r)
+{
+    hd_link_report_phase(r->link, HD_LINK_PHASE_VALIDATING, hd_trainer_steps_done(r->trainer));
+}
+
+bool rank_is_to_stop(struct rank *r)
+{
+    rank_listen(r);
+    return r->request == REQUEST_STOP && hd_trainer_steps_done(r->trainer) > 0;
+}
+
+enum hd_status rank_answer_text(struct rank_rater *rater, const struct hd_rollout_sequence *answer,
                                 struct hd_text *out)
 {
     const struct hd_tokenizer *tokenizer;
     struct hd_utf8_printer printer = {.pending_count = 0};
     const int64_t count = answer->count - (answer->end == HD_ROLLOUT_STOP);
     struct hd_text bytes = {0};
-    enum hd_status st = hd_job_tokenizer_need(&r->policy->tokenizer, &r->job, &tokenizer);
+    enum hd_status st = hd_job_tokenizer_need(&rater->tokenizer, &rater->r->job, &tokenizer);
 
     for (int64_t i = 0; !st && i < count; i++)
         st = hd_tokenizer_decode_next(tokenizer, answer->ids[i], &bytes);
@@ -43,22 +125,21 @@ static const struct hd_json_limits row_limits = {.values_max = 1 << 16, .depth_m
 /* Rates all answers by all builtins. */
 static enum hd_status rate_builtins(const struct rank_rating *g, double *parts)
 {
-    const struct rank_policy *p = g->r->policy;
+    const struct rank_rater *rater = g->rater;
     enum hd_status st = HD_OK;
 
     for (int64_t i = 0; !st && i < g->count; i++) {
         const struct rank_answer *a = g->answers[i];
-        struct hd_rated_answer rated = {.text = g->texts[i],
-                                        .tokens = a->sequence->count,
-                                        .max_tokens = g->r->job.rollout_max_tokens};
+        struct hd_rated_answer rated = {
+            .text = g->texts[i], .tokens = a->sequence->count, .max_tokens = rater->max_tokens};
         struct hd_arena arena;
 
         hd_arena_init(&arena, 0);
         st =
             hd_json_parse_line(&arena, a->row->line, strlen(a->row->line), &row_limits, &rated.row);
-        for (int64_t k = 0; !st && k < p->rewards.count; k++)
-            if (p->builtins[k])
-                parts[g->at[i] + k] = hd_builtin_reward_rate(p->builtins[k], &rated);
+        for (int64_t k = 0; !st && k < rater->rewards.count; k++)
+            if (rater->builtins[k])
+                parts[g->at[i] + k] = hd_builtin_reward_rate(rater->builtins[k], &rated);
         hd_arena_done(&arena);
     }
     return st;
@@ -95,25 +176,27 @@ enum { RATED, RATES, STOPS }; /* what a rank says to those that wait with it; th
 
 /* Waits until no rank rates any more, or until one of them is to stop, and says meanwhile that this one is
  * alive. */
-static enum hd_status wait_for_rewards(struct rank *r, bool is_rating, double *ret_rewards)
+static enum hd_status wait_for_rewards(struct rank_rater *rater, bool is_rating,
+                                       double *ret_rewards)
 {
+    struct rank *r = rater->r;
     int64_t busy = RATES;
     bool done = !is_rating;
     enum hd_status own = HD_OK, st = HD_OK;
 
     while (!st && busy == RATES) {
         if (!done)
-            own = reward_keeper_wait(r->policy->keeper, WAIT_MS, &done, ret_rewards);
+            own = reward_keeper_wait(rater->keeper, WAIT_MS, &done, ret_rewards);
         if (own) /* the peers are told by the failure of the communication */
             return own;
-        rank_policy_say_alive(r);
+        rank_say_alive(r);
         st = hd_trainer_agree(r->trainer,
-                              rank_policy_is_to_stop(r) && !done ? STOPS
-                              : done                             ? RATED
-                                                                 : RATES,
+                              rank_is_to_stop(r) && !done ? STOPS
+                              : done                      ? RATED
+                                                          : RATES,
                               &busy);
     }
-    r->policy->stopped = busy == STOPS;
+    rater->stopped = busy == STOPS;
     return st;
 }
 
@@ -131,9 +214,9 @@ static enum hd_status rate_program(struct rank_rating *g, int64_t index, double 
             st = hd_err(HD_NO_MEMORY, "no memory for a line of rewards");
     }
     if (!st && g->count)
-        st = reward_keeper_rate(g->r->policy->keeper, index, (const char *const *)lines, g->count);
+        st = reward_keeper_rate(g->rater->keeper, index, (const char *const *)lines, g->count);
     if (!st)
-        st = wait_for_rewards(g->r, g->count > 0, rewards);
+        st = wait_for_rewards(g->rater, g->count > 0, rewards);
     for (int64_t i = 0; !st && i < g->count; i++)
         parts[g->at[i] + index] = rewards[i];
     for (int64_t i = 0; lines && i < g->count; i++)
@@ -149,7 +232,7 @@ static enum hd_status rate_program(struct rank_rating *g, int64_t index, double 
 static enum hd_status collect(struct rank_rating *g, const struct rank_answer *answers,
                               int64_t groups, const bool *wanted)
 {
-    const int64_t G = g->r->job.rollout_group, rewards = g->r->policy->rewards.count;
+    const int64_t G = g->rater->group, rewards = g->rater->rewards.count;
     const size_t most = (size_t)(groups * G) + 1;
     enum hd_status st = HD_OK;
 
@@ -163,7 +246,7 @@ static enum hd_status collect(struct rank_rating *g, const struct rank_answer *a
 
         if (!wanted[i / G])
             continue;
-        st = rank_answer_text(g->r, answers[i].sequence, &text);
+        st = rank_answer_text(g->rater, answers[i].sequence, &text);
         g->answers[g->count] = &answers[i];
         g->at[g->count] = i * rewards;
         g->texts[g->count++] = text.data;
@@ -171,16 +254,16 @@ static enum hd_status collect(struct rank_rating *g, const struct rank_answer *a
     return st;
 }
 
-enum hd_status rank_rate(struct rank *r, const struct rank_answer *answers, int64_t groups,
-                         const bool *wanted, double *parts)
+enum hd_status rank_rate(struct rank_rater *rater, const struct rank_answer *answers,
+                         int64_t groups, const bool *wanted, double *parts)
 {
-    struct rank_rating g = {.r = r};
+    struct rank_rating g = {.rater = rater};
     enum hd_status st = collect(&g, answers, groups, wanted);
 
     if (!st)
         st = rate_builtins(&g, parts);
-    for (int64_t k = 0; !st && !r->policy->stopped && k < r->policy->rewards.count; k++)
-        if (r->policy->rewards.list[k].kind == HD_REWARD_PROGRAM)
+    for (int64_t k = 0; !st && !rater->stopped && k < rater->rewards.count; k++)
+        if (rater->rewards.list[k].kind == HD_REWARD_PROGRAM)
             st = rate_program(&g, k, parts);
     for (int64_t i = 0; i < g.count; i++)
         free(g.texts[i]);
@@ -188,4 +271,34 @@ enum hd_status rank_rate(struct rank *r, const struct rank_answer *answers, int6
     free(g.at);
     free(g.answers);
     return st;
+}
+
+struct reward_owners {
+    const struct rank_rater *rater;
+    int64_t first, each; /* first group; rewards of a group */
+};
+
+static int64_t owner_of_reward(const void *of, int64_t index)
+{
+    const struct reward_owners *o = of;
+
+    return rank_rater_of(o->rater, o->first + index / o->each);
+}
+
+enum hd_status rank_share_rewards(const struct rank_rater *rater, int64_t first, int64_t groups,
+                                  double *parts)
+{
+    const struct reward_owners owners = {rater, first, rater->group * rater->rewards.count};
+
+    return hd_trainer_share(rater->r->trainer, parts, groups * owners.each, owner_of_reward,
+                            &owners);
+}
+
+double rank_reward_of(const struct rank_rater *rater, const double *parts)
+{
+    double sum = 0;
+
+    for (int64_t k = 0; k < rater->rewards.count; k++)
+        sum += rater->rewards.list[k].weight * parts[k];
+    return sum;
 }
