@@ -1,6 +1,7 @@
 /* checkpoint_internal: declarations shared by the files of this package.
  *
  *     entry      checks of entries; their labels in a shard
+ *     safetensors  heads of safetensors files of any origin
  *     table      writes and parses the head of a shard (a safetensors file)
  *     blocks     hashes of the blocks of a file; locates damage
  *     writer     phase one: writes a shard durably
@@ -45,11 +46,6 @@ struct hd_ckpt_stored { /* an entry and the position of its bytes */
  * padding to a multiple of 8 bytes. */
 enum hd_status hd_ckpt_write_table(const struct hd_ckpt_entry *entries, size_t count,
                                    struct hd_text *ret_head);
-
-struct hd_json;
-/* Reads the dimensions of a tensor from a JSON list; at most HD_CKPT_DIMS_MAX, each above 0. */
-enum hd_status hd_ckpt_parse_shape(const struct hd_json *list, int64_t *ret_shape,
-                                   int *ret_dim_count);
 
 /* Parses the JSON table in a shard's head into a list of stored entries. data_at: offset in bytes
  * at which the data begin in the file; data_bytes: their size. */

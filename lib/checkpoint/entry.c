@@ -1,7 +1,5 @@
 #include <assert.h>
-#include <ctype.h>
 #include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -71,14 +69,8 @@ void hd_ckpt_sort_entries(struct hd_ckpt_entry *entries, size_t count)
 
 static bool is_name(const char *name)
 {
-    size_t n = strnlen(name, HD_CKPT_NAME_MAX + 1);
-
-    if (n == 0 || n > HD_CKPT_NAME_MAX || strcmp(name, "__metadata__") == 0)
-        return false;
-    for (const char *p = name; *p; p++)
-        if (*p <= ' ' || *p > '~' || strchr("\"\\@", *p))
-            return false;
-    return true;
+    return hd_safetensors_is_name(name, HD_CKPT_NAME_MAX + 1) && !strpbrk(name, "\"\\@") &&
+           strcmp(name, "__metadata__") != 0;
 }
 
 enum hd_status hd_ckpt_check_entry(const struct hd_ckpt_entry *entry)
@@ -217,28 +209,6 @@ enum hd_status hd_ckpt_parse_label(struct hd_arena *arena, const char *label,
     if (!flat)
         take_whole_box(entry);
     return hd_ckpt_check_entry(entry);
-}
-
-/* ---- dtypes ---- */
-
-const char *hd_ckpt_dtype_name(enum hd_dtype dtype, char ret_name[16])
-{
-    (void)snprintf(ret_name, 16, "%s", hd_dtype_name(dtype));
-    for (char *p = ret_name; *p; p++)
-        *p = (char)toupper((unsigned char)*p);
-    return ret_name;
-}
-
-bool hd_ckpt_parse_dtype(const char *name, enum hd_dtype *ret_dtype)
-{
-    char known[16];
-
-    for (int d = 0; d < HD_DTYPE_COUNT; d++)
-        if (strcmp(hd_ckpt_dtype_name((enum hd_dtype)d, known), name) == 0) {
-            *ret_dtype = (enum hd_dtype)d;
-            return true;
-        }
-    return false;
 }
 
 bool hd_ckpt_is_weight(const char *name)

@@ -11,6 +11,7 @@
 #include "base/pieces.h"
 #include "base/text.h"
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/safetensors.h"
 
 #define HD_CKPT_MANIFEST_FILE "manifest.json"
 #define HD_CKPT_VAL_LOSS      "val_loss" /* key of the validation loss in the manifest */
@@ -33,21 +34,22 @@ enum {
 enum hd_status hd_ckpt_check_entry(const struct hd_ckpt_entry *entry);
 int64_t hd_ckpt_box_elements(const struct hd_ckpt_entry *entry);
 
-/* Convert between a dtype and its name in safetensors files, such as "F32" for HD_F32. */
-const char *hd_ckpt_dtype_name(enum hd_dtype dtype, char ret_name[16]);
-bool hd_ckpt_parse_dtype(const char *name, enum hd_dtype *ret_dtype);
-
 /* ---- files ---- */
 
 /* Opens DIR/FILE for reading and sets *ret_size (ret_size may be NULL) to its size in bytes. Error
  * messages name the path. */
 enum hd_status hd_ckpt_open_file(const char *dir, const char *file, int *ret_fd, int64_t *ret_size);
 
+/* Files of one JSON object whose last line is its hash: hd_ckpt_begin_sealed opens the object and
+ * writes its format and version; hd_ckpt_parse_sealed checks the hash, parses the text and checks both.
+ * HD_CORRUPT: the last line has another hash. HD_UNSUPPORTED: a version above version_max. */
+void hd_ckpt_begin_sealed(struct hd_json_writer *writer, const char *format, int version);
+enum hd_status hd_ckpt_parse_sealed(struct hd_arena *arena, const char *text, size_t text_bytes,
+                                    const char *format, int64_t version_max,
+                                    const struct hd_json **ret_root, int64_t *ret_version);
 /* hd_ckpt_seal appends a last line with the hash of all bytes before it to `text`, a JSON object
- * that is still open and ends with a comma, and closes the object. hd_ckpt_check_seal returns
- * HD_CORRUPT unless the last line has the right hash. */
+ * that is still open and ends with a comma, and closes the object. */
 enum hd_status hd_ckpt_seal(struct hd_text *text);
-enum hd_status hd_ckpt_check_seal(const char *text, size_t text_bytes);
 
 /* ---- hashes of a file, block by block ---- */
 

@@ -109,10 +109,8 @@ static void add_loss(struct hd_json_writer *w, const char *key, bool known, doub
     hd_json_add_real(w, key, loss);
 }
 
-static void add_head(struct hd_json_writer *w, const struct hd_ckpt_manifest *m, int version)
+static void add_head(struct hd_json_writer *w, const struct hd_ckpt_manifest *m)
 {
-    hd_json_add_string(w, "format", FORMAT);
-    hd_json_add_int64(w, "version", version);
     hd_json_add_line(w);
     hd_json_add_string(w, "job", m->job);
     hd_json_add_int64(w, "attempt", m->attempt);
@@ -188,6 +186,13 @@ static void write_entry(struct hd_json_writer *w, const struct hd_ckpt_stored *s
     hd_json_end(w, '}');
 }
 
+void hd_ckpt_begin_sealed(struct hd_json_writer *w, const char *format, int version)
+{
+    hd_json_begin(w, NULL, '{');
+    hd_json_add_string(w, "format", format);
+    hd_json_add_int64(w, "version", version);
+}
+
 enum hd_status hd_ckpt_seal(struct hd_text *text)
 {
     char hash[HD_HASH_TEXT_MAX] = "";
@@ -209,8 +214,8 @@ enum hd_status hd_ckpt_write_manifest(const struct hd_ckpt_manifest *manifest,
 
     if (st)
         return st;
-    hd_json_begin(&w, NULL, '{');
-    add_head(&w, manifest, lists ? HD_CKPT_FORMAT_VERSION : VERSION_WITHOUT_BLOCKS);
+    hd_ckpt_begin_sealed(&w, FORMAT, lists ? HD_CKPT_FORMAT_VERSION : VERSION_WITHOUT_BLOCKS);
+    add_head(&w, manifest);
     add_shards(&w, manifest, lists);
     hd_json_add_line(&w);
     hd_json_begin(&w, "entries", '[');
@@ -230,7 +235,7 @@ enum hd_status hd_ckpt_write_manifest(const struct hd_ckpt_manifest *manifest,
 
 /* ---- reading ---- */
 
-enum hd_status hd_ckpt_check_seal(const char *text, size_t text_bytes)
+static enum hd_status check_seal(const char *text, size_t text_bytes)
 {
     const size_t begin = sizeof LAST_LINE_BEGIN - 1, end = sizeof LAST_LINE_END - 1;
     char digits[HD_HASH_TEXT_MAX] = "";
@@ -249,22 +254,26 @@ enum hd_status hd_ckpt_check_seal(const char *text, size_t text_bytes)
     return HD_OK;
 }
 
-static enum hd_status check_version(const struct hd_json *root, bool *ret_has_blocks)
+enum hd_status hd_ckpt_parse_sealed(struct hd_arena *arena, const char *text, size_t text_bytes,
+                                    const char *format, int64_t version_max,
+                                    const struct hd_json **ret_root, int64_t *ret_version)
 {
-    const char *format = NULL;
-    int64_t version = 0;
-    enum hd_status st = hd_json_need_string(root, "format", &format);
+    const struct hd_json_limits limits = {.values_max = text_bytes / 2 + 1, .depth_max = 6};
+    const char *is = NULL;
+    enum hd_status st = check_seal(text, text_bytes);
 
-    if (!st && strcmp(format, FORMAT) != 0)
-        st = hd_err(HD_INVALID, "'format' is not " FORMAT);
     if (!st)
-        st = hd_json_need_int64(root, "version", 0, INT64_MAX, &version);
-    if (!st && (version < VERSION_WITHOUT_BLOCKS || version > HD_CKPT_FORMAT_VERSION))
+        st = hd_json_parse(arena, text, text_bytes, &limits, ret_root);
+    if (!st)
+        st = hd_json_need_string(*ret_root, "format", &is);
+    if (!st && strcmp(is, format) != 0)
+        st = hd_err(HD_INVALID, "'format' is not %s", format);
+    if (!st)
+        st = hd_json_need_int64(*ret_root, "version", 0, INT64_MAX, ret_version);
+    if (!st && (*ret_version < 1 || *ret_version > version_max))
         st = hd_err(HD_UNSUPPORTED,
-                    "the checkpoint has format version %" PRId64
-                    ", this build reads versions %d to %d",
-                    version, VERSION_WITHOUT_BLOCKS, HD_CKPT_FORMAT_VERSION);
-    *ret_has_blocks = version > VERSION_WITHOUT_BLOCKS;
+                    "it has format version %" PRId64 ", this build reads versions 1 to %" PRId64,
+                    *ret_version, version_max);
     return st;
 }
 
@@ -407,7 +416,7 @@ static enum hd_status parse_entry(struct hd_arena *arena, const struct hd_json *
     struct hd_ckpt_entry entry = {0}, from_label;
     const struct hd_json *shape = NULL;
     const char *label = NULL, *dtype = NULL;
-    int64_t shard = 0, offset = 0, size = 0;
+    int64_t shard = 0, offset = 0, size = 0, elements;
     enum hd_status st = hd_json_need_string(value, "label", &label);
 
     if (!st)
@@ -417,7 +426,8 @@ static enum hd_status parse_entry(struct hd_arena *arena, const struct hd_json *
     if (!st)
         st = hd_json_need(value, "shape", HD_JSON_ARRAY, &shape);
     if (!st)
-        st = hd_ckpt_parse_shape(shape, entry.shape, &entry.dim_count);
+        st =
+            hd_safetensors_shape(shape, HD_CKPT_DIMS_MAX, entry.shape, &entry.dim_count, &elements);
     from_label = entry;
     if (!st)
         st = hd_ckpt_parse_label(arena, label, &from_label);
@@ -515,20 +525,16 @@ enum hd_status hd_ckpt_parse_manifest(struct hd_arena *arena, struct hd_arena *s
                                       struct hd_ckpt_hash_list **ret_lists,
                                       struct hd_ckpt_stored **ret_stored, size_t *ret_count)
 {
-    const struct hd_json_limits limits = {.values_max = text_bytes / 2 + 1, .depth_max = 4};
     struct hd_ckpt_manifest manifest = {0};
     const struct hd_json *root = NULL;
-    bool has_blocks = false;
-    enum hd_status st = hd_ckpt_check_seal(text, text_bytes);
+    int64_t version = 0;
+    enum hd_status st = hd_ckpt_parse_sealed(scratch, text, text_bytes, FORMAT,
+                                             HD_CKPT_FORMAT_VERSION, &root, &version);
 
-    if (!st)
-        st = hd_json_parse(scratch, text, text_bytes, &limits, &root);
-    if (!st)
-        st = check_version(root, &has_blocks);
     if (!st)
         st = parse_head(arena, root, &manifest);
     if (!st)
-        st = parse_shards(arena, root, has_blocks, &manifest, ret_lists);
+        st = parse_shards(arena, root, version > VERSION_WITHOUT_BLOCKS, &manifest, ret_lists);
     if (!st)
         st = parse_entries(arena, root, &manifest, ret_stored, ret_count);
     if (!st)

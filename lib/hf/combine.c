@@ -222,63 +222,44 @@ static int by_module(const void *a, const void *b)
 }
 
 /* Writes the header of the file, padded to 8 bytes, and sets *ret_bytes to the bytes of all factors. */
-static enum hd_status describe_factors(const struct combination *c, struct hd_text *ret_header,
+static enum hd_status describe_factors(const struct combination *c, struct hd_text *ret_head,
                                        int64_t *ret_bytes)
 {
-    struct hd_json_writer w = {.out = ret_header};
+    struct hd_safetensors_head head;
     char name[HD_WEIGHTS_NAME_MAX];
     enum hd_status st = HD_OK;
-    int64_t end = 0;
 
-    hd_json_begin(&w, NULL, '{');
-    hd_json_begin(&w, "__metadata__", '{');
-    hd_json_add_string(&w, "format", "pt");
-    hd_json_end(&w, '}');
-    for (size_t i = 0; !st && i < 2 * c->module_count; i++) {
+    hd_safetensors_begin(&head, ret_head);
+    for (size_t i = 0; i < 2 * c->module_count; i++) {
         const bool is_a = i % 2 == 0;
         int64_t width;
 
         st = find_width(c, c->modules[i / 2], is_a, &width);
         if (st)
-            break;
+            return st;
         (void)snprintf(name, sizeof name, "%s%s", c->modules[i / 2], is_a ? A_NAME : B_NAME);
-        hd_json_begin(&w, name, '{');
-        hd_json_add_string(&w, "dtype", "F32");
-        hd_json_begin(&w, "shape", '[');
-        hd_json_add_int64(&w, NULL, is_a ? c->rank : width);
-        hd_json_add_int64(&w, NULL, is_a ? width : c->rank);
-        hd_json_end(&w, ']');
-        hd_json_begin(&w, "data_offsets", '[');
-        hd_json_add_int64(&w, NULL, end);
-        end += c->rank * width * (int64_t)sizeof(float);
-        hd_json_add_int64(&w, NULL, end);
-        hd_json_end(&w, ']');
-        hd_json_end(&w, '}');
+        hd_safetensors_add(&head, name, "F32",
+                           (int64_t[]){is_a ? c->rank : width, is_a ? width : c->rank}, 2,
+                           c->rank * width * (int64_t)sizeof(float));
     }
-    hd_json_end(&w, '}');
-    while (!st && ret_header->len_bytes % 8 && !ret_header->failed)
-        hd_text_add(ret_header, " ");
-    *ret_bytes = end;
-    return st ? st : ret_header->failed ? hd_err(HD_NO_MEMORY, "no memory for a header") : HD_OK;
+    *ret_bytes = head.data_bytes;
+    return hd_safetensors_end(&head);
 }
 
 static enum hd_status write_combined_factors(const struct combination *c, const char *path)
 {
-    struct hd_text header = {0};
-    uint64_t header_bytes;
+    struct hd_text head = {0};
     int64_t bytes, width;
     char *file = NULL, *at;
-    enum hd_status st = describe_factors(c, &header, &bytes);
+    enum hd_status st = describe_factors(c, &head, &bytes);
 
-    header_bytes = header.len_bytes;
     if (!st)
-        file = malloc(sizeof header_bytes + header.len_bytes + (size_t)bytes);
+        file = malloc(head.len_bytes + (size_t)bytes);
     if (!st && !file)
         st = hd_err(HD_NO_MEMORY, "no memory for %lld bytes of factors", (long long)bytes);
     if (!st) {
-        memcpy(file, &header_bytes, sizeof header_bytes); /* little-endian, as the format */
-        memcpy(file + sizeof header_bytes, header.data, header.len_bytes);
-        at = file + sizeof header_bytes + header.len_bytes; /* a multiple of 8 */
+        memcpy(file, head.data, head.len_bytes);
+        at = file + head.len_bytes; /* a multiple of 8 */
         for (size_t i = 0; !st && i < 2 * c->module_count; i++) {
             st = find_width(c, c->modules[i / 2], i % 2 == 0, &width);
             if (!st)
@@ -287,9 +268,8 @@ static enum hd_status write_combined_factors(const struct combination *c, const 
         }
     }
     if (!st)
-        st = hd_file_write_atomic(path, file,
-                                  sizeof header_bytes + header.len_bytes + (size_t)bytes, 0644);
-    hd_text_free(&header);
+        st = hd_file_write_atomic(path, file, head.len_bytes + (size_t)bytes, 0644);
+    hd_text_free(&head);
     free(file);
     return st;
 }

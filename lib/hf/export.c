@@ -405,58 +405,42 @@ static void file_name(const struct hd_exporter *x, int file, char ret_name[64])
         (void)snprintf(ret_name, 64, "model-%05d-of-%05d.safetensors", file + 1, x->file_count);
 }
 
-static void add_shape(const struct hd_export_tensor *t, struct hd_json_writer *w)
+/* Sets ret_shape to the shape of an exported tensor, and returns its number of dimensions. */
+static int shape_of(const struct hd_export_tensor *t, int64_t ret_shape[HD_WEIGHT_DIMS_MAX])
 {
-    hd_json_begin(w, "shape", '[');
+    int n = 0;
+
     if (t->stacked)
-        hd_json_add_int64(w, NULL, t->stacked);
+        ret_shape[n++] = t->stacked;
     if (t->one_row)
-        hd_json_add_int64(w, NULL, 1);
+        ret_shape[n++] = 1;
     for (int d = 0; d < t->dim_count; d++) {
-        hd_json_add_int64(w, NULL, t->shape[t->transposed ? t->dim_count - 1 - d : d]);
+        ret_shape[n++] = t->shape[t->transposed ? t->dim_count - 1 - d : d];
         if (t->middle && d == 0)
-            hd_json_add_int64(w, NULL, 1);
+            ret_shape[n++] = 1;
     }
     for (int d = 0; t->copied && d < t->copied->dim_count; d++)
-        hd_json_add_int64(w, NULL, t->copied->shape[d]);
-    hd_json_end(w, ']');
+        ret_shape[n++] = t->copied->shape[d];
+    return n;
 }
 
 static enum hd_status write_head(const struct hd_exporter *x, int file, struct hd_text *ret_head)
 {
-    struct hd_json_writer w = {.out = ret_head};
+    int64_t shape[HD_WEIGHT_DIMS_MAX];
+    struct hd_safetensors_head head;
     char name[16];
-    int64_t at = 0;
 
-    hd_text_add_bytes(ret_head, "\0\0\0\0\0\0\0\0", 8);
-    hd_json_begin(&w, NULL, '{');
-    hd_json_begin(&w, "__metadata__", '{');
-    hd_json_add_string(&w, "format", "pt");
-    hd_json_end(&w, '}');
+    hd_safetensors_begin(&head, ret_head);
     for (size_t i = 0; i < x->count; i++) {
         const struct hd_export_tensor *t = &x->tensors[i];
 
-        if (t->file != file)
-            continue;
-        hd_json_begin(&w, t->name, '{');
-        hd_json_add_string(&w, "dtype",
-                           t->copied ? t->copied->form : hd_ckpt_dtype_name(dtype_of(x, t), name));
-        add_shape(t, &w);
-        hd_json_begin(&w, "data_offsets", '[');
-        hd_json_add_int64(&w, NULL, at);
-        at += tensor_bytes(x, t);
-        hd_json_add_int64(&w, NULL, at);
-        hd_json_end(&w, ']');
-        hd_json_end(&w, '}');
+        if (t->file == file)
+            hd_safetensors_add(&head, t->name,
+                               t->copied ? t->copied->form
+                                         : hd_ckpt_dtype_name(dtype_of(x, t), name),
+                               shape, shape_of(t, shape), tensor_bytes(x, t));
     }
-    hd_json_end(&w, '}');
-    while (!ret_head->failed && ret_head->len_bytes % 8)
-        hd_text_add_bytes(ret_head, " ", 1);
-    if (ret_head->failed)
-        return hd_export_no_memory();
-    for (int i = 0; i < 8; i++)
-        ret_head->data[i] = (char)((uint64_t)(ret_head->len_bytes - 8) >> (8 * i));
-    return HD_OK;
+    return hd_safetensors_end(&head);
 }
 
 /* Begins the block hashes of an exported file: one region for its header, then one for each

@@ -32,9 +32,7 @@ enum { FILES_MAX = 2 * HD_WEIGHTS_FILES_MAX, VERSION = 1 };
 void hd_hf_hashes_begin(struct hd_hf_hashes *h)
 {
     *h = (struct hd_hf_hashes){.writer = {.out = &h->text}};
-    hd_json_begin(&h->writer, NULL, '{');
-    hd_json_add_string(&h->writer, "format", FORMAT);
-    hd_json_add_int64(&h->writer, "version", VERSION);
+    hd_ckpt_begin_sealed(&h->writer, FORMAT, VERSION);
     hd_json_begin(&h->writer, "files", '[');
 }
 
@@ -185,23 +183,11 @@ static enum hd_status check_file(const char *dir, const struct hd_hf_listed *fil
 static enum hd_status parse_list(struct hd_arena *arena, const char *text, size_t text_bytes,
                                  const struct hd_json **ret_files)
 {
-    const struct hd_json_limits limits = {.values_max = text_bytes / 2 + 1, .depth_max = 6};
     const struct hd_json *root = NULL;
-    const char *format = NULL;
-    int64_t version = 0;
-    enum hd_status st = hd_ckpt_check_seal(text, text_bytes);
+    int64_t version;
+    enum hd_status st =
+        hd_ckpt_parse_sealed(arena, text, text_bytes, FORMAT, VERSION, &root, &version);
 
-    if (!st)
-        st = hd_json_parse(arena, text, text_bytes, &limits, &root);
-    if (!st)
-        st = hd_json_need_string(root, "format", &format);
-    if (!st && strcmp(format, FORMAT) != 0)
-        st = hd_err(HD_INVALID, "'format' is not " FORMAT);
-    if (!st)
-        st = hd_json_need_int64(root, "version", 0, INT64_MAX, &version);
-    if (!st && version != VERSION)
-        return hd_err(HD_UNSUPPORTED, "it has version %" PRId64 ", this build reads version %d",
-                      version, VERSION);
     if (!st)
         st = hd_json_need(root, "files", HD_JSON_ARRAY, ret_files);
     if (!st && (*ret_files)->count > FILES_MAX)

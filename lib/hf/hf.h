@@ -34,30 +34,15 @@
 #include "base/status.h"
 #include "base/text.h"
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/safetensors.h"
 #include "job/job.h"
 
 /* ---- safetensors files ---- */
 
 enum {
     HD_WEIGHTS_FILES_MAX = 4096,
-    HD_WEIGHTS_NAME_MAX = 256,         /* bytes of a tensor's name */
     HD_HF_CONFIG_BYTES_MAX = 1 << 20,  /* bytes of a config.json */
     HD_HF_INDEX_BYTES_MAX = 128 << 20, /* bytes of a model.safetensors.index.json */
-};
-
-/* Most dimensions of a tensor in a file: those of a convolution that cuts a video into patches.
- * A tensor that is read has fewer. */
-enum { HD_WEIGHT_DIMS_MAX = 5 };
-
-struct hd_weight {
-    const char *name, *file; /* name of the tensor; name of its file in the directory */
-    /* dtype of the tensor; HD_DTYPE_COUNT: one that cannot be read as numbers */
-    enum hd_dtype dtype;
-    char form[8]; /* dtype as the file spells it: "BF16", "I8" */
-    int dim_count;
-    int64_t shape[HD_WEIGHT_DIMS_MAX];
-    const void *data; /* data of the tensor in the mapped file; may be unaligned */
-    int64_t offset_bytes, size_bytes;
 };
 
 struct hd_weights;

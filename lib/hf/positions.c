@@ -108,30 +108,22 @@ enum hd_status hd_hf_write_positions(const struct hd_hf_positions *p, const char
 {
     const size_t bytes = (size_t)(p->rows * p->columns) * sizeof(float);
     float *values = malloc(bytes + sizeof(float));
-    struct hd_text head = {0}, file = {0};
-    enum hd_status st = HD_OK;
+    struct hd_safetensors_head head;
+    struct hd_text file = {0};
+    enum hd_status st;
 
-    hd_text_add(&head,
-                "{\"" POSITIONS "\":{\"dtype\":\"F32\",\"shape\":[%lld,%lld],\"data_offsets\":"
-                "[0,%zu]}}",
-                (long long)p->rows, (long long)p->columns, bytes);
-    while (!head.failed && head.len_bytes % 8)
-        hd_text_add(&head, " ");
-    for (int i = 0; i < 8; i++) {
-        const char byte = (char)((uint64_t)head.len_bytes >> (8 * i));
-
-        hd_text_add_bytes(&file, &byte, 1);
-    }
-    if (values && !head.failed) {
+    hd_safetensors_begin(&head, &file);
+    hd_safetensors_add(&head, POSITIONS, "F32", (int64_t[]){p->rows, p->columns}, 2,
+                       (int64_t)bytes);
+    st = hd_safetensors_end(&head);
+    if (values && !st) {
         hd_hf_read_positions(p, values);
-        hd_text_add_bytes(&file, head.data, head.len_bytes);
         hd_text_add_bytes(&file, values, bytes);
     }
-    st = !values || head.failed || file.failed
-             ? hd_err(HD_NO_MEMORY, "no memory for a table of positions")
-             : hd_file_write_atomic(path, file.data, file.len_bytes, 0644);
+    if (!st)
+        st = !values || file.failed ? hd_err(HD_NO_MEMORY, "no memory for a table of positions")
+                                    : hd_file_write_atomic(path, file.data, file.len_bytes, 0644);
     free(values);
-    hd_text_free(&head);
     hd_text_free(&file);
     return st;
 }

@@ -1,6 +1,4 @@
-/* weights: maps and checks a set of safetensors files. The format: 8 bytes of length
- * (little-endian), that many bytes of JSON {name: {dtype, shape, data_offsets: [from, to]}}, then
- * the data, which the tensors must cover without gap or overlap. */
+/* weights: maps and checks a set of safetensors files. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -16,7 +14,7 @@
 #include "hf/hf_internal.h"
 
 enum {
-    VALUES_MAX = 8 * HD_CKPT_ENTRIES_MAX, /* JSON values of a file's header: at most 7 per tensor */
+    VALUES_MAX = 8 * HD_CKPT_ENTRIES_MAX, /* JSON values of an index */
     INDEX_DEPTH_MAX = 8,
     IDENTITY_BYTES = 4096 /* bytes at each end of a tensor's data that hd_weights_identity hashes */
 };
@@ -44,205 +42,22 @@ static enum hd_status no_memory_for_tensors(void)
     return hd_err(HD_NO_MEMORY, "no memory for the list of tensors");
 }
 
-/* ---- a head ---- */
-
-/* Sets *ret_dtype and *ret_bytes to the dtype that a file's name for it means and the size of its
- * elements; false: unknown name. Tensors of dtypes that hd_dtype lacks are listed, but cannot be
- * read. */
-static bool find_dtype(const char *name, enum hd_dtype *ret_dtype, int64_t *ret_bytes)
-{
-    static const struct {
-        const char *name;
-        int64_t bytes;
-    } others[] = {{"BOOL", 1}, {"I8", 1},  {"F8_E5M2", 1}, {"F8_E4M3", 1},
-                  {"I16", 2},  {"U16", 2}, {"U32", 4},     {"U64", 8}};
-
-    if (hd_ckpt_parse_dtype(name, ret_dtype)) {
-        *ret_bytes = (int64_t)hd_dtype_size(*ret_dtype);
-        return true;
-    }
-    *ret_dtype = HD_DTYPE_COUNT;
-    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
-        if (strcmp(name, others[i].name) == 0) {
-            *ret_bytes = others[i].bytes;
-            return true;
-        }
-    return false;
-}
-
-/* Returns whether a tensor's name is printable ASCII without blanks, since names appear in messages
- * and files. */
-static bool is_name(const char *name)
-{
-    const size_t n = strnlen(name, HD_WEIGHTS_NAME_MAX);
-
-    if (n == 0 || n == HD_WEIGHTS_NAME_MAX)
-        return false;
-    for (size_t i = 0; i < n; i++)
-        if (name[i] <= ' ' || name[i] > '~')
-            return false;
-    return true;
-}
-
-static enum hd_status parse_shape(const struct hd_json *list, struct hd_weight *ret_weight,
-                                  int64_t *ret_elements)
-{
-    int64_t elements = 1;
-
-    if (list->count > HD_WEIGHT_DIMS_MAX)
-        return hd_err(HD_INVALID, "%zu dimensions; at most %d are supported", list->count,
-                      HD_WEIGHT_DIMS_MAX);
-    for (const struct hd_json *v = list->first; v; v = v->next) {
-        int64_t length = 0;
-        enum hd_status st = hd_json_to_int64(v, 0, HD_CKPT_ELEMENTS_MAX, &length);
-
-        if (st)
-            return st;
-        if (elements && length > HD_CKPT_ELEMENTS_MAX / elements)
-            return hd_err(HD_INVALID, "its shape has too many elements");
-        elements *= length;
-        ret_weight->shape[ret_weight->dim_count++] = length;
-    }
-    *ret_elements = elements;
-    return HD_OK;
-}
-
-static enum hd_status parse_offsets(const struct hd_json *tensor, int64_t data_bytes,
-                                    int64_t expected_bytes, struct hd_weight *ret_weight)
-{
-    const struct hd_json *offsets = NULL;
-    int64_t from = 0, to = 0;
-    enum hd_status st = hd_json_need(tensor, "data_offsets", HD_JSON_ARRAY, &offsets);
-
-    if (!st && offsets->count != 2)
-        st = hd_err(HD_INVALID, "data_offsets must be two numbers");
-    if (!st)
-        st = hd_json_to_int64(offsets->first, 0, INT64_MAX / 2, &from);
-    if (!st)
-        st = hd_json_to_int64(offsets->first->next, 0, INT64_MAX / 2, &to);
-    if (st)
-        return st;
-    if (from > to || to > data_bytes)
-        return hd_err(HD_INVALID,
-                      "its data at %" PRId64 " to %" PRId64 " are outside the %" PRId64
-                      " bytes of data that the file has behind its head: it was cut off, or is "
-                      "damaged",
-                      from, to, data_bytes);
-    if (to - from != expected_bytes)
-        return hd_err(HD_INVALID, "its data take %" PRId64 " bytes, its dtype and shape %" PRId64,
-                      to - from, expected_bytes);
-    ret_weight->offset_bytes = from;
-    ret_weight->size_bytes = to - from;
-    return HD_OK;
-}
-
-static enum hd_status parse_tensor(const struct hd_json *tensor, int64_t data_bytes,
-                                   struct hd_weight *ret_weight)
-{
-    const struct hd_json *list = NULL;
-    int64_t elements = 0, element_bytes = 0;
-    const char *dtype = NULL;
-    enum hd_status st = hd_json_need_string(tensor, "dtype", &dtype);
-
-    if (!st && !find_dtype(dtype, &ret_weight->dtype, &element_bytes))
-        st = hd_err(HD_INVALID, "its dtype is not one of safetensors");
-    if (!st)
-        (void)snprintf(ret_weight->form, sizeof ret_weight->form, "%s", dtype);
-    if (!st)
-        st = hd_json_need(tensor, "shape", HD_JSON_ARRAY, &list);
-    if (!st)
-        st = parse_shape(list, ret_weight, &elements);
-    if (!st)
-        st = parse_offsets(tensor, data_bytes, elements * element_bytes, ret_weight);
-    return st;
-}
-
-/* Orders tensors by offset; of two that begin at one offset, the one without elements comes
- * first. */
-static int by_offset(const void *a, const void *b)
-{
-    const struct hd_weight *x = a, *y = b;
-
-    if (x->offset_bytes != y->offset_bytes)
-        return x->offset_bytes < y->offset_bytes ? -1 : 1;
-    return x->size_bytes < y->size_bytes ? -1 : x->size_bytes > y->size_bytes;
-}
-
-static enum hd_status check_cover(const struct hd_weight *weights, size_t count, int64_t data_bytes)
-{
-    int64_t at = 0;
-
-    for (size_t i = 0; i < count; i++) {
-        const struct hd_weight *w = &weights[i];
-
-        if (w->offset_bytes < at)
-            return hd_err(HD_INVALID, "tensor %s: its data overlap those of %s", w->name,
-                          weights[i - 1].name);
-        if (w->offset_bytes > at)
-            return hd_err(HD_INVALID,
-                          "tensor %s: %" PRId64 " bytes before its data belong to no tensor",
-                          w->name, w->offset_bytes - at);
-        at = w->offset_bytes + w->size_bytes;
-    }
-    if (at != data_bytes)
-        return hd_err(HD_INVALID, "%" PRId64 " bytes at its end belong to no tensor",
-                      data_bytes - at);
-    return HD_OK;
-}
-
-static enum hd_status parse_head(struct hd_arena *arena, const char *json, size_t json_bytes,
-                                 const char *data, int64_t data_bytes,
-                                 struct hd_weight **ret_weights, size_t *ret_count)
-{
-    const struct hd_json_limits limits = {.values_max = VALUES_MAX, .depth_max = 3};
-    const struct hd_json *root = NULL;
-    struct hd_weight *weights;
-    size_t n = 0;
-    enum hd_status st = hd_json_parse(arena, json, json_bytes, &limits, &root);
-
-    if (st)
-        return st;
-    if (root->kind != HD_JSON_OBJECT || root->count > HD_CKPT_ENTRIES_MAX)
-        return hd_err(HD_INVALID, "the head is not an object, or has more than %d tensors",
-                      HD_CKPT_ENTRIES_MAX);
-    weights = hd_arena_array(arena, root->count + 1, sizeof *weights);
-    if (!weights)
-        return no_memory_for_tensors();
-    for (const struct hd_json *tensor = root->first; tensor; tensor = tensor->next) {
-        if (strcmp(tensor->key, "__metadata__") == 0)
-            continue;
-        if (!is_name(tensor->key))
-            return hd_err(HD_INVALID,
-                          "tensor number %zu has no name of 1 to %d printable characters", n + 1,
-                          HD_WEIGHTS_NAME_MAX - 1);
-        weights[n].name = tensor->key;
-        st = parse_tensor(tensor, data_bytes, &weights[n]);
-        if (st)
-            return hd_err_prefix(st, "tensor %s", tensor->key);
-        weights[n].data = data + weights[n].offset_bytes;
-        n++;
-    }
-    if (n)
-        qsort(weights, n, sizeof *weights, by_offset);
-    *ret_weights = weights;
-    *ret_count = n;
-    return check_cover(weights, n, data_bytes);
-}
-
 enum hd_status hd_weights_parse(struct hd_arena *arena, const void *bytes, int64_t size_bytes,
                                 struct hd_weight **ret_weights, size_t *ret_count)
 {
-    const unsigned char *p = bytes;
-    uint64_t length = 0;
+    const char *json = (const char *)bytes + 8;
+    size_t length = 0;
+    enum hd_status st;
 
     if (size_bytes < 8)
         return hd_err(HD_INVALID, "%" PRId64 " bytes are not a safetensors file", size_bytes);
-    for (int i = 0; i < 8; i++)
-        length |= (uint64_t)p[i] << (8 * i);
-    if (length > HD_CKPT_TABLE_BYTES_MAX || (int64_t)length > size_bytes - 8)
-        return hd_err(HD_INVALID, "its head cannot have %" PRIu64 " bytes", length);
-    return parse_head(arena, (const char *)p + 8, (size_t)length, (const char *)p + 8 + length,
-                      size_bytes - 8 - (int64_t)length, ret_weights, ret_count);
+    st = hd_safetensors_length(bytes, size_bytes, &length);
+    if (!st)
+        st = hd_safetensors_parse(arena, json, length, size_bytes - 8 - (int64_t)length,
+                                  HD_WEIGHTS_NAME_MAX, ret_weights, ret_count);
+    for (size_t i = 0; !st && i < *ret_count; i++)
+        (*ret_weights)[i].data = json + length + (*ret_weights)[i].offset_bytes;
+    return st;
 }
 
 /* ---- files ---- */
@@ -326,7 +141,8 @@ static bool is_file_name(const char *name)
     static const char end[] = ".safetensors";
     const size_t n = strnlen(name, HD_WEIGHTS_NAME_MAX);
 
-    return is_name(name) && name[0] != '.' && !strchr(name, '/') && n > sizeof end - 1 &&
+    return hd_safetensors_is_name(name, HD_WEIGHTS_NAME_MAX) && name[0] != '.' &&
+           !strchr(name, '/') && n > sizeof end - 1 &&
            strcmp(name + n - (sizeof end - 1), end) == 0;
 }
 
@@ -385,12 +201,15 @@ static enum hd_status check_index(const struct hd_weights *w, const struct hd_js
     size_t found = 0;
 
     for (const struct hd_json *v = map->first; v; v = v->next) {
-        const struct hd_weight *t = is_name(v->key) ? hd_weights_find(w, v->key) : NULL;
+        const struct hd_weight *t =
+            hd_safetensors_is_name(v->key, HD_WEIGHTS_NAME_MAX) ? hd_weights_find(w, v->key) : NULL;
 
         found += t != NULL;
         if ((!t && !hd_hf_may_be_absent(v->key)) || (t && strcmp(t->file, v->text) != 0))
             return hd_err(HD_CORRUPT, "weight_map: there is no tensor %s in %s",
-                          is_name(v->key) ? v->key : "of that name", v->text);
+                          hd_safetensors_is_name(v->key, HD_WEIGHTS_NAME_MAX) ? v->key
+                                                                              : "of that name",
+                          v->text);
     }
     /* the index lacks a tensor of the files, since names are unique in both */
     if (found != w->tensor_count)
