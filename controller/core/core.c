@@ -143,7 +143,7 @@ static enum hd_status tick(struct hd_core *core)
     for (size_t i = core->searching.count; i > 0; i--) /* from the end: a search that ends leaves
                                                         * the set core->searching */
         core_search_timers(core, core->searching.items[i - 1]);
-    core->schedule_due |= core_waiting_due(core) || core->unsettled;
+    core_due_if(core, CORE_DUE_PASS, core_waiting_due(core) || (core->due & CORE_DUE_TICK));
     core_planned_start_timers(core);
     return HD_OK;
 }
@@ -257,7 +257,7 @@ struct hd_core *hd_core_new(const struct hd_core_config *config)
     if (!core)
         return NULL;
     core->config = *config;
-    core->free_due = true;
+    core->due |= CORE_DUE_ARRAYS;
     for (int kind = 0; kind < HD_DEVICE_KIND_COUNT; kind++)
         core->least_memory[kind] = INT64_MAX;
     core->dirty_jobs_end = &core->dirty_jobs;

@@ -401,8 +401,9 @@ static void take_step(struct hd_core *core, struct core_job *job, struct core_at
     record.attempt = event->report.attempt;
     record.sequence = ++job->sequence;
     hd_batch_add_step(core->out->batch, &record);
-    core->unsettled |=
-        core_predict_step(core, job, attempt, record.step, record.time_ms) && core->group_count;
+    core_due_if(core, CORE_DUE_TICK,
+                core_predict_step(core, job, attempt, record.step, record.time_ms) &&
+                    core->group_count);
     if (!isfinite(record.metrics.loss) || !isfinite(record.metrics.grad_norm))
         return;
     attempt->had_finite_step = true;

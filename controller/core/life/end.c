@@ -72,7 +72,7 @@ void core_attempt_fail(struct hd_core *core, struct core_job *job, struct core_a
                         * checkpoint */
         attempt->kill = true;
     /* the attempt's devices become free soon */
-    core->schedule_due |= attempt->rec.state != HD_ATTEMPT_STATE_STOPPING;
+    core_due_if(core, CORE_DUE_PASS, attempt->rec.state != HD_ATTEMPT_STATE_STOPPING);
     core_attempt_stop(core, job, attempt);
 }
 
@@ -152,7 +152,7 @@ void core_finish_job(struct hd_core *core, struct core_job *job, enum hd_job_sta
 {
     core_set_job_state(core, job, state);
     core_outcome_set(core, job->rec.job, state);
-    core->just_ended = true;
+    core->due |= CORE_DUE_DEPENDENTS;
     job->rec.ended_ms = core->now.wall_ms;
     job->ended = true;
     core->live_count--;
@@ -161,7 +161,7 @@ void core_finish_job(struct hd_core *core, struct core_job *job, enum hd_job_sta
     core_dirty_job(core, job);
     core_event_finished(core, job);
     core_checkpoint_prune(core, job);
-    core->schedule_due = true;
+    core->due |= CORE_DUE_PASS;
 }
 
 void core_end_job(struct hd_core *core, struct core_job *job, enum hd_job_state state,
@@ -303,7 +303,7 @@ static void attempt_end(struct hd_core *core, struct core_job *job, struct core_
     release_devices(core, job, attempt);
     core_event_ended(core, job, attempt);
     end_or_requeue(core, job, attempt);
-    core->schedule_due = true;
+    core->due |= CORE_DUE_PASS;
 }
 
 void core_node_alloc_end(struct hd_core *core, struct core_job *job, struct core_attempt *attempt,
@@ -349,7 +349,7 @@ static void stop_out_of_time(struct hd_core *core, struct core_job *job,
 {
     core_event_time_limit(core, job, attempt);
     core_attempt_stop_for(core, job, attempt, HD_END_CAUSE_TIME_LIMIT, 0);
-    core->schedule_due = true; /* the attempt's devices become free soon */
+    core->due |= CORE_DUE_PASS; /* the attempt's devices become free soon */
 }
 
 void core_attempt_timers(struct hd_core *core, struct core_job *job)

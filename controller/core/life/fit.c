@@ -89,5 +89,5 @@ void core_forget_infeasible(struct hd_core *core)
         if (waits)
             core_waiting_add(core, job);
     }
-    core->schedule_due = true;
+    core->due |= CORE_DUE_PASS;
 }

@@ -1,6 +1,5 @@
 /* life: how jobs, attempts and nodes come, change state and go. It never searches for a
- * placement: it notes in the state what the next pass has to consider (schedule_due, unsettled,
- * devices_due, reach_due, free_due).
+ * placement: it notes in core->due what the next pass has to consider.
  *
  *   job.c           jobs and attempts in memory
  *   submit.c        submitted and cancelled jobs

@@ -169,7 +169,7 @@ static void reconnect_node(struct hd_core *core, struct core_node *node,
     core_set_text(core, &node->rec.build, event->hello.build);
     add_device_events(core, node, event);
     core_node_set_devices(core, node, event->hello.devices, event->hello.device_count);
-    core->devices_due = true;
+    core->due |= CORE_DUE_DEVICES;
     if (was_lost) {
         core_event_returned(core, node);
         core_node_set_state(core, node, HD_NODE_STATE_READY);
@@ -241,16 +241,16 @@ enum hd_status core_hello(struct hd_core *core, const struct hd_core_event *repo
     node->probes = event->hello.probes;
     if (!node->probes)
         node->probe_asked = 0;
-    core->medians_due = true;
+    core->due |= CORE_DUE_MEDIANS;
     node->connected = true;
     node->synced = node->leaves = false;
     core_node_note(core, node);
-    core->reach_due = true;
+    core->due |= CORE_DUE_REACH;
     node->stream = event->hello.stream;
     core_node_renew(core, node);
     core_node_refresh(core, node);
     core_dirty_node(core, node);
-    core->schedule_due = true;
+    core->due |= CORE_DUE_PASS;
     return HD_OK;
 }
 
@@ -285,7 +285,7 @@ enum hd_status core_disconnected(struct hd_core *core, const struct hd_core_even
         return HD_OK; /* a newer stream of the node has replaced this one */
     node->connected = node->synced = false;
     core_node_note(core, node);
-    core->schedule_due = true;
+    core->due |= CORE_DUE_PASS;
     return HD_OK;
 }
 
@@ -313,7 +313,7 @@ enum hd_status core_drain(struct hd_core *core, const struct hd_core_event *even
     core_event_drain(core, node, event->drain.by ? event->drain.by : "", before_ms);
     core_dirty_node(core, node);
     core_node_refresh(core, node);
-    core->schedule_due = true;
+    core->due |= CORE_DUE_PASS;
     return HD_OK;
 }
 
@@ -393,7 +393,7 @@ enum hd_status core_node_remove(struct hd_core *core, const struct hd_core_event
     core_probe_drop(node);
     node->probe.ended_ms = node->probe.measured_ms = 0;
     node->probe_asked = 0;
-    core->medians_due = true;
+    core->due |= CORE_DUE_MEDIANS;
     core_node_set_state(core, node, HD_NODE_STATE_LOST);
     core_checkpoint_abandon(core, node);
     return HD_OK;

@@ -27,7 +27,7 @@ void core_node_list(struct hd_core *core, struct core_node *node)
     core->nodes[at] = node;
     core->node_count++;
     core_find_position(core, node);
-    core->reach_due = core->free_due = true;
+    core->due |= CORE_DUE_REACH | CORE_DUE_ARRAYS;
     core->most.devices = 0;
 }
 
@@ -42,7 +42,7 @@ void core_node_unlist(struct hd_core *core, const struct core_node *node)
     memmove(&core->nodes[at], &core->nodes[at + 1],
             (core->node_count - at - 1) * sizeof core->nodes[0]);
     core->node_count--;
-    core->reach_due = core->free_due = true;
+    core->due |= CORE_DUE_REACH | CORE_DUE_ARRAYS;
 }
 
 static void free_devices(struct core_node *node)
@@ -131,9 +131,10 @@ struct core_node *core_node_new(struct hd_core *core, const struct hd_node_recor
     core_set_text(core, &node->rec.drain_reason, record->drain_reason);
     if (node->rec.drain_deadline_ms)
         core_node_leaves(core, node);
-    core->reach_due = core->free_due = true; /* core_node_list has not assigned an index yet */
+    core->due |=
+        CORE_DUE_REACH | CORE_DUE_ARRAYS; /* core_node_list has not assigned an index yet */
     core_node_set_devices(core, node, record->devices, record->device_count);
-    core->devices_due = true;
+    core->due |= CORE_DUE_DEVICES;
     node->seen_mono_ms = node->silent_since_mono_ms = core->now.mono_ms;
     node->silent_since_ms = core->now.wall_ms;
     node->lost_after_ms = core->config.lost_ms;
@@ -201,7 +202,7 @@ void core_node_set_state(struct hd_core *core, struct core_node *node, enum hd_n
     core_dirty_node(core, node);
     core_node_note(core, node);
     core->most.devices = 0;
-    core->schedule_due = true;
+    core->due |= CORE_DUE_PASS;
 }
 
 void core_node_refresh(struct hd_core *core, struct core_node *node)
@@ -368,7 +369,7 @@ void core_leave_timers(struct hd_core *core, struct core_node *node)
         core->now.wall_ms < node->rec.drain_deadline_ms)
         return;
     node->deadline_met = true;
-    core->schedule_due = true;
+    core->due |= CORE_DUE_PASS;
 }
 
 void core_probe_drop(struct core_node *node)

@@ -152,7 +152,7 @@ static void revive(struct hd_core *core, struct core_job *job, struct core_attem
                                                          .start = attempt->start_number};
     core_node_changed(core, node);
     core_quota_take(job, attempt->rec.plan.rank_count);
-    core->schedule_due = true;
+    core->due |= CORE_DUE_PASS;
     core_set_job_state(core, job, HD_JOB_STATE_RUNNING);
     core_active_add(core, job);
     job->rec.devices = attempt->rec.plan.rank_count;
@@ -292,7 +292,7 @@ static void update_refusal(struct hd_core *core, struct core_node *node)
         core_event_refuses_jobs(core, node);
     else if (!*now && before)
         core_event_takes_jobs(core, node, lacked);
-    core->schedule_due |= node->lacks_jobs_dir != lacked;
+    core_due_if(core, CORE_DUE_PASS, node->lacks_jobs_dir != lacked);
     hd_text_free(&text);
 }
 
@@ -310,7 +310,7 @@ enum hd_status core_jobs_dir(struct hd_core *core, const struct hd_core_event *e
         core_node_note(core, node);
         core_node_refresh(core, node);
     }
-    core->schedule_due = true;
+    core->due |= CORE_DUE_PASS;
     return HD_OK;
 }
 
@@ -318,7 +318,7 @@ static void take_refusal(struct hd_core *core, struct core_node *node, const cha
                          bool leaves)
 {
     core_set_text(core, &node->reported_refusal, refuses_attempts);
-    core->schedule_due |= leaves != node->leaves;
+    core_due_if(core, CORE_DUE_PASS, leaves != node->leaves);
     if (leaves && !node->leaves)
         core_event_node_leaves(core, node, refuses_attempts);
     node->leaves = leaves;
@@ -473,7 +473,7 @@ enum hd_status core_observed(struct hd_core *core, const struct hd_core_event *e
                                          * stream */
     node->synced = true;
     node->stale_count = 0;
-    core->reach_due |= node->jobs_dir_visible != event->observed.jobs_dir_visible;
+    core_due_if(core, CORE_DUE_REACH, node->jobs_dir_visible != event->observed.jobs_dir_visible);
     node->jobs_dir_visible = event->observed.jobs_dir_visible;
     core_set_text(core, &node->jobs_dir_problem, event->observed.jobs_dir_problem);
     if (node->jobs_dir_visible && !node->rec.saw_jobs_dir) {
@@ -512,7 +512,8 @@ enum hd_status core_observed(struct hd_core *core, const struct hd_core_event *e
     core_node_refresh(core, node);
     /* Ranks that came up change nothing for waiting jobs, and a gang reports that once per node. An
      * attempt that failed, ended or was revived has requested a pass itself. */
-    core->schedule_due |= core->unsettled || core_node_usable(node) != was_usable ||
-                          node->jobs_dir_visible != was_visible;
+    core_due_if(core, CORE_DUE_PASS,
+                (core->due & CORE_DUE_TICK) || core_node_usable(node) != was_usable ||
+                    node->jobs_dir_visible != was_visible);
     return HD_OK;
 }

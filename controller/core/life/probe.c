@@ -123,7 +123,7 @@ static void set_record(struct hd_core *core, struct core_node *node,
     node->probe.device_count = (int32_t)count;
     core_set_text(core, &node->probe.problem, record->problem);
     core_set_text(core, &node->probe.measured_on, record->measured_on);
-    core->medians_due = true;
+    core->due |= CORE_DUE_MEDIANS;
 }
 
 void core_probe_restore(struct hd_core *core, struct core_node *node,
@@ -220,7 +220,7 @@ static void find_medians(struct hd_core *core)
     size_t devices = 0;
     double *scratch;
 
-    if (!core->medians_due)
+    if (!(core->due & CORE_DUE_MEDIANS))
         return;
     core->median_count = 0;
     for (size_t n = 0; n < core->node_count; n++)
@@ -230,7 +230,8 @@ static void find_medians(struct hd_core *core)
         for (int32_t i = 0; i < core->nodes[n]->probe.device_count; i++)
             if (!core->nodes[n]->rec.retired && find_device(core->nodes[n], i) >= 0)
                 add_medians(core, core->nodes[n], find_device(core->nodes[n], i), scratch);
-    core->medians_due = scratch == NULL;
+    if (scratch)
+        (void)core_take_due(core, CORE_DUE_MEDIANS);
     free(scratch);
 }
 
@@ -301,6 +302,6 @@ enum hd_status core_probed(struct hd_core *core, const struct hd_core_event *eve
         core_event_probed(core, node, record);
     if (!record->problem || !*record->problem)
         report_slow(core, node);
-    core->schedule_due = true; /* layouts depend on the newly measured speeds */
+    core->due |= CORE_DUE_PASS; /* layouts depend on the newly measured speeds */
     return HD_OK;
 }

@@ -134,7 +134,7 @@ enum hd_status core_set_queue(struct hd_core *core, const struct hd_core_event *
     core_event_queue_set(core, &record, event->queue.by);
     hd_batch_add_queue(core->out->batch, &record);
     (void)core_queue_put(core, &record);
-    core->schedule_due = true;
+    core->due |= CORE_DUE_PASS;
     return HD_OK;
 }
 

@@ -46,7 +46,8 @@ enum hd_status core_hold(struct hd_core *core, const struct hd_core_event *event
     if (job->rec.held == held)
         return HD_OK;
     job->rec.held = held;
-    core->schedule_due |= job->migration_group != 0; /* reservations for the job are dropped while
+    core_due_if(core, CORE_DUE_PASS,
+                job->migration_group != 0); /* reservations for the job are dropped while
                                                       * it is held */
     core_dirty_job(core, job);
     core_event_held(core, job, event->again.by);
@@ -132,8 +133,7 @@ static void notify_dependent(struct hd_core *core, struct core_job *job)
  * are notified in the next iteration. */
 void core_notify_dependents(struct hd_core *core)
 {
-    while (core->just_ended) {
-        core->just_ended = false;
+    while (core_take_due(core, CORE_DUE_DEPENDENTS)) {
         for (size_t i = core->dependents.count; i > 0; i--)
             if (i <= core->dependents.count)
                 notify_dependent(core, core->dependents.items[i - 1]);

@@ -226,7 +226,8 @@ enum hd_status hd_core_restored(struct hd_core *core, uint64_t last_job, uint64_
             core_jobs_add(core, &core->planned_to_start, job);
     }
     core_arrays_settle(core);
-    core->just_ended = true; /* notifies dependents of jobs that ended just before the stop */
-    core->schedule_due = true;
+    core->due |=
+        CORE_DUE_DEPENDENTS; /* notifies dependents of jobs that ended just before the stop */
+    core->due |= CORE_DUE_PASS;
     return check_memory(core);
 }

@@ -93,7 +93,7 @@ static void queue_again(struct hd_core *core, struct core_job *job, const char *
     if (core_wants_search(job))
         core_search_begin(core, job);
     core_set_job_state(core, job, HD_JOB_STATE_QUEUED);
-    core->schedule_due = true;
+    core->due |= CORE_DUE_PASS;
     core_dirty_job(core, job);
     core_event_resumed(core, job, base, core_lacks_checkpoint(job), by);
 }
@@ -162,7 +162,7 @@ enum hd_status core_requeue(struct hd_core *core, const struct hd_core_event *ev
         return st;
     core_event_requeue(core, job, attempt, event->again.by);
     core_attempt_stop_for(core, job, attempt, HD_END_CAUSE_USER, 0);
-    core->schedule_due = true; /* the attempt's devices become free soon */
+    core->due |= CORE_DUE_PASS; /* the attempt's devices become free soon */
     return HD_OK;
 }
 

@@ -87,7 +87,7 @@ void core_attempt_start(struct hd_core *core, struct core_job *job,
     attempt = core_attempt_new(core, job, &record);
     if (attempt) {
         attempt->start_number = core->starts;
-        core->ends_due = true;
+        core->due |= CORE_DUE_ENDS;
         core_note_held(core, job, attempt);
         if (job->rec.priority < core->lowest_priority)
             core->lowest_priority = job->rec.priority;

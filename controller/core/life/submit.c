@@ -191,7 +191,7 @@ enum hd_status core_cancel(struct hd_core *core, const struct hd_core_event *eve
         core_finish_job(core, job, HD_JOB_STATE_CANCELLED, "");
         return HD_OK;
     }
-    core->schedule_due = true; /* the job's devices become free soon, and its reservations end */
+    core->due |= CORE_DUE_PASS; /* the job's devices become free soon, and its reservations end */
     core_set_job_state(core, job, HD_JOB_STATE_STOPPING);
     core_attempt_stop(core, job, attempt);
     return HD_OK;

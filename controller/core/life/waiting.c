@@ -160,14 +160,14 @@ static void unlink_job(struct hd_core *core, struct core_job *job)
     *(job->after ? &job->after->before : &group->last) = job->before;
     job->group = NULL;
     job->before = job->after = NULL;
-    core->group_emptied |= !group->first;
+    core_due_if(core, CORE_DUE_SWEEP, !group->first);
 }
 
 void core_waiting_sweep(struct hd_core *core)
 {
     size_t kept = 0;
 
-    if (!core->group_emptied)
+    if (!core_take_due(core, CORE_DUE_SWEEP))
         return;
     for (size_t i = 0; i < core->group_count; i++) {
         if (core->groups[i]->first) {
@@ -186,7 +186,6 @@ void core_waiting_sweep(struct hd_core *core)
             free(core->classes[i]);
     }
     core->class_count = kept;
-    core->group_emptied = false;
 }
 
 /* ---- nodes on which a job failed --------------------------------------------------------------*/
@@ -307,7 +306,7 @@ void core_waiting_again(struct hd_core *core, struct core_job *job)
 {
     core_waiting_remove(core, job);
     core_waiting_add(core, job);
-    core->schedule_due = true;
+    core->due |= CORE_DUE_PASS;
 }
 
 void core_waiting_moved(struct hd_core *core, struct core_job *job)
@@ -316,7 +315,7 @@ void core_waiting_moved(struct hd_core *core, struct core_job *job)
     enum core_wait wait;
     uint64_t behind;
 
-    core->unsettled = true;
+    core->due |= CORE_DUE_TICK;
     if (!job->group || memcmp(&job->group->key.class->key, &key, sizeof key) == 0)
         return;
     wait = core_wait_of(core, job, &behind);
@@ -365,7 +364,7 @@ void core_waiting_release(struct hd_core *core)
 
 void core_search_begin(struct hd_core *core, struct core_job *job)
 {
-    core->schedule_due |= job->group != NULL; /* nodes may be reserved for the job */
+    core_due_if(core, CORE_DUE_PASS, job->group != NULL); /* nodes may be reserved for the job */
     if (job->rec.state == HD_JOB_STATE_QUEUED)
         core_waiting_remove(core, job);
     job->search = CORE_SEARCH_DUE;
@@ -382,7 +381,7 @@ void core_search_end(struct hd_core *core, struct core_job *job)
     if (job->rec.state != HD_JOB_STATE_QUEUED)
         return;
     core_waiting_add(core, job);
-    core->schedule_due = true;
+    core->due |= CORE_DUE_PASS;
 }
 
 enum core_wait core_wait_of(const struct hd_core *core, const struct core_job *job,

@@ -261,9 +261,10 @@ static void number_nodes(struct hd_core *core, enum hd_device_kind kind)
  * new. */
 static size_t list_reaches(struct hd_core *core, enum hd_device_kind kind)
 {
-    for (int k = 0; core->reach_due && k < HD_DEVICE_KIND_COUNT; k++)
+    const bool stale = core_take_due(core, CORE_DUE_REACH);
+
+    for (int k = 0; stale && k < HD_DEVICE_KIND_COUNT; k++)
         number_nodes(core, (enum hd_device_kind)k);
-    core->reach_due = false;
     return core->reach_count[kind];
 }
 

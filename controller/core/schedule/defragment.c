@@ -483,7 +483,7 @@ static void begin(const struct defragmentation *g, const struct core_forecast *a
         begin_move(g, &migrations[i], group);
     core_pending_begin(g->core, g->job);
     core_pending_set(g->core, g->job, &g->needs, after, placement);
-    g->core->changed_in_pass = true;
+    g->core->due |= CORE_DUE_REPEAT;
 }
 
 static bool gain_exceeds_cost(const struct defragmentation *g,

@@ -127,8 +127,8 @@ enum hd_status core_planned(struct hd_core *core, const struct hd_core_event *ev
     entry->known_mono_ms = core->now.mono_ms;
     core_set_text(core, &entry->why, answer->why ? answer->why : "");
     /* A prefetched answer only changes predicted lengths; no job becomes startable by it. */
-    core->unsettled |= entry->ahead;
-    core->schedule_due |= !entry->ahead;
+    core_due_if(core, CORE_DUE_TICK, entry->ahead);
+    core_due_if(core, CORE_DUE_PASS, !entry->ahead);
     for (size_t i = 0; i < entry->waiter_count; i++) {
         struct core_job *job = core_find_job(core, entry->waiters[i]);
 

@@ -49,7 +49,7 @@ static void leave(struct hd_core *core, struct core_job *job, struct core_attemp
 {
     core_event_leaves_node(core, job, attempt, node, cause);
     core_attempt_stop_for(core, job, attempt, HD_END_CAUSE_PREEMPTED, 0);
-    core->changed_in_pass = true;
+    core->due |= CORE_DUE_REPEAT;
 }
 
 /* Returns whether the node's device list has the same job at a lower index, so that it was handled

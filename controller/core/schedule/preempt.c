@@ -127,7 +127,7 @@ static void stop_victims(struct hd_core *core, struct core_job *job,
     core_event_preempting(core, job, &stopped, devices);
     hd_text_free(&stopped.numbers);
     core_pending_begin(core, job);
-    core->changed_in_pass = true;
+    core->due |= CORE_DUE_REPEAT;
 }
 
 /* Returns whether even all devices that preemption can free are too few for the job. */

@@ -291,10 +291,12 @@ void core_planned_start_timers(struct hd_core *core)
     for (size_t i = 0; i < core->reservers.count; i++) {
         const struct core_job *job = core->reservers.items[i];
 
-        core->schedule_due |= job->wait == CORE_WAIT_PLAN && job->price_mono_ms &&
-                              core->now.mono_ms >= job->price_mono_ms;
+        core_due_if(core, CORE_DUE_PASS,
+                    job->wait == CORE_WAIT_PLAN && job->price_mono_ms &&
+                        core->now.mono_ms >= job->price_mono_ms);
     }
     for (size_t i = 0; i < core->planned_to_start.count; i++)
-        core->schedule_due |= core->now.wall_ms >
-                              core->planned_to_start.items[i]->rec.planned_start_ms + TOLERANCE_MS;
+        core_due_if(core, CORE_DUE_PASS,
+                    core->now.wall_ms >
+                        core->planned_to_start.items[i]->rec.planned_start_ms + TOLERANCE_MS);
 }

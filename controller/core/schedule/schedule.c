@@ -36,7 +36,7 @@ static bool overruns(struct hd_core *core, struct core_job *job, const struct co
                      const struct core_placement *placement)
 {
     const enum hd_device_kind kind = hd_device_kind_of(placement->plan.layout.device);
-    const bool unsettled = core->unsettled;
+    const bool settled = !(core->due & CORE_DUE_TICK);
     struct core_view longer = *view;
     bool late = false;
 
@@ -52,7 +52,8 @@ static bool overruns(struct hd_core *core, struct core_job *job, const struct co
     job->open_s = placement->plan.step_s;
     if (job->group)
         core_waiting_moved(core, job);
-    core->unsettled = unsettled; /* this pass evaluates the job with its new length */
+    if (settled) /* this pass evaluates the job with its new length */
+        (void)core_take_due(core, CORE_DUE_TICK);
     return true;
 }
 
@@ -248,7 +249,7 @@ static void start_or_wait(struct hd_core *core, struct core_job *job,
             report_borrowing(core, job);
         else if (core_active(job) && job->choice.step_now_s > 0)
             core_event_weighed(core, job);
-        core->changed_in_pass = true;
+        core->due |= CORE_DUE_REPEAT;
     }
     free(first.placement.members);
 }
@@ -322,7 +323,7 @@ static void evaluate(struct hd_core *core, struct core_job *job)
     const bool never = job->wait == CORE_WAIT_NEVER;
 
     decide(core, job);
-    core->queue_changed |= (job->wait == CORE_WAIT_NEVER) != never;
+    core_due_if(core, CORE_DUE_LONE, (job->wait == CORE_WAIT_NEVER) != never);
 }
 
 /* ---- the pass ---------------------------------------------------------------------------------*/
@@ -394,7 +395,7 @@ static void pass_once(struct hd_core *core, struct core_job_group **groups)
 
     core->pass++;
     core->pass_wall_ms = core->now.wall_ms;
-    core->changed_in_pass = core->queue_changed = false;
+    (void)core_take_due(core, CORE_DUE_REPEAT | CORE_DUE_LONE);
     core_choose_hot_spares(core);
     core_predict_all(core);
     core_list_allocations(core);
@@ -425,8 +426,8 @@ static void pass(struct hd_core *core)
         core_notify_dependents(core);
         core_arrays_settle(core);
         core_leave_nodes(core);
-        again = core->queue_changed && !again;
-    } while ((core->changed_in_pass || again) && core->group_count);
+        again = (core->due & CORE_DUE_LONE) && !again;
+    } while (((core->due & CORE_DUE_REPEAT) || again) && core->group_count);
     core_sweep_planned_starts(core);
 }
 
@@ -454,18 +455,18 @@ void core_schedule(struct hd_core *core)
     struct core_job *new_job = core->new_job;
 
     core->new_job = NULL;
-    if (core->devices_due) {
-        core->devices_due = false;
+    if (core_take_due(core, CORE_DUE_DEVICES)) {
         core_forget_infeasible(core);
         core_predict_prices_again(core);
     }
     if (!core->assembled)
         core_assemble(core);
-    if (core->schedule_due ||
-        (new_job && (core->unsettled || core_waiting_due(core) ||
-                     (new_job->group && (core->ends_due || !is_in_last_group(core, new_job) ||
-                                         core_ends_lone_wait(core, new_job)))))) {
-        core->schedule_due = core->unsettled = false;
+    if ((core->due & CORE_DUE_PASS) ||
+        (new_job &&
+         ((core->due & CORE_DUE_TICK) || core_waiting_due(core) ||
+          (new_job->group && ((core->due & CORE_DUE_ENDS) || !is_in_last_group(core, new_job) ||
+                              core_ends_lone_wait(core, new_job)))))) {
+        (void)core_take_due(core, CORE_DUE_PASS | CORE_DUE_TICK);
         core_waiting_release(core);
         pass(core);
     } else if (new_job && new_job->group && !is_closed(core, new_job->group)) {

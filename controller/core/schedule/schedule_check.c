@@ -258,7 +258,7 @@ enum hd_status core_schedule_check(const struct hd_core *given)
     size_t at = 0;
     enum hd_status st;
 
-    if (core->schedule_due || core->unsettled)
+    if (core->due & (CORE_DUE_PASS | CORE_DUE_TICK))
         return HD_OK; /* the next pass will evaluate the jobs */
     jobs = calloc(count + 1, sizeof(struct core_job *));
     own = calloc(count + 1, sizeof(struct core_job *));

@@ -54,7 +54,7 @@ static bool is_borrower(const struct core_attempt *attempt)
 void core_list_allocations(struct hd_core *core)
 {
     core_unreserve_all(core);
-    core->ends_due = false;
+    (void)core_take_due(core, CORE_DUE_ENDS);
     core->allocations.count = 0;
     for (size_t i = 0; i < core->active.count; i++) {
         struct core_attempt *attempt = core_active(core->active.items[i]);

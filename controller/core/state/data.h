@@ -117,7 +117,7 @@ struct core_fit_bound {
 struct core_node {
     /* Members that are read by searches for a placement, on thousands of nodes; kept within one or
      * two cache lines. */
-    size_t index; /* index of the node in core->nodes; stale while core->free_due */
+    size_t index; /* index of the node in core->nodes; stale with CORE_DUE_ARRAYS */
     int64_t leaf; /* number of the leaf switch (lowest tier) to which the node is attached; -1:
                    * unknown */
     struct core_counts {
@@ -209,7 +209,7 @@ enum core_mark {
 enum { CORE_RATES = 3 };
 
 /* Median rates of one class of equal devices, represented by one device; recomputed when
- * core.medians_due is set. */
+ * CORE_DUE_MEDIANS is set. */
 struct core_median {
     const struct core_node *node;
     int32_t device;
@@ -475,8 +475,27 @@ struct core_forecast {
     void *memory; /* all arrays */
 };
 
+/* Kinds of change that are looked at later: bits of hd_core.due, cleared by core_take_due. */
+enum core_due {
+    CORE_DUE_PASS = 1 << 0,   /* this step runs a pass: a job may start, or reservations change */
+    CORE_DUE_TICK = 1 << 1,   /* the next tick runs a pass, if no other event does before */
+    CORE_DUE_REPEAT = 1 << 2, /* this pass started or stopped an attempt: another pass follows */
+    CORE_DUE_LONE = 1 << 3, /* in this pass a queued job became one that could start some day, or is
+                             * no longer one */
+    CORE_DUE_DEVICES = 1 << 4, /* a node has joined, or its devices have changed: raised needs are
+                                * reset, and prices predicted again */
+    CORE_DUE_DEPENDENTS =
+        1 << 5,                /* a job has ended: jobs that wait for it (`after`) are notified */
+    CORE_DUE_ENDS = 1 << 6,    /* core.allocations lacks an attempt that has started since */
+    CORE_DUE_ARRAYS = 1 << 7,  /* the arrays by node index are stale (free.c) */
+    CORE_DUE_REACH = 1 << 8,   /* so are the sets of nodes that can form a gang (gang.c) */
+    CORE_DUE_MEDIANS = 1 << 9, /* so are the median rates of equal devices (probe.c) */
+    CORE_DUE_SWEEP = 1 << 10,  /* some group is empty (core_waiting_sweep) */
+};
+
 struct hd_core {
     struct hd_core_config config;
+    uint32_t due;                 /* bits: enum core_due */
     const char *jobs_dir_problem; /* why the controller does not see the jobs directory; NULL or "":
                                    * it sees it */
     struct core_cached_layout **layout_cache; /* answers and open requests (layout_cache.c) */
@@ -496,7 +515,6 @@ struct hd_core {
     size_t class_count, class_size, live_count;
     struct core_job_group **groups; /* highest priority first */
     size_t group_count, group_size;
-    bool group_emptied;         /* true: some group has become empty; core_waiting_sweep frees it */
     struct core_queue **queues; /* all queues, sorted by name */
     struct core_queue *removed_queues;
     size_t queue_count, queue_size;
@@ -518,10 +536,6 @@ struct hd_core {
         enum hd_job_state state; /* final state of the job; 0: not ended */
     } * outcomes;
     size_t outcome_count, outcome_size;
-    bool just_ended; /* true: a job has ended since the jobs that wait for it (`after`) were last
-                      * notified */
-    bool reach_due;  /* a node has changed in a way that may change which nodes can form a gang
-                      * (gang.c) */
     uint32_t *reaches[HD_DEVICE_KIND_COUNT]; /* for each device kind: numbers of all its reach sets
                                               * (nodes that can form a gang), in the order of their
                                               * first nodes */
@@ -533,10 +547,9 @@ struct hd_core {
     } * reach_of[HD_DEVICE_KIND_COUNT];
     size_t reach_count[HD_DEVICE_KIND_COUNT], reach_size[HD_DEVICE_KIND_COUNT];
     /* Free devices now. Its totals always hold; its arrays are rebuilt when nodes were added or moved
-     * (free_due). */
+     * (CORE_DUE_ARRAYS). */
     struct core_forecast present;
     int64_t leaf_count; /* length of core_free.below */
-    bool free_due;
     /* Number of each node's switch in each tier from 1 on, by node index; -1: none. switch_of[0] is
      * 0 for all nodes, for sums over the whole cluster. Rebuilt with `present`. */
     int32_t *switch_of[HD_CLUSTER_TIERS_MAX + 1];
@@ -556,15 +569,8 @@ struct hd_core {
                                       * whether held or not */
     int32_t lowest_priority;             /* lower bound of the priorities of running jobs */
     struct core_allocations allocations; /* made anew by each pass (allocation.c) */
-    bool devices_due;     /* true: a node has joined, or its devices have changed: raised needs are
-                           * reset, and prices predicted again */
-    bool ends_due;        /* true: an attempt has started since `allocations` was built */
-    uint64_t starts;      /* number of attempts started by this process */
-    bool changed_in_pass; /* an attempt was started or stopped in this pass of the scheduler:
-                           * another pass follows */
-    bool queue_changed;   /* true: some queued job has become one that could start some day, or is
-                           * no longer one */
-    bool limit_reported;  /* the event about the limit of live jobs was added */
+    uint64_t starts;                     /* number of attempts started by this process */
+    bool limit_reported;                 /* the event about the limit of live jobs was added */
     /* True once every node known at the controller's start has reported its devices and attempts or
      * counts as unreachable (after unreachable_ms). Until then free devices are not reliably
      * known. */
@@ -594,7 +600,6 @@ struct hd_core {
     size_t link_count, link_size;
     struct core_median *medians; /* probe.c: one entry per class of equal devices */
     size_t median_count, median_size;
-    bool medians_due;
     uint64_t probe_number; /* number of the newest probe request */
     struct core_map node_by_uuid;
     struct core_map by_request; /* request id and owner -> index in requests */
@@ -606,10 +611,6 @@ struct hd_core {
     uint64_t last_job, cluster_sequence;
     bool any_infeasible;      /* true: the needs of some job were raised because no layout fitted
                                * (fit.c) */
-    bool schedule_due;        /* true: something changed that may let a job start or change
-                               * reservations; this step runs a pass of the scheduler */
-    bool unsettled;           /* true: something changed that a pass of the scheduler must consider,
-                               * but not before the next tick or pass */
     struct core_job *new_job; /* set when the only change is this newly submitted job, last in its
                                * group */
     uint64_t pass;            /* number of the newest pass over all classes */
@@ -629,6 +630,19 @@ struct hd_core {
     struct hd_core_out *out;
     struct hd_now now;
 };
+
+static inline void core_due_if(struct hd_core *core, enum core_due what, bool is_due)
+{
+    core->due |= is_due ? what : 0;
+}
+/* Clears the bits; returns whether any was set. */
+static inline bool core_take_due(struct hd_core *core, uint32_t what)
+{
+    const bool was_due = core->due & what;
+
+    core->due &= ~what;
+    return was_due;
+}
 
 /* ---- placements -------------------------------------------------------------------------------*/
 

@@ -2,7 +2,7 @@
  * marks. A node's record spans several cache lines, and a search visits thousands of nodes, most of
  * which are full.
  *
- * The arrays are built on first use after nodes were added or moved (free_due), and kept up to date
+ * The arrays are built on first use after nodes were added or moved (CORE_DUE_ARRAYS), and kept up
  * by core_node_changed, core_node_note and the reservations. Invariant I15 compares them with the
  * nodes.
  */
@@ -63,7 +63,7 @@ void core_node_changed(struct hd_core *core, struct core_node *node)
         if (counts->least_memory < core->least_memory[kind])
             core->least_memory[kind] = counts->least_memory;
     }
-    for (int kind = 0; kind < HD_DEVICE_KIND_COUNT && !core->free_due; kind++)
+    for (int kind = 0; kind < HD_DEVICE_KIND_COUNT && !(core->due & CORE_DUE_ARRAYS); kind++)
         note_free(core, node, kind);
 }
 
@@ -78,7 +78,7 @@ void core_node_note(struct hd_core *core, const struct core_node *node)
 {
     const uint8_t marks = marks_of(node);
 
-    if (core->free_due)
+    if ((core->due & CORE_DUE_ARRAYS))
         return;
     core->changes += marks != core->marks[node->index];
     core->marks[node->index] = marks;
@@ -86,7 +86,7 @@ void core_node_note(struct hd_core *core, const struct core_node *node)
 
 void core_reservation_changed(struct hd_core *core, const struct core_node *node)
 {
-    if (core->free_due)
+    if ((core->due & CORE_DUE_ARRAYS))
         return;
     core->marks[node->index] = (uint8_t)((core->marks[node->index] & ~CORE_MARK_RESERVED) |
                                          (node->reserved.allocation ? CORE_MARK_RESERVED : 0));
@@ -135,7 +135,7 @@ bool core_arrays_ready(struct hd_core *core)
 {
     const struct hd_node_tree *tree = core->config.tree;
 
-    if (!core->free_due)
+    if (!(core->due & CORE_DUE_ARRAYS))
         return true;
     core_arrays_free(core);
     core->leaf_count = 0;
@@ -161,13 +161,13 @@ bool core_arrays_ready(struct hd_core *core)
                 node->position < 0 ? -1
                                    : (int32_t)hd_node_tree_switch(tree, tier - 1, node->position);
     }
-    core->free_due = false;
+    (void)core_take_due(core, CORE_DUE_ARRAYS);
     return true;
 }
 
 enum hd_status core_check_free(const struct hd_core *core)
 {
-    for (int kind = 0; kind < HD_DEVICE_KIND_COUNT && !core->free_due; kind++) {
+    for (int kind = 0; kind < HD_DEVICE_KIND_COUNT && !(core->due & CORE_DUE_ARRAYS); kind++) {
         const struct core_free *now = &core->present.free[kind];
 
         for (size_t i = 0; i < core->node_count; i++) {
@@ -198,7 +198,7 @@ enum hd_status core_check_free(const struct hd_core *core)
             return hd_err(HD_INTERNAL, "I15: attempts hold %d devices of %s that work; they say %d",
                           held, node->rec.name, works);
     }
-    for (size_t i = 0; i < core->node_count && !core->free_due; i++)
+    for (size_t i = 0; i < core->node_count && !(core->due & CORE_DUE_ARRAYS); i++)
         if (core->marks[i] != marks_of(core->nodes[i]))
             return hd_err(HD_INTERNAL, "I15: %s has the marks %x; searches read %x",
                           core->nodes[i]->rec.name, marks_of(core->nodes[i]), core->marks[i]);

@@ -21,8 +21,9 @@ void core_pending_begin(struct hd_core *core, struct core_job *job)
 
 void core_pending_end(struct hd_core *core, struct core_job *job)
 {
-    core->changed_in_pass |=
-        job->is_preemptor; /* preemptors are evaluated first, so the order of evaluation has
+    core_due_if(
+        core, CORE_DUE_REPEAT,
+        job->is_preemptor); /* preemptors are evaluated first, so the order of evaluation has
                             * changed */
     job->is_preemptor = false;
     core_pending_drop(job);
