@@ -302,7 +302,8 @@ void core_checkpoint_deleted(struct hd_core *core, const struct core_node *node,
             (!core_same(c->node_uuid, node->rec.uuid) && core_checkpoint_deleter(core, c) != node))
             continue;
         c->state = HD_CHECKPOINT_STATE_DELETED;
-        core_event_files_left(core, job, node, deletion->left);
+        if (deletion->left && *deletion->left)
+            core_event_files_left(core, job, node, deletion->left);
         hd_batch_add_checkpoint(core->out->batch, c);
         forget(job, i);
         if (!core_waits_for_deletion(job))

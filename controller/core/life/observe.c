@@ -450,8 +450,10 @@ static void take_copies(struct hd_core *core, struct core_node *node,
         if (c->time_ms <= node->copied_ms)
             continue;
         node->copied_ms = c->time_ms;
-        if (node->knows_copies)
+        if (node->knows_copies && job)
             core_event_checkpoint_copied(core, job, c, node);
+        else if (node->knows_copies)
+            core_event_ended_checkpoint_copied(core, node, c);
     }
     node->knows_copies = true;
 }

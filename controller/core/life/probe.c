@@ -99,7 +99,7 @@ void core_probe_give_up(struct hd_core *core, struct core_node *node)
     if (!node->probe_asked)
         return;
     node->probe_asked = 0;
-    core_event_probed(core, node, NULL);
+    core_event_probe_lost(core, node);
 }
 
 /* ---- results ----------------------------------------------------------------------------------*/
@@ -298,8 +298,10 @@ enum hd_status core_probed(struct hd_core *core, const struct hd_core_event *eve
         return HD_OK;
     set_record(core, node, record);
     hd_batch_add_probe(core->out->batch, record);
-    if (record->ended_ms || (record->problem && *record->problem))
-        core_event_probed(core, node, record);
+    if (record->problem && *record->problem)
+        core_event_probe_failed(core, node, record);
+    else if (record->ended_ms)
+        core_event_probed(core, node);
     if (!record->problem || !*record->problem)
         report_slow(core, node);
     core->due |= CORE_DUE_PASS; /* layouts depend on the newly measured speeds */

@@ -59,7 +59,7 @@ void core_removed(struct hd_core *core, const struct core_node *node, uint64_t n
         alloc->removed = alloc->node == node || find_remover(core, alloc) == node;
         is_news |= alloc->removed;
     }
-    if (is_news)
+    if (is_news && left && *left)
         core_event_files_left(core, NULL, node, left);
     core_dirty_desired(core, (struct core_node *)(uintptr_t)node);
     if (!core_waits_for_deletion(job)) {

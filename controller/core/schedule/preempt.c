@@ -121,7 +121,10 @@ static void stop_victims(struct hd_core *core, struct core_job *job,
 
         core_job_list_add(&stopped, victim->rec.job);
         devices += attempt->rec.plan.rank_count;
-        core_event_preempted(core, victim, attempt, job);
+        if (victim->rec.priority == job->rec.priority)
+            core_event_gives_back(core, victim, attempt, job);
+        else
+            core_event_preempted(core, victim, attempt, job);
         core_attempt_stop_for(core, victim, attempt, HD_END_CAUSE_PREEMPTED, job->rec.job);
     }
     core_event_preempting(core, job, &stopped, devices);

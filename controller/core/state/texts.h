@@ -2,8 +2,7 @@
  * of this header with a kind (the function, or an enumerator) and facts: numbers, names, records.
  * The sentence is in the file of its vocabulary and nowhere else:
  *
- *   job_events.c      events in the history of a job (event_kinds.h)
- *   cluster_events.c  events in the history of the cluster (event_kinds.h)
+ *   events.def, events.c   events in the history of a job or of the cluster (event_kinds.h)
  *   wait_reasons.c    why jobs wait
  *   node_reasons.c    why nodes take no new jobs
  *   end_reasons.c     why attempts and jobs have ended
@@ -16,16 +15,8 @@
 
 #include "controller/core/state/state.h"
 
-/* ---- job_events.c -----------------------------------------------------------------------------*/
+/* ---- events.c: of jobs ------------------------------------------------------------------------*/
 
-/* by: the user who asked, as "requested by". */
-void core_event_submitted(struct hd_core *core, struct core_job *job);
-void core_event_cancel(struct hd_core *core, struct core_job *job, const char *by, bool now);
-void core_event_held(struct hd_core *core, struct core_job *job, const char *by); /* or released */
-void core_event_requeue(struct hd_core *core, struct core_job *job,
-                        const struct core_attempt *attempt, const char *by);
-void core_event_checkpoint_asked(struct hd_core *core, struct core_job *job,
-                                 const struct core_attempt *attempt, const char *by);
 /* base: the checkpoint from which the job continues; NULL: none; is_missing: there are some, but
  * not on the disk. */
 void core_event_resumed(struct hd_core *core, struct core_job *job,
@@ -57,18 +48,8 @@ struct core_start_cause {
 void core_event_start(struct hd_core *core, struct core_job *job, int64_t before_ms, int64_t now_ms,
                       const struct core_start_cause *cause);
 void core_event_weighed(struct hd_core *core, struct core_job *job); /* job->choice */
-void core_event_no_fit(struct hd_core *core, struct core_job *job, const char *why);
-/* why: the explanation of the layout, from the layout search. */
-void core_event_layout(struct hd_core *core, struct core_job *job,
-                       const struct hd_attempt_record *attempt, const char *why);
 void core_event_starting(struct hd_core *core, struct core_job *job,
                          const struct hd_attempt_record *attempt);
-void core_event_running(struct hd_core *core, struct core_job *job,
-                        const struct core_attempt *attempt);
-void core_event_borrowing(struct hd_core *core, struct core_job *job,
-                          const struct core_attempt *attempt);
-void core_event_problem(struct hd_core *core, struct core_job *job,
-                        const struct core_attempt *attempt, const struct core_node_alloc *alloc);
 
 /* Numbers of jobs, as a list in a sentence: "5, 6". The owner frees `numbers`. */
 struct core_job_list {
@@ -76,123 +57,44 @@ struct core_job_list {
     size_t count;
 };
 void core_job_list_add(struct core_job_list *list, uint64_t job);
-/* The job preempts the listed jobs, which frees so many devices. */
-void core_event_preempting(struct hd_core *core, struct core_job *job,
-                           const struct core_job_list *victims, int32_t devices);
-/* The attempt of `victim` is preempted for the job. */
-void core_event_preempted(struct hd_core *core, struct core_job *victim,
-                          const struct core_attempt *attempt, const struct core_job *job);
 enum core_leave_cause {
     CORE_LEAVE_DAEMON_ENDS,
     CORE_LEAVE_DEADLINE,       /* the deadline of the node's drain has passed */
     CORE_LEAVE_FITS_ELSEWHERE, /* the node is drained, and the job fits on others */
 };
-void core_event_leaves_node(struct hd_core *core, struct core_job *job,
-                            const struct core_attempt *attempt, const struct core_node *node,
-                            enum core_leave_cause cause);
 /* The listed jobs move so that the job starts in the placement `later` in place of `now`. */
 void core_event_gathering(struct hd_core *core, struct core_job *job,
                           const struct core_job_list *moved, const struct core_placement *now,
                           const struct core_placement *later);
-/* The attempt moves so that the `devices` devices of job `for_job` are nearer one another. */
-void core_event_moving(struct hd_core *core, struct core_job *job,
-                       const struct core_attempt *attempt, uint64_t for_job, int32_t devices);
-void core_event_growing(struct hd_core *core, struct core_job *job,
-                        const struct core_attempt *attempt, int32_t devices, int64_t gain_ms,
-                        int64_t cost_ms);
 
-void core_event_time_limit(struct hd_core *core, struct core_job *job,
-                           const struct core_attempt *attempt);
-void core_event_killed(struct hd_core *core, struct core_job *job,
-                       const struct core_attempt *attempt);
 void core_event_attempt_stopped(struct hd_core *core, struct core_job *job,
                                 const struct core_attempt *attempt,
                                 const struct hd_end_record *end);
 void core_event_attempt_failed(struct hd_core *core, struct core_job *job,
                                const struct core_attempt *attempt, const struct hd_end_record *end);
-void core_event_ended(struct hd_core *core, struct core_job *job,
-                      const struct core_attempt *attempt);
-void core_event_attempt_back(struct hd_core *core, struct core_job *job,
-                             const struct core_attempt *attempt, const struct core_node *node);
-/* attempt: number of an attempt that the node runs. */
-void core_event_attempt_unknown(struct hd_core *core, struct core_job *job, int32_t attempt,
-                                const struct core_node *node);
-void core_event_attempt_refused(struct hd_core *core, struct core_job *job, int32_t attempt,
-                                const struct core_node *node);
 
-/* fallback: the older checkpoint from which the job continues in place of the attempt's base. */
-void core_event_checkpoint_damaged(struct hd_core *core, struct core_job *job,
-                                   const struct core_attempt *attempt,
-                                   const struct hd_checkpoint_record *fallback);
 /* next: the checkpoint from which the job continues; NULL: none, it waits. */
 void core_event_checkpoint_missing(struct hd_core *core, struct core_job *job,
                                    const struct hd_checkpoint_record *next);
-void core_event_checkpoint_back(struct hd_core *core, struct core_job *job,
-                                const struct hd_checkpoint_record *checkpoint);
-void core_event_checkpoint_removed(struct hd_core *core, struct core_job *job, int64_t step,
-                                   const char *by);
-void core_event_checkpoint_copied(struct hd_core *core, struct core_job *job,
-                                  const struct hd_copied *copied, const struct core_node *node);
-void core_event_checkpoints_found(struct hd_core *core, struct core_job *job,
-                                  const struct core_attempt *attempt, size_t count,
-                                  int64_t newest_step);
-void core_event_search_failed(struct hd_core *core, struct core_job *job); /* job->search_problem */
-/* job NULL: the job is removed, and the event goes to the history of the cluster. left: the part
- * that the node could not delete, and why; NULL or "": none, no event. */
-void core_event_files_left(struct hd_core *core, struct core_job *job, const struct core_node *node,
-                           const char *left);
 
-/* ---- cluster_events.c -------------------------------------------------------------------------*/
+/* ---- events.c: of the cluster -----------------------------------------------------------------*/
 
-void core_event_joined(struct hd_core *core, const struct core_node *node);
-void core_event_returned(struct hd_core *core, const struct core_node *node);
-void core_event_rebooted(struct hd_core *core, const struct core_node *node);
-/* name: the node's new name; rec.name is still the old one. */
-void core_event_renamed(struct hd_core *core, const struct core_node *node, const char *name);
-void core_event_rename_waits(struct hd_core *core, const struct core_node *node, const char *name);
-void core_event_node_state(struct hd_core *core,
-                           const struct core_node *node); /* ready, draining or
-                                                                                 * drained */
-void core_event_reachable(struct hd_core *core, const struct core_node *node);
-void core_event_unreachable(struct hd_core *core, const struct core_node *node, int64_t silent_ms);
-/* why: a clause such as "node n1 was silent for 90 s". */
-void core_event_lost(struct hd_core *core, const struct core_node *node, const char *why);
-void core_event_retired(struct hd_core *core, const struct core_node *node);
-void core_event_removed(struct hd_core *core, const struct core_node *node, const char *by);
 /* The node was drained or undrained. void_ms: deadline of an earlier drain that this one replaces;
  * 0: none. */
 void core_event_drain(struct hd_core *core, const struct core_node *node, const char *by,
                       int64_t void_ms);
-void core_event_node_leaves(struct hd_core *core, const struct core_node *node, const char *why);
-/* The node takes no new jobs: node->refuses_attempts. */
-void core_event_refuses_jobs(struct hd_core *core, const struct core_node *node);
-/* The node takes new jobs again; had_no_jobs_dir: it did not see the jobs directory until now. */
-void core_event_takes_jobs(struct hd_core *core, const struct core_node *node,
-                           bool had_no_jobs_dir);
-/* from: network address of a daemon that uses a copy of the node's identity. */
-void core_event_copy_refused(struct hd_core *core, const struct core_node *node, const char *from);
-/* The device takes no new jobs (device->problem), or takes them again. node: name of its node. */
-void core_event_device(struct hd_core *core, const char *node,
-                       const struct hd_device_record *device);
-/* why: the measured rates that are low. */
-void core_event_device_slow(struct hd_core *core, const struct core_node *node,
-                            const struct hd_device_record *device, const char *why);
-void core_event_probe(struct hd_core *core, const struct core_node *node, const char *by);
-/* record: the probe's result; NULL: the node was lost before it answered. */
-void core_event_probed(struct hd_core *core, const struct core_node *node,
-                       const struct hd_probe_record *record);
 void core_event_queue_set(struct hd_core *core, const struct hd_queue_record *queue,
                           const char *by);
-void core_event_queue_removed(struct hd_core *core, const char *queue, const char *by);
-void core_event_job_removed(struct hd_core *core, const struct core_job *job, const char *by);
-/* The node runs an attempt of a job that the core does not know. */
-void core_event_job_unknown(struct hd_core *core, const struct core_node *node, uint64_t job,
-                            int32_t attempt);
 void core_event_jobs_near_limit(struct hd_core *core);
 void core_add_jobs_limit(const struct hd_core *core, struct hd_text *text); /* its sentence */
-void core_event_clock_set(struct hd_core *core, int64_t step_ms); /* milliseconds by which the clock
-                                                                   * was set ahead */
-void core_event_controller_away(struct hd_core *core);            /* core->away_ms */
+
+#define E(name, params, ...) void core_event_##name params;
+#define J                    E
+#define N                    E
+#include "controller/core/state/events.def"
+#undef E
+#undef J
+#undef N
 
 /* ---- wait_reasons.c ---------------------------------------------------------------------------*/
 
@@ -384,8 +286,7 @@ void core_add_job_end(const struct hd_core *core, const struct core_job *job,
 
 /* ---- mark.c -----------------------------------------------------------------------------------*/
 
-/* Appends an event to the history of a job, or of the cluster (job NULL). Called by job_events.c,
- * cluster_events.c, and for events whose text comes from elsewhere. */
+/* Appends an event to the history of a job, or of the cluster (job NULL). Called by events.c, and for events whose text comes from elsewhere. */
 void core_event(struct hd_core *core, struct core_job *job, enum hd_event_kind kind,
                 int32_t attempt, int32_t rank, const char *node, const char *fmt, ...)
     __attribute__((format(printf, 7, 8)));
