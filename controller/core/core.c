@@ -41,7 +41,7 @@
  *                                                     '--> succeeded <-----'  (finished first)
  *                                                     '--> failed
  *
- *             (retry: also after a preemption, core_attempt_stop_for; queued includes held jobs and
+ *             (retry: also after a preemption, core_evict; queued includes held jobs and
  *             jobs that wait for other jobs, waiting.c; a dependent of a job that did not succeed
  *             becomes cancelled)
  *

@@ -34,13 +34,14 @@ void core_attempt_stop(struct hd_core *core, struct core_job *job, struct core_a
     core_dirty_attempt(core, job, attempt);
 }
 
-void core_attempt_stop_for(struct hd_core *core, struct core_job *job, struct core_attempt *attempt,
-                           enum hd_end_cause cause, uint64_t for_job)
+void core_evict(struct hd_core *core, struct core_job *job, struct core_attempt *attempt,
+                enum hd_end_cause cause, uint64_t for_job)
 {
     if (attempt->rec.state == HD_ATTEMPT_STATE_STOPPING || job->rec.cancel)
         return;
     attempt->rec.stop_cause = cause;
     attempt->rec.stop_job = for_job;
+    core->due |= CORE_DUE_REPEAT;
     core_attempt_stop(core, job, attempt);
 }
 
@@ -348,7 +349,7 @@ static void stop_out_of_time(struct hd_core *core, struct core_job *job,
                              struct core_attempt *attempt)
 {
     core_event_time_limit(core, job, attempt);
-    core_attempt_stop_for(core, job, attempt, HD_END_CAUSE_TIME_LIMIT, 0);
+    core_evict(core, job, attempt, HD_END_CAUSE_TIME_LIMIT, 0);
     core->due |= CORE_DUE_PASS; /* the attempt's devices become free soon */
 }
 

@@ -77,11 +77,11 @@ void core_end_job(struct hd_core *core, struct core_job *job, enum hd_job_state 
                   const struct core_job_end *end);
 /* Makes all ranks of the attempt write a checkpoint and exit. */
 void core_attempt_stop(struct hd_core *core, struct core_job *job, struct core_attempt *attempt);
-/* Stops the attempt at a checkpoint for a reason of the controller; `cause` becomes the cause of
- * its end. for_job: the job that gets the devices, or 0. Does nothing if the attempt is stopping
- * already. */
-void core_attempt_stop_for(struct hd_core *core, struct core_job *job, struct core_attempt *attempt,
-                           enum hd_end_cause cause, uint64_t for_job);
+/* Stops the attempt at a checkpoint, so that its job continues later or elsewhere, or because its
+ * time is over; `cause` becomes the cause of its end. for_job: the job that gets the devices, or 0.
+ * Does nothing if the attempt is stopping already. The caller adds the event that says why. */
+void core_evict(struct hd_core *core, struct core_job *job, struct core_attempt *attempt,
+                enum hd_end_cause cause, uint64_t for_job);
 /* Records a failure of an attempt (the first one is kept) and stops its ranks on all nodes. */
 void core_attempt_fail(struct hd_core *core, struct core_job *job, struct core_attempt *attempt,
                        const struct hd_end_record *end);

@@ -161,7 +161,7 @@ enum hd_status core_requeue(struct hd_core *core, const struct hd_core_event *ev
     if (st || attempt->rec.state == HD_ATTEMPT_STATE_STOPPING)
         return st;
     core_event_requeue(core, job, attempt, event->again.by);
-    core_attempt_stop_for(core, job, attempt, HD_END_CAUSE_USER, 0);
+    core_evict(core, job, attempt, HD_END_CAUSE_USER, 0);
     core->due |= CORE_DUE_PASS; /* the attempt's devices become free soon */
     return HD_OK;
 }

@@ -71,18 +71,6 @@ struct domain {
 
 /* ---- which jobs may migrate -------------------------------------------------------------------*/
 
-static double cost_of(const struct core_attempt *attempt)
-{
-    return (double)attempt->rec.plan.rank_count * (double)core_restart_ms(attempt);
-}
-
-/* Returns whether the attempt is predicted to end before a move would have freed its devices. */
-static bool ends_before_it_moves(const struct defragmentation *g,
-                                 const struct core_attempt *attempt)
-{
-    return attempt->ends_mono_ms - g->core->now.mono_ms <= core_restart_ms(attempt);
-}
-
 static bool was_preempted_before(const struct core_job *job, const struct core_attempt *attempt)
 {
     const struct core_attempt *before = core_find_attempt(job, attempt->rec.attempt - 1);
@@ -119,14 +107,15 @@ static bool is_over_quota(const struct core_job *job)
 static bool may_move(const struct defragmentation *g, const struct core_job *other,
                      const struct core_attempt *attempt)
 {
-    const double ran_ms = (double)(g->core->now.wall_ms - attempt->rec.running_ms);
+    const struct core_stop_cost cost = core_stop_cost_of(g->core, other, attempt);
+    const int64_t ran_ms = g->core->now.wall_ms - attempt->rec.running_ms;
     const int factor = was_preempted_before(other, attempt) ? PAID_AGAIN_FACTOR : PAID_FACTOR;
 
     return attempt->rec.state == HD_ATTEMPT_STATE_RUNNING && attempt->rec.running_ms &&
            !other->rec.cancel && other->rec.priority <= g->job->rec.priority &&
            !attempt->rec.borrows && is_shared(attempt) && !stays_stopped(other) &&
-           !is_over_quota(other) && !ends_before_it_moves(g, attempt) &&
-           ran_ms * attempt->rec.plan.rank_count >= factor * cost_of(attempt);
+           !is_over_quota(other) && ran_ms >= factor * cost.restart_ms &&
+           attempt->ends_mono_ms - g->core->now.mono_ms > cost.restart_ms;
 }
 
 /* ---- which nodes are emptied ------------------------------------------------------------------*/
@@ -183,7 +172,8 @@ static bool evaluate_node(struct defragmentation *g, size_t i, struct domain *re
             continue;
         if (!may_move(g, other, attempt))
             return false;
-        ret_domain->cost_ms += cost_of(attempt) * (1 + (double)attempt->alloc_count / GANG_WEIGHT) /
+        ret_domain->cost_ms += (double)core_stop_cost_of(g->core, other, attempt).idle_ms *
+                               (1 + (double)attempt->alloc_count / GANG_WEIGHT) /
                                (double)count_at(g, attempt, at);
         ret_domain->holder = other->rec.job;
     }
@@ -272,7 +262,9 @@ static size_t list_migrations(const struct defragmentation *g, const struct doma
             if (count == MIGRATIONS_MAX)
                 return 0;
             ret_migrations[count++] = (struct job_migration){
-                .job = other, .attempt = attempt, .cost_ms = cost_of(attempt)};
+                .job = other,
+                .attempt = attempt,
+                .cost_ms = (double)core_stop_cost_of(g->core, other, attempt).idle_ms};
         }
     }
     return count;
@@ -456,8 +448,7 @@ static void begin_move(const struct defragmentation *g, struct job_migration *mi
     struct core_job *other = migration->job;
 
     core_event_moving(g->core, other, migration->attempt, g->job->rec.job, g->now->device_count);
-    core_attempt_stop_for(g->core, other, migration->attempt, HD_END_CAUSE_PREEMPTED,
-                          g->job->rec.job);
+    core_evict(g->core, other, migration->attempt, HD_END_CAUSE_PREEMPTED, g->job->rec.job);
     other->migration_target = malloc(sizeof *other->migration_target);
     g->core->no_memory |= !other->migration_target;
     if (!other->migration_target)
@@ -483,7 +474,6 @@ static void begin(const struct defragmentation *g, const struct core_forecast *a
         begin_move(g, &migrations[i], group);
     core_pending_begin(g->core, g->job);
     core_pending_set(g->core, g->job, &g->needs, after, placement);
-    g->core->due |= CORE_DUE_REPEAT;
 }
 
 static bool gain_exceeds_cost(const struct defragmentation *g,

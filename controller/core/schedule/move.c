@@ -9,11 +9,6 @@
 
 enum { GAIN_FACTOR = 2 }; /* minimum ratio of the time saved to the cost of a restart */
 
-int64_t core_restart_ms(const struct core_attempt *attempt)
-{
-    return attempt->rec.running_ms - attempt->rec.created_ms + CORE_STOP_MS;
-}
-
 /* ---- nodes to be emptied ----------------------------------------------------------------------*/
 
 /* Returns whether a preempted attempt is stopping: it will take the free placement, so the next job
@@ -48,8 +43,7 @@ static void leave(struct hd_core *core, struct core_job *job, struct core_attemp
                   const struct core_node *node, enum core_leave_cause cause)
 {
     core_event_leaves_node(core, job, attempt, node, cause);
-    core_attempt_stop_for(core, job, attempt, HD_END_CAUSE_PREEMPTED, 0);
-    core->due |= CORE_DUE_REPEAT;
+    core_evict(core, job, attempt, HD_END_CAUSE_PREEMPTED, 0);
 }
 
 /* Returns whether the node's device list has the same job at a lower index, so that it was handled
@@ -178,7 +172,7 @@ static void resize(struct hd_core *core, struct core_job *job, struct core_attem
 {
     const int32_t have = attempt->rec.plan.rank_count;
     const int64_t left_ms = core_predict_end(core, job, attempt) - core->now.mono_ms;
-    const int64_t cost_ms = core_restart_ms(attempt);
+    const int64_t cost_ms = core_stop_cost_of(core, job, attempt).restart_ms;
     struct reachable reach;
     int64_t gain_ms;
 
@@ -191,7 +185,7 @@ static void resize(struct hd_core *core, struct core_job *job, struct core_attem
     if (gain_ms < GAIN_FACTOR * cost_ms)
         return;
     core_event_growing(core, job, attempt, reach.devices, gain_ms, cost_ms);
-    core_attempt_stop_for(core, job, attempt, HD_END_CAUSE_RESIZED, 0);
+    core_evict(core, job, attempt, HD_END_CAUSE_RESIZED, 0);
 }
 
 void core_resize_jobs(struct hd_core *core)

@@ -21,20 +21,11 @@ static int by_loss(const void *left, const void *right)
 {
     const struct core_allocation *a = left, *b = right;
 
-    if (a->lost_ms != b->lost_ms)
-        return a->lost_ms < b->lost_ms ? -1 : 1;
-    if (a->priority != b->priority)
-        return a->priority < b->priority ? -1 : 1;
+    if (a->cost.lost_ms != b->cost.lost_ms)
+        return a->cost.lost_ms < b->cost.lost_ms ? -1 : 1;
+    if (a->cost.priority != b->cost.priority)
+        return a->cost.priority < b->cost.priority ? -1 : 1;
     return a->job > b->job ? -1 : a->job < b->job;
-}
-
-static int64_t loss_of(const struct hd_core *core, const struct core_attempt *attempt)
-{
-    const int64_t since_ms = attempt->saved_mono_ms > attempt->state_since_mono_ms
-                                 ? attempt->saved_mono_ms
-                                 : attempt->state_since_mono_ms;
-
-    return (core->now.mono_ms - since_ms) * attempt->rec.plan.rank_count;
 }
 
 /* Returns whether the job may preempt the attempt: the attempt's job has lower priority, or borrows
@@ -66,8 +57,7 @@ static bool list_candidates_for(struct hd_core *core, const struct core_job *job
                                             .kind = attempt->kind,
                                             .job = other->rec.job,
                                             .attempt = attempt,
-                                            .lost_ms = loss_of(core, attempt),
-                                            .priority = other->rec.priority};
+                                            .cost = core_stop_cost_of(core, other, attempt)};
 
         if (attempt->rec.state == HD_ATTEMPT_STATE_STOPPING) {
             ret->list[ret->count++] = ret->list[ret->stopping];
@@ -125,12 +115,11 @@ static void stop_victims(struct hd_core *core, struct core_job *job,
             core_event_gives_back(core, victim, attempt, job);
         else
             core_event_preempted(core, victim, attempt, job);
-        core_attempt_stop_for(core, victim, attempt, HD_END_CAUSE_PREEMPTED, job->rec.job);
+        core_evict(core, victim, attempt, HD_END_CAUSE_PREEMPTED, job->rec.job);
     }
     core_event_preempting(core, job, &stopped, devices);
     hd_text_free(&stopped.numbers);
     core_pending_begin(core, job);
-    core->due |= CORE_DUE_REPEAT;
 }
 
 /* Returns whether even all devices that preemption can free are too few for the job. */

@@ -237,14 +237,6 @@ void core_reserve_migration_targets(struct hd_core *core);
 
 /* ---- move.c -----------------------------------------------------------------------------------*/
 
-enum {
-    CORE_STOP_MS = 30 * 1000
-}; /* milliseconds that writing the last checkpoint is assumed to
-                                    * take */
-/* Returns the milliseconds that a stop and a restart of the attempt are assumed to take: CORE_STOP_MS,
- * and the time that its own start took. */
-int64_t core_restart_ms(const struct core_attempt *attempt);
-
 /* Stops attempts at a checkpoint on nodes that are drained with a deadline or whose daemon
  * exits. */
 void core_leave_nodes(struct hd_core *core);

@@ -70,6 +70,15 @@ struct core_links {
 
 enum { CORE_FIT_BOUNDS = 32, CORE_PRIORITIES = 16 };
 
+/* Cost of stopping an attempt at a checkpoint, so that its job continues later or elsewhere
+ * (core_stop_cost_of). Losses are in milliseconds of one device, times the attempt's devices. */
+struct core_stop_cost {
+    int64_t lost_ms;    /* work since its last checkpoint, lost if it cannot write another one */
+    int64_t idle_ms;    /* time in which its devices do not train: restart_ms of each */
+    int64_t restart_ms; /* milliseconds that the stop and the next start are assumed to take */
+    int32_t priority;   /* of its job */
+};
+
 /* Devices that an attempt uses, or that are reserved for a job. `core->allocations` holds all that
  * the scheduler reckons with; core_allowance is the only rule who may use them besides their job. */
 struct core_allocation {
@@ -84,11 +93,9 @@ struct core_allocation {
     enum hd_device_kind kind;
     uint64_t job;                 /* number of the job; with MIGRATING: its migration_group */
     struct core_attempt *attempt; /* with RUNS and BORROWS; else NULL */
-    int64_t from_mono_ms;  /* start of use (time of the pass with RUNS); INT64_MAX: unknown */
-    int64_t until_mono_ms; /* predicted end of use; INT64_MAX: unknown */
-    int64_t lost_ms;       /* of a candidate for preemption: work that stopping it loses, in
-                            * device-milliseconds */
-    int32_t priority;      /* of such a candidate: priority of its job */
+    int64_t from_mono_ms;       /* start of use (time of the pass with RUNS); INT64_MAX: unknown */
+    int64_t until_mono_ms;      /* predicted end of use; INT64_MAX: unknown */
+    struct core_stop_cost cost; /* of a candidate for preemption */
 };
 
 /* The list of allocations: first RUNS with a predicted end, in the order of these ends; behind them

@@ -11,7 +11,6 @@
 
 enum {
     STEPS_MEASURED_MIN = 3,   /* steps that must be measured before the pace counts */
-    STOP_MS = 30 * 1000,      /* milliseconds that writing the last checkpoint is assumed to take */
     SLACK_MS = 60 * 1000,     /* milliseconds added to a predicted end, for the start of the job and
                                * its last checkpoint */
     DRIFT_MIN_MS = 60 * 1000, /* milliseconds: predictions are stale if one is off by more than
@@ -92,9 +91,9 @@ int64_t core_predict_end(const struct hd_core *core, const struct core_job *job,
     int64_t end = earlier(end_of_steps(job, attempt), end_of_time(core, job, attempt));
 
     if (attempt->rec.state == HD_ATTEMPT_STATE_STOPPING)
-        end = earlier(end, attempt->state_since_mono_ms + STOP_MS);
-    /* an attempt past its time limit is assumed to end in STOP_MS from now */
-    return end < core->now.mono_ms ? core->now.mono_ms + STOP_MS : end;
+        end = earlier(end, attempt->state_since_mono_ms + CORE_STOP_MS);
+    /* an attempt past its time limit is assumed to end in CORE_STOP_MS from now */
+    return end < core->now.mono_ms ? core->now.mono_ms + CORE_STOP_MS : end;
 }
 
 void core_predict_all(struct hd_core *core)
@@ -112,6 +111,21 @@ void core_predict_all(struct hd_core *core)
         core_note_held(core, job, attempt);
         attempt->ends_mono_ms = core_predict_end(core, job, attempt);
     }
+}
+
+struct core_stop_cost core_stop_cost_of(const struct hd_core *core, const struct core_job *job,
+                                        const struct core_attempt *attempt)
+{
+    const int64_t since_ms = attempt->saved_mono_ms > attempt->state_since_mono_ms
+                                 ? attempt->saved_mono_ms
+                                 : attempt->state_since_mono_ms;
+    const int64_t restart_ms = attempt->rec.running_ms - attempt->rec.created_ms + CORE_STOP_MS;
+    const int32_t devices = attempt->rec.plan.rank_count;
+
+    return (struct core_stop_cost){.lost_ms = (core->now.mono_ms - since_ms) * devices,
+                                   .idle_ms = restart_ms * devices,
+                                   .restart_ms = restart_ms,
+                                   .priority = job->rec.priority};
 }
 
 /* Returns the milliseconds that a queued job will run if a step takes step_ms; 0: unknown. */

@@ -354,6 +354,14 @@ void core_migration_becomes_pending(struct hd_core *core, struct core_job *job);
 
 /* ---- predict.c --------------------------------------------------------------------------------*/
 
+enum {
+    CORE_STOP_MS = 30 * 1000
+}; /* milliseconds that writing the last checkpoint is assumed to
+                                    * take */
+/* The next start is assumed to take as long as the attempt's own. */
+struct core_stop_cost core_stop_cost_of(const struct hd_core *core, const struct core_job *job,
+                                        const struct core_attempt *attempt);
+
 /* Returns the predicted end of the attempt (monotonic, ms); INT64_MAX: unknown. */
 int64_t core_predict_end(const struct hd_core *core, const struct core_job *job,
                          const struct core_attempt *attempt);
