@@ -177,30 +177,35 @@ void plan_show_json(const struct cli *cli, const struct plan_asked *a, struct hd
 
 /* ---- for people ---- */
 
+static void add_part(struct table *table, const char *name, int64_t bytes, const char *meaning)
+{
+    char size[32];
+
+    hd_text_format_bytes(bytes, size);
+    table_begin_row(table);
+    table_add(table, NULL, "%s", name);
+    table_add(table, NULL, "%lld", (long long)bytes);
+    table_add(table, NULL, "%s", size);
+    table_add(table, NULL, "%s", meaning);
+}
+
+/* Parts that this rank does not have are left out; -o json has them all. */
 static void print_memory(const struct cli *cli, const struct hd_memory *m, struct hd_text *out)
 {
     static const struct table_column columns[] = {
         {"PART", false}, {"BYTES", true}, {"", true}, {"WHAT", false}};
     struct table table;
-    char size[32];
+    char parts[96];
 
     table_init(&table, columns, 4);
-#define X(name, meaning)                                 \
-    table_begin_row(&table);                             \
-    hd_text_format_bytes(m->name, size);                 \
-    table_add(&table, NULL, "%s", #name);                \
-    table_add(&table, NULL, "%lld", (long long)m->name); \
-    table_add(&table, NULL, "%s", size);                 \
-    table_add(&table, NULL, "%s", meaning);
+#define X(name, meaning) \
+    if (m->name)         \
+        add_part(&table, #name, m->name, meaning);
     HD_MEMORY_LIST(X)
 #undef X
-    table_begin_row(&table);
-    hd_text_format_bytes(hd_memory_total(m), size);
-    table_add(&table, NULL, "total");
-    table_add(&table, NULL, "%lld", (long long)hd_memory_total(m));
-    table_add(&table, NULL, "%s", size);
-    table_add(&table, NULL, "private %lld + registered %lld", (long long)m->private_bytes,
-              (long long)m->registered_bytes);
+    (void)snprintf(parts, sizeof parts, "private %lld + registered %lld",
+                   (long long)m->private_bytes, (long long)m->registered_bytes);
+    add_part(&table, "total", hd_memory_total(m), parts);
     table_render(&table, cli->colour, 0, out);
     table_done(&table);
 }
