@@ -11,10 +11,8 @@
 #include "comm/nccl.h"
 #include "hf/hf.h"
 #include "tokenizer/companions.h"
-#include "train/encoded.h"
-#include "train/norms.h"
+#include "train/param_reader.h"
 #include "train/partition.h"
-#include "train/save_internal.h"
 #include "train/train.h"
 
 void hd_inference_rank_init(struct hd_inference_rank *l, const struct hd_backend_table *backend,
@@ -32,8 +30,7 @@ void hd_inference_rank_done(struct hd_inference_rank *l)
     hd_comm_free(l->comm);
     if (l->table->device && l->memory)
         l->table->device->release(l->backend, l->memory);
-    else
-        free(l->memory);
+    hd_private_release(&l->reserved);
     if (l->backend)
         l->table->close(l->backend);
     hd_arena_done(&l->arena);
@@ -322,48 +319,21 @@ enum hd_status hd_inference_rank_open(struct hd_inference_rank *l,
 static enum hd_status reserve_memory(struct hd_inference_rank *l, int64_t size_bytes)
 {
     void *memory = NULL;
-    enum hd_status st = HD_OK;
+    enum hd_status st = l->table->device
+                            ? l->table->device->reserve(l->backend, size_bytes, false, &memory)
+                            : hd_private_reserve(size_bytes, l->options.threads, &l->reserved);
 
-    if (l->table->device)
-        st = l->table->device->reserve(l->backend, size_bytes, false, &memory);
-    else if (posix_memalign(&memory, 4096, (size_t)size_bytes))
-        st = hd_err(HD_NO_MEMORY, "no memory for a model of %lld bytes", (long long)size_bytes);
-    else
-        memset(memory, 0, (size_t)size_bytes);
-    if (!st) {
-        l->memory = memory;
-        l->memory_bytes = size_bytes;
-    }
-    return st;
-}
-
-static enum hd_status write_inference_constant(struct hd_inference_rank *l,
-                                               const struct hd_bases *bases,
-                                               const struct hd_store *s)
-{
-    void *values = malloc((size_t)s->size_bytes);
-    enum hd_status st = values ? HD_OK : hd_err(HD_NO_MEMORY, "no memory for %s", s->name);
-
-    if (!st) {
-        hd_constant_fill(s, values);
-        st = hd_staging_write(&l->staging, hd_store_address(bases, s), values, s->size_bytes);
-    }
-    free(values);
+    l->memory = l->table->device ? memory : l->reserved.base;
+    l->memory_bytes = st ? 0 : size_bytes;
     return st;
 }
 
 /* Writes the constants of chunks that share them. */
-static enum hd_status write_inference_constants(struct hd_inference_rank *l,
-                                                const struct hd_bases *bases,
+static enum hd_status write_inference_constants(struct hd_inference_rank *l, char *chunk_state,
                                                 const struct hd_inference_chunks *chunks)
 {
-    const struct hd_chunk *first = chunks->count ? chunks->list[0] : NULL;
-    enum hd_status st = HD_OK;
-
-    for (int i = 0; first && !st && i < first->store_count; i++)
-        if (first->stores[i]->kind == HD_STORE_CONSTANT)
-            st = write_inference_constant(l, bases, first->stores[i]);
-    return st;
+    return chunks->count ? hd_staging_write_constants(&l->staging, chunks->list[0], chunk_state)
+                         : HD_OK;
 }
 
 /* Reserves the memory that other ranks can access: the registered parts of state and work, and the
@@ -421,7 +391,6 @@ enum hd_status hd_inference_rank_reserve(struct hd_inference_rank *l,
     const int64_t before_work = hd_work_begin(before_drafts + add_extents(l, drafts, &work));
     const bool keeps_rows = !l->comm && l->stage_io_bytes; /* no other rank accesses them */
     int64_t end, before_rows;
-    struct hd_bases bases;
     enum hd_status st;
 
     l->micro_batch_bytes = hd_inference_rank_has_head(l) ? hd_work_begin(work.private_bytes) : 0;
@@ -440,9 +409,8 @@ enum hd_status hd_inference_rank_reserve(struct hd_inference_rank *l,
     l->bases.chunk_state = l->memory + l->registry.private_bytes;
     l->bases.base[HD_REGION_WORK][0] = l->memory + before_work;
     l->draft_state = l->memory + before_drafts;
-    st = write_inference_constants(l, &l->bases, model);
-    bases = hd_inference_rank_draft_bases(l, 0);
-    return st ? st : write_inference_constants(l, &bases, drafts);
+    st = write_inference_constants(l, l->bases.chunk_state, model);
+    return st ? st : write_inference_constants(l, l->draft_state, drafts);
 }
 
 struct hd_bases hd_inference_rank_bases(const struct hd_inference_rank *l, int micro_batch)
@@ -473,98 +441,30 @@ enum hd_status hd_inference_rank_bind(struct hd_inference_rank *l, const struct 
     return hd_bind(l->runner, chunk, call, true, true, bases, &l->arena, ret_bound);
 }
 
-/* Makes the quantized codes of one parameter in its place; on a device they are made in `buffer`
- * (host memory) and copied. */
-static enum hd_status quantize_for_inference(struct hd_inference_rank *l, struct hd_source *source,
-                                             int param, char *records, void *buffer)
-{
-    const struct hd_param *p = &l->registry.params[param];
-    enum hd_status st = HD_OK;
-
-    for (int64_t i = 0; !st && i < hd_param_matrices(p); i++) {
-        char *to = records + i * p->record_bytes;
-
-        st = hd_encoded_make(source, &l->registry, param, (uint64_t)l->job.seed, i,
-                             l->table->device ? buffer : to);
-        if (!st && l->table->device)
-            st = hd_staging_write(&l->staging, to, buffer, p->record_bytes);
-    }
-    return st;
-}
-
-/* Writes `count` fp32 values to `to` in the encoding `stored`, in which the bucket keeps them. */
-static enum hd_status put_values(struct hd_inference_rank *l, enum hd_dtype stored, char *to,
-                                 const float *values, int64_t count)
-{
-    const int64_t size = (int64_t)hd_dtype_size(stored);
-    enum hd_status st = HD_OK;
-
-    for (int64_t at = 0, n; !st && at < count; at += n) {
-        void *view = hd_staging_view(&l->staging, to + at * size);
-
-        n = hd_staging_piece(&l->staging, (count - at) * size) / size;
-        if (stored == HD_F32)
-            memcpy(view, values + at, (size_t)(n * size));
-        else
-            for (int64_t k = 0; k < n; k++)
-                ((uint16_t *)view)[k] = hd_f32_to_half(stored, values[at + k]);
-        st = hd_staging_put(&l->staging, to + at * size, n * size);
-    }
-    return st;
-}
-
-/* Returns true if a parameter is read through a buffer; fp32 values and codes in host memory are
- * written in place. */
-static bool needs_buffer(const struct hd_inference_rank *l, const struct hd_param *p)
-{
-    return l->table->device || p->init == HD_INIT_NORMS ||
-           (!p->quant && l->registry.buckets[p->bucket].stored != HD_F32);
-}
-
 /* Reads one parameter's weights in the encoding that the programs compute with. */
-static enum hd_status read_param(struct hd_inference_rank *l, struct hd_source *source, int param,
-                                 float *buffer)
+static enum hd_status read_param(struct hd_inference_rank *l, const struct hd_param_reader *reader,
+                                 int param)
 {
     const struct hd_param *p = &l->registry.params[param];
     const struct hd_bucket *bucket = &l->registry.buckets[p->bucket];
-    struct save_names name;
-    const struct hd_ckpt_entry want = save_entry_of(p, 0, &name);
-    char *memory = l->memory + bucket->offset[HD_STATE_WEIGHT];
-    enum hd_status st;
+    const int64_t element = p->quant ? 1 : (int64_t)hd_dtype_size(bucket->stored);
+    const struct hd_local_shard shard = {.count = p->count,
+                                         .at = l->memory + bucket->offset[HD_STATE_WEIGHT] +
+                                               p->offset * element,
+                                         .dtype = bucket->stored,
+                                         .codes = p->quant ? p : NULL};
 
-    if (p->quant)
-        return quantize_for_inference(l, source, param, memory + p->offset, buffer);
-    memory += p->offset * (int64_t)hd_dtype_size(bucket->stored);
-    /* magnitudes of a DoRA adapter that no directory has: the adapter begins with zeros */
-    if (!hd_source_has(source, param) && p->init == HD_INIT_NORMS) {
-        st = hd_norms_make(source, &l->registry, param, (uint64_t)l->job.seed, 0, p->count, buffer);
-        return st ? st : put_values(l, bucket->stored, memory, buffer, p->count);
-    }
-    if (!hd_source_has(source, param) && l->drafts && !p->adapter)
+    if (!hd_source_has(reader->source, param) && !p->quant && p->init != HD_INIT_NORMS) {
+        /* left at zero: an adapter whose factors no directory has adds nothing */
+        if (!l->drafts || p->adapter)
+            return HD_OK;
         return hd_err(HD_INVALID,
                       "--draft: the model has no %s, although it says that it has a layer that "
                       "predicts further tokens; leave --draft out",
                       p->name);
-    /* left at zero: an adapter whose factors no directory has adds nothing */
-    if (!hd_source_has(source, param))
-        return HD_OK;
-    if (!needs_buffer(l, p))
-        return hd_source_read(source, param, &want, (float *)memory);
-    st = hd_source_read(source, param, &want, buffer);
-    memset(buffer + p->real_count, 0, (size_t)(p->count - p->real_count) * sizeof *buffer);
-    return st ? st : put_values(l, bucket->stored, memory, buffer, p->count);
-}
-
-/* Returns the number of elements of the largest parameter that is read through the host buffer. The
- * codes of a quantized parameter take fewer bytes than its elements. */
-static int64_t largest_buffered(const struct hd_inference_rank *l)
-{
-    int64_t largest = 0;
-
-    for (int i = 0; i < l->registry.param_count; i++)
-        if (hd_param_is_local(&l->registry, i) && needs_buffer(l, &l->registry.params[i]))
-            largest = hd_max(largest, l->registry.params[i].count);
-    return largest;
+    }
+    /* magnitudes of a DoRA adapter that no directory has are norms: the adapter begins with zeros */
+    return hd_param_read(reader, param, HD_SAVED_WEIGHT, &shard);
 }
 
 static enum hd_status verify_dirs(const struct hd_source_dirs *dirs)
@@ -579,18 +479,19 @@ static enum hd_status verify_dirs(const struct hd_source_dirs *dirs)
 enum hd_status hd_inference_rank_read_weights(struct hd_inference_rank *l,
                                               const struct hd_source_dirs *dirs)
 {
-    float *buffer = calloc((size_t)largest_buffered(l) + 1, sizeof *buffer);
+    struct hd_param_reader reader = {.values = NULL};
     struct hd_source *source = NULL;
     enum hd_status st = l->rank == 0 ? verify_dirs(dirs) : HD_OK;
 
-    if (!buffer)
-        st = hd_err(HD_NO_MEMORY, "no memory to read %s", dirs->dir);
     if (!st)
         st = hd_source_open(dirs, &l->job, &l->registry, &source);
+    if (!st)
+        st =
+            hd_param_reader_init(&l->staging, &l->registry, source, (uint64_t)l->job.seed, &reader);
     for (int i = 0; !st && i < l->registry.param_count; i++)
         if (hd_param_is_local(&l->registry, i))
-            st = read_param(l, source, i, buffer);
-    free(buffer);
+            st = read_param(l, &reader, i);
+    hd_param_reader_done(&reader);
     hd_source_close(source);
     return st;
 }

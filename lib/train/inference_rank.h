@@ -15,6 +15,7 @@
 #include "comm/shm_control.h"
 #include "program/run.h"
 #include "train/rank_program.h"
+#include "train/reserve.h"
 #include "train/source.h"
 #include "train/staging.h"
 
@@ -44,7 +45,8 @@ struct hd_inference_rank {
     /* base of the rank's private memory, on the device if there is one; the registered memory that
      * collectives use is not part of it */
     char *memory;
-    int64_t memory_bytes; /* private and registered memory together */
+    struct hd_private reserved; /* without a device, the mapping of `memory` */
+    int64_t memory_bytes;       /* private and registered memory together */
     /* distance in bytes from one lane's work memory to the next lane's; 0: all lanes share one */
     int64_t micro_batch_bytes;
     /* hidden rows of all lanes: per lane the input rows, then the output rows */

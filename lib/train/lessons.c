@@ -58,7 +58,8 @@ static enum hd_status bind_lessons(struct hd_trainer *m)
         return hd_err(HD_NO_MEMORY, "no memory for the teacher's model");
     st = hd_execute_bind(m, &l->eval_plan, NULL, m->round);
     for (int k = 0; !st && k < l->chunk_count; k++)
-        st = hd_trainer_write_constants(m, l->eval[k], l->eval_state[k]);
+        st =
+            hd_staging_write_constants(&m->staging, l->eval[k], m->private_base + l->eval_state[k]);
     return st;
 }
 

@@ -6,11 +6,8 @@
 #include <string.h>
 
 #include "train/continued.h"
-#include "train/encoded.h"
-#include "train/norms.h"
 #include "train/offload.h"
-#include "train/save_internal.h"
-#include "train/source.h"
+#include "train/param_reader.h"
 
 /* ---- copies of weights in the compute encoding ---- */
 
@@ -127,84 +124,20 @@ static void compare_facts(const struct hd_trainer *t, const struct hd_ckpt *ckpt
         hd_text_add(ret_note, ": training continues, but results may differ in the last bits");
 }
 
-/* Reads values from a checkpoint (hd_ckpt) or from initial weights (hd_source). */
-typedef enum hd_status read_fn(void *from, int param, const struct hd_ckpt_entry *want,
-                               float *ret_values);
-
-/* Reads this rank's shard of one fp32 state of a parameter in place, piece by piece. */
-static enum hd_status read_plain(struct hd_trainer *t, int param, int kind, read_fn *read,
-                                 void *from)
+/* Opens a reader of this rank's parameters. */
+static enum hd_status open_reader(struct hd_trainer *t, struct hd_source *source,
+                                  struct hd_param_reader *ret_reader)
 {
-    const struct hd_registry *r = &t->rank_program.registry;
-    const struct hd_range piece =
-        hd_save_plan_piece(r, &r->params[param], kind, t->rank_program.rank);
-    const struct hd_local_shard local_shard = hd_trainer_find(t, param, hd_saved_kinds[kind]);
-    struct save_names name;
-    struct hd_ckpt_entry want = save_entry_of(&r->params[param], kind, &name);
-    const int64_t count = piece.end - piece.begin, size = (int64_t)sizeof(float);
-    enum hd_status st = HD_OK;
-
-    for (int64_t at = 0; !st && at < count; at += want.flat_count) {
-        char *tensor = local_shard.at + at * size;
-
-        want.flat_first = piece.begin + at;
-        want.flat_count = hd_staging_piece(&t->staging, (count - at) * size) / size;
-        st = read(from, param, &want, hd_staging_view(&t->staging, tensor));
-        if (!st)
-            st = hd_staging_put(&t->staging, tensor, want.flat_count * size);
-    }
-    return st;
+    return hd_param_reader_init(&t->staging, &t->rank_program.registry, source,
+                                (uint64_t)t->rank_program.job.seed, ret_reader);
 }
 
-/* Reads this rank's shard of a state that is stored in another encoding than fp32, through
- * `values`, HD_LOCAL_SHARD_CHUNK elements. */
-static enum hd_status read_encoded(struct hd_trainer *t, int param, int kind, read_fn *read,
-                                   void *from, float *values)
+static enum hd_status read_shard(struct hd_trainer *t, const struct hd_param_reader *reader,
+                                 int param, int kind)
 {
-    const struct hd_registry *r = &t->rank_program.registry;
-    const struct hd_range piece =
-        hd_save_plan_piece(r, &r->params[param], kind, t->rank_program.rank);
-    const struct hd_local_shard local_shard = hd_trainer_find(t, param, hd_saved_kinds[kind]);
-    struct save_names name;
-    struct hd_ckpt_entry want = save_entry_of(&r->params[param], kind, &name);
-    enum hd_status st = HD_OK;
+    const struct hd_local_shard shard = hd_trainer_find(t, param, hd_saved_kinds[kind]);
 
-    for (want.flat_first = piece.begin; !st && want.flat_first < piece.end;
-         want.flat_first += want.flat_count) {
-        want.flat_count = piece.end - want.flat_first;
-        if (want.flat_count > HD_LOCAL_SHARD_CHUNK)
-            want.flat_count = HD_LOCAL_SHARD_CHUNK;
-        st = read(from, param, &want, values);
-        if (!st)
-            st = hd_local_shard_write(&t->staging, &local_shard, want.flat_first - piece.begin,
-                                      want.flat_count, values);
-    }
-    return st;
-}
-
-/* Reads this rank's shard of one state of a parameter. */
-static enum hd_status read_shard(struct hd_trainer *t, int param, int kind, read_fn *read,
-                                 void *from, float *values)
-{
-    const struct hd_local_shard local_shard = hd_trainer_find(t, param, hd_saved_kinds[kind]);
-
-    return hd_local_shard_is_plain(&local_shard) ? read_plain(t, param, kind, read, from)
-                                                 : read_encoded(t, param, kind, read, from, values);
-}
-
-static float *make_values(enum hd_status *ret_status)
-{
-    float *values = calloc(HD_LOCAL_SHARD_CHUNK, sizeof *values);
-
-    *ret_status = values ? HD_OK : hd_err(HD_NO_MEMORY, "no memory to read weights and moments");
-    return values;
-}
-
-static enum hd_status read_moment(void *from, int param, const struct hd_ckpt_entry *want,
-                                  float *ret_values)
-{
-    (void)param;
-    return hd_source_read_checkpoint(from, want, ret_values);
+    return hd_param_read(reader, param, kind, &shard);
 }
 
 /* Sets this rank's optimizer moments to 0; zero bytes mean 0 in every encoding. */
@@ -244,13 +177,10 @@ static enum hd_status begin_average(struct hd_trainer *t, int param, float *valu
 static enum hd_status begin_averages(struct hd_trainer *t)
 {
     const struct hd_registry *r = &t->rank_program.registry;
-    enum hd_status st = HD_OK;
-    float *values;
+    float *values = calloc(HD_LOCAL_SHARD_CHUNK, sizeof *values);
+    enum hd_status st = values ? HD_OK : hd_err(HD_NO_MEMORY, "no memory for averages of weights");
 
-    if (!(r->ema_rate > 0))
-        return HD_OK;
-    values = make_values(&st);
-    for (int i = 0; !st && i < r->param_count; i++)
+    for (int i = 0; !st && r->ema_rate > 0 && i < r->param_count; i++)
         if (r->params[i].trainable)
             st = begin_average(t, i, values);
     free(values);
@@ -269,35 +199,6 @@ static enum hd_status read_job_then(const struct hd_ckpt *ckpt, struct hd_arena 
         return hd_err(HD_NO_MEMORY, "no memory to read a checkpoint");
     st = hd_job_read(config, strlen(config), arena, *ret_job);
     return st ? hd_err_prefix(st, "%s: the job stored in it", hd_ckpt_dir(ckpt)) : HD_OK;
-}
-
-static enum hd_status read_from_source(void *from, int param, const struct hd_ckpt_entry *want,
-                                       float *ret_values)
-{
-    return hd_source_read(from, param, want, ret_values);
-}
-
-/* Makes this rank's records (codes and scales) of a quantized parameter from the weights in
- * `source`; source NULL: from initial weights drawn by the seed. */
-static enum hd_status quantize_for_training(struct hd_trainer *t, int param,
-                                            struct hd_source *source)
-{
-    const struct hd_registry *r = &t->rank_program.registry;
-    const struct hd_param *p = &r->params[param];
-    char *at = hd_trainer_find(t, param, HD_STATE_WEIGHT).at;
-    char *record = t->staging.device ? malloc((size_t)p->record_bytes) : NULL;
-    enum hd_status st = HD_OK;
-
-    if (t->staging.device && !record)
-        return hd_err(HD_NO_MEMORY, "no memory to encode %s", p->name);
-    for (int64_t i = 0; !st && i < hd_param_matrices(p); i++, at += p->record_bytes) {
-        st = hd_encoded_make(source, r, param, (uint64_t)t->rank_program.job.seed, i,
-                             record ? record : at);
-        if (!st && record)
-            st = hd_staging_write(&t->staging, at, record, p->record_bytes);
-    }
-    free(record);
-    return st;
 }
 
 /* Refuses a resume that would lose trained weights. A weight that once trained cannot be read from
@@ -348,8 +249,8 @@ static enum hd_status check_optimizer(const struct hd_trainer *t, const struct h
 
 /* Reads this rank's shard of a parameter's moving average; one that the checkpoint does not have, because
  * it was not kept or the parameter was frozen, begins at the weight. */
-static enum hd_status read_average(struct hd_trainer *t, struct hd_ckpt *ckpt, int param,
-                                   float *values)
+static enum hd_status read_average(struct hd_trainer *t, const struct hd_param_reader *reader,
+                                   int param)
 {
     const struct hd_registry *r = &t->rank_program.registry;
     struct save_names name;
@@ -357,9 +258,8 @@ static enum hd_status read_average(struct hd_trainer *t, struct hd_ckpt *ckpt, i
     if (!(r->ema_rate > 0) || !r->params[param].trainable)
         return HD_OK;
     (void)save_entry_of(&r->params[param], HD_SAVED_EMA, &name);
-    return hd_ckpt_find_tensor(ckpt, name.text)
-               ? read_shard(t, param, HD_SAVED_EMA, read_moment, ckpt, values)
-               : begin_average(t, param, values);
+    return hd_ckpt_find_tensor(reader->ckpt, name.text) ? read_shard(t, reader, param, HD_SAVED_EMA)
+                                                        : begin_average(t, param, reader->values);
 }
 
 /* Reads weights from the checkpoint and its base (NULL: where the checkpoint's job had it), and
@@ -370,35 +270,35 @@ static enum hd_status read_state(struct hd_trainer *t, struct hd_ckpt *ckpt, con
 {
     const struct hd_source_dirs dirs = {.dir = hd_ckpt_dir(ckpt), .base = base};
     struct hd_source *source = NULL;
+    struct hd_param_reader reader = {.values = NULL};
     const struct hd_registry *r = &t->rank_program.registry;
     char text[HD_JOB_PATH_MAX];
     const struct hd_only only = {text, then->layers, then->tie_embeddings, NULL};
-    enum hd_status st;
-    float *values = make_values(&st);
+    enum hd_status st = hd_adapter_only(then, text);
 
-    if (!st)
-        st = hd_adapter_only(then, text);
     if (!st)
         st = hd_source_open(&dirs, &t->rank_program.job, r, &source);
     if (!st)
         st = check_source(r, source);
     if (!st)
         st = clear_moments(t);
+    if (!st)
+        st = open_reader(t, source, &reader);
+    reader.ckpt = ckpt;
     for (int i = 0; !st && i < r->param_count; i++) {
         const bool has_moments = r->params[i].trainable && hd_only_trains(&only, r->params[i].name);
 
         if (!r->buckets[r->params[i].bucket].is_local)
             continue;
-        st = r->params[i].quant ? quantize_for_training(t, i, source)
-                                : read_shard(t, i, 0, read_from_source, source, values);
+        st = read_shard(t, &reader, i, HD_SAVED_WEIGHT);
         for (int k = HD_SAVED_MOMENT1; !st && has_moments && k <= HD_SAVED_MOMENT2; k++)
             if (hd_saved_kind_is_of(r, &r->params[i], k))
-                st = read_shard(t, i, k, read_moment, ckpt, values);
+                st = read_shard(t, &reader, i, k);
         if (!st)
-            st = read_average(t, ckpt, i, values);
+            st = read_average(t, &reader, i);
     }
     hd_source_close(source);
-    free(values);
+    hd_param_reader_done(&reader);
     return st;
 }
 
@@ -644,89 +544,17 @@ enum hd_status hd_trainer_continue(struct hd_trainer *t, struct hd_text *ret_sai
 
 /* ---- initial weights ---- */
 
-static enum hd_status init_encoded(struct hd_trainer *t, const struct hd_param *p,
-                                   const struct hd_local_shard *local_shard, float *values)
+/* Reads the weights that `source` has (NULL: none), and gives the others their initial values. */
+static enum hd_status read_weights(struct hd_trainer *t, struct hd_source *source)
 {
-    enum hd_status st = HD_OK;
+    const struct hd_registry *r = &t->rank_program.registry;
+    struct hd_param_reader reader;
+    enum hd_status st = open_reader(t, source, &reader);
 
-    for (int64_t at = 0, n; !st && at < local_shard->count; at += n) {
-        n = local_shard->count - at < HD_LOCAL_SHARD_CHUNK ? local_shard->count - at
-                                                           : HD_LOCAL_SHARD_CHUNK;
-        hd_param_init_values(p, (uint64_t)t->rank_program.job.seed, local_shard->first + at, n,
-                             values);
-        st = hd_local_shard_write(&t->staging, local_shard, at, n, values);
-    }
-    return st;
-}
-
-/* Source of the initial values of magnitudes, which are norms of the rows of the weight that they
- * scale. */
-struct norms_from {
-    const struct hd_registry *registry;
-    /* directories that have the weight; NULL: the weight is drawn by the seed */
-    struct hd_source *source;
-    uint64_t seed;
-};
-
-static enum hd_status read_norms(void *from, int param, const struct hd_ckpt_entry *want,
-                                 float *ret_values)
-{
-    const struct norms_from *f = from;
-
-    return hd_norms_make(f->source, f->registry, param, f->seed, want->flat_first, want->flat_count,
-                         ret_values);
-}
-
-static enum hd_status init_shard(struct hd_trainer *t, int param, struct hd_source *source,
-                                 float *values)
-{
-    const struct hd_param *p = &t->rank_program.registry.params[param];
-    const struct hd_local_shard local_shard = hd_trainer_find(t, param, HD_STATE_WEIGHT);
-    const int64_t size = (int64_t)sizeof(float);
-    struct norms_from norms = {&t->rank_program.registry, source,
-                               (uint64_t)t->rank_program.job.seed};
-    enum hd_status st = HD_OK;
-
-    if (p->quant)
-        return quantize_for_training(t, param, NULL);
-    if (p->init == HD_INIT_NORMS)
-        return read_shard(t, param, 0, read_norms, &norms, values);
-    if (!hd_local_shard_is_plain(&local_shard))
-        return init_encoded(t, p, &local_shard, values);
-    for (int64_t at = 0, n; !st && at < local_shard.count; at += n) {
-        n = hd_staging_piece(&t->staging, (local_shard.count - at) * size) / size;
-        hd_param_init_values(p, (uint64_t)t->rank_program.job.seed, local_shard.first + at, n,
-                             hd_staging_view(&t->staging, local_shard.at + at * size));
-        st = hd_staging_put(&t->staging, local_shard.at + at * size, n * size);
-    }
-    return st;
-}
-
-static enum hd_status init_by_seed(struct hd_trainer *t)
-{
-    enum hd_status st;
-    float *values = make_values(&st);
-
-    for (int i = 0; !st && i < t->rank_program.registry.param_count; i++)
-        if (hd_param_is_local(&t->rank_program.registry, i))
-            st = init_shard(t, i, NULL, values);
-    free(values);
-    return st;
-}
-
-static enum hd_status read_source(struct hd_trainer *t, struct hd_source *source)
-{
-    enum hd_status st;
-    float *values = make_values(&st);
-
-    for (int i = 0; !st && i < t->rank_program.registry.param_count; i++)
-        if (hd_param_is_local(&t->rank_program.registry, i) &&
-            t->rank_program.registry.params[i].quant)
-            st = quantize_for_training(t, i, source);
-        else if (hd_param_is_local(&t->rank_program.registry, i))
-            st = hd_source_has(source, i) ? read_shard(t, i, 0, read_from_source, source, values)
-                                          : init_shard(t, i, source, values);
-    free(values);
+    for (int i = 0; !st && i < r->param_count; i++)
+        if (hd_param_is_local(r, i))
+            st = read_shard(t, &reader, i, HD_SAVED_WEIGHT);
+    hd_param_reader_done(&reader);
     return st;
 }
 
@@ -756,7 +584,7 @@ static enum hd_status init_from_source(struct hd_trainer *t)
     if (!st)
         st = hd_source_open(&dirs, job, &t->rank_program.registry, &source);
     if (!st)
-        st = read_source(t, source);
+        st = read_weights(t, source);
     hd_source_close(source);
     return st ? hd_err_prefix(st, "train.init_from") : HD_OK;
 }
@@ -767,7 +595,7 @@ static enum hd_status init_weights(struct hd_trainer *t)
     enum hd_status st = *job->adapter_from ? check_adapter(t) : HD_OK;
 
     if (!st)
-        st = *job->init_from ? init_from_source(t) : init_by_seed(t);
+        st = *job->init_from ? init_from_source(t) : read_weights(t, NULL);
     /* a damaged input is the job's fault: a restart would find the same damage */
     return st == HD_CORRUPT ? HD_INVALID : st;
 }

@@ -12,10 +12,6 @@
 #include "train/save_plan.h"
 #include "train/step_plans.h"
 
-enum {
-    SWAP_BYTES_MAX = 16 << 20
-}; /* of the memory through which the reference's weights are swapped */
-
 enum hd_dtype hd_rank_program_compute_dtype(const struct hd_job *job)
 {
     switch (job->precision) {
@@ -548,22 +544,6 @@ static void add_state(const struct hd_registry *r, struct hd_memory *m)
         r->private_bytes + r->registered_bytes + r->host_bytes - buckets;
 }
 
-/* Assigns the memory through which weights change places with those of the reference: of the largest
- * bucket, or a piece of it. */
-static void place_swap(struct hd_rank_program *l, int64_t *end)
-{
-    const struct hd_registry *r = &l->registry;
-    int64_t most = 0;
-
-    for (int i = 0; i < r->bucket_count; i++)
-        if (r->buckets[i].offset[HD_STATE_REFERENCE] >= 0)
-            most = hd_max(most, hd_bucket_state_bytes(r, &r->buckets[i], HD_STATE_REFERENCE));
-    l->swap = *end;
-    l->swap_bytes = hd_tensor_align(hd_min(most, SWAP_BYTES_MAX));
-    l->memory.reference += l->swap_bytes;
-    *end += l->swap_bytes;
-}
-
 /* Returns the most records of one run of a program: program and input, a launch and a poll per
  * node, a wait per edge, and the waits at the end. */
 static int64_t program_records(const struct hd_program *p)
@@ -728,8 +708,8 @@ static void place_regions(struct hd_rank_program *l)
     int64_t end[2] = {l->registry.private_bytes, l->registry.registered_bytes};
     struct hd_memory *m = &l->memory;
 
+    l->work_bytes = work.private_bytes;
     add_state(&l->registry, m);
-    place_swap(l, &end[0]);
     place_constants(l, &end[0]);
     for (int v = 0; v < 2; v++) {
         const int64_t work_bytes = v ? work.registered_bytes : work.private_bytes;

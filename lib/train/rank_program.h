@@ -54,7 +54,7 @@ enum {
     X(gradients, "fp32 gradient sums (registered)")                                         \
     X(moments, "the optimizer's moments")                                                   \
     X(ema, "fp32 moving average of the weights (train.ema)")                                \
-    X(reference, "trained weights as the run began (train.policy.kl), and a piece to swap") \
+    X(reference, "trained weights as the run began (train.policy.kl)")                      \
     X(step_state, "step block, chunk sums, exchange records, update ranges, matrix tables") \
     X(constants, "tables of angles, slopes and indices, caches")                            \
     X(kept, "activations saved for backward, all slots")                                    \
@@ -227,10 +227,8 @@ struct hd_rank_program {
     /* offset of the slots for hidden rows that stages send and receive; bytes of one such slot;
      * registered */
     int64_t stage_io, stage_io_slot;
-    /* offset of memory through which weights and those of the reference change places, and its bytes,
-     * 0: no reference is kept; private */
-    int64_t swap, swap_bytes;
-    int64_t profile; /* offset of the profile's records; private */
+    int64_t work_bytes; /* bytes of the private work region */
+    int64_t profile;    /* offset of the profile's records; private */
     /* offset of one whole sample: [fields of a sample, context], elements of 4 bytes; private */
     int64_t sample;
     /* offset of the copy of the entries that this rank writes to a checkpoint; private */

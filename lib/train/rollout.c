@@ -526,7 +526,8 @@ static enum hd_status start(struct hd_trainer *t)
         st = hd_staging_clear(&t->staging, t->private_base + l->decode.state[k],
                               chunk->extent[HD_REGION_STATE].private_bytes);
         if (!st)
-            st = hd_trainer_write_constants(t, chunk, l->decode.state[k]);
+            st = hd_staging_write_constants(&t->staging, chunk,
+                                            t->private_base + l->decode.state[k]);
         if (!st && o->starts[k])
             st = hd_run(t->runner, o->starts[k]);
     }

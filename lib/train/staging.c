@@ -18,7 +18,7 @@ enum hd_status hd_staging_init(const struct hd_backend_table *table, struct hd_s
     return HD_OK;
 }
 
-static bool is_on_device(const struct hd_staging *staging, const void *tensor)
+bool hd_staging_is_on_device(const struct hd_staging *staging, const void *tensor)
 {
     const uintptr_t at = (uintptr_t)tensor;
 
@@ -35,7 +35,7 @@ void hd_staging_done(struct hd_staging *staging)
 enum hd_status hd_staging_write(const struct hd_staging *staging, void *tensor, const void *bytes,
                                 int64_t size_bytes)
 {
-    if (is_on_device(staging, tensor))
+    if (hd_staging_is_on_device(staging, tensor))
         return staging->device->write(staging->stream, tensor, bytes, size_bytes);
     memcpy(tensor, bytes, (size_t)size_bytes);
     return HD_OK;
@@ -44,7 +44,7 @@ enum hd_status hd_staging_write(const struct hd_staging *staging, void *tensor, 
 enum hd_status hd_staging_read(const struct hd_staging *staging, void *ret_bytes,
                                const void *tensor, int64_t size_bytes)
 {
-    if (is_on_device(staging, tensor))
+    if (hd_staging_is_on_device(staging, tensor))
         return staging->device->read(staging->stream, ret_bytes, tensor, size_bytes);
     memcpy(ret_bytes, tensor, (size_t)size_bytes);
     return HD_OK;
@@ -57,12 +57,12 @@ int64_t hd_staging_piece(const struct hd_staging *staging, int64_t left_bytes)
 
 void *hd_staging_view(const struct hd_staging *staging, void *tensor)
 {
-    return is_on_device(staging, tensor) ? staging->buffer : tensor;
+    return hd_staging_is_on_device(staging, tensor) ? staging->buffer : tensor;
 }
 
 enum hd_status hd_staging_put(const struct hd_staging *staging, void *tensor, int64_t size_bytes)
 {
-    return is_on_device(staging, tensor)
+    return hd_staging_is_on_device(staging, tensor)
                ? hd_staging_write(staging, tensor, staging->buffer, size_bytes)
                : HD_OK;
 }
@@ -70,7 +70,7 @@ enum hd_status hd_staging_put(const struct hd_staging *staging, void *tensor, in
 enum hd_status hd_staging_fetch(const struct hd_staging *staging, const void *tensor,
                                 int64_t size_bytes, const void **ret_bytes)
 {
-    if (!is_on_device(staging, tensor)) {
+    if (!hd_staging_is_on_device(staging, tensor)) {
         *ret_bytes = tensor;
         return HD_OK;
     }
@@ -93,7 +93,7 @@ enum hd_status hd_staging_clear(const struct hd_staging *staging, void *tensor, 
 enum hd_status hd_staging_copy(const struct hd_staging *s, void *tensor, const void *from,
                                int64_t size_bytes)
 {
-    if (s->device)
+    if (hd_staging_is_on_device(s, tensor))
         return s->device->copy(s->stream, tensor, from, size_bytes);
     memcpy(tensor, from, (size_t)size_bytes);
     return HD_OK;

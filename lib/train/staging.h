@@ -36,6 +36,9 @@ enum hd_status hd_staging_init(const struct hd_backend_table *table, struct hd_s
                                struct hd_staging *ret_staging);
 void hd_staging_done(struct hd_staging *staging); /* {0} is fine */
 
+/* Returns false for tensors in host memory. */
+bool hd_staging_is_on_device(const struct hd_staging *staging, const void *tensor);
+
 /* hd_staging_write copies host bytes to a tensor; `bytes` may change after it returns.
  * hd_staging_read copies a tensor to the host; it waits for earlier launches on the stream. */
 enum hd_status hd_staging_write(const struct hd_staging *staging, void *tensor, const void *bytes,
@@ -60,6 +63,11 @@ enum hd_status hd_staging_fetch(const struct hd_staging *staging, const void *te
  * memory. */
 enum hd_status hd_staging_copy(const struct hd_staging *staging, void *tensor, const void *from,
                                int64_t size_bytes);
+/* Writes the tables of a chunk (of angles, indices ..) whose constants and caches are at chunk_state
+ * (constants.c). */
+struct hd_chunk;
+enum hd_status hd_staging_write_constants(const struct hd_staging *staging,
+                                          const struct hd_chunk *chunk, char *chunk_state);
 /* Sets size_bytes of a tensor to zero. */
 enum hd_status hd_staging_clear(const struct hd_staging *staging, void *tensor, int64_t size_bytes);
 

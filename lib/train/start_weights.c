@@ -6,7 +6,6 @@
  * the reference both change places, and so every layout has the programs of validation that it has
  * anyway.
  */
-#include "base/math.h"
 #include "train/policy.h"
 #include "train/trainer.h"
 
@@ -16,25 +15,6 @@ static char *read_by_programs(const struct hd_trainer *t, const struct hd_bucket
     return hd_trainer_state(t, p, p->copied ? HD_STATE_COPY : HD_STATE_WEIGHT);
 }
 
-/* Swaps what programs read of a bucket with the reference, piece by piece. */
-static enum hd_status swap_with_reference(struct hd_trainer *t, const struct hd_bucket *p)
-{
-    const int64_t bytes = hd_bucket_state_bytes(&t->rank_program.registry, p, HD_STATE_REFERENCE);
-    char *weights = read_by_programs(t, p), *reference = hd_trainer_state(t, p, HD_STATE_REFERENCE),
-         *piece = t->private_base + t->rank_program.swap;
-    enum hd_status st = HD_OK;
-
-    for (int64_t at = 0, n; !st && at < bytes; at += n) {
-        n = hd_min(bytes - at, t->rank_program.swap_bytes);
-        st = hd_staging_copy(&t->staging, piece, weights + at, n);
-        if (!st)
-            st = hd_staging_copy(&t->staging, weights + at, reference + at, n);
-        if (!st)
-            st = hd_staging_copy(&t->staging, reference + at, piece, n);
-    }
-    return st;
-}
-
 static enum hd_status swap_buckets(struct hd_trainer *t)
 {
     const struct hd_registry *r = &t->rank_program.registry;
@@ -42,7 +22,9 @@ static enum hd_status swap_buckets(struct hd_trainer *t)
 
     for (int i = 0; !st && i < r->bucket_count; i++)
         if (r->buckets[i].offset[HD_STATE_REFERENCE] >= 0)
-            st = swap_with_reference(t, &r->buckets[i]);
+            st = hd_trainer_swap(t, read_by_programs(t, &r->buckets[i]),
+                                 hd_trainer_state(t, &r->buckets[i], HD_STATE_REFERENCE),
+                                 hd_bucket_state_bytes(r, &r->buckets[i], HD_STATE_REFERENCE));
     return st;
 }
 

@@ -2,7 +2,12 @@
  * writes it. */
 #include <assert.h>
 
+#include "base/math.h"
 #include "train/trainer.h"
+
+enum {
+    SWAP_PIECE = HD_PIECE(32 * 1024, 768)
+}; /* bytes of host memory that are swapped at a time */
 
 static char *half_base(const struct hd_trainer *t, bool registered)
 {
@@ -92,4 +97,24 @@ enum hd_status hd_trainer_write_state(struct hd_trainer *t, int param, enum hd_s
     if (!shard.count || shard.codes)
         return HD_OK;
     return hd_local_shard_write(&t->staging, &shard, 0, shard.count, values + shard.first);
+}
+
+enum hd_status hd_trainer_swap(struct hd_trainer *t, char *a, char *b, int64_t size_bytes)
+{
+    /* programs leave nothing in the work region */
+    char host[SWAP_PIECE], *const work = t->private_base + t->rank_program.work[0];
+    const bool on_host = !hd_staging_is_on_device(&t->staging, a);
+    char *const spare = on_host ? host : work;
+    const int64_t spare_bytes = on_host ? SWAP_PIECE : t->rank_program.work_bytes;
+    enum hd_status st = HD_OK;
+
+    for (int64_t at = 0, n; !st && at < size_bytes; at += n) {
+        n = hd_min(size_bytes - at, spare_bytes);
+        st = hd_staging_copy(&t->staging, spare, a + at, n);
+        if (!st)
+            st = hd_staging_copy(&t->staging, a + at, b + at, n);
+        if (!st)
+            st = hd_staging_copy(&t->staging, b + at, spare, n);
+    }
+    return st;
 }

@@ -255,9 +255,11 @@ static enum hd_status write_once(struct hd_trainer *t)
     enum hd_status st = HD_OK;
 
     for (int k = 0; !st && k < l->chunk_count; k++) {
-        st = hd_trainer_write_constants(t, l->train[k], l->train_state[k]);
+        st = hd_staging_write_constants(&t->staging, l->train[k],
+                                        t->private_base + l->train_state[k]);
         if (!st)
-            st = hd_trainer_write_constants(t, l->eval[k], l->eval_state[k]);
+            st = hd_staging_write_constants(&t->staging, l->eval[k],
+                                            t->private_base + l->eval_state[k]);
     }
     if (!st)
         st = write_matrix_tables(t);

@@ -142,9 +142,6 @@ struct hd_trainer {
 enum hd_status hd_trainer_background_init(struct hd_trainer *t);
 void hd_trainer_background_done(struct hd_trainer *t);
 
-/* Writes the tables of a chunk (of angles, indices ..) whose constants are at this offset. */
-enum hd_status hd_trainer_write_constants(struct hd_trainer *t, const struct hd_chunk *chunk,
-                                          int64_t chunk_state);
 /* Reads the prompts of validate.samples (samples.c). */
 enum hd_status hd_trainer_open_samples(struct hd_trainer *t, struct hd_job_tokenizer *tokenizer);
 /* Writes the host's copy of the step's state block to the device. */
@@ -206,6 +203,10 @@ enum hd_status hd_trainer_refresh_bucket(struct hd_trainer *t, const struct hd_b
  * memory. */
 char *hd_trainer_state(const struct hd_trainer *t, const struct hd_bucket *bucket,
                        enum hd_state_kind kind);
+
+/* Lets two tensors of a state, both on the device or both in host memory, change places, between steps
+ * (state.c). */
+enum hd_status hd_trainer_swap(struct hd_trainer *t, char *a, char *b, int64_t size_bytes);
 
 /* Returns the number of sequences of the next step, over all ranks. */
 static inline int64_t hd_trainer_batch(const struct hd_trainer *t)

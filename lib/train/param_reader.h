@@ -1,0 +1,34 @@
+/* param_reader: reads the parameters that a rank holds into its memory, in the encoding that it keeps
+ * them in: for training and inference, from a checkpoint of any layout, a model folder, or by the seed.
+ * Only for lib/train.
+ *
+ * Threads: the rank's. */
+#ifndef HD_TRAIN_PARAM_READER_H
+#define HD_TRAIN_PARAM_READER_H
+
+#include "train/save_internal.h"
+#include "train/source.h"
+
+struct hd_param_reader {
+    const struct hd_staging *staging;
+    const struct hd_registry *registry;
+    /* directories that have the weights; NULL: all are initial ones, drawn by the seed */
+    struct hd_source *source;
+    struct hd_ckpt *ckpt; /* checkpoint that has moments and averages; NULL: none is read */
+    uint64_t seed;
+    float *values; /* HD_LOCAL_SHARD_CHUNK elements */
+};
+
+/* Sets *ret_reader for weights of `source`, which may be NULL. hd_param_reader_done also follows a
+ * failure. */
+enum hd_status hd_param_reader_init(const struct hd_staging *staging,
+                                    const struct hd_registry *registry, struct hd_source *source,
+                                    uint64_t seed, struct hd_param_reader *ret_reader);
+void hd_param_reader_done(struct hd_param_reader *reader);
+
+/* Reads one kind of state (index in hd_saved_kinds) of a parameter into this rank's shard. A weight that
+ * no directory has gets its initial values. */
+enum hd_status hd_param_read(const struct hd_param_reader *reader, int param, int kind,
+                             const struct hd_local_shard *shard);
+
+#endif
