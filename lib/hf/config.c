@@ -87,8 +87,7 @@ static void fill_experts(struct hd_hf_reading *r)
         job->experts = r->family->absent.experts;
     if (!job->experts_per_token)
         job->experts_per_token = r->family->absent.experts_per_token;
-    if (!r->has_balance)
-        job->balance = r->family->absent.balance;
+    job->balance = r->balance < 0 ? r->family->absent.balance : r->balance;
     if (!job->shared_ffn_hidden && !hd_json_member(r->root, "shared_expert_intermediate_size"))
         job->shared_ffn_hidden = r->family->absent.shared;
     if (hd_hf_reads(r->family, "moe_intermediate_size")) {
@@ -216,6 +215,8 @@ static void fill_absent(struct hd_hf_reading *r)
     job->qkv_bias = r->qkv_bias || r->attention_bias;
     job->out_bias = r->out_bias || (r->attention_bias && !family->no_out_bias);
     job->qk_norm = r->qk_norm;
+    if (hd_hf_reads(family, "rotary_emb_base")) /* hidden_dropout is also that of the embedding */
+        job->dropout_embedding = job->dropout_residual;
     fill_rope_and_scale(r);
     job->positions = hd_family_positions(family);
 }
@@ -412,7 +413,8 @@ enum hd_status hd_hf_parse_config(const char *text, size_t text_bytes, struct hd
                               .sparse_step = 1,
                               .first_sparse = -1,
                               .last_sparse = -1,
-                              .shared_experts = -1};
+                              .shared_experts = -1,
+                              .balance = -1};
     struct hd_arena arena;
     enum hd_status st;
 

@@ -10,35 +10,6 @@ void hd_hf_set_falcon_defaults(struct hd_hf_reading *r)
     r->falcon.multi_query = r->falcon.parallel = true;
 }
 
-/* Reads the number of key/value heads, or of norms before parallel branches. */
-static enum hd_status read_number(const struct hd_json *value, int64_t *ret_number)
-{
-    enum hd_status st = HD_OK;
-
-    if (value->kind != HD_JSON_NULL)
-        st = hd_json_to_int64(value, 1, 4096, ret_number);
-    return st ? hd_err_prefix(st, "%s", value->key) : HD_OK;
-}
-
-enum hd_status hd_hf_read_falcon(struct hd_hf_reading *r, const struct hd_json *value)
-{
-    bool *flag = strcmp(value->key, "new_decoder_architecture") == 0 ? &r->falcon.grouped
-                 : strcmp(value->key, "multi_query") == 0            ? &r->falcon.multi_query
-                 : strcmp(value->key, "parallel_attn") == 0          ? &r->falcon.parallel
-                                                                     : &r->falcon.alibi;
-
-    if (strcmp(value->key, "num_kv_heads") == 0)
-        return read_number(value, &r->falcon.kv_heads);
-    if (strcmp(value->key, "num_ln_in_parallel_attn") == 0)
-        return read_number(value, &r->falcon.norms);
-    if (value->kind == HD_JSON_NULL)
-        return HD_OK;
-    if (value->kind != HD_JSON_TRUE && value->kind != HD_JSON_FALSE)
-        return hd_hf_unsupported(value->key, value, "it must be true or false");
-    *flag = value->kind == HD_JSON_TRUE;
-    return HD_OK;
-}
-
 /* Returns the value of model.parallel_residual; NULL: the class has no such block. */
 static const char *branches_of(const struct hd_hf_reading *r)
 {

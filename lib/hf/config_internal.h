@@ -41,7 +41,7 @@ struct hd_hf_reading {
     const struct hd_json *blocks; /* layer_types or layers_block_type of Granite 4; NULL: absent */
     bool has_no_experts;          /* num_local_experts is 0 */
     bool has_positions;           /* position_embedding_type is rope */
-    bool use_window, has_tied, has_balance, attention_bias, qkv_bias;
+    bool use_window, has_tied, attention_bias, qkv_bias;
     bool one_kv_head_each; /* num_key_value_heads is null: as many as query heads, in every class */
     const struct hd_json *layer_types;  /* type of each layer; NULL: absent */
     const struct hd_json *rope_layers;  /* no_rope_layers: 1 for each layer that rotates */
@@ -72,12 +72,18 @@ struct hd_hf_reading {
         int64_t kv_heads, norms; /* num_kv_heads, num_ln_in_parallel_attn; 0: absent */
     } falcon;
     int64_t embedding_width; /* word_embed_proj_dim; 0: absent */
+    double balance;          /* router_aux_loss_coef; below 0: absent */
     double jitter; /* router_jitter_noise: noise on a router's input, not applied; 0: none */
 };
 
 /* Reads every key of config.json but those of rotary positions. HD_UNSUPPORTED: a key is unknown, or
  * its value would make another model; the message names it. */
 enum hd_status hd_hf_read_members(struct hd_hf_reading *r);
+
+/* Writes the keys in `names`, separated by blanks, that the family's class reads, from the job's members.
+ * as_float: a number without a fraction gets one. */
+void hd_hf_write_keys(struct hd_json_writer *w, const struct hd_job *job,
+                      const struct hd_family *family, bool as_float, const char *names);
 
 /* Sets r->wrapper, r->outer and r->root if the file is that of a wrapped model (wrapper.c). */
 enum hd_status hd_hf_unwrap(struct hd_hf_reading *r);
@@ -100,17 +106,11 @@ enum hd_status hd_hf_check_blocks(const struct hd_hf_reading *r);
 
 /* ---- keys of experts (config_experts.c) ---- */
 
-enum hd_status hd_hf_read_balance(struct hd_hf_reading *r, const struct hd_json *value);
-enum hd_status hd_hf_read_jitter(struct hd_hf_reading *r, const struct hd_json *value);
 enum hd_status hd_hf_read_topk_method(struct hd_hf_reading *r, const struct hd_json *value);
-enum hd_status hd_hf_read_expert_count(struct hd_hf_reading *r, const struct hd_json *value);
-enum hd_status hd_hf_read_expert_ffn(struct hd_hf_reading *r, const struct hd_json *value);
 
 /* ---- keys of Falcon (config_falcon.c) ---- */
 
 void hd_hf_set_falcon_defaults(struct hd_hf_reading *r);
-/* Reads one of the keys that choose among the class's blocks. */
-enum hd_status hd_hf_read_falcon(struct hd_hf_reading *r, const struct hd_json *value);
 /* Sets branches, key/value heads and positions of the job from these keys, after all keys are read
  * and absent ones have their defaults. Does nothing for other families. */
 enum hd_status hd_hf_take_falcon(struct hd_hf_reading *r);
@@ -123,8 +123,6 @@ enum hd_status hd_hf_read_attn_config(struct hd_hf_reading *r, const struct hd_j
 /* ---- keys of Llama 4 (config_llama4.c) ---- */
 
 void hd_hf_set_llama4_defaults(struct hd_hf_reading *r);
-/* Reads attention_chunk_size. */
-enum hd_status hd_hf_read_chunk(struct hd_hf_reading *r, const struct hd_json *value);
 /* Reads attn_temperature_tuning. */
 enum hd_status hd_hf_read_tuning(struct hd_hf_reading *r, const struct hd_json *value);
 /* Removes the factor of queries if attn_temperature_tuning is false. */

@@ -2,6 +2,7 @@
  * lists those that do not, rope.c reads the keys of rotary positions. transformers maps some names to
  * others (attribute_map): if both are in the file, the mapped name counts, as in transformers,
  * because it is set last. */
+#include <assert.h>
 #include <math.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -28,8 +29,10 @@ enum scope {
 };
 
 enum rule {
-    IS_INT,  /* stores to an int64_t at `offset`, from min to max */
-    IS_REAL, /* stores to a double at `offset`, from min to max */
+    IS_INT,  /* stores an int64_t, from min to max */
+    IS_REAL, /* stores a double, from min to max */
+    IS_BOOL, /* stores true or false */
+    IS_LIST, /* stores the JSON value, a list */
     MUST_BE, /* refuses values other than the JSON text `why`, or null */
     READ_BY  /* the row's function `read` reads the value */
 };
@@ -39,7 +42,10 @@ struct key {
     enum scope scope;
     enum rule rule;
     const char *why;
-    size_t offset;
+    bool in_reading;   /* true: stores in struct hd_hf_reading; false: in the job */
+    bool null_is_zero; /* true: null stores 0; false: null counts as an absent key */
+    bool is_written;   /* true: hd_hf_write_keys writes the job's member at `written` */
+    size_t offset, written;
     double min, max;
     enum hd_status (*read)(struct hd_hf_reading *r, const struct hd_json *value);
 };
@@ -97,24 +103,6 @@ static enum hd_status read_kv_heads(struct hd_hf_reading *r, const struct hd_jso
     return st ? hd_err_prefix(st, "num_key_value_heads") : HD_OK;
 }
 
-static enum hd_status read_head_width(struct hd_hf_reading *r, const struct hd_json *value)
-{
-    enum hd_status st = HD_OK;
-
-    if (value->kind != HD_JSON_NULL)
-        st = hd_json_to_int64(value, 1, 4096, &r->job->head_width);
-    return st ? hd_err_prefix(st, "head_dim") : HD_OK;
-}
-
-static enum hd_status read_inner(struct hd_hf_reading *r, const struct hd_json *value)
-{
-    enum hd_status st = HD_OK;
-
-    if (value->kind != HD_JSON_NULL)
-        st = hd_json_to_int64(value, 1, 1 << 22, &r->job->ffn_hidden);
-    return st ? hd_err_prefix(st, "n_inner") : HD_OK;
-}
-
 static enum hd_status read_activation(struct hd_hf_reading *r, const struct hd_json *value)
 {
     /* names of transformers; gelu_new and gelu_pytorch_tanh are both the tanh form of GELU
@@ -148,45 +136,6 @@ static enum hd_status read_bool(const struct hd_json *value, bool *ret_value)
     return HD_OK;
 }
 
-static enum hd_status read_window(struct hd_hf_reading *r, const struct hd_json *value)
-{
-    enum hd_status st = HD_OK;
-
-    r->window = 0;
-    if (value->kind != HD_JSON_NULL)
-        st = hd_json_to_int64(value, 1, 1 << 24, &r->window);
-    return st ? hd_err_prefix(st, "sliding_window") : HD_OK;
-}
-
-static enum hd_status read_use_window(struct hd_hf_reading *r, const struct hd_json *value)
-{
-    return read_bool(value, &r->use_window);
-}
-
-static enum hd_status read_full_layers(struct hd_hf_reading *r, const struct hd_json *value)
-{
-    enum hd_status st = HD_OK;
-
-    if (value->kind != HD_JSON_NULL)
-        st = hd_json_to_int64(value, 0, 1 << 20, &r->full_layers);
-    return st ? hd_err_prefix(st, "max_window_layers") : HD_OK;
-}
-
-static enum hd_status read_attention_bias(struct hd_hf_reading *r, const struct hd_json *value)
-{
-    return read_bool(value, &r->attention_bias);
-}
-
-static enum hd_status read_mlp_bias(struct hd_hf_reading *r, const struct hd_json *value)
-{
-    return read_bool(value, &r->job->mlp_bias);
-}
-
-static enum hd_status read_qkv_bias(struct hd_hf_reading *r, const struct hd_json *value)
-{
-    return read_bool(value, &r->qkv_bias);
-}
-
 /* Reads use_bias, which all projections of a block follow. */
 static enum hd_status read_use_bias(struct hd_hf_reading *r, const struct hd_json *value)
 {
@@ -194,16 +143,6 @@ static enum hd_status read_use_bias(struct hd_hf_reading *r, const struct hd_jso
 
     r->job->mlp_bias = r->attention_bias;
     return st;
-}
-
-static enum hd_status read_qk_norm(struct hd_hf_reading *r, const struct hd_json *value)
-{
-    return read_bool(value, &r->qk_norm);
-}
-
-static enum hd_status read_out_bias(struct hd_hf_reading *r, const struct hd_json *value)
-{
-    return read_bool(value, &r->out_bias);
 }
 
 static enum hd_status read_parallel(struct hd_hf_reading *r, const struct hd_json *value)
@@ -214,28 +153,6 @@ static enum hd_status read_parallel(struct hd_hf_reading *r, const struct hd_jso
     (void)snprintf(r->job->parallel_residual, sizeof r->job->parallel_residual, "%s",
                    parallel ? r->family->parallel : "none");
     return st;
-}
-
-/* Reads hidden_dropout, which in gpt_neox is also that of the embedding. */
-static enum hd_status read_hidden_dropout(struct hd_hf_reading *r, const struct hd_json *value)
-{
-    enum hd_status st = HD_OK;
-
-    if (value->kind != HD_JSON_NULL)
-        st = hd_hf_to_real(value, value->key, 0, 0.99, &r->job->dropout_residual);
-    if (hd_hf_reads(r->family, "rotary_emb_base"))
-        r->job->dropout_embedding = r->job->dropout_residual;
-    return st;
-}
-
-/* Reads word_embed_proj_dim: the width of the embedding of OPT. */
-static enum hd_status read_embedding_width(struct hd_hf_reading *r, const struct hd_json *value)
-{
-    enum hd_status st = HD_OK;
-
-    if (value->kind != HD_JSON_NULL)
-        st = hd_json_to_int64(value, 1, 1 << 20, &r->embedding_width);
-    return st ? hd_err_prefix(st, "%s", value->key) : HD_OK;
 }
 
 /* Reads logit_scale, by which logits are multiplied. */
@@ -262,11 +179,6 @@ static enum hd_status read_logits_scaling(struct hd_hf_reading *r, const struct 
     return st;
 }
 
-static enum hd_status read_renormalize(struct hd_hf_reading *r, const struct hd_json *value)
-{
-    return read_bool(value, &r->job->renormalize);
-}
-
 /* Reads query_pre_attn_scalar, whose inverse root multiplies the scores. */
 static enum hd_status read_query_scalar(struct hd_hf_reading *r, const struct hd_json *value)
 {
@@ -280,61 +192,6 @@ static enum hd_status read_query_scalar(struct hd_hf_reading *r, const struct hd
     return st;
 }
 
-/* Reads a soft cap; null means none, although an absent key means that of the class. */
-static enum hd_status read_cap(const struct hd_json *value, double *ret_cap)
-{
-    *ret_cap = 0;
-    return value->kind == HD_JSON_NULL ? HD_OK
-                                       : hd_hf_to_real(value, value->key, 1e-6, 1e6, ret_cap);
-}
-
-static enum hd_status read_attention_cap(struct hd_hf_reading *r, const struct hd_json *value)
-{
-    return read_cap(value, &r->job->attention_cap);
-}
-
-static enum hd_status read_logit_cap(struct hd_hf_reading *r, const struct hd_json *value)
-{
-    return read_cap(value, &r->job->logit_cap);
-}
-
-static enum hd_status read_list(struct hd_hf_reading *r, const struct hd_json *value)
-{
-    if (value->kind != HD_JSON_NULL && value->kind != HD_JSON_ARRAY)
-        return hd_hf_unsupported(value->key, value, "it must be a list");
-    if (value->kind == HD_JSON_NULL)
-        return HD_OK;
-    if (strcmp(value->key, "layer_types") == 0)
-        r->layer_types = value;
-    else if (strcmp(value->key, "mlp_layer_types") == 0)
-        r->ffn_types = value;
-    else if (strcmp(value->key, "no_rope_layers") == 0)
-        r->rope_layers = value->first ? value : NULL;
-    else if (strcmp(value->key, "layer_rope_theta") == 0)
-        r->layer_thetas = value;
-    else if (strcmp(value->key, "moe_layers") == 0)
-        r->expert_layer_list = value;
-    else
-        r->dense_layers = value;
-    return HD_OK;
-}
-
-/* Reads a count of layers of the rules in config_layers.c. */
-static enum hd_status read_count(struct hd_hf_reading *r, const struct hd_json *value)
-{
-    int64_t *count = strcmp(value->key, "decoder_sparse_step") == 0 ||
-                             strcmp(value->key, "interleave_moe_layer_step") == 0
-                         ? &r->sparse_step
-                     : strcmp(value->key, "no_rope_layer_interval") == 0  ? &r->rope_interval
-                     : strcmp(value->key, "full_attention_interval") == 0 ? &r->full_interval
-                                                                          : &r->window_period;
-    enum hd_status st = HD_OK;
-
-    if (value->kind != HD_JSON_NULL)
-        st = hd_json_to_int64(value, 1, 1024, count);
-    return st ? hd_err_prefix(st, "%s", value->key) : HD_OK;
-}
-
 /* Reads sliding_window_pattern: the number of layers of a period, or, in EXAONE 4, its layers: local
  * ones, L, and a global one, G; 0, which transformers writes there without a window, is no period. */
 static enum hd_status read_pattern(struct hd_hf_reading *r, const struct hd_json *value)
@@ -343,8 +200,13 @@ static enum hd_status read_pattern(struct hd_hf_reading *r, const struct hd_json
 
     if (value->kind == HD_JSON_NUMBER && strcmp(value->text, "0") == 0)
         return HD_OK;
-    if (value->kind != HD_JSON_STRING)
-        return read_count(r, value);
+    if (value->kind == HD_JSON_NULL)
+        return HD_OK;
+    if (value->kind != HD_JSON_STRING) {
+        const enum hd_status st = hd_json_to_int64(value, 1, 1024, &r->window_period);
+
+        return st ? hd_err_prefix(st, "%s", value->key) : HD_OK;
+    }
     if (!local || strcmp(value->text + local, "G") != 0)
         return hd_hf_unsupported(value->key, value, "use the number of layers of a period");
     r->window_period = (int64_t)local + 1;
@@ -418,21 +280,45 @@ static enum hd_status read_own_code(struct hd_hf_reading *r, const struct hd_jso
 
 /* ---- the table ---- */
 
-#define INT(name, scope, member, low, high)                                         \
-    {                                                                               \
-        name, scope, IS_INT, NULL, offsetof(struct hd_job, member), low, high, NULL \
+/* Rows that store in the job and are written from there. */
+#define STORED(name_, scope_, rule_, member)                                 \
+    .name = (name_), .scope = (scope_), .rule = (rule_), .is_written = true, \
+    .offset = offsetof(struct hd_job, member), .written = offsetof(struct hd_job, member)
+#define INT(name, scope, member, low, high)                              \
+    {                                                                    \
+        STORED(name, scope, IS_INT, member), .min = (low), .max = (high) \
     }
-#define REAL(name, scope, member, low, high)                                         \
-    {                                                                                \
-        name, scope, IS_REAL, NULL, offsetof(struct hd_job, member), low, high, NULL \
+#define REAL(name, scope, member, low, high)                              \
+    {                                                                     \
+        STORED(name, scope, IS_REAL, member), .min = (low), .max = (high) \
     }
-#define SPECIAL(name, scope, function)                \
-    {                                                 \
-        name, scope, READ_BY, NULL, 0, 0, 0, function \
+#define CAP(name, scope, member, low, high)                                                     \
+    {                                                                                           \
+        STORED(name, scope, IS_REAL, member), .min = (low), .max = (high), .null_is_zero = true \
     }
-#define MUST(name, scope, value)                   \
-    {                                              \
-        name, scope, MUST_BE, value, 0, 0, 0, NULL \
+#define BOOL(name, scope, member)            \
+    {                                        \
+        STORED(name, scope, IS_BOOL, member) \
+    }
+/* Rows that store in what is being read; further fields follow. */
+#define READING(name_, scope_, rule_, member, ...)                               \
+    {                                                                            \
+        .name = (name_), .scope = (scope_), .rule = (rule_), .in_reading = true, \
+        .offset = offsetof(struct hd_hf_reading, member), __VA_ARGS__            \
+    }
+#define COUNT(name, scope, member, low, high) \
+    READING(name, scope, IS_INT, member, .min = (low), .max = (high))
+#define FLAG(name, scope, member, of_job)                     \
+    READING(name, scope, IS_BOOL, member, .is_written = true, \
+            .written = offsetof(struct hd_job, of_job))
+#define LIST(name, scope, member) READING(name, scope, IS_LIST, member, .why = NULL)
+#define SPECIAL(name_, scope_, function)                                        \
+    {                                                                           \
+        .name = (name_), .scope = (scope_), .rule = READ_BY, .read = (function) \
+    }
+#define MUST(name_, scope_, value)                                          \
+    {                                                                       \
+        .name = (name_), .scope = (scope_), .rule = MUST_BE, .why = (value) \
     }
 static const struct key keys[] = {
     SPECIAL("model_type", EVERY, read_elsewhere),
@@ -445,7 +331,7 @@ static const struct key keys[] = {
     INT("n_embd", GPT2, hidden, 1, 1 << 20),
     INT("n_head", GPT2, heads, 1, 4096),
     INT("n_positions", GPT2, context, 1, 1 << 24),
-    SPECIAL("n_inner", GPT2, read_inner),
+    INT("n_inner", GPT2, ffn_hidden, 1, 1 << 22),
     SPECIAL("activation_function", GPT2, read_activation),
     REAL("layer_norm_epsilon", GPT2, norm_eps, 1e-12, 1),
     MUST("scale_attn_weights", GPT2, "true"),
@@ -459,7 +345,7 @@ static const struct key keys[] = {
     INT("hidden_size", ROTARY, hidden, 1, 1 << 20),
     INT("num_attention_heads", ROTARY, heads, 1, 4096),
     SPECIAL("num_key_value_heads", ROTARY, read_kv_heads),
-    SPECIAL("head_dim", ROTARY, read_head_width),
+    INT("head_dim", ROTARY, head_width, 1, 4096),
     INT("intermediate_size", ROTARY, ffn_hidden, 1, 1 << 22),
     INT("max_position_embeddings", ROTARY, context, 1, 1 << 24),
     SPECIAL("rope_theta", ROTARY, read_elsewhere),
@@ -470,19 +356,24 @@ static const struct key keys[] = {
     REAL("attention_dropout", ROTARY, dropout_attention, 0, 0.99),
 
     /* keys of some classes: the rows of families.def list them */
-    SPECIAL("attention_bias", LISTED, read_attention_bias),
-    SPECIAL("mlp_bias", LISTED, read_mlp_bias),
-    SPECIAL("qkv_bias", LISTED, read_qkv_bias),
-    SPECIAL("use_bias", LISTED, read_use_bias),
-    SPECIAL("use_qkv_bias", LISTED, read_qkv_bias),
-    SPECIAL("attention_out_bias", LISTED, read_out_bias),
+    FLAG("attention_bias", LISTED, attention_bias, qkv_bias),
+    BOOL("mlp_bias", LISTED, mlp_bias),
+    FLAG("qkv_bias", LISTED, qkv_bias, qkv_bias),
+    {.name = "use_bias",
+     .scope = LISTED,
+     .rule = READ_BY,
+     .read = read_use_bias,
+     .is_written = true,
+     .written = offsetof(struct hd_job, qkv_bias)},
+    FLAG("use_qkv_bias", LISTED, qkv_bias, qkv_bias),
+    FLAG("attention_out_bias", LISTED, out_bias, out_bias),
     SPECIAL("use_parallel_residual", LISTED, read_parallel),
-    SPECIAL("new_decoder_architecture", LISTED, hd_hf_read_falcon),
-    SPECIAL("multi_query", LISTED, hd_hf_read_falcon),
-    SPECIAL("num_kv_heads", LISTED, hd_hf_read_falcon),
-    SPECIAL("parallel_attn", LISTED, hd_hf_read_falcon),
-    SPECIAL("num_ln_in_parallel_attn", LISTED, hd_hf_read_falcon),
-    SPECIAL("alibi", LISTED, hd_hf_read_falcon),
+    READING("new_decoder_architecture", LISTED, IS_BOOL, falcon.grouped, .why = NULL),
+    READING("multi_query", LISTED, IS_BOOL, falcon.multi_query, .why = NULL),
+    COUNT("num_kv_heads", LISTED, falcon.kv_heads, 1, 4096),
+    READING("parallel_attn", LISTED, IS_BOOL, falcon.parallel, .why = NULL),
+    COUNT("num_ln_in_parallel_attn", LISTED, falcon.norms, 1, 4096),
+    READING("alibi", LISTED, IS_BOOL, falcon.alibi, .why = NULL),
     SPECIAL("bias", LISTED, read_use_bias),
     SPECIAL("activation", LISTED, read_activation),
     SPECIAL("activation_function", LISTED, read_activation),
@@ -494,9 +385,10 @@ static const struct key keys[] = {
     INT("ffn_dim", LISTED, ffn_hidden, 1, 1 << 22),
     INT("seq_length", LISTED, context, 1, 1 << 24),
     INT("max_seq_len", LISTED, context, 1, 1 << 24),
-    SPECIAL("word_embed_proj_dim", LISTED, read_embedding_width),
+    READING("word_embed_proj_dim", LISTED, IS_INT, embedding_width, .min = 1, .max = 1 << 20,
+            .is_written = true, .written = offsetof(struct hd_job, hidden)),
     SPECIAL("attn_config", LISTED, hd_hf_read_attn_config),
-    REAL("clip_qkv", LISTED, qkv_clip, 1e-6, 1e6),
+    CAP("clip_qkv", LISTED, qkv_clip, 1e-6, 1e6),
     REAL("dropout", LISTED, dropout_residual, 0, 0.99),
     REAL("embd_pdrop", LISTED, dropout_embedding, 0, 0.99),
     REAL("norm_eps", LISTED, norm_eps, 1e-12, 1),
@@ -504,7 +396,7 @@ static const struct key keys[] = {
     INT("ffn_hidden_size", LISTED, ffn_hidden, 1, 1 << 22),
     REAL("layer_norm_epsilon", LISTED, norm_eps, 1e-12, 1),
     REAL("layer_norm_eps", LISTED, norm_eps, 1e-12, 1),
-    SPECIAL("hidden_dropout", LISTED, read_hidden_dropout),
+    REAL("hidden_dropout", LISTED, dropout_residual, 0, 0.99),
     SPECIAL("logit_scale", LISTED, read_logit_scale),
     SPECIAL("rotary_pct", LISTED, read_elsewhere),
     SPECIAL("rotary_emb_base", LISTED, read_elsewhere),
@@ -518,59 +410,61 @@ static const struct key keys[] = {
     REAL("residual_dropout", LISTED, dropout_residual, 0, 0.99),
     REAL("resid_pdrop", LISTED, dropout_residual, 0, 0.99),
     SPECIAL("query_pre_attn_scalar", LISTED, read_query_scalar),
-    SPECIAL("attn_logit_softcapping", LISTED, read_attention_cap),
-    SPECIAL("final_logit_softcapping", LISTED, read_logit_cap),
+    CAP("attn_logit_softcapping", LISTED, attention_cap, 1e-6, 1e6),
+    CAP("final_logit_softcapping", LISTED, logit_cap, 1e-6, 1e6),
     REAL("attention_multiplier", LISTED, attention_scale, 1e-9, 1e6),
     REAL("embedding_multiplier", LISTED, embedding_scale, 1e-6, 1e6),
     REAL("residual_multiplier", LISTED, residual_scale, 1e-6, 1e6),
     SPECIAL("logits_scaling", LISTED, read_logits_scaling),
     REAL("rope_local_base_freq", LISTED, rope_local_theta, 1, 1e12),
     SPECIAL("sliding_window_pattern", LISTED, read_pattern),
-    SPECIAL("full_attention_interval", LISTED, read_count),
+    COUNT("full_attention_interval", LISTED, full_interval, 1, 1024),
     INT("linear_num_key_heads", LISTED, delta_key_heads, 1, 4096),
     INT("linear_num_value_heads", LISTED, delta_value_heads, 1, 4096),
     INT("linear_key_head_dim", LISTED, delta_key_width, 8, 256),
     INT("linear_value_head_dim", LISTED, delta_value_width, 8, 256),
     INT("linear_conv_kernel_dim", LISTED, delta_conv_width, 2, 8),
-    SPECIAL("no_rope_layers", LISTED, read_list),
-    SPECIAL("no_rope_layer_interval", LISTED, read_count),
-    SPECIAL("layer_rope_theta", LISTED, read_list),
-    SPECIAL("attention_chunk_size", LISTED, hd_hf_read_chunk),
+    LIST("no_rope_layers", LISTED, rope_layers),
+    COUNT("no_rope_layer_interval", LISTED, rope_interval, 1, 1024),
+    LIST("layer_rope_theta", LISTED, layer_thetas),
+    READING("attention_chunk_size", LISTED, IS_INT, chunk, .min = 1, .max = 1 << 24,
+            .null_is_zero = true),
     SPECIAL("attn_temperature_tuning", LISTED, hd_hf_read_tuning),
     REAL("attn_scale", LISTED, query_factor, 0, 1e3),
     INT("floor_scale", LISTED, query_factor_step, 1, 1 << 24),
     INT("intermediate_size_mlp", LISTED, dense_ffn_hidden, 1, 1 << 22),
-    SPECIAL("moe_layers", LISTED, read_list),
-    SPECIAL("interleave_moe_layer_step", LISTED, read_count),
+    LIST("moe_layers", LISTED, expert_layer_list),
+    COUNT("interleave_moe_layer_step", LISTED, sparse_step, 1, 1024),
     REAL("swiglu_limit", LISTED, glu_limit, 1e-6, 1e6),
     INT("num_experts_per_tok", LISTED, experts_per_token, 1, 64),
-    SPECIAL("moe_intermediate_size", LISTED, hd_hf_read_expert_ffn),
+    READING("moe_intermediate_size", LISTED, IS_INT, expert_ffn, .min = 1, .max = 1 << 22,
+            .is_written = true, .written = offsetof(struct hd_job, ffn_hidden)),
     INT("shared_expert_intermediate_size", LISTED, shared_ffn_hidden, 0, 1 << 22),
-    SPECIAL("norm_topk_prob", LISTED, read_renormalize),
-    SPECIAL("decoder_sparse_step", LISTED, read_count),
-    SPECIAL("mlp_only_layers", LISTED, read_list),
+    BOOL("norm_topk_prob", LISTED, renormalize),
+    COUNT("decoder_sparse_step", LISTED, sparse_step, 1, 1024),
+    LIST("mlp_only_layers", LISTED, dense_layers),
     INT("n_routed_experts", LISTED, experts, 1, 4096),
     INT("moe_num_experts", LISTED, experts, 1, 4096),
     INT("moe_k", LISTED, experts_per_token, 1, 64),
-    SPECIAL("moe_num_shared_experts", LISTED, hd_hf_read_expert_count),
-    SPECIAL("moe_layer_start_index", LISTED, hd_hf_read_expert_count),
-    SPECIAL("moe_layer_end_index", LISTED, hd_hf_read_expert_count),
-    SPECIAL("moe_layer_interval", LISTED, hd_hf_read_expert_count),
-    SPECIAL("num_nextn_predict_layers", LISTED, hd_hf_read_expert_count),
-    SPECIAL("mtp_num_hidden_layers", LISTED, hd_hf_read_expert_count),
+    COUNT("moe_num_shared_experts", LISTED, shared_experts, 0, 1024),
+    COUNT("moe_layer_start_index", LISTED, first_sparse, 0, 1024),
+    COUNT("moe_layer_end_index", LISTED, last_sparse, -1, 1024),
+    COUNT("moe_layer_interval", LISTED, sparse_step, 1, 1024),
+    COUNT("num_nextn_predict_layers", LISTED, extra_layers, 0, 1024),
+    COUNT("mtp_num_hidden_layers", LISTED, extra_layers, 0, 1024),
     INT("n_group", LISTED, router_groups, 1, 64),
     INT("topk_group", LISTED, router_groups_kept, 1, 64),
     REAL("routed_scaling_factor", LISTED, router_scale, 1e-6, 1e6),
     SPECIAL("topk_method", LISTED, hd_hf_read_topk_method),
-    SPECIAL("use_qk_norm", LISTED, read_qk_norm),
-    SPECIAL("qk_layernorm", LISTED, read_qk_norm),
+    FLAG("use_qk_norm", LISTED, qk_norm, qk_norm),
+    FLAG("qk_layernorm", LISTED, qk_norm, qk_norm),
     SPECIAL("rotary_dim", LISTED, read_elsewhere),
-    SPECIAL("router_aux_loss_coef", LISTED, hd_hf_read_balance),
-    SPECIAL("router_jitter_noise", LISTED, hd_hf_read_jitter),
+    READING("router_aux_loss_coef", LISTED, IS_REAL, balance, .max = HD_HF_BALANCE_MAX),
+    READING("router_jitter_noise", LISTED, IS_REAL, jitter, .max = 1),
     INT("num_local_experts", EXPERTS, experts, 1, 4096),
-    SPECIAL("n_shared_experts", LISTED, hd_hf_read_expert_count),
-    SPECIAL("first_k_dense_replace", LISTED, hd_hf_read_expert_count),
-    SPECIAL("mlp_layer_types", LISTED, read_list),
+    COUNT("n_shared_experts", LISTED, shared_experts, 0, 1024),
+    COUNT("first_k_dense_replace", LISTED, first_sparse, 0, 1024),
+    LIST("mlp_layer_types", LISTED, ffn_types),
     SPECIAL("q_lora_rank", LISTED, read_q_rank),
     INT("kv_lora_rank", LISTED, mla_kv_rank, 1, 1 << 16),
     INT("qk_nope_head_dim", LISTED, mla_nope, 1, 4096),
@@ -578,10 +472,11 @@ static const struct key keys[] = {
     INT("v_head_dim", LISTED, mla_value, 1, 4096),
     SPECIAL("num_local_experts", LISTED, hd_hf_read_no_experts),
 
-    SPECIAL("sliding_window", WINDOWED, read_window),
-    SPECIAL("use_sliding_window", SWITCHED, read_use_window),
-    SPECIAL("layer_types", TYPED, read_list),
-    SPECIAL("max_window_layers", SWITCHED, read_full_layers),
+    READING("sliding_window", WINDOWED, IS_INT, window, .min = 1, .max = 1 << 24,
+            .null_is_zero = true),
+    READING("use_sliding_window", SWITCHED, IS_BOOL, use_window, .why = NULL),
+    LIST("layer_types", TYPED, layer_types),
+    COUNT("max_window_layers", SWITCHED, full_layers, 0, 1 << 20),
 
     /* the rest of the classes must have these values; the keys above come first */
     REAL("rms_norm_eps", RMS, norm_eps, 1e-12, 1),
@@ -604,17 +499,26 @@ enum { KEY_COUNT = sizeof keys / sizeof keys[0] };
 
 /* ---- reading ---- */
 
-static enum hd_status read_key_number(struct hd_hf_reading *r, const struct key *k,
-                                      const struct hd_json *v)
+static enum hd_status store_value(struct hd_hf_reading *r, const struct key *k,
+                                  const struct hd_json *v)
 {
-    void *member = (char *)r->job + k->offset;
+    char *const member = (k->in_reading ? (char *)r : (char *)r->job) + k->offset;
     enum hd_status st;
 
-    if (v->kind == HD_JSON_NULL) /* null counts as an absent key */
+    if (v->kind == HD_JSON_NULL) {
+        if (k->null_is_zero) /* of both types */
+            memset(member, 0, sizeof(int64_t));
         return HD_OK;
+    }
     if (k->rule == IS_REAL)
-        return hd_hf_to_real(v, k->name, k->min, k->max, member);
-    st = hd_json_to_int64(v, (int64_t)k->min, (int64_t)k->max, member);
+        return hd_hf_to_real(v, k->name, k->min, k->max, (double *)(void *)member);
+    if (k->rule == IS_BOOL)
+        return read_bool(v, (bool *)member);
+    if (k->rule == IS_LIST) {
+        memcpy(member, &v, sizeof v);
+        return v->kind == HD_JSON_ARRAY ? HD_OK : hd_hf_unsupported(v->key, v, "it must be a list");
+    }
+    st = hd_json_to_int64(v, (int64_t)k->min, (int64_t)k->max, (int64_t *)(void *)member);
     return st ? hd_err_prefix(st, "%s", k->name) : HD_OK;
 }
 
@@ -636,7 +540,9 @@ static enum hd_status read_key(struct hd_hf_reading *r, const struct key *k,
     switch (k->rule) {
     case IS_INT:
     case IS_REAL:
-        return read_key_number(r, k, v);
+    case IS_BOOL:
+    case IS_LIST:
+        return store_value(r, k, v);
     case MUST_BE:
         return check_value(k, v);
     case READ_BY:
@@ -835,4 +741,48 @@ enum hd_status hd_hf_read_members(struct hd_hf_reading *r)
     if (!st)
         st = read_named(r, false);
     return st ? st : read_named(r, true);
+}
+
+/* ---- writing ---- */
+
+static void write_key(struct hd_json_writer *w, const struct hd_job *job, const struct key *k,
+                      bool as_float)
+{
+    const char *const member = (const char *)job + k->written;
+    const double real = k->rule == IS_REAL ? *(const double *)(const void *)member : 0;
+
+    if (k->rule == IS_INT)
+        hd_json_add_int64(w, k->name, *(const int64_t *)(const void *)member);
+    else if (k->rule != IS_REAL)
+        hd_json_add_bool(w, k->name, *(const bool *)member);
+    else if (k->null_is_zero && real <= 0)
+        hd_json_add_null(w, k->name);
+    else if (as_float || k->null_is_zero)
+        hd_hf_add_float(w, k->name, real);
+    else
+        hd_json_add_real(w, k->name, real);
+}
+
+void hd_hf_write_keys(struct hd_json_writer *w, const struct hd_job *job,
+                      const struct hd_family *family, bool as_float, const char *names)
+{
+    while (*names) {
+        const size_t length = strcspn(names, " ");
+        bool known = false;
+
+        for (int i = 0; i < KEY_COUNT; i++) {
+            const struct key *k = &keys[i];
+
+            if (!k->is_written || strncmp(k->name, names, length) != 0 || k->name[length])
+                continue;
+            known = true;
+            if (is_in_scope(family, k)) {
+                write_key(w, job, k, as_float);
+                break;
+            }
+        }
+        assert(known);
+        (void)known;
+        names += length + strspn(names + length, " ");
+    }
 }

@@ -196,7 +196,7 @@ static enum hd_status take_rope_layers(struct hd_hf_reading *r)
         (void)hd_layers_parse(r->family->rope_layers, &rule);
     for (int64_t i = 0; i < count; i++)
         picked[i] = r->rope_interval ? (i + 1) % r->rope_interval != 0 : hd_layers_has(&rule, i);
-    if (r->rope_layers)
+    if (r->rope_layers && r->rope_layers->first)
         st = check_length(r, r->rope_layers);
     for (const struct hd_json *v = r->rope_layers ? r->rope_layers->first : NULL; !st && v;
          v = v->next, layer++) {

@@ -16,16 +16,6 @@ void hd_hf_set_llama4_defaults(struct hd_hf_reading *r)
     r->job->query_factor_step = FLOOR_SCALE;
 }
 
-enum hd_status hd_hf_read_chunk(struct hd_hf_reading *r, const struct hd_json *value)
-{
-    enum hd_status st = HD_OK;
-
-    r->chunk = 0;
-    if (value->kind != HD_JSON_NULL)
-        st = hd_json_to_int64(value, 1, 1 << 24, &r->chunk);
-    return st ? hd_err_prefix(st, "%s", value->key) : HD_OK;
-}
-
 /* Reads attn_temperature_tuning, in some published files a number. */
 enum hd_status hd_hf_read_tuning(struct hd_hf_reading *r, const struct hd_json *value)
 {

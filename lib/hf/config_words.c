@@ -74,6 +74,13 @@ bool hd_hf_same_value(const struct hd_json *a, const struct hd_json *b)
     return true;
 }
 
+void hd_hf_add_float(struct hd_json_writer *w, const char *key, double value)
+{
+    hd_json_add_real(w, key, value);
+    if (!w->out->failed && !strpbrk(strrchr(w->out->data, ':'), ".en"))
+        hd_text_add(w->out, ".0");
+}
+
 bool hd_hf_reads(const struct hd_family *family, const char *key)
 {
     return hd_words_have(family->reads ? family->reads : "", key);

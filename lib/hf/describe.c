@@ -7,7 +7,7 @@
 
 #include "base/json.h"
 #include "base/words.h"
-#include "hf/hf_internal.h"
+#include "hf/config_internal.h"
 #include "job/pair_factors.h"
 
 static bool is_default_rule(const char *rule, const char *of_family)
@@ -366,7 +366,7 @@ static void add_layer_types(struct hd_json_writer *w, const struct hd_job *job)
     hd_json_end(w, ']');
 }
 
-static void add_delta(struct hd_json_writer *w, const struct hd_job *job)
+static void add_delta(struct hd_json_writer *w, const struct hd_job *job, const struct hd_family *f)
 {
     struct hd_layers rule = {0};
 
@@ -376,11 +376,9 @@ static void add_delta(struct hd_json_writer *w, const struct hd_job *job)
         hd_json_add_string(w, NULL,
                            hd_layers_has(&rule, i) ? "linear_attention" : "full_attention");
     hd_json_end(w, ']');
-    hd_json_add_int64(w, "linear_num_key_heads", job->delta_key_heads);
-    hd_json_add_int64(w, "linear_num_value_heads", job->delta_value_heads);
-    hd_json_add_int64(w, "linear_key_head_dim", job->delta_key_width);
-    hd_json_add_int64(w, "linear_value_head_dim", job->delta_value_width);
-    hd_json_add_int64(w, "linear_conv_kernel_dim", job->delta_conv_width);
+    hd_hf_write_keys(w, job, f, false,
+                     "linear_num_key_heads linear_num_value_heads linear_key_head_dim "
+                     "linear_value_head_dim linear_conv_kernel_dim");
 }
 
 static void add_window(struct hd_json_writer *w, const struct hd_job *job,
@@ -409,16 +407,14 @@ static void add_window(struct hd_json_writer *w, const struct hd_job *job,
         add_layer_types(w, job);
 }
 
-static void add_latents(struct hd_json_writer *w, const struct hd_job *job)
+static void add_latents(struct hd_json_writer *w, const struct hd_job *job,
+                        const struct hd_family *f)
 {
     if (job->mla_q_rank)
         hd_json_add_int64(w, "q_lora_rank", job->mla_q_rank);
     else
         hd_json_add_null(w, "q_lora_rank");
-    hd_json_add_int64(w, "kv_lora_rank", job->mla_kv_rank);
-    hd_json_add_int64(w, "qk_nope_head_dim", job->mla_nope);
-    hd_json_add_int64(w, "qk_rope_head_dim", job->mla_rope);
-    hd_json_add_int64(w, "v_head_dim", job->mla_value);
+    hd_hf_write_keys(w, job, f, false, "kv_lora_rank qk_nope_head_dim qk_rope_head_dim v_head_dim");
 }
 
 /* Adds no_rope_layers, which has 1 for each layer that rotates. */
@@ -454,14 +450,6 @@ static void add_layer_thetas(struct hd_json_writer *w, const struct hd_job *job)
     hd_json_end(w, ']');
 }
 
-static void add_cap(struct hd_json_writer *w, const char *key, double cap)
-{
-    if (cap > 0)
-        hd_hf_add_float(w, key, cap);
-    else
-        hd_json_add_null(w, key);
-}
-
 /* Adds the keys of factors and caps that the class reads. */
 static void add_multipliers(struct hd_json_writer *w, const struct hd_job *job,
                             const struct hd_family *f)
@@ -469,48 +457,18 @@ static void add_multipliers(struct hd_json_writer *w, const struct hd_job *job,
     if (hd_hf_reads(f, "query_pre_attn_scalar"))
         hd_json_add_real(w, "query_pre_attn_scalar",
                          scalar_of(job->attention_scale, job->head_width));
-    if (hd_hf_reads(f, "attn_logit_softcapping"))
-        add_cap(w, "attn_logit_softcapping", job->attention_cap);
-    if (hd_hf_reads(f, "final_logit_softcapping"))
-        add_cap(w, "final_logit_softcapping", job->logit_cap);
+    hd_hf_write_keys(w, job, f, true, "attn_logit_softcapping final_logit_softcapping");
     if (hd_hf_reads(f, "attention_multiplier"))
         hd_hf_add_float(w, "attention_multiplier",
                         job->attention_scale > 0 ? job->attention_scale
                                                  : 1 / sqrt((double)job->head_width));
-    if (hd_hf_reads(f, "embedding_multiplier"))
-        hd_hf_add_float(w, "embedding_multiplier", job->embedding_scale);
-    if (hd_hf_reads(f, "residual_multiplier"))
-        hd_hf_add_float(w, "residual_multiplier", job->residual_scale);
-    if (hd_hf_reads(f, "clip_qkv"))
-        add_cap(w, "clip_qkv", job->qkv_clip);
-    if (hd_hf_reads(f, "swiglu_limit"))
-        hd_hf_add_float(w, "swiglu_limit", job->glu_limit);
+    hd_hf_write_keys(w, job, f, true,
+                     "embedding_multiplier residual_multiplier clip_qkv swiglu_limit");
     if (hd_hf_reads(f, "logits_scaling"))
         hd_hf_add_float(w, "logits_scaling",
                         f->logits_multiplied ? 1 / job->logit_divisor : job->logit_divisor);
     if (hd_hf_reads(f, "logit_scale"))
         hd_hf_add_float(w, "logit_scale", 1 / job->logit_divisor);
-}
-
-static void add_biases(struct hd_json_writer *w, const struct hd_job *job,
-                       const struct hd_family *f)
-{
-    if (hd_hf_reads(f, "attention_bias"))
-        hd_json_add_bool(w, "attention_bias", job->qkv_bias);
-    if (hd_hf_reads(f, "qkv_bias"))
-        hd_json_add_bool(w, "qkv_bias", job->qkv_bias);
-    if (hd_hf_reads(f, "use_bias"))
-        hd_json_add_bool(w, "use_bias", job->qkv_bias);
-    if (hd_hf_reads(f, "use_qkv_bias"))
-        hd_json_add_bool(w, "use_qkv_bias", job->qkv_bias);
-    if (hd_hf_reads(f, "attention_out_bias"))
-        hd_json_add_bool(w, "attention_out_bias", job->out_bias);
-    if (hd_hf_reads(f, "mlp_bias"))
-        hd_json_add_bool(w, "mlp_bias", job->mlp_bias);
-    if (hd_hf_reads(f, "use_qk_norm"))
-        hd_json_add_bool(w, "use_qk_norm", job->qk_norm);
-    if (hd_hf_reads(f, "qk_layernorm"))
-        hd_json_add_bool(w, "qk_layernorm", job->qk_norm);
 }
 
 /* Adds the activation and the norm's epsilon under the names of the class. */
@@ -577,7 +535,7 @@ static void add_rotary(struct hd_json_writer *w, const struct hd_job *job,
     else if (!one_head_each)
         hd_json_add_int64(w, "num_key_value_heads", job->kv_heads);
     if (f->latent.kv_rank)
-        add_latents(w, job);
+        add_latents(w, job, f);
     else if (!hd_hf_reads(f, "num_kv_heads") && !one_head_each) /* else computed */
         hd_json_add_int64(w, "head_dim", job->head_width);
     if (!f->alibi || hd_hf_reads(f, "alibi")) /* else four times as wide as the model */
@@ -592,8 +550,10 @@ static void add_rotary(struct hd_json_writer *w, const struct hd_job *job,
         add_rope(w, job, f);
     add_window(w, job, f);
     if (f->delta.layers)
-        add_delta(w, job);
-    add_biases(w, job, f);
+        add_delta(w, job, f);
+    hd_hf_write_keys(w, job, f, false,
+                     "attention_bias qkv_bias use_bias use_qkv_bias attention_out_bias mlp_bias "
+                     "use_qk_norm qk_layernorm");
     add_multipliers(w, job, f);
     add_blocks(w, job, f);
     if (hd_hf_reads(f, "no_rope_layers"))
@@ -604,20 +564,9 @@ static void add_rotary(struct hd_json_writer *w, const struct hd_job *job,
         hd_hf_describe_attn_config(w, job);
     else
         hd_json_add_real(w, "attention_dropout", job->dropout_attention);
-    if (hd_hf_reads(f, "dropout"))
-        hd_json_add_real(w, "dropout", job->dropout_residual);
-    if (hd_hf_reads(f, "embd_pdrop"))
-        hd_json_add_real(w, "embd_pdrop", job->dropout_embedding);
-    if (hd_hf_reads(f, "word_embed_proj_dim"))
-        hd_json_add_int64(w, "word_embed_proj_dim", job->hidden);
-    if (hd_hf_reads(f, "residual_dropout"))
-        hd_json_add_real(w, "residual_dropout", job->dropout_residual);
-    if (hd_hf_reads(f, "embedding_dropout"))
-        hd_json_add_real(w, "embedding_dropout", job->dropout_embedding);
-    if (hd_hf_reads(f, "hidden_dropout"))
-        hd_json_add_real(w, "hidden_dropout", job->dropout_residual);
-    if (hd_hf_reads(f, "resid_pdrop"))
-        hd_json_add_real(w, "resid_pdrop", job->dropout_residual);
+    hd_hf_write_keys(w, job, f, false,
+                     "dropout embd_pdrop word_embed_proj_dim residual_dropout embedding_dropout "
+                     "hidden_dropout resid_pdrop");
     if (f->experts)
         hd_hf_describe_experts(w, job, f);
     else

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "hf/hf_internal.h"
+#include "hf/config_internal.h"
 
 const char *hd_hf_experts_key(const struct hd_family *f)
 {
@@ -87,13 +87,6 @@ const char *hd_hf_lacks_of_router(const struct hd_job *job, const struct hd_fami
     if (hd_hf_reads(f, "norm_topk_prob") || job->renormalize == f->renormalize)
         return NULL;
     return job->renormalize ? "model.router.renormalize: true" : "model.router.renormalize: false";
-}
-
-void hd_hf_add_float(struct hd_json_writer *w, const char *key, double value)
-{
-    hd_json_add_real(w, key, value);
-    if (!w->out->failed && !strpbrk(strrchr(w->out->data, ':'), ".en"))
-        hd_text_add(w->out, ".0");
 }
 
 /* Returns the router_aux_loss_coef for which hd_hf_balance gives this weight, in as few digits as
@@ -189,12 +182,8 @@ void hd_hf_describe_experts(struct hd_json_writer *w, const struct hd_job *job,
     hd_json_add_bool(w, "output_router_logits", false);
     if (hd_hf_reads(f, "router_jitter_noise"))
         hd_hf_add_float(w, "router_jitter_noise", 0);
-    if (hd_hf_reads(f, "norm_topk_prob"))
-        hd_json_add_bool(w, "norm_topk_prob", job->renormalize);
-    if (hd_hf_reads(f, "moe_intermediate_size"))
-        hd_json_add_int64(w, "moe_intermediate_size", job->ffn_hidden);
-    if (hd_hf_reads(f, "shared_expert_intermediate_size"))
-        hd_json_add_int64(w, "shared_expert_intermediate_size", job->shared_ffn_hidden);
+    hd_hf_write_keys(w, job, f, false,
+                     "norm_topk_prob moe_intermediate_size shared_expert_intermediate_size");
     if (hd_hf_reads(f, "mlp_layer_types"))
         add_ffn_types(w, job);
     if (hd_hf_reads(f, "mlp_only_layers"))
