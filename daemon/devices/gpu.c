@@ -3,15 +3,28 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/json.h"
+#include "base/fields.h"
 #include "base/log.h"
 
 enum { VALUES_MAX = 65536 /* 2,016 pairs of 64 GPUs have 6 values each */, DEPTH_MAX = 8 };
 /* limit of a GPU's memory, bytes: 16 TiB, more than any GPU has */
 static const int64_t memory_most = 1ll << 44;
 
-/* Text members of a GPU, with equal names in the struct and in JSON. */
-#define TEXTS(X) X(uuid) X(name) X(bus) X(problem) X(fault)
+#define WORD(type, member) HD_FIELD(#member, WORD, type, member)
+static const struct hd_field list_fields[] = {
+    WORD(struct hd_gpu_list, problem),
+    WORD(struct hd_gpu_list, log_problem),
+    WORD(struct hd_gpu_list, libraries),
+};
+static const struct hd_field gpu_fields[] = {
+    WORD(struct hd_gpu, uuid),
+    WORD(struct hd_gpu, name),
+    WORD(struct hd_gpu, bus),
+    WORD(struct hd_gpu, problem),
+    WORD(struct hd_gpu, fault),
+    HD_FIELD("memory_bytes", INT, struct hd_gpu, memory_bytes, .min = INT64_MIN, .max = INT64_MAX),
+    HD_FIELD("fault_at", INT, struct hd_gpu, fault_at, .min = -1, .max = INT64_MAX),
+};
 
 const struct hd_gpu *hd_gpu_find(const struct hd_gpu_list *list, const char *uuid)
 {
@@ -21,55 +34,21 @@ const struct hd_gpu *hd_gpu_find(const struct hd_gpu_list *list, const char *uui
     return NULL;
 }
 
-/* Writes a text with only printable ASCII, because a driver may return any bytes, and the text goes
- * to terminals and to the controller, which refuses text that is not UTF-8. */
-static void write_text(struct hd_json_writer *w, const char *key, const char *text)
-{
-    char copy[HD_ERR_MAX];
-
-    (void)snprintf(copy, sizeof copy, "%s", text);
-    for (char *c = copy; *c; c++)
-        if (*c < ' ' || *c > '~')
-            *c = '?';
-    hd_json_add_string(w, key, copy);
-}
-
 void hd_gpu_list_write(const struct hd_gpu_list *list, struct hd_text *ret_json)
 {
     struct hd_json_writer w = {.out = ret_json};
 
     hd_json_begin(&w, NULL, '{');
-    write_text(&w, "problem", list->problem);
-    write_text(&w, "log_problem", list->log_problem);
-    write_text(&w, "libraries", list->libraries);
+    hd_fields_write(&w, list_fields, HD_FIELD_COUNT(list_fields), list);
     hd_inventory_write(&list->inventory, "inventory", &w);
     hd_json_begin(&w, "gpus", '[');
     for (int64_t i = 0; i < list->count; i++) {
         hd_json_begin(&w, NULL, '{');
-#define X(text) write_text(&w, #text, list->gpus[i].text);
-        TEXTS(X)
-#undef X
-        hd_json_add_int64(&w, "memory_bytes", list->gpus[i].memory_bytes);
-        hd_json_add_int64(&w, "fault_at", list->gpus[i].fault_at);
+        hd_fields_write(&w, gpu_fields, HD_FIELD_COUNT(gpu_fields), &list->gpus[i]);
         hd_json_end(&w, '}');
     }
     hd_json_end(&w, ']');
     hd_json_end(&w, '}');
-}
-
-static enum hd_status read_gpu(const struct hd_json *object, struct hd_gpu *gpu)
-{
-    enum hd_status st =
-        hd_json_need_int64(object, "memory_bytes", INT64_MIN, INT64_MAX, &gpu->memory_bytes);
-
-    if (!st)
-        st = hd_json_need_int64(object, "fault_at", -1, INT64_MAX, &gpu->fault_at);
-#define X(text) \
-    if (!st)    \
-        st = hd_json_copy_string(object, #text, gpu->text, sizeof gpu->text);
-    TEXTS(X)
-#undef X
-    return st;
 }
 
 static void refuse_gpu(struct hd_gpu *gpu, const char *what)
@@ -130,11 +109,7 @@ enum hd_status hd_gpu_list_read(const char *json, size_t json_bytes, struct hd_g
     hd_arena_init(&arena, 0);
     st = hd_json_parse(&arena, json, json_bytes, &limits, &root);
     if (!st)
-        st = hd_json_copy_string(root, "problem", list->problem, sizeof list->problem);
-    if (!st)
-        st = hd_json_copy_string(root, "log_problem", list->log_problem, sizeof list->log_problem);
-    if (!st)
-        st = hd_json_copy_string(root, "libraries", list->libraries, sizeof list->libraries);
+        st = hd_fields_read(root, list_fields, HD_FIELD_COUNT(list_fields), NULL, list);
     inventory = st ? NULL : hd_json_member(root, "inventory"); /* older programs lack it */
     if (inventory && hd_inventory_parse(inventory, &list->inventory)) {
         hd_log(HD_LOG_WARN, "the links between the GPUs are not known: %s", hd_err_message());
@@ -143,7 +118,8 @@ enum hd_status hd_gpu_list_read(const char *json, size_t json_bytes, struct hd_g
     if (!st)
         st = hd_json_need(root, "gpus", HD_JSON_ARRAY, &gpus);
     for (const struct hd_json *g = st ? NULL : gpus->first; !st && g; g = g->next)
-        st = list->count < HD_GPU_MAX ? read_gpu(g, &list->gpus[list->count++])
+        st = list->count < HD_GPU_MAX ? hd_fields_read(g, gpu_fields, HD_FIELD_COUNT(gpu_fields),
+                                                       NULL, &list->gpus[list->count++])
                                       : hd_err(HD_LIMIT, "more than %d GPUs", HD_GPU_MAX);
     for (int64_t i = 0; !st && i < list->count; i++)
         judge(list, i);

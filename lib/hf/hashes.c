@@ -20,12 +20,26 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/fields.h"
 #include "base/file.h"
 #include "hf/hf_internal.h"
 
 #define FORMAT "heddle-hashes"
 
 enum { FILES_MAX = 2 * HD_WEIGHTS_FILES_MAX, VERSION = 1 };
+
+struct listed_region {
+    const char *kind, *name, *blocks;
+    int64_t size_bytes, block_bytes;
+};
+static const struct hd_field region_fields[] = {
+    HD_FIELD("kind", TEXT, struct listed_region, kind),
+    HD_FIELD("name", TEXT, struct listed_region, name),
+    HD_FIELD("size_bytes", INT, struct listed_region, size_bytes, .min = 1, .max = INT64_MAX / 4),
+    HD_FIELD("block_bytes", INT, struct listed_region, block_bytes, .min = 1,
+             .max = HD_CKPT_BLOCK_BYTES),
+    HD_FIELD("blocks", TEXT, struct listed_region, blocks),
+};
 
 /* ---- writing ---- */
 
@@ -59,11 +73,10 @@ void hd_hf_hashes_add(struct hd_hf_hashes *h, const char *file, const struct hd_
 
         hd_json_add_line(w);
         hd_json_begin(w, NULL, '{');
-        hd_json_add_string(w, "kind", kind_of(region));
-        hd_json_add_string(w, "name", region->name ? region->name : "");
-        hd_json_add_int64(w, "size_bytes", region->size_bytes);
-        hd_json_add_int64(w, "block_bytes", region->block_bytes);
-        hd_json_add_string(w, "blocks", hashes ? hashes : "");
+        hd_fields_write(w, region_fields, HD_FIELD_COUNT(region_fields),
+                        &(struct listed_region){kind_of(region), region->name ? region->name : "",
+                                                hashes ? hashes : "", region->size_bytes,
+                                                region->block_bytes});
         hd_json_end(w, '}');
         h->text.failed = h->text.failed || !hashes;
         free(hashes);
@@ -86,26 +99,20 @@ static enum hd_status parse_region(struct hd_arena *arena, const struct hd_json 
                                    struct hd_ckpt_region *ret_region,
                                    struct hd_ckpt_hash_list *ret_list)
 {
-    const char *kind = NULL, *name = NULL, *blocks = NULL;
-    enum hd_status st = hd_json_need_string(value, "kind", &kind);
+    struct listed_region r;
+    enum hd_status st =
+        hd_fields_read(value, region_fields, HD_FIELD_COUNT(region_fields), NULL, &r);
 
     if (!st)
-        st = hd_json_need_string(value, "name", &name);
-    if (!st)
-        st = hd_json_need_int64(value, "size_bytes", 1, INT64_MAX / 4, &ret_region->size_bytes);
-    if (!st)
-        st = hd_json_need_int64(value, "block_bytes", 1, HD_CKPT_BLOCK_BYTES,
-                                &ret_region->block_bytes);
-    if (!st)
-        st = hd_json_need_string(value, "blocks", &blocks);
-    if (!st)
-        st = hd_ckpt_parse_hashes(arena, blocks, ret_list);
-    if (!st && hd_ckpt_count_blocks(ret_region, 1) != ret_list->count)
-        st = hd_err(HD_INVALID, "%zu hashes of a region of %" PRId64 " bytes", ret_list->count,
-                    ret_region->size_bytes);
-    if (!st)
-        ret_region->name = strcmp(kind, "header") == 0 ? NULL : name;
-    return st;
+        st = hd_ckpt_parse_hashes(arena, r.blocks, ret_list);
+    if (st)
+        return st;
+    *ret_region = (struct hd_ckpt_region){strcmp(r.kind, "header") == 0 ? NULL : r.name,
+                                          r.size_bytes, r.block_bytes};
+    return hd_ckpt_count_blocks(ret_region, 1) == ret_list->count
+               ? HD_OK
+               : hd_err(HD_INVALID, "%zu hashes of a region of %" PRId64 " bytes", ret_list->count,
+                        r.size_bytes);
 }
 
 static enum hd_status parse_regions(struct hd_arena *arena, const struct hd_json *list,
