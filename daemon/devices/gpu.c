@@ -10,20 +10,21 @@ enum { VALUES_MAX = 65536 /* 2,016 pairs of 64 GPUs have 6 values each */, DEPTH
 /* limit of a GPU's memory, bytes: 16 TiB, more than any GPU has */
 static const int64_t memory_most = 1ll << 44;
 
-#define WORD(type, member) HD_FIELD(#member, WORD, type, member)
-static const struct hd_field list_fields[] = {
+#define WORD(type, member) HD_JSON_FIELD(#member, WORD, type, member)
+static const struct hd_json_field list_fields[] = {
     WORD(struct hd_gpu_list, problem),
     WORD(struct hd_gpu_list, log_problem),
     WORD(struct hd_gpu_list, libraries),
 };
-static const struct hd_field gpu_fields[] = {
+static const struct hd_json_field gpu_fields[] = {
     WORD(struct hd_gpu, uuid),
     WORD(struct hd_gpu, name),
     WORD(struct hd_gpu, bus),
     WORD(struct hd_gpu, problem),
     WORD(struct hd_gpu, fault),
-    HD_FIELD("memory_bytes", INT, struct hd_gpu, memory_bytes, .min = INT64_MIN, .max = INT64_MAX),
-    HD_FIELD("fault_at", INT, struct hd_gpu, fault_at, .min = -1, .max = INT64_MAX),
+    HD_JSON_FIELD("memory_bytes", INT, struct hd_gpu, memory_bytes, .min = INT64_MIN,
+                  .max = INT64_MAX),
+    HD_JSON_FIELD("fault_at", INT, struct hd_gpu, fault_at, .min = -1, .max = INT64_MAX),
 };
 
 const struct hd_gpu *hd_gpu_find(const struct hd_gpu_list *list, const char *uuid)
@@ -39,12 +40,12 @@ void hd_gpu_list_write(const struct hd_gpu_list *list, struct hd_text *ret_json)
     struct hd_json_writer w = {.out = ret_json};
 
     hd_json_begin(&w, NULL, '{');
-    hd_fields_write(&w, list_fields, HD_FIELD_COUNT(list_fields), list);
+    hd_fields_write(&w, list_fields, HD_JSON_FIELD_COUNT(list_fields), list);
     hd_inventory_write(&list->inventory, "inventory", &w);
     hd_json_begin(&w, "gpus", '[');
     for (int64_t i = 0; i < list->count; i++) {
         hd_json_begin(&w, NULL, '{');
-        hd_fields_write(&w, gpu_fields, HD_FIELD_COUNT(gpu_fields), &list->gpus[i]);
+        hd_fields_write(&w, gpu_fields, HD_JSON_FIELD_COUNT(gpu_fields), &list->gpus[i]);
         hd_json_end(&w, '}');
     }
     hd_json_end(&w, ']');
@@ -109,7 +110,7 @@ enum hd_status hd_gpu_list_read(const char *json, size_t json_bytes, struct hd_g
     hd_arena_init(&arena, 0);
     st = hd_json_parse(&arena, json, json_bytes, &limits, &root);
     if (!st)
-        st = hd_fields_read(root, list_fields, HD_FIELD_COUNT(list_fields), NULL, list);
+        st = hd_fields_read(root, list_fields, HD_JSON_FIELD_COUNT(list_fields), NULL, list);
     inventory = st ? NULL : hd_json_member(root, "inventory"); /* older programs lack it */
     if (inventory && hd_inventory_parse(inventory, &list->inventory)) {
         hd_log(HD_LOG_WARN, "the links between the GPUs are not known: %s", hd_err_message());
@@ -118,9 +119,10 @@ enum hd_status hd_gpu_list_read(const char *json, size_t json_bytes, struct hd_g
     if (!st)
         st = hd_json_need(root, "gpus", HD_JSON_ARRAY, &gpus);
     for (const struct hd_json *g = st ? NULL : gpus->first; !st && g; g = g->next)
-        st = list->count < HD_GPU_MAX ? hd_fields_read(g, gpu_fields, HD_FIELD_COUNT(gpu_fields),
-                                                       NULL, &list->gpus[list->count++])
-                                      : hd_err(HD_LIMIT, "more than %d GPUs", HD_GPU_MAX);
+        st = list->count < HD_GPU_MAX
+                 ? hd_fields_read(g, gpu_fields, HD_JSON_FIELD_COUNT(gpu_fields), NULL,
+                                  &list->gpus[list->count++])
+                 : hd_err(HD_LIMIT, "more than %d GPUs", HD_GPU_MAX);
     for (int64_t i = 0; !st && i < list->count; i++)
         judge(list, i);
     hd_arena_done(&arena);

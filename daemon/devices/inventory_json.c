@@ -10,44 +10,44 @@
 #error "the halves of a set of GPUs are addressed as on little-endian machines"
 #endif
 
-#define RATE(key, type, member) HD_FIELD(key, WHOLE, type, member, .least = 0, .most = 1e15)
-#define NUMA(type)              HD_FIELD("numa", INT, type, numa, .min = -1, .max = INT32_MAX)
+#define RATE(key, type, member) HD_JSON_FIELD(key, WHOLE, type, member, .least = 0, .most = 1e15)
+#define NUMA(type)              HD_JSON_FIELD("numa", INT, type, numa, .min = -1, .max = INT32_MAX)
 /* A half of a set of GPUs: JSON numbers are exact only up to 2^53. */
-#define HALF(key_, type, member, at)                                                  \
-    {                                                                                 \
-        .key = (key_), .kind = HD_FIELD_INT, .offset = offsetof(type, member) + (at), \
-        .size_bytes = sizeof(uint32_t), .max = UINT32_MAX                             \
+#define HALF(key_, type, member, at)                                                       \
+    {                                                                                      \
+        .key = (key_), .kind = HD_JSON_FIELD_INT, .offset = offsetof(type, member) + (at), \
+        .size_bytes = sizeof(uint32_t), .max = UINT32_MAX                                  \
     }
 
-static const struct hd_field gpu_fields[] = {
-    HD_FIELD("uuid", WORD, struct hd_inventory_gpu, uuid),
+static const struct hd_json_field gpu_fields[] = {
+    HD_JSON_FIELD("uuid", WORD, struct hd_inventory_gpu, uuid),
     NUMA(struct hd_inventory_gpu),
     RATE("pcie", struct hd_inventory_gpu, pcie_bytes_per_s),
 };
-static const struct hd_field pair_fields[] = {
-    HD_FIELD("a", INT, struct hd_inventory_pair, a, .max = HD_INVENTORY_GPUS_MAX - 1),
-    HD_FIELD("b", INT, struct hd_inventory_pair, b, .max = HD_INVENTORY_GPUS_MAX - 1),
-    HD_FIELD("direct", INT, struct hd_inventory_pair, direct, .max = 1),
-    HD_FIELD("kind", WORD, struct hd_inventory_pair, kind),
+static const struct hd_json_field pair_fields[] = {
+    HD_JSON_FIELD("a", INT, struct hd_inventory_pair, a, .max = HD_INVENTORY_GPUS_MAX - 1),
+    HD_JSON_FIELD("b", INT, struct hd_inventory_pair, b, .max = HD_INVENTORY_GPUS_MAX - 1),
+    HD_JSON_FIELD("direct", INT, struct hd_inventory_pair, direct, .max = 1),
+    HD_JSON_FIELD("kind", WORD, struct hd_inventory_pair, kind),
     RATE("rate", struct hd_inventory_pair, bytes_per_s),
 };
-static const struct hd_field shared_fields[] = {
-    HD_FIELD("name", WORD, struct hd_inventory_shared, name),
+static const struct hd_json_field shared_fields[] = {
+    HD_JSON_FIELD("name", WORD, struct hd_inventory_shared, name),
     HALF("low", struct hd_inventory_shared, gpus, 0),
     HALF("high", struct hd_inventory_shared, gpus, 4),
     RATE("rate", struct hd_inventory_shared, bytes_per_s),
 };
-static const struct hd_field adapter_fields[] = {
-    HD_FIELD("name", WORD, struct hd_inventory_adapter, name),
+static const struct hd_json_field adapter_fields[] = {
+    HD_JSON_FIELD("name", WORD, struct hd_inventory_adapter, name),
     NUMA(struct hd_inventory_adapter),
     HALF("low", struct hd_inventory_adapter, nearest, 0),
     HALF("high", struct hd_inventory_adapter, nearest, 4),
     RATE("rate", struct hd_inventory_adapter, bytes_per_s),
 };
 #define LIST(key, member, count, value, fields, most) \
-    HD_FIELD_LIST(key, struct hd_inventory, member, count, value, fields, most)
-static const struct hd_field inventory_fields[] = {
-    HD_FIELD("taken_ms", INT, struct hd_inventory, taken_ms, .max = INT64_MAX),
+    HD_JSON_FIELD_LIST(key, struct hd_inventory, member, count, value, fields, most)
+static const struct hd_json_field inventory_fields[] = {
+    HD_JSON_FIELD("taken_ms", INT, struct hd_inventory, taken_ms, .max = INT64_MAX),
     LIST("gpus", gpus, gpu_count, struct hd_inventory_gpu, gpu_fields, HD_INVENTORY_GPUS_MAX),
     LIST("pairs", pairs, pair_count, struct hd_inventory_pair, pair_fields, HD_INVENTORY_PAIRS_MAX),
     LIST("shared", shared, shared_count, struct hd_inventory_shared, shared_fields,
@@ -59,7 +59,7 @@ static const struct hd_field inventory_fields[] = {
 void hd_inventory_write(const struct hd_inventory *v, const char *key, struct hd_json_writer *w)
 {
     hd_json_begin(w, key, '{');
-    hd_fields_write(w, inventory_fields, HD_FIELD_COUNT(inventory_fields), v);
+    hd_fields_write(w, inventory_fields, HD_JSON_FIELD_COUNT(inventory_fields), v);
     hd_json_end(w, '}');
 }
 
@@ -69,7 +69,7 @@ enum hd_status hd_inventory_parse(const struct hd_json *object, struct hd_invent
     enum hd_status st;
 
     memset(v, 0, sizeof *v);
-    st = hd_fields_read(object, inventory_fields, HD_FIELD_COUNT(inventory_fields), NULL, v);
+    st = hd_fields_read(object, inventory_fields, HD_JSON_FIELD_COUNT(inventory_fields), NULL, v);
     for (int i = 0; !st && i < v->pair_count; i++)
         if (v->pairs[i].a >= v->pairs[i].b || v->pairs[i].b >= v->gpu_count)
             st = hd_err(HD_INVALID, "a pair of a GPU that is not listed");

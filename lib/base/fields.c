@@ -5,7 +5,7 @@
 
 /* ---- integers of any size ---- */
 
-static void store_int(const struct hd_field *f, void *member, int64_t value)
+static void store_int(const struct hd_json_field *f, void *member, int64_t value)
 {
     const uint8_t byte = (uint8_t)value;
     const uint32_t word = (uint32_t)value;
@@ -17,7 +17,7 @@ static void store_int(const struct hd_field *f, void *member, int64_t value)
            f->size_bytes);
 }
 
-static int64_t load_int(const struct hd_field *f, const void *member)
+static int64_t load_int(const struct hd_json_field *f, const void *member)
 {
     if (f->size_bytes == 1)
         return *(const uint8_t *)member;
@@ -28,7 +28,8 @@ static int64_t load_int(const struct hd_field *f, const void *member)
 
 /* ---- reading ---- */
 
-static enum hd_status read_int(const struct hd_field *f, const struct hd_json *value, void *member)
+static enum hd_status read_int(const struct hd_json_field *f, const struct hd_json *value,
+                               void *member)
 {
     int64_t number = 0;
     const enum hd_status st = hd_json_to_int64(value, f->min, f->max, &number);
@@ -37,7 +38,8 @@ static enum hd_status read_int(const struct hd_field *f, const struct hd_json *v
     return st ? hd_err_prefix(st, "'%s'", f->key) : HD_OK;
 }
 
-static enum hd_status read_word(const struct hd_field *f, const struct hd_json *value, char *member)
+static enum hd_status read_word(const struct hd_json_field *f, const struct hd_json *value,
+                                char *member)
 {
     if (strlen(value->text) >= f->size_bytes)
         return hd_err(HD_LIMIT, "'%s' has more than %zu bytes", f->key, f->size_bytes - 1);
@@ -45,40 +47,40 @@ static enum hd_status read_word(const struct hd_field *f, const struct hd_json *
     return HD_OK;
 }
 
-static enum hd_status read_rows(const struct hd_field *f, const struct hd_json *list,
+static enum hd_status read_rows(const struct hd_json_field *f, const struct hd_json *list,
                                 struct hd_arena *arena, char *at);
 
 /* Reads a value into the struct at `base`. */
-static enum hd_status read_value(const struct hd_field *f, const struct hd_json *value,
+static enum hd_status read_value(const struct hd_json_field *f, const struct hd_json *value,
                                  struct hd_arena *arena, char *base)
 {
     void *const member = base + f->offset;
 
     switch (f->kind) {
-    case HD_FIELD_INT:
+    case HD_JSON_FIELD_INT:
         return read_int(f, value, member);
-    case HD_FIELD_REAL:
-    case HD_FIELD_WHOLE:
+    case HD_JSON_FIELD_REAL:
+    case HD_JSON_FIELD_WHOLE:
         if (value->kind != HD_JSON_NUMBER ||
             hd_text_to_double(value->text, f->least, f->most, member))
             return hd_err(HD_INVALID, "'%s' is no number from %g to %g", f->key, f->least, f->most);
         return HD_OK;
-    case HD_FIELD_TEXT:
-    case HD_FIELD_WORD:
+    case HD_JSON_FIELD_TEXT:
+    case HD_JSON_FIELD_WORD:
         if (value->kind != HD_JSON_STRING)
             return hd_err(HD_INVALID, "'%s' is no text", f->key);
-        if (f->kind == HD_FIELD_WORD)
+        if (f->kind == HD_JSON_FIELD_WORD)
             return read_word(f, value, member);
         memcpy(member, &value->text, sizeof value->text);
         return HD_OK;
-    case HD_FIELD_ROWS:
+    case HD_JSON_FIELD_ROWS:
         return read_rows(f, value, arena, base);
     }
     return HD_OK;
 }
 
 /* Reads a value that is a list of its members. */
-static enum hd_status read_members(const struct hd_field *fields, int count,
+static enum hd_status read_members(const struct hd_json_field *fields, int count,
                                    const struct hd_json *list, struct hd_arena *arena, char *base)
 {
     const struct hd_json *v = list->first;
@@ -91,7 +93,7 @@ static enum hd_status read_members(const struct hd_field *fields, int count,
     return st;
 }
 
-static enum hd_status read_rows(const struct hd_field *f, const struct hd_json *list,
+static enum hd_status read_rows(const struct hd_json_field *f, const struct hd_json *list,
                                 struct hd_arena *arena, char *base)
 {
     char *values = base + f->offset;
@@ -118,7 +120,7 @@ static enum hd_status read_rows(const struct hd_field *f, const struct hd_json *
     return st ? hd_err_prefix(st, "%s", f->key) : HD_OK;
 }
 
-enum hd_status hd_fields_read(const struct hd_json *object, const struct hd_field *fields,
+enum hd_status hd_fields_read(const struct hd_json *object, const struct hd_json_field *fields,
                               int count, struct hd_arena *arena, void *ret_struct)
 {
     enum hd_status st = HD_OK;
@@ -148,10 +150,10 @@ static void write_word(struct hd_json_writer *w, const char *key, const char *te
     hd_json_add_string(w, key, copy);
 }
 
-static void write_value(struct hd_json_writer *w, const struct hd_field *f, const char *key,
+static void write_value(struct hd_json_writer *w, const struct hd_json_field *f, const char *key,
                         const char *base);
 
-static void write_rows(struct hd_json_writer *w, const struct hd_field *f, const char *key,
+static void write_rows(struct hd_json_writer *w, const struct hd_json_field *f, const char *key,
                        const char *base)
 {
     const char *values = base + f->offset;
@@ -171,35 +173,36 @@ static void write_rows(struct hd_json_writer *w, const struct hd_field *f, const
     hd_json_end(w, ']');
 }
 
-static void write_value(struct hd_json_writer *w, const struct hd_field *f, const char *key,
+static void write_value(struct hd_json_writer *w, const struct hd_json_field *f, const char *key,
                         const char *base)
 {
     const void *const member = base + f->offset;
-    const double real =
-        f->kind == HD_FIELD_REAL || f->kind == HD_FIELD_WHOLE ? *(const double *)member : 0;
+    const double real = f->kind == HD_JSON_FIELD_REAL || f->kind == HD_JSON_FIELD_WHOLE
+                            ? *(const double *)member
+                            : 0;
 
     switch (f->kind) {
-    case HD_FIELD_INT:
+    case HD_JSON_FIELD_INT:
         hd_json_add_int64(w, key, load_int(f, member));
         break;
-    case HD_FIELD_REAL:
+    case HD_JSON_FIELD_REAL:
         hd_json_add_real(w, key, real);
         break;
-    case HD_FIELD_WHOLE:
+    case HD_JSON_FIELD_WHOLE:
         hd_json_add_int64(w, key, real >= f->least && real <= f->most ? (int64_t)real : 0);
         break;
-    case HD_FIELD_TEXT:
+    case HD_JSON_FIELD_TEXT:
         hd_json_add_string(w, key, *(const char *const *)member);
         break;
-    case HD_FIELD_WORD:
+    case HD_JSON_FIELD_WORD:
         write_word(w, key, member);
         break;
-    case HD_FIELD_ROWS:
+    case HD_JSON_FIELD_ROWS:
         write_rows(w, f, key, base);
     }
 }
 
-void hd_fields_write(struct hd_json_writer *w, const struct hd_field *fields, int count,
+void hd_fields_write(struct hd_json_writer *w, const struct hd_json_field *fields, int count,
                      const void *from)
 {
     for (int i = 0; i < count; i++)

@@ -32,13 +32,14 @@ struct listed_region {
     const char *kind, *name, *blocks;
     int64_t size_bytes, block_bytes;
 };
-static const struct hd_field region_fields[] = {
-    HD_FIELD("kind", TEXT, struct listed_region, kind),
-    HD_FIELD("name", TEXT, struct listed_region, name),
-    HD_FIELD("size_bytes", INT, struct listed_region, size_bytes, .min = 1, .max = INT64_MAX / 4),
-    HD_FIELD("block_bytes", INT, struct listed_region, block_bytes, .min = 1,
-             .max = HD_CKPT_BLOCK_BYTES),
-    HD_FIELD("blocks", TEXT, struct listed_region, blocks),
+static const struct hd_json_field region_fields[] = {
+    HD_JSON_FIELD("kind", TEXT, struct listed_region, kind),
+    HD_JSON_FIELD("name", TEXT, struct listed_region, name),
+    HD_JSON_FIELD("size_bytes", INT, struct listed_region, size_bytes, .min = 1,
+                  .max = INT64_MAX / 4),
+    HD_JSON_FIELD("block_bytes", INT, struct listed_region, block_bytes, .min = 1,
+                  .max = HD_CKPT_BLOCK_BYTES),
+    HD_JSON_FIELD("blocks", TEXT, struct listed_region, blocks),
 };
 
 /* ---- writing ---- */
@@ -73,7 +74,7 @@ void hd_hf_hashes_add(struct hd_hf_hashes *h, const char *file, const struct hd_
 
         hd_json_add_line(w);
         hd_json_begin(w, NULL, '{');
-        hd_fields_write(w, region_fields, HD_FIELD_COUNT(region_fields),
+        hd_fields_write(w, region_fields, HD_JSON_FIELD_COUNT(region_fields),
                         &(struct listed_region){kind_of(region), region->name ? region->name : "",
                                                 hashes ? hashes : "", region->size_bytes,
                                                 region->block_bytes});
@@ -101,7 +102,7 @@ static enum hd_status parse_region(struct hd_arena *arena, const struct hd_json 
 {
     struct listed_region r;
     enum hd_status st =
-        hd_fields_read(value, region_fields, HD_FIELD_COUNT(region_fields), NULL, &r);
+        hd_fields_read(value, region_fields, HD_JSON_FIELD_COUNT(region_fields), NULL, &r);
 
     if (!st)
         st = hd_ckpt_parse_hashes(arena, r.blocks, ret_list);

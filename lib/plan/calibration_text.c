@@ -30,26 +30,26 @@ static const char *const kind_names[HD_COMM_KIND_COUNT] = {
 
 /* ---- the members ---- */
 
-static const struct hd_field device_fields[] = {
-    HD_FIELD("single_flops", REAL, struct hd_calibration_device, single_flops, SIZE(0)),
-    HD_FIELD("half_flops", REAL, struct hd_calibration_device, half_flops, SIZE(0)),
-    HD_FIELD("memory", REAL, struct hd_calibration_device, memory_bytes_per_s, SIZE(0)),
+static const struct hd_json_field device_fields[] = {
+    HD_JSON_FIELD("single_flops", REAL, struct hd_calibration_device, single_flops, SIZE(0)),
+    HD_JSON_FIELD("half_flops", REAL, struct hd_calibration_device, half_flops, SIZE(0)),
+    HD_JSON_FIELD("memory", REAL, struct hd_calibration_device, memory_bytes_per_s, SIZE(0)),
 };
-static const struct hd_field pair_fields[] = {
-    HD_FIELD("a", INT, struct hd_calibration_pair, a, .max = DEVICES_MAX),
-    HD_FIELD("b", INT, struct hd_calibration_pair, b, .max = DEVICES_MAX),
-    HD_FIELD("latency_s", REAL, struct hd_calibration_pair, latency_s, SECONDS),
-    HD_FIELD("bytes_per_s", REAL, struct hd_calibration_pair, bytes_per_s, RATE(1)),
+static const struct hd_json_field pair_fields[] = {
+    HD_JSON_FIELD("a", INT, struct hd_calibration_pair, a, .max = DEVICES_MAX),
+    HD_JSON_FIELD("b", INT, struct hd_calibration_pair, b, .max = DEVICES_MAX),
+    HD_JSON_FIELD("latency_s", REAL, struct hd_calibration_pair, latency_s, SECONDS),
+    HD_JSON_FIELD("bytes_per_s", REAL, struct hd_calibration_pair, bytes_per_s, RATE(1)),
 };
-static const struct hd_field sample_fields[] = {
-    HD_FIELD("size", REAL, struct hd_calibration_sample, size[0], SIZE(1)),
-    HD_FIELD("size", REAL, struct hd_calibration_sample, size[1], SIZE(1)),
-    HD_FIELD("size", REAL, struct hd_calibration_sample, size[2], SIZE(1)),
-    HD_FIELD("seconds", REAL, struct hd_calibration_sample, seconds, SECONDS),
+static const struct hd_json_field sample_fields[] = {
+    HD_JSON_FIELD("size", REAL, struct hd_calibration_sample, size[0], SIZE(1)),
+    HD_JSON_FIELD("size", REAL, struct hd_calibration_sample, size[1], SIZE(1)),
+    HD_JSON_FIELD("size", REAL, struct hd_calibration_sample, size[2], SIZE(1)),
+    HD_JSON_FIELD("seconds", REAL, struct hd_calibration_sample, seconds, SECONDS),
 };
-static const struct hd_field point_fields[] = {
-    HD_FIELD("bytes", REAL, struct hd_calibration_point, bytes, SIZE(0)),
-    HD_FIELD("seconds", REAL, struct hd_calibration_point, seconds, SECONDS),
+static const struct hd_json_field point_fields[] = {
+    HD_JSON_FIELD("bytes", REAL, struct hd_calibration_point, bytes, SIZE(0)),
+    HD_JSON_FIELD("seconds", REAL, struct hd_calibration_point, seconds, SECONDS),
 };
 
 /* A value of `kernels`, and one of `collectives`. */
@@ -61,48 +61,48 @@ struct listed {
     struct hd_calibration_point *points;
     int count;
 };
-static const struct hd_field class_fields[] = {
-    HD_FIELD("kernel", TEXT, struct listed, name),
-    HD_FIELD("variant", WORD, struct listed, variant),
-    HD_FIELD_LIST("samples", struct listed, samples, count, struct hd_calibration_sample,
-                  sample_fields, VALUES_MAX, .positional = true, .allocated = true),
+static const struct hd_json_field class_fields[] = {
+    HD_JSON_FIELD("kernel", TEXT, struct listed, name),
+    HD_JSON_FIELD("variant", WORD, struct listed, variant),
+    HD_JSON_FIELD_LIST("samples", struct listed, samples, count, struct hd_calibration_sample,
+                       sample_fields, VALUES_MAX, .positional = true, .allocated = true),
 };
-static const struct hd_field curve_fields[] = {
-    HD_FIELD("kind", TEXT, struct listed, name),
-    HD_FIELD("members", INT, struct listed, members, .min = 1, .max = DEVICES_MAX),
-    HD_FIELD_LIST("points", struct listed, points, count, struct hd_calibration_point, point_fields,
-                  VALUES_MAX, .positional = true, .allocated = true),
+static const struct hd_json_field curve_fields[] = {
+    HD_JSON_FIELD("kind", TEXT, struct listed, name),
+    HD_JSON_FIELD("members", INT, struct listed, members, .min = 1, .max = DEVICES_MAX),
+    HD_JSON_FIELD_LIST("points", struct listed, points, count, struct hd_calibration_point,
+                       point_fields, VALUES_MAX, .positional = true, .allocated = true),
 };
 
 /* Members since the first version; files of older builds lack wait_share and wait_s, and probes that
  * measure only kernels write no `each` and `pairs`. */
-#define WORD(member)      HD_FIELD(#member, WORD, struct hd_calibration, member)
-#define REAL(member, ...) HD_FIELD(#member, REAL, struct hd_calibration, member, __VA_ARGS__)
-static const struct hd_field head_fields[] = {
+#define WORD(member)      HD_JSON_FIELD(#member, WORD, struct hd_calibration, member)
+#define REAL(member, ...) HD_JSON_FIELD(#member, REAL, struct hd_calibration, member, __VA_ARGS__)
+static const struct hd_json_field head_fields[] = {
     WORD(device),
     WORD(isa),
     WORD(library),
     WORD(build),
     WORD(engine),
-    HD_FIELD("made_unix_s", INT, struct hd_calibration, made_unix_s, .max = INT64_MAX),
-    HD_FIELD("threads", INT, struct hd_calibration, threads, .min = 1, .max = THREADS_MAX),
-    HD_FIELD("devices", INT, struct hd_calibration, devices, .min = 1, .max = DEVICES_MAX),
+    HD_JSON_FIELD("made_unix_s", INT, struct hd_calibration, made_unix_s, .max = INT64_MAX),
+    HD_JSON_FIELD("threads", INT, struct hd_calibration, threads, .min = 1, .max = THREADS_MAX),
+    HD_JSON_FIELD("devices", INT, struct hd_calibration, devices, .min = 1, .max = DEVICES_MAX),
     REAL(launch_s, .least = 0, .most = 1),
     REAL(step_s, .least = 0, .most = 86400),
     REAL(wait_share, .least = 0, .most = 100, .optional = true),
     REAL(wait_s, .least = 0, .most = 86400, .optional = true),
     REAL(checkpoint_bytes_per_s, RATE(0)),
-    HD_FIELD_LIST("each", struct hd_calibration, each, each_count, struct hd_calibration_device,
-                  device_fields, HD_CALIBRATION_DEVICES_MAX, .positional = true, .allocated = true,
-                  .optional = true),
-    HD_FIELD_LIST("pairs", struct hd_calibration, pairs, pair_count, struct hd_calibration_pair,
-                  pair_fields, HD_CALIBRATION_PAIRS_MAX, .positional = true, .allocated = true,
-                  .optional = true),
+    HD_JSON_FIELD_LIST("each", struct hd_calibration, each, each_count,
+                       struct hd_calibration_device, device_fields, HD_CALIBRATION_DEVICES_MAX,
+                       .positional = true, .allocated = true, .optional = true),
+    HD_JSON_FIELD_LIST("pairs", struct hd_calibration, pairs, pair_count,
+                       struct hd_calibration_pair, pair_fields, HD_CALIBRATION_PAIRS_MAX,
+                       .positional = true, .allocated = true, .optional = true),
 };
 
 /* ---- writing ---- */
 
-static void write_listed(struct hd_json_writer *w, const struct hd_field *fields, int count,
+static void write_listed(struct hd_json_writer *w, const struct hd_json_field *fields, int count,
                          const struct listed *listed)
 {
     hd_json_add_line(w);
@@ -118,7 +118,7 @@ void hd_calibration_write(const struct hd_calibration *cal, struct hd_text *ret_
     hd_json_begin(&w, NULL, '{');
     hd_json_add_string(&w, "kind", "Calibration");
     hd_json_add_int64(&w, "version", HD_CALIBRATION_VERSION);
-    hd_fields_write(&w, head_fields, HD_FIELD_COUNT(head_fields), cal);
+    hd_fields_write(&w, head_fields, HD_JSON_FIELD_COUNT(head_fields), cal);
     hd_json_begin(&w, "kernels", '[');
     for (int i = 0; i < cal->class_count; i++) {
         const struct hd_calibration_class *c = &cal->classes[i];
@@ -126,12 +126,12 @@ void hd_calibration_write(const struct hd_calibration *cal, struct hd_text *ret_
             .name = hd_kernel_get_info(c->kernel)->name, .samples = c->samples, .count = c->count};
 
         memcpy(listed.variant, c->variant, sizeof listed.variant);
-        write_listed(&w, class_fields, HD_FIELD_COUNT(class_fields), &listed);
+        write_listed(&w, class_fields, HD_JSON_FIELD_COUNT(class_fields), &listed);
     }
     hd_json_end(&w, ']');
     hd_json_begin(&w, "collectives", '[');
     for (int i = 0; i < cal->curve_count; i++)
-        write_listed(&w, curve_fields, HD_FIELD_COUNT(curve_fields),
+        write_listed(&w, curve_fields, HD_JSON_FIELD_COUNT(curve_fields),
                      &(struct listed){.name = kind_names[cal->curves[i].kind],
                                       .members = cal->curves[i].members,
                                       .points = cal->curves[i].points,
@@ -160,7 +160,7 @@ static enum hd_status read_class(const struct hd_json *object, struct hd_arena *
     struct hd_calibration_key key = {0};
     struct listed c = {.name = "kernels"};
     enum hd_status st =
-        hd_fields_read(object, class_fields, HD_FIELD_COUNT(class_fields), arena, &c);
+        hd_fields_read(object, class_fields, HD_JSON_FIELD_COUNT(class_fields), arena, &c);
 
     if (st)
         return hd_err_prefix(st, "%s", c.name);
@@ -180,7 +180,7 @@ static enum hd_status read_curve(const struct hd_json *object, struct hd_arena *
     struct listed c = {.name = "collectives"};
     int kind = 0;
     enum hd_status st =
-        hd_fields_read(object, curve_fields, HD_FIELD_COUNT(curve_fields), arena, &c);
+        hd_fields_read(object, curve_fields, HD_JSON_FIELD_COUNT(curve_fields), arena, &c);
 
     if (st)
         return hd_err_prefix(st, "%s", c.name);
@@ -229,7 +229,7 @@ static enum hd_status read_head(const struct hd_json *root, struct hd_arena *are
         st = hd_err(HD_UNSUPPORTED, "it has version %lld, this build reads version %d; probe again",
                     (long long)version, (int)HD_CALIBRATION_VERSION);
     if (!st)
-        st = hd_fields_read(root, head_fields, HD_FIELD_COUNT(head_fields), arena, cal);
+        st = hd_fields_read(root, head_fields, HD_JSON_FIELD_COUNT(head_fields), arena, cal);
     return st ? st : check_devices(cal);
 }
 
