@@ -135,8 +135,36 @@ static enum hd_status compare_best(const struct hd_job *before, const struct hd_
     return HD_OK;
 }
 
+/* Refuses a frozen model whose files have changed under the same name. */
+static enum hd_status compare_frozen(const struct hd_job *before, const struct hd_job *now)
+{
+    const struct {
+        const char *path, *model, *dir[2], *identity[2];
+    } frozen[] = {
+        {"train.distill.teacher",
+         "taught",
+         {before->distill_teacher, now->distill_teacher},
+         {before->distill_identity, now->distill_identity}},
+        {"train.rewards",
+         "rated the answers of",
+         {before->reward_dir, now->reward_dir},
+         {before->reward_identity, now->reward_identity}},
+    };
+
+    for (size_t i = 0; i < sizeof frozen / sizeof frozen[0]; i++)
+        if (strcmp(frozen[i].dir[0], frozen[i].dir[1]) == 0 && *frozen[i].identity[0] &&
+            strcmp(frozen[i].identity[0], frozen[i].identity[1]) != 0)
+            return hd_err(HD_INVALID,
+                          "%s: %s has not the weights that %s the job: they were changed or "
+                          "removed; put them back, or name another one: --set %s=..",
+                          frozen[i].path, frozen[i].dir[1], frozen[i].model, frozen[i].path);
+    return HD_OK;
+}
+
 static enum hd_status compare(const struct hd_job *before, const struct hd_job *now)
 {
+    enum hd_status st;
+
     for (size_t i = 0; i < hd_job_key_count; i++) {
         const struct hd_key *key = &hd_job_keys[i];
 
@@ -147,14 +175,9 @@ static enum hd_status compare(const struct hd_job *before, const struct hd_job *
             return refuse_weights(now);
         return refuse_change(strcmp(key->path, "data.val.sets") == 0 ? "data.val" : key->path);
     }
-    if (strcmp(before->distill_teacher, now->distill_teacher) == 0 && *before->distill_identity &&
-        strcmp(before->distill_identity, now->distill_identity) != 0)
-        return hd_err(
-            HD_INVALID,
-            "train.distill.teacher: %s has not the weights that taught the job: they were "
-            "changed or removed; put them back, or name another teacher: --set "
-            "train.distill.teacher=DIR",
-            now->distill_teacher);
+    st = compare_frozen(before, now);
+    if (st)
+        return st;
     if (!*before->continue_from != !*now->continue_from)
         return refuse_change("train.continue_from");
     if (!same_stages(before, now))

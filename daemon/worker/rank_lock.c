@@ -25,6 +25,7 @@
 #include "daemon/isolation/sandbox.h"
 #include "hf/hf.h"
 #include "job/choice_sets.h"
+#include "job/frozen_model.h"
 #include "job/sample_prompts.h"
 #include "kernels/library.h"
 #include "kernels/plugin.h"
@@ -147,7 +148,7 @@ static void allow_data(struct lock *l, const char *key, const struct hd_job_file
 
 /* Allows reading the files that name special tokens, beside the tokenizer or in the model's
  * folder. */
-static void allow_chat(struct lock *l)
+static void allow_chat(struct lock *l, const struct hd_job *job)
 {
     static const char *const files[] = {"tokenizer_config.json",
                                         "special_tokens_map.json",
@@ -158,11 +159,25 @@ static void allow_chat(struct lock *l)
                                         "additional_chat_templates/tool_use.jinja"};
     char folder[HD_JOB_PATH_MAX], path[HD_JOB_PATH_MAX + 64];
 
-    hd_job_chat_folder(&l->r->job, folder);
+    hd_job_chat_folder(job, folder);
     for (size_t i = 0; *folder && i < sizeof files / sizeof files[0]; i++) {
         (void)snprintf(path, sizeof path, "%s/%s", folder, files[i]);
         allow_named(l, "data.template", path);
     }
+}
+
+/* Allows reading the bases of the reward model, and the files with which it reads texts. */
+static void allow_reward_model(struct lock *l)
+{
+    struct hd_job model;
+
+    allow_bases(l, l->r->job.reward_dir);
+    if (hd_job_of_reward_model(&l->r->job, &model))
+        return; /* the code that loads it reports the error */
+    allow_named(l, "train.rewards.model", model.tokenizer);
+    allow_named(l, "train.rewards.model", model.template);
+    allow_named(l, "train.rewards.model", model.from_dir);
+    allow_chat(l, &model);
 }
 
 static void allow_inputs(struct lock *l)
@@ -178,7 +193,7 @@ static void allow_inputs(struct lock *l)
             allow_named(l, "validate.choices", questions.path);
     if (hd_job_samples_in_file(job) && !hd_job_read_sample_file(job, &prompts))
         allow_named(l, "validate.samples", prompts.path);
-    allow_chat(l);
+    allow_chat(l, job);
     for (size_t i = 0; i < hd_job_key_count; i++)
         if (hd_job_keys[i].kind == HD_KEY_PATH && strcmp(hd_job_keys[i].path, "attempt.dir") != 0)
             allow_named(l, hd_job_keys[i].path, hd_job_const_member(&hd_job_keys[i], job));
@@ -187,6 +202,8 @@ static void allow_inputs(struct lock *l)
     allow_bases(l, job->adapter_from);
     if (hd_job_has_teacher_model(job))
         allow_bases(l, job->distill_teacher);
+    if (hd_job_has_reward_model(job))
+        allow_reward_model(l);
 }
 
 /* ---- outputs ---- */

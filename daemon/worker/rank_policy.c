@@ -398,8 +398,8 @@ static enum hd_status rate_answers(struct rank_rollout *o)
     if (!st)
         st = rank_share_rewards(&r->policy->rater, o->begin, P, o->parts);
     for (int64_t i = 0; !st && i < P * G; i++)
-        o->answers[i].reward =
-            rank_reward_of(&r->policy->rater, o->parts + i * r->policy->rater.rewards.count);
+        o->answers[i].reward = hd_rewards_sum(&r->policy->rater.rewards,
+                                              o->parts + i * r->policy->rater.rewards.count);
     return st;
 }
 
@@ -737,8 +737,8 @@ void rank_policy_note(struct rank *r, const struct hd_step_result *s)
         rank_say(r, HD_LINK_LEVEL_WARN,
                  "no answer of a step has a reward, so that nothing is learned from it: the rows "
                  "lack the "
-                 "column that a builtin of train.rewards compares with (`field`), or a program "
-                 "gave none");
+                 "column that a builtin of train.rewards compares with (`field`), a program gave "
+                 "none, or they are too long for the reward model");
         p->unrated = true;
     }
     show_rewards(r, s->step);

@@ -1,6 +1,7 @@
 #include "worker/rank_rewards.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -64,7 +65,7 @@ enum hd_status rank_rater_begin(struct rank *r, const char *rewards, struct rank
     st = hd_rewards_read(rewards, &r->arena, &rater->rewards);
     if (!st)
         st = find_place(rater);
-    if (!st && rater->rates && hd_rewards_have_program(&rater->rewards))
+    if (!st && rater->rates && hd_rewards_find(&rater->rewards, HD_REWARD_PROGRAM) >= 0)
         st = reward_keeper_start(&rater->rewards, enter_sandbox, rater, &rater->keeper);
     return st;
 }
@@ -74,8 +75,10 @@ enum hd_status rank_rater_open(struct rank_rater *rater)
     enum hd_status st = HD_OK;
 
     for (int64_t k = 0; !st && k < rater->rewards.count; k++)
-        if (rater->rewards.list[k].kind != HD_REWARD_PROGRAM)
+        if (rater->rewards.list[k].kind < HD_REWARD_PROGRAM)
             st = hd_builtin_reward_new(&rater->rewards.list[k], &rater->builtins[k]);
+    if (!st && hd_rewards_find(&rater->rewards, HD_REWARD_MODEL) >= 0)
+        st = hd_answer_texts_open(&rater->r->job, &rater->model_texts);
     return st;
 }
 
@@ -84,6 +87,7 @@ void rank_rater_close(struct rank_rater *rater)
     reward_keeper_stop(rater->keeper);
     for (int k = 0; k < HD_REWARDS_MAX; k++)
         hd_builtin_reward_free(rater->builtins[k]);
+    hd_answer_texts_close(&rater->model_texts);
     hd_job_tokenizer_close(&rater->tokenizer);
 }
 
@@ -226,6 +230,77 @@ static enum hd_status rate_program(struct rank_rating *g, int64_t index, double 
     return st;
 }
 
+/* ---- the reward model ---- */
+
+/* Encodes all answers of a call for the reward model; `ids` has them one behind the other. */
+static enum hd_status encode_answers(struct rank_rater *rater, const struct rank_answer *answers,
+                                     int64_t count, struct hd_id_list *ids,
+                                     struct hd_rated_text *texts)
+{
+    struct hd_text text = {0};
+    enum hd_status st = HD_OK;
+
+    for (int64_t i = 0; !st && i < count; i++) {
+        const size_t before = ids->count;
+
+        hd_text_clear(&text);
+        st = rank_answer_text(rater, answers[i].sequence, &text);
+        if (!st)
+            st = hd_answer_texts_encode(&rater->model_texts, answers[i].row->line, text.data, ids);
+        texts[i].count = (int64_t)(ids->count - before);
+    }
+    hd_text_free(&text);
+    for (int64_t i = 0, at = 0; !st && i < count; at += texts[i++].count)
+        texts[i].ids = ids->ids + at;
+    return st;
+}
+
+static void warn_of_length(struct rank_rater *rater, int64_t too_long)
+{
+    const int64_t context = rater->model_texts.job.context;
+    char said[200];
+
+    if (rater->r->rank == 0 && too_long && !rater->too_long) {
+        (void)snprintf(
+            said, sizeof said,
+            "train.rewards.model: %lld answers of a step have with their prompts more than "
+            "the %lld tokens that the reward model reads here, and no reward",
+            (long long)too_long, (long long)context);
+        rank_say(rater->r, HD_LINK_LEVEL_WARN, said);
+    }
+    rater->too_long += too_long;
+}
+
+/* Rates by the reward model. Collective. */
+static enum hd_status rate_by_model(struct rank_rater *rater, const struct rank_answer *answers,
+                                    int64_t groups, const bool *wanted, int64_t index,
+                                    double *parts)
+{
+    const int64_t G = rater->group, rewards = rater->rewards.count;
+    const int64_t count = groups * G;
+    struct hd_rated_text *texts = calloc((size_t)count + 1, sizeof *texts);
+    float *values = calloc((size_t)count + 1, sizeof *values);
+    struct hd_id_list ids = {0};
+    int64_t too_long = 0;
+    enum hd_status st = texts && values ? encode_answers(rater, answers, count, &ids, texts)
+                                        : hd_err(HD_NO_MEMORY, "no memory for rewards");
+
+    rank_say_alive(rater->r);
+    if (!st)
+        st = hd_trainer_rate_texts(rater->r->trainer, texts, count, values);
+    for (int64_t i = 0; !st && i < count; i++) {
+        too_long += texts[i].count > rater->model_texts.job.context;
+        if (wanted[i / G])
+            parts[i * rewards + index] = (double)values[i];
+    }
+    if (!st)
+        warn_of_length(rater, too_long);
+    hd_id_list_free(&ids);
+    free(texts);
+    free(values);
+    return st;
+}
+
 /* ---- all ---- */
 
 /* Collects the answers that this rank rates, with their texts. */
@@ -265,6 +340,8 @@ enum hd_status rank_rate(struct rank_rater *rater, const struct rank_answer *ans
     for (int64_t k = 0; !st && !rater->stopped && k < rater->rewards.count; k++)
         if (rater->rewards.list[k].kind == HD_REWARD_PROGRAM)
             st = rate_program(&g, k, parts);
+        else if (rater->rewards.list[k].kind == HD_REWARD_MODEL)
+            st = rate_by_model(rater, answers, groups, wanted, k, parts);
     for (int64_t i = 0; i < g.count; i++)
         free(g.texts[i]);
     free(g.texts);
@@ -292,13 +369,4 @@ enum hd_status rank_share_rewards(const struct rank_rater *rater, int64_t first,
 
     return hd_trainer_share(rater->r->trainer, parts, groups * owners.each, owner_of_reward,
                             &owners);
-}
-
-double rank_reward_of(const struct rank_rater *rater, const double *parts)
-{
-    double sum = 0;
-
-    for (int64_t k = 0; k < rater->rewards.count; k++)
-        sum += rater->rewards.list[k].weight * parts[k];
-    return sum;
 }

@@ -15,6 +15,7 @@
 #include "flags/flags.h"
 #include "job/rewards.h"
 #include "records/kind.h"
+#include "train/answer_texts.h"
 #include "train/exam.h"
 #include "train/job_chat.h"
 #include "train/job_data.h"
@@ -564,6 +565,32 @@ static enum hd_status add_rows_without(const struct hd_prompt_rows *rows, const 
     return st;
 }
 
+/* Encodes each prompt with an empty answer for the reward model as a rank does, and writes which ones leave
+ * no room for the longest answers. */
+static enum hd_status check_reward_model(const struct hd_job *job,
+                                         const struct hd_prompt_rows *rows, struct hd_text *out)
+{
+    struct hd_answer_texts texts;
+    struct hd_id_list ids = {0};
+    int64_t long_ones = 0;
+    enum hd_status st = hd_answer_texts_open(job, &texts);
+
+    for (int64_t i = 0; !st && i < rows->count; i++) {
+        ids.count = 0;
+        st = hd_answer_texts_encode(&texts, rows->rows[i].line, "", &ids);
+        long_ones += (int64_t)ids.count + job->rollout_max_tokens > texts.job.context;
+    }
+    if (!st && long_ones)
+        hd_text_add(
+            out,
+            "train.rewards.model: behind %lld of %lld prompts the reward model, which reads "
+            "%lld tokens here, has no room for the longest answers: these get no reward\n",
+            (long long)long_ones, (long long)rows->count, (long long)texts.job.context);
+    hd_id_list_free(&ids);
+    hd_answer_texts_close(&texts);
+    return st;
+}
+
 /* Reads the prompts that the model is to answer as a rank does, and writes what there is. */
 static enum hd_status check_rows(struct samples *s, struct hd_text *out)
 {
@@ -588,6 +615,8 @@ static enum hd_status check_rows(struct samples *s, struct hd_text *out)
                         "no token ends an answer, so that each has train.rollout.max_tokens; give "
                         "train.rollout.stop or data.end_of_text\n");
     }
+    if (!st && hd_job_has_reward_model(&s->job))
+        st = check_reward_model(&s->job, &rows, out);
     for (int64_t k = 0; !st && k < rewards.count; k++)
         if (*rewards.list[k].field) /* other kinds than exact and number compare with no column */
             st = add_rows_without(&rows, rewards.list[k].field, out);

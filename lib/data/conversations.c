@@ -298,6 +298,53 @@ enum hd_status hd_conversation_prompt(struct hd_conversation_encoder *e, const c
     return st;
 }
 
+/* Encodes a text and its continuation, which may be empty. */
+static enum hd_status encode_continued(struct hd_conversation_encoder *e, struct hd_arena *arena,
+                                       const char *line, size_t line_bytes,
+                                       const struct hd_json *root, struct hd_id_list *ids)
+{
+    struct hd_conversation c = {.form = HD_CHAT_COMPLETION};
+    struct hd_text counts = {0};
+    enum hd_status st = hd_json_need_string(root, "prompt", &c.prompt);
+
+    if (!st)
+        st = hd_json_need_string(root, "completion", &c.answer);
+    if (!st)
+        st = render(e, arena, line, line_bytes, &c);
+    if (!st)
+        st = add_begin(e, ids, &counts);
+    if (!st)
+        st = encode_text(e, ids, &counts);
+    if (!st)
+        st = add_end(e, ids, &counts);
+    hd_text_free(&counts);
+    return st;
+}
+
+enum hd_status hd_conversation_whole(struct hd_conversation_encoder *e, const char *line,
+                                     size_t line_bytes, struct hd_id_list *ids)
+{
+    static const struct hd_json_limits limits = {.values_max = 100000, .depth_max = 64};
+    const struct hd_json *root = NULL;
+    struct hd_text counts = {0};
+    struct hd_arena arena;
+    enum hd_status st;
+
+    hd_arena_init(&arena, 0);
+    st = hd_json_parse(&arena, line, line_bytes, &limits, &root);
+    if (!st && !hd_json_member(root, "messages")) {
+        st = encode_continued(e, &arena, line, line_bytes, root, ids);
+    } else if (!st) {
+        st = render_messages(e, &arena, line, line_bytes, false);
+        e->output.span_count = 0;
+        if (!st)
+            st = encode_text(e, ids, &counts);
+    }
+    hd_text_free(&counts);
+    hd_arena_done(&arena);
+    return st;
+}
+
 enum hd_status hd_conversation_find_end(struct hd_conversation_encoder *e, int32_t *ret_id)
 {
     static const char messages[] = "[{\"role\":\"user\",\"content\":\"x\"},"

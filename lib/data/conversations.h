@@ -57,6 +57,11 @@ enum hd_status hd_conversation_encode_pair(struct hd_conversation_encoder *encod
                                            struct hd_id_list *ids, struct hd_text *counts,
                                            size_t *ret_second, bool *ret_spelled);
 
+/* Appends the ids of a whole conversation, {"messages": [..], "tools": [..]}, or text, {"prompt": TEXT,
+ * "completion": TEXT}, as the functions above do, but its answer may be empty, and nothing is marked. */
+enum hd_status hd_conversation_whole(struct hd_conversation_encoder *encoder, const char *line,
+                                     size_t line_bytes, struct hd_id_list *ids);
+
 /* Appends the ids of a prompt that asks for an answer to `messages`, a JSON array as in the form
  * `messages`, or an object with members messages and tools. */
 enum hd_status hd_conversation_prompt(struct hd_conversation_encoder *encoder, const char *messages,

@@ -262,10 +262,21 @@ static inline bool hd_job_has_teacher(const struct hd_job *job)
 {
     return *job->distill_teacher != '\0';
 }
-/* Returns whether the teacher is a model on the ranks of the job (teacher_model.h). */
+/* Returns whether the teacher is a model on the ranks of the job (frozen_model.h). */
 static inline bool hd_job_has_teacher_model(const struct hd_job *job)
 {
     return *job->distill_model != '\0';
+}
+/* Returns whether a model on the ranks of the job rates its answers (train.rewards: {model: ..}). */
+static inline bool hd_job_has_reward_model(const struct hd_job *job)
+{
+    return *job->reward_model != '\0';
+}
+/* Returns whether the ranks have a model that does not train beside the one that does: a teacher's or a
+ * reward model (frozen_model.h). */
+static inline bool hd_job_has_frozen_model(const struct hd_job *job)
+{
+    return hd_job_has_teacher_model(job) || hd_job_has_reward_model(job);
 }
 /* Returns the number of token ids that a job of distillation compares (train.distill.vocab). */
 static inline int64_t hd_job_distill_vocab(const struct hd_job *job)

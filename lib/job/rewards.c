@@ -12,6 +12,7 @@ static const struct {
     HD_REWARD_LIST(X)
 #undef X
         [HD_REWARD_PROGRAM] = {"program", "timeout"},
+    [HD_REWARD_MODEL] = {"model", ""},
 };
 
 const char *hd_reward_kind_name(enum hd_reward_kind kind)
@@ -34,12 +35,21 @@ bool hd_reward_kind_find(const char *name, enum hd_reward_kind *ret_kind)
     return false;
 }
 
-bool hd_rewards_have_program(const struct hd_rewards *rewards)
+double hd_rewards_sum(const struct hd_rewards *rewards, const double *values)
+{
+    double sum = 0;
+
+    for (int64_t i = 0; i < rewards->count; i++)
+        sum += rewards->list[i].weight * values[i];
+    return sum;
+}
+
+int64_t hd_rewards_find(const struct hd_rewards *rewards, enum hd_reward_kind kind)
 {
     for (int64_t i = 0; i < rewards->count; i++)
-        if (rewards->list[i].kind == HD_REWARD_PROGRAM)
-            return true;
-    return false;
+        if (rewards->list[i].kind == kind)
+            return i;
+    return -1;
 }
 
 static double number_of(const struct hd_json *reward, const char *key, double otherwise)
@@ -68,6 +78,10 @@ static enum hd_status read_reward(const struct hd_json *from, struct hd_reward *
                               .pattern = text_of(from, "pattern"),
                               .buffer = (int64_t)number_of(from, "buffer", 0),
                               .timeout_s = number_of(from, "timeout", 30)};
+    if (hd_json_member(from, "model")) {
+        ret->kind = HD_REWARD_MODEL;
+        return HD_OK;
+    }
     if (!program)
         return hd_reward_kind_find(text_of(from, "builtin"), &ret->kind)
                    ? HD_OK

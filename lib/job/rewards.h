@@ -1,7 +1,10 @@
 /* rewards: the list train.rewards, which the job stores as JSON:
  *
  *     [{"name":"number","builtin":"number","weight":1,"field":"answer"},
- *      {"name":"judge","program":["/usr/bin/python3","/home/a/judge.py"],"weight":0.5,"timeout":30}]
+ *      {"name":"judge","program":["/usr/bin/python3","/home/a/judge.py"],"weight":0.5,"timeout":30},
+ *      {"name":"model","model":true,"weight":1}]
+ *
+ * The folder of the reward model, of which there is at most one, is in the key train.rewards.folder.
  *
  * Used by: spec, train, worker.   Uses: job.   Threads: any; no state.
  */
@@ -27,6 +30,7 @@ enum hd_reward_kind {
     HD_REWARD_LIST(X)
 #undef X
         HD_REWARD_PROGRAM,
+    HD_REWARD_MODEL,
 };
 
 struct hd_reward { /* the texts live in the arena */
@@ -56,7 +60,9 @@ const char *hd_reward_kind_keys(enum hd_reward_kind kind);
 /* Reads the job's rewards. HD_INVALID: the text is no such list; the message names the reward. */
 enum hd_status hd_rewards_read(const char *text, struct hd_arena *arena,
                                struct hd_rewards *ret_rewards);
-/* Returns whether a reward is a program. */
-bool hd_rewards_have_program(const struct hd_rewards *rewards);
+/* Returns the weighted sum of an answer's values, one of each reward; NaN if one of them is. */
+double hd_rewards_sum(const struct hd_rewards *rewards, const double *values);
+/* Returns the index of the first reward of a kind; -1: there is none. */
+int64_t hd_rewards_find(const struct hd_rewards *rewards, enum hd_reward_kind kind);
 
 #endif

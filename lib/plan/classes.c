@@ -185,9 +185,11 @@ static enum hd_status make_key(struct finder *f, const struct hd_registry *r,
     add_delta(f, &c);
     add_experts(f, &c);
     add_chunks(f, f->shared, c.pp);
-    if (f->shared->teacher) {
-        add_chunks(f, f->shared->teacher, c.pp);
-        add_number(f, c.tp); /* its vocabulary may be padded on other ranks than the student's */
+    if (f->shared->frozen) {
+        add_chunks(f, f->shared->frozen, c.pp);
+        add_number(
+            f,
+            c.tp); /* its vocabulary may be padded on other ranks than those of the model that trains */
         add_number(f,
                    c.pp == hd_pipeline_stage(&f->shared->pipeline, f->shared->pipeline.chunks - 1));
     }

@@ -48,6 +48,8 @@ static struct hd_job identity_of(const struct hd_job *spec)
         (void)snprintf(job.distill_teacher, sizeof job.distill_teacher, "teacher");
     job.validate_ema = nothing.validate_ema;
     memcpy(job.distill_identity, nothing.distill_identity, sizeof job.distill_identity);
+    memcpy(job.reward_dir, nothing.reward_dir, sizeof job.reward_dir); /* reward_model stays */
+    memcpy(job.reward_identity, nothing.reward_identity, sizeof job.reward_identity);
     job.choices_limit = nothing.choices_limit;
     job.choices_every = nothing.choices_every;
     /* prompts add programs, whatever they are */

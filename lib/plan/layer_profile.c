@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/math.h"
-#include "job/teacher_model.h"
+#include "job/frozen_model.h"
 #include "plan/rank_map.h"
 #include "plan/rates.h"
 #include "program/matrices.h"
@@ -572,23 +572,23 @@ enum hd_status hd_layer_profiles_whole(const struct hd_job *job, const struct hd
     return st;
 }
 
-/* Adds up F of all units of the teacher's model, which is split as the student's, but not by ZeRO. */
-static enum hd_status measure_teacher(const struct hd_job *job, const struct hd_cluster *cluster,
-                                      double *ret_seconds)
+/* Adds up F of all units of the frozen model, which is split as the one that trains, but not by ZeRO. */
+static enum hd_status measure_frozen(const struct hd_job *job, const struct hd_cluster *cluster,
+                                     double *ret_seconds)
 {
     struct hd_model_config config;
     struct hd_layer_profiles p;
-    struct hd_job teacher;
-    enum hd_status st = hd_job_of_teacher(job, &teacher);
+    struct hd_job frozen;
+    enum hd_status st = hd_job_of_frozen(job, &frozen);
 
-    teacher.distill_write = false;
-    teacher.zero = 0;
+    frozen.distill_write = false;
+    frozen.zero = 0;
     if (!st)
-        st = hd_model_config_from_job(&teacher, &config);
+        st = hd_model_config_from_job(&frozen, &config);
     if (!st)
-        st = hd_layer_profiles_build(&teacher, cluster, &p);
+        st = hd_layer_profiles_build(&frozen, cluster, &p);
     if (st)
-        return hd_err_prefix(st, "train.distill.teacher");
+        return hd_err_prefix(st, "%s", hd_job_frozen_path(job));
     *ret_seconds = p.kind[p.first_kind].base.time[HD_LAYER_PROFILE_F][0].run +
                    p.embedding.time[HD_LAYER_PROFILE_F][0].run +
                    p.head.time[HD_LAYER_PROFILE_F][0].run;
@@ -613,8 +613,8 @@ static enum hd_status build(const struct hd_job *job, const struct hd_cluster *c
             p->kind[kind] = dense->kind[kind];
         else if (p->has_kind[kind])
             st = measure_kind(job, cluster, kind, blocks_only, p);
-    if (!st && !blocks_only && hd_job_has_teacher_model(job))
-        st = measure_teacher(job, cluster, &p->teacher);
+    if (!st && !blocks_only && hd_job_has_frozen_model(job))
+        st = measure_frozen(job, cluster, &p->frozen);
     return st;
 }
 

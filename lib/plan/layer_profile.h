@@ -80,9 +80,9 @@ struct hd_layer_profiles {
     double update_first, update_last;
     /* seconds of U that belong to no unit: the exchange of a step's records, and host time */
     double update_base;
-    /* seconds of F of all units of the teacher's model (train.distill.teacher), of one micro-batch; 0:
+    /* seconds of F of all units of the frozen model (job/frozen_model.h), of one micro-batch; 0:
      * there is none */
-    double teacher;
+    double frozen;
     int64_t stage_io_bytes; /* bytes of hidden rows that one transfer between two stages moves */
     struct hd_link_group stages; /* the group `pp`, whose ranks send hidden rows between stages */
 };

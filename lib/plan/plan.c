@@ -30,9 +30,8 @@ static bool works_like(const struct hd_instruction *a, const struct hd_instructi
     return a->kind == b->kind && a->call == b->call && a->chunk == b->chunk && a->last == b->last;
 }
 
-/* Adds the work of the teacher's model on the micro-batches of a step. */
-static void fold_teacher(const struct hd_rank_program *t, int64_t micro_batches,
-                         struct hd_dry *step)
+/* Adds the work of the frozen model on the micro-batches of a step. */
+static void fold_frozen(const struct hd_rank_program *t, int64_t micro_batches, struct hd_dry *step)
 {
     const int64_t round = t->eval_order.micro_batches;
 
@@ -74,8 +73,8 @@ static enum hd_status fold_step(const struct hd_rank_program *l, struct hd_arena
         hd_rank_program_fold(l, kinds[k], &one);
         add_times(step, &one, times[k]);
     }
-    if (l->teacher_program)
-        fold_teacher(l->teacher_program, l->micro_batches, step);
+    if (l->frozen_program)
+        fold_frozen(l->frozen_program, l->micro_batches, step);
     return HD_OK;
 }
 

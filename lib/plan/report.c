@@ -188,7 +188,7 @@ static int64_t needed_by(const struct hd_plan_class *c)
 }
 
 /* Adds to the JSON the memory of each pipeline stage's rank that needs most. "beside": memory of
- * the process, a teacher's model, and rounding to pages. */
+ * the process, a frozen model, and rounding to pages. */
 static void add_memory(struct hd_json_writer *w, const struct hd_plan *p)
 {
     hd_json_begin(w, "memory_bytes", '[');

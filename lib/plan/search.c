@@ -7,7 +7,7 @@
 
 #include "base/clock.h"
 #include "base/math.h"
-#include "job/teacher_model.h"
+#include "job/frozen_model.h"
 #include "plan/search_internal.h"
 
 /* most virtual stages that the search tries, unless the job pins more */
@@ -361,7 +361,7 @@ static void refine_schedule(struct layout_search *s, struct candidate *c)
         return;
     s->found->walked++;
     c->decided = DECIDED_WALKED;
-    c->bound_s = hd_max_real(c->bound_s, p.programs_s + p.teacher_s);
+    c->bound_s = hd_max_real(c->bound_s, p.programs_s + p.frozen_s);
     search_push(s, c);
 }
 
@@ -585,30 +585,30 @@ static enum hd_status count_parameters(struct layout_search *s)
     return st;
 }
 
-/* Counts the parameters of the teacher's model, if the job has one. */
-static enum hd_status count_teacher(struct layout_search *s, const struct hd_job *job)
+/* Counts the parameters of the frozen model, if the job has one. */
+static enum hd_status count_frozen_model(struct layout_search *s, const struct hd_job *job)
 {
     struct hd_model_config config;
     struct hd_registry registry;
-    struct hd_job teacher;
+    struct hd_job frozen;
     struct hd_arena arena;
     struct hd_model model;
     enum hd_status st;
 
-    if (!hd_job_has_teacher_model(job))
+    if (!hd_job_has_frozen_model(job))
         return HD_OK;
-    st = hd_job_of_teacher(job, &teacher);
+    st = hd_job_of_frozen(job, &frozen);
     if (!st)
-        st = hd_model_config_from_job(&teacher, &config);
+        st = hd_model_config_from_job(&frozen, &config);
     if (st)
-        return hd_err_prefix(st, "train.distill.teacher");
+        return hd_err_prefix(st, "%s", hd_job_frozen_path(job));
     hd_arena_init(&arena, 0);
     hd_registry_init(&registry, &arena, NULL, 0);
     st = hd_model_declare(&config, &registry, &arena, &model);
     for (int i = 0; !st && i < registry.param_count; i++) {
         const struct hd_param *p = &registry.params[i];
 
-        *(p->experts ? &s->teacher_experts : &s->teacher_parameters) += p->state ? 0 : p->count;
+        *(p->experts ? &s->frozen_experts : &s->frozen_parameters) += p->state ? 0 : p->count;
     }
     hd_arena_done(&arena);
     return st;
@@ -632,7 +632,7 @@ static enum hd_status begin(struct layout_search *s)
     if (!st)
         st = count_parameters(s);
     if (!st)
-        st = count_teacher(s, &job);
+        st = count_frozen_model(s, &job);
     if (!st)
         st = search_model_of(&s->config, &s->kept, &s->model);
     s->found->plans = hd_arena_array(s->arena, (size_t)s->asked->top + 1, sizeof *s->found->plans);

@@ -733,18 +733,18 @@ static double stage_slots(const struct layout_search *s, const struct candidate 
     return stage->kept * saved + stage->deferred * deferred + stage_io_bytes_of(s, b, ordered, i);
 }
 
-/* Returns a lower bound of the bytes that the teacher's weights take on a rank, in the mean over
+/* Returns a lower bound of the bytes that the weights of the frozen model take on a rank, in the mean over
  * stages: they are whole, in the compute encoding. */
-static double teacher_bytes(const struct layout_search *s, const struct hd_layout_sizes *z)
+static double frozen_model_bytes(const struct layout_search *s, const struct hd_layout_sizes *z)
 {
     const double width = z->precision == HD_JOB_PRECISION_FP32 ? 4 : 2;
 
-    return ((double)s->teacher_parameters + (double)s->teacher_experts / expert_ranks(z)) * width /
+    return ((double)s->frozen_parameters + (double)s->frozen_experts / expert_ranks(z)) * width /
            (double)(z->tp * z->pp);
 }
 
 /* Returns a lower bound of the memory of the rank that needs most, among the stages up to the first
- * one that needs more than `enough` bytes. Which stage has which part of a teacher is not known: some
+ * one that needs more than `enough` bytes. Which stage has which part of it is not known: some
  * stage needs at least the mean. */
 static struct hd_search_rejected memory_of_stages(const struct layout_search *s,
                                                   const struct candidate *c,
@@ -772,7 +772,7 @@ static struct hd_search_rejected memory_of_stages(const struct layout_search *s,
             fullest = i;
         }
     }
-    most = hd_max_real(most, sum / ordered->step.pipeline.stages + teacher_bytes(s, z));
+    most = hd_max_real(most, sum / ordered->step.pipeline.stages + frozen_model_bytes(s, z));
     return (struct hd_search_rejected){.sizes = *z,
                                        .step_s = c->bound_s,
                                        .stage = fullest,
@@ -812,7 +812,8 @@ bool search_cuts_may_fit(const struct layout_search *s, const struct candidate *
     const struct held_bytes state = state_of(s, z);
     int64_t blocks = 0;
 
-    if ((limit - teacher_bytes(s, z)) * p->stages < least_of(s, state.block) * (double)s->config.L)
+    if ((limit - frozen_model_bytes(s, z)) * p->stages <
+        least_of(s, state.block) * (double)s->config.L)
         return false;
     for (int32_t i = 0; i < p->stages && blocks < s->config.L; i++) {
         const double kept = ordered->stages[i].kept,

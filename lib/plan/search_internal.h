@@ -173,9 +173,9 @@ struct layout_search {
      * experts, of experts), in the embedding, and in the head. */
     int64_t block_frozen[HD_LAYER_KINDS], experts_frozen[HD_LAYER_KINDS];
     int64_t first_frozen, last_frozen;
-    /* parameters of the teacher's model (train.distill.teacher), outside experts and of experts; 0:
+    /* parameters of the frozen model (job/frozen_model.h), outside experts and of experts; 0:
      * there is none on these ranks */
-    int64_t teacher_parameters, teacher_experts;
+    int64_t frozen_parameters, frozen_experts;
     struct candidate *heap;
     int64_t count, capacity;
     struct memo blocks, profiles, orders, partitions, traffic;

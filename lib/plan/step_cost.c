@@ -389,12 +389,12 @@ enum hd_status hd_step_cost_of_layout(const struct hd_layer_profiles *profiles,
     }
     /* in U all ranks exchange the step's records before any weight changes */
     ret_cost->step_s = ends + update;
-    /* the teacher's stages take equal times, and the pipeline fills once before a step */
-    ret_cost->teacher_s =
-        profiles->teacher * (double)(layout->order->micro_batches + stages - 1) / stages;
+    /* the frozen model's stages take equal times, and the pipeline fills once before a step */
+    ret_cost->frozen_s =
+        profiles->frozen * (double)(layout->order->micro_batches + stages - 1) / stages;
     explain(&s, most, ret_cost->step_s, ret_cost);
-    ret_cost->step_s += ret_cost->teacher_s;
-    ret_cost->compute_s += ret_cost->teacher_s;
+    ret_cost->step_s += ret_cost->frozen_s;
+    ret_cost->compute_s += ret_cost->frozen_s;
     if (stages * layout->ranks_per_stage > 1) {
         const double waits = cluster->rates.wait_share * ret_cost->compute_s;
 
@@ -411,7 +411,7 @@ void hd_step_cost_add(struct hd_step_cost *y, double a, const struct hd_step_cos
     y->update_s += a * x->update_s;
     y->bubble_s += a * x->bubble_s;
     y->programs_s += a * x->programs_s;
-    y->teacher_s += a * x->teacher_s;
+    y->frozen_s += a * x->frozen_s;
     y->busy_s += a * x->busy_s;
     for (int g = 0; g < HD_GROUP_COUNT; g++)
         y->communication_s[g] += a * x->communication_s[g];

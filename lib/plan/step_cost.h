@@ -28,7 +28,7 @@ struct hd_step_cost {
     /* programs_s: seconds until the last program of any pipeline stage ends; busy_s: seconds in
      * which a stage runs programs, mean over stages */
     double programs_s, busy_s;
-    double teacher_s; /* seconds of the teacher's model before the step (train.distill); 0: none */
+    double frozen_s; /* seconds of the frozen model before the step; 0: there is none */
     /* share of programs_s, 0 to 1, in which a pipeline stage waits, mean over stages */
     double bubble;
     double tokens_per_s;

@@ -35,12 +35,10 @@ static struct reward reward_of(struct hd_emit *e, const struct hd_op *op)
     return r;
 }
 
-/* Emits the head's value of each of the N rows, summed over tp ranks if they split the rows;
- * returns them [N]. */
-static struct hd_operand emit_values(struct hd_emit *e, const struct reward *r)
+/* Emits the head's value of each of the N rows, summed over tp ranks if they split the rows, into
+ * `value` [N]. */
+static void emit_values(struct hd_emit *e, const struct reward *r, struct hd_operand value)
 {
-    const struct hd_operand value = hd_emit_temp(e, "reward", HD_F32, r->N, 0);
-
     (void)hd_emit_score_forward(e,
                                 HD_ARGS(score_forward, .N = r->N, .R = r->R, .C = r->C,
                                         .first = r->first, .dtype = r->dtype),
@@ -51,7 +49,17 @@ static struct hd_operand emit_values(struct hd_emit *e, const struct reward *r)
                            HD_ARGS(comm, .kind = HD_COMM_ALL_REDUCE, .group = HD_GROUP_TP,
                                    .count = r->N, .dtype = HD_F32),
                            HD_OPERANDS(comm, .received = value, .sent = value));
-    return value;
+}
+
+/* Emits the values of all rows as an output for the host, without a loss. */
+static void emit_scores(struct hd_emit *e, const struct reward *r)
+{
+    struct hd_operand value = {0};
+
+    value.store = hd_emit_store(
+        e, &(struct hd_store){
+               .kind = HD_STORE_OUTPUT, .name = "scores", .dtype = HD_F32, .rows = r->N});
+    emit_values(e, r, value);
 }
 
 static void emit_gradients(struct hd_emit *e, const struct reward *r, struct hd_operand pull,
@@ -82,9 +90,16 @@ static void head_reward_forward(struct hd_emit *e, const struct hd_op *op)
     const bool train = e->rec->shape.mode == HD_RECORD_TRAIN;
     const bool train_x = train && op->in[0]->needs_grad;
     const bool train_w = train && hd_op_trains_param(e->registry, op, 0);
-    const struct hd_pair_rows rows = {.value = emit_values(e, &r), .answer = r.answer};
-    const struct hd_operand pull = hd_emit_pair_losses(e, op, &rows, train_x || train_w);
+    struct hd_pair_rows rows = {.answer = r.answer};
+    struct hd_operand pull;
 
+    if (e->rec->shape.mode == HD_RECORD_EVAL && e->rec->shape.scores) {
+        emit_scores(e, &r);
+        return;
+    }
+    rows.value = hd_emit_temp(e, "reward", HD_F32, r.N, 0);
+    emit_values(e, &r, rows.value);
+    pull = hd_emit_pair_losses(e, op, &rows, train_x || train_w);
     if (train_x || train_w)
         emit_gradients(e, &r, pull, train_x, train_w);
 }

@@ -415,7 +415,8 @@ struct hd_rec_shape {
      * set there */
     struct hd_distill_settings distill;
     bool scores; /* true: program E has the log-probability of each target as an output for the host
-                    (HD_STORE_OUTPUT); with a loss on pairs it always has */
+                    (HD_STORE_OUTPUT), that of a reward model the reward of each answer's row; with a loss
+                    on pairs of log-probabilities it always has */
 };
 
 /* Returns the largest number of answers in a sample of `context` rows: an answer takes two rows or

@@ -8,9 +8,10 @@
 
 #include "base/file.h"
 #include "base/hash.h"
+#include "chat/model.h"
 #include "checkpoint/checkpoint.h"
 #include "hf/hf.h"
-#include "job/teacher_model.h"
+#include "job/frozen_model.h"
 #include "spec_internal.h"
 #include "tokenizer/companions.h"
 #include "tokenizer/count.h"
@@ -376,6 +377,28 @@ static enum hd_status compare_tokenizers(const struct hd_job *job, const struct 
     return st;
 }
 
+/* Reads the job of a frozen model's folder into *ret_theirs, if it is of the kind that `key` needs. */
+static enum hd_status read_frozen(const char *key, const char *dir, bool rates, bool stored,
+                                  struct hd_arena *arena, struct hd_job *ret_theirs)
+{
+    const enum hd_status st = at_key(key, stored ? read_stored(dir, arena, ret_theirs)
+                                                 : hd_hf_read_config(dir, ret_theirs, NULL));
+
+    if (!st && stored && ret_theirs->adapter != HD_JOB_ADAPTER_NONE)
+        return hd_err(
+            HD_INVALID,
+            "%s: %s is a checkpoint with an adapter; export it first, which adds the adapter: "
+            "heddle checkpoint export",
+            key, dir);
+    if (!st && hd_job_is_reward(ret_theirs) != rates)
+        return hd_err(HD_INVALID,
+                      rates ? "%s: %s is no reward model, but one that predicts tokens; train one "
+                              "with train.objective: reward"
+                            : "%s: %s is a reward model, which predicts no tokens",
+                      key, dir);
+    return st;
+}
+
 /* Takes the architecture of a teacher whose folder has weights; any other path is a teacher's file. */
 static enum hd_status take_teacher(struct spec_draft *draft)
 {
@@ -391,16 +414,7 @@ static enum hd_status take_teacher(struct spec_draft *draft)
     if (!stored && !hd_hf_has_config(dir))
         return HD_OK;
     hd_arena_init(&arena, 0);
-    st = at_key(key,
-                stored ? read_stored(dir, &arena, &theirs) : hd_hf_read_config(dir, &theirs, NULL));
-    if (!st && stored && theirs.adapter != HD_JOB_ADAPTER_NONE)
-        st = hd_err(
-            HD_INVALID,
-            "%s: %s is a checkpoint with an adapter; export it first, which adds the adapter: "
-            "heddle checkpoint export",
-            key, dir);
-    if (!st && hd_job_is_reward(&theirs))
-        st = hd_err(HD_INVALID, "%s: %s is a reward model, which predicts no tokens", key, dir);
+    st = read_frozen(key, dir, false, stored, &arena, &theirs);
     if (!st && job->context > theirs.context)
         st = hd_err(HD_INVALID,
                     "model.context: %" PRId64 " is more than the %" PRId64
@@ -415,6 +429,51 @@ static enum hd_status take_teacher(struct spec_draft *draft)
     if (!st) {
         *spec_given(draft, "train.distill.model") = true;
         set_identity(draft, "train.distill.identity", hash, job->distill_identity);
+    }
+    hd_arena_done(&arena);
+    return st;
+}
+
+/* Copies a path that was found into a key of a model folder's job. */
+static void take_path(struct hd_text *found, bool is_found, char ret_path[HD_JOB_PATH_MAX])
+{
+    if (is_found && !found->failed && found->len_bytes < HD_JOB_PATH_MAX)
+        memcpy(ret_path, found->data, found->len_bytes + 1);
+    hd_text_free(found);
+}
+
+/* Takes architecture, tokenizer and template of the reward model. */
+static enum hd_status take_reward_model(struct spec_draft *draft)
+{
+    static const char key[] = "train.rewards.model";
+    struct hd_job *job = draft->job, theirs = {0};
+    const char *dir = job->reward_dir;
+    const bool stored = hd_source_is_checkpoint(dir);
+    struct hd_text tokenizer = {0}, template = {0};
+    struct hd_arena arena;
+    uint64_t hash = 0;
+    enum hd_status st;
+
+    hd_arena_init(&arena, 0);
+    st = read_frozen(key, dir, true, stored, &arena, &theirs);
+    if (!st && !stored) {
+        hd_job_set_default(hd_job_find_key("data.end_of_text"), &theirs);
+        memcpy(theirs.from_dir, dir, sizeof theirs.from_dir);
+        take_path(&tokenizer, hd_companions_find_tokenizer(dir, &tokenizer), theirs.tokenizer);
+        take_path(&template, !hd_chat_find(dir, &template), theirs.template);
+    }
+    if (!st && (!*theirs.tokenizer || strcmp(theirs.tokenizer, "none") == 0))
+        st = hd_err(HD_INVALID,
+                    "%s: %s has no tokenizer, with which answers would be read; put its "
+                    "tokenizer.json into the folder",
+                    key, dir);
+    if (!st)
+        st = hd_job_set_reward_model(&theirs, job);
+    if (!st)
+        st = at_key(key, hd_source_identity(dir, &hash));
+    if (!st) {
+        *spec_given(draft, key) = true;
+        set_identity(draft, "train.rewards.identity", hash, job->reward_identity);
     }
     hd_arena_done(&arena);
     return st;
@@ -456,6 +515,8 @@ enum hd_status spec_read_from(struct spec_draft *draft, const char *folder)
     }
     if (!st && *job->distill_teacher)
         st = spec_make_absolute(job->distill_teacher, "train.distill.teacher", folder);
+    if (!st && *job->reward_dir)
+        st = spec_make_absolute(job->reward_dir, "train.rewards.model", folder);
     if (!st && *job->adapter_from)
         st = take_adapter(draft, folder);
     if (!st && *job->from_dir) { /* after the adapter is read, since the context depends on it */
@@ -470,6 +531,9 @@ enum hd_status spec_read_from(struct spec_draft *draft, const char *folder)
         st = find_tokenizer(draft, folder);
     if (!st && *job->distill_teacher)
         st = take_teacher(draft);
+    job->reward_model[0] = job->reward_identity[0] = '\0';
+    if (!st && *job->reward_dir)
+        st = take_reward_model(draft);
     if (!st && *job->init_from && strcmp(job->init_from, SPEC_INIT_NONE) != 0)
         st = take_weights(draft, key, folder);
     return st ? st : choose_base(draft);

@@ -60,8 +60,20 @@ static void add_rewards(struct hd_json_writer *w, const char *name, const struct
     struct hd_arena arena;
 
     hd_arena_init(&arena, 0);
-    if (*job->rewards && !hd_json_parse(&arena, job->rewards, strlen(job->rewards), &limits, &root))
-        hd_json_add_value(w, name, root);
+    if (*job->rewards &&
+        !hd_json_parse(&arena, job->rewards, strlen(job->rewards), &limits, &root)) {
+        hd_json_begin(w, name, '[');
+        for (const struct hd_json *r = root->first; r; r = r->next) {
+            hd_json_begin(w, NULL, '{');
+            for (const struct hd_json *m = r->first; m; m = m->next)
+                if (strcmp(m->key, "model") == 0)
+                    hd_json_add_string(w, m->key, job->reward_dir);
+                else
+                    hd_json_add_value(w, m->key, m);
+            hd_json_end(w, '}');
+        }
+        hd_json_end(w, ']');
+    }
     hd_arena_done(&arena);
 }
 

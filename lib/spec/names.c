@@ -138,6 +138,8 @@ enum hd_status spec_locate_names(struct spec_reader *r)
     if (!st)
         st = locate_folder(r, "train.distill.teacher", job->distill_teacher);
     if (!st)
+        st = locate_folder(r, "train.rewards.model", job->reward_dir);
+    if (!st)
         st = locate_files(r, true);
     return st ? st : locate_files(r, false);
 }

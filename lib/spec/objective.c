@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/words.h"
-#include "job/teacher_model.h"
+#include "job/frozen_model.h"
 #include "spec_internal.h"
 
 static enum hd_status refuse(const struct hd_job *job, const char *key, const char *why)

@@ -2,6 +2,7 @@
  * answers (train.objective: grpo), and settings of such jobs in others. */
 #include <string.h>
 
+#include "job/frozen_model.h"
 #include "job/rewards.h"
 #include "spec_internal.h"
 
@@ -70,8 +71,9 @@ static enum hd_status check_policy_data(const struct hd_job *job)
         return refuse_with_grpo("data.train", "prompts are one list of files, without weights and "
                                               "stages; join the files");
     if (job->val_count || job->val_split > 0)
-        return refuse_with_grpo("data.val", "there is no validation loss; use validate.choices or "
-                                            "validate.samples, and remove the line");
+        return refuse_with_grpo(job->val_count ? "data.val" : "data.val_split",
+                                "there is no validation loss; use validate.choices or "
+                                "validate.samples, and remove the line");
     if (*job->batch_schedule)
         return refuse_with_grpo("train.batch_schedule",
                                 "a step has the windows that its answers may "
@@ -165,6 +167,23 @@ static enum hd_status check_divergence(const struct hd_job *job)
     return HD_OK;
 }
 
+/* Refuses answers that the windows of the reward model could never take. */
+static enum hd_status check_reward_model(const struct hd_job *job)
+{
+    struct hd_job model;
+    enum hd_status st;
+
+    if (!hd_job_has_reward_model(job))
+        return HD_OK;
+    st = hd_job_of_reward_model(job, &model);
+    if (!st && model.context <= job->rollout_max_tokens)
+        st = hd_err(HD_INVALID,
+                    "train.rollout.max_tokens: answers of up to %lld tokens leave no room for a "
+                    "prompt in the %lld tokens of the reward model %s; lower it",
+                    (long long)job->rollout_max_tokens, (long long)model.context, job->reward_dir);
+    return st;
+}
+
 static enum hd_status check_loss_keys(const struct hd_job *job)
 {
     const bool cispo = job->policy_loss == HD_JOB_POLICY_LOSS_CISPO;
@@ -222,6 +241,8 @@ enum hd_status spec_check_policy(const struct hd_job *job)
         st = check_loss_keys(job);
     if (!st)
         st = check_divergence(job);
+    if (!st)
+        st = check_reward_model(job);
     if (!st && job->rollout_resample > 1 && job->rollout_updates > 1)
         st = hd_err(HD_INVALID, "train.rollout.resample: not with train.rollout.updates above 1; "
                                 "remove one of the two");

@@ -1,5 +1,5 @@
-/* rewards: reads train.rewards, a list of `{builtin: NAME, ..}`, `{program: [..], ..}` or names of
- * builtins, into the JSON that the job stores (job/rewards.h). */
+/* rewards: reads train.rewards, a list of `{builtin: NAME, ..}`, `{program: [..], ..}`, `{model: ..}` or
+ * names of builtins, into the JSON that the job stores (job/rewards.h). */
 #include <regex.h>
 #include <stdio.h>
 #include <string.h>
@@ -23,7 +23,7 @@ static const char *text_in(const struct yaml_node *map, const char *key)
 static enum hd_status check_reward_keys(struct spec_reader *r, const struct yaml_node *node,
                                         enum hd_reward_kind kind)
 {
-    static const char *const names[] = {"builtin", "program", "name",    "weight",
+    static const char *const names[] = {"builtin", "program", "model",   "name",  "weight",
                                         "timeout", "field",   "pattern", "buffer"};
     const char *const own = hd_reward_kind_keys(kind);
 
@@ -31,17 +31,11 @@ static enum hd_status check_reward_keys(struct spec_reader *r, const struct yaml
         bool known = false;
 
         r->here = c;
-        if (strcmp(c->key, "model") == 0)
-            return hd_err(HD_INVALID,
-                          "%s: a reward model is not supported as a reward; run it in a program, "
-                          "which has processors and no network, or rate with a builtin",
-                          r->path);
         for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
             known |= strcmp(names[i], c->key) == 0;
         if (!known)
             return spec_unknown_word(r->path, c->key, names, sizeof names / sizeof names[0]);
-        if (strcmp(c->key, "builtin") != 0 && strcmp(c->key, "program") != 0 &&
-            strcmp(c->key, "name") != 0 && strcmp(c->key, "weight") != 0 &&
+        if (!hd_words_have("builtin program model name weight", c->key) &&
             !hd_words_have(own, c->key))
             return hd_err(HD_INVALID, "%s: `%s` has no %s; remove it", r->path,
                           hd_reward_kind_name(kind), c->key);
@@ -141,18 +135,45 @@ static enum hd_status add_own_keys(struct spec_reader *r, const struct yaml_node
     return st;
 }
 
+/* Returns the name of a reward: what the job gives, or its kind. */
+static const char *name_of(const struct yaml_node *node)
+{
+    static const char *const from[] = {"name", "builtin"};
+
+    if (node->kind == YAML_KIND_SCALAR)
+        return node->text;
+    for (size_t i = 0; i < sizeof from / sizeof from[0]; i++)
+        if (text_in(node, from[i]))
+            return text_in(node, from[i]);
+    return hd_yaml_find(node, "model") ? "model" : "program";
+}
+
 /* Returns whether the list has a reward of this name among its first `until` ones. */
 static bool is_named(const struct yaml_node *list, const struct yaml_node *until, const char *name)
 {
-    for (const struct yaml_node *c = list->first; c != until; c = c->next) {
-        const char *other = c->kind == YAML_KIND_SCALAR ? c->text : text_in(c, "name");
-
-        if (c->kind == YAML_KIND_MAP && !other)
-            other = text_in(c, "builtin") ? text_in(c, "builtin") : "program";
-        if (other && strcmp(other, name) == 0)
+    for (const struct yaml_node *c = list->first; c != until; c = c->next)
+        if (name_of(c) && strcmp(name_of(c), name) == 0)
             return true;
-    }
     return false;
+}
+
+/* Takes the folder of the reward model. */
+static enum hd_status add_model(struct spec_reader *r, const char *dir, struct hd_json_writer *w)
+{
+    struct hd_job *job = r->draft.job;
+
+    if (!dir || !*dir || strlen(dir) >= sizeof job->reward_dir)
+        return hd_err(HD_INVALID,
+                      "%s.model: expected the folder of a reward model, at most %zu bytes", r->path,
+                      sizeof job->reward_dir - 1);
+    if (*job->reward_dir)
+        return hd_err(HD_INVALID,
+                      "%s.model: a job has at most one reward model; run another one in "
+                      "a program, which has processors and no network",
+                      r->path);
+    memcpy(job->reward_dir, dir, strlen(dir) + 1);
+    hd_json_add_bool(w, "model", true);
+    return HD_OK;
 }
 
 static enum hd_status add_reward(struct spec_reader *r, const struct yaml_node *list,
@@ -162,13 +183,16 @@ static enum hd_status add_reward(struct spec_reader *r, const struct yaml_node *
     const bool is_word = node->kind == YAML_KIND_SCALAR && node->text;
     const char *builtin = is_word ? node->text : text_in(node, "builtin");
     const struct yaml_node *program = is_word ? NULL : hd_yaml_find(node, "program");
-    enum hd_reward_kind kind = HD_REWARD_PROGRAM;
+    const bool is_model = !is_word && hd_yaml_find(node, "model");
+    enum hd_reward_kind kind = is_model ? HD_REWARD_MODEL : HD_REWARD_PROGRAM;
     const char *name;
     enum hd_status st;
 
     if (!is_word && node->kind != YAML_KIND_MAP)
-        return hd_err(HD_INVALID, "%s: expected {builtin: NAME, ..} or {program: [..], ..}",
-                      r->path);
+        return hd_err(
+            HD_INVALID,
+            "%s: expected {builtin: NAME, ..}, {program: [..], ..} or {model: FOLDER, ..}",
+            r->path);
     if (builtin && !hd_reward_kind_find(builtin, &kind)) {
         static const char *const words[] = {
 #define X(code, word, keys) word,
@@ -179,13 +203,11 @@ static enum hd_status add_reward(struct spec_reader *r, const struct yaml_node *
         return spec_unknown_word(r->path, builtin, words, sizeof words / sizeof words[0]);
     }
     st = is_word ? HD_OK : check_reward_keys(r, node, kind);
-    if (!st && !builtin == !program)
-        st = hd_err(HD_INVALID, "%s: expected either `builtin` or `program`", r->path);
+    if (!st && (builtin != NULL) + (program != NULL) + is_model != 1)
+        st = hd_err(HD_INVALID, "%s: expected one of `builtin`, `program` and `model`", r->path);
     if (st)
         return st;
-    name = is_word ? builtin : text_in(node, "name");
-    if (!name)
-        name = builtin ? builtin : "program";
+    name = name_of(node);
     if (!*name || strlen(name) >= REWARD_NAME_MAX || strpbrk(name, " /\t\"\\"))
         return hd_err(HD_INVALID, "%s.name: is a word of at most %d bytes, without / and blanks",
                       r->path, REWARD_NAME_MAX - 1);
@@ -197,7 +219,7 @@ static enum hd_status add_reward(struct spec_reader *r, const struct yaml_node *
     if (builtin)
         hd_json_add_string(w, "builtin", builtin);
     else
-        st = add_program(r, program, w);
+        st = is_model ? add_model(r, text_in(node, "model"), w) : add_program(r, program, w);
     if (!st)
         st = add_real_key(r, node, "weight", &weight, 1, w);
     if (!st)
@@ -215,6 +237,8 @@ enum hd_status spec_read_rewards(struct spec_reader *r, const struct yaml_node *
     int64_t index = 0;
 
     *spec_given(&r->draft, "train.rewards.list") = true;
+    *spec_given(&r->draft, "train.rewards.folder") = true;
+    r->draft.job->reward_dir[0] = '\0';
     if (node->kind != YAML_KIND_LIST || !node->first)
         return hd_err(HD_INVALID, "%s: expected a list of rewards, such as [{builtin: number}]",
                       r->path);

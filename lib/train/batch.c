@@ -187,7 +187,7 @@ static struct teacher_fields find_teacher(const struct hd_trainer *t, const stru
         return f;
     f.ids_tensor = hd_store_address(bases, ids);
     f.logq_tensor = hd_store_address(bases, logq);
-    if (t->teacher_model) /* hd_batch_feed_training writes its predictions (write_lesson) */
+    if (t->frozen) /* hd_batch_feed_training writes its predictions (write_lesson) */
         return f;
     f.ids = f.ids_tensor;
     f.logq = f.logq_tensor;
@@ -312,7 +312,7 @@ enum hd_status hd_batch_feed_training(struct hd_trainer *t, const struct hd_chun
         fill_fields(t, hd_job_has_policy(&l->job) ? hd_policy_fill : fill_training, NULL,
                     (l->coord.dp * t->micro_batches + micro_batch) * l->job.micro_batch, &f);
 
-    if (!st && t->teacher_model && f.teacher.ids_tensor)
+    if (!st && t->frozen && f.teacher.ids_tensor)
         st = write_lesson(t, &f, micro_batch);
     (void)context;
     hd_profile_batch_done(t->profile);

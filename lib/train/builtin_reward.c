@@ -195,6 +195,7 @@ double hd_builtin_reward_rate(const struct hd_builtin_reward *b, const struct hd
     case HD_REWARD_OVERLONG:
         return rate_overlong(a, b->of.buffer);
     case HD_REWARD_PROGRAM:
+    case HD_REWARD_MODEL:
         break;
     }
     return NAN;

@@ -36,8 +36,8 @@ static unsigned members_uses(const struct hd_rank_program *l, const struct hd_me
                                          where->stride == tp.stride && where->size == tp.size);
     unsigned uses = gathers ? HD_COMM_USE_GATHER : 0;
 
-    if (l->teacher_program)
-        uses |= members_uses(l->teacher_program, where);
+    if (l->frozen_program)
+        uses |= members_uses(l->frozen_program, where);
     for (int k = -1; k < l->chunk_count; k++)
         for (int c = 0; c < HD_CALL_COUNT; c++) {
             const struct hd_chunk *train = k < 0 ? l->update : l->train[k];

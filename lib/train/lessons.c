@@ -4,102 +4,14 @@
  *     before a step: its micro-batches --program E of the teacher's model--> the likeliest next tokens of
  *       each row, in host memory --> fields TEACHER_IDS, TEACHER_LOGQ of the student's micro-batches
  *
- * The teacher's model is a trainer of its own (hd_rank_program.teacher_program), whose memory is a part of
- * the student's reservation. It has the student's mesh, so a rank of the stage of the head has its rows'
- * predictions itself; nothing is sent. Nothing of it is saved: its weights are read from their folder when
- * an attempt begins. Between steps it shares the student's communicator and device, never at one time.
+ * The teacher's model (frozen.c) has the student's mesh, so a rank of the stage of the head has its rows'
+ * predictions itself; nothing is sent.
  */
 #include <stdlib.h>
 
 #include "train/batch.h"
 #include "train/execute.h"
 #include "train/trainer.h"
-
-/* ---- opening ---- */
-
-void hd_trainer_close_lessons(struct hd_trainer *t)
-{
-    struct hd_trainer *m = t->teacher_model;
-
-    if (!m)
-        return;
-    /* waits for the device: after a failure its kernels may still use the memory */
-    if (m->table->device && m->runner)
-        (void)m->table->synchronize(hd_runner_stream(m->runner));
-    hd_staging_done(&m->staging);
-    hd_runner_free(m->runner);
-    hd_arena_done(&m->arena);
-    free(m);
-    t->teacher_model = NULL;
-}
-
-/* Gives the teacher's model its part of the student's memory. */
-static void take_memory(const struct hd_trainer *t, struct hd_trainer *m)
-{
-    const int64_t *begin = t->rank_program.teacher_begin;
-
-    m->private_base = t->private_base + begin[0];
-    m->registered_base = t->registered_base + begin[1];
-    m->host_base = t->table->device ? t->host_base + begin[2] : m->private_base;
-    m->staging.host_begin = t->staging.host_begin;
-    m->staging.host_end = t->staging.host_end;
-}
-
-static enum hd_status bind_lessons(struct hd_trainer *m)
-{
-    const struct hd_rank_program *l = &m->rank_program;
-    const int32_t slots = hd_rank_program_stage_io_slots(l);
-    enum hd_status st;
-
-    m->slots = hd_arena_array(&m->arena, (size_t)slots + 1, sizeof *m->slots);
-    m->round = hd_arena_alloc(&m->arena, sizeof *m->round);
-    m->messages = hd_arena_array(&m->arena, (size_t)l->mesh.world, HD_EXCHANGE_SLOT_BYTES);
-    if (hd_arena_failed(&m->arena))
-        return hd_err(HD_NO_MEMORY, "no memory for the teacher's model");
-    st = hd_execute_bind(m, &l->eval_plan, NULL, m->round);
-    for (int k = 0; !st && k < l->chunk_count; k++)
-        st =
-            hd_staging_write_constants(&m->staging, l->eval[k], m->private_base + l->eval_state[k]);
-    return st;
-}
-
-enum hd_status hd_trainer_open_lessons(struct hd_trainer *t)
-{
-    struct hd_trainer *m = calloc(1, sizeof *m);
-    enum hd_status st;
-
-    if (!m)
-        return hd_err(HD_NO_MEMORY, "no memory for the teacher's model");
-    t->teacher_model = m;
-    hd_arena_init(&m->arena, 0);
-    m->rank_program = *t->rank_program.teacher_program;
-    m->table = t->table;
-    m->backend = t->backend;
-    m->comm = t->comm;
-    m->world = t->world;
-    m->traits = t->traits;
-    m->step_deadline_ms = t->step_deadline_ms;
-    m->save_deadline_ms = t->save_deadline_ms;
-    st = hd_runner_new(m->table, m->backend, m->comm, &m->rank_program.mesh, &m->runner);
-    if (!st)
-        st = hd_staging_init(m->table, hd_runner_stream(m->runner), &m->staging);
-    if (st)
-        return st;
-    take_memory(t, m);
-    return bind_lessons(m);
-}
-
-enum hd_status hd_trainer_load_lessons(struct hd_trainer *t)
-{
-    enum hd_status st;
-
-    hd_comm_set_deadline(t->comm, t->save_deadline_ms); /* disks are slower than steps */
-    st = hd_trainer_init(t->teacher_model);
-    hd_comm_set_deadline(t->comm, t->step_deadline_ms);
-    return st ? hd_err_prefix(st, "train.distill.teacher") : HD_OK;
-}
-
-/* ---- a step ---- */
 
 struct lesson_pass {
     const struct hd_trainer *student;
@@ -145,7 +57,7 @@ static enum hd_status keep_lesson(struct hd_trainer *m, const struct hd_chunk *c
 
 static enum hd_status run_lessons(struct hd_trainer *t, struct lesson_pass *p)
 {
-    struct hd_trainer *m = t->teacher_model;
+    struct hd_trainer *m = t->frozen;
     const int64_t round = m->rank_program.eval_order.micro_batches;
     int64_t too_many = 0;
     enum hd_status st = hd_trainer_reset_sums(m);
@@ -162,7 +74,7 @@ static enum hd_status run_lessons(struct hd_trainer *t, struct lesson_pass *p)
 
 enum hd_status hd_trainer_take_lessons(struct hd_trainer *t)
 {
-    struct hd_trainer *m = t->teacher_model;
+    struct hd_trainer *m = t->frozen;
     struct lesson_pass p = {.student = t};
     enum hd_status st;
 

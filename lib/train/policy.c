@@ -239,7 +239,7 @@ enum hd_status hd_policy_pack(const struct hd_trainer *t,
     struct hd_packed_completions *k;
     enum hd_status st = HD_OK;
 
-    if (!hd_job_has_policy(job))
+    if (!hd_job_has_policy(job) && !scores)
         return hd_err(HD_INTERNAL, "completions for a job of %s",
                       hd_job_objective_words[job->objective]);
     k = calloc(1, sizeof *k);
@@ -338,7 +338,8 @@ static int64_t put_completion(const struct hd_packed_completions *k,
 {
     const int64_t rows = hd_policy_rows(c), first = at + c->prompt_count - 1;
 
-    put_document(row, at, at + rows, rows, answer);
+    put_document(row, at, at + rows, rows, row->answer_ends ? -1 : answer);
+    put_ids(row->answers, first + c->count - 1, at + rows, answer, 0);
     put_floats(row->advantage, at, at + rows, c->advantage);
     for (int64_t j = 0; row->tokens && j < rows; j++)
         row->tokens[at + j] = j < c->prompt_count ? c->prompt[j] : c->ids[j - c->prompt_count];

@@ -50,6 +50,17 @@ enum hd_status hd_trainer_score_completions(struct hd_trainer *trainer,
                                             const struct hd_policy_completion *completions,
                                             int64_t count, float *const *ret_logp);
 
+/* A text for the reward model, whose reward is that of its last token. */
+struct hd_rated_text {
+    const int32_t *ids;
+    int64_t count; /* 0: no text, and no reward */
+};
+/* Computes the rewards of texts by the reward model of the job; NaN: there is no text, or it has more tokens
+ * than a window of that model. Collective, between steps; all ranks give the same texts and get the same
+ * rewards. HD_CORRUPT: a reward is not finite. */
+enum hd_status hd_trainer_rate_texts(struct hd_trainer *trainer, const struct hd_rated_text *texts,
+                                     int64_t count, float *ret_rewards);
+
 /* Keeps the present weights as the reference of train.policy.kl; does nothing for a job without one. */
 enum hd_status hd_trainer_keep_reference(struct hd_trainer *trainer);
 /* Computes as hd_trainer_score_completions, but under the weights that hd_trainer_keep_reference kept.

@@ -1,11 +1,14 @@
-/* policy_score: log-probabilities of completions under the present weights.
+/* policy_score: log-probabilities of completions under the present weights, and rewards of answers by the
+ * reward model.
  *
  * The head's ranks with tp coordinate 0 have the values of their rows, in the order of windows and of
  * their rows in a window. They send these in pieces of one message each; every rank knows the same order,
  * and so whose value each number is. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "job/frozen_model.h"
 #include "mesh/zigzag.h"
 #include "train/batch.h"
 #include "train/policy_feed.h"
@@ -162,27 +165,21 @@ static enum hd_status check_expert_rows(struct hd_trainer *t)
     return hd_err_prefix(hd_trainer_refuse_rows(), "log-probabilities of completions");
 }
 
-enum hd_status hd_trainer_score_completions(struct hd_trainer *t,
-                                            const struct hd_policy_completion *completions,
-                                            int64_t count, float *const *ret_logp)
+/* Computes the value of each target of the completions by the programs of validation. */
+static enum hd_status score_completions(struct hd_trainer *t,
+                                        const struct hd_policy_completion *completions,
+                                        int64_t count, float *const *ret_values)
 {
     const struct hd_job *job = &t->rank_program.job;
-    struct scoring s = {.logp = ret_logp};
-    enum hd_status st = HD_OK;
+    struct scoring s = {.logp = ret_values};
+    enum hd_status st = hd_policy_pack(t, completions, count, true, &s.packed);
 
-    if (*job->choices && hd_factor_of((float)job->rollout_temperature) != 1)
-        st = hd_err(HD_UNSUPPORTED,
-                    "the programs that score completions at train.rollout.temperature "
-                    "answer the questions of validate.choices, at 1; remove one of "
-                    "the two");
-    if (!st)
-        st = hd_policy_pack(t, completions, count, true, &s.packed);
     if (st)
         return st;
     s.windows.completions = s.packed;
     s.values = calloc((size_t)(job->micro_batch * job->context), sizeof *s.values);
     if (!s.values)
-        st = hd_err(HD_NO_MEMORY, "no memory for log-probabilities of completions");
+        st = hd_err(HD_NO_MEMORY, "no memory for the values of completions");
     if (!st)
         st = run_scoring(t, &s);
     if (!st)
@@ -191,5 +188,56 @@ enum hd_status hd_trainer_score_completions(struct hd_trainer *t,
         st = exchange_values(t, &s);
     free(s.values);
     hd_packed_completions_free(s.packed);
+    return st;
+}
+
+enum hd_status hd_trainer_score_completions(struct hd_trainer *t,
+                                            const struct hd_policy_completion *completions,
+                                            int64_t count, float *const *ret_logp)
+{
+    const struct hd_job *job = &t->rank_program.job;
+
+    if (*job->choices && hd_factor_of((float)job->rollout_temperature) != 1)
+        return hd_err(HD_UNSUPPORTED,
+                      "the programs that score completions at train.rollout.temperature "
+                      "answer the questions of validate.choices, at 1; remove one of "
+                      "the two");
+    return score_completions(t, completions, count, ret_logp);
+}
+
+enum hd_status hd_trainer_rate_texts(struct hd_trainer *t, const struct hd_rated_text *texts,
+                                     int64_t count, float *ret_rewards)
+{
+    static const int32_t
+        no_id; /* behind a text: its last token is the row of a target, as in pairs */
+    struct hd_policy_completion *list = calloc((size_t)count + 1, sizeof *list);
+    float **values = calloc((size_t)count + 1, sizeof *values);
+    struct hd_trainer *m = t->frozen;
+    enum hd_status st = HD_OK;
+
+    if (!hd_job_has_reward_model(&t->rank_program.job))
+        st = hd_err(HD_INTERNAL, "texts to rate, and the job has no reward model");
+    else if (!list || !values)
+        st = hd_err(HD_NO_MEMORY, "no memory for texts to rate");
+    for (int64_t i = 0; !st && i < count; i++) {
+        values[i] = &ret_rewards[i];
+        ret_rewards[i] = NAN;
+        list[i] = (struct hd_policy_completion){
+            .prompt = texts[i].ids,
+            .prompt_count = texts[i].count,
+            .ids = &no_id,
+            .count = 1,
+            .masked = !texts[i].count || texts[i].count > m->rank_program.job.context};
+    }
+    if (!st)
+        st = score_completions(m, list, count, values);
+    for (int64_t i = 0; !st && i < count; i++)
+        if (!list[i].masked && !isfinite(ret_rewards[i]))
+            st = hd_err(HD_CORRUPT,
+                        "%s: a reward is not finite; are its weights those of a trained "
+                        "model?",
+                        hd_job_frozen_path(&t->rank_program.job));
+    free(list);
+    free(values);
     return st;
 }

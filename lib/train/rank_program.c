@@ -5,7 +5,7 @@
 #include "base/math.h"
 #include "job/batch_spans.h"
 #include "job/data_stages.h"
-#include "job/teacher_model.h"
+#include "job/frozen_model.h"
 #include "optim/optim.h"
 #include "train/partition.h"
 #include "train/rank_decode.h"
@@ -269,6 +269,8 @@ static enum hd_status compile(const struct hd_job *job, const struct hd_registry
     const bool distills = mode == HD_RECORD_TRAIN ? hd_job_has_teacher(job) : job->distill_write;
     /* questions are packed into windows, with bounds */
     const bool scores = mode == HD_RECORD_EVAL && *job->choices && !job->distill_write;
+    const bool rates =
+        registry->only_computes && hd_job_is_reward(job); /* answers of another model */
     const struct hd_rec_shape shape = {
         .mode = mode,
         .B = job->micro_batch,
@@ -276,7 +278,7 @@ static enum hd_status compile(const struct hd_job *job, const struct hd_registry
         .context = job->context,
         .first_position = hd_job_first_position(job),
         .bounded = job->documents == HD_JOB_DOCUMENTS_BOUNDED || scores || hd_job_has_policy(job),
-        .scores = scores || (mode == HD_RECORD_EVAL && hd_job_has_policy(job)),
+        .scores = scores || rates || (mode == HD_RECORD_EVAL && hd_job_has_policy(job)),
         .gather_keys = job->cp_exchange == HD_JOB_CP_EXCHANGE_ALL_GATHER,
         .ends_backward = ends_backward,
         .preference = hd_rank_program_preference(job),
@@ -684,19 +686,20 @@ static void place_constants(struct hd_rank_program *l, int64_t *end)
     l->memory.constants = *end - begin;
 }
 
-/* Places the memory of the teacher's model behind ends[half]: private, registered, of the host. */
-static void place_teacher(struct hd_rank_program *l, int half, int64_t *end)
+/* Places the memory of the frozen model behind ends[half]: private, registered, of the host. */
+static void place_frozen(struct hd_rank_program *l, int half, int64_t *end)
 {
-    const struct hd_memory *m = l->teacher_program ? &l->teacher_program->memory : NULL;
+    const struct hd_memory *m = l->frozen_program ? &l->frozen_program->memory : NULL;
     const int64_t begin = *end;
 
     if (!m)
         return;
-    l->teacher_begin[half] = hd_work_begin(begin);
-    *end = l->teacher_begin[half] + (half == 0   ? m->private_bytes
-                                     : half == 1 ? m->registered_bytes
-                                                 : m->host_bytes);
-    l->memory.teacher += *end - begin;
+    l->frozen_begin[half] = hd_work_begin(begin);
+    *end = l->frozen_begin[half] + (half == 0   ? m->private_bytes
+                                    : half == 1 ? m->registered_bytes
+                                                : m->host_bytes);
+    *(hd_job_has_reward_model(&l->job) ? &l->memory.reward_model : &l->memory.teacher) +=
+        *end - begin;
 }
 
 static void place_regions(struct hd_rank_program *l)
@@ -733,11 +736,11 @@ static void place_regions(struct hd_rank_program *l)
         hd_max(largest_extent(l, HD_REGION_STAGE_IO).registered_bytes, hd_rank_decode_stage_io(l));
     m->boundary = l->stage_io_slot * stage_io_slots;
     end[1] += m->boundary;
-    place_teacher(l, 0, &end[0]);
-    place_teacher(l, 1, &end[1]);
+    place_frozen(l, 0, &end[0]);
+    place_frozen(l, 1, &end[1]);
     place_host_bytes(l, hd_rank_program_has_device(l) ? &m->host_bytes : &end[0]);
     if (hd_rank_program_has_device(l))
-        place_teacher(l, 2, &m->host_bytes);
+        place_frozen(l, 2, &m->host_bytes);
     l->exchange = end[1];
     m->exchange = (l->mesh.world + 1) * (int64_t)HD_EXCHANGE_SLOT_BYTES;
     m->private_bytes = end[0];
@@ -831,8 +834,8 @@ enum hd_status hd_rank_program_schedule(const struct hd_job *job, struct hd_unit
     return st ? st : make_order(ret_shared, &(struct hd_rank_program_options){0}, arena);
 }
 
-/* Checks that tp and ep ranks can share the model of a teacher, whose layout is the student's. */
-static enum hd_status check_teacher(const struct hd_job *job)
+/* Checks that tp and ep ranks can share a frozen model, whose layout is that of the one that trains. */
+static enum hd_status check_frozen(const struct hd_job *job)
 {
     const struct {
         const char *axis, *what;
@@ -863,18 +866,18 @@ static enum hd_status check_teacher(const struct hd_job *job)
     return HD_OK;
 }
 
-/* Computes what all ranks share of the teacher's model. */
-static enum hd_status prepare_teacher(struct hd_rank_program_shared *s, struct hd_arena *arena)
+/* Computes what all ranks share of the frozen model. */
+static enum hd_status prepare_frozen(struct hd_rank_program_shared *s, struct hd_arena *arena)
 {
     struct hd_rank_program_shared *t = hd_arena_alloc(arena, sizeof *t);
     enum hd_status st;
 
     if (!t)
-        return hd_err(HD_NO_MEMORY, "no memory for the teacher's model");
+        return hd_err(HD_NO_MEMORY, "no memory for a frozen model");
     *t = (struct hd_rank_program_shared){.traits = s->traits, .only_evaluates = true};
-    st = hd_job_of_teacher(&s->job, &t->job);
+    st = hd_job_of_frozen(&s->job, &t->job);
     if (!st)
-        st = check_teacher(&t->job);
+        st = check_frozen(&t->job);
     if (!st)
         st = share_partition(&t->job, NULL, arena, t);
     if (!st)
@@ -882,9 +885,10 @@ static enum hd_status prepare_teacher(struct hd_rank_program_shared *s, struct h
     if (!st)
         st = hd_schedule_check(&t->eval_order, arena, &t->eval_plans);
     if (st)
-        return hd_err_prefix(st, "train.distill.teacher, which takes the student's layout");
+        return hd_err_prefix(st, "%s, which takes the layout of the model that trains",
+                             hd_job_frozen_path(&s->job));
     t->plans = t->eval_plans;
-    s->teacher = t;
+    s->frozen = t;
     return HD_OK;
 }
 
@@ -906,8 +910,8 @@ static enum hd_status prepare_span(const struct hd_job *job, const struct hd_tra
         st = hd_schedule_check(&s->eval_order, arena, &s->eval_plans);
     if (!st && hd_rank_program_decode_slots(job))
         st = hd_schedule_check(&s->decode_order, arena, &s->decode_plans);
-    if (!st && hd_job_has_teacher_model(job))
-        st = prepare_teacher(s, arena);
+    if (!st && hd_job_has_frozen_model(job))
+        st = prepare_frozen(s, arena);
     return st ? st : plan_snapshots(s, arena);
 }
 
@@ -1056,7 +1060,7 @@ enum hd_status hd_rank_program_take_place(const struct hd_rank_program_shared *s
 {
     enum hd_status st;
 
-    st = s->teacher ? hd_rank_program_take_place(s->teacher, rank, l->teacher_program) : HD_OK;
+    st = s->frozen ? hd_rank_program_take_place(s->frozen, rank, l->frozen_program) : HD_OK;
     if (st)
         return st;
     place_rank(s, rank, l);
@@ -1086,10 +1090,10 @@ static enum hd_status build_span(const struct hd_rank_program_shared *s, int ran
         st = hd_rank_program_declare(s, rank, arena, &l->registry, &l->model);
     if (!st)
         st = compile_all(s, l, arena);
-    if (!st && s->teacher) {
-        l->teacher_program = hd_arena_alloc(arena, sizeof *l->teacher_program);
-        st = l->teacher_program ? build_span(s->teacher, rank, arena, l->teacher_program)
-                                : hd_err(HD_NO_MEMORY, "no memory for the teacher's model");
+    if (!st && s->frozen) {
+        l->frozen_program = hd_arena_alloc(arena, sizeof *l->frozen_program);
+        st = l->frozen_program ? build_span(s->frozen, rank, arena, l->frozen_program)
+                               : hd_err(HD_NO_MEMORY, "no memory for a frozen model");
     }
     if (st)
         return st;

@@ -66,6 +66,7 @@ enum {
     X(snapshot, "copy of a rank's checkpoint entries (checkpoint.async)")                   \
     X(profile, "records of the profiled steps (train.profile)")                             \
     X(teacher, "model of the teacher, and its predictions of a step (train.distill)")       \
+    X(reward_model, "model that rates answers (train.rewards)")                             \
     X(exchange, "messages between hosts (registered)")
 
 struct hd_memory {
@@ -187,10 +188,10 @@ struct hd_rank_program_shared {
      * reservation must suffice, too */
     struct hd_rank_program_shared *others;
     int64_t other_count;
-    /* the same of the teacher's model (job/teacher_model.h), whose programs are those of validation
-     * alone, of frozen weights, on the same mesh; NULL: the job has no such teacher */
-    struct hd_rank_program_shared *teacher;
-    bool only_evaluates; /* true: these are the values of a teacher */
+    /* the same of a frozen model (job/frozen_model.h), whose programs are those of validation
+     * alone, on the same mesh; NULL: the job has none */
+    struct hd_rank_program_shared *frozen;
+    bool only_evaluates; /* true: these are the values of a frozen model */
 };
 
 struct hd_rank_program {
@@ -246,10 +247,10 @@ struct hd_rank_program {
      * TEACHER_IDS and TEACHER_LOGQ. With a teacher's model, on the stage of the head: these two fields of
      * all micro-batches of a step, [micro_batches, rows of a micro-batch, top_k] int32, then floats */
     int64_t teacher;
-    /* program of the teacher's model on this rank; NULL: there is none. Its memory begins at these
+    /* program of the frozen model on this rank; NULL: there is none. Its memory begins at these
      * offsets of the private, the registered and, on a device, the host memory */
-    struct hd_rank_program *teacher_program;
-    int64_t teacher_begin[3];
+    struct hd_rank_program *frozen_program;
+    int64_t frozen_begin[3];
     /* offset of the messages of hd_trainer_exchange: [world + 1, HD_EXCHANGE_SLOT_BYTES];
      * registered */
     int64_t exchange;

@@ -358,7 +358,7 @@ enum hd_status hd_trainer_step(struct hd_trainer *t, int64_t request,
         st = count_batch(t, &tokens);
     if (!st && hd_job_has_kl(job))
         st = hd_trainer_find_kl(t, NULL);
-    if (!st && t->teacher_model)
+    if (!st && hd_job_has_teacher_model(job))
         st = hd_trainer_take_lessons(t);
     if (!st)
         st = set_block(t, request, tokens);

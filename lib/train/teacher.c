@@ -36,7 +36,7 @@
 #include "base/hash.h"
 #include "base/pieces.h"
 #include "data/packing.h"
-#include "job/teacher_model.h"
+#include "job/frozen_model.h"
 #include "mesh/zigzag.h"
 #include "train/batch.h"
 #include "train/teacher_record.h"
@@ -210,10 +210,10 @@ enum hd_status hd_trainer_open_teacher(struct hd_trainer *t)
     uint64_t key = 0;
     enum hd_status st;
 
+    if (hd_job_has_frozen_model(job))
+        return hd_trainer_load_frozen(t);
     if (!hd_job_has_teacher(job))
         return HD_OK;
-    if (hd_job_has_teacher_model(job))
-        return hd_trainer_load_lessons(t);
     st = hd_job_teacher_file(job, &path);
     hd_comm_set_deadline(t->comm, t->save_deadline_ms);
     if (!st)

@@ -392,8 +392,8 @@ static enum hd_status set_up_trainer(struct hd_trainer *t, const struct hd_job *
         st = connect_peers(t);
     if (!st)
         st = make_copies(t);
-    if (!st && t->rank_program.teacher_program)
-        st = hd_trainer_open_lessons(t);
+    if (!st && t->rank_program.frozen_program)
+        st = hd_trainer_open_frozen(t);
     if (!st)
         st = hd_trainer_settle_choices(t);
     if (!st && job->checkpoint_async)
@@ -440,7 +440,7 @@ void hd_trainer_free(struct hd_trainer *t)
     if (t->table->device && t->runner)
         (void)t->table->synchronize(hd_runner_stream(t->runner));
     hd_trainer_background_done(t);
-    hd_trainer_close_lessons(t);
+    hd_trainer_close_frozen(t);
     hd_profile_free(t->profile);
     hd_offload_close(t);
     hd_staging_done(&t->staging);

@@ -133,8 +133,8 @@ enum hd_status hd_trainer_prepare_reference(struct hd_trainer *trainer,
 enum hd_status hd_trainer_write_teacher(struct hd_trainer *trainer,
                                         const struct hd_reference_watch *watch,
                                         struct hd_text *ret_said);
-/* Opens the teacher's file that train.distill.teacher names; does nothing without. Call it before the
- * first step. Collective. HD_INVALID: the file is not one of this job's data. */
+/* Opens the teacher's file that train.distill.teacher names, or reads the weights of the job's frozen model
+ * (job/frozen_model.h); does nothing without. Call it before the first step. Collective. HD_INVALID: the file is not one of this job's data. */
 enum hd_status hd_trainer_open_teacher(struct hd_trainer *trainer);
 
 /* Loads weights, moments and counters from a checkpoint directory of any layout. Rank 0 checks

@@ -91,8 +91,8 @@ struct hd_trainer {
     struct hd_reference *reference;
     struct hd_packed_completions *completions; /* of the next step (policy.c); NULL: none are set */
     struct hd_teacher *teacher; /* open file of a teacher (teacher.c); NULL: none is open */
-    /* model of a teacher (lessons.c): its programs, in memory of this trainer; NULL: none */
-    struct hd_trainer *teacher_model;
+    /* model that only computes (frozen.c): its programs, in memory of this trainer; NULL: none */
+    struct hd_trainer *frozen;
     struct hd_lr_schedule schedule;
     /* [stages of the data], schedules of those that have one of their own */
     struct hd_lr_schedule stage_schedules[HD_JOB_STAGES_MAX];
@@ -163,13 +163,14 @@ void hd_trainer_forget_numbers(struct hd_trainer *t);
 /* Sets block.kl to the KL term of a validation set, or of the next step if `set` is NULL
  * (mismatched.c). Runs the eval programs; collective. */
 enum hd_status hd_trainer_find_kl(struct hd_trainer *t, const struct hd_validation *set);
-/* Make a trainer for the programs of the teacher's model, in this one's memory; read its weights; run
- * it on the batch of the next step, whose predictions a rank with the head then has; and free it
- * (lessons.c). All but the last are collective. */
-enum hd_status hd_trainer_open_lessons(struct hd_trainer *t);
-enum hd_status hd_trainer_load_lessons(struct hd_trainer *t);
+/* Make a trainer for the programs of the frozen model, in this one's memory; read its weights; and free it
+ * (frozen.c). All but the last are collective. */
+enum hd_status hd_trainer_open_frozen(struct hd_trainer *t);
+enum hd_status hd_trainer_load_frozen(struct hd_trainer *t);
+void hd_trainer_close_frozen(struct hd_trainer *t);
+/* Runs the teacher's model on the batch of the next step, whose predictions a rank with the head then has
+ * (lessons.c). Collective. */
 enum hd_status hd_trainer_take_lessons(struct hd_trainer *t);
-void hd_trainer_close_lessons(struct hd_trainer *t);
 /* Returns the number of predictions of a micro-batch: rows of this rank x top_k. */
 static inline int64_t hd_trainer_lesson_elements(const struct hd_trainer *t)
 {

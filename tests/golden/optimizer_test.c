@@ -11,7 +11,7 @@
 #include "base/file.h"
 #include "golden.h"
 #include "harness.h"
-#include "job/teacher_model.h"
+#include "job/frozen_model.h"
 #include "tests/program/test.h"
 #include "train/trainer.h"
 

@@ -1,5 +1,5 @@
-/* A reward model: the same rewards, loss, gradients and 20 steps as transformers' classes for
- * sequence classification with TRL's loss, against values/reward-*.golden (reward.py).
+/* A reward model: the same rewards, also beside a model that answers, loss, gradients and 20 steps as transformers'
+ * classes for sequence classification with TRL's loss, against values/reward-*.golden (reward.py).
  */
 #include <math.h>
 #include <stdio.h>
@@ -10,7 +10,9 @@
 #include "data/token_writer.h"
 #include "golden.h"
 #include "harness.h"
+#include "job/frozen_model.h"
 #include "tests/program/test.h"
+#include "train/policy.h"
 
 enum { STEPS = 20, PAIRS = 4, DOCUMENT_MAX = 16 };
 
@@ -22,6 +24,11 @@ struct fixture {
     struct hd_job_file file;
     char path[200];
     struct hd_pair_result before; /* of the weights by the rule */
+    struct hd_saved saved;
+    /* the documents of the pairs, and their rewards by the model beside another one */
+    int32_t ids[2 * PAIRS][DOCUMENT_MAX];
+    struct hd_rated_text texts[2 * PAIRS + 1];
+    float rewards[2 * PAIRS + 1];
 };
 
 /* ---- what both sides start from ---- */
@@ -48,12 +55,13 @@ static void write_pairs(struct fixture *f)
     assert_int_equal(hd_token_writer_open(out, HD_TOKEN_FORMAT_COUNTS, 2, &w), HD_OK);
     for (int k = 0; k < PAIRS; k++)
         for (int side = 0; side < 2; side++) {
-            int32_t ids[DOCUMENT_MAX];
+            int32_t *ids = f->ids[2 * k + side];
             char counts[DOCUMENT_MAX] = {0};
             const int prompt = add_ids(f, "prompt", k, 2 + k % 3, ids);
             const int answer = add_ids(f, side ? "rejected" : "chosen", k,
                                        side ? 2 + k % 5 : 3 + k % 4, ids + prompt);
 
+            f->texts[2 * k + side] = (struct hd_rated_text){ids, prompt + answer};
             memset(counts + prompt, 1, (size_t)answer);
             assert_int_equal(hd_token_writer_add_document(w, ids, counts, prompt + answer), HD_OK);
         }
@@ -177,9 +185,97 @@ static void check_case(void **state)
     harness_teardown(&f.h);
 }
 
+/* ---- beside a model that answers ---- */
+
+static enum hd_status save(struct harness_rank *r)
+{
+    struct fixture *f = r->context;
+    struct hd_trainer *t;
+    enum hd_status st = harness_trainer(r, &t);
+
+    if (st)
+        return st;
+    golden_set_weights(t);
+    st = hd_trainer_save(t, &f->saved);
+    hd_trainer_free(t);
+    return st;
+}
+
+/* Rates the documents, and behind them one that is longer than a window of the reward model. */
+static enum hd_status rate(struct harness_rank *r)
+{
+    struct fixture *f = r->context;
+    float rewards[2 * PAIRS + 1];
+    struct hd_trainer *t;
+    enum hd_status st = harness_trainer(r, &t);
+
+    if (st)
+        return st;
+    st = hd_trainer_open_teacher(t);
+    if (!st)
+        st = hd_trainer_rate_texts(t, f->texts, 2 * PAIRS + 1, rewards);
+    if (!st && r->rank == 0)
+        memcpy(f->rewards, rewards, sizeof rewards);
+    hd_trainer_free(t);
+    return st;
+}
+
+/* Goal: a reward model beside the one that answers, of another architecture, gives the rewards of
+ * transformers, whatever the layout and the windows. Method: the documents of the pairs, whose rewards the
+ * golden file has. */
+static void it_rates_beside_a_model_that_answers(void **state)
+{
+    static const struct {
+        int64_t tp, pp, dp, cp, micro_batch;
+        bool sequence;
+    } layouts[] = {{1, 1, 1, 1, 1, false}, {2, 1, 1, 1, 2, true},  {1, 2, 1, 1, 1, false},
+                   {1, 1, 2, 1, 1, false}, {1, 1, 1, 2, 2, false}, {2, 1, 1, 1, 1, false}};
+    static int32_t long_ids[256];
+    const struct golden_tensor *want;
+    struct hd_job job, own;
+    struct fixture f;
+
+    set_up(&f, *state);
+    want = golden_find(&f.golden, "rewards");
+    f.texts[2 * PAIRS] = (struct hd_rated_text){long_ids, 256};
+    if (harness_threads(&f.job, 1, &f, save))
+        fail_msg("%s", hd_err_message());
+    f.job.context = 16; /* a window holds one or two documents */
+    for (size_t i = 0; i < sizeof layouts / sizeof layouts[0]; i++) {
+        own = harness_job(&f.h, "llama", 1);
+        own.objective = HD_JOB_OBJECTIVE_GRPO;
+        own.context = 32;
+        own.rollout_prompts = own.rollout_group = 2;
+        own.rollout_max_tokens = 8;
+        own.global_batch = 4;
+        own.tp = layouts[i].tp;
+        own.pp = layouts[i].pp;
+        own.dp = layouts[i].dp;
+        own.cp = layouts[i].cp;
+        own.sequence = layouts[i].sequence;
+        own.micro_batch = layouts[i].micro_batch;
+        if (own.pp > 1)
+            memcpy(own.schedule, "1f1b", 5);
+        job = own;
+        (void)snprintf(job.reward_dir, sizeof job.reward_dir, "%s", f.saved.path);
+        assert_int_equal(hd_job_set_reward_model(&f.job, &job), HD_OK);
+        if (harness_threads(&job, (int)(job.tp * job.pp * job.dp * job.cp), &f, rate))
+            fail_msg("layout %zu: %s", i, hd_err_message());
+        for (int k = 0; k < 2 * PAIRS; k++)
+            if (!(fabsf(f.rewards[k] - want->values[k]) < 1e-5f))
+                fail_msg("layout %zu: reward %d is %.8f, PyTorch's %.8f", i, k,
+                         (double)f.rewards[k], (double)want->values[k]);
+        assert_true(isnan(f.rewards[2 * PAIRS]));
+    }
+    hd_arena_done(&f.arena);
+    harness_teardown(&f.h);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        {"it_rates_beside_a_model_that_answers", it_rates_beside_a_model_that_answers, NULL, NULL,
+         "reward-llama"},
         {"a_reward_model_of_llama", check_case, NULL, NULL, "reward-llama"},
         {"a_reward_model_of_gpt2_with_rewards_around_zero", check_case, NULL, NULL, "reward-gpt2"},
     };

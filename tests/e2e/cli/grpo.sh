@@ -1,5 +1,5 @@
 #!/bin/bash
-# GRPO: a tiny model learns what its rewards ask for, and a run whose rewards break off in the middle of a step goes on
+# GRPO: a tiny model learns what its rewards ask for, of which one is a reward model, and a run whose rewards break off in the middle of a step goes on
 # with the bits of one that was never interrupted; so does one that is told to stop while answers are rated.
 . "${HEDDLE_SOURCE_DIR:?}/tests/e2e/cluster.sh" || exit 1
 
@@ -18,7 +18,16 @@ while read -r line; do
     printf '{"id":%s,"reward":%s}\n' "$id" "$say"
 done
 END
-cat >"$work/grpo.yaml" <<'END'
+for i in {1..40}; do printf '{"prompt":"say %d:","chosen":"aa%d","rejected":"%d%d"}\n' "$i" "$i" "$i" "$i"; done >"$work/pairs.jsonl"
+cat >"$work/rates.yaml" <<'END'
+name: rates
+model: {family: llama, layers: 1, hidden: 32, heads: 2, context: 64}
+data: {train: [pairs.jsonl], tokenizer: bytes}
+train: {objective: reward, steps: 20, global_batch: 8, lr: {peak: 1e-2, warmup: 0, decay: constant}, precision: fp32}
+END
+heddle local "$work/rates.yaml" --state-dir "$work/r" >"$work/check.out" 2>"$work/check.err"
+rates=$(find "$work/r" -type d -name step-00000020)
+cat >"$work/grpo.yaml" <<END
 name: grpo
 model: {family: llama, layers: 2, hidden: 64, heads: 4, context: 32}
 data: {train: [prompts.jsonl], tokenizer: bytes}
@@ -30,7 +39,7 @@ train:
   precision: fp32
   rollout: {prompts: 8, group: 8, max_tokens: 4}
   policy: {kl_beta: 0.01}
-  rewards: [{builtin: regex, pattern: "^[a-z]"}]
+  rewards: [{builtin: regex, pattern: "^[a-z]"}, {model: $rates, weight: 0.05}]
 resources: {devices: 2}
 checkpoint: {every: 3}
 END
@@ -50,7 +59,7 @@ check silences_of_steps_are_those_of_steps awk '/^training/ {for (i = 2; i <= NF
     END {exit !(n > 0 && n < 120)}' "$work"/a/grpo-*/1/silences
 
 # the same reward from a program: the same numbers, bit for bit
-heddle local "$work/grpo.yaml" --set 'train.rewards=[{program: [/bin/sh, judge.sh, live]}]' --state-dir "$work/b" \
+heddle local "$work/grpo.yaml" --set "train.rewards=[{program: [/bin/sh, judge.sh, live]}, {model: $rates, weight: 0.05}]" --state-dir "$work/b" \
     -o jsonl >"$work/b.jsonl" 2>"$work/b.err"
 check_equal a_program_rates_alike "$(series "$work/a.jsonl" loss)" "$(series "$work/b.jsonl" loss)"
 
@@ -58,14 +67,14 @@ check the_divergence_from_the_start_is_told [ "$(sed -nE 's/^\{"type":"step".*"s
 
 # killed in the middle of the ratings of step 5, with the answers recorded; the second attempt reads them, and compares
 # with the weights of the start as the first one did
-heddle local "$work/grpo.yaml" --set 'train.rewards=[{program: [/bin/sh, judge.sh, die]}]' --state-dir "$work/c" \
+heddle local "$work/grpo.yaml" --set "train.rewards=[{program: [/bin/sh, judge.sh, die]}, {model: $rates, weight: 0.05}]" --state-dir "$work/c" \
     -o jsonl >"$work/c.jsonl" 2>"$work/c.err"
 check_equal it_is_started_again 0 $?
 check_equal with_the_same_numbers "$(series "$work/b.jsonl" loss)" "$(series "$work/c.jsonl" loss)"
 check_equal in_the_second_attempt 1 "$(find "$work/c" -path '*/attempt-2' | wc -l)"
 
 # told to stop there, it does not wait for the ratings; the run goes on from the checkpoint of the step before
-"$HEDDLE_BIN/heddle" local "$work/grpo.yaml" --set 'train.rewards=[{program: [/bin/sh, judge.sh, wait]}]' --state-dir "$work/e" \
+"$HEDDLE_BIN/heddle" local "$work/grpo.yaml" --set "train.rewards=[{program: [/bin/sh, judge.sh, wait]}, {model: $rates, weight: 0.05}]" --state-dir "$work/e" \
     -o jsonl >"$work/e.jsonl" 2>"$work/e.err" &
 local=$!
 for ((i = 0; i < 600; i++)); do [ "$(find "$work/e" -name waits 2>/dev/null)" ] && break || sleep 0.1; done
@@ -77,6 +86,7 @@ check_equal with_a_checkpoint_of_the_step_before 1 "$(find "$work/e" -name step-
 heddle local --resume "$work/e/latest" -o jsonl >>"$work/e.jsonl" 2>>"$work/e.err"
 check_equal and_goes_on_with_the_same_numbers "$(series "$work/b.jsonl" loss)" "$(series "$work/e.jsonl" loss)"
 
+check the_mean_of_each_reward_is_shown grep -rqa train/rewards/model/std "$work/a" --include='events*'
 check validate_takes_rows_with_a_prompt_and_what_rewards_read heddle validate "$work/grpo.yaml"
 check_equal a_program_needs_no_column 0 "$(heddle validate "$work/grpo.yaml" --set 'train.rewards=[{program: judge.sh}]' 2>&1 | grep -c '^train.rewards')"
 check_equal and_counts_them 1 "$(grep -c '^data.train: 40 prompts, the longest of 7 tokens; 2.4 passes' "$work/check.out")"
@@ -85,6 +95,8 @@ check_equal which_tells_the_work_of_answers 1 "$(grep -c '^  its answers, at mos
 printf '{"say":"no prompt"}\n' >>"$work/prompts.jsonl"
 check_status a_row_without_a_prompt_is_2 2 heddle validate "$work/grpo.yaml"
 check_equal which_is_told_by_its_line 1 "$(grep -c 'prompts.jsonl:41: has neither a text .prompt. nor .messages.' "$work/check.err")"
+check_status a_model_of_tokens_rates_nothing 2 heddle validate "$work/grpo.yaml" --set "train.rewards=[{model: $(find "$work/a" -type d -name step-00000012)}]"
+check_equal which_is_told 1 "$(grep -c 'train.rewards.model: .* is no reward model' "$work/check.err")"
 check_status a_program_that_is_not_there_is_2 2 heddle local "$work/grpo.yaml" \
     --set 'train.rewards=[{program: [./none]}]' --state-dir "$work/d"
 finish

@@ -8,7 +8,7 @@
 
 #include "base/file.h"
 #include "harness.h"
-#include "job/teacher_model.h"
+#include "job/frozen_model.h"
 #include "runs.h"
 #include "tests/program/test.h"
 #include "train/trainer.h"
@@ -325,7 +325,7 @@ static void a_model_on_the_ranks_teaches_as_its_file_does(void **state)
     job.distill_teacher[0] = '\0';
     run_layout(&job, &(struct hd_rank_program_options){0}, &arena, &without);
     /* at least the weights, in fp32, of this rank's half */
-    assert_true(with.memory.teacher > 4 * with.teacher_program->registry.buckets[0].count);
+    assert_true(with.memory.teacher > 4 * with.frozen_program->registry.buckets[0].count);
     assert_int_equal(without.memory.teacher, 0);
     hd_arena_done(&arena);
     harness_teardown(&h);
@@ -349,8 +349,9 @@ static void a_teacher_that_the_layout_does_not_fit_is_refused(void **state)
     assert_int_equal(hd_rank_program_build(&job, 0, &(struct hd_traits){0},
                                            &(struct hd_rank_program_options){0}, &arena, &program),
                      HD_INVALID);
-    if (!strstr(hd_err_message(), "train.distill.teacher, which takes the student's layout: "
-                                  "parallel.tp = 2 does not divide its model.heads = 3"))
+    if (!strstr(hd_err_message(),
+                "train.distill.teacher, which takes the layout of the model that trains: "
+                "parallel.tp = 2 does not divide its model.heads = 3"))
         fail_msg("%s", hd_err_message());
     hd_arena_done(&arena);
     harness_teardown(&h);

@@ -46,6 +46,8 @@ struct encoded {
     struct hd_text counts;
     bool spelled;
     enum hd_status st;
+    struct hd_id_list whole; /* by hd_conversation_whole */
+    enum hd_status whole_st;
 };
 
 static void encode(const char *template, const char *line, enum hd_chat_loss loss,
@@ -66,6 +68,7 @@ static void encode(const char *template, const char *line, enum hd_chat_loss los
     assert_int_equal(hd_conversation_encoder_new(&rules, &encoder), HD_OK);
     *e = (struct encoded){.st = HD_OK};
     e->st = hd_conversation_encode(encoder, line, strlen(line), &e->ids, &e->counts, &e->spelled);
+    e->whole_st = hd_conversation_whole(encoder, line, strlen(line), &e->whole);
     hd_conversation_encoder_free(encoder);
     hd_chat_close(chat);
 }
@@ -73,6 +76,7 @@ static void encode(const char *template, const char *line, enum hd_chat_loss los
 static void forget(struct encoded *e)
 {
     hd_id_list_free(&e->ids);
+    hd_id_list_free(&e->whole);
     hd_text_free(&e->counts);
 }
 
@@ -95,6 +99,29 @@ static void shows(const char *template, const char *line, enum hd_chat_loss loss
     }
     assert_string_equal(text.data, want);
     hd_text_free(&text);
+    forget(&e);
+}
+
+/* A reward model reads of an answer what it was trained on, and an answer may be empty. */
+static void a_whole_conversation_has_the_ids_of_training(void **state)
+{
+    static const char *const lines[] = {
+        "{\"messages\":[{\"role\":\"user\",\"content\":\"hi <|im_end|>\"},"
+        "{\"role\":\"assistant\",\"content\":\"yes\"}]}",
+        "{\"prompt\":\"one \",\"completion\":\"two\"}"};
+    struct encoded e;
+
+    for (int i = 0; i < 2; i++) {
+        encode(CHATML, lines[i], HD_CHAT_ANSWERS, &e);
+        assert_int_equal(e.st, HD_OK);
+        assert_int_equal(e.whole_st, HD_OK);
+        assert_int_equal(e.whole.count, e.ids.count);
+        assert_memory_equal(e.whole.ids, e.ids.ids, e.ids.count * sizeof *e.ids.ids);
+        forget(&e);
+    }
+    encode(NULL, "{\"prompt\":\"one\",\"completion\":\"\"}", HD_CHAT_ANSWERS, &e);
+    assert_int_equal(e.whole_st, HD_OK);
+    assert_int_equal(e.whole.ids[e.whole.count - 1], hd_tokenizer_find(qwen, "<|endoftext|>"));
     forget(&e);
 }
 

@@ -41,6 +41,8 @@ static bool is_free(const struct hd_key *key)
                                         "validate.ema",
                                         "train.rollout.stop",
                                         "train.rewards.list",
+                                        "train.rewards.folder",
+                                        "train.rewards.identity",
                                         "resources.devices.min",
                                         "resources.devices.max"};
 

@@ -1,7 +1,7 @@
 /* The search finds what trying every layout finds, on random small clusters. */
 #include "base/random.h"
 #include "fixture.h"
-#include "job/teacher_model.h"
+#include "job/frozen_model.h"
 #include "tests/program/test.h"
 
 #ifdef __SANITIZE_ADDRESS__ /* some of them have all addresses */

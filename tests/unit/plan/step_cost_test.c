@@ -2,7 +2,7 @@
 #include <math.h>
 
 #include "fixture.h"
-#include "job/teacher_model.h"
+#include "job/frozen_model.h"
 #include "plan/links.h"
 #include "tests/program/test.h"
 
@@ -182,9 +182,9 @@ static void a_teacher_takes_the_same_time_with_any_zero(void **state)
 
         if (hd_layer_profiles_build(&laid, &c, &profiles))
             fail_msg("%s", hd_err_message());
-        assert_true(profiles.teacher > 0);
-        seconds = job.zero ? seconds : profiles.teacher;
-        is_near(profiles.teacher, seconds, 1e-12);
+        assert_true(profiles.frozen > 0);
+        seconds = job.zero ? seconds : profiles.frozen;
+        is_near(profiles.frozen, seconds, 1e-12);
     }
 }
 

@@ -14,7 +14,7 @@
 #include "chat/date.h"
 #include "data/fingerprint.h"
 #include "job/data_stages.h"
-#include "job/teacher_model.h"
+#include "job/frozen_model.h"
 #include "spec/spec_internal.h"
 #include "tests/program/tells.h"
 

@@ -310,9 +310,10 @@ static const struct mistake mistakes[] = {
     {13, "  global_batch: 8\n  rewards: [number, {builtin: number}]",
      "job.yaml:14: train.rewards[1]: a reward before it has the name number, too; give it a "
      "`name`"},
-    {13, "  global_batch: 8\n  rewards: [{model: m}]",
-     "job.yaml:14: train.rewards[0]: a reward model is not supported as a reward; run it in a "
-     "program, which has processors and no network, or rate with a builtin"},
+    {13, "  global_batch: 8\n  rewards: [{model: m}, {model: n, name: b}]",
+     "job.yaml:14: train.rewards[1].model: a job has at most one reward model; run another one in "
+     "a "
+     "program, which has processors and no network"},
     {13, "  global_batch: 8\n  objective: grpo\n  rollout: {prompts: 9}\n  rewards: [number]",
      "job.yaml:10: data.val: with train.objective: grpo there is no validation loss; use "
      "validate.choices or validate.samples, and remove the line"},

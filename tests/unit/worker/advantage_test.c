@@ -153,4 +153,21 @@ static void each_other_builtin_rates_as_documented(void **state)
     assert_near(rate(overlong, "{}", "", 100), -1);
 }
 
+static void rewards_are_added_with_their_weights(void **state)
+{
+    static const char text[] = "[{\"name\":\"a\",\"builtin\":\"format\",\"weight\":2},"
+                               "{\"name\":\"b\",\"model\":true,\"weight\":-0.5}]";
+    struct hd_rewards rewards;
+    struct hd_arena arena;
+
+    (void)state;
+    hd_arena_init(&arena, 0);
+    assert_int_equal(hd_rewards_read(text, &arena, &rewards), HD_OK);
+    assert_int_equal(hd_rewards_find(&rewards, HD_REWARD_MODEL), 1);
+    /* 2 x 1 - 0.5 x 3 = 0.5 */
+    assert_near(hd_rewards_sum(&rewards, (double[]){1, 3}), 0.5);
+    assert_true(isnan(hd_rewards_sum(&rewards, (double[]){NAN, 3})));
+    hd_arena_done(&arena);
+}
+
 RUN_CASES()
