@@ -24,7 +24,7 @@
  *   I14 The devices counted as held by queues and users are those that their attempts hold.
  *   I15 The arrays that searches read (free devices, by node and by switch; marks) match the nodes.
  *   I16 The quick test for the existence of a placement agrees with a full search: now and after
- *       some ends, within each tier, and when others are preempted (for the first waiting jobs).
+ *       some ends, within each tier (for the first waiting jobs).
  *   I17 After as many ends as a search returns there is a placement; after one less there is none.
  *   I18 No more members of an array may start than may run, and no fewer if more of them wait; they
  *       are the first by priority and number of those that run in no attempt.

@@ -29,7 +29,6 @@ void core_attempt_stop(struct hd_core *core, struct core_job *job, struct core_a
     if (attempt->rec.state == HD_ATTEMPT_STATE_STOPPING)
         return;
     attempt->rec.state = HD_ATTEMPT_STATE_STOPPING;
-    core->held_by_stopping += attempt->rec.plan.rank_count;
     attempt->state_since_mono_ms = core->now.mono_ms;
     core_dirty_attempt(core, job, attempt);
 }

@@ -88,7 +88,6 @@ void core_attempt_start(struct hd_core *core, struct core_job *job,
     if (attempt) {
         attempt->start_number = core->starts;
         core->due |= CORE_DUE_ENDS;
-        core_note_held(core, job, attempt);
         if (job->rec.priority < core->lowest_priority)
             core->lowest_priority = job->rec.priority;
         core_quota_take(job, record.plan.rank_count);

@@ -33,6 +33,13 @@ static bool is_better_node(const struct core_free *free, const struct core_place
     return free_below(free, node) < free_below(free, other);
 }
 
+/* Returns whether even all free devices together are too few for the job. */
+static bool has_too_few(const struct hd_core *core, const struct core_view *view,
+                        enum hd_device_kind kind)
+{
+    return core_forecast_of(core, view)->free[kind].total < view->needs->devices_min;
+}
+
 /* Sets *ret_best to the best placement on one node with free devices. */
 static void find_on_one_node(struct hd_core *core, const struct core_view *view,
                              enum hd_device_kind kind, struct core_placement *ret_best)
@@ -84,7 +91,7 @@ struct core_placement core_find_placement(struct hd_core *core, const struct cor
     struct core_placement best = {0};
 
     for (size_t k = 0; k < kind_count && !best.device_count; k++) {
-        if (core_exceeds_fit_bound(core, view, kinds[k]))
+        if (has_too_few(core, view, kinds[k]))
             continue;
         if (view->needs->devices_min <= core->largest[kinds[k]])
             find_on_one_node(core, view, kinds[k], &best);
@@ -119,8 +126,7 @@ bool core_has_placement(struct hd_core *core, const struct core_view *view)
 
     if (view->nodes_max || view->tier_max) { /* the restrictions require a full search */
         for (size_t k = 0; k < kind_count && !found; k++)
-            found = !core_exceeds_fit_bound(core, view, kinds[k]) &&
-                    !no_leaf_fits(core, view, kinds[k]);
+            found = !has_too_few(core, view, kinds[k]) && !no_leaf_fits(core, view, kinds[k]);
         if (!found)
             return false;
         placement = core_find_placement(core, view);
@@ -128,7 +134,7 @@ bool core_has_placement(struct hd_core *core, const struct core_view *view)
         return placement.device_count > 0;
     }
     for (size_t k = 0; k < kind_count && !found; k++) {
-        if (core_exceeds_fit_bound(core, view, kinds[k]))
+        if (has_too_few(core, view, kinds[k]))
             continue;
         if (view->needs->devices_min <= core->largest[kinds[k]])
             find_on_one_node(core, view, kinds[k], &placement);

@@ -6,7 +6,6 @@
  *   links.c         which devices of its nodes an attempt takes; nodes of one switch
  *   compact.c       the best placement on idle nodes
  *   hot_spare.c     nodes kept free for jobs that fail
- *   fit_bound.c     upper bound on the devices that a job could get
  *   forecast.c      the cluster after some ends, and how many ends a placement needs
  *
  * Used by: life (the devices of a start), schedule. Private to controller/core. */
@@ -93,17 +92,6 @@ void core_choose_hot_spares(struct hd_core *core);
 void core_reserve_for_failed(struct hd_core *core);
 /* Returns whether the job needs more devices than the nodes that are not hot spares have. */
 bool core_needs_hot_spares(const struct hd_core *core, const struct hd_job_needs *needs);
-
-/* ---- fit_bound.c ------------------------------------------------------------------------------*/
-
-/* Computes an upper bound on the devices that the job of the view may use, from free devices and
- * reservations. False: no bound is known. */
-bool core_fit_bound_of(struct hd_core *core, const struct core_view *view, enum hd_device_kind kind,
-                       struct core_fit_bound *ret_bound);
-/* Returns whether that upper bound excludes a placement on this device kind. False: a search is
- * needed. */
-bool core_exceeds_fit_bound(struct hd_core *core, const struct core_view *view,
-                            enum hd_device_kind kind);
 
 /* ---- forecast.c -------------------------------------------------------------------------------*/
 

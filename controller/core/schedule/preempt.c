@@ -44,31 +44,36 @@ struct candidates {
     size_t stopping, count;
 };
 
-/* Lists the candidates for the job. False: no memory. The caller frees ret->list. */
-static bool list_candidates_for(struct hd_core *core, const struct core_job *job, bool borrowed,
-                                struct candidates *ret)
+/* Lists the candidates for the job of the view. False: all of them together hold too few devices of
+ * this kind for it, or no memory. The caller frees ret->list. */
+static bool list_candidates_for(struct hd_core *core, const struct core_view *view,
+                                enum hd_device_kind kind, bool borrowed, struct candidates *ret)
 {
+    int64_t devices = core->present.free[kind].total;
+
     *ret = (struct candidates){.list = malloc((core->active.count + 1) * sizeof *ret->list)};
     core->no_memory |= !ret->list;
     for (size_t i = 0; ret->list && i < core->active.count; i++) {
         const struct core_job *other = core->active.items[i];
         struct core_attempt *attempt = core_active(other);
-        const struct core_allocation run = {.why = CORE_RUNS,
-                                            .kind = attempt->kind,
-                                            .job = other->rec.job,
-                                            .attempt = attempt,
-                                            .cost = core_stop_cost_of(core, other, attempt)};
+        const bool stops = attempt->rec.state == HD_ATTEMPT_STATE_STOPPING;
 
-        if (attempt->rec.state == HD_ATTEMPT_STATE_STOPPING) {
-            ret->list[ret->count++] = ret->list[ret->stopping];
-            ret->list[ret->stopping++] = run;
-        } else if (is_preemptible(core, attempt, other, job, borrowed)) {
-            ret->list[ret->count++] = run;
-        }
+        if (!stops && !is_preemptible(core, attempt, other, view->job, borrowed))
+            continue;
+        if (stops)
+            ret->list[ret->count] = ret->list[ret->stopping];
+        ret->list[stops ? ret->stopping++ : ret->count] =
+            (struct core_allocation){.why = CORE_RUNS,
+                                     .kind = attempt->kind,
+                                     .job = other->rec.job,
+                                     .attempt = attempt,
+                                     .cost = core_stop_cost_of(core, other, attempt)};
+        ret->count++;
+        devices += attempt->kind == kind ? attempt->rec.plan.rank_count : 0;
     }
-    if (ret->list)
+    if (ret->list && devices >= view->needs->devices_min)
         qsort(ret->list + ret->stopping, ret->count - ret->stopping, sizeof *ret->list, by_loss);
-    return ret->list != NULL;
+    return ret->list && devices >= view->needs->devices_min;
 }
 
 /* Drops victims whose devices the job does not need, the dearest first. In the forecast the first
@@ -120,52 +125,6 @@ static void stop_victims(struct hd_core *core, struct core_job *job,
     core_event_preempting(core, job, &stopped, devices);
     hd_text_free(&stopped.numbers);
     core_pending_begin(core, job);
-}
-
-/* Returns whether even all devices that preemption can free are too few for the job. */
-static bool lacks_victims(struct hd_core *core, const struct core_job *job,
-                          const struct core_view *view, enum hd_device_kind kind, bool borrowed)
-{
-    int64_t devices = core->held_by_stopping + (borrowed ? core->held_by_borrowers : 0);
-    struct core_fit_bound bound;
-
-    if (core->held_lacks || !core_fit_bound_of(core, view, kind, &bound))
-        return false;
-    for (size_t k = 0; k < core->held_count; k++)
-        if (core->held[k].priority < job->rec.priority)
-            devices += core->held[k].devices;
-    return bound.devices + devices < view->needs->devices_min;
-}
-
-enum hd_status core_check_victims(struct hd_core *core, const struct core_job *job)
-{
-    enum hd_device_kind kinds[HD_DEVICE_KIND_COUNT];
-    struct core_view view = core_view_of(core, job);
-    struct core_forecast forecast = {0};
-    struct hd_job_needs least;
-    struct candidates all;
-    bool has_placement = false;
-
-    (void)core_kinds(&job->needs, kinds);
-    view.needs = &least;
-    view.reserves = view.ignores_bounds = true;
-    if (!core_least_needs(&job->needs, kinds[0], &least) ||
-        !lacks_victims(core, job, &view, kinds[0], true))
-        return HD_OK;
-    if (list_candidates_for(core, job, true, &all) &&
-        core_forecast_init(core, all.list, all.count, &forecast)) {
-        core_forecast_advance(&forecast, all.count);
-        view.forecast = &forecast;
-        has_placement = core_has_placement(core, &view);
-    }
-    core_forecast_done(&forecast);
-    free(all.list);
-    return has_placement
-               ? hd_err(HD_INTERNAL,
-                        "I16: job %" PRIu64 " has a place if %zu attempts are preempted, and "
-                        "searches are told that it has none",
-                        job->rec.job, all.count)
-               : HD_OK;
 }
 
 /* Relaxes the limits of `best`, tier by tier and then altogether, until the job has a placement when
@@ -240,10 +199,9 @@ bool core_preempt(struct hd_core *core, struct core_job *job, const struct core_
 
         least_view.needs = &least;
         least_view.reserves = true;
-        if (!core_least_needs(view->needs, kinds[k], &least) ||
-            lacks_victims(core, job, &least_view, kinds[k], borrowed))
+        if (!core_least_needs(view->needs, kinds[k], &least))
             continue;
-        waits = list_candidates_for(core, job, borrowed, &all) &&
+        waits = list_candidates_for(core, &least_view, kinds[k], borrowed, &all) &&
                 preempt_kind(core, job, &least_view, kinds[k], &all);
         free(all.list);
     }

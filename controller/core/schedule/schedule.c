@@ -174,7 +174,6 @@ static void report_borrowing(struct hd_core *core, struct core_job *job)
     if (!attempt)
         return;
     attempt->rec.borrows = true;
-    core->held_by_borrowers += attempt->rec.plan.rank_count;
     core_allocation_borrow(core, attempt);
     core_event_borrowing(core, job, attempt);
 }
@@ -397,7 +396,6 @@ static void pass_once(struct hd_core *core, struct core_job_group **groups)
     core->pass_wall_ms = core->now.wall_ms;
     (void)core_take_due(core, CORE_DUE_REPEAT | CORE_DUE_LONE);
     core_choose_hot_spares(core);
-    core_predict_all(core);
     core_list_allocations(core);
     core_reserve_for_failed(core);
     core_reserve_migration_targets(core);

@@ -214,9 +214,6 @@ void core_assemble(struct hd_core *core); /* sets core->assembled if no node is 
  * stopped. */
 bool core_preempt(struct hd_core *core, struct core_job *job, const struct core_view *view,
                   bool borrowed);
-/* Checks invariant I16 of core.c for this job: where the upper bound of fit_bound.c says that
- * preemption cannot free enough devices, a full search agrees. */
-enum hd_status core_check_victims(struct hd_core *core, const struct core_job *job);
 
 /* ---- defragment.c -----------------------------------------------------------------------------*/
 

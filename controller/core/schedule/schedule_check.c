@@ -101,9 +101,7 @@ static enum hd_status check_placements(struct hd_core *core, const struct core_j
             struct core_placement placement;
             bool found;
 
-            view.ignores_bounds = true;
             placement = core_find_placement(core, &view);
-            view.ignores_bounds = false;
             found = placement.device_count > 0;
             free(placement.members);
             if (core_has_placement(core, &view) != found)
@@ -114,7 +112,7 @@ static enum hd_status check_placements(struct hd_core *core, const struct core_j
         }
     }
     core_forecast_done(&forecast);
-    return st ? st : core_check_victims(core, job);
+    return st;
 }
 
 /* Returns whether the job has a placement after the first `ends` predicted ends. */

@@ -56,9 +56,14 @@ void core_list_allocations(struct hd_core *core)
     core_unreserve_all(core);
     (void)core_take_due(core, CORE_DUE_ENDS);
     core->allocations.count = 0;
+    core->lowest_priority = INT32_MAX;
     for (size_t i = 0; i < core->active.count; i++) {
-        struct core_attempt *attempt = core_active(core->active.items[i]);
+        const struct core_job *job = core->active.items[i];
+        struct core_attempt *attempt = core_active(job);
 
+        if (job->rec.priority < core->lowest_priority)
+            core->lowest_priority = job->rec.priority;
+        attempt->ends_mono_ms = core_predict_end(core, job, attempt);
         if (attempt->ends_mono_ms != INT64_MAX && !is_borrower(attempt))
             append_allocation(core,
                               &(struct core_allocation){.why = CORE_RUNS,
@@ -103,8 +108,7 @@ void core_set_reserved(struct hd_core *core, struct core_node *node, struct core
                         sizeof node))
         core->reserved[core->reserved_count++] = node;
     node->reserved = reserved;
-    core->changes++;
-    core_reservation_changed(core, node);
+    core_node_note(core, node);
 }
 
 void core_reserve_node(struct hd_core *core, struct core_node *node, enum core_allocation_why why,

@@ -68,8 +68,6 @@ struct core_links {
     size_t nodes; /* reference count: nodes that use this entry */
 };
 
-enum { CORE_FIT_BOUNDS = 32, CORE_PRIORITIES = 16 };
-
 /* Cost of stopping an attempt at a checkpoint, so that its job continues later or elsewhere
  * (core_stop_cost_of). Losses are in milliseconds of one device, times the attempt's devices. */
 struct core_stop_cost {
@@ -103,22 +101,6 @@ struct core_allocation {
 struct core_allocations {
     struct core_allocation *items;
     size_t count, size, run_count; /* run_count: RUNS */
-};
-
-/* Upper bound on the devices that a set of jobs can use (fit_bound.c); one cache entry. */
-struct core_fit_bound {
-    uint64_t changes; /* value of core->changes when this bound was computed; if they differ, the
-                       * bound is stale */
-    uint64_t usable;  /* bit set over the reservations of core->allocations: those that these jobs
-                      * may use */
-    enum hd_device_kind kind;
-    int32_t unit;              /* devices per tensor-parallel group */
-    bool hot_spares, reserves; /* whether these jobs may use hot spares, and exclude reserved nodes
-                                * (core_view) */
-    int32_t devices;           /* usable free devices on all nodes */
-    int32_t total;             /* usable free devices of all nodes, rounded down on each node to
-                                * whole tensor-parallel groups */
-    int32_t largest;           /* usable free devices of the node that has most */
 };
 
 struct core_node {
@@ -586,20 +568,6 @@ struct hd_core {
     size_t node_count, node_size;
     struct core_node **reserved; /* nodes with a reservation */
     size_t reserved_count, reserved_size;
-    uint64_t changes; /* counter, incremented when devices become free or held, and when a node
-                       * becomes usable or unusable or its reservation changes */
-    struct core_fit_bound fit_bounds[CORE_FIT_BOUNDS];
-    size_t next_fit_bound;
-    /* Devices that this pass counts as held: by attempts of each priority, by stopping attempts, by
-     * borrowers; the sums overlap (preempt.c). */
-    struct core_held {
-        int32_t priority;
-        int64_t devices;
-    } held[CORE_PRIORITIES];
-    size_t held_count;
-    bool held_lacks; /* true: jobs have more than CORE_PRIORITIES priorities, so `held` is
-                      * incomplete */
-    int64_t held_by_stopping, held_by_borrowers;
     struct core_node **leaving; /* nodes whose daemon exits or that have a drain deadline, by
                                  * name */
     size_t leaving_count, leaving_size;
@@ -674,9 +642,6 @@ struct core_view {
     bool borrows;      /* true: include devices that are reserved for older jobs and that those do
                         * not need soon */
     bool hot_spares;   /* include hot spares */
-    bool
-        ignores_bounds; /* true: search even where the upper bound of fit_bound.c is too low for the
-                          * job; only checks of invariants set it, which check that bound */
     const struct core_forecast *forecast; /* free devices; NULL: core->present */
     /* Upper bounds of the placement: number of nodes, and network distance between them (tier of
      * hd_core_asked); 0: no bound. */

@@ -36,7 +36,6 @@ static void note_free(struct hd_core *core, const struct core_node *node, int ki
     struct core_free *now = &core->present.free[kind];
     const int32_t free = node->counts[kind].free, more = free - now->of_node[node->index];
 
-    core->changes += more != 0;
     if (node->leaf >= 0)
         now->below[node->leaf] += more;
     now->of_node[node->index] = (uint16_t)free;
@@ -76,20 +75,8 @@ static uint8_t marks_of(const struct core_node *node)
 
 void core_node_note(struct hd_core *core, const struct core_node *node)
 {
-    const uint8_t marks = marks_of(node);
-
-    if ((core->due & CORE_DUE_ARRAYS))
-        return;
-    core->changes += marks != core->marks[node->index];
-    core->marks[node->index] = marks;
-}
-
-void core_reservation_changed(struct hd_core *core, const struct core_node *node)
-{
-    if ((core->due & CORE_DUE_ARRAYS))
-        return;
-    core->marks[node->index] = (uint8_t)((core->marks[node->index] & ~CORE_MARK_RESERVED) |
-                                         (node->reserved.allocation ? CORE_MARK_RESERVED : 0));
+    if (!(core->due & CORE_DUE_ARRAYS))
+        core->marks[node->index] = marks_of(node);
 }
 
 void core_arrays_free(struct hd_core *core)
@@ -139,7 +126,6 @@ bool core_arrays_ready(struct hd_core *core)
         return true;
     core_arrays_free(core);
     core->leaf_count = 0;
-    core->changes++;
     for (size_t i = 0; i < core->node_count; i++) {
         core->nodes[i]->index = i;
         if (core->nodes[i]->leaf >= core->leaf_count)

@@ -96,23 +96,6 @@ int64_t core_predict_end(const struct hd_core *core, const struct core_job *job,
     return end < core->now.mono_ms ? core->now.mono_ms + CORE_STOP_MS : end;
 }
 
-void core_predict_all(struct hd_core *core)
-{
-    core->lowest_priority = INT32_MAX;
-    core->held_count = 0;
-    core->held_lacks = false;
-    core->held_by_stopping = core->held_by_borrowers = 0;
-    for (size_t i = 0; i < core->active.count; i++) {
-        struct core_job *job = core->active.items[i];
-        struct core_attempt *attempt = core_active(job);
-
-        if (job->rec.priority < core->lowest_priority)
-            core->lowest_priority = job->rec.priority;
-        core_note_held(core, job, attempt);
-        attempt->ends_mono_ms = core_predict_end(core, job, attempt);
-    }
-}
-
 struct core_stop_cost core_stop_cost_of(const struct hd_core *core, const struct core_job *job,
                                         const struct core_attempt *attempt)
 {
@@ -196,25 +179,4 @@ bool core_predict_step(struct hd_core *core, struct core_job *job, struct core_a
         end > attempt->ends_mono_ms ? end - attempt->ends_mono_ms : attempt->ends_mono_ms - end;
     left_ms = end - core->now.mono_ms;
     return off_ms > DRIFT_MIN_MS && off_ms * DRIFT_DIVISOR > left_ms;
-}
-
-void core_note_held(struct hd_core *core, const struct core_job *job,
-                    const struct core_attempt *attempt)
-{
-    const int64_t devices = attempt->rec.plan.rank_count;
-    size_t k = 0;
-
-    while (k < core->held_count && core->held[k].priority != job->rec.priority)
-        k++;
-    if (k == CORE_PRIORITIES) {
-        core->held_lacks = true;
-        return;
-    }
-    if (k == core->held_count)
-        core->held[core->held_count++] = (struct core_held){.priority = job->rec.priority};
-    core->held[k].devices += devices;
-    if (attempt->rec.state == HD_ATTEMPT_STATE_STOPPING)
-        core->held_by_stopping += devices;
-    if (attempt->rec.borrows)
-        core->held_by_borrowers += devices;
 }

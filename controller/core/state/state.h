@@ -244,9 +244,6 @@ void core_node_changed(struct hd_core *core, struct core_node *node);
 /* Updates the arrays by node index after a change of the node's usability, hot spare flag or
  * reservation. */
 void core_node_note(struct hd_core *core, const struct core_node *node);
-/* Updates the arrays by node index after a change of the node's reservation alone. The caller
- * increments core->changes. */
-void core_reservation_changed(struct hd_core *core, const struct core_node *node);
 /* Returns the index of the first set bit at or after i in a bit set over nodes; core->node_count:
  * none. */
 static inline size_t core_next_bit(const struct hd_core *core, const uint64_t *set, size_t i)
@@ -295,8 +292,8 @@ int32_t core_free_device(const struct core_forecast *forecast, const struct hd_j
 int32_t core_available(const struct hd_core *core, const struct core_view *view, size_t i,
                        enum hd_device_kind kind);
 
-/* Begins the list of allocations of a pass: drops the reservations, and lists the running attempts
- * by their predicted ends. Call it after core_predict_all. */
+/* Begins the list of allocations of a pass: drops the reservations, predicts the ends of all
+ * attempts, and lists the attempts by them. */
 void core_list_allocations(struct hd_core *core);
 /* Adds an attempt that has just started on devices reserved for other jobs. */
 void core_allocation_borrow(struct hd_core *core, struct core_attempt *attempt);
@@ -365,8 +362,6 @@ struct core_stop_cost core_stop_cost_of(const struct hd_core *core, const struct
 /* Returns the predicted end of the attempt (monotonic, ms); INT64_MAX: unknown. */
 int64_t core_predict_end(const struct hd_core *core, const struct core_job *job,
                          const struct core_attempt *attempt);
-void core_predict_all(struct hd_core *core); /* updates the predicted ends of all attempts, for a
-                                              * pass of the scheduler */
 /* Returns how long a queued job will hold its devices, in milliseconds; 0: unknown. */
 int64_t core_predict_length_ms(const struct hd_core *core, const struct core_job *job);
 /* Returns how long the job would hold devices on which a step takes step_s; 0: unknown. */
@@ -383,8 +378,5 @@ void core_predict_restore(struct core_attempt *attempt); /* restores the attempt
 /* Moves rec.running_ms back when the controller learned late that the ranks run: they have run at
  * least from their first to their newest reported step. True: it was changed. */
 bool core_note_running(const struct hd_core *core, struct core_attempt *attempt);
-/* Adds the attempt's devices to the sums of preemptible devices (core->held). */
-void core_note_held(struct hd_core *core, const struct core_job *job,
-                    const struct core_attempt *attempt);
 
 #endif
