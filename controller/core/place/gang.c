@@ -138,8 +138,9 @@ static int32_t gives(const struct hd_core *core, const struct core_view *view, s
     node = core->nodes[i];
     if (!idle)
         count = core_available(core, view, i, kind);
-    else if (!core_node_may_come_back(node) || (node->reserved.allocation && !reserved) ||
-             (node->hot_spare && !view->hot_spares && !reserved) || core_avoids(view, node))
+    else if (!core_node_may_come_back(node) || (core_reserved_by(core, node) && !reserved) ||
+             (core_is_spare(core, node) && !view->hot_spares && !reserved) ||
+             core_avoids(view, node))
         count = 0;
     else
         count = core_count_devices(view->needs, node, kind, false);

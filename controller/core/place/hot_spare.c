@@ -14,6 +14,7 @@
  * While the checkpoints of a lost node are being searched, a failed job is in no group; if hot
  * spares are configured, the remaining nodes of its last attempt are reserved for it meanwhile.
  */
+#include <stdlib.h>
 #include <string.h>
 
 #include "controller/core/place/place.h"
@@ -61,40 +62,49 @@ static bool is_idle(const struct core_node *node)
     return true;
 }
 
-void core_choose_hot_spares(struct hd_core *core)
+/* Chooses the hot spares by the reservations of the last pass; sets one flag per node. */
+static void pick_spares(struct hd_core *core, bool *ret_chosen)
 {
     struct node_kind kinds[KINDS_MAX];
     size_t count = 0;
 
-    if (!core->config.spare_nodes)
-        return; /* hot spares are off */
-    memset(core->not_hot_spares, 0, sizeof core->not_hot_spares);
-    for (size_t i = 0; i < core->node_count; i++)
-        core->nodes[i]->was_hot_spare = core->nodes[i]->hot_spare;
-    for (size_t i = 0; i < core->node_count; i++)
-        core->nodes[i]->hot_spare = false;
     for (int round = 0; round < 3; round++)
         for (size_t i = core->node_count; i > 0; i--) { /* from the end, because jobs take the first
                                                          * nodes */
-            struct core_node *node = core->nodes[i - 1];
+            const struct core_node *node = core->nodes[i - 1];
             struct node_kind *kind;
 
-            if (node->hot_spare || !core_node_usable(node) || !node->rec.device_count ||
-                node->reserved.allocation || (round == 0 && !is_idle(node)) ||
-                (round == 1 && !node->was_hot_spare))
+            if (ret_chosen[i - 1] || !core_node_usable(node) || !node->rec.device_count ||
+                core_reserved_by(core, node) || (round == 0 && !is_idle(node)) ||
+                (round == 1 && !core_is_spare(core, node)))
                 continue;
             kind = kind_of(kinds, &count, node);
             if (!kind || kind->chosen >= core->config.spare_nodes)
                 continue;
             kind->chosen++;
-            node->hot_spare = true;
+            ret_chosen[i - 1] = true;
         }
-    for (size_t i = 0; i < core->node_count; i++)
-        core_node_note(core, core->nodes[i]);
-    for (size_t i = 0; i < core->node_count; i++)
+}
+
+void core_list_with_hot_spares(struct hd_core *core)
+{
+    bool *chosen = core->config.spare_nodes ? calloc(core->node_count + 1, sizeof *chosen) : NULL;
+
+    core->no_memory |= core->config.spare_nodes && !chosen;
+    if (chosen)
+        pick_spares(core, chosen);
+    core_list_allocations(core);
+    memset(core->not_hot_spares, 0, sizeof core->not_hot_spares);
+    for (size_t i = 0; chosen && i < core->node_count; i++) {
+        struct core_node *node = core->nodes[i];
+
         for (int k = 0; k < HD_DEVICE_KIND_COUNT; k++)
-            if (!core->nodes[i]->hot_spare && core_node_may_come_back(core->nodes[i]))
-                core->not_hot_spares[k] += core->nodes[i]->counts[k].all;
+            if (!chosen[i] && core_node_may_come_back(node))
+                core->not_hot_spares[k] += node->counts[k].all;
+        if (chosen[i])
+            core_reserve_node(core, node, CORE_SPARE, 0, HD_DEVICE_KIND_ANY, core->now.mono_ms, 0);
+    }
+    free(chosen);
 }
 
 bool core_needs_hot_spares(const struct hd_core *core, const struct hd_job_needs *needs)
@@ -131,7 +141,7 @@ void core_reserve_for_failed(struct hd_core *core)
         for (size_t k = 0; attempt && core_has_failed(job) && k < attempt->alloc_count; k++) {
             struct core_node *node = attempt->allocs[k].node;
 
-            if (core_node_usable(node) && !node->reserved.allocation)
+            if (core_node_usable(node) && !core_reserved_by(core, node))
                 core_reserve_node(core, node, CORE_SEARCHING, job->rec.job, kind, core->now.mono_ms,
                                   core_count_devices(&job->needs, node, kind, true) -
                                       ranks_on(attempt, node));

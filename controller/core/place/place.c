@@ -189,11 +189,11 @@ struct core_node *core_find_idle_node(struct hd_core *core, const struct core_vi
                                    ? count_free_of_earlier(view, node, kinds[k])
                                    : core_count_devices(view->needs, node, kinds[k], true);
 
-            if ((best && free_now <= best_free && !node->reserved.allocation) ||
-                (node->hot_spare && !view->hot_spares) ||
+            if ((best && free_now <= best_free && !core_reserved_by(core, node)) ||
+                (core_is_spare(core, node) && !view->hot_spares) ||
                 !pick_when_idle(view, node, kinds[k], &plan))
                 continue;
-            if (node->reserved.allocation) {
+            if (core_reserved_by(core, node)) {
                 *ret_blocking_job =
                     *ret_blocking_job ? *ret_blocking_job : core_reserved_by(core, node);
             } else if (!best || free_now > best_free) {

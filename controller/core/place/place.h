@@ -84,9 +84,9 @@ enum hd_status core_check_most(const struct hd_core *core); /* checks invariant 
 
 /* ---- hot_spare.c ------------------------------------------------------------------------------*/
 
-/* Chooses the hot spares for this pass; call it before the reservations of the last pass are
- * dropped. */
-void core_choose_hot_spares(struct hd_core *core);
+/* Begins the list of allocations of a pass (core_list_allocations) with the hot spares. They are
+ * chosen by the reservations of the pass before, which this drops. */
+void core_list_with_hot_spares(struct hd_core *core);
 /* Reserves nodes for failed jobs whose checkpoints are being searched; call it after reservations
  * were dropped. */
 void core_reserve_for_failed(struct hd_core *core);

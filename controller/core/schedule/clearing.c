@@ -139,7 +139,7 @@ enum core_pending_state core_pending_check(const struct hd_core *core, const str
         const struct availability available = count_available(core, job, node, kind, ret_start);
 
         if (!core_node_usable(node) ||
-            (node->reserved.allocation &&
+            (core_reserved_by(core, node) &&
              !core_is_reserved_for(job, core_reserved_by(core, node))) ||
             available.free + available.later < member->count)
             return CORE_PENDING_NONE;

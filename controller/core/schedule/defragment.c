@@ -160,8 +160,8 @@ static bool evaluate_node(struct defragmentation *g, size_t i, struct domain *re
     const int32_t at = switch_for_gang(g, i);
 
     *ret_domain = (struct domain){.node = i, .at = at};
-    if (at < 0 || !core_node_usable(node) || node->reserved.allocation ||
-        (node->hot_spare && !g->view.hot_spares) || core_avoids(&g->view, node) ||
+    if (at < 0 || !core_node_usable(node) || core_reserved_by(g->core, node) ||
+        (core_is_spare(g->core, node) && !g->view.hot_spares) || core_avoids(&g->view, node) ||
         core_count_devices(&g->needs, node, g->kind, false) < least)
         return false;
     for (size_t k = 0; k < node->active.count; k++) {
@@ -348,7 +348,7 @@ static int32_t usable_devices(const struct hd_core *core, const struct core_view
                               const struct core_node *node, enum hd_device_kind kind,
                               uint64_t group)
 {
-    if (!core_node_usable(node) || !node->jobs_dir_visible || node->hot_spare ||
+    if (!core_node_usable(node) || !node->jobs_dir_visible || core_is_spare(core, node) ||
         (node->reserved.allocation && core_reserved_by(core, node) != group) ||
         core_avoids(view, node))
         return 0;

@@ -345,7 +345,8 @@ static void seek_nodes(const struct hd_core *core, const struct core_job *job,
             all += core_count_devices(&job->needs, node, kinds[k], false);
             free_now += core_count_devices(&job->needs, node, kinds[k], true);
         }
-        if (all && (!core_node_usable(node) || (node->hot_spare && !class->key.hot_spares)))
+        if (all &&
+            (!core_node_usable(node) || (core_is_spare(core, node) && !class->key.hot_spares)))
             class->is_away = true;
         else if (free_now < all)
             class->is_held = true;

@@ -161,7 +161,7 @@ void core_reserve_placement(struct hd_core *core, struct core_job *job,
     for (size_t i = 0; i < placement->member_count; i++) {
         const struct core_member *member = &placement->members[i];
 
-        if (!member->node->reserved.allocation)
+        if (!core_reserved_by(core, member->node))
             core_reserve_node(
                 core, member->node, CORE_PLANNED, job->rec.job, kind, core->now.mono_ms,
                 core_count_devices(&job->needs, member->node, kind, true) - member->count);

@@ -395,8 +395,7 @@ static void pass_once(struct hd_core *core, struct core_job_group **groups)
     core->pass++;
     core->pass_wall_ms = core->now.wall_ms;
     (void)core_take_due(core, CORE_DUE_REPEAT | CORE_DUE_LONE);
-    core_choose_hot_spares(core);
-    core_list_allocations(core);
+    core_list_with_hot_spares(core);
     core_reserve_for_failed(core);
     core_reserve_migration_targets(core);
     if (count) /* iterates over a copy, because an evaluation may add groups */

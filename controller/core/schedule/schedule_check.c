@@ -210,6 +210,10 @@ static enum hd_status check_each(struct hd_core *core, struct core_job **jobs, s
     for (size_t i = 0; i < core->node_count; i++)
         saved[i] = core->nodes[i]->reserved;
     core_unreserve_all(core);
+    for (size_t i = 0; i < core->node_count; i++)
+        if (saved[i].allocation && items[saved[i].allocation - 1].why == CORE_SPARE)
+            core_reserve_node(core, core->nodes[i], CORE_SPARE, 0, HD_DEVICE_KIND_ANY,
+                              core->now.mono_ms, 0);
     core_reserve_for_failed(core);
     core_reserve_migration_targets(core);
     st = evaluate_each(core, jobs, count);

@@ -161,6 +161,8 @@ static bool may_borrow(const struct hd_core *core, const struct core_view *view,
 bool core_may_use(const struct hd_core *core, const struct core_view *view,
                   enum hd_device_kind kind, const struct core_allocation *a)
 {
+    if (a->why == CORE_SPARE)
+        return view->hot_spares;
     if (view->job && core_is_reserved_for(view->job, a->job))
         return true;
     if (view->reserves)
@@ -177,8 +179,7 @@ int32_t core_allowance(const struct hd_core *core, const struct core_view *view,
     const uint8_t marks = core->marks[i];
     const struct core_node *node;
 
-    if (!(marks & CORE_MARK_USABLE) || ((marks & CORE_MARK_HOT_SPARE) && !view->hot_spares) ||
-        (view->avoids && core_avoids(view, core->nodes[i])))
+    if (!(marks & CORE_MARK_USABLE) || (view->avoids && core_avoids(view, core->nodes[i])))
         return 0;
     if (!(marks & CORE_MARK_RESERVED))
         return INT32_MAX;

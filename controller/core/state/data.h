@@ -87,6 +87,7 @@ struct core_allocation {
         CORE_CLEARING,  /* attempts are stopping there for the job */
         CORE_MIGRATING, /* the job stops elsewhere, and continues there */
         CORE_SEARCHING, /* the job failed there, and its checkpoints are being searched */
+        CORE_SPARE,     /* kept free for jobs that fail (hot_spare.c); the number of its job is 0 */
     } why;
     enum hd_device_kind kind;
     uint64_t job;                 /* number of the job; with MIGRATING: its migration_group */
@@ -148,19 +149,17 @@ struct core_node {
                          * there when the controller started; 0: none */
     bool told_all;      /* an observed set of the node arrived after its newest hello */
     bool suspect;       /* another node reported this node dead */
-    bool hot_spare, was_hot_spare; /* hot spare in the newest pass, and in the pass before
-                                    * (hot_spare.c) */
-    bool deadline_met;             /* true: the drain deadline has passed, and its jobs were told to
+    bool deadline_met;  /* true: the drain deadline has passed, and its jobs were told to
                                     * leave */
-    int64_t seen_mono_ms;          /* arrival of the node's newest message */
-    int64_t silent_since_mono_ms;  /* start of its silence: seen_mono_ms, or later if the controller
+    int64_t seen_mono_ms;         /* arrival of the node's newest message */
+    int64_t silent_since_mono_ms; /* start of its silence: seen_mono_ms, or later if the controller
                                     * started or was paused since */
-    int64_t silent_since_ms;       /* start of the node's silence, by the wall clock */
-    int64_t lost_after_ms;         /* milliseconds of silence after which the node is lost; longer
+    int64_t silent_since_ms;      /* start of the node's silence, by the wall clock */
+    int64_t lost_after_ms;        /* milliseconds of silence after which the node is lost; longer
                                     * while a reconnect is still expected */
-    size_t stale_count;            /* number of running attempts that the node should not have and
+    size_t stale_count;           /* number of running attempts that the node should not have and
                                     * is stopping (stale attempts) */
-    uint64_t stale_job;            /* job and attempt of one stale attempt */
+    uint64_t stale_job;           /* job and attempt of one stale attempt */
     int32_t stale_attempt;
     uint64_t generation;          /* generation of the node's desired set */
     struct core_links *links;     /* links between its devices, in their order; NULL: all links are
@@ -190,9 +189,8 @@ struct core_node {
 /* Flags of one node (bits of core->marks); searches for a placement test them instead of reading
  * the node itself. */
 enum core_mark {
-    CORE_MARK_USABLE = 1, /* core_node_usable is true */
-    CORE_MARK_HOT_SPARE = 2,
-    CORE_MARK_RESERVED = 4, /* the node has a reservation */
+    CORE_MARK_USABLE = 1,   /* core_node_usable is true */
+    CORE_MARK_RESERVED = 2, /* the node has a reservation */
 };
 
 enum { CORE_RATES = 3 };

@@ -69,7 +69,6 @@ void core_node_changed(struct hd_core *core, struct core_node *node)
 static uint8_t marks_of(const struct core_node *node)
 {
     return (uint8_t)((core_node_usable(node) ? CORE_MARK_USABLE : 0) |
-                     (node->hot_spare ? CORE_MARK_HOT_SPARE : 0) |
                      (node->reserved.allocation ? CORE_MARK_RESERVED : 0));
 }
 

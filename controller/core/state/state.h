@@ -313,12 +313,18 @@ static inline const struct core_allocation *core_reservation_of(const struct hd_
     return node->reserved.allocation ? &core->allocations.items[node->reserved.allocation - 1]
                                      : NULL;
 }
+/* Returns the number of the job for which the node is reserved; 0: none, or the node is a hot
+ * spare. */
 static inline uint64_t core_reserved_by(const struct hd_core *core, const struct core_node *node)
 {
     return node->reserved.allocation ? core_reservation_of(core, node)->job : 0;
 }
-/* Returns whether the job of the view may use devices of this reservation: it is the job's own, is
- * for another device kind, begins after the job's predicted end, or may be borrowed. */
+static inline bool core_is_spare(const struct hd_core *core, const struct core_node *node)
+{
+    return node->reserved.allocation && core_reservation_of(core, node)->why == CORE_SPARE;
+}
+/* Returns whether the job of the view may use devices of this reservation: it is the job's own, a
+ * hot spare that it may use, is for another device kind, begins after the job's predicted end, or may be borrowed. */
 bool core_may_use(const struct hd_core *core, const struct core_view *view,
                   enum hd_device_kind kind, const struct core_allocation *reservation);
 /* Returns how many devices of the node with index i the job of the view may use at most, by the

@@ -165,10 +165,13 @@ static void add_reservation(const struct core_node_offer *offer, struct hd_text 
     static const char *const whys[] = {[CORE_PLANNED] = "",
                                        [CORE_CLEARING] = ", for which jobs stop there",
                                        [CORE_MIGRATING] = ", which moves there",
-                                       [CORE_SEARCHING] = ", whose checkpoints are being searched"};
+                                       [CORE_SEARCHING] = ", whose checkpoints are being searched",
+                                       [CORE_SPARE] = ""};
     const char *why = whys[offer->reservation->why];
 
-    if (offer->reserved_for_it)
+    if (offer->reservation->why == CORE_SPARE)
+        hd_text_add(text, " (hot spare)");
+    else if (offer->reserved_for_it)
         hd_text_add(text, " (reserved for it%s)", why);
     else
         hd_text_add(text, " (reserved for job %" PRIu64 "%s)", offer->reservation->job, why);
@@ -185,8 +188,6 @@ void core_add_offer(const struct core_node *node, const struct core_node_offer *
         hd_text_add(text, " (%d cannot be used: %s)", offer->broken, offer->problem);
     if (offer->in_groups != offer->free)
         hd_text_add(text, " (%d in whole tp groups)", offer->in_groups);
-    if (node->hot_spare)
-        hd_text_add(text, " (hot spare)");
     if (offer->reservation)
         add_reservation(offer, text);
     core_add_gang_obstacle(node, offer->kind, offer->obstacle, text);
