@@ -19,7 +19,7 @@ static enum hd_status read_nodes(const struct cluster_reader *r, const struct ya
                                  struct hd_cluster *c)
 {
     const struct yaml_node *node = hd_yaml_find(group, "nodes");
-    char problem[200], quoted[SPEC_QUOTE_MAX];
+    char quoted[SPEC_QUOTE_MAX];
 
     if (!node)
         return cluster_fail(
@@ -36,11 +36,10 @@ static enum hd_status read_nodes(const struct cluster_reader *r, const struct ya
     }
     if (hd_node_names_count(cluster_text(node), &c->nodes))
         return HD_OK;
-    (void)snprintf(problem, sizeof problem,
-                   "%s is not possible; give a number from 1 to %d, or names such as n[1-16], each "
-                   "once",
-                   spec_quote(cluster_text(node), quoted), HD_CLUSTER_NODES_MAX);
-    return cluster_fail(r, node, "nodes", problem);
+    return cluster_fail(
+        r, node, "nodes",
+        "%s is not possible; give a number from 1 to %d, or names such as n[1-16], each once",
+        spec_quote(cluster_text(node), quoted), HD_CLUSTER_NODES_MAX);
 }
 
 /* ---- devices ---- */
@@ -173,7 +172,6 @@ static enum hd_status read_islands(const struct cluster_reader *r, const struct 
 {
     static const char *const keys[] = {"devices", "bandwidth", "latency"};
     const struct yaml_node *node = cluster_find(r, group, "islands"), *devices;
-    char problem[128];
     enum hd_status st;
 
     *ret_devices = 0;
@@ -186,14 +184,14 @@ static enum hd_status read_islands(const struct cluster_reader *r, const struct 
     if (!st)
         st = cluster_read_count(r, devices, "islands.devices", HD_CLUSTER_NODE_DEVICES_MAX,
                                 ret_devices);
-    if (!st && (*ret_devices == 1 || c->devices_per_node % *ret_devices)) {
-        (void)snprintf(problem, sizeof problem,
-                       *ret_devices == 1 ? "an island of 1 device joins none of the %" PRId64
-                                           " of a node; give more, or leave islands out"
-                                         : "does not divide devices_per_node = %" PRId64,
-                       c->devices_per_node);
-        st = cluster_fail(r, devices, "islands.devices", problem);
-    }
+    if (!st && *ret_devices == 1)
+        st = cluster_fail(r, devices, "islands.devices",
+                          "an island of 1 device joins none of the %" PRId64
+                          " of a node; give more, or leave islands out",
+                          c->devices_per_node);
+    if (!st && c->devices_per_node % *ret_devices)
+        st = cluster_fail(r, devices, "islands.devices",
+                          "does not divide devices_per_node = %" PRId64, c->devices_per_node);
     (void)snprintf(level->name, sizeof level->name, "island");
     return st ? st : cluster_read_link(r, node, "islands", level);
 }
@@ -232,7 +230,6 @@ static enum hd_status read_tier(struct cluster_reader *r, const struct yaml_node
 static enum hd_status read_tiers(struct cluster_reader *r)
 {
     const struct yaml_node *list = hd_yaml_find(r->root, "tiers");
-    char problem[80];
     enum hd_status st = HD_OK;
 
     if (!list)
@@ -240,10 +237,10 @@ static enum hd_status read_tiers(struct cluster_reader *r)
     if (list->kind != YAML_KIND_LIST)
         return cluster_fail(r, list, "tiers",
                             "expected a list of {name, nodes, bandwidth, latency}");
-    (void)snprintf(problem, sizeof problem, "at most %d are possible", HD_CLUSTER_TIERS_MAX);
     for (const struct yaml_node *n = list->first; !st && n; n = n->next)
-        st = r->tier_count == HD_CLUSTER_TIERS_MAX ? cluster_fail(r, n, "tiers", problem)
-                                                   : read_tier(r, n);
+        st = r->tier_count == HD_CLUSTER_TIERS_MAX
+                 ? cluster_fail(r, n, "tiers", "at most %d are possible", HD_CLUSTER_TIERS_MAX)
+                 : read_tier(r, n);
     return st;
 }
 
@@ -351,15 +348,13 @@ static enum hd_status read_node_group(struct cluster_reader *r, const struct yam
 static enum hd_status check_names(const struct cluster_reader *r, const struct hd_node_tree *tree,
                                   int group, const char *names, const struct yaml_node *node)
 {
-    char name[HD_NODE_NAME_MAX], quoted[SPEC_QUOTE_MAX], problem[160];
+    char name[HD_NODE_NAME_MAX], quoted[SPEC_QUOTE_MAX];
 
     for (int g = 0; g < group; g++)
-        if (tree->groups[g].names && hd_node_names_meet(tree->groups[g].names, names, name)) {
-            (void)snprintf(problem, sizeof problem,
-                           "%s is in group %d as well, counted from 0; a node is in one group",
-                           spec_quote(name, quoted), g);
-            return cluster_fail(r, node, "nodes", problem);
-        }
+        if (tree->groups[g].names && hd_node_names_meet(tree->groups[g].names, names, name))
+            return cluster_fail(r, node, "nodes",
+                                "%s is in group %d as well, counted from 0; a node is in one group",
+                                spec_quote(name, quoted), g);
     return HD_OK;
 }
 
@@ -402,7 +397,6 @@ static enum hd_status read_groups(struct cluster_reader *r, struct hd_cluster *c
                                        "host",       "groups",           "tiers"};
     const size_t root_keys = sizeof keys / sizeof keys[0], group_keys = root_keys - 2;
     const struct yaml_node *list;
-    char problem[80];
     enum hd_status st = cluster_check_keys(r, r->root, "cluster file", keys, root_keys);
 
     if (!st)
@@ -418,11 +412,10 @@ static enum hd_status read_groups(struct cluster_reader *r, struct hd_cluster *c
         return cluster_fail(
             r, hd_yaml_find(r->root, "nodes"), "nodes",
             "is given together with groups, which have nodes of their own; remove one of the two");
-    (void)snprintf(problem, sizeof problem, "at most %d are possible", HD_CLUSTER_GROUPS_MAX);
     *ret_count = 0;
     for (const struct yaml_node *n = list->first; !st && n; n = n->next) {
         if (*ret_count == HD_CLUSTER_GROUPS_MAX)
-            return cluster_fail(r, n, "groups", problem);
+            return cluster_fail(r, n, "groups", "at most %d are possible", HD_CLUSTER_GROUPS_MAX);
         st = cluster_check_keys(r, n, "groups", keys, group_keys);
         if (!st)
             st = read_node_group(r, n, &clusters[(*ret_count)++]);

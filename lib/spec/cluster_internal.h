@@ -20,7 +20,8 @@ struct cluster_reader {
 /* ---- cluster_values.c ---- */
 
 enum hd_status cluster_fail(const struct cluster_reader *r, const struct yaml_node *node,
-                            const char *key, const char *problem);
+                            const char *key, const char *problem, ...)
+    __attribute__((format(printf, 4, 5)));
 /* Checks that `map` is a map with no other keys than these. */
 enum hd_status cluster_check_keys(const struct cluster_reader *r, const struct yaml_node *map,
                                   const char *what, const char *const *keys, size_t count);

@@ -50,11 +50,9 @@ static bool equal_words(const char *a, const char *b)
 static enum hd_status read_rate(struct matrix_reader *m, const struct yaml_node *node)
 {
     struct rate *rate = &m->rates[m->rate_count];
-    char problem[80];
 
-    (void)snprintf(problem, sizeof problem, "at most %d are possible", RATES_MAX);
     if (m->rate_count == RATES_MAX)
-        return cluster_fail(m->r, node, "links.rates", problem);
+        return cluster_fail(m->r, node, "links.rates", "at most %d are possible", RATES_MAX);
     *rate = (struct rate){.word = node->key, .link = {.latency_s = usual_latency_s}};
     m->rate_count++;
     if (node->kind == YAML_KIND_MAP) {
@@ -86,7 +84,7 @@ static enum hd_status read_cell(struct matrix_reader *m, const struct yaml_node 
                                 bool *ret_number, bool *ret_direct)
 {
     struct yaml_node cell = *row;
-    char problem[200], quoted[SPEC_QUOTE_MAX];
+    char quoted[SPEC_QUOTE_MAX];
 
     *ret_number = *ret_direct = false;
     for (int i = 0; i < m->rate_count; i++)
@@ -96,12 +94,10 @@ static enum hd_status read_cell(struct matrix_reader *m, const struct yaml_node 
                           tolower((unsigned char)word[1]) == 'v' && isdigit((unsigned char)word[2]);
             return HD_OK;
         }
-    if (!isdigit((unsigned char)word[0])) {
-        (void)snprintf(problem, sizeof problem,
-                       "%s is neither a word of links.rates nor a rate, such as 13GB/s",
-                       spec_quote(word, quoted));
-        return cluster_fail(m->r, row, "links.matrix", problem);
-    }
+    if (!isdigit((unsigned char)word[0]))
+        return cluster_fail(m->r, row, "links.matrix",
+                            "%s is neither a word of links.rates nor a rate, such as 13GB/s",
+                            spec_quote(word, quoted));
     cell.text = word;
     *ret_number = true;
     *ret_link = (struct hd_cluster_level){.latency_s = usual_latency_s};
@@ -115,7 +111,6 @@ static enum hd_status take_pair(struct matrix_reader *m, const struct yaml_node 
 {
     struct hd_cluster_level link;
     bool number, direct;
-    char problem[200];
     enum hd_status st = read_cell(m, row, word, &link, &number, &direct);
 
     if (st)
@@ -128,18 +123,17 @@ static enum hd_status take_pair(struct matrix_reader *m, const struct yaml_node 
     if (hd_node_links_rate(m->links, a, b) == link.bytes_per_s &&
         hd_node_links_is_direct(m->links, a, b) == direct)
         return HD_OK;
-    (void)snprintf(problem, sizeof problem,
-                   "devices %d and %d have other links in row %d than in row %d; write both ways "
-                   "alike, of measured rates the slower",
-                   (int)b, (int)a, (int)a, (int)b);
-    return cluster_fail(m->r, row, "links.matrix", problem);
+    return cluster_fail(m->r, row, "links.matrix",
+                        "devices %d and %d have other links in row %d than in row %d; write both "
+                        "ways alike, of measured rates the slower",
+                        (int)b, (int)a, (int)a, (int)b);
 }
 
 static enum hd_status read_row(struct matrix_reader *m, const struct yaml_node *row, int32_t device)
 {
     const char *at = cluster_text(row);
     const int32_t count = m->links->devices;
-    char problem[200], word[WORD_MAX];
+    char word[WORD_MAX];
     int32_t other = 0;
 
     for (;; other++) {
@@ -154,42 +148,40 @@ static enum hd_status read_row(struct matrix_reader *m, const struct yaml_node *
         at += len;
         if (other == device && equal_words(word, "x"))
             continue;
-        if (other == device || equal_words(word, "x")) {
-            (void)snprintf(
-                problem, sizeof problem,
+        if (other == device || equal_words(word, "x"))
+            return cluster_fail(
+                m->r, row, "links.matrix",
                 "X marks the link of a device to itself: write it in row %d at position %d, "
                 "and nowhere else",
                 (int)device, (int)device);
-            return cluster_fail(m->r, row, "links.matrix", problem);
-        }
         st = take_pair(m, row, device, other, word);
         if (st)
             return st;
     }
     if (other == count && !*at)
         return HD_OK;
-    (void)snprintf(problem, sizeof problem,
-                   "row %d needs a word for each of the %d devices, in one text", (int)device,
-                   (int)count);
-    return cluster_fail(m->r, row, "links.matrix", problem);
+    return cluster_fail(m->r, row, "links.matrix",
+                        "row %d needs a word for each of the %d devices, in one text", (int)device,
+                        (int)count);
+}
+
+static enum hd_status lacks_rows(const struct matrix_reader *m, const struct yaml_node *node)
+{
+    return cluster_fail(m->r, node, "links.matrix",
+                        "needs a row for each of the %d devices of a node", (int)m->links->devices);
 }
 
 static enum hd_status read_matrix(struct matrix_reader *m, const struct yaml_node *links,
                                   const struct yaml_node *list)
 {
-    char problem[120];
     int32_t device = 0;
     enum hd_status st = HD_OK;
 
-    (void)snprintf(problem, sizeof problem, "needs a row for each of the %d devices of a node",
-                   (int)m->links->devices);
     if (!list || list->kind != YAML_KIND_LIST)
-        return cluster_fail(m->r, list ? list : links, "links.matrix", problem);
+        return lacks_rows(m, list ? list : links);
     for (const struct yaml_node *n = list->first; !st && n; n = n->next, device++)
-        st = device < m->links->devices ? read_row(m, n, device)
-                                        : cluster_fail(m->r, n, "links.matrix", problem);
-    return st || device == m->links->devices ? st
-                                             : cluster_fail(m->r, list, "links.matrix", problem);
+        st = device < m->links->devices ? read_row(m, n, device) : lacks_rows(m, n);
+    return st || device == m->links->devices ? st : lacks_rows(m, list);
 }
 
 /* ---- shared links ---- */
@@ -198,7 +190,7 @@ static enum hd_status read_matrix(struct matrix_reader *m, const struct yaml_nod
 static enum hd_status read_set(const struct cluster_reader *r, const struct yaml_node *node,
                                const char *key, int64_t devices, uint64_t *ret_set)
 {
-    char problem[160], quoted[SPEC_QUOTE_MAX];
+    char quoted[SPEC_QUOTE_MAX];
 
     *ret_set = 0;
     if (!node || node->kind != YAML_KIND_LIST || !node->first)
@@ -211,10 +203,9 @@ static enum hd_status read_set(const struct cluster_reader *r, const struct yaml
             *ret_set |= 1ull << device;
             continue;
         }
-        (void)snprintf(problem, sizeof problem,
-                       "%s is no device, or is listed twice; give numbers from 0 to %lld",
-                       spec_quote(cluster_text(n), quoted), (long long)devices - 1);
-        return cluster_fail(r, n, key, problem);
+        return cluster_fail(r, n, key,
+                            "%s is no device, or is listed twice; give numbers from 0 to %lld",
+                            spec_quote(cluster_text(n), quoted), (long long)devices - 1);
     }
     return HD_OK;
 }
@@ -231,7 +222,7 @@ static enum hd_status read_shared(struct matrix_reader *m, const struct yaml_nod
     if (!st)
         st = cluster_read_link(m->r, node, "links.shared", &link);
     if (!st && hd_node_links_share(m->links, set, link.bytes_per_s))
-        st = cluster_fail(m->r, node, "links.shared", hd_err_message());
+        st = cluster_fail(m->r, node, "links.shared", "%s", hd_err_message());
     return st;
 }
 

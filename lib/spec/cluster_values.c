@@ -1,4 +1,5 @@
 /* cluster_values: reads words, numbers with units, and links of a cluster file. */
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -6,9 +7,15 @@
 #include "cluster_internal.h"
 
 enum hd_status cluster_fail(const struct cluster_reader *r, const struct yaml_node *node,
-                            const char *key, const char *problem)
+                            const char *key, const char *problem, ...)
 {
-    return hd_err(HD_INVALID, "%s:%d: %s: %s", r->name, node ? node->line : 1, key, problem);
+    char text[HD_ERR_MAX];
+    va_list args;
+
+    va_start(args, problem);
+    (void)vsnprintf(text, sizeof text, problem, args);
+    va_end(args);
+    return hd_err(HD_INVALID, "%s:%d: %s: %s", r->name, node ? node->line : 1, key, text);
 }
 
 /* ---- words ---- */
@@ -74,7 +81,7 @@ static enum hd_status read_quantity(const struct cluster_reader *r, const struct
     const char *text = cluster_text(node);
     char *end;
     const double number = strtod(text, &end);
-    char problem[256], list[96] = "", quoted[SPEC_QUOTE_MAX];
+    char list[96] = "", quoted[SPEC_QUOTE_MAX];
 
     while (*end == ' ')
         end++;
@@ -84,24 +91,20 @@ static enum hd_status read_quantity(const struct cluster_reader *r, const struct
         if (strcmp(end, units[i].text) != 0)
             continue;
         *ret_value = value;
-        if (value >= min && value <= max)
-            return HD_OK;
-        (void)snprintf(problem, sizeof problem, "%s is out of range; give a value from %s",
-                       spec_quote(text, quoted), range);
-        return cluster_fail(r, node, key, problem);
+        return value >= min && value <= max
+                   ? HD_OK
+                   : cluster_fail(r, node, key, "%s is out of range; give a value from %s",
+                                  spec_quote(text, quoted), range);
     }
     /* the last unit may be "": a plain number */
     for (size_t i = 0; i < count && *units[i].text; i++)
         (void)snprintf(list + strlen(list), sizeof list - strlen(list), "%s%s", i ? ", " : "",
                        units[i].text);
-    if (node->kind == YAML_KIND_SCALAR)
-        (void)snprintf(problem, sizeof problem,
-                       "%s is not possible; give a number with a unit, such as %s (units: %s)",
-                       spec_quote(text, quoted), example, list);
-    else
-        (void)snprintf(problem, sizeof problem, "expected a number with a unit, such as %s",
-                       example);
-    return cluster_fail(r, node, key, problem);
+    if (node->kind != YAML_KIND_SCALAR)
+        return cluster_fail(r, node, key, "expected a number with a unit, such as %s", example);
+    return cluster_fail(r, node, key,
+                        "%s is not possible; give a number with a unit, such as %s (units: %s)",
+                        spec_quote(text, quoted), example, list);
 }
 
 enum hd_status cluster_read_bandwidth(const struct cluster_reader *r, const struct yaml_node *node,
@@ -152,14 +155,12 @@ enum hd_status cluster_read_memory(const struct cluster_reader *r, const struct 
 enum hd_status cluster_read_count(const struct cluster_reader *r, const struct yaml_node *node,
                                   const char *key, int64_t max, int64_t *ret_count)
 {
-    char problem[160], quoted[SPEC_QUOTE_MAX];
+    char quoted[SPEC_QUOTE_MAX];
 
     if (!hd_text_to_int64(cluster_text(node), 1, max, ret_count))
         return HD_OK;
-    (void)snprintf(problem, sizeof problem,
-                   "%s is not possible; give a whole number from 1 to %lld",
-                   spec_quote(cluster_text(node), quoted), (long long)max);
-    return cluster_fail(r, node, key, problem);
+    return cluster_fail(r, node, key, "%s is not possible; give a whole number from 1 to %lld",
+                        spec_quote(cluster_text(node), quoted), (long long)max);
 }
 
 enum hd_status cluster_read_link(const struct cluster_reader *r, const struct yaml_node *node,
