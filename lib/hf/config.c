@@ -83,10 +83,6 @@ static void fill_experts(struct hd_hf_reading *r)
 {
     struct hd_job *job = r->job;
 
-    if (!job->experts)
-        job->experts = r->family->absent.experts;
-    if (!job->experts_per_token)
-        job->experts_per_token = r->family->absent.experts_per_token;
     job->balance = r->balance < 0 ? r->family->absent.balance : r->balance;
     if (!job->shared_ffn_hidden && !hd_json_member(r->root, "shared_expert_intermediate_size"))
         job->shared_ffn_hidden = r->family->absent.shared;
@@ -94,11 +90,8 @@ static void fill_experts(struct hd_hf_reading *r)
         job->dense_ffn_hidden = job->ffn_hidden;
         job->ffn_hidden = r->expert_ffn ? r->expert_ffn : r->family->absent.ffn_of_expert;
     }
-    if (hd_hf_reads(r->family, "intermediate_size_mlp")) {
-        if (!job->dense_ffn_hidden)
-            job->dense_ffn_hidden = r->family->absent.dense_ffn;
+    if (hd_hf_reads(r->family, "intermediate_size_mlp"))
         job->shared_ffn_hidden = job->ffn_hidden; /* each layer with experts has a shared one */
-    }
     if (r->shared_experts < 0)
         r->shared_experts = r->family->absent.shared_experts;
     if (hd_hf_shared_key(r->family))
@@ -107,41 +100,6 @@ static void fill_experts(struct hd_hf_reading *r)
         r->first_sparse = r->family->absent.dense_layers;
     if (hd_hf_reads(r->family, "topk_method") && !r->grouped)
         job->router_groups = job->router_groups_kept = 1;
-}
-
-/* Sets the defaults of transformers for absent keys of latent attention, which are those of a new
- * model. head_dim of such a file is another width and is not read. */
-static void fill_latents(struct hd_hf_reading *r)
-{
-    const struct hd_family *f = r->family;
-    struct hd_job *job = r->job;
-
-    if (!job->mla_q_rank && !r->no_q_latent)
-        job->mla_q_rank = f->latent.q_rank;
-    job->mla_kv_rank = job->mla_kv_rank ? job->mla_kv_rank : f->latent.kv_rank;
-    job->mla_nope = job->mla_nope ? job->mla_nope : f->latent.nope;
-    job->mla_rope = job->mla_rope ? job->mla_rope : f->latent.rope;
-    job->mla_value = job->mla_value ? job->mla_value : f->latent.value;
-    job->head_width = job->mla_nope + job->mla_rope;
-}
-
-/* Sets the defaults of transformers for absent keys of gated delta layers, which are those of a new
- * model. */
-static void fill_delta(struct hd_hf_reading *r)
-{
-    const struct hd_family *f = r->family;
-    struct hd_job *job = r->job;
-    const struct {
-        int64_t *member, absent;
-    } sizes[] = {{&job->delta_key_heads, f->delta.key_heads},
-                 {&job->delta_value_heads, f->delta.value_heads},
-                 {&job->delta_key_width, f->delta.key_width},
-                 {&job->delta_value_width, f->delta.value_width},
-                 {&job->delta_conv_width, f->delta.conv_width}};
-
-    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
-        if (!*sizes[i].member)
-            *sizes[i].member = sizes[i].absent;
 }
 
 /* Returns whether config.json says that its weights are bf16; a wrapped model's own file rules. */
@@ -172,17 +130,40 @@ static void fill_rope_and_scale(struct hd_hf_reading *r)
 /* Sets the sizes that files of the class may leave out. */
 static void fill_sizes(struct hd_hf_reading *r)
 {
-    const struct hd_family *family = r->family;
-    struct hd_job *job = r->job;
-    const struct {
-        int64_t *member, absent;
-    } sizes[] = {{&job->vocab, family->absent.vocab},    {&job->layers, family->absent.layers},
-                 {&job->hidden, family->absent.hidden},  {&job->heads, family->absent.heads},
-                 {&job->ffn_hidden, family->absent.ffn}, {&job->context, family->absent.context}};
+#define JOB(member)    offsetof(struct hd_job, member)
+#define FAMILY(member) offsetof(struct hd_family, member)
+    static const struct {
+        size_t of_job, of_family; /* int64_t; 0 in the job: absent; 0 in the family: none has it */
+    } sizes[] = {
+        {JOB(vocab), FAMILY(absent.vocab)},
+        {JOB(layers), FAMILY(absent.layers)},
+        {JOB(hidden), FAMILY(absent.hidden)},
+        {JOB(heads), FAMILY(absent.heads)},
+        {JOB(ffn_hidden), FAMILY(absent.ffn)},
+        {JOB(context), FAMILY(absent.context)},
+        {JOB(experts), FAMILY(absent.experts)},
+        {JOB(experts_per_token), FAMILY(absent.experts_per_token)},
+        {JOB(dense_ffn_hidden), FAMILY(absent.dense_ffn)},
+        {JOB(mla_kv_rank), FAMILY(latent.kv_rank)},
+        {JOB(mla_nope), FAMILY(latent.nope)},
+        {JOB(mla_rope), FAMILY(latent.rope)},
+        {JOB(mla_value), FAMILY(latent.value)},
+        {JOB(delta_key_heads), FAMILY(delta.key_heads)},
+        {JOB(delta_value_heads), FAMILY(delta.value_heads)},
+        {JOB(delta_key_width), FAMILY(delta.key_width)},
+        {JOB(delta_value_width), FAMILY(delta.value_width)},
+        {JOB(delta_conv_width), FAMILY(delta.conv_width)},
+        {JOB(head_width), FAMILY(absent.head_width)},
+    };
+#undef JOB
+#undef FAMILY
 
-    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
-        if (!*sizes[i].member)
-            *sizes[i].member = sizes[i].absent;
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        int64_t *const member = (int64_t *)(void *)((char *)r->job + sizes[i].of_job);
+
+        if (!*member)
+            memcpy(member, (const char *)r->family + sizes[i].of_family, sizeof *member);
+    }
 }
 
 /* Sets the defaults of transformers for absent keys. */
@@ -204,12 +185,12 @@ static void fill_absent(struct hd_hf_reading *r)
         job->ffn_hidden = 4 * job->hidden;
     if (job->norm_eps == 0)
         job->norm_eps = family->absent.eps;
-    if (family->latent.kv_rank)
-        fill_latents(r);
-    if (family->delta.layers)
-        fill_delta(r);
-    if (!job->head_width)
-        job->head_width = family->absent.head_width;
+    if (family->latent.kv_rank) {
+        if (!job->mla_q_rank && !r->no_q_latent)
+            job->mla_q_rank = family->latent.q_rank;
+        job->head_width =
+            job->mla_nope + job->mla_rope; /* head_dim of such a file is another width */
+    }
     if (!job->head_width && job->heads)
         job->head_width = job->hidden / job->heads;
     job->qkv_bias = r->qkv_bias || r->attention_bias;
