@@ -1,8 +1,25 @@
 #include "flags/flags.h"
 
 #include <string.h>
+#include <unistd.h>
 
 #include "base/text.h"
+
+int hd_flags_threads(int max)
+{
+    const long processors = sysconf(_SC_NPROCESSORS_ONLN);
+
+    return processors < 1 ? 1 : processors < max ? (int)processors : max;
+}
+
+int hd_flags_count(int argc, char **argv)
+{
+    int count = 0;
+
+    while (count < argc && strcmp(argv[count], "--") != 0)
+        count++;
+    return count;
+}
 
 static struct hd_flag *find(struct hd_flag *flags, int count, const char *name)
 {
@@ -12,45 +29,45 @@ static struct hd_flag *find(struct hd_flag *flags, int count, const char *name)
     return NULL;
 }
 
+static enum hd_status store(const struct hd_flag *f, const char *value)
+{
+    int64_t number = 0;
+    enum hd_status st = HD_OK;
+
+    if (f->kind == HD_IS_TEXT)
+        *f->text = value;
+    else if (f->kind == HD_IS_REAL)
+        st = hd_text_to_double(value, f->least, f->most, f->real);
+    else
+        st = hd_text_to_int64(value, f->min, f->max, &number);
+    if (!st && f->kind == HD_IS_INT)
+        *f->small = (int)number;
+    if (!st && f->kind == HD_IS_INT64)
+        *f->number = number;
+    return st ? hd_err_prefix(st, "%s", f->name) : HD_OK;
+}
+
 enum hd_status hd_flags_read(int argc, char **argv, struct hd_flag *flags, int count)
 {
-    for (int i = 0; i < argc; i++) {
+    enum hd_status st = HD_OK;
+
+    for (int i = 0; !st && i < argc; i++) {
         struct hd_flag *f = find(flags, count, argv[i]);
 
         if (!f)
             return hd_err(HD_INVALID, "unknown argument '%s'", argv[i]);
-        if (f->value)
+        if (f->given)
             return hd_err(HD_INVALID, "%s is given twice", f->name);
-        if (f->is_switch) {
-            f->value = "1";
-            continue;
-        }
-        if (i + 1 == argc)
+        f->given = true;
+        if (f->kind == HD_IS_SWITCH)
+            *f->on = true;
+        else if (i + 1 == argc)
             return hd_err(HD_INVALID, "%s needs a value", f->name);
-        f->value = argv[++i];
+        else
+            st = store(f, argv[++i]);
     }
-    for (int i = 0; i < count; i++)
-        if (flags[i].required && !flags[i].value)
+    for (int i = 0; !st && i < count; i++)
+        if (flags[i].required && !flags[i].given)
             return hd_err(HD_INVALID, "%s is missing", flags[i].name);
-    return HD_OK;
-}
-
-enum hd_status hd_flag_int(const struct hd_flag *flag, int64_t min, int64_t max, int64_t otherwise,
-                           int64_t *ret_value)
-{
-    enum hd_status st;
-
-    *ret_value = otherwise;
-    st = flag->value ? hd_text_to_int64(flag->value, min, max, ret_value) : HD_OK;
-    return st ? hd_err_prefix(st, "%s", flag->name) : HD_OK;
-}
-
-enum hd_status hd_flag_real(const struct hd_flag *flag, double min, double max, double otherwise,
-                            double *ret_value)
-{
-    enum hd_status st;
-
-    *ret_value = otherwise;
-    st = flag->value ? hd_text_to_double(flag->value, min, max, ret_value) : HD_OK;
-    return st ? hd_err_prefix(st, "%s", flag->name) : HD_OK;
+    return st;
 }

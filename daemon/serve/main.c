@@ -3,7 +3,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/file.h"
 #include "base/log.h"
@@ -23,39 +22,6 @@ enum {
     HOSTS_MAX = 8,
     STREAM_BYTES = 1 << 20,
     CONNECTIONS = 256,
-};
-
-#define FLAG_LIST(X)                   \
-    X(MODEL, "--checkpoint", true)     \
-    X(LISTEN, "--listen", false)       \
-    X(NAME, "--name", false)           \
-    X(BASE, "--base", false)           \
-    X(ADAPTER, "--adapter", false)     \
-    X(PRECISION, "--precision", false) \
-    X(WEIGHTS, "--weights", false)     \
-    X(DEVICE, "--device", false)       \
-    X(TP, "--tp", false)               \
-    X(PP, "--pp", false)               \
-    X(DRAFT, "--draft", false)         \
-    X(CONTEXT, "--context", false)     \
-    X(SEQUENCES, "--sequences", false) \
-    X(TEMPLATE, "--template", false)   \
-    X(DATE, "--date", false)           \
-    X(THREADS, "--threads", false)     \
-    X(CERT, "--cert", false)           \
-    X(KEY, "--key", false)             \
-    X(TOKENS, "--tokens", false)       \
-    X(HTTP_HOST, "--http-host", false) \
-    X(QUEUE, "--queue", false)         \
-    X(BODY, "--body-max", false)       \
-    X(TIMEOUT, "--timeout", false)     \
-    X(GRACE, "--grace", false)
-
-enum flag {
-#define X(code, name, required) FLAG_##code,
-    FLAG_LIST(X)
-#undef X
-        FLAG_COUNT
 };
 
 static const char usage[] =
@@ -98,72 +64,47 @@ static enum hd_status choose_hosts(struct settings *s, const char *list)
     return HD_OK;
 }
 
-static enum hd_status read_numbers(const struct hd_flag *f, struct settings *s)
-{
-    struct hd_decoder_options *d = &s->serve.work.decoder;
-    int64_t slots = 0, threads = 0, tp = 1, pp = 1, body = 0, timeout = 0, grace = 0, drafts = 0;
-    enum hd_status st = hd_flag_int(&f[FLAG_CONTEXT], 1, 1 << 24, 0, &d->context);
-
-    if (!st)
-        st = hd_flag_int(&f[FLAG_SEQUENCES], 1, HD_DECODER_SLOTS_MAX, SLOTS_DEFAULT, &slots);
-    if (!st)
-        st = hd_flag_int(&f[FLAG_THREADS], 1, 4096, sysconf(_SC_NPROCESSORS_ONLN), &threads);
-    if (!st)
-        st = hd_flag_int(&f[FLAG_TP], 1, HD_DECODER_RANKS_MAX, 1, &tp);
-    if (!st)
-        st = hd_flag_int(&f[FLAG_PP], 1, HD_DECODER_RANKS_MAX, 1, &pp);
-    if (!st)
-        st = hd_flag_int(&f[FLAG_QUEUE], 1, 1 << 20, QUEUE_DEFAULT, &s->serve.queue_max);
-    if (!st)
-        st = hd_flag_int(&f[FLAG_BODY], 1, 1 << 20, 4096, &body); /* unit: KiB */
-    if (!st)
-        st = hd_flag_int(&f[FLAG_TIMEOUT], 1, 86400, 600, &timeout);
-    if (!st)
-        st = hd_flag_int(&f[FLAG_GRACE], 0, 86400, 30, &grace);
-    if (!st)
-        st = hd_flag_int(&f[FLAG_DRAFT], 0, HD_DECODER_DRAFTS_MAX, 0, &drafts);
-    d->drafts = (int)drafts;
-    d->slots = (int)slots;
-    d->threads = (int)threads;
-    d->tp = (int)tp;
-    d->pp = (int)pp;
-    s->serve.http.body_bytes_max = (size_t)body * 1024;
-    s->serve.timeout_ms = timeout * 1000;
-    s->serve.grace_ms = grace * 1000;
-    return st;
-}
-
 static enum hd_status read_settings(int argc, char **argv, struct settings *s)
 {
-    struct hd_flag f[] = {
-#define X(code, name, required) {name, required, false, NULL},
-        FLAG_LIST(X)
-#undef X
-    };
     struct hd_decoder_options *d = &s->serve.work.decoder;
     struct hd_http_options *o = &s->serve.http;
-    enum hd_status st = hd_flags_read(argc, argv, f, FLAG_COUNT);
+    const char *device = "cpu", *hosts = NULL;
+    int64_t body_kib = 4096, timeout_s = 600, grace_s = 30;
+    struct hd_flag f[] = {HD_FLAGS_OF_DECODER(*d),
+                          HD_FLAG_INT("--draft", d->drafts, 0, HD_DECODER_DRAFTS_MAX),
+                          HD_FLAG_INT64("--context", d->context, 1, 1 << 24),
+                          HD_FLAG_INT("--sequences", d->slots, 1, HD_DECODER_SLOTS_MAX),
+                          HD_FLAG_TEXT("--device", device),
+                          HD_FLAG_TEXT("--listen", o->address),
+                          HD_FLAG_TEXT("--name", s->serve.name),
+                          HD_FLAG_TEXT("--template", s->serve.work.template_path),
+                          HD_FLAG_TEXT("--date", s->serve.work.date),
+                          HD_FLAG_TEXT("--cert", o->cert_path),
+                          HD_FLAG_TEXT("--key", o->key_path),
+                          HD_FLAG_TEXT("--tokens", s->serve.token_file),
+                          HD_FLAG_TEXT("--http-host", hosts),
+                          HD_FLAG_INT64("--queue", s->serve.queue_max, 1, 1 << 20),
+                          HD_FLAG_INT64("--body-max", body_kib, 1, 1 << 20),
+                          HD_FLAG_INT64("--timeout", timeout_s, 1, 86400),
+                          HD_FLAG_INT64("--grace", grace_s, 0, 86400)};
+    enum hd_status st;
 
+    d->threads = hd_flags_threads(HD_FLAG_THREADS_MAX);
+    d->slots = SLOTS_DEFAULT;
+    o->address = "127.0.0.1:8000";
+    s->serve.work.date = "";
+    s->serve.queue_max = QUEUE_DEFAULT;
+    st = HD_FLAGS_READ(argc, argv, f);
     if (!st)
-        st = read_numbers(f, s);
-    if (!st)
-        st = choose_hosts(s, f[FLAG_HTTP_HOST].value);
+        st = choose_hosts(s, hosts);
     if (st)
         return st;
-    d->dirs =
-        (struct hd_source_dirs){f[FLAG_MODEL].value, f[FLAG_BASE].value, f[FLAG_ADAPTER].value};
-    d->precision = f[FLAG_PRECISION].value;
-    d->weights = f[FLAG_WEIGHTS].value;
-    s->serve.work.template_path = f[FLAG_TEMPLATE].value;
-    s->serve.work.date = f[FLAG_DATE].value ? f[FLAG_DATE].value : "";
-    s->serve.token_file = f[FLAG_TOKENS].value;
-    o->address = f[FLAG_LISTEN].value ? f[FLAG_LISTEN].value : "127.0.0.1:8000";
-    o->cert_path = f[FLAG_CERT].value;
-    o->key_path = f[FLAG_KEY].value;
+    o->body_bytes_max = (size_t)body_kib * 1024;
+    s->serve.timeout_ms = timeout_s * 1000;
+    s->serve.grace_ms = grace_s * 1000;
     o->stream_bytes_max = STREAM_BYTES;
     o->connections_max = CONNECTIONS;
-    s->serve.name = f[FLAG_NAME].value;
-    return hd_plugin_backend(f[FLAG_DEVICE].value ? f[FLAG_DEVICE].value : "cpu", &d->backend);
+    return hd_plugin_backend(device, &d->backend);
 }
 
 static int exit_code(enum hd_status st)

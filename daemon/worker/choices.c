@@ -23,47 +23,24 @@ struct choices_verb {
 /* Reads the command-line flags; they come before "--", names of files with questions after it. */
 static enum hd_status read_choices_options(int argc, char **argv, struct choices_verb *e)
 {
-    struct hd_flag f[] = {{"--checkpoint", true, false, NULL}, {"--limit", false, false, NULL},
-                          {"--context", false, false, NULL},   {"--precision", false, false, NULL},
-                          {"--weights", false, false, NULL},   {"--threads", false, false, NULL},
-                          {"--device", false, false, NULL},    {"--json", false, true, NULL},
-                          {"--jsonl", false, true, NULL},      {"--base", false, false, NULL},
-                          {"--adapter", false, false, NULL},   {"--tp", false, false, NULL},
-                          {"--pp", false, false, NULL}};
-    struct hd_decoder_options *d = &e->decoder;
-    int64_t threads = 0, tp = 1, pp = 1;
-    int flags = 0;
+    const char *device = "cpu";
+    struct hd_flag f[] = {HD_FLAGS_OF_DECODER(e->decoder),
+                          HD_FLAG_INT64("--context", e->decoder.context, 1, 1 << 24),
+                          HD_FLAG_INT64("--limit", e->choices.limit, 1, INT64_C(1) << 40),
+                          HD_FLAG_TEXT("--device", device),
+                          HD_FLAG_SWITCH("--json", e->as_json),
+                          HD_FLAG_SWITCH("--jsonl", e->as_lines)};
+    const int flags = hd_flags_count(argc, argv);
     enum hd_status st;
 
-    while (flags < argc && strcmp(argv[flags], "--") != 0)
-        flags++;
-    st = hd_flags_read(flags, argv, f, sizeof f / sizeof f[0]);
-    if (!st)
-        st = hd_flag_int(&f[1], 1, INT64_C(1) << 40, 0, &e->choices.limit);
-    if (!st)
-        st = hd_flag_int(&f[2], 1, 1 << 24, 0, &d->context);
-    if (!st)
-        st = hd_flag_int(&f[5], 1, 4096, sysconf(_SC_NPROCESSORS_ONLN), &threads);
-    if (!st)
-        st = hd_flag_int(&f[11], 1, HD_DECODER_RANKS_MAX, 1, &tp);
-    if (!st)
-        st = hd_flag_int(&f[12], 1, HD_DECODER_RANKS_MAX, 1, &pp);
+    e->decoder.threads = hd_flags_threads(HD_FLAG_THREADS_MAX);
+    e->decoder.slots = SEQUENCES;
+    st = HD_FLAGS_READ(flags, argv, f);
     if (!st && flags + 1 >= argc)
         st = hd_err(HD_INVALID, "--choices names no file of questions");
-    if (st)
-        return st;
-    d->dirs = (struct hd_source_dirs){f[0].value, f[9].value, f[10].value};
-    d->precision = f[3].value;
-    d->weights = f[4].value;
-    d->threads = (int)threads;
-    d->tp = (int)tp;
-    d->pp = (int)pp;
-    d->slots = SEQUENCES;
-    e->as_json = f[7].value;
-    e->as_lines = f[8].value;
     e->choices.files = (const char *const *)argv + flags + 1;
     e->choices.file_count = (size_t)(argc - flags - 1);
-    return hd_plugin_backend(f[6].value ? f[6].value : "cpu", &d->backend);
+    return st ? st : hd_plugin_backend(device, &e->decoder.backend);
 }
 
 /* Prints one question's result as a line of JSON (--jsonl). */

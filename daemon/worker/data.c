@@ -98,34 +98,36 @@ static enum hd_status read_files(struct data_list *a)
 
 static enum hd_status read_data_options(int argc, char **argv, struct data_list *a)
 {
-    struct hd_flag f[] = {
-        {"--tokenizer", true, false, NULL},    {"--vocab", true, false, NULL},
-        {"--end-of-text", false, false, NULL}, {"--form", false, false, NULL},
-        {"--model", false, false, NULL},       {"--columns", false, false, NULL},
-        {"--roles", false, false, NULL},       {"--bad-rows", false, false, NULL}};
-    enum hd_status st = hd_flags_read(argc, argv, f, sizeof f / sizeof f[0]);
+    const char *tokenizer = NULL, *end = NULL, *form = NULL, *model = "";
+    struct hd_row_rules *rows = &a->rules.rows;
+    struct hd_flag f[] = {HD_FLAG_NEEDED("--tokenizer", tokenizer),
+                          HD_FLAG_INT64("--vocab", a->vocab, 1, INT32_MAX, .required = true),
+                          HD_FLAG_TEXT("--end-of-text", end),
+                          HD_FLAG_TEXT("--form", form),
+                          HD_FLAG_TEXT("--model", model),
+                          HD_FLAG_TEXT("--columns", rows->columns),
+                          HD_FLAG_TEXT("--roles", rows->roles),
+                          HD_FLAG_TEXT("--bad-rows", rows->bad_rows)};
+    enum hd_status st = HD_FLAGS_READ(argc, argv, f);
 
     a->form = HD_CHAT_AUTO;
-    if (!st && f[3].value &&
+    if (!st && form &&
         /* true: train.objective asks for files of preference pairs */
-        strcmp(f[3].value, hd_chat_form_name(HD_CHAT_PREFERENCE)) == 0)
+        strcmp(form, hd_chat_form_name(HD_CHAT_PREFERENCE)) == 0)
         a->form = HD_CHAT_PREFERENCE;
-    else if (!st && f[3].value && strcmp(f[3].value, hd_chat_form_name(HD_CHAT_UNPAIRED)) == 0)
+    else if (!st && form && strcmp(form, hd_chat_form_name(HD_CHAT_UNPAIRED)) == 0)
         a->form = HD_CHAT_UNPAIRED; /* train.objective asks for rated answers */
-    else if (!st && f[3].value && !hd_chat_form_find(f[3].value, &a->form))
-        st = hd_err(HD_INVALID, "--form: '%.40s' is no form", f[3].value);
-    if (!st)
-        st = hd_flag_int(&f[1], 1, INT32_MAX, 0, &a->vocab);
-    a->job.end_of_text = f[2].value ? -1 : -2; /* -1: none, -2: auto */
-    if (!st && f[2].value && strcmp(f[2].value, "none") != 0)
-        st = hd_flag_int(&f[2], 0, INT32_MAX, -1, &a->job.end_of_text);
+    else if (!st && form && !hd_chat_form_find(form, &a->form))
+        st = hd_err(HD_INVALID, "--form: '%.40s' is no form", form);
+    a->job.end_of_text = end ? -1 : -2; /* -1: none, -2: auto */
+    if (!st && end && strcmp(end, "none") != 0 &&
+        hd_text_to_int64(end, 0, INT32_MAX, &a->job.end_of_text))
+        st = hd_err_prefix(HD_INVALID, "--end-of-text");
     if (st)
         return st;
     a->job.vocab = a->vocab;
-    (void)snprintf(a->job.tokenizer, sizeof a->job.tokenizer, "%s", f[0].value);
-    (void)snprintf(a->job.from_dir, sizeof a->job.from_dir, "%s", f[4].value ? f[4].value : "");
-    a->rules.rows =
-        (struct hd_row_rules){.columns = f[5].value, .roles = f[6].value, .bad_rows = f[7].value};
+    (void)snprintf(a->job.tokenizer, sizeof a->job.tokenizer, "%s", tokenizer);
+    (void)snprintf(a->job.from_dir, sizeof a->job.from_dir, "%s", model);
     return HD_OK;
 }
 

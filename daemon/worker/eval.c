@@ -59,39 +59,25 @@ enum eval_form { FORM_TEXT, FORM_JSON, FORM_JSONL };
 static enum hd_status read_eval_options(int argc, char **argv, struct hd_evaluation_options *ret,
                                         enum eval_form *ret_form)
 {
-    struct hd_flag f[] = {{"--checkpoint", true, false, NULL}, {"--windows", false, false, NULL},
-                          {"--context", false, false, NULL},   {"--precision", false, false, NULL},
-                          {"--threads", false, false, NULL},   {"--json", false, true, NULL},
-                          {"--jsonl", false, true, NULL},      {"--base", false, false, NULL},
-                          {"--adapter", false, false, NULL},   {"--val", false, false, NULL}};
-    int64_t threads = 0, windows = 0, context = 0;
-    int flags = 0;
-    enum hd_status st;
+    struct hd_evaluation_options o = {.backend = hd_backend_cpu(),
+                                      .threads = hd_flags_threads(HD_FLAG_THREADS_MAX)};
+    bool json = false, lines = false;
+    struct hd_flag f[] = {HD_FLAGS_OF_MODEL(o),
+                          HD_FLAG_INT64("--windows", o.windows, 1, INT64_C(1) << 40),
+                          HD_FLAG_INT64("--context", o.context, 1, 1 << 24),
+                          HD_FLAG_SWITCH("--json", json),
+                          HD_FLAG_SWITCH("--jsonl", lines),
+                          HD_FLAG_TEXT("--val", o.set)};
+    const int flags = hd_flags_count(argc, argv);
+    const enum hd_status st = HD_FLAGS_READ(flags, argv, f);
 
-    while (flags < argc && strcmp(argv[flags], "--") != 0)
-        flags++;
-    st = hd_flags_read(flags, argv, f, sizeof f / sizeof f[0]);
-    if (!st)
-        st = hd_flag_int(&f[1], 1, INT64_C(1) << 40, 0, &windows);
-    if (!st)
-        st = hd_flag_int(&f[2], 1, 1 << 24, 0, &context);
-    if (!st)
-        st = hd_flag_int(&f[4], 1, 4096, sysconf(_SC_NPROCESSORS_ONLN), &threads);
-    if (st)
-        return st;
-    *ret = (struct hd_evaluation_options){.dirs = {f[0].value, f[7].value, f[8].value},
-                                          .set = f[9].value,
-                                          .windows = windows,
-                                          .context = context,
-                                          .precision = f[3].value,
-                                          .backend = hd_backend_cpu(),
-                                          .threads = (int)threads};
     if (flags + 1 < argc) {
-        ret->files = (const char *const *)argv + flags + 1;
-        ret->file_count = (size_t)(argc - flags - 1);
+        o.files = (const char *const *)argv + flags + 1;
+        o.file_count = (size_t)(argc - flags - 1);
     }
-    *ret_form = f[6].value ? FORM_JSONL : f[5].value ? FORM_JSON : FORM_TEXT;
-    return HD_OK;
+    *ret = o;
+    *ret_form = lines ? FORM_JSONL : json ? FORM_JSON : FORM_TEXT;
+    return st;
 }
 
 static double nats_per_byte(const struct hd_evaluation *e)

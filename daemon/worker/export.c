@@ -50,41 +50,40 @@ enum export_form { FORM_PATH, FORM_JSON, FORM_JSONL };
 static enum hd_status read_export_options(int argc, char **argv, struct hd_hf_export *ret_options,
                                           const char **ret_base, enum export_form *ret_form)
 {
-    struct hd_flag f[] = {
-        {"--checkpoint", true, false, NULL}, {"--out", true, false, NULL},
-        {"--dtype", false, false, NULL},     {"--max-shard-size", false, false, NULL},
-        {"--force", false, true, NULL},      {"--json", false, true, NULL},
-        {"--jsonl", false, true, NULL},      {"--adapter", false, true, NULL},
-        {"--base", false, false, NULL},      {"--text-only", false, true, NULL},
-        {"--ema", false, true, NULL}};
-    int64_t shard_mb = 0;
-    enum hd_status st = hd_flags_read(argc, argv, f, sizeof f / sizeof f[0]);
+    int64_t shard_mb = SHARD_MB_DEFAULT;
+    const char *dtype = "fp32", *base = NULL;
+    bool json = false, lines = false;
+    struct hd_hf_export o = {.dtype = HD_F32};
+    struct hd_flag f[] = {HD_FLAG_NEEDED("--checkpoint", o.checkpoint_dir),
+                          HD_FLAG_NEEDED("--out", o.out_dir),
+                          HD_FLAG_TEXT("--dtype", dtype),
+                          HD_FLAG_INT64("--max-shard-size", shard_mb, 1, SHARD_MB_MAX),
+                          HD_FLAG_SWITCH("--force", o.force),
+                          HD_FLAG_SWITCH("--json", json),
+                          HD_FLAG_SWITCH("--jsonl", lines),
+                          HD_FLAG_SWITCH("--adapter", o.adapter),
+                          HD_FLAG_TEXT("--base", base),
+                          HD_FLAG_SWITCH("--text-only", o.text_only),
+                          HD_FLAG_SWITCH("--ema", o.ema)};
+    const enum hd_status st = HD_FLAGS_READ(argc, argv, f);
 
-    if (!st)
-        st = hd_flag_int(&f[3], 1, SHARD_MB_MAX, SHARD_MB_DEFAULT, &shard_mb);
     if (st)
         return st;
-    *ret_options = (struct hd_hf_export){.checkpoint_dir = f[0].value,
-                                         .out_dir = f[1].value,
-                                         .dtype = HD_F32,
-                                         .shard_bytes_max = shard_mb * 1000 * 1000,
-                                         .adapter = f[7].value != NULL,
-                                         .text_only = f[9].value != NULL,
-                                         .ema = f[10].value != NULL,
-                                         .force = f[4].value != NULL};
-    *ret_base = f[8].value;
-    *ret_form = f[6].value ? FORM_JSONL : f[5].value ? FORM_JSON : FORM_PATH;
-    if (f[7].value && f[8].value)
+    o.shard_bytes_max = shard_mb * 1000 * 1000;
+    if (o.adapter && base)
         return hd_err(
             HD_INVALID,
             "--base and --adapter exclude each other: an adapter alone has no base in it");
-    if (f[7].value && f[9].value)
+    if (o.adapter && o.text_only)
         return hd_err(HD_INVALID, "--text-only and --adapter exclude each other: an adapter alone "
                                   "has neither a text model nor a vision tower in it");
-    if (f[2].value && strcmp(f[2].value, "bf16") == 0)
-        ret_options->dtype = HD_BF16;
-    else if (f[2].value && strcmp(f[2].value, "fp32") != 0)
-        return hd_err(HD_INVALID, "--dtype: '%.20s' is neither fp32 nor bf16", f[2].value);
+    if (strcmp(dtype, "bf16") == 0)
+        o.dtype = HD_BF16;
+    else if (strcmp(dtype, "fp32") != 0)
+        return hd_err(HD_INVALID, "--dtype: '%.20s' is neither fp32 nor bf16", dtype);
+    *ret_options = o;
+    *ret_base = base;
+    *ret_form = lines ? FORM_JSONL : json ? FORM_JSON : FORM_PATH;
     return HD_OK;
 }
 

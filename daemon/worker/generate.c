@@ -27,80 +27,45 @@ struct generate_request {
     struct hd_sampling sampling;
 };
 
-static enum hd_status read_sampling(const struct hd_flag *temperature, const struct hd_flag *top_k,
-                                    const struct hd_flag *top_p, const struct hd_flag *seed,
-                                    const struct hd_flag *greedy, struct hd_sampling *s)
+static enum hd_status read_generate_request(int argc, char **argv, struct generate_request *r)
 {
-    int64_t number = 0;
-    enum hd_status st = hd_flag_real(temperature, 0, 100, 0.8, &s->temperature);
+    const double none = -1; /* not given */
+    double temperature = none, top_p = none;
+    int64_t top_k = -1, seed = 1;
+    bool greedy = false;
+    struct hd_flag f[] = {HD_FLAGS_OF_DECODER(r->decoder),
+                          HD_FLAG_INT("--draft", r->decoder.drafts, 0, HD_DECODER_DRAFTS_MAX),
+                          HD_FLAG_NEEDED("--prompt", r->prompt),
+                          HD_FLAG_INT64("--max-tokens", r->max_tokens, 1, INT64_C(1) << 40),
+                          HD_FLAG_REAL("--temperature", temperature, 0, 100),
+                          HD_FLAG_INT64("--top-k", top_k, 0, 1 << 24),
+                          HD_FLAG_REAL("--top-p", top_p, 0, 1),
+                          HD_FLAG_SWITCH("--greedy", greedy),
+                          HD_FLAG_INT64("--seed", seed, 0, INT64_MAX),
+                          HD_FLAG_SWITCH("--chat", r->chat),
+                          HD_FLAG_TEXT("--system", r->system),
+                          HD_FLAG_TEXT("--template", r->template),
+                          HD_FLAG_TEXT("--date", r->date),
+                          HD_FLAG_TEXT("--device", r->device)};
+    enum hd_status st;
 
-    if (!st)
-        st = hd_flag_int(top_k, 0, 1 << 24, 0, &s->top_k);
-    if (!st)
-        st = hd_flag_real(top_p, 0, 1, 1, &s->top_p);
-    if (!st)
-        st = hd_flag_int(seed, 0, INT64_MAX, 1, &number);
-    if (!st && greedy->value && (temperature->value || top_k->value || top_p->value))
+    *r = (struct generate_request){.device = "cpu",
+                                   .max_tokens = 256,
+                                   .decoder.threads = hd_flags_threads(HD_FLAG_THREADS_MAX)};
+    st = HD_FLAGS_READ(argc, argv, f);
+    if (!st && greedy && (temperature >= 0 || top_k >= 0 || top_p >= 0))
         st = hd_err(
             HD_INVALID,
             "--greedy takes the most likely token; leave out --temperature, --top-k and --top-p");
-    if (greedy->value)
-        s->temperature = 0;
-    s->seed = (uint64_t)number;
-    return st;
-}
-
-static enum hd_status read_generate_request(int argc, char **argv,
-                                            struct generate_request *ret_request)
-{
-    struct hd_flag f[] = {
-        {"--checkpoint", true, false, NULL},  {"--prompt", true, false, NULL},
-        {"--max-tokens", false, false, NULL}, {"--temperature", false, false, NULL},
-        {"--top-k", false, false, NULL},      {"--top-p", false, false, NULL},
-        {"--greedy", false, true, NULL},      {"--seed", false, false, NULL},
-        {"--threads", false, false, NULL},    {"--base", false, false, NULL},
-        {"--adapter", false, false, NULL},    {"--chat", false, true, NULL},
-        {"--system", false, false, NULL},     {"--template", false, false, NULL},
-        {"--precision", false, false, NULL},  {"--weights", false, false, NULL},
-        {"--device", false, false, NULL},     {"--tp", false, false, NULL},
-        {"--pp", false, false, NULL},         {"--date", false, false, NULL},
-        {"--draft", false, false, NULL}};
-    struct generate_request r = {.device = "cpu"};
-    int64_t threads = 0, tp = 1, pp = 1, drafts = 0;
-    enum hd_status st = hd_flags_read(argc, argv, f, sizeof f / sizeof f[0]);
-
-    if (!st)
-        st = hd_flag_int(&f[2], 1, INT64_C(1) << 40, 256, &r.max_tokens);
-    if (!st)
-        st = read_sampling(&f[3], &f[4], &f[5], &f[7], &f[6], &r.sampling);
-    if (!st)
-        st = hd_flag_int(&f[8], 1, 4096, sysconf(_SC_NPROCESSORS_ONLN), &threads);
-    if (!st)
-        st = hd_flag_int(&f[17], 1, HD_DECODER_RANKS_MAX, 1, &tp);
-    if (!st)
-        st = hd_flag_int(&f[18], 1, HD_DECODER_RANKS_MAX, 1, &pp);
-    if (!st)
-        st = hd_flag_int(&f[20], 0, HD_DECODER_DRAFTS_MAX, 0, &drafts);
-    if (!st && !f[11].value && (f[12].value || f[13].value || f[19].value))
+    if (!st && !r->chat && (r->system || r->template || r->date))
         st = hd_err(HD_INVALID, "--system, --template and --date are for --chat");
-    if (st)
-        return st;
-    r.chat = f[11].value;
-    r.system = f[12].value;
-    r.template = f[13].value;
-    r.date = f[19].value;
-    r.decoder = (struct hd_decoder_options){.dirs = {f[0].value, f[9].value, f[10].value},
-                                            .threads = (int)threads,
-                                            .tp = (int)tp,
-                                            .pp = (int)pp,
-                                            .precision = f[14].value,
-                                            .weights = f[15].value,
-                                            .drafts = (int)drafts};
-    if (f[16].value)
-        r.device = f[16].value;
-    r.prompt = f[1].value;
-    *ret_request = r;
-    return HD_OK;
+    r->sampling = (struct hd_sampling){.temperature = greedy             ? 0
+                                                      : temperature >= 0 ? temperature
+                                                                         : 0.8,
+                                       .top_k = top_k > 0 ? top_k : 0,
+                                       .top_p = top_p >= 0 ? top_p : 1,
+                                       .seed = (uint64_t)seed};
+    return st;
 }
 
 /* State of printing the generated text. */

@@ -43,14 +43,15 @@ static enum hd_status print_bigram(const struct hd_job *job, struct hd_arena *ar
 
 int hd_worker_bigram(int argc, char **argv)
 {
-    struct hd_flag f[] = {{"--job", true, false, NULL}};
+    const char *path = NULL;
+    struct hd_flag f[] = {HD_FLAG_NEEDED("--job", path)};
     struct hd_arena arena;
     struct hd_job job;
-    enum hd_status st = hd_flags_read(argc, argv, f, 1);
+    enum hd_status st = HD_FLAGS_READ(argc, argv, f);
 
     hd_arena_init(&arena, 0);
     if (!st)
-        st = hd_job_read_file(f[0].value, &arena, &job);
+        st = hd_job_read_file(path, &arena, &job);
     if (!st)
         st = print_bigram(&job, &arena);
     hd_arena_done(&arena);
@@ -97,20 +98,23 @@ static enum hd_status print_programs(const struct hd_rank_program *l)
 
 static int with_layout(const char *verb, int argc, char **argv, bool programs)
 {
-    struct hd_flag f[] = {{"--job", true, false, NULL}, {"--rank", false, false, NULL}};
+    const char *path = NULL;
+    int64_t rank = 0;
+    struct hd_flag f[] = {HD_FLAG_NEEDED("--job", path),
+                          HD_FLAG_INT64("--rank", rank, 0, HD_COMM_RANKS_MAX - 1)};
     const struct hd_backend_table *backend;
     struct hd_traits traits;
     struct hd_rank_program layout;
     struct hd_arena arena;
     struct hd_job job;
-    int64_t rank = 0;
-    enum hd_status st = hd_flags_read(argc, argv, f, 2);
+    enum hd_status st = HD_FLAGS_READ(argc, argv, f);
 
     hd_arena_init(&arena, 0);
     if (!st)
-        st = hd_job_read_file(f[0].value, &arena, &job);
-    if (!st)
-        st = hd_flag_int(&f[1], 0, job.pp * job.dp * job.cp * job.tp - 1, 0, &rank);
+        st = hd_job_read_file(path, &arena, &job);
+    if (!st && rank >= job.pp * job.dp * job.cp * job.tp)
+        st = hd_err(HD_INVALID, "--rank: the job has %lld ranks",
+                    (long long)(job.pp * job.dp * job.cp * job.tp));
     if (!st)
         st = hd_plugin_backend(hd_job_device_words[job.device], &backend);
     if (!st) {
@@ -184,43 +188,40 @@ static void print_peaks(const struct hd_backend_table *table, int threads)
 
 int hd_worker_device_verb(int argc, char **argv)
 {
-    struct hd_flag f[] = {{"--threads", false, false, NULL},
-                          {"--world", false, false, NULL},
-                          {"--device", false, false, NULL},
-                          {"--measure", false, true, NULL},
-                          {"--hold", false, true, NULL}};
     const struct hd_backend_table *backend = hd_backend_cpu();
+    const char *device = "cpu";
+    bool measure = false, hold = false;
+    int threads = 1, world = 1;
+    struct hd_flag f[] = {HD_FLAG_INT("--threads", threads, 1, HD_FLAG_THREADS_MAX),
+                          HD_FLAG_INT("--world", world, 1, HD_COMM_RANKS_MAX),
+                          HD_FLAG_TEXT("--device", device), HD_FLAG_SWITCH("--measure", measure),
+                          HD_FLAG_SWITCH("--hold", hold)};
     char word[HD_TRAITS_TEXT_MAX];
     struct hd_traits traits;
-    int64_t threads = 1, world = 1;
-    enum hd_status st = hd_flags_read(argc, argv, f, sizeof f / sizeof f[0]);
+    enum hd_status st = HD_FLAGS_READ(argc, argv, f);
 
-    if (!st)
-        st = hd_flag_int(&f[0], 1, 4096, 1, &threads);
-    if (!st)
-        st = hd_flag_int(&f[1], 1, HD_COMM_RANKS_MAX, 1, &world);
-    if (!st && f[2].value && strcmp(f[2].value, "auto") == 0)
+    if (!st && strcmp(device, "auto") == 0)
         /* on failure the CPU's backend stays: the CUDA plug-in is missing or does not work */
         (void)hd_plugin_cuda(&backend);
-    else if (!st && f[2].value && strcmp(f[2].value, "cuda") == 0)
+    else if (!st && strcmp(device, "cuda") == 0)
         st = hd_plugin_cuda(&backend);
-    else if (!st && f[2].value && strcmp(f[2].value, "cpu") != 0)
-        st = hd_err(HD_INVALID, "--device %s: say cpu, cuda or auto", f[2].value);
+    else if (!st && strcmp(device, "cpu") != 0)
+        st = hd_err(HD_INVALID, "--device %s: say cpu, cuda or auto", device);
     /* runs the second process, which the process of --measure starts (measure.h) */
-    if (!st && f[4].value)
+    if (!st && hold)
         return hd_worker_finish("device", backend->device ? hd_measure_hold(backend) : HD_OK);
     if (!st) {
-        backend->describe(&(struct hd_backend_options){.threads = (int)threads}, &traits);
-        if (f[3].value && backend->device)
+        backend->describe(&(struct hd_backend_options){.threads = threads}, &traits);
+        if (measure && backend->device)
             hd_measure_process(backend, HD_MEASURE_MS, &traits);
         hd_traits_write(&traits, word);
         (void)printf(
             "backend %s\nisa %s\nthreads %d\nbf16_fast %d\ngloo %d\ngloo_bytes %lld\nlibrary "
             "%s\ntraits %s\n",
             traits.backend, traits.isa, traits.threads, traits.bf16_fast, hd_gloo_built_in(),
-            world > 1 ? (long long)hd_gloo_memory_bytes((int)world) : 0LL, traits.library, word);
-        if (f[3].value)
-            print_peaks(backend, (int)threads);
+            world > 1 ? (long long)hd_gloo_memory_bytes(world) : 0LL, traits.library, word);
+        if (measure)
+            print_peaks(backend, threads);
     }
     return hd_worker_finish("device", st);
 }

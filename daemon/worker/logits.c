@@ -16,10 +16,10 @@
 enum { TOKENS_MAX = 1 << 20, NPY_HEAD_BYTES = 128 };
 
 struct logits_request {
-    struct hd_source_dirs dirs;
+    struct hd_decoder_options decoder;
     const char *out;
     int32_t *tokens;
-    int64_t count, threads;
+    int64_t count;
 };
 
 /* Reads tokens such as "12 7 255", separated by spaces or commas. */
@@ -51,18 +51,15 @@ static enum hd_status read_tokens(const char *text, struct logits_request *r)
 
 static enum hd_status read_logits_request(int argc, char **argv, struct logits_request *r)
 {
-    struct hd_flag f[] = {{"--checkpoint", true, false, NULL}, {"--tokens", true, false, NULL},
-                          {"--out", false, false, NULL},       {"--threads", false, false, NULL},
-                          {"--base", false, false, NULL},      {"--adapter", false, false, NULL}};
-    enum hd_status st = hd_flags_read(argc, argv, f, sizeof f / sizeof f[0]);
+    const char *tokens = NULL;
+    struct hd_flag f[] = {HD_FLAGS_OF_MODEL(r->decoder), HD_FLAG_NEEDED("--tokens", tokens),
+                          HD_FLAG_TEXT("--out", r->out)};
+    enum hd_status st;
 
-    if (!st)
-        st = hd_flag_int(&f[3], 1, 4096, sysconf(_SC_NPROCESSORS_ONLN), &r->threads);
-    if (st)
-        return st;
-    r->dirs = (struct hd_source_dirs){f[0].value, f[4].value, f[5].value};
-    r->out = f[2].value;
-    return read_tokens(f[1].value, r);
+    r->decoder.backend = hd_backend_cpu();
+    r->decoder.threads = hd_flags_threads(HD_FLAG_THREADS_MAX);
+    st = HD_FLAGS_READ(argc, argv, f);
+    return st ? st : read_tokens(tokens, r);
 }
 
 static enum hd_status write_failed(const char *path)
@@ -161,15 +158,13 @@ static enum hd_status write_logits(struct hd_decoder *d, const struct logits_req
 
 static enum hd_status logits(const struct logits_request *r)
 {
-    const struct hd_decoder_options options = {
-        .dirs = r->dirs, .backend = hd_backend_cpu(), .threads = (int)r->threads};
     struct hd_decoder *d = NULL;
     FILE *out = r->out ? fopen(r->out, "wb") : NULL;
     enum hd_status st = HD_OK;
 
     if (r->out && !out)
         return hd_err(HD_INVALID, "--out: cannot write %s: %s", r->out, strerror(errno));
-    st = hd_decoder_open(&options, &d);
+    st = hd_decoder_open(&r->decoder, &d);
     if (!st)
         st = write_logits(d, r, out);
     hd_decoder_close(d);

@@ -601,21 +601,20 @@ static enum hd_status tie_to_heddled(void)
 
 int hd_worker_probe(int argc, char **argv)
 {
-    struct hd_flag f[] = {{"--devices", false, false, NULL},
-                          {"--seconds", false, false, NULL},
-                          {"--out", true, false, NULL},
-                          {"--quick", false, true, NULL},
-                          {"--answer", false, true, NULL}};
     struct probe p = {.table = hd_backend_cpu()};
-    int64_t seconds = 0;
-    enum hd_status st = hd_flags_read(argc, argv, f, sizeof f / sizeof f[0]);
+    const char *devices = "cpu:1", *out = NULL;
+    bool answer = false;
+    int64_t seconds = PROBE_SECONDS;
+    struct hd_flag f[] = {HD_FLAG_TEXT("--devices", devices),
+                          HD_FLAG_INT64("--seconds", seconds, 1, SECONDS_MAX),
+                          HD_FLAG_NEEDED("--out", out), HD_FLAG_SWITCH("--quick", p.quick),
+                          HD_FLAG_SWITCH("--answer", answer)};
+    enum hd_status st = HD_FLAGS_READ(argc, argv, f);
 
     if (!st)
-        st = hd_flag_int(&f[1], 1, SECONDS_MAX, PROBE_SECONDS, &seconds);
+        st = read_devices(devices, &p);
     if (!st)
-        st = read_devices(f[0].value ? f[0].value : "cpu:1", &p);
-    if (!st)
-        st = make_dir(p.dir, f[2].value);
+        st = make_dir(p.dir, out);
     if (st) {
         free(p.gpus);
         return hd_worker_finish("probe", st);
@@ -623,15 +622,14 @@ int hd_worker_probe(int argc, char **argv)
     /* GRACE_MS is part of the time: the whole probe takes at most `seconds` */
     p.end_ns =
         hd_clock_now_ns() + seconds * 1000000000LL - (seconds > 8 ? GRACE_MS : 0) * 1000000LL;
-    p.quick = f[3].value != NULL;
-    st = f[4].value ? tie_to_heddled() : HD_OK;
+    st = answer ? tie_to_heddled() : HD_OK;
     if (!st)
-        st = probe_devices(&p, f[2].value);
+        st = probe_devices(&p, out);
     (void)hd_file_remove_tree(p.dir); /* best effort: a folder that is left only uses disk space */
     free(p.gpus);
-    if (f[4].value)
+    if (answer)
         (void)printf("%s\n", st ? hd_err_message() : "measured");
     if (st)
-        st = hd_err_prefix(st, f[4].value ? "nothing was measured" : "nothing was stored");
+        st = hd_err_prefix(st, answer ? "nothing was measured" : "nothing was stored");
     return hd_worker_finish("probe", st);
 }

@@ -72,7 +72,7 @@ static enum hd_status read_isolation(struct rank *r, const char *word)
                  {"require", RANK_ISOLATION_REQUIRE}};
 
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
-        if (strcmp(word ? word : "off", words[i].word) == 0) {
+        if (strcmp(word, words[i].word) == 0) {
             r->isolation = words[i].isolation;
             return HD_OK;
         }
@@ -81,44 +81,36 @@ static enum hd_status read_isolation(struct rank *r, const char *word)
 
 static enum hd_status read_flags(struct rank *r, int argc, char **argv, const char **ret_job_path)
 {
-    struct hd_flag f[] = {{"--job", true, false, NULL},
-                          {"--rank", true, false, NULL},
-                          {"--world", true, false, NULL},
-                          {"--link-fd", true, false, NULL},
-                          {"--shm-control", true, false, NULL},
-                          {"--shm-ranks", true, false, NULL},
-                          {"--node", false, false, NULL},
-                          {"--data-address", false, false, NULL},
-                          {"--choices-dir", false, false, NULL},
-                          {"--here", false, false, NULL},
-                          {"--wait-limit-ms", false, false, NULL},
-                          {"--isolation", false, false, NULL},
-                          {"--data-roots", false, false, NULL}};
+    const char *control = NULL, *ranks = NULL, *isolation = "off";
+    struct hd_flag f[] = {
+        HD_FLAG_NEEDED("--job", *ret_job_path),
+        HD_FLAG_INT64("--rank", r->rank, 0, HD_COMM_RANKS_MAX - 1, .required = true),
+        HD_FLAG_INT64("--world", r->world, 1, HD_COMM_RANKS_MAX, .required = true),
+        HD_FLAG_INT("--link-fd", r->link_fd, 0, 1 << 20, .required = true),
+        HD_FLAG_NEEDED("--shm-control", control),
+        HD_FLAG_NEEDED("--shm-ranks", ranks),
+        HD_FLAG_TEXT("--node", r->node),
+        HD_FLAG_TEXT("--data-address", r->data_address),
+        HD_FLAG_TEXT("--choices-dir", r->choices_dir),
+        HD_FLAG_INT64("--here", r->here, 0, HD_COMM_RANKS_MAX - 1),
+        HD_FLAG_INT64("--wait-limit-ms", r->wait_limit_ms, 0, INT64_MAX / 2),
+        HD_FLAG_TEXT("--isolation", isolation),
+        HD_FLAG_TEXT("--data-roots", r->data_roots)};
     char fds[HD_SHM_FDS_TEXT_MAX];
-    int64_t link_fd = -1;
-    enum hd_status st = hd_flags_read(argc, argv, f, sizeof f / sizeof f[0]);
+    enum hd_status st;
 
-    if (!st)
-        st = hd_flag_int(&f[2], 1, HD_COMM_RANKS_MAX, 1, &r->world);
-    if (!st)
-        st = hd_flag_int(&f[1], 0, r->world - 1, 0, &r->rank);
-    if (!st)
-        st = hd_flag_int(&f[3], 0, 1 << 20, 0, &link_fd);
-    r->link_fd = (int)link_fd;
-    if (!st)
-        st = hd_flag_int(&f[9], 0, r->world - 1, r->rank, &r->here);
-    if (!st)
-        st = hd_flag_int(&f[10], 0, INT64_MAX / 2, 0, &r->wait_limit_ms);
+    r->here = -1;
+    st = HD_FLAGS_READ(argc, argv, f);
+    if (!st && (r->rank >= r->world || r->here >= r->world))
+        st = hd_err(HD_INVALID, "--rank and --here are from 0 to %lld", (long long)r->world - 1);
     if (st)
         return st;
-    (void)snprintf(fds, sizeof fds, "%s,%s", f[4].value, f[5].value);
+    if (r->here < 0)
+        r->here = r->rank;
+    (void)snprintf(fds, sizeof fds, "%s,%s", control, ranks);
     st = hd_shm_control_parse(fds, &r->fds);
-    r->node = f[6].value;
-    r->data_address = f[7].value;
-    r->choices_dir = f[8].value;
-    r->data_roots = f[12].value;
     if (!st)
-        st = read_isolation(r, f[11].value);
+        st = read_isolation(r, isolation);
     if (!st && r->data_address && !r->node)
         st = hd_err(HD_INVALID, "--data-address needs --node");
     if (!st && r->here >= r->fds.world)
@@ -127,8 +119,6 @@ static enum hd_status read_flags(struct rank *r, int argc, char **argv, const ch
     if (!st && r->fds.world != r->world && !r->data_address)
         st = hd_err(HD_INVALID, "--shm-ranks names %d ranks, --world %lld", r->fds.world,
                     (long long)r->world);
-    if (!st)
-        *ret_job_path = f[0].value;
     return st;
 }
 

@@ -626,23 +626,16 @@ static enum hd_status check_rows(struct samples *s, struct hd_text *out)
 
 static enum hd_status read_samples_options(int argc, char **argv, struct samples *s)
 {
-    struct hd_flag f[] = {{"--count", false, false, NULL},   {"--first", false, false, NULL},
-                          {"--json", false, true, NULL},     {"--colour", false, true, NULL},
-                          {"--facts", false, true, NULL},    {"--sample", false, false, NULL},
-                          {"--questions", false, true, NULL}};
-    enum hd_status st = hd_flags_read(argc, argv, f, sizeof f / sizeof f[0]);
+    struct hd_flag f[] = {HD_FLAG_INT64("--count", s->count, 1, SAMPLES_MAX),
+                          HD_FLAG_INT64("--first", s->first, 0, INT64_C(1) << 40),
+                          HD_FLAG_SWITCH("--json", s->as_json),
+                          HD_FLAG_SWITCH("--colour", s->colour),
+                          HD_FLAG_SWITCH("--facts", s->only_facts),
+                          HD_FLAG_INT64("--sample", s->every, 1, INT64_C(1) << 40),
+                          HD_FLAG_SWITCH("--questions", s->only_questions)};
 
-    if (!st)
-        st = hd_flag_int(&f[0], 1, SAMPLES_MAX, 3, &s->count);
-    if (!st)
-        st = hd_flag_int(&f[1], 0, INT64_C(1) << 40, 0, &s->first);
-    if (!st)
-        st = hd_flag_int(&f[5], 1, INT64_C(1) << 40, 0, &s->every);
-    s->as_json = f[2].value;
-    s->colour = f[3].value;
-    s->only_facts = f[4].value;
-    s->only_questions = f[6].value;
-    return st;
+    s->count = 3;
+    return HD_FLAGS_READ(argc, argv, f);
 }
 
 static void done(struct samples *s)

@@ -78,35 +78,35 @@ static enum hd_status show_schedule(const struct hd_schedule *order, bool text,
 
 int hd_worker_schedule(int argc, char **argv)
 {
-    struct hd_flag f[] = {
-        {"--name", false, false, NULL},           {"--file", false, false, NULL},
-        {"--stages", false, false, NULL},         {"--micro-batches", false, false, NULL},
-        {"--virtual-stages", false, false, NULL}, {"--text", false, true, NULL}};
-    int64_t stages, micro_batches, each;
+    const char *name = NULL, *file = NULL;
+    bool text = false;
+    int64_t stages = 0, micro_batches = 0, each = -1; /* each: chunks of a stage; -1: not given */
+    struct hd_flag f[] = {HD_FLAG_TEXT("--name", name),
+                          HD_FLAG_TEXT("--file", file),
+                          HD_FLAG_INT64("--stages", stages, 1, STAGES_MAX),
+                          HD_FLAG_INT64("--micro-batches", micro_batches, 1, MICRO_BATCHES_MAX),
+                          HD_FLAG_INT64("--virtual-stages", each, 1, CHUNKS_MAX),
+                          HD_FLAG_SWITCH("--text", text)};
     struct hd_schedule order;
     struct hd_arena arena;
-    enum hd_status st = hd_flags_read(argc, argv, f, sizeof f / sizeof f[0]);
-    const bool folded = !st && f[0].value && strcmp(f[0].value, "zb-v") == 0;
+    enum hd_status st = HD_FLAGS_READ(argc, argv, f);
+    const bool folded = !st && name && strcmp(name, "zb-v") == 0;
 
     hd_arena_init(&arena, 0);
-    if (!st && (!f[0].value == !f[1].value || (f[0].value && (!f[2].value || !f[3].value))))
+    if (!st && (!name == !file || (name && (!stages || !micro_batches))))
         st = hd_err(HD_INVALID, "give --name NAME, --stages P and --micro-batches M, or --file "
                                 "FILE");
-    if (!st)
-        st = hd_flag_int(&f[2], 1, STAGES_MAX, 0, &stages);
-    if (!st)
-        st = hd_flag_int(&f[3], 1, MICRO_BATCHES_MAX, 0, &micro_batches);
-    if (!st)
-        st = hd_flag_int(&f[4], 1, CHUNKS_MAX, f[1].value ? 0 : folded ? 2 : 1, &each);
-    if (!st && f[1].value) {
-        st = read_order(f[1].value, stages, each, micro_batches, &arena, &order);
+    if (each < 0)
+        each = file ? 0 : folded ? 2 : 1;
+    if (!st && file) {
+        st = read_order(file, stages, each, micro_batches, &arena, &order);
     } else if (!st) {
         const struct hd_pipeline pipeline = {(int32_t)stages, (int32_t)(stages * each), folded};
 
-        st = build_order(f[0].value, &pipeline, micro_batches, &arena, &order);
+        st = build_order(name, &pipeline, micro_batches, &arena, &order);
     }
     if (!st)
-        st = show_schedule(&order, f[5].value != NULL, &arena);
+        st = show_schedule(&order, text, &arena);
     hd_arena_done(&arena);
     return hd_worker_finish("schedule", st);
 }

@@ -107,72 +107,61 @@ static enum hd_status check_inputs(char *const *inputs, int count)
 static enum hd_status read_tokenize_options(int argc, char **argv, struct hd_tokenize *ret_how,
                                             struct options *ret_options)
 {
-    struct hd_flag f[] = {
-        {"--out", true, false, NULL},           {"--tokenizer", true, false, NULL},
-        {"--threads", false, false, NULL},      {"--key", false, false, NULL},
-        {"--no-append-eot", false, true, NULL}, {"--json", false, true, NULL},
-        {"--format", false, false, NULL},       {"--form", false, false, NULL},
-        {"--template", false, false, NULL},     {"--loss", false, false, NULL},
-        {"--end-of-text", false, false, NULL},  {"--date", false, false, NULL},
-        {"--columns", false, false, NULL},      {"--roles", false, false, NULL},
-        {"--bad-rows", false, false, NULL}};
+    struct hd_tokenize how = {.threads = hd_flags_threads(HD_TOKENIZE_THREADS_MAX)};
+    struct options o = {.end_of_text = -1};
+    const char *key = NULL, *columns = "";
+    bool no_end = false;
+    struct hd_flag f[] = {HD_FLAG_NEEDED("--out", o.out),
+                          HD_FLAG_NEEDED("--tokenizer", o.tokenizer),
+                          HD_FLAG_INT("--threads", how.threads, 1, HD_TOKENIZE_THREADS_MAX),
+                          HD_FLAG_TEXT("--key", key),
+                          HD_FLAG_SWITCH("--no-append-eot", no_end),
+                          HD_FLAG_SWITCH("--json", o.as_json),
+                          HD_FLAG_TEXT("--format", o.format),
+                          HD_FLAG_TEXT("--form", o.form),
+                          HD_FLAG_TEXT("--template", o.template),
+                          HD_FLAG_TEXT("--loss", o.loss),
+                          HD_FLAG_INT64("--end-of-text", o.end_of_text, 0, INT32_MAX),
+                          HD_FLAG_TEXT("--date", o.date),
+                          HD_FLAG_TEXT("--columns", columns),
+                          HD_FLAG_TEXT("--roles", how.rows.roles),
+                          HD_FLAG_TEXT("--bad-rows", how.rows.bad_rows)};
     struct hd_bad_rule rule;
-    int64_t threads = 0, end_of_text = -1;
-    int inputs = 0;
-    enum hd_status st;
+    const int inputs = hd_flags_count(argc, argv);
+    enum hd_status st = HD_FLAGS_READ(inputs, argv, f);
 
-    while (inputs < argc && strcmp(argv[inputs], "--") != 0)
-        inputs++;
-    st = hd_flags_read(inputs, argv, f, sizeof f / sizeof f[0]);
     if (!st && inputs + 1 >= argc)
         st = hd_err(HD_INVALID, "no input files; give them after --");
     if (!st)
         st = check_inputs(argv + inputs + 1, argc - inputs - 1);
-    if (!st)
-        st =
-            hd_flag_int(&f[2], 1, HD_TOKENIZE_THREADS_MAX, sysconf(_SC_NPROCESSORS_ONLN), &threads);
-    if (!st)
-        st = hd_flag_int(&f[10], 0, INT32_MAX, -1, &end_of_text);
-    if (!st && f[12].value && f[3].value)
+    if (!st && *columns && key)
         st = hd_err(HD_INVALID, "--key KEY is --columns text=KEY; give one of the two");
-    if (!st && f[10].value && f[4].value)
+    if (!st && o.end_of_text >= 0 && no_end)
         st = hd_err(HD_INVALID, "--end-of-text and --no-append-eot exclude each other");
     if (st)
         return st;
-    *ret_how = (struct hd_tokenize){
-        .rows = {.columns = ret_options->columns, .roles = f[13].value, .bad_rows = f[14].value},
-        .threads = threads < HD_TOKENIZE_THREADS_MAX ? (int)threads : HD_TOKENIZE_THREADS_MAX};
-    *ret_options = (struct options){.out = f[0].value,
-                                    .format = f[6].value,
-                                    .tokenizer = f[1].value,
-                                    .form = f[7].value,
-                                    .template = f[8].value,
-                                    .loss = f[9].value,
-                                    .end_of_text = end_of_text,
-                                    .date = f[11].value,
-                                    .ends_documents = !f[4].value,
-                                    .as_json = f[5].value != NULL};
-    if (snprintf(ret_options->columns, sizeof ret_options->columns, "%s%s",
-                 f[3].value ? "text=" : "",
-                 f[3].value    ? f[3].value
-                 : f[12].value ? f[12].value
-                               : "") >= (int)sizeof ret_options->columns)
+    o.ends_documents = !no_end;
+    *ret_options = o;
+    how.rows.columns = ret_options->columns;
+    *ret_how = how;
+    if (snprintf(ret_options->columns, sizeof ret_options->columns, "%s%s", key ? "text=" : "",
+                 key ? key : columns) >= (int)sizeof ret_options->columns)
         st = hd_err(HD_INVALID, "longer than %zu bytes; rename columns in the file",
                     sizeof ret_options->columns - 1);
     else
         st = hd_records_check_columns(ret_options->columns);
     if (st)
-        return hd_err_prefix(st, f[3].value ? "--key" : "--columns");
+        return hd_err_prefix(st, key ? "--key" : "--columns");
     for (int i = inputs + 1; !st && i < argc; i++)
         st = add_input(ret_options, argv[i]);
     if (st)
         return st;
     ret_how->inputs = ret_options->inputs;
     ret_how->input_count = (size_t)ret_options->input_count;
-    st = hd_chat_check_roles(f[13].value ? f[13].value : "");
+    st = hd_chat_check_roles(how.rows.roles ? how.rows.roles : "");
     if (st)
         return hd_err_prefix(st, "--roles");
-    st = hd_bad_rule_read(f[14].value, &rule);
+    st = hd_bad_rule_read(how.rows.bad_rows, &rule);
     return st ? hd_err_prefix(st, "--bad-rows") : HD_OK;
 }
 

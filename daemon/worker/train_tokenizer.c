@@ -190,55 +190,45 @@ static enum hd_status check_files(char *const *inputs, int count)
 static enum hd_status read_training_options(struct tokenizer_training *t, int argc, char **argv,
                                             struct hd_tokenize *ret_how)
 {
-    struct hd_flag f[] = {{"--out", true, false, NULL},      {"--vocab", true, false, NULL},
-                          {"--pattern", false, false, NULL}, {"--min-count", false, false, NULL},
-                          {"--bos", false, false, NULL},     {"--eos", false, false, NULL},
-                          {"--pad", false, false, NULL},     {"--threads", false, false, NULL},
-                          {"--columns", false, false, NULL}, {"--force", false, true, NULL},
-                          {"--json", false, true, NULL},     {"--roles", false, false, NULL},
-                          {"--bad-rows", false, false, NULL}};
-    int64_t vocab = 0, threads = 1;
-    int flags = 0, inputs;
-    enum hd_status st;
+    int64_t vocab = 0;
+    const char *pattern = NULL;
+    struct hd_tokenize how = {.end_of_text = -1,
+                              .takes_messages = true,
+                              .threads = hd_flags_threads(HD_TOKENIZE_THREADS_MAX)};
+    struct hd_flag f[] = {
+        HD_FLAG_NEEDED("--out", t->out),
+        HD_FLAG_INT64("--vocab", vocab, 1, HD_BPE_TRAIN_VOCAB_MAX, .required = true),
+        HD_FLAG_TEXT("--pattern", pattern),
+        HD_FLAG_INT64("--min-count", t->how.min_count, 1, INT64_C(1) << 40),
+        HD_FLAG_TEXT("--bos", t->bos),
+        HD_FLAG_TEXT("--eos", t->eos),
+        HD_FLAG_TEXT("--pad", t->pad),
+        HD_FLAG_INT("--threads", how.threads, 1, HD_TOKENIZE_THREADS_MAX),
+        HD_FLAG_TEXT("--columns", how.rows.columns),
+        HD_FLAG_SWITCH("--force", t->forces),
+        HD_FLAG_SWITCH("--json", t->as_json),
+        HD_FLAG_TEXT("--roles", how.rows.roles),
+        HD_FLAG_TEXT("--bad-rows", how.rows.bad_rows)};
+    int flags = hd_flags_count(argc, argv);
+    const int inputs = flags + 1;
+    enum hd_status st = take_specials(t, &flags, argv);
 
-    while (flags < argc && strcmp(argv[flags], "--") != 0)
-        flags++;
-    inputs = flags + 1;
-    st = take_specials(t, &flags, argv);
+    t->how.min_count = 2;
     if (!st)
-        st = hd_flags_read(flags, argv, f, sizeof f / sizeof f[0]);
+        st = HD_FLAGS_READ(flags, argv, f);
     if (!st && inputs >= argc)
         st = hd_err(HD_INVALID, "no input files; give them after --");
     if (!st)
         st = check_files(argv + inputs, argc - inputs);
     if (!st)
-        st = hd_flag_int(&f[1], 1, HD_BPE_TRAIN_VOCAB_MAX, 0, &vocab);
-    if (!st)
-        st = hd_flag_int(&f[3], 1, INT64_C(1) << 40, 2, &t->how.min_count);
-    if (!st)
-        st =
-            hd_flag_int(&f[7], 1, HD_TOKENIZE_THREADS_MAX, sysconf(_SC_NPROCESSORS_ONLN), &threads);
-    if (!st)
-        st = choose_pattern(f[2].value, &t->how.pattern);
-    if (!st && f[8].value)
-        st = hd_err_prefix(hd_records_check_columns(f[8].value), "--columns");
-    if (st)
-        return st;
-    t->out = f[0].value;
+        st = choose_pattern(pattern, &t->how.pattern);
+    if (!st && how.rows.columns)
+        st = hd_err_prefix(hd_records_check_columns(how.rows.columns), "--columns");
     t->how.vocab = (int32_t)vocab;
-    t->bos = f[4].value;
-    t->eos = f[5].value;
-    t->pad = f[6].value;
-    t->forces = f[9].value != NULL;
-    t->as_json = f[10].value != NULL;
-    *ret_how = (struct hd_tokenize){
-        .inputs = (const char *const *)argv + inputs,
-        .input_count = (size_t)(argc - inputs),
-        .rows = {.columns = f[8].value, .roles = f[11].value, .bad_rows = f[12].value},
-        .end_of_text = -1,
-        .takes_messages = true,
-        .threads = threads < HD_TOKENIZE_THREADS_MAX ? (int)threads : HD_TOKENIZE_THREADS_MAX};
-    return choose_specials(t);
+    how.inputs = (const char *const *)argv + inputs;
+    how.input_count = (size_t)(argc - inputs);
+    *ret_how = how;
+    return st ? st : choose_specials(t);
 }
 
 /* ---- the folder ---- */
