@@ -1,7 +1,7 @@
 /* cli: declarations shared by the files of the heddle command.
  *
- * A command (submit, watch ...) is a row, struct cli_command, beside its function in cmd_*.c, which
- * parses its flags, talks to the controller and returns an exit code; commands.def names it. stdout
+ * A command (submit, watch ...) is a row of commands.def and a function in cmd_*.c, which parses its
+ * flags, talks to the controller and returns an exit code. stdout
  * gets results, stderr gets progress, notes and errors. Text that comes from a job file, a
  * controller or a rank is sanitized before it is written to a terminal: control characters, and
  * characters that reorder or hide text, become '?'.
@@ -101,23 +101,29 @@ struct cli_verb {
     const char *missing;    /* "the queue's name": told if there are fewer */
 };
 
-/* A command: everything that main, help, completion and manual pages know of it. It is next to its
- * function in cmd_*.c, and named in commands.def. Its flags are the rows that the function gives to
- * cli_parse. */
-struct cli_command {
-    const char *group; /* heading above it in heddle --help */
-    const char *name, *summary;
-    const char *usage; /* help text before the flags: usage and paragraphs */
-    const char *more;  /* help text behind the flags: paragraphs and an example */
+/* The function of a command and its help text, in cmd_*.c. Its flags are the
+ * rows that the function gives to cli_parse. */
+struct cli_body {
+    const char *usage;    /* forms of the command, lines that begin "Usage: heddle NAME" */
+    const char *about;    /* paragraphs behind them */
+    const char *notes;    /* paragraphs behind the flags; NULL: none */
+    const char *examples; /* commands, one a line */
     int (*run)(struct cli *cli, int argc, char **argv);
     const struct cli_verb *verbs;
     size_t verb_count;
-    const char *nouns; /* other names, a noun and a verb: "node drain", several with commas */
-    bool is_raw;       /* the command prints raw bytes, so it takes neither -o nor --color */
+    bool is_raw; /* the command prints raw bytes, so it takes neither -o nor --color */
 };
 #define CLI_VERBS(verbs_) .verbs = verbs_, .verb_count = sizeof verbs_ / sizeof verbs_[0]
 
-extern const struct cli_command *const cli_commands[];
+/* A command: a row of commands.def. */
+struct cli_command {
+    const char *group; /* heading above it in heddle --help */
+    const char *name, *summary;
+    const char *nouns; /* other names, a noun and a verb: "node drain", several with commas */
+    const struct cli_body *body;
+};
+
+extern const struct cli_command cli_commands[];
 extern const size_t cli_command_count;
 void cli_overview(struct hd_text *out); /* appends the text of heddle --help */
 /* Appends the help text of a command: its usage, a line for each flag, and the rest. */
@@ -273,9 +279,7 @@ int cli_out_end(int code);
  * "unknown(7)". */
 enum { CLI_WORD_MAX = 24 };
 const char *cli_job_state(Heddle__V1__JobState state, char ret_word[CLI_WORD_MAX]);
-const char *cli_attempt_state(Heddle__V1__AttemptState state, char ret_word[CLI_WORD_MAX]);
 const char *cli_node_state(Heddle__V1__NodeState state, char ret_word[CLI_WORD_MAX]);
-const char *cli_end_cause(Heddle__V1__EndCause cause, char ret_word[CLI_WORD_MAX]);
 const char *cli_device_kind(Heddle__V1__DeviceKind kind, char ret_word[CLI_WORD_MAX]);
 const char *cli_precision(Heddle__V1__Precision precision, char ret_word[CLI_WORD_MAX]);
 /* Appends a job's parallel layout: "tp 2 x cp 1 x dp 4 x pp 1, sequence parallel". */

@@ -469,21 +469,14 @@ static int cli_chat(struct cli *cli, int argc, char **argv)
     return run_chat(&c, step, server);
 }
 
-const struct cli_command cli_command_chat = {
-    .group = "Use models and data",
-    .name = "chat",
-    .summary = "have a conversation with a trained model",
+const struct cli_body cli_body_chat = {
     .usage = "Usage: heddle chat JOB|DIR [--system TEXT] [--temperature T] [...]\n"
-             "       heddle chat --server ADDR [--system TEXT] [...]\n"
-             "\n"
-             "A conversation with a trained model, found as by heddle generate, or with a\n"
+             "       heddle chat --server ADDR [--system TEXT] [...]\n",
+    .about = "A conversation with a trained model, found as by heddle generate, or with a\n"
              "heddle serve of this machine. Lines of a pipe are messages, too. /reset begins\n"
              "anew, /system TEXT sets the system message, /save FILE writes the conversation\n"
-             "as training data, /quit or Ctrl-D ends, Ctrl-C stops an answer.\n"
-             "\n",
-    .more = "\n"
-            "Example:\n"
-            "  heddle chat heddle-runs/tune --system 'Answer in one sentence.'\n",
+             "as training data, /quit or Ctrl-D ends, Ctrl-C stops an answer.\n",
+    .examples = "heddle chat heddle-runs/tune --system 'Answer in one sentence.'",
     .run = cli_chat,
     .is_raw = true,
 };

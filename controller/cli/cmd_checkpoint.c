@@ -486,24 +486,17 @@ static const struct cli_verb checkpoint_verbs[] = {
     {"rm", 1, 1, "a job"},
 };
 
-const struct cli_command cli_command_checkpoint = {
-    .group = "Use models and data",
-    .name = "checkpoint",
-    .summary = "list, verify, export, combine, save and remove checkpoints",
+const struct cli_body cli_body_checkpoint = {
     .usage = "Usage: heddle checkpoint ls JOB|DIR [-o FORMAT]\n"
              "       heddle checkpoint verify JOB|DIR [--step N|best] [-o FORMAT]\n"
              "       heddle checkpoint export JOB|DIR --out DIR [--step N|best] [FLAGS]\n"
              "       heddle checkpoint combine DIR[:WEIGHT] DIR[:WEIGHT].. --out DIR\n"
              "       heddle checkpoint save JOB [--timeout SECONDS] [-o FORMAT]\n"
-             "       heddle checkpoint rm JOB --step N [--yes] [-o FORMAT]\n"
-             "\n"
-             "ls lists complete checkpoints and copies. verify reads all bytes, also of an\n"
+             "       heddle checkpoint rm JOB --step N [--yes] [-o FORMAT]\n",
+    .about = "ls lists complete checkpoints and copies. verify reads all bytes, also of an\n"
              "export, and names what is damaged (exit code 6) or not read (5). export makes a\n"
-             "folder for transformers, combine one LoRA adapter of several (PEFT's), weighted.\n"
-             "\n",
-    .more = "\n"
-            "Example:\n"
-            "  heddle checkpoint export 7 --out my-model --dtype bf16\n",
+             "folder for transformers, combine one LoRA adapter of several (PEFT's), weighted.\n",
+    .examples = "heddle checkpoint export 7 --out my-model --dtype bf16",
     CLI_VERBS(checkpoint_verbs),
     .run = cli_checkpoint,
 };

@@ -54,20 +54,20 @@ static void add_bash(struct hd_text *out)
                 "    if [ \"$COMP_CWORD\" = 1 ]; then\n"
                 "        COMPREPLY=($(compgen -W '");
     for (size_t i = 0; i < cli_command_count; i++)
-        hd_text_add(out, "%s ", cli_commands[i]->name);
+        hd_text_add(out, "%s ", cli_commands[i].name);
     hd_text_add(out, "help' -- \"$current\"))\n"
                      "        return\n"
                      "    fi\n"
                      "    case ${COMP_WORDS[1]} in\n");
     for (size_t i = 0; i < cli_command_count; i++) {
-        cli_describe(cli_commands[i], &d);
-        hd_text_add(out, "    %s) flags='", cli_commands[i]->name);
+        cli_describe(&cli_commands[i], &d);
+        hd_text_add(out, "    %s) flags='", cli_commands[i].name);
         add_bash_flags(d.flags, d.count, false, out);
         hd_text_add(out, "' values='");
         add_bash_flags(d.flags, d.count, true, out);
         hd_text_add(out, " ' words='");
-        for (size_t v = 0; v < cli_commands[i]->verb_count; v++)
-            hd_text_add(out, " %s", cli_commands[i]->verbs[v].name);
+        for (size_t v = 0; v < cli_commands[i].body->verb_count; v++)
+            hd_text_add(out, " %s", cli_commands[i].body->verbs[v].name);
         hd_text_add(out, "' ;;\n");
     }
     hd_text_add(out, "    esac\n"
@@ -121,10 +121,10 @@ static void add_zsh_command(const struct cli_command *command, struct hd_text *o
 
     cli_describe(command, &d);
     hd_text_add(out, "    %s)\n", command->name);
-    if (command->verb_count) {
+    if (command->body->verb_count) {
         hd_text_add(out, "        if (( CURRENT == 3 )); then\n            compadd");
-        for (size_t v = 0; v < command->verb_count; v++)
-            hd_text_add(out, " %s", command->verbs[v].name);
+        for (size_t v = 0; v < command->body->verb_count; v++)
+            hd_text_add(out, " %s", command->body->verbs[v].name);
         hd_text_add(out, "\n            return\n        fi\n");
     }
     if (strcmp(command->name, "recipe") == 0)
@@ -152,8 +152,8 @@ static void add_zsh(struct hd_text *out)
                      "    local -a verbs\n"
                      "    verbs=(");
     for (size_t i = 0; i < cli_command_count; i++) {
-        hd_text_add(out, "\n        '%s:", cli_commands[i]->name);
-        add_quoted(out, cli_commands[i]->summary, ":");
+        hd_text_add(out, "\n        '%s:", cli_commands[i].name);
+        add_quoted(out, cli_commands[i].summary, ":");
         hd_text_add(out, "'");
     }
     hd_text_add(out, ")\n"
@@ -163,7 +163,7 @@ static void add_zsh(struct hd_text *out)
                      "    fi\n"
                      "    case $words[2] in\n");
     for (size_t i = 0; i < cli_command_count; i++)
-        add_zsh_command(cli_commands[i], out);
+        add_zsh_command(&cli_commands[i], out);
     hd_text_add(out, "    esac\n}\n_heddle \"$@\"\n");
 }
 
@@ -196,14 +196,14 @@ static void add_fish(struct hd_text *out)
 
     hd_text_add(out, "# fish completion of heddle\n");
     for (size_t i = 0; i < cli_command_count; i++) {
-        const struct cli_command *command = cli_commands[i];
+        const struct cli_command *command = &cli_commands[i];
 
         hd_text_add(out, "complete -c heddle -f -n __fish_use_subcommand -a %s -d '",
                     command->name);
         add_fish_text(out, command->summary);
-        for (size_t v = 0; v < command->verb_count; v++)
+        for (size_t v = 0; v < command->body->verb_count; v++)
             hd_text_add(out, "complete -c heddle -n '__fish_seen_subcommand_from %s' -a %s\n",
-                        command->name, command->verbs[v].name);
+                        command->name, command->body->verbs[v].name);
         if (strcmp(command->name, "recipe") == 0)
             hd_text_add(out,
                         "complete -c heddle -f -n '__fish_seen_subcommand_from recipe; and "
@@ -234,17 +234,11 @@ static int cli_completion(struct cli *cli, int argc, char **argv)
     return cli_out_end(CLI_OK);
 }
 
-const struct cli_command cli_command_completion = {
-    .group = "This program",
-    .name = "completion",
-    .summary = "print what a shell completes words by",
-    .usage = "Usage: heddle completion bash|zsh|fish\n"
-             "\n"
-             "Prints what a shell needs to complete commands and flags of heddle. The packages\n"
-             "install it; elsewhere source it from the shell's start-up file.\n"
-             "\n",
-    .more = "Example:\n"
-            "  heddle completion bash > ~/.local/share/bash-completion/completions/heddle\n",
+const struct cli_body cli_body_completion = {
+    .usage = "Usage: heddle completion bash|zsh|fish\n",
+    .about = "Prints what a shell needs to complete commands and flags of heddle. The packages\n"
+             "install it; elsewhere source it from the shell's start-up file.\n",
+    .examples = "heddle completion bash > ~/.local/share/bash-completion/completions/heddle",
     .run = cli_completion,
     .is_raw = true,
 };

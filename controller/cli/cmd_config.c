@@ -84,20 +84,14 @@ static const struct cli_verb config_verbs[] = {
     {"example", 0, 0, NULL},
 };
 
-const struct cli_command cli_command_config = {
-    .group = "This program",
-    .name = "config",
-    .summary = "show which controller is used, and why",
+const struct cli_body cli_body_config = {
     .usage = "Usage: heddle config show [-o FORMAT]\n"
-             "       heddle config example\n"
-             "\n"
-             "show prints which controller, token and authority a command would use, and where\n"
+             "       heddle config example\n",
+    .about = "show prints which controller, token and authority a command would use, and where\n"
              "each value came from: a flag, the environment, or a line of a configuration file\n"
              "(~/.config/heddle/client.yaml, then /etc/heddle/client.yaml; HEDDLE_CONFIG names\n"
-             "another). example prints a file with all keys.\n"
-             "\n",
-    .more = "Example:\n"
-            "  heddle config show --context prod\n",
+             "another). example prints a file with all keys.\n",
+    .examples = "heddle config show --context prod",
     CLI_VERBS(config_verbs),
     .run = cli_config,
 };

@@ -229,10 +229,7 @@ static const struct cli_verb data_verbs[] = {
     {"train-tokenizer", 1, 1 << 20, "the name of a text file or a job file"},
 };
 
-const struct cli_command cli_command_data = {
-    .group = "Use models and data",
-    .name = "data",
-    .summary = "make token files and tokenizers, show the samples of a job",
+const struct cli_body cli_body_data = {
     .usage = "Usage: heddle data show FILE [--samples N] [--first K] [--set KEY=VALUE]...\n"
              "       heddle data tokenize IN... --out OUT --tokenizer T [--threads N]\n"
              "           [--format npy|bin|megatron] [--key NAME | --columns C] [--form F]\n"
@@ -240,15 +237,11 @@ const struct cli_command cli_command_data = {
              "           [--loss answers|last|all] [--roles R] [--bad-rows B] [-o json]\n"
              "       heddle data train-tokenizer IN...|FILE --out DIR --vocab N\n"
              "           [--special T]... [--eos T] [--bos T] [--pad T] [--threads N]\n"
-             "           [--pattern cl100k|gpt2] [--min-count N] [--columns C] [--force]\n"
-             "\n"
-             "show: samples of a job as its ranks read them. tokenize: a token file of text\n"
-             "or conversations. train-tokenizer: a byte-level BPE of text, or of a job's.\n"
-             "\n",
-    .more = "\n"
-            "Example:\n"
-            "  heddle data tokenize corpus/*.jsonl --out corpus.npy --tokenizer bytes\n"
-            "  heddle data train-tokenizer corpus/*.jsonl --out tok --vocab 32000\n",
+             "           [--pattern cl100k|gpt2] [--min-count N] [--columns C] [--force]\n",
+    .about = "show: samples of a job as its ranks read them. tokenize: a token file of text\n"
+             "or conversations. train-tokenizer: a byte-level BPE of text, or of a job's.\n",
+    .examples = "heddle data tokenize corpus/*.jsonl --out corpus.npy --tokenizer bytes\n"
+                "heddle data train-tokenizer corpus/*.jsonl --out tok --vocab 32000",
     CLI_VERBS(data_verbs),
     .run = cli_data,
 };

@@ -371,20 +371,13 @@ static const struct cli_verb debug_verbs[] = {
     {"bundle", 0, 63, NULL},
 };
 
-const struct cli_command cli_command_debug = {
-    .group = "This program",
-    .name = "debug",
-    .summary = "collect a tar file for a support request",
-    .usage = "Usage: heddle debug bundle [JOB]... [--out FILE] [-o FORMAT]\n"
-             "\n"
-             "Collects a tar file for a support request: versions, configuration,\n"
+const struct cli_body cli_body_debug = {
+    .usage = "Usage: heddle debug bundle [JOB]... [--out FILE] [-o FORMAT]\n",
+    .about = "Collects a tar file for a support request: versions, configuration,\n"
              "nodes, links, queues, jobs and events, and of each JOB its attempts, events,\n"
              "checkpoints and the last lines of its logs. What looks like a token, a key or a\n"
-             "password is removed. Names of people, machines and files stay in it.\n"
-             "\n",
-    .more = "\n"
-            "Example:\n"
-            "  heddle debug bundle 7\n",
+             "password is removed. Names of people, machines and files stay in it.\n",
+    .examples = "heddle debug bundle 7",
     CLI_VERBS(debug_verbs),
     .run = cli_debug,
 };

@@ -129,17 +129,10 @@ static int cli_du(struct cli *cli, int argc, char **argv)
     return code;
 }
 
-const struct cli_command cli_command_du = {
-    .group = "See how jobs fare",
-    .name = "du",
-    .summary = "say what checkpoints take on disk",
-    .usage = "Usage: heddle du [JOB]... [-o FORMAT]\n"
-             "\n"
-             "Says what checkpoints take on disk: of each job given, else of the 1000 newest,\n"
-             "largest first. heddle checkpoint rm and heddle rm make room.\n"
-             "\n",
-    .more = "Example:\n"
-            "  heddle du 7\n",
+const struct cli_body cli_body_du = {
+    .usage = "Usage: heddle du [JOB]... [-o FORMAT]\n",
+    .about = "Says what checkpoints take on disk: of each job given, else of the 1000 newest,\n"
+             "largest first. heddle checkpoint rm and heddle rm make room.\n",
+    .examples = "heddle du 7",
     .run = cli_du,
-    .nouns = "checkpoint du",
 };

@@ -99,19 +99,12 @@ static int cli_eval(struct cli *cli, int argc, char **argv)
     return code;
 }
 
-const struct cli_command cli_command_eval = {
-    .group = "Use models and data",
-    .name = "eval",
-    .summary = "examine a trained model on data or questions",
+const struct cli_body cli_body_eval = {
     .usage = "Usage: heddle eval JOB|DIR [--data FILE... | --val SET] [--windows N] ...\n"
-             "       heddle eval JOB|DIR --choices FILE... [--limit N] [--weights W] ...\n"
-             "\n"
-             "Loss (nats per token) and perplexity per token and byte of a model, without\n"
+             "       heddle eval JOB|DIR --choices FILE... [--limit N] [--weights W] ...\n",
+    .about = "Loss (nats per token) and perplexity per token and byte of a model, without\n"
              "training: of the newest checkpoint of a job or folder, or of a model folder.\n"
-             "Windows are those of validation. Or how it answers multiple choice.\n"
-             "\n",
-    .more = "\n"
-            "Example:\n"
-            "  heddle eval 7 --step best --data wikitext/test.txt\n",
+             "Windows are those of validation. Or how it answers multiple choice.\n",
+    .examples = "heddle eval 7 --step best --data wikitext/test.txt",
     .run = cli_eval,
 };

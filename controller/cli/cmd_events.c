@@ -5,22 +5,13 @@
 
 #include "base/clock.h"
 #include "controller/cli/rows.h"
+#include "controller/cli/say.h"
 
 enum {
     PAGE = 500,
     FOLLOW_POLLS = 20, /* checks for Ctrl-C between two requests for new events */
     FOLLOW_POLL_US = 50000,
 };
-
-static void add_attempt_cell(struct cli_rows *rows, const void *item)
-{
-    const Heddle__V1__Event *e = item;
-
-    if (e->attempt > 0)
-        rows_cell(rows, NULL, "%d", e->attempt);
-    else
-        rows_cell(rows, NULL, "%s", "");
-}
 
 static void add_rank_cell(struct cli_rows *rows, const void *item)
 {
@@ -32,15 +23,6 @@ static void add_rank_cell(struct cli_rows *rows, const void *item)
         rows_cell(rows, NULL, "%s", "");
 }
 
-static void add_event_message_cell(struct cli_rows *rows, const void *item)
-{
-    const Heddle__V1__Event *e = item;
-    struct hd_text message = {0};
-
-    cli_add_people(&message, e->message);
-    rows_text_cell(rows, NULL, &message);
-}
-
 static void show_event_item(struct hd_json_writer *w, const void *item)
 {
     show_event(w, item);
@@ -49,10 +31,10 @@ static void show_event_item(struct hd_json_writer *w, const void *item)
 static const struct rows_column event_columns[] = {
     {"TIME", ROWS_OF(Heddle__V1__Event, time_unix_ms), .form = ROWS_TIME},
     {"KIND", ROWS_OF(Heddle__V1__Event, kind)},
-    {"ATTEMPT", .cell = add_attempt_cell, .right = true},
+    {"ATTEMPT", .text = "[{attempt}]", .right = true},
     {"NODE", ROWS_OF(Heddle__V1__Event, node)},
     {"RANK", .cell = add_rank_cell, .right = true},
-    {"MESSAGE", .cell = add_event_message_cell},
+    {"MESSAGE", .text = "{message:people}"},
 };
 static const struct rows_kind event_rows = {"EventList", "event", ROWS_COLUMNS(event_columns),
                                             .show = show_event_item};
@@ -63,17 +45,12 @@ static void add_event_line(const struct cli *cli, struct hd_text *out, const voi
     const Heddle__V1__Event *e = item;
     char when[HD_CLOCK_TEXT_MAX];
 
-    (void)cli;
     hd_clock_format_utc(e->time_unix_ms, when);
     hd_text_add(out, "%s %-12s ", when, e->kind);
-    if (e->attempt > 0)
-        hd_text_add(out, "attempt %d ", e->attempt);
-    if (*e->node)
-        hd_text_add(out, "%s ", e->node);
+    cli_say(cli, out, e, "[attempt {attempt} ][{node} ]");
     if (e->rank >= 0)
         hd_text_add(out, "rank %d ", e->rank);
-    cli_add_people(out, e->message);
-    hd_text_add(out, "\n");
+    cli_say(cli, out, e, "{message:people}\n");
 }
 
 /* Events that are followed: lines, and of JSON always one object a line. */
@@ -182,18 +159,10 @@ static int cli_events(struct cli *cli, int argc, char **argv)
     return rows_end(&rows, add_events(cli, &request, &rows, false));
 }
 
-const struct cli_command cli_command_events = {
-    .group = "See how jobs fare",
-    .name = "events",
-    .summary = "print the events of a job",
-    .usage = "Usage: heddle events [JOB|RUN] [-f] [-o FORMAT]\n"
-             "\n"
-             "Prints all events of a job, oldest first: who requested it, where and when its\n"
-             "attempts started, how each rank ended. Without JOB: events of nodes.\n"
-             "\n",
-    .more = "\n"
-            "Example:\n"
-            "  heddle events 7\n",
+const struct cli_body cli_body_events = {
+    .usage = "Usage: heddle events [JOB|RUN] [-f] [-o FORMAT]\n",
+    .about = "Prints all events of a job, oldest first: who requested it, where and when its\n"
+             "attempts started, how each rank ended. Without JOB: events of nodes.\n",
+    .examples = "heddle events 7",
     .run = cli_events,
-    .nouns = "job events",
 };

@@ -292,24 +292,16 @@ static int cli_fetch(struct cli *cli, int argc, char **argv)
     return code;
 }
 
-const struct cli_command cli_command_fetch = {
-    .group = "Use models and data",
-    .name = "fetch",
-    .summary = "download a model or data of the hub or of an object store",
+const struct cli_body cli_body_fetch = {
     .usage = "Usage: heddle fetch NAME [--dataset] [--revision R] [--include P]...\n"
-             "                    [--exclude P]... [--out DIR] [--offline] [-o FORMAT]\n"
-             "\n"
-             "Downloads a model of the Hugging Face hub, ORG/NAME, or a data set, into the\n"
+             "                    [--exclude P]... [--out DIR] [--offline] [-o FORMAT]\n",
+    .about = "Downloads a model of the Hugging Face hub, ORG/NAME, or a data set, into the\n"
              "cache that Python tools share, and prints its folder; or objects of a store,\n"
              "s3://BUCKET/KEY: a model's folder, or with --dataset files. What was interrupted\n"
-             "goes on. Sizes and hashes are checked. No pickles and code of the hub.\n"
-             "\n",
-    .more = "\n"
-            "A token for private and gated ones: HF_TOKEN, or the file of hf auth login. The\n"
-            "cache: HF_HUB_CACHE or HF_HOME. Job files may say model.from: hf://ORG/NAME.\n"
-            "For s3://: AWS_PROFILE or AWS_ACCESS_KEY_ID .., AWS_ENDPOINT_URL, AWS_REGION.\n"
-            "\n"
-            "Example:\n"
-            "  heddle fetch Qwen/Qwen2.5-0.5B\n",
+             "goes on. Sizes and hashes are checked. No pickles and code of the hub.\n",
+    .notes = "A token for private and gated ones: HF_TOKEN, or the file of hf auth login. The\n"
+             "cache: HF_HUB_CACHE or HF_HOME. Job files may say model.from: hf://ORG/NAME.\n"
+             "For s3://: AWS_PROFILE or AWS_ACCESS_KEY_ID .., AWS_ENDPOINT_URL, AWS_REGION.\n",
+    .examples = "heddle fetch Qwen/Qwen2.5-0.5B",
     .run = cli_fetch,
 };

@@ -82,21 +82,14 @@ static int cli_generate(struct cli *cli, int argc, char **argv)
     return code;
 }
 
-const struct cli_command cli_command_generate = {
-    .group = "Use models and data",
-    .name = "generate",
-    .summary = "continue a text with a trained model",
+const struct cli_body cli_body_generate = {
     .usage = "Usage: heddle generate JOB|DIR --prompt TEXT [--step N|best] [--adapter DIR] ...\n"
              "                       [--temperature T] [--top-k K] [--top-p P] | [--greedy]\n"
-             "                       [--chat [--system T] [--template FILE] [--date D]]\n"
-             "\n"
-             "Continues a text with a trained model: the newest checkpoint of a job or in a\n"
+             "                       [--chat [--system T] [--template FILE] [--date D]]\n",
+    .about = "Continues a text with a trained model: the newest checkpoint of a job or in a\n"
              "folder (a checkpoint, a job's folder, a run of heddle local), or a model folder\n"
-             "of transformers, or hf://ORG/NAME; to a text's end, or in a chat an answer.\n"
-             "\n",
-    .more = "\n"
-            "Example:\n"
-            "  heddle generate 7 --prompt 'Once upon' --temperature 0.8 --top-k 40\n",
+             "of transformers, or hf://ORG/NAME; to a text's end, or in a chat an answer.\n",
+    .examples = "heddle generate 7 --prompt 'Once upon' --temperature 0.8 --top-k 40",
     .run = cli_generate,
     .is_raw = true,
 };

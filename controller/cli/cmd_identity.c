@@ -18,32 +18,18 @@
 static void add_who(const struct cli *cli, struct hd_text *out, const void *item)
 {
     const Heddle__V1__WhoAmIResponse *r = item;
-    char when[HD_CLOCK_TEXT_MAX];
 
     (void)cli;
-    hd_text_add(out, "%s, role %s, by %s", r->name, r->role, r->way);
-    if (r->credential)
-        hd_text_add(out, " %llu", (unsigned long long)r->credential);
-    if (r->expires_unix_ms) {
-        hd_clock_format_utc(r->expires_unix_ms, when);
-        hd_text_add(out, " until %s", when);
-    }
     hd_text_add(out, "; sees %s\n",
                 strcmp(r->sees, "own") == 0    ? "its own jobs"
                 : strcmp(r->sees, "jobs") == 0 ? "its own jobs, and that others have some"
                                                : "all jobs");
 }
 
-static const struct rows_column who_columns[] = {
-    {.json = "name", ROWS_OF(Heddle__V1__WhoAmIResponse, name)},
-    {.json = "role", ROWS_OF(Heddle__V1__WhoAmIResponse, role)},
-    {.json = "way", ROWS_OF(Heddle__V1__WhoAmIResponse, way)},
-    {.json = "sees", ROWS_OF(Heddle__V1__WhoAmIResponse, sees)},
-    {.json = "credential", ROWS_OF(Heddle__V1__WhoAmIResponse, credential)},
-    {.json = "expires", ROWS_OF(Heddle__V1__WhoAmIResponse, expires_unix_ms), .form = ROWS_TIME},
-};
-static const struct rows_kind who_rows = {"CallerList", "caller", ROWS_COLUMNS(who_columns),
-                                          .line = add_who};
+static const struct rows_kind who_rows = {
+    "CallerList", "caller", .json = "name role way sees credential expires=expires_unix_ms@",
+    .text = "{name}, role {role}, by {way}[ {credential}][ until {expires_unix_ms:utc}]",
+    .line = add_who};
 
 static int cli_whoami(struct cli *cli, int argc, char **argv)
 {
@@ -54,17 +40,11 @@ static int cli_whoami(struct cli *cli, int argc, char **argv)
                                 : code;
 }
 
-const struct cli_command cli_command_whoami = {
-    .group = "People and their rights",
-    .name = "whoami",
-    .summary = "say who you are to the controller",
-    .usage = "Usage: heddle whoami [-o FORMAT]\n"
-             "\n"
-             "Says who you are to the controller: the name that your jobs belong to, your role\n"
-             "(viewer, user, operator or admin), how you came, and whose jobs you see.\n"
-             "\n",
-    .more = "Example:\n"
-            "  heddle whoami -o json\n",
+const struct cli_body cli_body_whoami = {
+    .usage = "Usage: heddle whoami [-o FORMAT]\n",
+    .about = "Says who you are to the controller: the name that your jobs belong to, your role\n"
+             "(viewer, user, operator or admin), how you came, and whose jobs you see.\n",
+    .examples = "heddle whoami -o json",
     .run = cli_whoami,
 };
 
@@ -184,32 +164,19 @@ static int create_cert(struct cli *cli, const char *role, const char *out)
 
 /* ---- token ls and revoke ----------------------------------------------------------------------*/
 
-static void add_ended_cell(struct cli_rows *rows, const void *item)
-{
-    const Heddle__V1__Credential *c = item;
-    char when[HD_CLOCK_TEXT_MAX] = "";
-
-    if (c->ended_unix_ms)
-        hd_clock_format_utc(c->ended_unix_ms, when);
-    rows_cell(rows, NULL, "%s%s%s", when, c->ended_unix_ms ? " by " : "", c->ended_by);
-}
-
-/* EXPIRES is before MADE BY in the table, and behind it in JSON. */
 static const struct rows_column credential_columns[] = {
-    {"ID", ROWS_OF(Heddle__V1__Credential, id), .json = "id"},
-    {"KIND", ROWS_OF(Heddle__V1__Credential, kind), .json = "kind"},
-    {"NAME", ROWS_OF(Heddle__V1__Credential, name), .json = "name"},
-    {"ROLE", ROWS_OF(Heddle__V1__Credential, role), .json = "role"},
+    {"ID", ROWS_OF(Heddle__V1__Credential, id)},
+    {"KIND", ROWS_OF(Heddle__V1__Credential, kind)},
+    {"NAME", ROWS_OF(Heddle__V1__Credential, name)},
+    {"ROLE", ROWS_OF(Heddle__V1__Credential, role)},
     {"EXPIRES", ROWS_OF(Heddle__V1__Credential, expires_unix_ms), .form = ROWS_TIME},
-    {"MADE BY", ROWS_OF(Heddle__V1__Credential, made_by), .json = "made_by"},
-    {.json = "made", ROWS_OF(Heddle__V1__Credential, made_unix_ms), .form = ROWS_TIME},
-    {.json = "expires", ROWS_OF(Heddle__V1__Credential, expires_unix_ms), .form = ROWS_TIME},
-    {"ENDED", .cell = add_ended_cell},
-    {.json = "ended", ROWS_OF(Heddle__V1__Credential, ended_unix_ms), .form = ROWS_TIME},
-    {.json = "ended_by", ROWS_OF(Heddle__V1__Credential, ended_by)},
+    {"MADE BY", ROWS_OF(Heddle__V1__Credential, made_by)},
+    {"ENDED", .text = "[{ended_unix_ms:utc} by ]{ended_by}"},
 };
-static const struct rows_kind credential_rows = {"CredentialList", "credential",
-                                                 ROWS_COLUMNS(credential_columns)};
+static const struct rows_kind credential_rows = {
+    "CredentialList", "credential", ROWS_COLUMNS(credential_columns),
+    .json = "id kind name role made_by made=made_unix_ms@ expires=expires_unix_ms@ "
+            "ended=ended_unix_ms@ ended_by"};
 
 static int list_credentials(struct cli *cli, bool all)
 {
@@ -294,22 +261,15 @@ static const struct cli_verb token_verbs[] = {
     {"revoke", 1, 1, "a number or a name"},
 };
 
-const struct cli_command cli_command_token = {
-    .group = "People and their rights",
-    .name = "token",
-    .summary = "make, list and revoke tokens of people",
+const struct cli_body cli_body_token = {
     .usage = "Usage: heddle token create NAME [--role ROLE] [--ttl TIME] [--out FILE]\n"
              "       heddle token cert NAME [--role ROLE] [--out FILE]\n"
              "       heddle token ls [-a] [-o FORMAT]\n"
-             "       heddle token revoke ID|NAME\n"
-             "\n"
-             "create makes a token for a person; it is shown once. cert makes a certificate\n"
+             "       heddle token revoke ID|NAME\n",
+    .about = "create makes a token for a person; it is shown once. cert makes a certificate\n"
              "with its key, for --tls-cert. ls lists tokens, certificates and invitations,\n"
-             "without secrets. revoke ends one, or all of a person, at once. For admins.\n"
-             "\n",
-    .more = "\n"
-            "Example:\n"
-            "  heddle token create ann --ttl 30d --out ann.token\n",
+             "without secrets. revoke ends one, or all of a person, at once. For admins.\n",
+    .examples = "heddle token create ann --ttl 30d --out ann.token",
     CLI_VERBS(token_verbs),
     .run = cli_token,
 };
@@ -330,14 +290,7 @@ static void show_audit_row(struct hd_json_writer *w, const void *item)
 
     if (r->hash.len == HD_PKI_HASH_BYTES)
         hd_pki_format_hash(r->hash.data, hash);
-    hd_json_add_int64(w, "sequence", (int64_t)r->sequence);
-    show_time(w, "time", r->time_unix_ms);
-    hd_json_add_string(w, "who", r->who);
-    hd_json_add_string(w, "role", r->role);
-    hd_json_add_string(w, "method", r->method);
-    hd_json_add_string(w, "object", r->object);
-    hd_json_add_string(w, "source", r->source);
-    hd_json_add_string(w, "result", r->result);
+    show_members(w, &r->base, "sequence time=time_unix_ms@ who role method object source result");
     hd_json_add_string(w, "hash", hash);
 }
 
@@ -458,18 +411,11 @@ static int cli_audit(struct cli *cli, int argc, char **argv)
     return cli_out_end(CLI_OK);
 }
 
-const struct cli_command cli_command_audit = {
-    .group = "People and their rights",
-    .name = "audit",
-    .summary = "print who did what",
-    .usage = "Usage: heddle audit [--after SEQ] [--verify] [-o FORMAT]\n"
-             "\n"
-             "Prints the audit log, oldest first: each call that changed something, or that\n"
-             "was refused, with who made it, from where, and what came of it. For admins.\n"
-             "\n",
-    .more = "\n"
-            "Example:\n"
-            "  heddle audit --verify\n",
+const struct cli_body cli_body_audit = {
+    .usage = "Usage: heddle audit [--after SEQ] [--verify] [-o FORMAT]\n",
+    .about = "Prints the audit log, oldest first: each call that changed something, or that\n"
+             "was refused, with who made it, from where, and what came of it. For admins.\n",
+    .examples = "heddle audit --verify",
     .run = cli_audit,
 };
 
@@ -523,18 +469,12 @@ static int cli_limits(struct cli *cli, int argc, char **argv)
     return rows_end(&rows, CLI_CONTINUE);
 }
 
-const struct cli_command cli_command_limits = {
-    .group = "People and their rights",
-    .name = "limits",
-    .summary = "show limits and what is used of them",
-    .usage = "Usage: heddle limits [NAME] [-o FORMAT]\n"
-             "\n"
-             "Shows what you use of each limit, or with NAME, for admins, what another one\n"
+const struct cli_body cli_body_limits = {
+    .usage = "Usage: heddle limits [NAME] [-o FORMAT]\n",
+    .about = "Shows what you use of each limit, or with NAME, for admins, what another one\n"
              "does. The policy file sets them (docs/operations.md). What is over a limit is\n"
-             "refused with exit code 6, and the limit is named.\n"
-             "\n",
-    .more = "Example:\n"
-            "  heddle limits ann\n",
+             "refused with exit code 6, and the limit is named.\n",
+    .examples = "heddle limits ann",
     .run = cli_limits,
 };
 

@@ -17,51 +17,6 @@ static void add_job_state_cell(struct cli_rows *rows, const void *item)
     rows_cell(rows, cli_state_colour(j->state), "%s", cli_job_state(j->state, word));
 }
 
-static void add_nodes_cell(struct cli_rows *rows, const void *item)
-{
-    struct hd_text nodes = {0};
-
-    cli_add_nodes(&nodes, item);
-    rows_text_cell(rows, NULL, &nodes);
-}
-
-static void add_step_cell(struct cli_rows *rows, const void *item)
-{
-    const Heddle__V1__JobStatus *j = item;
-
-    rows_cell(rows, NULL, "%lld/%lld", (long long)j->step, (long long)j->steps);
-}
-
-static void add_loss_cell(struct cli_rows *rows, const void *item)
-{
-    const Heddle__V1__JobStatus *j = item;
-    char loss[32] = "";
-
-    if (j->step > 0)
-        (void)snprintf(loss, sizeof loss, "%.4f", j->loss);
-    rows_cell(rows, NULL, "%s", loss);
-}
-
-static void add_rate_cell(struct cli_rows *rows, const void *item)
-{
-    const Heddle__V1__JobStatus *j = item;
-    char rate[32] = "";
-
-    if (j->step > 0)
-        cli_format_count(j->tokens_per_s, rate);
-    rows_cell(rows, NULL, "%s", rate);
-}
-
-static void add_mfu_cell(struct cli_rows *rows, const void *item)
-{
-    const Heddle__V1__JobStatus *j = item;
-    char mfu[32] = "";
-
-    if (j->mfu > 0)
-        (void)snprintf(mfu, sizeof mfu, "%.1f%%", 100 * j->mfu);
-    rows_cell(rows, NULL, "%s", mfu);
-}
-
 static void add_start_cell(struct cli_rows *rows, const void *item)
 {
     const Heddle__V1__JobStatus *j = item;
@@ -81,11 +36,11 @@ static const struct rows_column job_columns[] = {
     {"PRIORITY", ROWS_OF(Heddle__V1__JobStatus, priority), .in_width = ROWS_WIDE_ONLY},
     {"STATE", .cell = add_job_state_cell},
     {"DEVICES", ROWS_OF(Heddle__V1__JobStatus, devices)},
-    {"NODES", .cell = add_nodes_cell, .in_width = ROWS_WIDE_ONLY},
-    {"STEP", .cell = add_step_cell, .right = true},
-    {"LOSS", .cell = add_loss_cell, .right = true},
-    {"TOK/S", .cell = add_rate_cell, .right = true},
-    {"MFU", .cell = add_mfu_cell, .right = true, .in_width = ROWS_WIDE_ONLY},
+    {"NODES", .text = "{nodes}", .in_width = ROWS_WIDE_ONLY},
+    {"STEP", .text = "{step}/{steps}", .right = true},
+    {"LOSS", .text = "[{step?}{loss:4}]", .right = true},
+    {"TOK/S", .text = "[{step?}{tokens_per_s:count}]", .right = true},
+    {"MFU", .text = "[{mfu:percent}]", .right = true, .in_width = ROWS_WIDE_ONLY},
     {"CKPT", ROWS_OF(Heddle__V1__JobStatus, checkpoint_step), .in_width = ROWS_WIDE_ONLY},
     {"RESTARTS", ROWS_OF(Heddle__V1__JobStatus, restarts), .in_width = ROWS_WIDE_ONLY},
     {"AGE", ROWS_OF(Heddle__V1__JobStatus, submitted_unix_ms), .form = ROWS_WHEN,
@@ -105,10 +60,10 @@ static const struct rows_column top_columns[] = {
     {"OWNER", ROWS_OF(Heddle__V1__JobStatus, owner)},
     {"STATE", .cell = add_job_state_cell},
     {"DEVICES", ROWS_OF(Heddle__V1__JobStatus, devices)},
-    {"STEP", .cell = add_step_cell, .right = true},
-    {"LOSS", .cell = add_loss_cell, .right = true},
-    {"TOK/S", .cell = add_rate_cell, .right = true},
-    {"MFU", .cell = add_mfu_cell, .right = true},
+    {"STEP", .text = "{step}/{steps}", .right = true},
+    {"LOSS", .text = "[{step?}{loss:4}]", .right = true},
+    {"TOK/S", .text = "[{step?}{tokens_per_s:count}]", .right = true},
+    {"MFU", .text = "[{mfu:percent}]", .right = true},
     {"AGE", ROWS_OF(Heddle__V1__JobStatus, submitted_unix_ms), .form = ROWS_AGE},
     {"REASON", ROWS_OF(Heddle__V1__JobStatus, reason)},
 };
@@ -192,37 +147,19 @@ static int cli_jobs(struct cli *cli, int argc, char **argv)
     return rows_end(&rows, list_jobs(cli, &request, limit, &rows));
 }
 
-const struct cli_command cli_command_jobs = {
-    .group = "See how jobs fare",
-    .name = "jobs",
-    .summary = "list jobs",
+const struct cli_body cli_body_jobs = {
     .usage = "Usage: heddle jobs [--state STATE]... [--owner NAME] [--name PATTERN]\n"
-             "                   [-n COUNT] [-o FORMAT]\n"
-             "\n"
-             "Lists jobs, newest first. REASON says what a queued job waits for, or what\n"
-             "is wrong with a running one.\n"
-             "\n",
-    .more = "\n"
-            "Example:\n"
-            "  heddle jobs --state running -o wide\n",
+             "                   [-n COUNT] [-o FORMAT]\n",
+    .about = "Lists jobs, newest first. REASON says what a queued job waits for, or what\n"
+             "is wrong with a running one.\n",
+    .examples = "heddle jobs --state running -o wide",
     .run = cli_jobs,
-    .nouns = "job list, job ls",
 };
 
 /* ---- cancel, hold, release ---- */
 
-static void add_cancelled_line(const struct cli *cli, struct hd_text *out, const void *item)
-{
-    const Heddle__V1__JobStatus *job = item;
-    char word[CLI_WORD_MAX];
-
-    (void)cli;
-    hd_text_add(out, "job %llu %s\n", (unsigned long long)job->job,
-                cli_job_state(job->state, word));
-}
-
 static const struct rows_kind cancelled_rows = {"JobList", "job", .show = rows_show_job,
-                                                .line = add_cancelled_line};
+                                                .text = "job {job} {state}\n"};
 
 /* Changes one job and adds it to the rows. Requests and responses of these calls begin alike: a job's
  * number, and the job. */
@@ -294,23 +231,15 @@ static int cli_cancel(struct cli *cli, int argc, char **argv)
     return code == CLI_CONTINUE ? change_jobs(cli, &change, yes) : code;
 }
 
-const struct cli_command cli_command_cancel = {
-    .group = "Change jobs",
-    .name = "cancel",
-    .summary = "stop a job",
-    .usage = "Usage: heddle cancel JOB|PATTERN... [--now] [--yes]\n"
-             "\n"
-             "Stops jobs. The ranks write a checkpoint first. The command returns when the\n"
+const struct cli_body cli_body_cancel = {
+    .usage = "Usage: heddle cancel JOB|PATTERN... [--now] [--yes]\n",
+    .about = "Stops jobs. The ranks write a checkpoint first. The command returns when the\n"
              "controller has stored the decision; heddle wait JOB returns when the ranks have\n"
              "ended. A PATTERN such as 'sweep-*' stops all jobs of such names that have not\n"
-             "ended; it lists them, and asks.\n"
-             "\n",
-    .more = "\n"
-            "Example:\n"
-            "  heddle cancel 7\n"
-            "  heddle cancel 'sweep-*'\n",
+             "ended; it lists them, and asks.\n",
+    .examples = "heddle cancel 7\n"
+                "heddle cancel 'sweep-*'",
     .run = cli_cancel,
-    .nouns = "job cancel",
 };
 
 static int cli_hold(struct cli *cli, int argc, char **argv)
@@ -327,21 +256,13 @@ static int cli_hold(struct cli *cli, int argc, char **argv)
     return code == CLI_CONTINUE ? change_jobs(cli, &change, yes) : code;
 }
 
-const struct cli_command cli_command_hold = {
-    .group = "Change jobs",
-    .name = "hold",
-    .summary = "keep a job from being started",
-    .usage = "Usage: heddle hold JOB|PATTERN... [--yes] [-o FORMAT]\n"
-             "\n"
-             "Keeps waiting jobs from being started until heddle release. A job that runs\n"
+const struct cli_body cli_body_hold = {
+    .usage = "Usage: heddle hold JOB|PATTERN... [--yes] [-o FORMAT]\n",
+    .about = "Keeps waiting jobs from being started until heddle release. A job that runs\n"
              "goes on to its end; it is held when it would wait again, after a failure or\n"
-             "when it gave way to another job.\n"
-             "\n",
-    .more = "\n"
-            "Example:\n"
-            "  heddle hold 7 8\n",
+             "when it gave way to another job.\n",
+    .examples = "heddle hold 7 8",
     .run = cli_hold,
-    .nouns = "job hold",
 };
 
 static int cli_release(struct cli *cli, int argc, char **argv)
@@ -358,17 +279,9 @@ static int cli_release(struct cli *cli, int argc, char **argv)
     return code == CLI_CONTINUE ? change_jobs(cli, &change, yes) : code;
 }
 
-const struct cli_command cli_command_release = {
-    .group = "Change jobs",
-    .name = "release",
-    .summary = "let a held job start",
-    .usage = "Usage: heddle release JOB|PATTERN... [--yes] [-o FORMAT]\n"
-             "\n"
-             "Lets jobs that heddle hold holds start again.\n"
-             "\n",
-    .more = "\n"
-            "Example:\n"
-            "  heddle release 7 8\n",
+const struct cli_body cli_body_release = {
+    .usage = "Usage: heddle release JOB|PATTERN... [--yes] [-o FORMAT]\n",
+    .about = "Lets jobs that heddle hold holds start again.\n",
+    .examples = "heddle release 7 8",
     .run = cli_release,
-    .nouns = "job release",
 };

@@ -91,20 +91,12 @@ static int cli_keys(struct cli *cli, int argc, char **argv)
     return cli_out_end(CLI_OK);
 }
 
-const struct cli_command cli_command_keys = {
-    .group = "Train",
-    .name = "keys",
-    .summary = "list what a job file may say",
-    .usage = "Usage: heddle keys [KEY | GROUP] [--markdown | --schema] [-o FORMAT]\n"
-             "\n"
-             "Lists the keys of a job file with their defaults and meanings. Of a name that\n"
+const struct cli_body cli_body_keys = {
+    .usage = "Usage: heddle keys [KEY | GROUP] [--markdown | --schema] [-o FORMAT]\n",
+    .about = "Lists the keys of a job file with their defaults and meanings. Of a name that\n"
              "another tool has for a setting, says what it is here. With a schema, editors\n"
              "complete and check keys; the first line of a job file then is\n"
-             "  # yaml-language-server: $schema=job.schema.json\n"
-             "\n",
-    .more = "\n"
-            "Example:\n"
-            "  heddle keys train.lr\n",
+             "  # yaml-language-server: $schema=job.schema.json\n",
+    .examples = "heddle keys train.lr",
     .run = cli_keys,
-    .nouns = "job keys",
 };

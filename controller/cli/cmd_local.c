@@ -679,23 +679,16 @@ static int cli_local(struct cli *cli, int argc, char **argv)
     return code;
 }
 
-const struct cli_command cli_command_local = {
-    .group = "Train",
-    .name = "local",
-    .summary = "run a job on this machine",
+const struct cli_body cli_body_local = {
     .usage = "Usage: heddle local FILE [--set KEY=VALUE]... [--dir NAME] [--state-dir DIR]\n"
              "                    [--log-every N] [--times] [-o FORMAT]\n"
              "       heddle local --resume RUN|FILE [--set KEY=VALUE]... [...]\n"
-             "       heddle local --clean [DIR|FILE] [--keep N] [--yes] [-o FORMAT]\n"
-             "\n"
-             "Runs a job on this machine, with a controller and a daemon of its own. Ends with\n"
+             "       heddle local --clean [DIR|FILE] [--keep N] [--yes] [-o FORMAT]\n",
+    .about = "Runs a job on this machine, with a controller and a daemon of its own. Ends with\n"
              "the job's exit code and leaves no process. Ctrl-C writes a checkpoint and stops\n"
              "the job, a second Ctrl-C kills it. The run's folder keeps logs, checkpoints and\n"
              "history.jsonl. --resume goes on from its newest sound checkpoint (FILE: of its\n"
-             "newest run). --clean removes runs that are not in use, and asks first.\n"
-             "\n",
-    .more = "\n"
-            "Example:\n"
-            "  heddle local --resume heddle-runs/latest --set train.steps=2000\n",
+             "newest run). --clean removes runs that are not in use, and asks first.\n",
+    .examples = "heddle local --resume heddle-runs/latest --set train.steps=2000",
     .run = cli_local,
 };

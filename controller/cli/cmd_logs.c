@@ -579,20 +579,12 @@ static int cli_logs(struct cli *cli, int argc, char **argv)
     return code;
 }
 
-const struct cli_command cli_command_logs = {
-    .group = "See how jobs fare",
-    .name = "logs",
-    .summary = "print what a rank wrote",
+const struct cli_body cli_body_logs = {
     .usage = "Usage: heddle logs JOB|RUN [-f] [--rank R|A-B|all] [--attempt K] [--tail N]\n"
-             "                   [--since TIME]\n"
-             "\n"
-             "Prints what ranks wrote to their logs; of several ranks, each line begins with\n"
-             "the rank's number.\n"
-             "\n",
-    .more = "\n"
-            "Example:\n"
-            "  heddle logs 7 -f --rank 1\n",
+             "                   [--since TIME]\n",
+    .about = "Prints what ranks wrote to their logs; of several ranks, each line begins with\n"
+             "the rank's number.\n",
+    .examples = "heddle logs 7 -f --rank 1",
     .run = cli_logs,
-    .nouns = "job logs",
     .is_raw = true,
 };

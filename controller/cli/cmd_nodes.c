@@ -121,13 +121,6 @@ static void add_node_state_cell(struct cli_rows *rows, const void *item)
     rows_cell(rows, is_ready(n) ? "32" : "33", "%s", cli_node_state(n->state, word));
 }
 
-static void add_devices_cell(struct cli_rows *rows, const void *item)
-{
-    const Heddle__V1__NodeStatus *n = item;
-
-    rows_cell(rows, NULL, "%zu", n->n_devices);
-}
-
 static void add_free_cell(struct cli_rows *rows, const void *item)
 {
     const Heddle__V1__NodeStatus *n = item;
@@ -138,16 +131,6 @@ static void add_free_cell(struct cli_rows *rows, const void *item)
     rows_cell(rows, NULL, "%zu", is_ready(n) ? free_devices : 0);
 }
 
-static void add_isolation_cell(struct cli_rows *rows, const void *item)
-{
-    const Heddle__V1__NodeStatus *n = item;
-
-    rows_cell(rows, NULL, "%s",
-              !n->isolation         ? ""
-              : *n->isolation->tier ? n->isolation->tier
-                                    : n->isolation->mode);
-}
-
 static void show_node_item(struct hd_json_writer *w, const void *item)
 {
     show_node(w, item);
@@ -156,7 +139,7 @@ static void show_node_item(struct hd_json_writer *w, const void *item)
 static const struct rows_column node_columns[] = {
     {"NODE", ROWS_OF(Heddle__V1__NodeStatus, name)},
     {"STATE", .cell = add_node_state_cell},
-    {"DEVICES", .cell = add_devices_cell, .right = true},
+    {"DEVICES", .text = "{devices}", .right = true},
     {"FREE", .cell = add_free_cell, .right = true},
     {"JOBS", .cell = add_jobs_cell},
     {"SEEN", ROWS_OF(Heddle__V1__NodeStatus, seen_unix_ms), .form = ROWS_WHEN},
@@ -165,7 +148,7 @@ static const struct rows_column node_columns[] = {
     {"UUID", ROWS_OF(Heddle__V1__NodeStatus, node_uuid), .in_width = ROWS_WIDE_ONLY},
     {"BUILD", ROWS_OF(Heddle__V1__NodeStatus, build), .in_width = ROWS_WIDE_ONLY},
     {"DATA ADDRESS", ROWS_OF(Heddle__V1__NodeStatus, data_address), .in_width = ROWS_WIDE_ONLY},
-    {"ISOLATION", .cell = add_isolation_cell, .in_width = ROWS_WIDE_ONLY},
+    {"ISOLATION", .text = "{isolation.tier|isolation.mode}", .in_width = ROWS_WIDE_ONLY},
     {"REASON", .cell = add_reason_cell},
 };
 static const struct rows_kind node_rows = {"NodeList", "node", ROWS_COLUMNS(node_columns),
@@ -180,29 +163,14 @@ static int cli_nodes(struct cli *cli, int argc, char **argv)
                                 : code;
 }
 
-const struct cli_command cli_command_nodes = {
-    .group = "Operate nodes",
-    .name = "nodes",
-    .summary = "list the nodes of the cluster",
-    .usage = "Usage: heddle nodes [-o FORMAT]\n"
-             "\n"
-             "Lists the nodes of the cluster with their devices and the jobs on them.\n"
-             "\n",
-    .more = "Example:\n"
-            "  heddle nodes -o wide\n",
+const struct cli_body cli_body_nodes = {
+    .usage = "Usage: heddle nodes [-o FORMAT]\n",
+    .about = "Lists the nodes of the cluster with their devices and the jobs on them.\n",
+    .examples = "heddle nodes -o wide",
     .run = cli_nodes,
-    .nouns = "node list, node ls",
 };
 
 /* ---- one node ---- */
-
-static void add_device_kind_cell(struct cli_rows *rows, const void *item)
-{
-    const Heddle__V1__DeviceInfo *d = item;
-    char word[CLI_WORD_MAX];
-
-    rows_cell(rows, NULL, "%s", cli_device_kind(d->kind, word));
-}
 
 static void add_device_job_cell(struct cli_rows *rows, const void *item)
 {
@@ -223,7 +191,7 @@ static void add_problem_cell(struct cli_rows *rows, const void *item)
 
 static const struct rows_column device_columns[] = {
     {"DEVICE", ROWS_OF(Heddle__V1__DeviceInfo, index)},
-    {"KIND", .cell = add_device_kind_cell},
+    {"KIND", .text = "{kind}"},
     {"MODEL", ROWS_OF(Heddle__V1__DeviceInfo, name)},
     {"MEMORY", ROWS_OF(Heddle__V1__DeviceInfo, memory_bytes), .form = ROWS_SOME_BYTES},
     {"THREADS", ROWS_OF(Heddle__V1__DeviceInfo, threads)},
@@ -306,19 +274,12 @@ static int cli_show_node(struct cli *cli, int argc, char **argv)
     return code;
 }
 
-const struct cli_command cli_command_show_node = {
-    .group = "Operate nodes",
-    .name = "show-node",
-    .summary = "show a node with its devices",
-    .usage = "Usage: heddle show-node NODE [-o FORMAT]\n"
-             "\n"
-             "Shows one node: its state and why it is not ready, its build, and each device\n"
-             "with the job that has it, or with its problem.\n"
-             "\n",
-    .more = "Example:\n"
-            "  heddle show-node n1\n",
+const struct cli_body cli_body_show_node = {
+    .usage = "Usage: heddle show-node NODE [-o FORMAT]\n",
+    .about = "Shows one node: its state and why it is not ready, its build, and each device\n"
+             "with the job that has it, or with its problem.\n",
+    .examples = "heddle show-node n1",
     .run = cli_show_node,
-    .nouns = "node show",
 };
 
 /* ---- drain and undrain ---- */
@@ -364,21 +325,13 @@ static int cli_drain(struct cli *cli, int argc, char **argv)
     return rows_ask(cli, "DrainNode", &request.base, "node", &changed_rows);
 }
 
-const struct cli_command cli_command_drain = {
-    .group = "Operate nodes",
-    .name = "drain",
-    .summary = "give a node no new work",
-    .usage = "Usage: heddle drain NODE [--reason TEXT] [--deadline TIME] [-o FORMAT]\n"
-             "\n"
-             "Gives a node no new attempts; those that it has go on to their end. With\n"
+const struct cli_body cli_body_drain = {
+    .usage = "Usage: heddle drain NODE [--reason TEXT] [--deadline TIME] [-o FORMAT]\n",
+    .about = "Gives a node no new attempts; those that it has go on to their end. With\n"
              "--deadline they write a checkpoint and leave as soon as they fit on other\n"
-             "nodes, and then at the latest; their jobs go on from it where they fit.\n"
-             "\n",
-    .more = "\n"
-            "Example:\n"
-            "  heddle drain n7 --reason 'new disk on Monday' --deadline 30m\n",
+             "nodes, and then at the latest; their jobs go on from it where they fit.\n",
+    .examples = "heddle drain n7 --reason 'new disk on Monday' --deadline 30m",
     .run = cli_drain,
-    .nouns = "node drain",
 };
 
 static int cli_undrain(struct cli *cli, int argc, char **argv)
@@ -392,41 +345,23 @@ static int cli_undrain(struct cli *cli, int argc, char **argv)
     return rows_ask(cli, "UndrainNode", &request.base, "node", &changed_rows);
 }
 
-const struct cli_command cli_command_undrain = {
-    .group = "Operate nodes",
-    .name = "undrain",
-    .summary = "give a drained node work again",
-    .usage = "Usage: heddle undrain NODE [-o FORMAT]\n"
-             "\n"
-             "Gives a drained node new attempts again.\n"
-             "\n",
-    .more = "Example:\n"
-            "  heddle undrain n7\n",
+const struct cli_body cli_body_undrain = {
+    .usage = "Usage: heddle undrain NODE [-o FORMAT]\n",
+    .about = "Gives a drained node new attempts again.\n",
+    .examples = "heddle undrain n7",
     .run = cli_undrain,
-    .nouns = "node undrain",
 };
 
 /* ---- node rm ---- */
 
-static void add_removed_node(const struct cli *cli, struct hd_text *out, const void *item)
-{
-    const Heddle__V1__RemoveNodeResponse *removed = item;
-
-    (void)cli;
-    hd_text_add(out, "node %s removed\n", removed->node);
-}
-
 static void show_removed(struct hd_json_writer *w, const void *item)
 {
-    const Heddle__V1__RemoveNodeResponse *removed = item;
-
-    hd_json_add_string(w, "name", removed->node);
-    hd_json_add_string(w, "node_uuid", removed->node_uuid);
+    show_members(w, item, "name=node node_uuid");
     hd_json_add_string(w, "state", "removed");
 }
 
 static const struct rows_kind removed_rows = {"NodeList", "node", .show = show_removed,
-                                              .line = add_removed_node};
+                                              .text = "node {node} removed\n"};
 
 static int cli_node(struct cli *cli, int argc, char **argv)
 {
@@ -457,15 +392,11 @@ static const struct cli_verb node_verbs[] = {
     {"revoke", 1, 1, "the node's name"},
 };
 
-const struct cli_command cli_command_node = {
-    .group = "Operate nodes",
-    .name = "node",
-    .summary = "invite, revoke and remove nodes",
+const struct cli_body cli_body_node = {
     .usage = "Usage: heddle node rm NODE [-o FORMAT]\n"
              "       heddle node invite NODE [--address HOST:PORT] [--ttl TIME]\n"
-             "       heddle node revoke NODE\n"
-             "\n"
-             "rm removes a node that is gone for good from the list, so that another daemon\n"
+             "       heddle node revoke NODE\n",
+    .about = "rm removes a node that is gone for good from the list, so that another daemon\n"
              "may have its name: that of a machine that was installed anew, above all. A node\n"
              "with work is not removed, and neither is a connected one, unless it is drained.\n"
              "The heddled of a drained node ends; started again, it joins as a new node. A\n"
@@ -474,11 +405,8 @@ const struct cli_command cli_command_node = {
              "hour: heddled join LINE. A NODE such as gpu-* invites any number of machines\n"
              "whose names begin so; each says its own (--node-name), and none can take the\n"
              "name of one that has joined. revoke ends certificates, streams and invitations\n"
-             "of a name, or the invitation gpu-*, at once.\n"
-             "\n",
-    .more = "\n"
-            "Example:\n"
-            "  heddle node rm n7\n",
+             "of a name, or the invitation gpu-*, at once.\n",
+    .examples = "heddle node rm n7",
     CLI_VERBS(node_verbs),
     .run = cli_node,
 };

@@ -508,21 +508,14 @@ static int cli_plan(struct cli *cli, int argc, char **argv)
     return code;
 }
 
-const struct cli_command cli_command_plan = {
-    .group = "Train",
-    .name = "plan",
-    .summary = "say what memory and work a job will take",
+const struct cli_body cli_body_plan = {
     .usage = "Usage: heddle plan FILE|- [--cluster FILE | --devices KIND:N | --devices cpu:N |\n"
              "                   --live] [--device-memory SIZE] [--calibration FILE]\n"
              "                   [--pin NAME=VALUE,..] [--top N] [--explain] [--out FILE]\n"
              "                   [--set KEY=VALUE]... [-o FORMAT]\n"
              "Searches the fastest layout of a job that fits machines, perhaps not here,\n"
              "and says what each rank takes, to the byte (docs/planning.md)\n",
-    .more = "\n"
-            "Exit code 2 if nothing fits; of CPU devices 1 if a rank does not.\n"
-            "\n"
-            "Example:\n"
-            "  heddle plan job.yaml --cluster cluster.yaml --pin tp=8 --explain\n",
+    .notes = "Exit code 2 if nothing fits; of CPU devices 1 if a rank does not.\n",
+    .examples = "heddle plan job.yaml --cluster cluster.yaml --pin tp=8 --explain",
     .run = cli_plan,
-    .nouns = "job plan",
 };

@@ -212,21 +212,14 @@ static int cli_plot(struct cli *cli, int argc, char **argv)
     return code == CLI_CONTINUE ? plot_all(cli, out, &options) : code;
 }
 
-const struct cli_command cli_command_plot = {
-    .group = "See how jobs fare",
-    .name = "plot",
-    .summary = "draw the curves of jobs and runs",
+const struct cli_body cli_body_plot = {
     .usage = "Usage: heddle plot JOB|RUN... [--out FILE.svg|FILE.csv] [--keys NAMES]\n"
-             "                   [--x AXIS] [--log] [--smooth S] [--width PIXELS]\n"
-             "\n"
-             "Draws the loss of jobs, or of runs of heddle local, over one another: on the\n"
+             "                   [--x AXIS] [--log] [--smooth S] [--width PIXELS]\n",
+    .about = "Draws the loss of jobs, or of runs of heddle local, over one another: on the\n"
              "terminal, or into a picture. RUN is the folder of a run. Dots are validations.\n"
              "Values far from all others are left out of the axis; the title counts them.\n"
-             "heddle local writes loss.svg into the run's folder at its end.\n"
-             "\n",
-    .more = "\n"
-            "Example:\n"
-            "  heddle plot 7 8 --keys loss,grad_norm --out runs.svg\n",
+             "heddle local writes loss.svg into the run's folder at its end.\n",
+    .examples = "heddle plot 7 8 --keys loss,grad_norm --out runs.svg",
     .run = cli_plot,
 };
 

@@ -292,13 +292,9 @@ static int cli_probe(struct cli *cli, int argc, char **argv)
     return all ? probe_all(cli) : probe(cli, &(struct asked_node){.name = cli->args[0]}, 1);
 }
 
-const struct cli_command cli_command_probe = {
-    .group = "Operate nodes",
-    .name = "probe",
-    .summary = "let nodes measure their devices",
-    .usage = "Usage: heddle probe NODE|--all [-o FORMAT]\n"
-             "\n"
-             "Lets nodes measure their GPUs, or their CPU devices where there are none, for at\n"
+const struct cli_body cli_body_probe = {
+    .usage = "Usage: heddle probe NODE|--all [-o FORMAT]\n",
+    .about = "Lets nodes measure their GPUs, or their CPU devices where there are none, for at\n"
              "most 60 s, waits, and shows the figures: products by shape and precision,\n"
              "memory, messages between each two devices, collectives, checkpoints. Plans of\n"
              "the controller then go by them. Only idle devices are measured: a node with a\n"
@@ -306,11 +302,7 @@ const struct cli_command cli_command_probe = {
              "fails changes nothing. A node whose heddled stops meanwhile is given up at once.\n"
              "A node measures by itself when it is new (heddled --probe). For operators.\n"
              "\n"
-             "Exit code 6 if a node was not measured.\n"
-             "\n",
-    .more = "\n"
-            "Example:\n"
-            "  heddle probe n1\n",
+             "Exit code 6 if a node was not measured.\n",
+    .examples = "heddle probe n1",
     .run = cli_probe,
-    .nouns = "node probe",
 };

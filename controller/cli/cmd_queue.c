@@ -74,21 +74,8 @@ static int set_queue(struct cli *cli, const struct queue_setting *s)
     return rows_ask(cli, "SetQueue", &request.base, "queue", &queue_rows);
 }
 
-static void add_removed_queue(const struct cli *cli, struct hd_text *out, const void *item)
-{
-    const Heddle__V1__RemoveQueueResponse *removed = item;
-
-    (void)cli;
-    hd_text_add(out, "queue ");
-    cli_add_clean(out, removed->name);
-    hd_text_add(out, " removed\n");
-}
-
-static const struct rows_column removed_columns[] = {
-    {.json = "name", ROWS_OF(Heddle__V1__RemoveQueueResponse, name)},
-};
-static const struct rows_kind removed_rows = {
-    "RemovedQueueList", "removed_queue", ROWS_COLUMNS(removed_columns), .line = add_removed_queue};
+static const struct rows_kind removed_rows = {"RemovedQueueList", "removed_queue", .json = "name",
+                                              .text = "queue {name} removed\n"};
 
 static int remove_queue(struct cli *cli)
 {
@@ -132,24 +119,17 @@ static const struct cli_verb queue_verbs[] = {
     {"rm", 1, 1, "the queue's name"},
 };
 
-const struct cli_command cli_command_queue = {
-    .group = "Change jobs",
-    .name = "queue",
-    .summary = "list, set and remove the queues of jobs",
+const struct cli_body cli_body_queue = {
     .usage = "Usage: heddle queue ls [-o FORMAT]\n"
              "       heddle queue set NAME [--devices-max N] [--user-devices-max N]\n"
              "                             [--weight W] [--closed | --open] [-o FORMAT]\n"
-             "       heddle queue rm NAME [-o FORMAT]\n"
-             "\n"
-             "ls lists the queues in which jobs wait (docs/scheduling.md). set makes or\n"
+             "       heddle queue rm NAME [-o FORMAT]\n",
+    .about = "ls lists the queues in which jobs wait (docs/scheduling.md). set makes or\n"
              "changes one; what is not given stays as it is. A lower limit stops no running\n"
              "job. rm removes one that no job waits or runs in; a job that has ended in it\n"
-             "goes on, if it is resumed, in the queue default. set and rm are for admins.\n"
-             "\n",
-    .more = "\n"
-            "Example:\n"
-            "  heddle queue set research --devices-max 64 --weight 2\n"
-            "  heddle queue set night --closed\n",
+             "goes on, if it is resumed, in the queue default. set and rm are for admins.\n",
+    .examples = "heddle queue set research --devices-max 64 --weight 2\n"
+                "heddle queue set night --closed",
     CLI_VERBS(queue_verbs),
     .run = cli_queue,
 };
@@ -200,18 +180,11 @@ static int cli_explain(struct cli *cli, int argc, char **argv)
                                 : code;
 }
 
-const struct cli_command cli_command_explain = {
-    .group = "See how jobs fare",
-    .name = "explain",
-    .summary = "say why a job waits",
-    .usage = "Usage: heddle explain JOB|RUN [-o FORMAT]\n"
-             "\n"
-             "Says why a job waits: the first reason, everything else that keeps it waiting,\n"
+const struct cli_body cli_body_explain = {
+    .usage = "Usage: heddle explain JOB|RUN [-o FORMAT]\n",
+    .about = "Says why a job waits: the first reason, everything else that keeps it waiting,\n"
              "and when it is expected to start, where that can be computed. Of a running job\n"
-             "it says what is wrong, if anything is.\n"
-             "\n",
-    .more = "Example:\n"
-            "  heddle explain 7\n",
+             "it says what is wrong, if anything is.\n",
+    .examples = "heddle explain 7",
     .run = cli_explain,
-    .nouns = "job explain",
 };

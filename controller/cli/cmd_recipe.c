@@ -272,28 +272,20 @@ static const struct cli_verb recipe_verbs[] = {
     {"copy", 2, 2, "the name of a recipe, or the folder to make,"},
 };
 
-const struct cli_command cli_command_recipe = {
-    .group = "Train",
-    .name = "recipe",
-    .summary = "list, show and copy whole jobs to begin with",
+const struct cli_body cli_body_recipe = {
     .usage = "Usage: heddle recipe ls [-o FORMAT]\n"
              "       heddle recipe show NAME [-o FORMAT]\n"
-             "       heddle recipe copy NAME DIR [--set KEY=VALUE]...\n"
-             "\n"
-             "Whole jobs to begin with: pretraining, full tunes, LoRA, QLoRA, preferences,\n"
+             "       heddle recipe copy NAME DIR [--set KEY=VALUE]...\n",
+    .about = "Whole jobs to begin with: pretraining, full tunes, LoRA, QLoRA, preferences,\n"
              "reward models. Each has a job file that says why its values are as they are,\n"
              "machines for heddle plan, 20 rows in the form of its data, and a README with\n"
              "commands, licences, memory and time.\n"
              "\n"
              "ls lists them. show prints README and job file. copy makes a folder of your own,\n"
-             "with a schema for editors; nothing that is in DIR is replaced.\n"
-             "\n",
-    .more = "\n"
-            "They are in share/heddle/recipes beside this program, or HEDDLE_RECIPES names\n"
-            "the folder.\n"
-            "\n"
-            "Example:\n"
-            "  heddle recipe copy lora-qwen2.5-0.5b my-tune --set train.steps=300\n",
+             "with a schema for editors; nothing that is in DIR is replaced.\n",
+    .notes = "They are in share/heddle/recipes beside this program, or HEDDLE_RECIPES names\n"
+             "the folder.\n",
+    .examples = "heddle recipe copy lora-qwen2.5-0.5b my-tune --set train.steps=300",
     CLI_VERBS(recipe_verbs),
     .run = cli_recipe,
 };

@@ -191,21 +191,13 @@ static int cli_resume(struct cli *cli, int argc, char **argv)
     return code;
 }
 
-const struct cli_command cli_command_resume = {
-    .group = "Change jobs",
-    .name = "resume",
-    .summary = "let a job that has ended go on",
-    .usage = "Usage: heddle resume JOB [--set KEY=VALUE]... [-o FORMAT]\n"
-             "\n"
-             "Lets a job that failed, was cancelled or succeeded go on: a new attempt starts\n"
+const struct cli_body cli_body_resume = {
+    .usage = "Usage: heddle resume JOB [--set KEY=VALUE]... [-o FORMAT]\n",
+    .about = "Lets a job that failed, was cancelled or succeeded go on: a new attempt starts\n"
              "from its newest sound checkpoint. What a run that diverged has written after its\n"
-             "last finite loss is not sound.\n"
-             "\n",
-    .more = "\n"
-            "Example:\n"
-            "  heddle resume 7 --set train.steps=2000\n",
+             "last finite loss is not sound.\n",
+    .examples = "heddle resume 7 --set train.steps=2000",
     .run = cli_resume,
-    .nouns = "job resume",
 };
 
 static int cli_requeue(struct cli *cli, int argc, char **argv)
@@ -217,19 +209,12 @@ static int cli_requeue(struct cli *cli, int argc, char **argv)
                                 : code;
 }
 
-const struct cli_command cli_command_requeue = {
-    .group = "Change jobs",
-    .name = "requeue",
-    .summary = "stop a job at a checkpoint and queue it again",
-    .usage = "Usage: heddle requeue JOB [-o FORMAT]\n"
-             "\n"
-             "Stops a running job at a checkpoint, frees its devices and queues it again. Its\n"
-             "next attempt starts from that checkpoint.\n"
-             "\n",
-    .more = "Example:\n"
-            "  heddle requeue 7\n",
+const struct cli_body cli_body_requeue = {
+    .usage = "Usage: heddle requeue JOB [-o FORMAT]\n",
+    .about = "Stops a running job at a checkpoint, frees its devices and queues it again. Its\n"
+             "next attempt starts from that checkpoint.\n",
+    .examples = "heddle requeue 7",
     .run = cli_requeue,
-    .nouns = "job requeue",
 };
 
 /* ---- the way on -------------------------------------------------------------------------------*/

@@ -75,33 +75,14 @@ static void show_removed_job(struct hd_json_writer *w, const void *item)
 {
     const Heddle__V1__RemoveJobResponse *r = item;
 
-    hd_json_add_int64(w, "job", (int64_t)r->job->job);
-    hd_json_add_string(w, "name", r->job->name);
-    hd_json_add_string(w, "directory", r->job->directory);
-    hd_json_add_int64(w, "checkpoints", r->checkpoints);
-    hd_json_add_int64(w, "checkpoint_bytes", r->checkpoint_bytes);
-    if (*r->waits_for)
-        hd_json_add_string(w, "waits_for", r->waits_for);
-    else
-        hd_json_add_null(w, "waits_for");
+    show_members(w, &r->job->base, "job name directory");
+    show_members(w, &r->base, "checkpoints checkpoint_bytes waits_for?");
 }
 
-static void add_removed_job(const struct cli *cli, struct hd_text *out, const void *item)
-{
-    const Heddle__V1__RemoveJobResponse *r = item;
-
-    (void)cli;
-    hd_text_add(out, "job %llu removed", (unsigned long long)r->job->job);
-    if (*r->waits_for) {
-        hd_text_add(out, "; its files on node ");
-        cli_add_clean(out, r->waits_for);
-        hd_text_add(out, " go when that node is connected again");
-    }
-    hd_text_add(out, "\n");
-}
-
-static const struct rows_kind removed_rows = {"RemovedJobList", "removed_job",
-                                              .show = show_removed_job, .line = add_removed_job};
+static const struct rows_kind removed_rows = {
+    "RemovedJobList", "removed_job", .show = show_removed_job,
+    .text = "job {job.job} removed[; its files on node {waits_for} go when that node is "
+            "connected again]\n"};
 
 static int remove_all(struct cli *cli, const uint64_t *jobs, int count)
 {
@@ -155,21 +136,13 @@ static int cli_rm(struct cli *cli, int argc, char **argv)
     return code;
 }
 
-const struct cli_command cli_command_rm = {
-    .group = "Change jobs",
-    .name = "rm",
-    .summary = "remove jobs that have ended",
-    .usage = "Usage: heddle rm JOB|PATTERN... [--yes] [-o FORMAT]\n"
-             "\n"
-             "Removes jobs that have ended, for good: from all lists, and their folders in the\n"
+const struct cli_body cli_body_rm = {
+    .usage = "Usage: heddle rm JOB|PATTERN... [--yes] [-o FORMAT]\n",
+    .about = "Removes jobs that have ended, for good: from all lists, and their folders in the\n"
              "jobs directory with all checkpoints, which the nodes that ran them delete. Says\n"
              "what will go, and asks. A PATTERN such as 'sweep-*' means all jobs of such names\n"
              "that have ended. A job whose files a job that has not ended names, as in\n"
-             "train.init_from, is not removed.\n"
-             "\n",
-    .more = "\n"
-            "Example:\n"
-            "  heddle rm 7 8\n",
+             "train.init_from, is not removed.\n",
+    .examples = "heddle rm 7 8",
     .run = cli_rm,
-    .nouns = "job rm",
 };

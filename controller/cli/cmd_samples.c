@@ -277,20 +277,12 @@ static int cli_samples(struct cli *cli, int argc, char **argv)
     return code;
 }
 
-const struct cli_command cli_command_samples = {
-    .group = "See how jobs fare",
-    .name = "samples",
-    .summary = "print texts that a job wrote while it trained",
-    .usage = "Usage: heddle samples JOB|RUN [--step N | --last] [-o FORMAT]\n"
-             "\n"
-             "Prints what the model wrote behind the prompts of validate.samples, by step, the\n"
+const struct cli_body cli_body_samples = {
+    .usage = "Usage: heddle samples JOB|RUN [--step N | --last] [-o FORMAT]\n",
+    .about = "Prints what the model wrote behind the prompts of validate.samples, by step, the\n"
              "oldest first: the prompt behind >, then the text; with train.objective: grpo the\n"
              "best and the worst answer to a prompt of some steps. They are events of the job,\n"
-             "so heddle watch shows them as they come; TensorBoard has them under Text.\n"
-             "\n",
-    .more = "\n"
-            "Example:\n"
-            "  heddle samples 7 --last\n",
+             "so heddle watch shows them as they come; TensorBoard has them under Text.\n",
+    .examples = "heddle samples 7 --last",
     .run = cli_samples,
-    .nouns = "job samples",
 };

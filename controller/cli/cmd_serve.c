@@ -63,18 +63,11 @@ static int cli_serve(struct cli *cli, int argc, char **argv)
     return code;
 }
 
-const struct cli_command cli_command_serve = {
-    .group = "Use models and data",
-    .name = "serve",
-    .summary = "answer requests with a trained model",
-    .usage = "Usage: heddle serve JOB|DIR [--listen ADDR] [--sequences N] [--context N] ...\n"
-             "\n"
-             "Serves a trained model, found as by heddle generate, by HTTP with OpenAI's API:\n"
-             "/v1/completions, /v1/chat/completions and /v1/models. SIGTERM lets it finish.\n"
-             "\n",
-    .more = "\n"
-            "Example:\n"
-            "  heddle serve Qwen2.5-0.5B --precision bf16 --listen 127.0.0.1:8000\n",
+const struct cli_body cli_body_serve = {
+    .usage = "Usage: heddle serve JOB|DIR [--listen ADDR] [--sequences N] [--context N] ...\n",
+    .about = "Serves a trained model, found as by heddle generate, by HTTP with OpenAI's API:\n"
+             "/v1/completions, /v1/chat/completions and /v1/models. SIGTERM lets it finish.\n",
+    .examples = "heddle serve Qwen2.5-0.5B --precision bf16 --listen 127.0.0.1:8000",
     .run = cli_serve,
     .is_raw = true,
 };

@@ -155,36 +155,6 @@ static void add_ranks(struct hd_text *out, const Heddle__V1__Plan *p)
     hd_text_free(&placements);
 }
 
-static void add_attempt_state_cell(struct cli_rows *rows, const void *item)
-{
-    const Heddle__V1__AttemptStatus *a = item;
-    char word[CLI_WORD_MAX];
-
-    rows_cell(rows, NULL, "%s", cli_attempt_state(a->state, word));
-}
-
-static void add_ranks_cell(struct cli_rows *rows, const void *item)
-{
-    const Heddle__V1__AttemptStatus *a = item;
-
-    rows_cell(rows, NULL, "%zu", a->plan ? a->plan->n_ranks : 0);
-}
-
-static void add_base_cell(struct cli_rows *rows, const void *item)
-{
-    const Heddle__V1__AttemptStatus *a = item;
-
-    rows_cell(rows, NULL, "%lld", a->base_checkpoint ? (long long)a->base_checkpoint->step : 0LL);
-}
-
-static void add_cause_cell(struct cli_rows *rows, const void *item)
-{
-    const Heddle__V1__AttemptStatus *a = item;
-    char word[CLI_WORD_MAX];
-
-    rows_cell(rows, NULL, "%s", a->end ? cli_end_cause(a->end->cause, word) : "");
-}
-
 static void add_end_message_cell(struct cli_rows *rows, const void *item)
 {
     const Heddle__V1__AttemptStatus *a = item;
@@ -197,11 +167,11 @@ static void add_end_message_cell(struct cli_rows *rows, const void *item)
 
 static const struct rows_column attempt_columns[] = {
     {"ATTEMPT", ROWS_OF(Heddle__V1__AttemptStatus, attempt)},
-    {"STATE", .cell = add_attempt_state_cell},
-    {"RANKS", .cell = add_ranks_cell, .right = true},
-    {"FROM STEP", .cell = add_base_cell, .right = true},
+    {"STATE", .text = "{state}"},
+    {"RANKS", .text = "{plan.ranks}", .right = true},
+    {"FROM STEP", .text = "{base_checkpoint.step}", .right = true},
     {"STARTED", ROWS_OF(Heddle__V1__AttemptStatus, created_unix_ms), .form = ROWS_WHEN},
-    {"CAUSE", .cell = add_cause_cell},
+    {"CAUSE", .text = "{end.cause}"},
     {"MESSAGE", .cell = add_end_message_cell},
 };
 static const struct rows_kind attempt_rows = {NULL, NULL, ROWS_COLUMNS(attempt_columns)};
@@ -324,19 +294,12 @@ static int cli_show(struct cli *cli, int argc, char **argv)
     return code;
 }
 
-const struct cli_command cli_command_show = {
-    .group = "See how jobs fare",
-    .name = "show",
-    .summary = "show a job with its attempts",
-    .usage = "Usage: heddle show JOB|RUN [-o FORMAT]\n"
-             "\n"
-             "Shows one job: its state, its last step, and its attempts with where they ran\n"
+const struct cli_body cli_body_show = {
+    .usage = "Usage: heddle show JOB|RUN [-o FORMAT]\n",
+    .about = "Shows one job: its state, its last step, and its attempts with where they ran\n"
              "and how they ended. With -o json also the whole job file. JOB is a number, or a\n"
              "name: that of one job alone, or of one alone that has not ended. RUN is the\n"
-             "folder of a run of heddle local, under way or not.\n"
-             "\n",
-    .more = "Example:\n"
-            "  heddle show 7\n",
+             "folder of a run of heddle local, under way or not.\n",
+    .examples = "heddle show 7",
     .run = cli_show,
-    .nouns = "job show",
 };

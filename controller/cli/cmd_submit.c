@@ -524,21 +524,13 @@ static int cli_submit(struct cli *cli, int argc, char **argv)
     return code == CLI_CONTINUE ? run_submission(&s, range, &sweeps, &set) : code;
 }
 
-const struct cli_command cli_command_submit = {
-    .group = "Train",
-    .name = "submit",
-    .summary = "give a job to the controller",
+const struct cli_body cli_body_submit = {
     .usage = "Usage: heddle submit FILE|- [--watch] [--set KEY=VALUE]... [--plan FILE] [-q]\n"
              "                     [--must-fit] [--times] [--request-id ID] [--dry-run]\n"
              "       heddle submit FILE --array N|A-B [--set KEY=VALUE]... [...]\n"
-             "       heddle submit FILE --sweep KEY=V1,V2,... [--sweep ...]... [...]\n"
-             "\n"
-             "Checks a job file and gives the job, or all members of an array, to the\n"
-             "controller. Prints the numbers of the jobs.\n"
-             "\n",
-    .more = "\n"
-            "Example:\n"
-            "  heddle submit job.yaml --sweep train.lr.peak=1e-3,3e-4 --sweep train.seed=1,2\n",
+             "       heddle submit FILE --sweep KEY=V1,V2,... [--sweep ...]... [...]\n",
+    .about = "Checks a job file and gives the job, or all members of an array, to the\n"
+             "controller. Prints the numbers of the jobs.\n",
+    .examples = "heddle submit job.yaml --sweep train.lr.peak=1e-3,3e-4 --sweep train.seed=1,2",
     .run = cli_submit,
-    .nouns = "job submit",
 };

@@ -255,17 +255,10 @@ static int cli_top(struct cli *cli, int argc, char **argv)
     return show_always(&t, interval_s);
 }
 
-const struct cli_command cli_command_top = {
-    .group = "See how jobs fare",
-    .name = "top",
-    .summary = "show the cluster at a glance",
-    .usage = "Usage: heddle top [--interval SECONDS] [--once] [-o FORMAT]\n"
-             "\n"
-             "Shows jobs that have not ended, those that run first, with nodes that are not\n"
-             "ready, again and again until Ctrl-C. Without a terminal, and with -o json, once.\n"
-             "\n",
-    .more = "\n"
-            "Example:\n"
-            "  heddle top --interval 5\n",
+const struct cli_body cli_body_top = {
+    .usage = "Usage: heddle top [--interval SECONDS] [--once] [-o FORMAT]\n",
+    .about = "Shows jobs that have not ended, those that run first, with nodes that are not\n"
+             "ready, again and again until Ctrl-C. Without a terminal, and with -o json, once.\n",
+    .examples = "heddle top --interval 5",
     .run = cli_top,
 };

@@ -8,55 +8,6 @@
 
 /* ---- JSON -------------------------------------------------------------------------------------*/
 
-static void show_devices(struct hd_json_writer *w, const char *key, const int32_t *device_indices,
-                         size_t count)
-{
-    hd_json_begin(w, key, '[');
-    for (size_t i = 0; i < count; i++)
-        hd_json_add_int64(w, NULL, device_indices[i]);
-    hd_json_end(w, ']');
-}
-
-static void show_inventory(struct hd_json_writer *w, const Heddle__V1__NodeInventory *v)
-{
-    char when[HD_CLOCK_TEXT_MAX];
-
-    hd_clock_format_utc(v->taken_unix_ms, when);
-    hd_json_begin(w, "inventory", '{');
-    hd_json_add_string(w, "taken_at", when);
-    hd_json_begin(w, "links", '[');
-    for (size_t i = 0; i < v->n_links; i++) {
-        hd_json_begin(w, NULL, '{');
-        hd_json_add_int64(w, "a", v->links[i]->a);
-        hd_json_add_int64(w, "b", v->links[i]->b);
-        hd_json_add_string(w, "kind", v->links[i]->kind);
-        hd_json_add_real(w, "bytes_per_s", v->links[i]->bytes_per_s);
-        hd_json_add_bool(w, "direct", v->links[i]->direct);
-        hd_json_end(w, '}');
-    }
-    hd_json_end(w, ']');
-    hd_json_begin(w, "shared", '[');
-    for (size_t i = 0; i < v->n_shared; i++) {
-        hd_json_begin(w, NULL, '{');
-        hd_json_add_string(w, "name", v->shared[i]->name);
-        show_devices(w, "devices", v->shared[i]->devices, v->shared[i]->n_devices);
-        hd_json_add_real(w, "bytes_per_s", v->shared[i]->bytes_per_s);
-        hd_json_end(w, '}');
-    }
-    hd_json_end(w, ']');
-    hd_json_begin(w, "adapters", '[');
-    for (size_t i = 0; i < v->n_adapters; i++) {
-        hd_json_begin(w, NULL, '{');
-        hd_json_add_string(w, "name", v->adapters[i]->name);
-        hd_json_add_int64(w, "numa_node", v->adapters[i]->numa_node);
-        hd_json_add_real(w, "bytes_per_s", v->adapters[i]->bytes_per_s);
-        show_devices(w, "devices", v->adapters[i]->devices, v->adapters[i]->n_devices);
-        hd_json_end(w, '}');
-    }
-    hd_json_end(w, ']');
-    hd_json_end(w, '}');
-}
-
 struct topology_row {
     const Heddle__V1__GetTopologyResponse *all;
     const Heddle__V1__NodeTopology *node;
@@ -79,19 +30,10 @@ static void show_topology(struct hd_json_writer *w, const void *item)
         hd_json_end(w, '}');
     }
     hd_json_end(w, ']');
-    hd_json_begin(w, "devices", '[');
-    for (size_t d = 0; d < n->n_devices; d++)
-        hd_json_add_string(w, NULL, n->devices[d]->name);
-    hd_json_end(w, ']');
-    hd_json_begin(w, "device_numbers", '[');
-    for (size_t d = 0; d < n->n_devices; d++)
-        hd_json_add_int64(w, NULL, n->devices[d]->index);
-    hd_json_end(w, ']');
-    hd_json_add_int64(w, "silent_ms", n->silent_ms);
-    if (n->inventory)
-        show_inventory(w, n->inventory);
-    else
-        hd_json_add_null(w, "inventory");
+    show_members(w, &n->base,
+                 "devices[name] device_numbers=devices[index] silent_ms "
+                 "inventory(taken_at=taken_unix_ms@ links(a b kind bytes_per_s direct) "
+                 "shared(name devices bytes_per_s) adapters(name numa_node bytes_per_s devices))");
     probe_show_json(w, n);
 }
 
@@ -271,22 +213,15 @@ static int cli_topo(struct cli *cli, int argc, char **argv)
     return code;
 }
 
-const struct cli_command cli_command_topo = {
-    .group = "Operate nodes",
-    .name = "topo",
-    .summary = "show switches, links between devices and adapters",
-    .usage = "Usage: heddle topo [NODE] [-o FORMAT]\n"
-             "\n"
-             "Shows which nodes share a switch, as the controller's --cluster file says, and\n"
+const struct cli_body cli_body_topo = {
+    .usage = "Usage: heddle topo [NODE] [-o FORMAT]\n",
+    .about = "Shows which nodes share a switch, as the controller's --cluster file says, and\n"
              "of each node its adapters, the age of its inventory, when its devices were\n"
              "measured (heddle probe), and devices that are more than 10% slower than others\n"
              "of their kind. Of NODE, or with -o wide, also how its devices reach one another:\n"
              "nv4: four NVLinks; pix, pxb: one PCIe switch, several; phb: a host bridge; node,\n"
              "sys: within a NUMA node, between two, at nominal rates of one direction; and\n"
-             "what was measured.\n"
-             "\n",
-    .more = "Example:\n"
-            "  heddle topo n1\n",
+             "what was measured.\n",
+    .examples = "heddle topo n1",
     .run = cli_topo,
-    .nouns = "node topo",
 };

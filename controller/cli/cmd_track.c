@@ -567,20 +567,13 @@ static int cli_track(struct cli *cli, int argc, char **argv)
     return code;
 }
 
-const struct cli_command cli_command_track = {
-    .group = "See how jobs fare",
-    .name = "track",
-    .summary = "send a run's metrics to MLflow",
-    .usage = "Usage: heddle track RUN|- [--mlflow URL] [--experiment NAME] [--patience S]\n"
-             "\n"
-             "Sends the metrics of a run of heddle local to a tracking server of MLflow, and\n"
+const struct cli_body cli_body_track = {
+    .usage = "Usage: heddle track RUN|- [--mlflow URL] [--experiment NAME] [--patience S]\n",
+    .about = "Sends the metrics of a run of heddle local to a tracking server of MLflow, and\n"
              "follows the run to its end; of a job of the controller:\n"
              "  heddle watch JOB -o jsonl | heddle track -\n"
              "No step waits for the server: one that is away is told once, and what is not\n"
-             "sent is kept. Run again, it goes on in the same run of MLflow.\n"
-             "\n",
-    .more = "\n"
-            "Example:\n"
-            "  heddle track heddle-runs/latest --mlflow http://127.0.0.1:5000\n",
+             "sent is kept. Run again, it goes on in the same run of MLflow.\n",
+    .examples = "heddle track heddle-runs/latest --mlflow http://127.0.0.1:5000",
     .run = cli_track,
 };

@@ -131,19 +131,12 @@ static int cli_translate(struct cli *cli, int argc, char **argv)
     return code;
 }
 
-const struct cli_command cli_command_translate = {
-    .group = "Train",
-    .name = "translate",
-    .summary = "write a job file from a file of another tool",
-    .usage = "Usage: heddle translate FILE|- [--out JOB.yaml]\n"
-             "\n"
-             "Writes a job file from a file of axolotl, TRL, torchtune, LLaMA-Factory, from\n"
+const struct cli_body cli_body_translate = {
+    .usage = "Usage: heddle translate FILE|- [--out JOB.yaml]\n",
+    .about = "Writes a job file from a file of axolotl, TRL, torchtune, LLaMA-Factory, from\n"
              "TrainingArguments of transformers as JSON, or from arguments of Megatron-LM or a\n"
              "script with them, and says of each of their settings what it is here. What\n"
-             "Heddle does not have is a comment in the job file. Nothing of theirs is run.\n"
-             "\n",
-    .more = "\n"
-            "Example:\n"
-            "  heddle translate qlora.yml --out job.yaml && heddle validate job.yaml\n",
+             "Heddle does not have is a comment in the job file. Nothing of theirs is run.\n",
+    .examples = "heddle translate qlora.yml --out job.yaml && heddle validate job.yaml",
     .run = cli_translate,
 };

@@ -276,19 +276,11 @@ static int cli_validate(struct cli *cli, int argc, char **argv)
     return code;
 }
 
-const struct cli_command cli_command_validate = {
-    .group = "Train",
-    .name = "validate",
-    .summary = "check a job file",
-    .usage = "Usage: heddle validate FILE|- [--set KEY=VALUE]... [--controller ADDR]\n"
-             "\n"
-             "Checks a job file (docs/job-file.md), opens its data files and says what they\n"
+const struct cli_body cli_body_validate = {
+    .usage = "Usage: heddle validate FILE|- [--set KEY=VALUE]... [--controller ADDR]\n",
+    .about = "Checks a job file (docs/job-file.md), opens its data files and says what they\n"
              "hold: documents and tokens. Starts nothing. With --controller it also says\n"
-             "whether the job would start now.\n"
-             "\n",
-    .more = "\n"
-            "Example:\n"
-            "  heddle validate job.yaml -o json\n",
+             "whether the job would start now.\n",
+    .examples = "heddle validate job.yaml -o json",
     .run = cli_validate,
-    .nouns = "job validate",
 };

@@ -89,16 +89,9 @@ static int cli_version(struct cli *cli, int argc, char **argv)
     return code == CLI_OK && p.differ ? CLI_JOB_FAILED : code;
 }
 
-const struct cli_command cli_command_version = {
-    .group = "This program",
-    .name = "version",
-    .summary = "print the version, or check those of the cluster",
-    .usage = "Usage: heddle version [--check] [-o FORMAT]\n"
-             "\n"
-             "Prints version and commit of this build.\n"
-             "\n",
-    .more = "\n"
-            "Example:\n"
-            "  heddle version --check\n",
+const struct cli_body cli_body_version = {
+    .usage = "Usage: heddle version [--check] [-o FORMAT]\n",
+    .about = "Prints version and commit of this build.\n",
+    .examples = "heddle version --check",
     .run = cli_version,
 };

@@ -49,28 +49,19 @@ static int cli_watch(struct cli *cli, int argc, char **argv)
     return code;
 }
 
-const struct cli_command cli_command_watch = {
-    .group = "See how jobs fare",
-    .name = "watch",
-    .summary = "follow a job's progress to its end",
-    .usage = "Usage: heddle watch JOB|RUN [--log-every N] [--times] [-o FORMAT]\n"
+const struct cli_body cli_body_watch = {
+    .usage = "Usage: heddle watch JOB|RUN [--log-every N] [--times] [-o FORMAT]\n",
+    .about = "Follows a job to its end. Exit code 0 when it succeeded, 1 when it failed or\n"
+             "was cancelled. Ctrl-C (130) and SIGTERM (143) end the watching, not the job.\n",
+    .notes = "Without a terminal, standard output has steps, validations, checkpoints and the\n"
+             "end, by step number. Without --times it is equal for equal runs of a job: diff\n"
+             "compares them. Standard error says once a minute how far it is and how long yet.\n"
              "\n"
-             "Follows a job to its end. Exit code 0 when it succeeded, 1 when it failed or\n"
-             "was cancelled. Ctrl-C (130) and SIGTERM (143) end the watching, not the job.\n"
-             "\n",
-    .more = "\n"
-            "Without a terminal, standard output has steps, validations, checkpoints and the\n"
-            "end, by step number. Without --times it is equal for equal runs of a job: diff\n"
-            "compares them. Standard error says once a minute how far it is and how long yet.\n"
-            "\n"
-            "mfu = FLOPs per token x tokens per second / (peak x devices); FLOPs per token =\n"
-            "6 x weights in matrices + 6 x layers x hidden x (context + 1); peak = what each\n"
-            "rank measures at its start on its own threads.\n"
-            "\n"
-            "Example:\n"
-            "  heddle watch 7 -o jsonl | jq 'select(.type == \"validation\").loss'\n",
+             "mfu = FLOPs per token x tokens per second / (peak x devices); FLOPs per token =\n"
+             "6 x weights in matrices + 6 x layers x hidden x (context + 1); peak = what each\n"
+             "rank measures at its start on its own threads.\n",
+    .examples = "heddle watch 7 -o jsonl | jq 'select(.type == \"validation\").loss'",
     .run = cli_watch,
-    .nouns = "job watch",
 };
 
 static int cli_wait(struct cli *cli, int argc, char **argv)
@@ -92,17 +83,10 @@ static int cli_wait(struct cli *cli, int argc, char **argv)
     return code;
 }
 
-const struct cli_command cli_command_wait = {
-    .group = "See how jobs fare",
-    .name = "wait",
-    .summary = "wait for a job's end",
-    .usage = "Usage: heddle wait JOB|RUN\n"
-             "\n"
-             "Waits for a job's end without showing its progress. Exit code 0 when it\n"
-             "succeeded, 1 when it failed or was cancelled.\n"
-             "\n",
-    .more = "Example:\n"
-            "  heddle wait 7 && heddle generate 7 --prompt 'Once upon'\n",
+const struct cli_body cli_body_wait = {
+    .usage = "Usage: heddle wait JOB|RUN\n",
+    .about = "Waits for a job's end without showing its progress. Exit code 0 when it\n"
+             "succeeded, 1 when it failed or was cancelled.\n",
+    .examples = "heddle wait 7 && heddle generate 7 --prompt 'Once upon'",
     .run = cli_wait,
-    .nouns = "job wait",
 };

@@ -3,12 +3,20 @@
 
 #include "controller/cli/cli.h"
 
-#define CLI_COMMAND(name) extern const struct cli_command cli_command_##name;
+#define TRAIN   "Train"
+#define SEE     "See how jobs fare"
+#define CHANGE  "Change jobs"
+#define USE     "Use models and data"
+#define NODES   "Operate nodes"
+#define PEOPLE  "People and their rights"
+#define PROGRAM "This program"
+
+#define CLI_COMMAND(group, id, name, summary, nouns) extern const struct cli_body cli_body_##id;
 #include "controller/cli/commands.def"
 #undef CLI_COMMAND
 
-const struct cli_command *const cli_commands[] = {
-#define CLI_COMMAND(name) &cli_command_##name,
+const struct cli_command cli_commands[] = {
+#define CLI_COMMAND(group, id, name, summary, nouns) {group, name, summary, nouns, &cli_body_##id},
 #include "controller/cli/commands.def"
 #undef CLI_COMMAND
 };
@@ -21,9 +29,9 @@ void cli_overview(struct hd_text *out)
                      "Trains language models: hands jobs to a controller and shows how they fare.\n"
                      "\n");
     for (size_t i = 0; i < cli_command_count; i++) {
-        if (!i || strcmp(cli_commands[i]->group, cli_commands[i - 1]->group) != 0)
-            hd_text_add(out, "%s%s:\n", i ? "\n" : "", cli_commands[i]->group);
-        hd_text_add(out, "  %-11s %s\n", cli_commands[i]->name, cli_commands[i]->summary);
+        if (!i || strcmp(cli_commands[i].group, cli_commands[i - 1].group) != 0)
+            hd_text_add(out, "%s%s:\n", i ? "\n" : "", cli_commands[i].group);
+        hd_text_add(out, "  %-11s %s\n", cli_commands[i].name, cli_commands[i].summary);
     }
     hd_text_add(
         out, "\n"

@@ -40,7 +40,7 @@ static void add_shared(struct cli_described *all, struct cli *cli, struct shared
          .help = "table, wide, json or jsonl"},
         {"color", 0, CLI_FLAG_TEXT, &shared->colour, "WHEN", .help = "auto, always or never"},
     };
-    const size_t count = sizeof flags / sizeof flags[0] - (cli->command->is_raw ? 2 : 0);
+    const size_t count = sizeof flags / sizeof flags[0] - (cli->command->body->is_raw ? 2 : 0);
 
     memcpy(all->flags + all->count, flags, count * sizeof flags[0]);
     all->count += count;
@@ -226,7 +226,6 @@ static int take_colour(struct cli *cli, const char *text)
 /* Reports too few or too many arguments, with the usage of the command. */
 static int wrong_count(const struct cli *cli, int min_args)
 {
-    const char *usage = cli->command->usage, *end = strstr(usage, "\n\n");
     int code;
 
     if (cli->arg_count < min_args)
@@ -234,7 +233,7 @@ static int wrong_count(const struct cli *cli, int min_args)
     else
         code = cli_usage("%s: unexpected argument: %s", cli->command->name,
                          cli->args[cli->arg_count - 1]);
-    (void)fprintf(stderr, "%.*s\n", (int)(end ? end - usage : 0), usage);
+    (void)fputs(cli->command->body->usage, stderr);
     return code;
 }
 
@@ -244,14 +243,14 @@ static int unknown_verb(const struct cli *cli)
     struct hd_text verbs = {0};
     int code;
 
-    for (size_t i = 0; i < command->verb_count; i++)
+    for (size_t i = 0; i < command->body->verb_count; i++)
         hd_text_add(&verbs, "%s%s",
-                    !i                            ? ""
-                    : i + 1 < command->verb_count ? ", "
-                                                  : " and ",
-                    command->verbs[i].name);
+                    !i                                  ? ""
+                    : i + 1 < command->body->verb_count ? ", "
+                                                        : " and ",
+                    command->body->verbs[i].name);
     code = cli_usage("%s: '%s' is not a command of heddle %s; %s %s", command->name, cli->args[0],
-                     command->name, command->verb_count == 1 ? "there is" : "these are",
+                     command->name, command->body->verb_count == 1 ? "there is" : "these are",
                      verbs.failed ? "?" : verbs.data);
     hd_text_free(&verbs);
     return code;
@@ -282,9 +281,9 @@ static int check_verb(const struct cli *cli, const struct parse *p)
 {
     const struct cli_verb *verb = NULL;
 
-    for (size_t i = 0; i < cli->command->verb_count && !verb; i++)
-        if (strcmp(cli->command->verbs[i].name, cli->args[0]) == 0)
-            verb = &cli->command->verbs[i];
+    for (size_t i = 0; i < cli->command->body->verb_count && !verb; i++)
+        if (strcmp(cli->command->body->verbs[i].name, cli->args[0]) == 0)
+            verb = &cli->command->body->verbs[i];
     if (!verb)
         return unknown_verb(cli);
     if (cli->arg_count - 1 < verb->min_args)
@@ -375,7 +374,7 @@ int cli_parse(struct cli *cli, int argc, char **argv, const struct cli_flag *fla
         code = take_format(cli, shared.output);
     if (code == CLI_CONTINUE)
         code = take_colour(cli, shared.colour);
-    if (code == CLI_CONTINUE && cli->command->verbs && cli->arg_count)
+    if (code == CLI_CONTINUE && cli->command->body->verbs && cli->arg_count)
         return check_verb(cli, &p);
     if (code == CLI_CONTINUE && (cli->arg_count < min_args || cli->arg_count > max_args))
         code = wrong_count(cli, min_args);

@@ -14,7 +14,7 @@ void cli_describe(const struct cli_command *command, struct cli_described *ret_d
     char *words[] = {NULL};
     struct cli cli = {.command = command, .described = ret_described};
 
-    (void)command->run(&cli, 0, words);
+    (void)command->body->run(&cli, 0, words);
 }
 
 /* Appends ", --top-k K" to the label of a line of help, on a further line where this one is full. */
@@ -91,26 +91,45 @@ static void add_flag_line(const char *label, const char *text, size_t column, st
     hd_text_add(out, "\n");
 }
 
+/* Appends a paragraph behind a blank line, each of its lines behind `indent`. */
+static void add_paragraph(struct hd_text *out, const char *title, const char *indent,
+                          const char *text)
+{
+    hd_text_add(out, "\n%s", title);
+    for (size_t len; *text; text += len + (text[len] == '\n')) {
+        len = strcspn(text, "\n");
+        hd_text_add(out, "%s%.*s\n", len ? indent : "", (int)len, text);
+    }
+}
+
 void cli_add_help(const struct cli_command *command, struct hd_text *out)
 {
+    const struct cli_body *body = command->body;
     struct cli_described d = {.count = 0};
     struct hd_text label = {0};
+    const char *before = body->about ? "\n" : ""; /* what separates the first flag */
     size_t column;
 
     cli_describe(command, &d);
     column = text_column(&d, true);
     if (!fits_at(&d, column))
         column = text_column(&d, false);
-    hd_text_add(out, "%s", command->usage);
+    hd_text_add(out, "%s", body->usage);
+    if (body->about)
+        add_paragraph(out, "", "", body->about);
     for (size_t i = 0; i < d.own_count; i++) {
         if (!d.flags[i].help && !d.flags[i].joins)
             continue;
         add_label(&label, &d.flags[i]);
         if (d.flags[i].joins)
             continue;
+        hd_text_add(out, "%s", before);
+        before = "";
         add_flag_line(label.failed ? "?" : label.data, d.flags[i].help, column, out);
         hd_text_clear(&label);
     }
     hd_text_free(&label);
-    hd_text_add(out, "%s", command->more);
+    if (body->notes)
+        add_paragraph(out, "", "", body->notes);
+    add_paragraph(out, "Example:\n", "  ", body->examples);
 }

@@ -36,8 +36,8 @@ static int print_help(const struct cli_command *command)
 static const struct cli_command *find_command(const char *name)
 {
     for (size_t i = 0; i < cli_command_count; i++)
-        if (strcmp(cli_commands[i]->name, name) == 0)
-            return cli_commands[i];
+        if (strcmp(cli_commands[i].name, name) == 0)
+            return &cli_commands[i];
     return NULL;
 }
 
@@ -117,5 +117,5 @@ int main(int argc, char **argv)
     if (help)
         return print_help(command);
     cli.command = command;
-    return end(&cli, command->run(&cli, count - 1, words + 1));
+    return end(&cli, command->body->run(&cli, count - 1, words + 1));
 }

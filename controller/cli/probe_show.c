@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "controller/cli/cli.h"
+#include "controller/show/form.h"
 
 int32_t probe_show_number(const Heddle__V1__NodeTopology *n, int64_t slot)
 {
@@ -12,69 +13,6 @@ int32_t probe_show_number(const Heddle__V1__NodeTopology *n, int64_t slot)
 }
 
 /* ---- JSON -------------------------------------------------------------------------------------*/
-
-static void add_time(struct hd_json_writer *w, const char *key, int64_t unix_ms)
-{
-    char when[HD_CLOCK_TEXT_MAX];
-
-    if (!unix_ms) {
-        hd_json_add_null(w, key);
-        return;
-    }
-    hd_clock_format_utc(unix_ms, when);
-    hd_json_add_string(w, key, when);
-}
-
-static void show_probed_devices(struct hd_json_writer *w, const Heddle__V1__NodeTopology *n)
-{
-    const Heddle__V1__NodeProbe *m = n->probe;
-
-    hd_json_begin(w, "devices", '[');
-    for (size_t i = 0; i < m->n_devices; i++) {
-        hd_json_begin(w, NULL, '{');
-        hd_json_add_int64(w, "device", m->devices[i]->device);
-        hd_json_add_int64(w, "number", probe_show_number(n, m->devices[i]->device));
-        hd_json_add_real(w, "fp32_flops", m->devices[i]->single_flops);
-        hd_json_add_real(w, "bf16_flops", m->devices[i]->half_flops);
-        hd_json_add_real(w, "memory_bytes_per_s", m->devices[i]->memory_bytes_per_s);
-        hd_json_add_string(w, "slow", m->devices[i]->slow);
-        hd_json_end(w, '}');
-    }
-    hd_json_end(w, ']');
-    hd_json_begin(w, "pairs", '[');
-    for (size_t i = 0; i < m->n_pairs; i++) {
-        hd_json_begin(w, NULL, '{');
-        hd_json_add_int64(w, "a", m->pairs[i]->a);
-        hd_json_add_int64(w, "b", m->pairs[i]->b);
-        hd_json_add_real(w, "latency_s", m->pairs[i]->latency_s);
-        hd_json_add_real(w, "bytes_per_s", m->pairs[i]->bytes_per_s);
-        hd_json_end(w, '}');
-    }
-    hd_json_end(w, ']');
-}
-
-static void show_classes(struct hd_json_writer *w, const Heddle__V1__NodeProbe *m)
-{
-    hd_json_begin(w, "products", '[');
-    for (size_t i = 0; i < m->n_products; i++) {
-        hd_json_begin(w, NULL, '{');
-        hd_json_add_string(w, "precision", m->products[i]->precision);
-        hd_json_add_string(w, "shape", m->products[i]->shape);
-        hd_json_add_real(w, "flops", m->products[i]->flops);
-        hd_json_end(w, '}');
-    }
-    hd_json_end(w, ']');
-    hd_json_begin(w, "collectives", '[');
-    for (size_t i = 0; i < m->n_collectives; i++) {
-        hd_json_begin(w, NULL, '{');
-        hd_json_add_string(w, "kind", m->collectives[i]->kind);
-        hd_json_add_int64(w, "members", m->collectives[i]->members);
-        hd_json_add_real(w, "alpha_s", m->collectives[i]->alpha_s);
-        hd_json_add_real(w, "bytes_per_s", m->collectives[i]->bytes_per_s);
-        hd_json_end(w, '}');
-    }
-    hd_json_end(w, ']');
-}
 
 void probe_show_json(struct hd_json_writer *w, const Heddle__V1__NodeTopology *n)
 {
@@ -85,15 +23,22 @@ void probe_show_json(struct hd_json_writer *w, const Heddle__V1__NodeTopology *n
         return;
     }
     hd_json_begin(w, "probe", '{');
-    hd_json_add_bool(w, "pending", m->pending);
-    add_time(w, "ended_at", m->ended_unix_ms);
-    hd_json_add_string(w, "problem", m->problem);
-    add_time(w, "measured_at", m->measured_unix_ms);
-    hd_json_add_string(w, "measured_on", m->measured_on);
-    hd_json_add_string(w, "engine", m->engine);
-    hd_json_add_real(w, "checkpoint_bytes_per_s", m->checkpoint_bytes_per_s);
-    show_probed_devices(w, n);
-    show_classes(w, m);
+    show_members(w, &m->base,
+                 "pending ended_at=ended_unix_ms@ problem measured_at=measured_unix_ms@ "
+                 "measured_on engine checkpoint_bytes_per_s");
+    hd_json_begin(w, "devices", '[');
+    for (size_t i = 0; i < m->n_devices; i++) {
+        hd_json_begin(w, NULL, '{');
+        show_members(w, &m->devices[i]->base, "device");
+        hd_json_add_int64(w, "number", probe_show_number(n, m->devices[i]->device));
+        show_members(w, &m->devices[i]->base,
+                     "fp32_flops=single_flops bf16_flops=half_flops memory_bytes_per_s slow");
+        hd_json_end(w, '}');
+    }
+    hd_json_end(w, ']');
+    show_members(w, &m->base,
+                 "pairs(a b latency_s bytes_per_s) products(precision shape flops) "
+                 "collectives(kind members alpha_s bytes_per_s)");
     hd_json_end(w, '}');
 }
 

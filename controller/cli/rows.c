@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "controller/cli/say.h"
+
 static bool is_json(const struct cli_rows *rows)
 {
     return rows->cli->format >= CLI_JSON;
@@ -16,6 +18,11 @@ static bool is_shown(const struct cli_rows *rows, const struct rows_column *colu
 
     return column->title &&
            (column->in_width == ROWS_ALWAYS || (column->in_width == ROWS_WIDE_ONLY) == wide);
+}
+
+static bool has_table(const struct rows_kind *kind)
+{
+    return !kind->text && !kind->line;
 }
 
 /* Returns whether a column is right-aligned. */
@@ -33,7 +40,7 @@ void rows_begin(struct cli_rows *rows, const struct cli *cli, const struct rows_
     if (is_json(rows) && cli->format != CLI_JSONL) {
         show_envelope_begin(&rows->writer, kind->kind);
         hd_json_begin(&rows->writer, "items", '[');
-    } else if (!is_json(rows) && !kind->line) {
+    } else if (!is_json(rows) && has_table(kind)) {
         for (size_t i = 0; i < kind->column_count; i++)
             if (is_shown(rows, &kind->columns[i]))
                 rows->titles[count++] =
@@ -71,10 +78,16 @@ static const char *column_text(const struct rows_column *c, const void *item)
 static void add_column(struct cli_rows *rows, const struct rows_column *c, const void *item)
 {
     char text[HD_CLOCK_TEXT_MAX > 32 ? HD_CLOCK_TEXT_MAX : 32] = "";
+    struct hd_text said = {0};
     int64_t number;
 
     if (c->cell) {
         c->cell(rows, item);
+        return;
+    }
+    if (c->text) {
+        cli_say(rows->cli, &said, item, c->text);
+        rows_text_cell(rows, NULL, &said);
         return;
     }
     if (c->type == ROWS_TEXT) {
@@ -120,9 +133,11 @@ static void add_json(struct cli_rows *rows, const void *item)
     hd_json_begin(w, NULL, '{');
     if (rows->cli->format == CLI_JSONL)
         hd_json_add_string(w, "type", kind->type);
-    if (kind->show)
+    if (kind->json)
+        show_members(w, item, kind->json);
+    else if (kind->show)
         kind->show(w, item);
-    for (size_t i = 0; i < kind->column_count && !kind->show; i++)
+    for (size_t i = 0; i < kind->column_count && !kind->show && !kind->json; i++)
         if (kind->columns[i].json)
             add_member(w, &kind->columns[i], item);
     hd_json_end(w, '}');
@@ -136,8 +151,11 @@ void rows_add(struct cli_rows *rows, const void *item)
 
     if (is_json(rows)) {
         add_json(rows, item);
-    } else if (kind->line) {
-        kind->line(rows->cli, &rows->out, item);
+    } else if (!has_table(kind)) {
+        if (kind->text)
+            cli_say(rows->cli, &rows->out, item, kind->text);
+        if (kind->line)
+            kind->line(rows->cli, &rows->out, item);
     } else {
         table_begin_row(&rows->table);
         for (size_t i = 0; i < kind->column_count; i++)
@@ -177,7 +195,7 @@ static void finish(struct cli_rows *rows)
         hd_json_end(&rows->writer, ']');
         hd_json_end(&rows->writer, '}');
         hd_text_add(&rows->out, "\n");
-    } else if (!is_json(rows) && !rows->kind->line) {
+    } else if (!is_json(rows) && has_table(rows->kind)) {
         table_render(&rows->table, cli->colour, cut ? table_terminal_columns() : 0, &rows->out);
         table_done(&rows->table);
     }
@@ -266,38 +284,21 @@ void rows_show_job(struct hd_json_writer *writer, const void *job)
     show_job(writer, job, false);
 }
 
-static void add_job_line(struct hd_text *out, const Heddle__V1__JobStatus *job, bool with_name)
+static void end_job_line(const struct cli *cli, struct hd_text *out, const void *item)
 {
-    char word[CLI_WORD_MAX];
+    const Heddle__V1__JobStatus *job = item;
+    const bool runs = job->state == HEDDLE__V1__JOB_STATE__JOB_STATE_RUNNING;
 
-    hd_text_add(out, "job %llu ", (unsigned long long)job->job);
-    if (with_name) {
-        cli_add_clean(out, job->name);
-        hd_text_add(out, " ");
-    }
-    hd_text_add(out, "%s", cli_job_state(job->state, word));
-    if (*job->reason) {
-        hd_text_add(out, ": ");
-        cli_add_clean(out, job->reason);
-    } else if (job->held && job->state == HEDDLE__V1__JOB_STATE__JOB_STATE_RUNNING) {
-        hd_text_add(out, ", held: the running attempt continues, no further one starts");
-    }
-    hd_text_add(out, "\n");
-}
-
-static void add_named_line(const struct cli *cli, struct hd_text *out, const void *job)
-{
     (void)cli;
-    add_job_line(out, job, true);
-}
-
-static void add_unnamed_line(const struct cli *cli, struct hd_text *out, const void *job)
-{
-    (void)cli;
-    add_job_line(out, job, false);
+    hd_text_add(out, "%s\n",
+                job->held && runs && !*job->reason
+                    ? ", held: the running attempt continues, no further one starts"
+                    : "");
 }
 
 const struct rows_kind rows_job_named = {"JobList", "job", .show = rows_show_job,
-                                         .line = add_named_line};
+                                         .text = "job {job} {name} {state}[: {reason}]",
+                                         .line = end_job_line};
 const struct rows_kind rows_job_state = {"JobList", "job", .show = rows_show_job,
-                                         .line = add_unnamed_line};
+                                         .text = "job {job} {state}[: {reason}]",
+                                         .line = end_job_line};

@@ -3,13 +3,15 @@
  *     static const struct rows_column columns[] = {
  *         {"QUEUE", ROWS_OF(Heddle__V1__QueueStatus, name)},
  *         {"MAX", .cell = add_max_cell, .right = true},
+ *         {"STEP", .text = "{step}/{steps}", .right = true},
  *     };
  *     static const struct rows_kind queues = {"QueueList", "queue", ROWS_COLUMNS(columns),
- *                                             .show = show_queue_item};
+ *                                             .show = show_queue_item, or .json = "name weight"};
  *     return rows_print(cli, &queues, (const void *const *)response->queues, response->n_queues);
  *
  * A kind of list is written down once: what its columns show, its JSON members, its names. The
- * flags -o and --color choose the form. controller/show defines the form of JSON objects.
+ * flags -o and --color choose the form. What `text` and `json` show of messages of the protocol is
+ * written as in say.h and show/form.h.
  *
  * Used by: the commands.   Uses: controller/show, cli.h, table.   Threads: one.
  */
@@ -55,7 +57,8 @@ struct rows_column {
     enum rows_form form;      /* form of the member in a table */
     enum rows_width in_width; /* formats that have the column */
     bool right;               /* right-aligned; numbers, ages and sizes always are */
-    const char *json;         /* name of the JSON member; NULL: in no JSON, or `show` writes it */
+    const char *json;         /* name of the JSON member; NULL: in no JSON, or the kind writes it */
+    const char *text; /* text of the cell by say.h, of items that are messages; NULL: none */
     /* Fills one cell by one call of rows_cell. */
     void (*cell)(struct cli_rows *rows, const void *item);
 };
@@ -64,9 +67,13 @@ struct rows_kind {
     const char *kind, *type; /* names of the envelope and of an item, "QueueList" and "queue" */
     const struct rows_column *columns;
     size_t column_count;
-    /* Writes the JSON members of an item; NULL: the columns do, by their `json`. */
+    /* The JSON members of an item: by a form (show/form.h), or by a function; both NULL: by the
+     * columns' `json`. */
+    const char *json;
     void (*show)(struct hd_json_writer *writer, const void *item);
-    /* Appends the text of an item, with its line break, in place of a table. */
+    /* The text of an item in place of a table: by a text with places (say.h), and behind it by a
+     * function. The last one ends the line. */
+    const char *text;
     void (*line)(const struct cli *cli, struct hd_text *out, const void *item);
     bool is_uncut; /* the last column is not cut at the terminal's width */
 };

@@ -135,7 +135,7 @@ const char *cli_nearest(const char *word, char ret_word[CLI_NEAREST_MAX])
     size_t count = 0;
 
     for (size_t i = 0; i < cli_command_count; i++)
-        words[count++] = cli_commands[i]->name;
+        words[count++] = cli_commands[i].name;
     for (size_t i = 0; i < sizeof habits / sizeof habits[0]; i++) {
         (void)snprintf(copies[i], sizeof copies[i], "%s", habits[i].words);
         for (char *rest, *w = strtok_r(copies[i], " ", &rest);
@@ -171,7 +171,7 @@ void cli_add_verbs(const char *noun, struct hd_text *out)
     int noun_len = 0, verb_len = 0;
 
     for (size_t i = 0; i < cli_command_count; i++)
-        for (const char *p = cli_commands[i]->nouns; (p = next_pair(p, &noun_len, &verb_len));
+        for (const char *p = cli_commands[i].nouns; (p = next_pair(p, &noun_len, &verb_len));
              p += noun_len + 1 + verb_len)
             if (is_same_word(p, noun_len, noun))
                 hd_text_add(out, "%s%.*s", out->len_bytes ? " " : "", verb_len, p + noun_len + 1);
@@ -179,8 +179,8 @@ void cli_add_verbs(const char *noun, struct hd_text *out)
 
 static bool has_verb(const struct cli_command *command, const char *verb)
 {
-    for (size_t i = 0; i < command->verb_count; i++)
-        if (strcmp(command->verbs[i].name, verb) == 0)
+    for (size_t i = 0; i < command->body->verb_count; i++)
+        if (strcmp(command->body->verbs[i].name, verb) == 0)
             return true;
     return false;
 }
@@ -195,7 +195,7 @@ bool cli_replace_alias(char **words)
     int noun_len = 0, verb_len = 0;
 
     for (size_t i = 0; i < cli_command_count; i++) {
-        const struct cli_command *command = cli_commands[i];
+        const struct cli_command *command = &cli_commands[i];
 
         for (const char *p = command->nouns; (p = next_pair(p, &noun_len, &verb_len));
              p += noun_len + 1 + verb_len)

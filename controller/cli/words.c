@@ -6,40 +6,19 @@
 #include "base/clock.h"
 #include "base/uid.h"
 #include "controller/cli/cli.h"
-#include "controller/show/show.h"
+#include "controller/show/form.h"
 
 _Static_assert((int)CLI_WORD_MAX == (int)SHOW_WORD_MAX, "words of one size");
 
-const char *cli_job_state(Heddle__V1__JobState state, char ret_word[CLI_WORD_MAX])
-{
-    return show_word(&heddle__v1__job_state__descriptor, "JOB_STATE_", (int)state, ret_word);
-}
-
-const char *cli_attempt_state(Heddle__V1__AttemptState state, char ret_word[CLI_WORD_MAX])
-{
-    return show_word(&heddle__v1__attempt_state__descriptor, "ATTEMPT_STATE_", (int)state,
-                     ret_word);
-}
-
-const char *cli_node_state(Heddle__V1__NodeState state, char ret_word[CLI_WORD_MAX])
-{
-    return show_word(&heddle__v1__node_state__descriptor, "NODE_STATE_", (int)state, ret_word);
-}
-
-const char *cli_end_cause(Heddle__V1__EndCause cause, char ret_word[CLI_WORD_MAX])
-{
-    return show_word(&heddle__v1__end_cause__descriptor, "END_CAUSE_", (int)cause, ret_word);
-}
-
-const char *cli_device_kind(Heddle__V1__DeviceKind kind, char ret_word[CLI_WORD_MAX])
-{
-    return show_word(&heddle__v1__device_kind__descriptor, "DEVICE_KIND_", (int)kind, ret_word);
-}
-
-const char *cli_precision(Heddle__V1__Precision precision, char ret_word[CLI_WORD_MAX])
-{
-    return show_word(&heddle__v1__precision__descriptor, "PRECISION_", (int)precision, ret_word);
-}
+#define CLI_WORD(name, type)                                                       \
+    const char *cli_##name(Heddle__V1__##type value, char ret_word[CLI_WORD_MAX])  \
+    {                                                                              \
+        return show_word(&heddle__v1__##name##__descriptor, (int)value, ret_word); \
+    }
+CLI_WORD(job_state, JobState)
+CLI_WORD(node_state, NodeState)
+CLI_WORD(device_kind, DeviceKind)
+CLI_WORD(precision, Precision)
 
 void cli_add_layout(const struct hd_layout_sizes *sizes, struct hd_text *out)
 {

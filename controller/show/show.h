@@ -10,14 +10,9 @@
 #define HD_CONTROLLER_SHOW_H
 
 #include "base/json.h"
+#include "controller/show/form.h"
 #include "heddle/v1/control.pb-c.h"
 #include "heddle/v1/job.pb-c.h"
-
-/* Writes the word of an enum value: its name in the .proto file, without the prefix and in lower
- * case; "unknown(7)" for a value of a newer build. Returns ret_word. */
-enum { SHOW_WORD_MAX = 24 };
-const char *show_word(const ProtobufCEnumDescriptor *descriptor, const char *prefix, int value,
-                      char ret_word[SHOW_WORD_MAX]);
 
 /* Opens an envelope; the caller adds its members and ends it with hd_json_end(writer, '}'). */
 void show_envelope_begin(struct hd_json_writer *writer, const char *kind);
@@ -30,9 +25,6 @@ void show_node(struct hd_json_writer *writer, const Heddle__V1__NodeStatus *node
 void show_queue(struct hd_json_writer *writer, const Heddle__V1__QueueStatus *queue);
 void show_event(struct hd_json_writer *writer, const Heddle__V1__Event *event);
 void show_checkpoint(struct hd_json_writer *writer, const Heddle__V1__CheckpointInfo *checkpoint);
-void show_known(struct hd_json_writer *writer, const char *key, bool known,
-                double value); /* adds null unless `known` */
-void show_time(struct hd_json_writer *writer, const char *key, int64_t unix_ms);
 
 /* Writes one entry of a job's history as a JSON object. False: its kind is of a newer
  * controller. */

@@ -40,11 +40,11 @@ static void write_commands(const char *folder)
     for (size_t i = 0; i < cli_command_count; i++) {
         struct hd_text help = {0};
 
-        cli_add_help(cli_commands[i], &help);
+        cli_add_help(&cli_commands[i], &help);
         if (help.failed)
             die("no memory");
-        (void)snprintf(name, sizeof name, "heddle-%s", cli_commands[i]->name);
-        write_page(folder, name, 1, cli_commands[i]->summary, help.data, "heddle(1)");
+        (void)snprintf(name, sizeof name, "heddle-%s", cli_commands[i].name);
+        write_page(folder, name, 1, cli_commands[i].summary, help.data, "heddle(1)");
         hd_text_free(&help);
     }
 }
@@ -56,7 +56,7 @@ static void write_overview(const char *folder)
 
     cli_overview(&help);
     for (size_t i = 0; i < cli_command_count; i++)
-        hd_text_add(&also, "heddle-%s(1), ", cli_commands[i]->name);
+        hd_text_add(&also, "heddle-%s(1), ", cli_commands[i].name);
     hd_text_add(&also, "heddle-controller(8), heddled(8)");
     if (help.failed || also.failed)
         die("no memory");

@@ -8,6 +8,7 @@
 #include "controller/cli/debug.h"
 #include "controller/cli/page.h"
 #include "controller/cli/process.h"
+#include "controller/show/form.h"
 #include "tests/program/test.h"
 
 /* ---- flags ---- */
@@ -17,8 +18,9 @@ static int nothing(struct cli *cli, int argc, char **argv)
     return CLI_OK;
 }
 
-static const struct cli_command command = {
-    .name = "test", .usage = "Usage: heddle test\n", .more = "", .run = nothing};
+static const struct cli_body test_body = {
+    .usage = "Usage: heddle test\n", .examples = "", .run = nothing};
+static const struct cli_command command = {.name = "test", .body = &test_body};
 
 /* Parses one line of words, at most two of them arguments, with a flag of each kind. */
 struct parsed {
@@ -164,8 +166,9 @@ static void a_verb_has_its_own_arguments_and_flags(void **state)
 {
     static const struct cli_verb verbs[] = {
         {"ls", 0, 0, NULL}, {"set", 1, 1, "the name"}, {"rm", 1, 2, "the name"}};
-    static const struct cli_command of_verbs = {
-        .name = "test", .usage = "Usage: heddle test ls\n", .run = nothing, CLI_VERBS(verbs)};
+    static const struct cli_body body = {
+        .usage = "Usage: heddle test ls\n", .examples = "", .run = nothing, CLI_VERBS(verbs)};
+    static const struct cli_command of_verbs = {.name = "test", .body = &body};
     static const char *const right[] = {"ls", "set a --only-set", "rm a b", "--only-set rm a"};
     static const char *const wrong[] = {"",        "lss",      "ls a",         "set",
                                         "set a b", "rm a b c", "ls --only-set"};
@@ -196,20 +199,22 @@ static int run_described(struct cli *cli, int argc, char **argv)
 
 static void a_help_text_is_made_of_the_flags(void **state)
 {
-    static const struct cli_command described = {.name = "test",
-                                                 .usage = "Usage: heddle test\n\n",
-                                                 .more = "\nMore.\n",
-                                                 .run = run_described};
+    static const struct cli_body body = {.usage = "Usage: heddle test\n",
+                                         .about = "Tests.\n",
+                                         .notes = "More.\n",
+                                         .examples = "heddle test\nheddle test -y",
+                                         .run = run_described};
+    static const struct cli_command described = {.name = "test", .body = &body};
     struct hd_text out = {0};
 
     cli_add_help(&described, &out);
     /* the widest label of one flag has 9 columns; that of two flags begins its text 2 behind it */
-    assert_string_equal(out.data, "Usage: heddle test\n\n"
+    assert_string_equal(out.data, "Usage: heddle test\n\nTests.\n\n"
                                   "  -y, --yes  does not ask\n"
                                   "  -t, --text T, --number N  of both\n"
                                   "             of them\n"
                                   "  -o json    whole\n"
-                                  "\nMore.\n");
+                                  "\nMore.\n\nExample:\n  heddle test\n  heddle test -y\n");
     hd_text_free(&out);
 }
 
@@ -225,11 +230,11 @@ static char *help_of(const struct cli_command *of)
 static void every_verb_has_help_with_an_example(void **state)
 {
     for (size_t i = 0; i < cli_command_count; i++) {
-        char usage[64], *help = help_of(cli_commands[i]);
+        char usage[64], *help = help_of(&cli_commands[i]);
 
-        (void)snprintf(usage, sizeof usage, "Usage: heddle %s ", cli_commands[i]->name);
+        (void)snprintf(usage, sizeof usage, "Usage: heddle %s ", cli_commands[i].name);
         assert_true(hd_text_starts(help, usage));
-        (void)snprintf(usage, sizeof usage, "\nExample:\n  heddle %s ", cli_commands[i]->name);
+        (void)snprintf(usage, sizeof usage, "\nExample:\n  heddle %s ", cli_commands[i].name);
         assert_non_null(strstr(help, usage));
         free(help);
     }
@@ -241,22 +246,23 @@ static void every_help_names_each_flag_and_verb(void **state)
 {
     for (size_t i = 0; i < cli_command_count; i++) {
         struct cli_described d = {.count = 0};
-        char word[96], *help = help_of(cli_commands[i]);
+        char word[96], *help = help_of(&cli_commands[i]);
 
-        cli_describe(cli_commands[i], &d);
+        cli_describe(&cli_commands[i], &d);
         assert_true(d.count >= 6); /* those of every command */
         for (size_t f = 0; f < d.own_count; f++) {
             (void)snprintf(word, sizeof word, "--%s", d.flags[f].name);
             if (d.flags[f].kind != CLI_FLAG_NOTE && !strstr(help, word))
-                fail_msg("heddle %s takes %s, which its help lacks", cli_commands[i]->name, word);
+                fail_msg("heddle %s takes %s, which its help lacks", cli_commands[i].name, word);
             if (d.flags[f].kind != CLI_FLAG_NOTE && d.flags[f].kind != CLI_FLAG_BOOL)
                 assert_non_null(d.flags[f].word);
         }
-        for (size_t v = 0; v < cli_commands[i]->verb_count; v++) {
-            (void)snprintf(word, sizeof word, "heddle %s %s", cli_commands[i]->name,
-                           cli_commands[i]->verbs[v].name);
-            assert_non_null(strstr(cli_commands[i]->usage, word));
-            assert_true(cli_commands[i]->verbs[v].missing || !cli_commands[i]->verbs[v].min_args);
+        for (size_t v = 0; v < cli_commands[i].body->verb_count; v++) {
+            (void)snprintf(word, sizeof word, "heddle %s %s", cli_commands[i].name,
+                           cli_commands[i].body->verbs[v].name);
+            assert_non_null(strstr(cli_commands[i].body->usage, word));
+            assert_true(cli_commands[i].body->verbs[v].missing ||
+                        !cli_commands[i].body->verbs[v].min_args);
         }
         free(help);
     }
@@ -326,7 +332,7 @@ static void a_bundle_has_no_secrets(void **state)
 static void every_help_fits_one_screen(void **state)
 {
     for (size_t i = 0; i < cli_command_count; i++) {
-        char *help = help_of(cli_commands[i]);
+        char *help = help_of(&cli_commands[i]);
         int lines = 0;
 
         for (const char *p = help, *end; *p; p = end + 1, lines++) {
@@ -365,9 +371,11 @@ static void states_are_the_words_of_the_api(void **state)
     assert_string_equal(cli_job_state(HEDDLE__V1__JOB_STATE__JOB_STATE_QUEUED, word), "queued");
     assert_string_equal(cli_job_state(HEDDLE__V1__JOB_STATE__JOB_STATE_CANCELLED, word),
                         "cancelled");
-    assert_string_equal(cli_attempt_state(HEDDLE__V1__ATTEMPT_STATE__ATTEMPT_STATE_STARTING, word),
+    assert_string_equal(show_word(&heddle__v1__attempt_state__descriptor,
+                                  HEDDLE__V1__ATTEMPT_STATE__ATTEMPT_STATE_STARTING, word),
                         "starting");
-    assert_string_equal(cli_end_cause(HEDDLE__V1__END_CAUSE__END_CAUSE_NODE_LOST, word),
+    assert_string_equal(show_word(&heddle__v1__end_cause__descriptor,
+                                  HEDDLE__V1__END_CAUSE__END_CAUSE_NODE_LOST, word),
                         "node_lost");
     assert_string_equal(cli_node_state(HEDDLE__V1__NODE_STATE__NODE_STATE_UNREACHABLE, word),
                         "unreachable");
@@ -534,7 +542,7 @@ static void a_try_to_connect_ends_within_the_time_for_all_tries(void **state)
 static bool is_command(const char *name, size_t len)
 {
     for (size_t i = 0; i < cli_command_count; i++)
-        if (strlen(cli_commands[i]->name) == len && memcmp(cli_commands[i]->name, name, len) == 0)
+        if (strlen(cli_commands[i].name) == len && memcmp(cli_commands[i].name, name, len) == 0)
             return true;
     return false;
 }

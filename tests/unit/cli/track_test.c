@@ -45,14 +45,15 @@ static int tear_down(void **state)
     return 0;
 }
 
-extern const struct cli_command cli_command_track;
+extern const struct cli_body cli_body_track;
 
 /* Writes the history with these lines at its end, and tracks it; returns the exit code. */
 static int track(struct fixture *f, const char *end, const char *patience)
 {
     char *argv[] = {f->dir, (char *)"--mlflow", f->uri, (char *)"--patience", (char *)patience};
     struct hd_text text = {0};
-    struct cli cli = {.command = &cli_command_track};
+    const struct cli_command command = {.name = "track", .body = &cli_body_track};
+    struct cli cli = {.command = &command};
     char path[256];
 
     hd_text_add(&text, "%s%s", history, end);
@@ -60,7 +61,7 @@ static int track(struct fixture *f, const char *end, const char *patience)
     must(hd_file_write_atomic(path, text.data, text.len_bytes, 0644));
     hd_text_free(&text);
     hd_text_clear(&f->server.said);
-    return cli_command_track.run(&cli, 5, argv);
+    return cli_body_track.run(&cli, 5, argv);
 }
 
 /* The server is busy at the first request: it is asked again after a second, and nothing is lost. */
