@@ -1,6 +1,5 @@
 /* usage: usage per name: leaky buckets for rates, and counts of live jobs. */
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,7 +1,6 @@
 /* convert: records <-> messages of proto/heddle/v1. */
 #include <inttypes.h>
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/hash.h"

@@ -4,7 +4,6 @@
  * the commit. A secret is in the one reply that creates it and is not stored.
  */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 

@@ -5,7 +5,6 @@
  * The most recently requested curves are cached. A query takes the store's thread milliseconds, and
  * commits run between two queries.
  */
-#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

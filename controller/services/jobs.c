@@ -1,6 +1,5 @@
 /* jobs: the calls of Control about one job, except those that need all its records (resume.c,
  * remove.c). */
-#include <stdlib.h>
 #include <string.h>
 
 #include "controller/services/control.h"

@@ -26,11 +26,9 @@
  * numbers are equal. Earlier versions wrote no line `share`, the earliest ones no line `cluster`
  * either.
  */
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/file.h"

@@ -1,6 +1,5 @@
 #include "controller/services/metrics.h"
 
-#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,4 @@
 /* queues: the calls of Control about queues. */
-#include <stdio.h>
 
 #include "controller/services/control.h"
 

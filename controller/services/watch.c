@@ -8,7 +8,6 @@
  * The job is read before its history: if the job has ended, the history read after it is complete.
  * For a slow client only its position is kept; watch_drain continues from there.
  */
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

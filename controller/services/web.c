@@ -1,7 +1,6 @@
 /* web: the HTTP listener: access, the dashboard's files, and streams of changes. */
 #include "controller/services/web.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -6,7 +6,6 @@
  *   {TABLE=PUT}    assignments "column=?n" of the columns that are PUT; =SPEC: that are SPEC
  *   {TABLE:COLUMN} the parameter of one column
  */
-#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

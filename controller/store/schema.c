@@ -7,9 +7,7 @@
  * milliseconds. 0 means "not yet", '' means "none", NULL in a REAL column means NaN (for example a
  * loss that diverged).
  */
-#include <errno.h>
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>

@@ -1,7 +1,6 @@
 /* desired: compares the controller's desired state with this node's attempts and acts on the
  * differences. */
 #include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"

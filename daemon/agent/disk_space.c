@@ -1,6 +1,5 @@
 #include "daemon/agent/disk_space.h"
 
-#include <stdbool.h>
 #include <stdio.h>
 #include <sys/statvfs.h>
 

@@ -1,6 +1,5 @@
 /* inventory: converts the inventory of links to a message. GPUs are named by their indexes in the
  * list of devices. */
-#include <stdio.h>
 #include <string.h>
 
 #include "daemon/agent/convert.h"

@@ -1,9 +1,7 @@
 /* logs: sends pieces of ranks' logs on request, on a separate stream that cannot delay the main
  * one. A request for bytes that are not written yet waits in memory. */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/file.h"

@@ -1,8 +1,6 @@
 #include "daemon/attempt/attempt.h"
 
 #include <dirent.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <signal.h>

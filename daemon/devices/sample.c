@@ -1,7 +1,6 @@
 #include "daemon/devices/sample.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,6 +1,5 @@
 #include "daemon/isolation/cgroup.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>

@@ -1,7 +1,6 @@
 #include "daemon/isolation/cpus.h"
 
 #include <ctype.h>
-#include <errno.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>

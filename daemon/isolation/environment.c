@@ -1,6 +1,5 @@
 #include "daemon/isolation/environment.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 extern char **environ;

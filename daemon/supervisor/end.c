@@ -1,11 +1,9 @@
 /* end: ends an attempt: a stop, the sequence of signals, the rank to blame, and the record
  * `end`. */
-#include <inttypes.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/log.h"

@@ -1,6 +1,5 @@
 /* choices: `heddle-worker choices`, answers multiple-choice questions from files by
  * log-likelihood. */
-#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 

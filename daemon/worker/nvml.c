@@ -1,7 +1,6 @@
 #include "worker/nvml.h"
 
 #include <dlfcn.h>
-#include <stdio.h>
 #include <string.h>
 #include <strings.h>
 

@@ -5,7 +5,6 @@
  * same time. Pairs: a round-robin tournament; in each round every device has one partner, and after
  * world - 1 rounds (world, if that is odd) it has had all of them. The best time counts.
  */
-#include <stdlib.h>
 
 #include "base/clock.h"
 #include "worker/probe.h"

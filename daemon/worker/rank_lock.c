@@ -10,7 +10,6 @@
  * Not: the supervisor's records (nodes/), folders of other jobs, /tmp, homes.
  */
 #include <dirent.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>

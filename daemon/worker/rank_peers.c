@@ -1,6 +1,5 @@
 /* rank_peers: finds ranks that are slower than their peers; rank 0 reports them. */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "worker/rank_internal.h"

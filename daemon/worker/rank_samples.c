@@ -4,8 +4,6 @@
  * time" (length)`: prompt and text are quoted as in JSON, then comes why the text ends. A long text
  * is several events; those behind the first begin `step 20, prompt 1 of 4, part 2: "..."`, and all
  * but the last end with (more). heddle samples reads them (controller/cli/cmd_samples.c). */
-#include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "base/json.h"

@@ -7,7 +7,6 @@
  * with a mark, a character that the text does not contain, at the end of a message. If the text
  * after the mark equals the end of the whole text, the mark's position is the end of the
  * message. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/arena.h"

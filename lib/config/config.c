@@ -2,7 +2,6 @@
 #include "config/config.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/file.h"

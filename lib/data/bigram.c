@@ -1,6 +1,5 @@
 /* bigram: counts the pairs of adjacent tokens in a growing hash table, as far fewer than V * V
  * pairs occur. */
-#include <assert.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>

@@ -1,7 +1,6 @@
 /* megatron: parses the index of Megatron's MMapIndexedDataset. Its tables are read in place in the
  * mapped file and take no other memory. */
 #include <inttypes.h>
-#include <stdbool.h>
 #include <string.h>
 
 #include "data/token_file.h"

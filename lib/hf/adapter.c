@@ -12,7 +12,6 @@
  * have, is an error that names it.
  */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/file.h"

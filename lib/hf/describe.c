@@ -1,8 +1,6 @@
 /* describe: writes the config.json of a resolved job. The model type is the job's family if it can
  * express the model, else the first type that can. */
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/json.h"

@@ -2,7 +2,6 @@
  * then the directory is renamed to OUT, so OUT is always complete. */
 #include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

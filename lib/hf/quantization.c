@@ -1,7 +1,6 @@
 /* quantization: reads quantization_config of config.json, as bitsandbytes' integration in
  * transformers writes it. The weights tell which of them are quantized and how; this key tells
  * whether the kind can be read at all. */
-#include <stdio.h>
 #include <string.h>
 
 #include "hf/hf_internal.h"

@@ -23,7 +23,6 @@
  * lacks is an error, as in transformers. A key that is ignored but has another value becomes a
  * note.
  */
-#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

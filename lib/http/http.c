@@ -2,7 +2,6 @@
 #include "http/http_internal.h"
 
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

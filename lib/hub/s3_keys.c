@@ -2,7 +2,6 @@
  * give them are on this machine or next to it, so they are asked with short limits, and never if
  * other keys are there. */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 

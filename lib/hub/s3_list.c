@@ -1,5 +1,4 @@
 /* s3_list: lists of objects. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "s3_internal.h"

@@ -1,7 +1,6 @@
 #include "link/report.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "link/link.h"

@@ -1,7 +1,6 @@
 /* config: the model that a resolved job describes, and the settings of its blocks. */
 #include <assert.h>
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "job/pair_factors.h"

@@ -1,6 +1,5 @@
 /* work: FLOPs of a token in forward and backward. */
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "model/model.h"

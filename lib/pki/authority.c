@@ -1,6 +1,5 @@
 /* authority: certificates: P-256 keys, ECDSA with SHA-256. */
 #include <arpa/inet.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>

@@ -1,6 +1,5 @@
 #include "plan/rank_map.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 

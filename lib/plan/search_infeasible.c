@@ -3,7 +3,6 @@
  * For most of them only a lower bound is known (search_bounds.c), which omits much. If no layout
  * fits, those with the lowest bounds are built, and the one that then needs least is reported with
  * its exact bytes. */
-#include <stdio.h>
 #include <string.h>
 
 #include "base/clock.h"

@@ -5,7 +5,6 @@
 #include "program/matrices.h"
 #include "program/registry.h"
 #include <assert.h>
-#include <stdio.h>
 #include <string.h>
 
 /* ---- layout of a bucket ---- */

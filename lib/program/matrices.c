@@ -1,6 +1,5 @@
 #include "program/matrices.h"
 
-#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -7,7 +7,6 @@
  * All sequences share the block, so the kernels treat all rows as one sequence: the attention
  * backward then sums the gradients of keys and values over all rows, and no separate sum is needed.
  */
-#include <math.h>
 
 #include "program/emit_attention.h"
 

@@ -1,6 +1,5 @@
 /* record: the recording functions that a model calls. Each constructor checks shapes and appends
  * one op. */
-#include <stdio.h>
 #include <string.h>
 
 #include "program/rec.h"

@@ -1,6 +1,5 @@
 #include "program/run.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 

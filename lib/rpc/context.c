@@ -1,6 +1,5 @@
 /* context: the completion thread, and delivery of its events on the loop. */
 #include <stdatomic.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>

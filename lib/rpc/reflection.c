@@ -1,7 +1,6 @@
 /* reflection: grpc.reflection.v1 and v1alpha: describes the registered services from the descriptor
  * set that protoc generated. A request that cannot be answered gets an error response; the stream
  * stays open. */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,5 +1,4 @@
 /* check_model: the rules of a model's keys: family, heads, layers, features and experts. */
-#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

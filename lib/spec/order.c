@@ -4,8 +4,6 @@
  * file changes (docs/decisions/pipeline-schedules.md). The schedule is proved to be executable
  * twice: when the file is read, with messages that name its lines; and with the other rules of a
  * job, since a job may come from the network. */
-#include <errno.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "base/file.h"

@@ -1,5 +1,4 @@
 /* resolve: makes the ranks' job from a spec, a layout and an attempt. */
-#include <stdio.h>
 #include <string.h>
 
 #include "plan/choose.h"

@@ -7,7 +7,6 @@
  * Nothing is guessed that changes results: a setting that Heddle lacks, or that has no row, is a
  * comment in the job file and a line of the table.
  */
-#include <ctype.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

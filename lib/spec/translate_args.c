@@ -2,7 +2,6 @@
  * --NAME VALUE.. becomes a setting NAME. Variables that the script sets by NAME=VALUE are replaced;
  * nothing is run. */
 #include <ctype.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "translate_internal.h"

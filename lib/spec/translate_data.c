@@ -1,7 +1,6 @@
 /* translate_data: data sets of other tools: names of the hub, files, functions of torchtune, prefixes
  * of Megatron-LM; and the chat template that their forms have. */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 

@@ -1,7 +1,5 @@
 /* translate_values: settings of other tools whose value needs code. */
-#include <ctype.h>
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,6 +1,5 @@
 /* json_steps: parses normalizer, pre_tokenizer and post_processor of tokenizer.json. Sequences
  * become flat lists of steps. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/json.h"

@@ -1,9 +1,6 @@
 #include "train/decoder_rank.h"
 
 #include <assert.h>
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum { SHORT_ROWS = 16, SHORT_SLOTS = 4 };

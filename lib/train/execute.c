@@ -1,6 +1,5 @@
 #include "train/execute.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

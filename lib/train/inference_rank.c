@@ -1,8 +1,6 @@
 #include "train/inference_rank.h"
 
 #include <assert.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/file.h"

@@ -1,6 +1,5 @@
 #include "train/job_chat.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #include "data/data.h"

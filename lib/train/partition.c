@@ -1,7 +1,6 @@
 #include "train/partition.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 static enum hd_status check_chunks(int64_t chunks, const struct hd_job *job)

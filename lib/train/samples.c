@@ -1,5 +1,4 @@
 /* samples: continues the prompts of validate.samples (rollout.h). */
-#include <stdlib.h>
 
 #include "base/math.h"
 #include "base/random.h"

@@ -1,7 +1,6 @@
 /* step: runs a step of training, and a validation. */
 #include "train/train.h"
 
-#include <assert.h>
 #include <math.h>
 #include <string.h>
 

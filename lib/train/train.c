@@ -1,7 +1,6 @@
 /* train: opens and closes a trainer: memory, programs and state. Its steps are in step.c. */
 #include "train/train.h"
 
-#include <assert.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

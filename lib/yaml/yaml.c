@@ -1,6 +1,5 @@
 #include "yaml/yaml.h"
 
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 

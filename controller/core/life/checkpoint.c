@@ -1,7 +1,6 @@
 /* checkpoint: reports of ranks, the list of a job's checkpoints, and which of them are deleted. */
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "controller/core/life/life.h"

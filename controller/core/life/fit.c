@@ -1,7 +1,6 @@
 /* fit: handles a job for which no layout fits the devices that were found (layout_cache.c). It asks
  * for devices with more memory than the smallest that were found, if a node has any; then for more
  * devices; and fails when it may not have more. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "controller/core/life/life.h"

@@ -1,6 +1,5 @@
 /* membership: nodes that join, reconnect, are drained and removed. */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"

@@ -1,6 +1,5 @@
 /* node: nodes in memory, their devices, states and leases. Events from nodes and operators:
  * membership.c, observe.c. */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

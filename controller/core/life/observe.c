@@ -1,5 +1,4 @@
 /* observe: processes the complete observed sets in which nodes report their attempts. */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -6,7 +6,6 @@
  * deletes.
  */
 #include <inttypes.h>
-#include <stdio.h>
 
 #include "controller/core/life/life.h"
 #include "controller/core/state/texts.h"

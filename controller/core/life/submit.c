@@ -1,7 +1,6 @@
 /* submit: jobs that are submitted and cancelled. */
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/hash.h"

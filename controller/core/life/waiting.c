@@ -11,8 +11,6 @@
  * retry delay (core->delayed), for a search, or for missing checkpoints (core->delayed: until the
  * next search).
  */
-#include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -17,7 +17,6 @@
  * takes either. The migrating jobs of one gang reserve their targets together, under the number of
  * the first of them. If one of them is late or fails, the others do not wait for it.
  */
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 

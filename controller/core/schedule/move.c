@@ -1,6 +1,5 @@
 /* move: stops running jobs at a checkpoint so that they continue elsewhere: away from nodes that
  * have a drain deadline or whose daemon exits, or on more devices. */
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -10,8 +10,6 @@
  * An expected start is stored with the job, and moves only with an event that names the cause.
  * Small movements are not reported: up to a minute, or a tenth of the time left.
  */
-#include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/clock.h"
