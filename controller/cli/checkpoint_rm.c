@@ -1,5 +1,4 @@
 /* checkpoint rm: removes one checkpoint of a job. */
-#include <stdio.h>
 
 #include "controller/cli/found.h"
 #include "controller/cli/rows.h"

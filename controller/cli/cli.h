@@ -337,8 +337,11 @@ enum hd_status cli_try_call(struct cli *cli, const char *method, const ProtobufC
  * what the command waits for. cli_call and cli_try_call do this themselves. */
 void cli_wait_begin(struct cli *cli);
 void cli_wait_end(struct cli *cli);
-/* Returns "/heddle.v1.Control/" + method */
-const char *cli_method_path(const char *method, char ret_path[64]);
+/* Begins a call by the name of its method, on a connection that is there; handler and user: as of
+ * hd_rpc_client_call, which makes it. */
+enum hd_status cli_begin_call(struct cli *cli, const char *method, enum hd_rpc_kind kind,
+                              const ProtobufCMessage *request, const struct hd_rpc_handler *handler,
+                              void *user, struct hd_rpc_call **ret_call);
 void cli_disconnect(struct cli *cli);
 /* Returns how long a call that was made `tries` times may connect in its next try, ms: longer with
  * each one, and at most left_ms, the rest of the time for all tries. */

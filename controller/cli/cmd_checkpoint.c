@@ -1,5 +1,4 @@
 /* checkpoint: lists, verifies and exports the checkpoints of a job or in a folder. */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -28,23 +27,6 @@ static void add_copy(const char *path, struct hd_text *out)
     hd_text_free(&file);
 }
 
-static void add_val_loss_cell(struct cli_rows *rows, const void *item)
-{
-    const Heddle__V1__CheckpointInfo *c = item;
-
-    if (c->_val_loss_case)
-        rows_cell(rows, NULL, "%.4f%s", c->val_loss, c->best ? " best" : "");
-    else
-        rows_cell(rows, NULL, "%s", "");
-}
-
-static void add_path_cell(struct cli_rows *rows, const void *item)
-{
-    const Heddle__V1__CheckpointInfo *c = item;
-
-    rows_cell(rows, NULL, "%s%s", c->path, c->missing ? " (missing)" : "");
-}
-
 static void add_copy_cell(struct cli_rows *rows, const void *item)
 {
     const Heddle__V1__CheckpointInfo *c = item;
@@ -71,23 +53,13 @@ static const struct rows_column checkpoint_columns[] = {
     {"STEP", ROWS_OF(Heddle__V1__CheckpointInfo, step)},
     {"SIZE", ROWS_OF(Heddle__V1__CheckpointInfo, size_bytes), .form = ROWS_SOME_BYTES},
     {"TIME", ROWS_OF(Heddle__V1__CheckpointInfo, time_unix_ms), .form = ROWS_TIME},
-    {"VAL LOSS", .cell = add_val_loss_cell},
-    {"PATH", .cell = add_path_cell},
+    {"VAL LOSS", .text = "{val_loss:4}[{best?} best]"},
+    {"PATH", .text = "{path}[{missing?} (missing)]"},
     {"COPY", .cell = add_copy_cell},
 };
 static const struct rows_kind checkpoint_rows = {"CheckpointList", "checkpoint",
                                                  ROWS_COLUMNS(checkpoint_columns),
                                                  .show = show_checkpoint_item, .is_uncut = true};
-
-static void list_checkpoints(struct cli *cli, const struct found *f)
-{
-    struct cli_rows rows;
-
-    rows_begin(&rows, cli, &checkpoint_rows);
-    for (size_t i = 0; i < f->count; i++)
-        rows_add(&rows, &f->items[i]);
-    (void)rows_end(&rows, CLI_CONTINUE);
-}
 
 /* Results of `checkpoint verify`, printed in the command's format. */
 struct verdicts {
@@ -411,7 +383,7 @@ static int run_verb(struct cli *cli, const struct checkpoint_flags *flags, struc
     }
     if (cli_is_verb(cli, "verify"))
         return verify_checkpoints(cli, f);
-    list_checkpoints(cli, f);
+    (void)rows_print_array(cli, &checkpoint_rows, f->items, f->count, sizeof f->items[0]);
     return CLI_CONTINUE;
 }
 

@@ -98,16 +98,6 @@ static const struct rows_column usage_columns[] = {
 static const struct rows_kind usage_rows = {"DiskUsageList", "disk_usage",
                                             ROWS_COLUMNS(usage_columns), .is_uncut = true};
 
-static int print_usages(const struct cli *cli, const struct usages *all)
-{
-    struct cli_rows rows;
-
-    rows_begin(&rows, cli, &usage_rows);
-    for (size_t i = 0; i < all->count; i++)
-        rows_add(&rows, &all->items[i]);
-    return rows_end(&rows, CLI_CONTINUE);
-}
-
 static int cli_du(struct cli *cli, int argc, char **argv)
 {
     struct usages all = {.items = NULL};
@@ -123,7 +113,7 @@ static int cli_du(struct cli *cli, int argc, char **argv)
     if (code == CLI_CONTINUE && !cli->arg_count)
         qsort(all.items, all.count, sizeof all.items[0], by_bytes);
     if (code == CLI_CONTINUE)
-        code = print_usages(cli, &all);
+        code = rows_print_array(cli, &usage_rows, all.items, all.count, sizeof all.items[0]);
     free(all.items);
     hd_arena_done(&all.arena);
     return code;

@@ -1,5 +1,4 @@
 /* jobs, cancel, hold, release: lists jobs, and changes those that the arguments name. */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

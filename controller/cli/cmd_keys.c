@@ -1,5 +1,4 @@
 /* keys: lists the keys of a job file. */
-#include <stdio.h>
 #include <string.h>
 
 #include "base/json.h"

@@ -275,14 +275,7 @@ static bool on_local_interrupt(void *user, int number, int count)
 {
     Heddle__V1__CancelJobRequest request = HEDDLE__V1__CANCEL_JOB_REQUEST__INIT;
     struct local *l = user;
-    char path[64];
-    const struct hd_rpc_call_options options = {
-        .path = cli_method_path("CancelJob", path),
-        .kind = HD_RPC_UNARY,
-        .response = &heddle__v1__cancel_job_response__descriptor,
-        .handler = {.on_done = on_cancelled},
-        .user = l,
-    };
+    static const struct hd_rpc_handler handler = {.on_done = on_cancelled};
 
     l->interrupted = l->interrupted ? l->interrupted : number;
     l->killed = count > 1;
@@ -291,7 +284,7 @@ static bool on_local_interrupt(void *user, int number, int count)
     cli_note(
         "heddle: stopping the job; the ranks write a checkpoint first (Ctrl-C again kills them)");
     request.job = l->job;
-    if (hd_rpc_client_call(l->cli->client, &options, &request.base, NULL))
+    if (cli_begin_call(l->cli, "CancelJob", HD_RPC_UNARY, &request.base, &handler, l, NULL))
         cli_note("heddle: cannot stop the job: %s; Ctrl-C again kills it", hd_err_message());
     return true;
 }

@@ -226,14 +226,8 @@ static void on_logs_closed(uv_handle_t *handle)
 static enum hd_status open_rank(struct rank_log *r, bool follow)
 {
     Heddle__V1__ReadLogRequest request = HEDDLE__V1__READ_LOG_REQUEST__INIT;
-    char path[64];
-    const struct hd_rpc_call_options options = {
-        .path = cli_method_path("ReadLog", path),
-        .kind = HD_RPC_SERVER_STREAM,
-        .response = &heddle__v1__read_log_response__descriptor,
-        .handler = {.on_open = on_open, .on_msg = on_chunk, .on_done = on_log_done},
-        .user = r,
-    };
+    static const struct hd_rpc_handler handler = {
+        .on_open = on_open, .on_msg = on_chunk, .on_done = on_log_done};
     enum hd_status st;
 
     request.job = r->l->job;
@@ -242,7 +236,8 @@ static enum hd_status open_rank(struct rank_log *r, bool follow)
     request.offset_bytes = r->offset_bytes;
     request.follow = follow;
     cli_wait_begin(r->l->cli);
-    st = hd_rpc_client_call(r->l->cli->client, &options, &request.base, &r->call);
+    st = cli_begin_call(r->l->cli, "ReadLog", HD_RPC_SERVER_STREAM, &request.base, &handler, r,
+                        &r->call);
     r->open = st == HD_OK;
     return st;
 }

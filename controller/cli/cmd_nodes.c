@@ -1,5 +1,4 @@
 /* nodes, show-node, drain, undrain, node: lists, shows and manages the machines of the cluster. */
-#include <stdio.h>
 #include <string.h>
 
 #include "base/clock.h"

@@ -11,11 +11,8 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "controller/cli/bar.h"
-#include "controller/cli/batch_table.h"
 #include "controller/cli/data_check.h"
-#include "controller/cli/plan_flags.h"
-#include "controller/cli/plan_layouts.h"
-#include "controller/cli/plan_machine.h"
+#include "controller/cli/plan_command.h"
 #include "controller/cli/stage_table.h"
 #include "controller/cli/submit.h"
 #include "plan/calibration.h"
@@ -385,7 +382,6 @@ static void print_data(const struct hd_job *job, const struct hd_json *epoch)
 
     for (int64_t k = 0; hd_job_stage_count(job) && k < job->weight_count; k++)
         tokens[k] = hd_spec_source_tokens(job, k);
-    batch_table_add(job, &out);
     stage_table_add(job, tokens, &out);
     if (epoch)
         data_check_describe(job, epoch, &out);

@@ -1,9 +1,7 @@
 /* plot: draws the curves of jobs and runs, as a picture or on the terminal. */
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/file.h"

@@ -1,5 +1,4 @@
 /* queue, explain: shows and changes the queues, and says why jobs wait. */
-#include <stdio.h>
 #include <string.h>
 
 #include "controller/cli/rows.h"

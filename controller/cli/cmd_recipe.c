@@ -36,16 +36,6 @@ static const struct rows_column recipe_columns[] = {
 static const struct rows_kind recipe_rows = {"RecipeList", "recipe", ROWS_COLUMNS(recipe_columns),
                                              .show = show_recipe};
 
-static int print_list(const struct cli *cli, const struct recipes *recipes)
-{
-    struct cli_rows rows;
-
-    rows_begin(&rows, cli, &recipe_rows);
-    for (size_t i = 0; i < recipes->count; i++)
-        rows_add(&rows, &recipes->items[i]);
-    return rows_end(&rows, CLI_CONTINUE);
-}
-
 /* ---- show ---- */
 
 /* Appends a text line by line, each cleaned for a terminal. */
@@ -257,7 +247,8 @@ static int cli_recipe(struct cli *cli, int argc, char **argv)
     if (st)
         code = cli_fail(st);
     else if (cli_is_verb(cli, "ls"))
-        code = print_list(cli, &recipes);
+        code = rows_print_array(cli, &recipe_rows, recipes.items, recipes.count,
+                                sizeof recipes.items[0]);
     else if (cli_is_verb(cli, "copy"))
         code = copy_recipe(recipe, cli->args[2], &overrides);
     else

@@ -1,6 +1,5 @@
 /* rm: removes ended jobs and their folders. */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "controller/cli/rows.h"

@@ -15,7 +15,7 @@
 #include "base/random.h"
 #include "controller/cli/array.h"
 #include "controller/cli/data_check.h"
-#include "controller/cli/plan_file.h"
+#include "controller/cli/plan_command.h"
 #include "controller/cli/rows.h"
 #include "controller/cli/watch.h"
 #include "hf/hf.h"

@@ -1,6 +1,4 @@
 /* translate: writes a job file from a file of another tool (spec/translate.c). */
-#include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>

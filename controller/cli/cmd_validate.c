@@ -1,8 +1,6 @@
 /* validate: checks a job file and describes its data files. */
-#include <stdio.h>
 #include <string.h>
 
-#include "controller/cli/batch_table.h"
 #include "controller/cli/data_check.h"
 #include "controller/cli/fetch.h"
 #include "controller/cli/rows.h"
@@ -175,7 +173,6 @@ static void print_stages(const struct validated *v, struct hd_text *out)
             number < HD_JOB_SOURCES_MAX)
             tokens[number] = json_number_of(s, "tokens");
     }
-    batch_table_add(v->spec, out);
     stage_table_add(v->spec, tokens, out);
 }
 

@@ -31,7 +31,7 @@ struct parts {
     bool differ;
 };
 
-static void add_part(struct parts *p, const char *name, const char *build)
+static void add_version(struct parts *p, const char *name, const char *build)
 {
     const bool same = strcmp(build, hd_version_text) == 0;
 
@@ -49,7 +49,7 @@ static int add_cluster_parts(struct cli *cli, struct parts *p)
 
     if (code != CLI_CONTINUE)
         return code;
-    add_part(p, "controller", info->build);
+    add_version(p, "controller", info->build);
     hd_rpc_message_free(&info->base);
     code = cli_call(cli, "ListNodes", &nodes_request.base, &nodes);
     if (code != CLI_CONTINUE)
@@ -58,7 +58,7 @@ static int add_cluster_parts(struct cli *cli, struct parts *p)
         char part[128];
 
         (void)snprintf(part, sizeof part, "node %s", nodes->nodes[i]->name);
-        add_part(p, part, nodes->nodes[i]->build);
+        add_version(p, part, nodes->nodes[i]->build);
     }
     hd_rpc_message_free(&nodes->base);
     return CLI_CONTINUE;
@@ -82,7 +82,7 @@ static int cli_version(struct cli *cli, int argc, char **argv)
         return cli_out_end(CLI_OK);
     }
     rows_begin(&p.rows, cli, &part_rows);
-    add_part(&p, "heddle", hd_version_text);
+    add_version(&p, "heddle", hd_version_text);
     if (check)
         code = add_cluster_parts(cli, &p);
     code = rows_end(&p.rows, code);

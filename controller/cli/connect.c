@@ -1,6 +1,5 @@
 #include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -193,7 +192,7 @@ void cli_disconnect(struct cli *cli)
     cli->looping = false;
 }
 
-const char *cli_method_path(const char *method, char ret_path[64])
+static const char *method_path(const char *method, char ret_path[64])
 {
     (void)snprintf(ret_path, 64, "/heddle.v1.%s%s", strchr(method, '/') ? "" : "Control/", method);
     return ret_path;
@@ -283,6 +282,20 @@ static const ProtobufCMessageDescriptor *response_of(const char *method)
         ->output;
 }
 
+enum hd_status cli_begin_call(struct cli *cli, const char *method, enum hd_rpc_kind kind,
+                              const ProtobufCMessage *request, const struct hd_rpc_handler *handler,
+                              void *user, struct hd_rpc_call **ret_call)
+{
+    char path[64];
+    const struct hd_rpc_call_options options = {.path = method_path(method, path),
+                                                .kind = kind,
+                                                .response = response_of(method),
+                                                .handler = *handler,
+                                                .user = user};
+
+    return hd_rpc_client_call(cli->client, &options, request, ret_call);
+}
+
 static void pause_before_retry(struct cli *cli, int64_t pause_ms)
 {
     for (int64_t left_ms = pause_ms; left_ms > 0 && !(cli->interrupted && *cli->interrupted);
@@ -316,7 +329,7 @@ static enum hd_status call_once(struct cli *cli, const char *method,
                                 const ProtobufCMessage *request, ProtobufCMessage **ret_message)
 {
     char path[64];
-    enum hd_status st = hd_rpc_call_wait(cli->client, cli_method_path(method, path),
+    enum hd_status st = hd_rpc_call_wait(cli->client, method_path(method, path),
                                          response_of(method), 0, request, ret_message);
 
     cli->is_known |= st != HD_UNAVAILABLE && st != HD_TIMEOUT;

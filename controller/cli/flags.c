@@ -1,7 +1,6 @@
 /* Parses flags: --name VALUE, --name=VALUE, -n VALUE, -nVALUE, at any position; after `--` no word
  * is a flag. */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 

@@ -1,5 +1,4 @@
 /* help: the help text of a command, from its row and those of its flags. */
-#include <stdio.h>
 #include <string.h>
 
 #include "controller/cli/cli.h"

@@ -1,6 +1,5 @@
 #include "controller/cli/lines.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #include "job/job.h"

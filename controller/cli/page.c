@@ -1,7 +1,6 @@
 #include "controller/cli/page.h"
 
 #include <ctype.h>
-#include <stdio.h>
 #include <string.h>
 
 static size_t line_len(const char *line)

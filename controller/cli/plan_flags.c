@@ -1,4 +1,4 @@
-#include "controller/cli/plan_flags.h"
+#include "controller/cli/plan_command.h"
 
 #include <stdio.h>
 #include <string.h>

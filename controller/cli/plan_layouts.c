@@ -1,6 +1,7 @@
-#include "controller/cli/plan_layouts.h"
+#include "controller/cli/plan_command.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/text.h"
@@ -15,23 +16,19 @@ static const struct table_column columns[] = {
     {"TOK/S", true},      {"MFU", true},   {"BUBBLE", true}, {"WAITS", true}};
 enum { COLUMNS = sizeof columns / sizeof columns[0] };
 
-static void add_sizes(struct table *t, const struct hd_layout_sizes *s)
+/* Writes the cells of a layout's sizes. */
+static void format_sizes(const struct hd_layout_sizes *s, char ret_cells[256])
 {
-    table_add(t, NULL, "%lld", (long long)s->tp);
-    table_add(t, NULL, "%lld", (long long)s->pp);
-    table_add(t, NULL, "%lld", (long long)s->dp);
-    table_add(t, NULL, "%lld", (long long)s->cp);
-    table_add(t, NULL, "%lld", (long long)s->ep);
-    table_add(t, NULL, "%lld", (long long)s->micro_batch);
+    char chunks[32] = "", shard[32] = "";
+
     if (s->virtual_stages > 1 && strcmp(s->schedule, "interleaved") == 0)
-        table_add(t, NULL, "%s x%lld", s->schedule, (long long)s->virtual_stages);
-    else
-        table_add(t, NULL, "%s", s->schedule);
-    table_add(t, NULL, "%s", s->recompute);
+        (void)snprintf(chunks, sizeof chunks, " x%lld", (long long)s->virtual_stages);
     if (s->zero_shard)
-        table_add(t, NULL, "%lld of %lld", (long long)s->zero, (long long)s->zero_shard);
-    else
-        table_add(t, NULL, "%lld", (long long)s->zero);
+        (void)snprintf(shard, sizeof shard, " of %lld", (long long)s->zero_shard);
+    (void)snprintf(ret_cells, 256, "%lld\t%lld\t%lld\t%lld\t%lld\t%lld\t%s%s\t%s\t%lld%s",
+                   (long long)s->tp, (long long)s->pp, (long long)s->dp, (long long)s->cp,
+                   (long long)s->ep, (long long)s->micro_batch, s->schedule, chunks, s->recompute,
+                   (long long)s->zero, shard);
 }
 
 static void format_seconds(double s, char text[32])
@@ -54,23 +51,17 @@ static double exposed(const struct hd_step_cost *p)
 
 static void add_layout_row(struct table *t, int number, const struct hd_search_plan *p)
 {
-    char bytes[32], seconds[32], rate[32];
+    char bytes[32], seconds[32], rate[32], mfu[32] = "-", sizes[256];
 
     hd_text_format_bytes(p->needed_bytes, bytes);
     format_seconds(p->cost.step_s, seconds);
     cli_format_count(p->cost.tokens_per_s, rate);
-    table_begin_row(t);
-    table_add(t, NULL, "%d", number);
-    add_sizes(t, &p->job.layout);
-    table_add(t, NULL, "%s%s", bytes, p->fits ? "" : " (too much)");
-    table_add(t, NULL, "%s", seconds);
-    table_add(t, NULL, "%s", rate);
+    format_sizes(&p->job.layout, sizes);
     if (p->cost.mfu > 0)
-        table_add(t, NULL, "%.1f%%", 100 * p->cost.mfu);
-    else
-        table_add(t, NULL, "-");
-    table_add(t, NULL, "%.1f%%", 100 * p->cost.bubble);
-    table_add(t, NULL, "%.1f%%", 100 * exposed(&p->cost) / p->cost.step_s);
+        (void)snprintf(mfu, sizeof mfu, "%.1f%%", 100 * p->cost.mfu);
+    table_add_row(t, "%d\t%s\t%s%s\t%s\t%s\t%s\t%.1f%%\t%.1f%%", number, sizes, bytes,
+                  p->fits ? "" : " (too much)", seconds, rate, mfu, 100 * p->cost.bubble,
+                  100 * exposed(&p->cost) / p->cost.step_s);
 }
 
 static void add_where(const struct hd_step_cost *p, struct hd_text *out)
@@ -91,6 +82,36 @@ static void add_where(const struct hd_step_cost *p, struct hd_text *out)
     hd_text_add(out, ", bubble %s\n", text);
 }
 
+enum { MAP_RANKS_SHOWN_MAX = 128 };
+
+/* Appends the devices of the ranks, if a node's devices differ from each other: one line per node,
+ * "0  0-3  0 4, 1 5" for ranks 0 to 3 on devices 0, 4, 1, 5 of node 0, with tp 2; only the first
+ * nodes. Else appends nothing. */
+static void add_rank_map(const struct hd_report *l, const struct hd_search_plan *p,
+                         struct hd_text *out)
+{
+    const int32_t per_node = (int32_t)l->cluster->devices_per_node, tp = (int32_t)p->job.tp;
+    int32_t *map = hd_report_map(l, p);
+
+    if (!map)
+        return;
+    hd_text_add(out, "\ndevices of ranks (the devices of a node are not alike)\nnode  ranks    "
+                     "devices, by tp groups\n");
+    for (int32_t first = 0, end; first < l->devices && first < MAP_RANKS_SHOWN_MAX; first = end) {
+        char ranks[32];
+
+        end = first + per_node < l->devices ? first + per_node : l->devices;
+        (void)snprintf(ranks, sizeof ranks, "%d-%d", (int)first, (int)end - 1);
+        hd_text_add(out, "%-4d  %-9s", (int)(first / per_node), ranks);
+        for (int32_t r = first; r < end; r++)
+            hd_text_add(out, "%s%d", r == first ? "" : r % tp == 0 ? ", " : " ", (int)map[r]);
+        hd_text_add(out, "\n");
+    }
+    if (l->devices > MAP_RANKS_SHOWN_MAX)
+        hd_text_add(out, "-o json has all %d ranks\n", (int)l->devices);
+    free(map);
+}
+
 static void add_rejects(const struct cli *cli, const struct hd_report *l, struct hd_text *out)
 {
     static const struct table_column few[] = {
@@ -105,11 +126,11 @@ static void add_rejects(const struct cli *cli, const struct hd_report *l, struct
     table_init(&t, few, sizeof few / sizeof few[0]);
     for (int i = 0; i < l->search.rejected_count; i++) {
         struct hd_text reason = {0};
+        char sizes[256];
 
-        table_begin_row(&t);
-        add_sizes(&t, &l->search.rejected[i].sizes);
+        format_sizes(&l->search.rejected[i].sizes, sizes);
         hd_report_reason(l, &l->search.rejected[i], &reason);
-        table_add(&t, NULL, "%s", reason.failed ? "?" : reason.data);
+        table_add_row(&t, "%s\t%s", sizes, reason.failed ? "?" : reason.data);
         hd_text_free(&reason);
     }
     table_render(&t, cli->colour, 0, out);
@@ -168,7 +189,7 @@ void plan_layouts_people(const struct cli *cli, const struct hd_report_asked *as
     if (explain) {
         if (s->plan_count) {
             add_where(&s->plans[0].cost, out);
-            plan_ranks_people(l, &s->plans[0], out);
+            add_rank_map(l, &s->plans[0], out);
         }
         add_rejects(cli, l, out);
         hd_text_add(out,
@@ -244,35 +265,25 @@ static void add_span_row(struct table *t, const struct hd_data_span *span, const
                          const struct hd_search_plan *p)
 {
     int64_t most = 0;
-    char text[32];
+    char to[32] = "", bytes[32], seconds[32] = "?", rate[32] = "?";
 
     for (int32_t i = 0; i < p->plan.class_count; i++) {
-        const int64_t bytes = hd_memory_total(&p->plan.classes[i].memory);
+        const int64_t total = hd_memory_total(&p->plan.classes[i].memory);
 
-        most = bytes > most ? bytes : most;
+        most = total > most ? total : most;
     }
-    table_begin_row(t);
-    if (span->first == span->last)
-        table_add(t, NULL, "%lld", (long long)span->first + 1);
-    else
-        table_add(t, NULL, "%lld to %lld", (long long)span->first + 1, (long long)span->last + 1);
-    table_add(t, NULL, "%lld to %lld", (long long)span->begin + 1, (long long)span->end);
-    table_add(t, NULL, "%lld", (long long)now->context);
-    table_add(t, NULL, "%lld", (long long)now->global_batch);
-    table_add(t, NULL, "%lld", (long long)now->micro_batch);
-    table_add(t, NULL, "%g", now->rope_theta);
-    hd_text_format_bytes(most, text);
-    table_add(t, NULL, "%s", text);
-    table_add(t, NULL, "%lld", (long long)most);
-    if (!(p->cost.step_s > 0)) {
-        table_add(t, NULL, "?");
-        table_add(t, NULL, "?");
-        return;
+    hd_text_format_bytes(most, bytes);
+    if (span->first != span->last)
+        (void)snprintf(to, sizeof to, " to %lld", (long long)span->last + 1);
+    if (p->cost.step_s > 0) {
+        format_seconds(p->cost.step_s, seconds);
+        cli_format_count(p->cost.tokens_per_s, rate);
     }
-    format_seconds(p->cost.step_s, text);
-    table_add(t, NULL, "%s", text);
-    cli_format_count(p->cost.tokens_per_s, text);
-    table_add(t, NULL, "%s", text);
+    table_add_row(t, "%lld%s\t%lld to %lld\t%lld\t%lld\t%lld\t%g\t%s\t%lld\t%s\t%s",
+                  (long long)span->first + 1, to, (long long)span->begin + 1, (long long)span->end,
+                  (long long)now->context, (long long)now->global_batch,
+                  (long long)now->micro_batch, now->rope_theta, bytes, (long long)most, seconds,
+                  rate);
 }
 
 void plan_layouts_spans(const struct hd_report *l, int64_t threads, struct hd_text *out)

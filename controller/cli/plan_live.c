@@ -1,11 +1,10 @@
 /* plan_live: `heddle plan --live`: has the controller plan for its nodes, and shows the answer. */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/file.h"
 #include "base/json.h"
-#include "controller/cli/plan_layouts.h"
+#include "controller/cli/plan_command.h"
 #include "controller/cli/table.h"
 #include "spec/spec.h"
 
@@ -24,31 +23,28 @@ static const char *member_text(const struct hd_json *object, const char *key)
     return m && (m->kind == HD_JSON_NUMBER || m->kind == HD_JSON_STRING) ? m->text : "-";
 }
 
-static void add_scaled_number(struct table *t, const struct hd_json *object, const char *key,
-                              double scale, const char *unit)
+/* Formats a number of a JSON object; "-": unknown. */
+static void format_scaled(const struct hd_json *object, const char *key, double scale,
+                          const char *unit, char ret_text[32])
 {
     const char *text = member_text(object, key);
 
-    if (*text == '-')
-        table_add(t, NULL, "-");
-    else
-        table_add(t, NULL, "%.3g%s", scale * strtod(text, NULL), unit);
+    (void)snprintf(ret_text, 32, *text == '-' ? "-" : "%.3g%s", scale * strtod(text, NULL), unit);
 }
 
 static void add_plan_row(struct table *t, int number, const struct hd_json *plan)
 {
-    static const char *const sizes[] = {"tp", "pp",          "dp",   "cp",
-                                        "ep", "micro_batch", "zero", "schedule"};
-    const struct hd_json *layout = hd_json_member(plan, "layout");
+    const struct hd_json *l = hd_json_member(plan, "layout");
+    char step[32], rate[32], bubble[32];
 
-    table_begin_row(t);
-    table_add(t, NULL, "%d", number);
-    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
-        table_add(t, NULL, "%.20s", member_text(layout, sizes[i]));
-    table_add(t, NULL, "%.20s", member_text(layout, "recompute"));
-    add_scaled_number(t, plan, "step_time_s", 1, " s");
-    add_scaled_number(t, plan, "tokens_per_s", 1, "");
-    add_scaled_number(t, plan, "bubble_fraction", 100, "%");
+    format_scaled(plan, "step_time_s", 1, " s", step);
+    format_scaled(plan, "tokens_per_s", 1, "", rate);
+    format_scaled(plan, "bubble_fraction", 100, "%", bubble);
+    table_add_row(
+        t, "%d\t%.20s\t%.20s\t%.20s\t%.20s\t%.20s\t%.20s\t%.20s\t%.20s\t%.20s\t%s\t%s\t%s", number,
+        member_text(l, "tp"), member_text(l, "pp"), member_text(l, "dp"), member_text(l, "cp"),
+        member_text(l, "ep"), member_text(l, "micro_batch"), member_text(l, "zero"),
+        member_text(l, "schedule"), member_text(l, "recompute"), step, rate, bubble);
 }
 
 /* Notes groups of nodes whose search took too long; they may have a faster plan. */

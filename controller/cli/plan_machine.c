@@ -1,4 +1,4 @@
-#include "controller/cli/plan_machine.h"
+#include "controller/cli/plan_command.h"
 
 #include <sched.h>
 #include <stdio.h>

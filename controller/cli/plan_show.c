@@ -1,4 +1,4 @@
-#include "controller/cli/plan_show.h"
+#include "controller/cli/plan_command.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -182,11 +182,7 @@ static void add_part(struct table *table, const char *name, int64_t bytes, const
     char size[32];
 
     hd_text_format_bytes(bytes, size);
-    table_begin_row(table);
-    table_add(table, NULL, "%s", name);
-    table_add(table, NULL, "%lld", (long long)bytes);
-    table_add(table, NULL, "%s", size);
-    table_add(table, NULL, "%s", meaning);
+    table_add_row(table, "%s\t%lld\t%s\t%s", name, (long long)bytes, size, meaning);
 }
 
 /* Parts that this rank does not have are left out; -o json has them all. */
@@ -311,15 +307,9 @@ static void print_pipeline(const struct cli *cli, const struct plan_asked *a, st
             add_chunk(&p->chunks[hd_pipeline_chunk(&p->pipeline, s, k)], &has);
         }
         hd_text_format_bytes(hd_memory_total(&r->memory), size);
-        table_begin_row(&table);
-        table_add(&table, NULL, "%d", (int)s);
-        table_add(&table, NULL, "%s", has.failed ? "?" : has.data);
-        table_add(&table, NULL, "%.2f", p->stages[s].work);
-        table_add(&table, NULL, "%.0f%%", 100 * p->stages[s].busy);
-        table_add(&table, NULL, "%d", (int)r->saved_slots);
-        table_add(&table, NULL, "%d", (int)r->deferred_slots);
-        table_add(&table, NULL, "%d", (int)r->stage_io_slots);
-        table_add(&table, NULL, "%s", size);
+        table_add_row(&table, "%d\t%s\t%.2f\t%.0f%%\t%d\t%d\t%d\t%s", (int)s,
+                      has.failed ? "?" : has.data, p->stages[s].work, 100 * p->stages[s].busy,
+                      (int)r->saved_slots, (int)r->deferred_slots, (int)r->stage_io_slots, size);
         hd_text_free(&has);
     }
     table_render(&table, cli->colour, 0, out);

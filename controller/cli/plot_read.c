@@ -1,5 +1,4 @@
 /* plot_read: the history of a run, from its folder or from the controller. */
-#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -244,14 +243,7 @@ int plot_read_job(struct cli *cli, uint64_t job, const struct plot_options *opti
 {
     Heddle__V1__WatchJobRequest request = HEDDLE__V1__WATCH_JOB_REQUEST__INIT;
     struct history_reading r = {.cli = cli, .options = options, .run = ret_run};
-    char path[64];
-    const struct hd_rpc_call_options call = {
-        .path = cli_method_path("WatchJob", path),
-        .kind = HD_RPC_SERVER_STREAM,
-        .response = &heddle__v1__watch_job_response__descriptor,
-        .handler = {.on_msg = on_history, .on_done = on_done},
-        .user = &r,
-    };
+    static const struct hd_rpc_handler handler = {.on_msg = on_history, .on_done = on_done};
     enum hd_status st;
     int code = read_job_name(cli, job, ret_run, &r.newest);
 
@@ -262,7 +254,8 @@ int plot_read_job(struct cli *cli, uint64_t job, const struct plot_options *opti
     (void)uv_timer_init(&cli->loop, &r.pause);
     r.pause.data = &r;
     cli_wait_begin(cli);
-    st = hd_rpc_client_call(cli->client, &call, &request.base, &r.call);
+    st =
+        cli_begin_call(cli, "WatchJob", HD_RPC_SERVER_STREAM, &request.base, &handler, &r, &r.call);
     while (!st && r.call)
         (void)uv_run(&cli->loop, UV_RUN_DEFAULT);
     cli_wait_end(cli);

@@ -4,7 +4,6 @@
  * a band behind it spans the lowest and the highest unsmoothed value of the column. Colours change
  * with the page's colour scheme. Coordinates have one decimal. */
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

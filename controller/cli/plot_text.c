@@ -5,7 +5,6 @@
  * between two neighbouring columns are filled, so that a steep line stays one. */
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "controller/cli/plot.h"

@@ -230,9 +230,20 @@ int rows_print(const struct cli *cli, const struct rows_kind *kind, const void *
     return rows_end(&rows, CLI_CONTINUE);
 }
 
+int rows_print_array(const struct cli *cli, const struct rows_kind *kind, const void *items,
+                     size_t count, size_t item_bytes)
+{
+    struct cli_rows rows;
+
+    rows_begin(&rows, cli, kind);
+    for (size_t i = 0; i < count; i++)
+        rows_add(&rows, (const char *)items + i * item_bytes);
+    return rows_end(&rows, CLI_CONTINUE);
+}
+
 int rows_print_one(const struct cli *cli, const struct rows_kind *kind, const void *item)
 {
-    return rows_print(cli, kind, &item, 1);
+    return rows_print_array(cli, kind, item, 1, 0);
 }
 
 /* Prints the warning of a response or of a job in it, if it has one. */

@@ -97,9 +97,12 @@ int rows_end(struct cli_rows *rows, int code);
 /* Appends the list to `out` in place of printing it, and frees it. */
 void rows_end_in(struct cli_rows *rows, struct hd_text *out);
 
-/* Prints a whole list, or one item as a list; returns the exit code. */
+/* Print a whole list: of pointers, of an array with items of item_bytes, or one item as a list. Return
+ * the exit code. */
 int rows_print(const struct cli *cli, const struct rows_kind *kind, const void *const *items,
                size_t count);
+int rows_print_array(const struct cli *cli, const struct rows_kind *kind, const void *items,
+                     size_t count, size_t item_bytes);
 int rows_print_one(const struct cli *cli, const struct rows_kind *kind, const void *item);
 
 /* Makes a call and prints its answer as a list; prints the answer's warning. member: member of the

@@ -90,7 +90,8 @@ static void add_place(const struct cli *cli, struct hd_text *out, const struct s
     const bool is_text = f->field->type == PROTOBUF_C_TYPE_STRING;
     char word[SHOW_WORD_MAX];
 
-    if (p->is_condition || (!f->at && (is_text || f->field->type == PROTOBUF_C_TYPE_ENUM)))
+    if (p->is_condition || (!f->at && (is_text || f->field->type == PROTOBUF_C_TYPE_ENUM ||
+                                       f->field->flags & PROTOBUF_C_FIELD_FLAG_ONEOF)))
         return;
     if (is_text && f->field->label == PROTOBUF_C_LABEL_REPEATED)
         add_texts(out, f);

@@ -3,7 +3,7 @@
  *     cli_say(cli, out, job, "job {job} {name} {state}[: {reason}]\n");
  *
  * A place {FIELD} or {MESSAGE.FIELD} is a text, a number, the word of an enum, texts with commas, or the
- * number of messages in a list; of an absent message it is empty. {FIELD:FORM} writes a text as
+ * number of messages in a list; of an absent message a text is empty and a number 0. {FIELD:FORM} writes a text as
  * `people` (cli_add_people), a number as `utc`, `when` (cli_format_when), `count`, `percent` or with
  * `4` decimals; {FIELD|FIELD} is the first that is not empty. What is in [brackets] is left out if a
  * field in it is empty, 0 or negative; with {FIELD?} in it, which writes nothing, if that field is.

@@ -1,4 +1,4 @@
-/* stage_table: the stages of a job's data as a table for people.
+/* stage_table: the spans of train.batch_schedule and the stages of a job's data as tables for people.
  *
  * Used by: cmd_validate.c, cmd_plan.c.   Uses: table, job.   Threads: any; no state.
  */
@@ -8,7 +8,7 @@
 #include "base/text.h"
 #include "job/job.h"
 
-/* Appends the stages of the job; nothing if it has none. tokens: [sources], tokens of each source,
+/* Appends spans and stages of the job; nothing if it has none. tokens: [sources], tokens of each source,
  * -1: unknown. */
 void stage_table_add(const struct hd_job *job, const int64_t *tokens, struct hd_text *out);
 

@@ -73,6 +73,19 @@ void table_add(struct table *table, const char *colour, const char *fmt, ...)
     va_end(ap);
 }
 
+void table_add_row(struct table *table, const char *fmt, ...)
+{
+    char text[4 * CELL_BYTES_MAX];
+    va_list ap;
+
+    va_start(ap, fmt);
+    (void)vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    table_begin_row(table);
+    for (char *rest = text, *cell; (cell = strsep(&rest, "\t"));)
+        table_add(table, NULL, "%s", cell);
+}
+
 static void add_cell(struct hd_text *out, const struct table_column *column, const char *text,
                      const char *colour, int width, int columns, bool last)
 {

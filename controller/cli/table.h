@@ -31,6 +31,9 @@ struct table {
 void table_init(struct table *table, const struct table_column *columns, size_t column_count);
 void table_done(struct table *table);
 
+/* Adds a row. Its cells are the text, separated by tabs. */
+void table_add_row(struct table *table, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
 void table_begin_row(struct table *table);
 /* Fills the next cell of the last row; empty text shows as "-". Control characters become '?'.
  * colour: SGR code such as "32", or NULL. */

@@ -2,7 +2,6 @@
 
 #include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -219,20 +218,14 @@ static void on_job_done(struct hd_rpc_call *call, enum hd_status status, const c
 static void describe_placement(struct watched_job *w, int32_t attempt)
 {
     Heddle__V1__GetJobRequest request = HEDDLE__V1__GET_JOB_REQUEST__INIT;
-    char path[64];
-    const struct hd_rpc_call_options options = {
-        .path = cli_method_path("GetJob", path),
-        .kind = HD_RPC_UNARY,
-        .response = &heddle__v1__get_job_response__descriptor,
-        .handler = {.on_msg = on_job, .on_done = on_job_done},
-        .user = w,
-    };
+    static const struct hd_rpc_handler handler = {.on_msg = on_job, .on_done = on_job_done};
 
     if (show_placement(w, attempt))
         return;
     w->placement_of = attempt;
     request.job = w->options->job;
-    if (!w->job_call && hd_rpc_client_call(w->cli->client, &options, &request.base, &w->job_call))
+    if (!w->job_call &&
+        cli_begin_call(w->cli, "GetJob", HD_RPC_UNARY, &request.base, &handler, w, &w->job_call))
         w->job_call = NULL;
 }
 
@@ -466,20 +459,14 @@ static void on_watch_done(struct hd_rpc_call *call, enum hd_status status, const
 static void begin(struct watched_job *w)
 {
     Heddle__V1__WatchJobRequest request = HEDDLE__V1__WATCH_JOB_REQUEST__INIT;
-    char path[64];
-    const struct hd_rpc_call_options options = {
-        .path = cli_method_path("WatchJob", path),
-        .kind = HD_RPC_SERVER_STREAM,
-        .response = &heddle__v1__watch_job_response__descriptor,
-        .handler = {.on_msg = on_entry, .on_done = on_watch_done},
-        .user = w,
-    };
+    static const struct hd_rpc_handler handler = {.on_msg = on_entry, .on_done = on_watch_done};
     enum hd_status st;
 
     request.job = w->options->job;
     request.after_sequence = w->after;
     request.new_only = w->options->quiet && !w->after;
-    st = hd_rpc_client_call(w->cli->client, &options, &request.base, &w->call);
+    st = cli_begin_call(w->cli, "WatchJob", HD_RPC_SERVER_STREAM, &request.base, &handler, w,
+                        &w->call);
     if (st)
         lost(w, st, hd_err_message());
 }
