@@ -9,6 +9,7 @@
 #include "controller/cli/lines.h"
 #include "controller/cli/progress.h"
 #include "controller/cli/rows.h"
+#include "controller/cli/say.h"
 #include "controller/cli/table.h"
 #include "tests/program/test.h"
 
@@ -399,6 +400,60 @@ static void expect_line(const struct lines *lines, const Heddle__V1__WatchJobRes
 
     assert_int_equal(lines_add(&out, lines, entry), on_stdout);
     assert_string_equal(out.data ? out.data : "", line);
+    hd_text_free(&out);
+}
+
+/* ---- members of messages ---- */
+
+/* Goal: what is not known is null and never 0, and what is 0 is not null. Method: each mark of a form
+ * at a field that is empty, and at one that is not. */
+static void a_form_tells_unknown_from_zero(void **state)
+{
+    Heddle__V1__CheckpointInfo base = HEDDLE__V1__CHECKPOINT_INFO__INIT;
+    Heddle__V1__AttemptStatus a = HEDDLE__V1__ATTEMPT_STATUS__INIT;
+    Heddle__V1__EndReport end = HEDDLE__V1__END_REPORT__INIT;
+    struct hd_text out = {0};
+    struct hd_json_writer writer = {.out = &out};
+
+    base._val_loss_case = HEDDLE__V1__CHECKPOINT_INFO___VAL_LOSS_VAL_LOSS; /* and it is 0 */
+    a.base_checkpoint = &base;
+    a.end = &end;
+    a.state = HEDDLE__V1__ATTEMPT_STATE__ATTEMPT_STATE_ENDED;
+    end.rank = -1;
+    end.signal = 9;
+    hd_json_begin(&writer, NULL, '{');
+    show_members(&writer, &a.base,
+                 "attempt state run_as? none=run_as! at=created_unix_ms@ plan(micro_batches) "
+                 "left_out=plan!(micro_batches) end(rank- signal- node=signal/exit_code "
+                 "any=bad_input|signal) base_checkpoint(val_loss size_bytes~) same{n=attempt}");
+    base._val_loss_case = HEDDLE__V1__CHECKPOINT_INFO___VAL_LOSS__NOT_SET;
+    show_members(&writer, &base.base, "val_loss");
+    hd_json_end(&writer, '}');
+    assert_string_equal(out.data,
+                        "{\"attempt\":0,\"state\":\"ended\",\"run_as\":null,\"at\":null,"
+                        "\"plan\":null,\"end\":{\"rank\":null,\"signal\":9,\"node\":null,"
+                        "\"any\":true},\"base_checkpoint\":{\"val_loss\":0,\"size_bytes\":null},"
+                        "\"same\":{\"n\":0},\"val_loss\":null}");
+    hd_text_free(&out);
+}
+
+static void a_text_leaves_out_what_is_empty_in_brackets(void **state)
+{
+    Heddle__V1__JobStatus j = HEDDLE__V1__JOB_STATUS__INIT;
+    char *nodes[] = {(char *)"n1", (char *)"n\0332"};
+    const struct cli cli = {.format = CLI_TABLE};
+    struct hd_text out = {0};
+
+    j.job = 7;
+    j.nodes = nodes;
+    j.n_nodes = 2;
+    j.step = 3;
+    j.tokens_per_s = 98123;
+    cli_say(&cli, &out, &j,
+            "{job} {state}[: {reason}] {nodes}[ {mfu:percent}][{step?} {loss:4}] "
+            "{tokens_per_s:count} {reason|priority}[{steps?}!]\n");
+    /* the loss of a step may be 0 */
+    assert_string_equal(out.data, "7 unspecified n1,n?2 0.0000 98.1k 0\n");
     hd_text_free(&out);
 }
 
