@@ -6,14 +6,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/json.h"
+#include "data/token_file.h"
 #include "flags/flags.h"
 #include "train/decoder.h"
 #include "worker/worker.h"
 
-enum { TOKENS_MAX = 1 << 20, NPY_HEAD_BYTES = 128 };
+enum { TOKENS_MAX = 1 << 20 };
 
 struct logits_request {
     struct hd_decoder_options decoder;
@@ -67,22 +67,12 @@ static enum hd_status write_failed(const char *path)
     return hd_err(HD_IO, "cannot write %s: %s", path, strerror(errno));
 }
 
-/* Writes the header of version 1.0 of the .npy format: magic, length of the text, text padded to a
- * multiple of 64. */
 static enum hd_status write_npy_head(FILE *out, const struct logits_request *r, int64_t V)
 {
-    char head[NPY_HEAD_BYTES];
-    int n;
+    char head[HD_NPY_HEAD_BYTES], shape[48];
 
-    memset(head, ' ', sizeof head);
-    memcpy(head, "\x93NUMPY\x01\x00", 8);
-    head[8] = (char)(NPY_HEAD_BYTES - 10);
-    head[9] = 0;
-    n = snprintf(head + 10, sizeof head - 10,
-                 "{'descr': '<f4', 'fortran_order': False, 'shape': (%lld, %lld), }",
-                 (long long)r->count, (long long)V);
-    head[10 + n] = ' ';
-    head[NPY_HEAD_BYTES - 1] = '\n';
+    (void)snprintf(shape, sizeof shape, "%lld, %lld", (long long)r->count, (long long)V);
+    hd_npy_format_head("<f4", shape, head);
     return fwrite(head, 1, sizeof head, out) == sizeof head ? HD_OK : write_failed(r->out);
 }
 

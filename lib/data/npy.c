@@ -8,6 +8,7 @@
  */
 #include <inttypes.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "data/token_file.h"
@@ -201,4 +202,15 @@ enum hd_status hd_token_view_npy(const void *bytes, int64_t size_bytes,
                       length, view.count, hd_token_type_bytes(view.type));
     *ret_view = view;
     return HD_OK;
+}
+
+void hd_npy_format_head(const char *descr, const char *shape, char ret_head[HD_NPY_HEAD_BYTES])
+{
+    int n;
+
+    memcpy(ret_head, "\x93NUMPY\x01\x00\x76\x00", 10); /* version 1.0, 118 bytes follow */
+    n = snprintf(ret_head + 10, HD_NPY_HEAD_BYTES - 10,
+                 "{'descr': '%s', 'fortran_order': False, 'shape': (%s), }", descr, shape);
+    memset(ret_head + 10 + n, ' ', HD_NPY_HEAD_BYTES - 11 - (size_t)n);
+    ret_head[HD_NPY_HEAD_BYTES - 1] = '\n';
 }

@@ -57,6 +57,11 @@ enum hd_status hd_token_index_name(const char *path, struct hd_text *ret_name);
 /* Returns a view of text, with one token per byte. */
 struct hd_token_view hd_token_view_text(const void *bytes, int64_t size_bytes);
 
+enum { HD_NPY_HEAD_BYTES = 128 };
+/* Formats the head of an .npy array in C order. descr: type of the elements, "<f4"; shape: lengths as in
+ * a tuple of Python, "3, 4" or "3,". */
+void hd_npy_format_head(const char *descr, const char *shape, char ret_head[HD_NPY_HEAD_BYTES]);
+
 /* Parse a token file; the view points into `bytes`. HD_INVALID: damaged. HD_UNSUPPORTED: valid, but
  * of a version or type that is not read. The message does not name the file; the caller adds the
  * name. */

@@ -17,7 +17,6 @@
 
 enum {
     LLMC_HEAD_BYTES = 1024,
-    NPY_HEAD_BYTES = 128,
     LLMC_MAGIC_16 = 20240520,
     LLMC_VERSION_16 = 1,
     LLMC_MAGIC_32 = 20240801,
@@ -47,7 +46,7 @@ static enum hd_status no_memory_to_write(void)
 
 static int64_t head_bytes(const struct hd_token_writer *w)
 {
-    return w->format == HD_TOKEN_FORMAT_NPY    ? NPY_HEAD_BYTES
+    return w->format == HD_TOKEN_FORMAT_NPY    ? HD_NPY_HEAD_BYTES
            : w->format == HD_TOKEN_FORMAT_LLMC ? LLMC_HEAD_BYTES
                                                : 0;
 }
@@ -276,14 +275,10 @@ static enum hd_status write_head(struct hd_token_writer *w)
                 w->out, INT32_MAX);
         memcpy(head, numbers, sizeof numbers);
     } else {
-        int n;
+        char shape[32];
 
-        memcpy(head, "\x93NUMPY\x01\x00\x76\x00", 10); /* version 1.0, 118 bytes follow */
-        n = snprintf(head + 10, sizeof head - 10,
-                     "{'descr': '<u%d', 'fortran_order': False, 'shape': (%" PRId64 ",), }",
-                     w->id_bytes, w->count);
-        memset(head + 10 + n, ' ', NPY_HEAD_BYTES - 11 - (size_t)n);
-        head[NPY_HEAD_BYTES - 1] = '\n';
+        (void)snprintf(shape, sizeof shape, "%" PRId64 ",", w->count);
+        hd_npy_format_head(w->id_bytes == 2 ? "<u2" : "<u4", shape, head);
     }
     if (lseek(w->fd, 0, SEEK_SET) < 0)
         return hd_err(hd_file_write_status(errno), "cannot seek in %s: %s", w->out,

@@ -237,18 +237,14 @@ enum hd_status hd_hf_type_of(const struct hd_job *job, const struct hd_family **
                   job->family, what);
 }
 
-static void add_gpt2(struct hd_json_writer *w, const struct hd_job *job, int64_t positions)
+static void add_gpt2(struct hd_json_writer *w, const struct hd_job *job, const struct hd_family *f,
+                     int64_t positions)
 {
-    hd_json_add_int64(w, "n_layer", job->layers);
-    hd_json_add_int64(w, "n_embd", job->hidden);
-    hd_json_add_int64(w, "n_head", job->heads);
+    hd_hf_write_keys(w, job, f, false, "n_layer n_embd n_head");
     hd_json_add_int64(w, "n_positions", positions ? positions : job->context);
-    hd_json_add_int64(w, "n_inner", job->ffn_hidden);
+    hd_hf_write_keys(w, job, f, false, "n_inner");
     hd_json_add_string(w, "activation_function", "gelu_new");
-    hd_json_add_real(w, "layer_norm_epsilon", job->norm_eps);
-    hd_json_add_real(w, "attn_pdrop", job->dropout_attention);
-    hd_json_add_real(w, "embd_pdrop", job->dropout_embedding);
-    hd_json_add_real(w, "resid_pdrop", job->dropout_residual);
+    hd_hf_write_keys(w, job, f, false, "layer_norm_epsilon attn_pdrop embd_pdrop resid_pdrop");
 }
 
 /* Adds a list of LongRoPE, which the check of the job found correct. */
@@ -625,7 +621,7 @@ enum hd_status hd_hf_describe(const struct hd_hf_description *now, struct hd_tex
     hd_json_add_int64(&w, "vocab_size", job->vocab);
     hd_json_add_bool(&w, "tie_word_embeddings", job->tie_embeddings);
     if (hd_hf_has_gpt2_keys(type))
-        add_gpt2(&w, job, now->positions);
+        add_gpt2(&w, job, type, now->positions);
     else
         add_rotary(&w, job, type, now->positions ? now->positions - type->first_position : 0);
     if (strcmp(job->tokenizer, "bytes") == 0)
