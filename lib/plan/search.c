@@ -135,7 +135,7 @@ static bool state_may_fit(struct layout_search *s, const struct candidate *c,
     struct candidate longest = *c;
 
     if (cuts)
-        return search_cuts_may_fit(s, c, sizes, ordered, bytes);
+        return search_cuts_seconds(s, c, sizes, ordered, bytes) < INFINITY;
     if (c->only_segments) {
         longest.segment = INT16_MAX;
         longest.plain = NULL;
@@ -201,11 +201,14 @@ static void try_stages(struct layout_search *s, struct candidate *c,
                        const struct hd_layout_sizes *sizes, const struct ordered *ordered,
                        const struct search_sizes *bytes, double *ret_even, double *ret_cuts)
 {
+    double stage_s = INFINITY;
+
     *ret_even = *ret_cuts = INFINITY;
-    if (!c->own && search_may_partition(s, ordered->step.pipeline.chunks) &&
-        (!search_may_reject(s) || search_cuts_may_fit(s, c, sizes, ordered, bytes)))
+    if (!c->own && search_may_partition(s, ordered->step.pipeline.chunks))
+        stage_s = search_may_reject(s) ? search_cuts_seconds(s, c, sizes, ordered, bytes) : 0;
+    if (stage_s < INFINITY)
         *ret_cuts = hd_max_real(least_traffic(s, c, sizes, ordered, bytes, true),
-                                search_cuts_bound(s, c, ordered, bytes));
+                                search_cuts_bound(s, c, ordered, bytes, stage_s));
     if (!search_may_reject(s) || may_fit(s, c, sizes, ordered, bytes))
         *ret_even = hd_max_real(least_traffic(s, c, sizes, ordered, bytes, false),
                                 search_schedule_bound(s, c, ordered, bytes));

@@ -296,9 +296,11 @@ double search_schedule_bound(const struct layout_search *s, const struct candida
  * M t_i + r (t_0 + .. t_(i-1)), where r is the share of a block's time in which a micro-batch passes
  * it. With the best cut all end at the same time T: T (1 - (1 - r / M)^pp) = r (t_0 + t_1 + ..). */
 double search_cuts_bound(const struct layout_search *s, const struct candidate *c,
-                         const struct ordered *ordered, const struct search_sizes *sizes)
+                         const struct ordered *ordered, const struct search_sizes *sizes,
+                         double stage_s)
 {
-    const double blocks = search_blocks_bound(s, c, sizes), M = micro_batches(s, c);
+    const double M = micro_batches(s, c);
+    const double blocks = hd_max_real(search_blocks_bound(s, c, sizes), M * stage_s);
     const double all = sum_of(s, 0, s->config.L, sizes->all_s), *passes = passes_of(ordered, sizes);
     double r = 1;
 
@@ -798,33 +800,86 @@ bool search_stages_may_fit(const struct layout_search *s, const struct candidate
     return memory_of_stages(s, c, z, ordered, b, (double)most).needed_bytes <= most;
 }
 
-bool search_cuts_may_fit(const struct layout_search *s, const struct candidate *c,
-                         const struct hd_layout_sizes *z, const struct ordered *ordered,
-                         const struct search_sizes *b)
+/* Blocks of a model that take at least as much memory as those of one kind. */
+struct heavy_blocks {
+    int64_t count;
+    double state, saved; /* bytes of each, at least */
+    double work;         /* lower bound of the work memory of a stage that has one */
+    double all_s;        /* lower bound of the seconds of each in a micro-batch */
+};
+
+static struct heavy_blocks heavy_blocks_of(const struct layout_search *s, int kind,
+                                           const struct held_bytes *state,
+                                           const struct search_sizes *b)
+{
+    struct heavy_blocks heavy = {
+        .state = state->block[kind], .saved = b->saved[kind], .work = INFINITY, .all_s = INFINITY};
+
+    for (int i = 0; i < s->kind_count; i++) {
+        const int other = s->kinds[i];
+
+        if (state->block[other] < heavy.state || b->saved[other] < heavy.saved)
+            continue;
+        heavy.count += s->kinds_before[s->config.L][other];
+        heavy.work = hd_min_real(heavy.work,
+                                 hd_max_real(work_share * b->work[other], state->gathered[other]));
+        heavy.all_s = hd_min_real(heavy.all_s, b->all_s[other]);
+    }
+    return heavy;
+}
+
+/* Returns the most of these blocks that stage i may hold in `limit` bytes beside their work memory,
+ * however the model is cut. Full recompute may have segments as long as a chunk. */
+static int64_t most_on_stage(const struct layout_search *s, const struct candidate *c,
+                             const struct ordered *ordered, const struct held_bytes *state,
+                             const struct search_sizes *b, const struct heavy_blocks *heavy,
+                             double limit, int32_t i)
 {
     const struct hd_pipeline *p = &ordered->step.pipeline;
-    const int32_t chunks = p->chunks / p->stages; /* of a stage */
-    const double limit = (double)s->asked->memory_bytes - overhead_bytes(s, z) - block_work(s, b);
+    const double kept = ordered->stages[i].kept, chunks = p->chunks / p->stages;
     /* how much less a chunk saves than its blocks: 0 or less */
-    const double beside = s->differ ? 0 : hd_min_real(0, least_of(s, b->base_saved));
-    const double saved = s->differ ? 0 : hd_max_real(0, least_of(s, b->saved));
-    const bool segments = c->recompute == FULL; /* one segment may be as long as the chunk */
+    const double beside = hd_min_real(0, least_of(s, b->base_saved));
+    const bool segments = c->recompute == FULL;
+    const double slot = segments ? hd_max_real(0, beside + least_of(s, b->saved)) : beside;
+    const double capacity = limit - heavy->work - ends_of(state, p, i) - kept * slot;
+    const double each =
+        heavy->state + (segments ? 0 : kept * hd_max_real(0, heavy->saved) / chunks);
+
+    if (capacity <= 0)
+        return 0;
+    return capacity >= each * (double)heavy->count ? heavy->count : (int64_t)(capacity / each);
+}
+
+double search_cuts_seconds(const struct layout_search *s, const struct candidate *c,
+                           const struct hd_layout_sizes *z, const struct ordered *ordered,
+                           const struct search_sizes *b)
+{
+    const int32_t stages = ordered->step.pipeline.stages;
+    const double limit = (double)s->asked->memory_bytes - overhead_bytes(s, z);
     const struct held_bytes state = state_of(s, z);
-    int64_t blocks = 0;
+    double seconds = 0;
 
-    if ((limit - frozen_model_bytes(s, z)) * p->stages <
-        least_of(s, state.block) * (double)s->config.L)
-        return false;
-    for (int32_t i = 0; i < p->stages && blocks < s->config.L; i++) {
-        const double kept = ordered->stages[i].kept,
-                     capacity =
-                         limit - ends_of(&state, p, i) -
-                         kept * hd_max_real(segments ? 0 : beside, beside + segments * saved),
-                     each = least_of(s, state.block) + (segments ? 0 : kept * saved / chunks);
+    if ((limit - block_work(s, b) - frozen_model_bytes(s, z)) * stages <
+        sum_of(s, 0, s->config.L, state.block))
+        return INFINITY;
+    for (int k = 0; k < s->kind_count; k++) {
+        const struct heavy_blocks heavy = heavy_blocks_of(s, s->kinds[k], &state, b);
+        int64_t fullest = hd_divide_up(heavy.count, stages), held = 0, open = stages;
 
-        if (capacity >= each * (double)s->config.L)
-            return true;
-        blocks += capacity > 0 ? (int64_t)(capacity / each) : 0;
+        while (held < heavy.count && open) { /* `fullest` rises to the least that holds all */
+            held = open = 0;
+            for (int32_t i = 0; i < stages && held < heavy.count; i++) {
+                const int64_t most = most_on_stage(s, c, ordered, &state, b, &heavy, limit, i);
+
+                held += most < fullest ? most : fullest;
+                open += most > fullest;
+            }
+            if (held < heavy.count && open)
+                fullest += hd_divide_up(heavy.count - held, open);
+        }
+        if (held < heavy.count)
+            return INFINITY;
+        seconds = hd_max_real(seconds, (double)fullest * heavy.all_s);
     }
-    return blocks >= s->config.L;
+    return seconds;
 }

@@ -296,11 +296,12 @@ void search_sizes_interpolate(const struct layout_search *s, const struct candid
                               const struct search_sizes *small, const struct search_sizes *large,
                               struct search_sizes *sizes);
 /* Return a lower bound of a step's seconds for a candidate with a schedule, from the times of its
- * blocks: with its stages; with any stages. */
+ * blocks: with its stages; with any stages, of which one takes stage_s in a micro-batch. */
 double search_schedule_bound(const struct layout_search *s, const struct candidate *c,
                              const struct ordered *ordered, const struct search_sizes *sizes);
 double search_cuts_bound(const struct layout_search *s, const struct candidate *c,
-                         const struct ordered *ordered, const struct search_sizes *sizes);
+                         const struct ordered *ordered, const struct search_sizes *sizes,
+                         double stage_s);
 /* Returns a lower bound of a step's seconds for a candidate whose programs were walked, with the
  * ZeRO stage of `z`. */
 double search_variant_bound(const struct layout_search *s, const struct candidate *c,
@@ -329,11 +330,11 @@ struct hd_search_rejected search_least_memory(const struct layout_search *s,
 bool search_stages_may_fit(const struct layout_search *s, const struct candidate *c,
                            const struct hd_layout_sizes *z, const struct ordered *ordered,
                            const struct search_sizes *sizes);
-/* Returns whether the stages may together hold all blocks of the model, however it is cut, by lower
- * bounds of the memory of each. */
-bool search_cuts_may_fit(const struct layout_search *s, const struct candidate *c,
-                         const struct hd_layout_sizes *z, const struct ordered *ordered,
-                         const struct search_sizes *bytes);
+/* Returns a lower bound of the seconds of a micro-batch on the slowest stage, of all cuts of the model
+ * whose stages may fit the memory; INFINITY: none may. */
+double search_cuts_seconds(const struct layout_search *s, const struct candidate *c,
+                           const struct hd_layout_sizes *z, const struct ordered *ordered,
+                           const struct search_sizes *bytes);
 
 /* ---- search_partitions.c ---- */
 

@@ -175,6 +175,17 @@ static struct hd_job job_of_search(const struct searched *s, struct hd_job_file 
     return job;
 }
 
+/* Prints the layout that was found, so that two builds can be compared. */
+static void print_found(const struct searched *s, const struct hd_search_plan *plan)
+{
+    struct hd_text layout = {0};
+
+    if (!hd_layout_write(&plan->job.layout, &layout))
+        printf("%-6s %s: %.17g s, %lld bytes\n", s->name, layout.data ? layout.data : "?",
+               plan->cost.step_s, (long long)plan->needed_bytes);
+    hd_text_free(&layout);
+}
+
 static int measure_search(const struct searched *s, int runs)
 {
     const struct hd_gpu_kind *kind = hd_gpu_kind_find(s->kind);
@@ -223,6 +234,8 @@ static int measure_search(const struct searched *s, int runs)
             printf("%-6s %lld families, %lld compiled, %lld walked, %lld priced, %lld laid out\n",
                    s->name, (long long)found.families, (long long)found.blocks,
                    (long long)found.walked, (long long)found.costed, (long long)found.laid_out);
+        if (i == 0)
+            print_found(s, &found.plans[0]);
         if (hd_plan_build(&found.plans[0].job, &cluster.traits, &arena, &plan))
             return EXIT_FAILURE;
         laid_ms[i] = processor_ms() - begin_ms - ms[i];
