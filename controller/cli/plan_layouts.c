@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "controller/cli/table.h"
 #include "job/data_stages.h"
+#include "plan/best.h"
 #include "spec/spec.h"
 
 static const struct table_column columns[] = {
@@ -137,6 +138,17 @@ static void add_rejects(const struct cli *cli, const struct hd_report *l, struct
     table_done(&t);
 }
 
+/* Appends why the first layout is taken, though another is faster. */
+static void add_nearly_as_fast(const struct hd_search *s, struct hd_text *out)
+{
+    struct hd_text why = {0};
+
+    hd_best_explain(s, &why);
+    if (why.len_bytes)
+        hd_text_add(out, "1 is taken: %s\n", why.data);
+    hd_text_free(&why);
+}
+
 static void add_nothing_fits(const struct hd_report_asked *asked, const struct hd_report *l,
                              struct hd_text *out)
 {
@@ -183,6 +195,7 @@ void plan_layouts_people(const struct cli *cli, const struct hd_report_asked *as
                         ? "by measured rates"
                         : "by data sheets and what training reaches of them, not measured",
                     100 * l->cluster->rates.error_band);
+        add_nearly_as_fast(s, out);
     } else {
         add_nothing_fits(asked, l, out);
     }

@@ -44,6 +44,21 @@ static void describe_layout(const struct hd_layout_sizes *s, struct hd_text *tex
         hd_text_add(text, ", recompute %s", s->recompute);
 }
 
+void hd_best_explain(const struct hd_search *search, struct hd_text *text)
+{
+    const double step_s = search->plan_count ? search->plans[0].cost.step_s : 0;
+
+    if (!(step_s > search->fastest_s) || !(search->fastest_s > 0))
+        return;
+    describe_layout(&search->fastest, text);
+    hd_text_add(
+        text,
+        " would take %.1f%% less, within the %.0f%% that predictions do not tell apart; this "
+        "layout does without %s",
+        100 * (1 - search->fastest_s / step_s), 100 * HD_SEARCH_NEAR,
+        hd_search_axis_spared(&search->fastest, &search->plans[0].job.layout));
+}
+
 static void add_chosen(const struct hd_best_asked *asked, const struct hd_best *best,
                        struct hd_text *why)
 {
@@ -105,15 +120,22 @@ static enum hd_status by_time(const struct hd_best_asked *asked, struct hd_best 
         *best = (struct hd_best){
             .sizes = search.least.sizes, .step_s = 0, .needed_bytes = search.least.needed_bytes};
     }
-    if (!st && best->fits)
+    if (!st && best->fits) {
+        struct hd_text simpler = {0};
+
         add_chosen(asked, best, why);
+        hd_best_explain(&search, &simpler);
+        if (simpler.len_bytes)
+            hd_text_add(why, "; %s", simpler.data);
+        hd_text_free(&simpler);
+    }
     /* the job pins every member of the layout, so the search could not choose */
-    else if (!st && search.plan_count)
+    if (!st && !best->fits && search.plan_count)
         add_infeasible(
             asked,
             &(struct hd_search_rejected){.sizes = best->sizes, .needed_bytes = best->needed_bytes},
             why);
-    else if (!st)
+    if (!st && !best->fits && !search.plan_count)
         add_infeasible(asked, &search.least, why);
     hd_arena_done(&arena);
     return st;

@@ -215,30 +215,39 @@ static int64_t class_bytes(const struct hd_plan_class *c, const struct hd_traits
     return hd_traits_is_cuda(traits) ? c->device_bytes : hd_memory_total(&c->memory);
 }
 
-/* Lays out a class of ranks. If it needs more than the limit, makes it the plan's only class. */
+/* Lays out the first rank of the limit's stage. If it needs more than the limit, makes it the plan's
+ * only class. */
 static enum hd_status plan_fullest(const struct hd_rank_program_shared *shared,
-                                   const struct hd_traits *traits, const struct hd_classes *classes,
-                                   int32_t class, int64_t limit_bytes, struct hd_arena *arena,
+                                   const struct hd_traits *traits,
+                                   const struct hd_plan_limit *limit, struct hd_arena *kept,
                                    struct hd_plan *plan)
 {
-    enum hd_status st = plan_alike(shared, traits, classes, classes->like[class], arena, plan);
+    const int32_t rank = limit->stage * (shared->mesh.world / shared->mesh.sizes.pp);
+    struct hd_plan_class *class = hd_arena_alloc(kept, sizeof *class);
+    struct hd_rank_program layout;
+    struct hd_arena arena;
+    enum hd_status st;
 
-    if (st || class_bytes(&plan->classes[class], traits) <= limit_bytes)
-        return st;
-    plan->partial = true;
+    if (!class)
+        return hd_err(HD_NO_MEMORY, "no memory for a plan");
+    *class = (struct hd_plan_class){.lowest = rank, .ranks = 1};
+    hd_arena_init(&arena, 0);
+    st = hd_rank_program_build_rank(shared, rank, &arena, &layout);
+    if (!st)
+        st = plan_class(&layout, traits, &arena, class);
+    hd_arena_done(&arena);
+    plan->partial = !st && class_bytes(class, traits) > limit->bytes;
+    plan->classes = class;
     plan->class_count = 1;
-    plan->classes[0] = plan->classes[class];
-    return HD_OK;
+    return st;
 }
 
 static enum hd_status plan_classes(const struct hd_rank_program_shared *shared,
-                                   const struct hd_traits *traits,
-                                   const struct hd_plan_limit *limit, struct hd_arena *arena,
+                                   const struct hd_traits *traits, struct hd_arena *arena,
                                    struct hd_plan *plan)
 {
     struct hd_classes classes;
     enum hd_status st = hd_classes_find(shared, arena, &classes);
-    int32_t fullest = -1;
 
     if (st)
         return st;
@@ -252,15 +261,8 @@ static enum hd_status plan_classes(const struct hd_rank_program_shared *shared,
         plan->classes[classes.of[rank]].ranks++;
     for (int32_t i = 0; i < classes.count; i++)
         plan->classes[i].lowest = classes.lowest[i];
-    if (limit) {
-        const int32_t rank = limit->stage * (shared->mesh.world / shared->mesh.sizes.pp);
-        const int32_t class = classes.of[rank];
-
-        fullest = classes.like[class];
-        st = plan_fullest(shared, traits, &classes, class, limit->bytes, arena, plan);
-    }
-    for (int32_t i = 0; !st && !plan->partial && i < classes.count; i++)
-        if (classes.like[i] == i && i != fullest)
+    for (int32_t i = 0; !st && i < classes.count; i++)
+        if (classes.like[i] == i)
             st = plan_alike(shared, traits, &classes, i, arena, plan);
     return st;
 }
@@ -281,8 +283,10 @@ enum hd_status hd_plan_build_within(const struct hd_job *job, const struct hd_tr
     hd_arena_init(&scratch, 0);
     st = hd_rank_program_prepare(job, traits, &(struct hd_rank_program_options){0}, &scratch,
                                  &shared);
-    if (!st)
-        st = plan_classes(&shared, traits, limit, arena, ret_plan);
+    if (!st && limit)
+        st = plan_fullest(&shared, traits, limit, arena, ret_plan);
+    if (!st && !ret_plan->partial)
+        st = plan_classes(&shared, traits, arena, ret_plan);
     hd_arena_done(&scratch);
     return st;
 }

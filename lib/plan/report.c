@@ -378,6 +378,12 @@ void hd_report_json(const struct hd_report_asked *asked, const struct hd_report 
         add_plan(&w, "chosen", l, &s->plans[0], true);
     else
         hd_json_add_null(&w, "chosen");
+    if (s->plan_count && s->plans[0].cost.step_s > s->fastest_s && s->fastest_s > 0) {
+        hd_json_begin(&w, "fastest", '{');
+        write_layout(&w, &s->fastest, NULL);
+        hd_json_add_real(&w, "step_time_s", s->fastest_s);
+        hd_json_end(&w, '}');
+    }
     hd_json_begin(&w, "alternatives", '[');
     for (int i = 1; i < s->plan_count; i++)
         add_plan(&w, NULL, l, &s->plans[i], false);

@@ -436,6 +436,26 @@ static int64_t fullest_stage(struct layout_search *s, const struct candidate *c,
     return s->full_stage < 0 || s->full_stage >= sizes->pp ? sizes->pp - 1 : s->full_stage;
 }
 
+/* Takes over the plan behind the last one, which fits: to the front if it is simpler than the first
+ * plan and nearly as fast as the fastest. */
+static void take_plan(struct layout_search *s)
+{
+    struct hd_search *f = s->found;
+    const struct hd_search_plan p = f->plans[f->plan_count];
+    const bool first = !f->plan_count;
+
+    if (first) {
+        f->fastest = p.job.layout;
+        f->fastest_s = p.cost.step_s;
+    }
+    if (first || (p.cost.step_s <= (1 + HD_SEARCH_NEAR) * f->fastest_s &&
+                  hd_search_axes(&p.job.layout) < hd_search_axes(&f->plans[0].job.layout))) {
+        memmove(&f->plans[1], &f->plans[0], (size_t)f->plan_count * sizeof p);
+        f->plans[0] = p;
+    }
+    f->plan_count += f->plan_count < s->asked->top;
+}
+
 static void lay_out(struct layout_search *s, const struct candidate *c)
 {
     struct hd_search_plan *p = &s->found->plans[s->found->plan_count];
@@ -456,7 +476,7 @@ static void lay_out(struct layout_search *s, const struct candidate *c)
     else if (c->offload == OFFLOAD_OPTIMIZER && !search_host_fits(s->asked->cluster, &p->plan))
         return;
     if (p->fits)
-        s->found->plan_count++;
+        take_plan(s);
     else
         search_reject_plan(s, p);
 }
@@ -644,6 +664,26 @@ static enum hd_status begin(struct layout_search *s)
     return st;
 }
 
+/* Returns whether no open candidate can change the result: the list is full, and no layout that is nearly
+ * as fast as the fastest can be simpler than the first. */
+static bool is_done(const struct layout_search *s)
+{
+    const struct hd_search *f = s->found;
+
+    return f->plan_count == s->asked->top &&
+           (!hd_search_axes(&f->plans[0].job.layout) ||
+            s->heap[0].bound_s > (1 + HD_SEARCH_NEAR) * f->fastest_s);
+}
+
+/* Returns whether the candidate has a place in the list, or is simpler than the first plan. */
+static bool may_be_taken(const struct layout_search *s, const struct candidate *c)
+{
+    const struct hd_search *f = s->found;
+
+    return f->plan_count < s->asked->top ||
+           search_axes(s, c) < hd_search_axes(&f->plans[0].job.layout);
+}
+
 enum hd_status hd_search_layouts(const struct hd_search_asked *asked, struct hd_arena *arena,
                                  struct hd_search *ret_search)
 {
@@ -658,7 +698,7 @@ enum hd_status hd_search_layouts(const struct hd_search_asked *asked, struct hd_
         search_try_families(&s);
     if (!s.st && !s.count) /* no layout is legal: makes the error message */
         s.st = hd_plan_decide(asked->request, asked->devices, &sizes);
-    while (!s.st && s.count && ret_search->plan_count < asked->top) {
+    while (!s.st && s.count && !is_done(&s)) {
         struct candidate c;
 
         if (asked->deadline_ns && hd_clock_now_ns() >= asked->deadline_ns)
@@ -666,7 +706,8 @@ enum hd_status hd_search_layouts(const struct hd_search_asked *asked, struct hd_
         if (asked->tell)
             asked->tell(asked->about, ret_search);
         c = search_pop(&s);
-        refine(&s, &c);
+        if (may_be_taken(&s, &c))
+            refine(&s, &c);
     }
     if (!s.st && s.count && !ret_search->plan_count)
         s.st = hd_err(HD_TIMEOUT,

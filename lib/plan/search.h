@@ -25,8 +25,10 @@
  *               lower bound of its memory does not fit
  *   5 laid out  the rank programs of all classes (plan.h): memory to the byte
  *
- * The first candidate that passes step 5 is the best one: all others are at least as slow. Among
- * equal costs the simpler layout is taken: less pp, tp, cp, recompute and ZeRO.
+ * The first candidate that passes step 5 is the fastest one: all others are at least as slow. Its
+ * predicted time is no truer than the others', so the layout that is taken is the simplest of all that
+ * take at most HD_SEARCH_NEAR longer, and the fastest of the simplest: see hd_search_axes. Among equal
+ * costs it has less pp, tp, cp, recompute and ZeRO.
  *
  * Used by: report, best, the heddle command.   Uses: step_cost, plan, choose.   Threads: any.
  */
@@ -46,6 +48,10 @@ enum {
     /* most sequences of a micro-batch that the search tries where micro_batch is auto */
     HD_SEARCH_MICRO_BATCH_MAX = 16,
 };
+
+/* Share by which a step may take longer than the fastest and count as equally fast. Predictions of
+ * times are no more exact (struct hd_rates: error_band). */
+#define HD_SEARCH_NEAR 0.02
 
 struct hd_search;
 
@@ -91,8 +97,12 @@ struct hd_search_rejected {
 };
 
 struct hd_search {
-    struct hd_search_plan *plans; /* [plan_count] the layouts that fit, fastest first */
-    int plan_count;               /* layouts found; 0: none fits the device memory */
+    /* [plan_count] the layouts that fit: the one that is taken, then the others, fastest first */
+    struct hd_search_plan *plans;
+    int plan_count; /* layouts found; 0: none fits the device memory */
+    /* the fastest layout that fits, which is plans[0] where no simpler one is nearly as fast */
+    struct hd_layout_sizes fastest;
+    double fastest_s; /* seconds of its step; 0: none fits */
     /* layouts that are faster but do not fit, fastest first */
     struct hd_search_rejected rejected[HD_SEARCH_REJECTED_MAX];
     int rejected_count;
@@ -102,6 +112,13 @@ struct hd_search {
     /* number of candidates that reached each step of the search (1 to 5) */
     int64_t families, blocks, walked, costed, laid_out;
 };
+
+/* Returns what a layout uses beside dp; the smaller of two numbers is the simpler layout: pp is simpler
+ * than tp, tp than ep, ep than cp, cp than an optimizer on the host. */
+unsigned hd_search_axes(const struct hd_layout_sizes *sizes);
+/* Returns the name of the least simple of what `more` uses and `fewer` does not: "cp". */
+const char *hd_search_axis_spared(const struct hd_layout_sizes *more,
+                                  const struct hd_layout_sizes *fewer);
 
 /* Searches the legal layouts of the job; the result lives in `arena`. If exactly one layout is
  * possible, because all members are pinned, it is costed and returned even if it does not fit.

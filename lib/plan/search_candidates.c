@@ -144,6 +144,37 @@ uint64_t search_tie_break(const struct candidate *c)
            (uint64_t)(c->zero << 3) | (uint64_t)c->schedule;
 }
 
+static unsigned axes_of(bool pp, bool tp, bool ep, bool cp, bool host)
+{
+    return (unsigned)pp | (unsigned)tp << 1 | (unsigned)ep << 2 | (unsigned)cp << 3 |
+           (unsigned)host << 4;
+}
+
+unsigned hd_search_axes(const struct hd_layout_sizes *z)
+{
+    return axes_of(z->pp > 1, z->tp > 1, z->ep > 1, z->cp > 1,
+                   z->offload == HD_JOB_OFFLOAD_OPTIMIZER);
+}
+
+const char *hd_search_axis_spared(const struct hd_layout_sizes *more,
+                                  const struct hd_layout_sizes *fewer)
+{
+    static const char *const names[] = {"pp", "tp", "ep", "cp", "an optimizer on the host"};
+    const unsigned spared = hd_search_axes(more) & ~hd_search_axes(fewer);
+    int name = 4;
+
+    while (name > 0 && !(spared & 1u << name))
+        name--;
+    return names[name];
+}
+
+unsigned search_axes(const struct layout_search *s, const struct candidate *c)
+{
+    return axes_of(c->pp > 1, c->tp > 1, c->ep > 1, c->cp > 1,
+                   c->offload == OFFLOAD_OPTIMIZER ||
+                       s->asked->request->sizes.offload == HD_JOB_OFFLOAD_OPTIMIZER);
+}
+
 const struct hd_job *search_job(struct layout_search *s, const struct hd_layout_sizes *sizes)
 {
     s->job.layout = *sizes;

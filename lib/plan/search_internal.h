@@ -219,6 +219,8 @@ struct candidate search_pop(struct layout_search *s);
 /* Returns the candidate's rank among candidates with an equal bound; the smallest is refined
  * first. */
 uint64_t search_tie_break(const struct candidate *c);
+/* Returns what every layout that the candidate represents uses at least (hd_search_axes). */
+unsigned search_axes(const struct layout_search *s, const struct candidate *c);
 /* Sets the layout of the candidate; false: it is not legal. Turns off sequence parallelism that is
  * auto where tp does not divide the rows. */
 bool search_size(const struct layout_search *s, const struct candidate *c,

@@ -111,7 +111,7 @@ check_equal as_one_object "1 1" "$(wc -l <"$work/check.out") $(grep -c '^{"api_v
 check_equal on_the_faster_nodes '"n[1-4]" "a100-80gb" 16' "$(field group) $(field device) $(field devices)"
 check_equal with_tp_within_a_node_that_fits "yes true true" \
     "$([ "$(field tp)" -le 8 ] && echo yes) $(field fits) $(field runnable)"
-check_equal and_two_alternatives 3 "$(grep -o '"step_time_s":[0-9]' "$work/check.out" | wc -l)"
+check_equal and_two_alternatives 3 "$(grep -o '"mfu":[0-9]' "$work/check.out" | wc -l)"
 check_equal and_a_device_for_each_rank 16 "$(grep -oE '\[[01],[0-7]\]' "$work/check.out" | wc -l)"
 check_status pinned_members 0 heddle plan "$work/large.yaml" --cluster "$work/cluster.yaml" --pin tp=8,pp=2 \
     --pin recompute=full,zero=0 --top 1 -o json
