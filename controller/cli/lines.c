@@ -114,6 +114,7 @@ static const struct {
     {"checkpoint_damaged", "warning: ", true, false},
     {"layout", "layout: ", false, false},
     {"no_fit", "", true, false},
+    {"step_time", "warning: ", true, false},
     {"cancel", "", false, false},
     {"killed", "", false, false},
 };

@@ -19,6 +19,7 @@
     X(NO_FIT, "no_fit", JOB, "the attempt needed more memory than planned, or ended for lack of it") \
     X(STARTING, "starting", JOB, "an attempt starts: its nodes, devices and layout") \
     X(RUNNING, "running", JOB, "all ranks of the attempt are up") \
+    X(STEP_TIME, "step_time", JOB, "a step takes at least twice, or at most half, the predicted time") \
     X(BORROWING, "borrowing", JOB, "the attempt runs on devices that are reserved for older jobs") \
     X(PROBLEM, "problem", JOB, "a node reports a problem of the attempt, which goes on") \
     X(PREEMPTING, "preempting", JOB, "other attempts stop at a checkpoint to free devices for the job") \

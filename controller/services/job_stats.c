@@ -122,6 +122,7 @@ static void take_attempt(struct stats *stats, struct job_stats *job,
         if (job->has_step && job->step > attempt->base_step)
             stats->steps_lost += (uint64_t)(job->step - attempt->base_step);
         job->step = attempt->base_step; /* the attempt continues after this step */
+        job->predicted_step_s = attempt->plan.step_s;
     }
     if (attempt->state == HD_ATTEMPT_STATE_ENDED && attempt->attempt > job->attempts_ended) {
         job->attempts_ended = attempt->attempt;
@@ -221,6 +222,8 @@ void stats_restore_attempt(struct stats *stats, const struct hd_attempt_record *
 
     if (!job)
         return;
+    if (attempt->attempt == job->attempt)
+        job->predicted_step_s = attempt->plan.step_s;
     if (attempt->state != HD_ATTEMPT_STATE_ENDED && job->attempts_ended >= attempt->attempt)
         /* the end of the newest attempt is counted when it comes */
         job->attempts_ended = attempt->attempt - 1;

@@ -21,6 +21,7 @@ struct job_stats {
     bool has_step;
     int64_t step, step_time_ms;
     struct hd_step_metrics metrics; /* metrics of the training step `step` */
+    double predicted_step_s;        /* predicted for the newest attempt; 0: unknown */
     double usual_step_ms;           /* moving average of the step time, ms; 0: no step yet */
     int64_t checkpoint_step, checkpoint_ms; /* step and time of the newest checkpoint; 0: none */
     /* [validation_count], the newest loss of each validation set, or score of questions */

@@ -105,6 +105,8 @@ static double value_of(enum hd_prom_family family, const struct metrics_row *row
         return m ? seconds(s->step_time_ms) : NAN;
     case HD_PROM_job_step_duration_seconds:
         return m ? m->step_ms / 1e3 : NAN;
+    case HD_PROM_job_predicted_step_duration_seconds:
+        return s->predicted_step_s > 0 ? s->predicted_step_s : NAN;
     case HD_PROM_job_loss:
         return m ? m->loss : NAN;
     case HD_PROM_job_z_loss:

@@ -404,6 +404,7 @@ static void take_step(struct hd_core *core, struct core_job *job, struct core_at
     core_due_if(core, CORE_DUE_TICK,
                 core_predict_step(core, job, attempt, record.step, record.time_ms) &&
                     core->group_count);
+    core_predict_judge(core, job, attempt);
     if (!isfinite(record.metrics.loss) || !isfinite(record.metrics.grad_norm))
         return;
     attempt->had_finite_step = true;

@@ -103,7 +103,9 @@ static struct core_cached_layout *add_entry(struct hd_core *core, const char *ke
 static void predict_price(struct hd_core *core, struct core_job *job,
                           const struct core_cached_layout *entry)
 {
-    job->predicted_step_s = entry->fits && !entry->failed ? entry->step_s : 0;
+    job->predicted_step_s = entry->fits && !entry->failed
+                                ? entry->step_s * core_price_factor(job, entry->layout.device)
+                                : 0;
     if (job->group)
         core_waiting_moved(core, job);
 }
@@ -347,9 +349,13 @@ static struct core_cached_layout *consult(struct hd_core *core, const char *key,
     return entry;
 }
 
-static enum core_layout take(const struct core_cached_layout *entry,
+/* Takes over the answer. job: multiplies the predicted step time by what its attempts have shown;
+ * NULL: not submitted. */
+static enum core_layout take(const struct core_cached_layout *entry, const struct core_job *job,
                              struct core_placement *placement, struct hd_text *why)
 {
+    double factor;
+
     if (!entry || !entry->known)
         return CORE_LAYOUT_LATER;
     if (entry->failed)
@@ -357,8 +363,13 @@ static enum core_layout take(const struct core_cached_layout *entry,
     hd_text_add(why, "%s", entry->why ? entry->why : "");
     if (!entry->fits)
         return CORE_LAYOUT_INFEASIBLE;
+    factor = core_price_factor(job, entry->layout.device);
     placement->plan.layout = entry->layout;
-    placement->plan.step_s = entry->step_s;
+    placement->plan.step_s = entry->step_s * factor;
+    if (factor != 1 && entry->step_s > 0)
+        hd_text_add(why,
+                    "; steps before took %.2g times what was predicted, so %.3g s are expected",
+                    factor, placement->plan.step_s);
     placement->plan.memory_bytes = entry->memory_bytes;
     return CORE_LAYOUT_FITS;
 }
@@ -383,7 +394,7 @@ enum core_layout core_choose_layout(struct hd_core *core, const struct core_layo
             continue;
         *ret_memory_bytes = asked.memory_bytes;
         *ret_entry = consult(core, key.data, &asked);
-        layout = take(*ret_entry, placement, &why);
+        layout = take(*ret_entry, client->before, placement, &why);
         taken = layout != CORE_LAYOUT_INFEASIBLE && !(*ret_entry && (*ret_entry)->failed);
     }
     hd_text_add(ret_why, "%s", why.len_bytes ? why.data : "");

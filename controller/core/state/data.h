@@ -254,6 +254,7 @@ struct core_attempt {
     int64_t first_step, first_step_ms, last_step_ms, last_step_mono_ms;
     double restored_step_ms; /* milliseconds per step, measured before this controller process
                               * started; used until a new pace is measured; 0: none */
+    bool judged_wrong;       /* the event that its predicted step time is wrong was added */
     bool dirty;
 };
 

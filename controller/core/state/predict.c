@@ -6,12 +6,18 @@
  * measured pace and without a time limit the end is unknown, except for a job that runs on devices
  * reserved for others: its predicted step time counts (layout_cache.c). A wrong prediction never
  * ends a job; it moves expected starts, which is reported (reserve.c).
+ *
+ * A pace that differs twofold from the prediction is an event, once per attempt. All later predictions
+ * for the job on such devices are multiplied by the ratio (core_price_factor), which follows from the
+ * attempts' records.
  */
 #include "controller/core/state/state.h"
+#include "controller/core/state/texts.h"
 
 enum {
-    STEPS_MEASURED_MIN = 3,   /* steps that must be measured before the pace counts */
-    SLACK_MS = 60 * 1000,     /* milliseconds added to a predicted end, for the start of the job and
+    STEPS_MEASURED_MIN = 3, /* steps that must be measured before the pace counts */
+    STEPS_JUDGED_MIN = 10, /* steps that must be measured before the prediction is judged by them */
+    SLACK_MS = 60 * 1000,  /* milliseconds added to a predicted end, for the start of the job and
                                * its last checkpoint */
     DRIFT_MIN_MS = 60 * 1000, /* milliseconds: predictions are stale if one is off by more than
                                * this, and by more than 1/DRIFT_DIVISOR of the time left */
@@ -20,6 +26,10 @@ enum {
     LATE_DIVISOR = 5,         /* a pace measured since such a late report counts after this many
                                * times LATE_MS */
 };
+
+/* Ratio of a measured step time to the predicted one, or the reverse, from which on the prediction was
+ * wrong. */
+#define WRONG_RATIO 2
 
 /* Factor by which steps may exceed their predicted time; rates.c derives it for speeds from data
  * sheets. */
@@ -43,11 +53,47 @@ double core_step_ms(const struct core_attempt *attempt)
     return measured > 0 ? measured : attempt->restored_step_ms;
 }
 
+/* Returns measured / predicted step time where these differ by WRONG_RATIO or more; 1: they do not, or
+ * one is unknown. */
+static double wrong_by(const struct core_attempt *attempt)
+{
+    const int64_t first = attempt->first_step ? attempt->first_step : attempt->rec.base_step;
+    const double ms = core_step_ms(attempt), planned_ms = 1000 * attempt->rec.plan.step_s;
+
+    if (ms <= 0 || planned_ms <= 0 || attempt->last_step - first < STEPS_JUDGED_MIN ||
+        (ms < WRONG_RATIO * planned_ms && planned_ms < WRONG_RATIO * ms))
+        return 1;
+    return ms / planned_ms;
+}
+
+double core_price_factor(const struct core_job *job, enum hd_job_device device)
+{
+    double factor = 1;
+
+    for (int32_t i = 0; job && i < job->rec.attempt_count; i++) {
+        const struct core_attempt *attempt = job->attempts[i];
+
+        if (attempt && attempt->rec.state == HD_ATTEMPT_STATE_ENDED &&
+            attempt->rec.plan.layout.device == device)
+            factor *= wrong_by(attempt);
+    }
+    return factor;
+}
+
+void core_predict_judge(struct hd_core *core, struct core_job *job, struct core_attempt *attempt)
+{
+    if (attempt->judged_wrong || wrong_by(attempt) == 1)
+        return;
+    attempt->judged_wrong = true;
+    core_event_step_time(core, job, attempt, core_step_ms(attempt) / 1000);
+}
+
 void core_predict_restore(struct core_attempt *attempt)
 {
     if (attempt->last_step_ms - attempt->rec.running_ms >= LATE_DIVISOR * LATE_MS)
         attempt->restored_step_ms =
             pace_since(attempt, attempt->rec.base_step, attempt->rec.running_ms);
+    attempt->judged_wrong = wrong_by(attempt) != 1; /* the event is in the history */
 }
 
 static int64_t earlier(int64_t a, int64_t b)

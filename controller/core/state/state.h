@@ -377,6 +377,11 @@ int64_t core_predict_length_at(const struct hd_core *core, const struct core_job
  * that a pass is needed. */
 bool core_predict_step(struct hd_core *core, struct core_job *job, struct core_attempt *attempt,
                        int64_t step, int64_t time_ms);
+/* Adds an event if the attempt's pace shows that its predicted step time is wrong, once. */
+void core_predict_judge(struct hd_core *core, struct core_job *job, struct core_attempt *attempt);
+/* Returns the factor by which step times that are predicted for the job on such devices are multiplied:
+ * 1, unless its ended attempts showed that predictions are wrong. job: NULL: not submitted. */
+double core_price_factor(const struct core_job *job, enum hd_job_device device);
 double core_step_ms(const struct core_attempt *attempt); /* measured milliseconds per step; 0: not
                                                           * measured yet */
 void core_predict_restore(struct core_attempt *attempt); /* restores the attempt's pace; call it

@@ -405,6 +405,7 @@ static void a_hasty_answer_is_improved(void **state)
 /* Stands for a search whose prices come from a noisy measurement: what is open becomes `mood`
  * stages. */
 static int64_t mood;
+static double mood_step_s = 1; /* predicted */
 
 static void choose_by_mood(const struct hd_core_asked *asked, struct hd_core_answer *answer)
 {
@@ -415,9 +416,47 @@ static void choose_by_mood(const struct hd_core_asked *asked, struct hd_core_ans
     request.sizes.pp = pp;
     assert_int_equal(hd_plan_size(&request, asked->devices, &answer->layout), HD_PLAN_FITS);
     answer->fits = WHOLE / pp <= asked->memory_bytes;
-    answer->step_s = 1;
+    answer->step_s = mood_step_s;
     answer->memory_bytes = WHOLE / pp;
     answer->why = "";
+}
+
+/* A step of the simulation takes 1 s, four times what is predicted. The job that gives way keeps its
+ * layout, though the search would choose another one now, and is priced by what its steps took; the
+ * attempt that is priced so is not told again. All follows from the records of the attempts. */
+static void a_job_that_gave_way_keeps_its_layout_and_is_priced_by_its_steps(void **state)
+{
+    struct sim *sim = sim_with(1, WHOLE, WHOLE);
+    struct hd_job_needs needs = range(2, 2), higher = range(2, 2);
+    uint64_t low, high;
+
+    needs.shape = higher.shape = 0;
+    needs.steps = 40;
+    higher.steps = 5; /* too few to judge by */
+    higher.priority = 1;
+    sim->plan = choose_by_mood;
+    mood = 2;
+    mood_step_s = 0.25;
+    low = sim_submitted(sim, &needs);
+    sim_run(sim, 20);
+    assert_int_equal(sim_count_events(sim, low, "step_time"), 1);
+    assert_true(sim_attempt(sim, low, 1)->plan.step_s == 0.25);
+    mood = 1;
+    high = sim_submitted(sim, &higher);
+    sim_run(sim, 6);
+    sim_controller_crash(sim);
+    sim_run_until_ended(sim, high, 60);
+    sim_run_until_ended(sim, low, 100);
+    assert_int_equal(sim_attempt(sim, low, 1)->end.cause, HD_END_CAUSE_PREEMPTED);
+    assert_int_equal(sim_attempt(sim, low, 2)->plan.layout.pp, 2);
+    assert_true(sim_attempt(sim, low, 2)->plan.step_s > 0.75);
+    assert_true(sim_attempt(sim, low, 2)->plan.step_s < 1.25);
+    assert_int_equal(sim_count_events(sim, low, "step_time"), 1);
+    assert_int_equal(sim_count_events(sim, high, "step_time"), 0);
+    assert_int_equal(sim_attempt(sim, high, 1)->plan.layout.pp, 1);
+    sim_assert_undisturbed(sim, low, 40);
+    mood_step_s = 1;
+    sim_free(sim);
 }
 
 /* A job that was requeued goes on with its layout on another node whose measurement speaks for
