@@ -64,8 +64,6 @@ struct hd_jsonl_sample {
 enum hd_status hd_jsonl_check(const char *path, const struct hd_row_rules *rows,
                               enum hd_chat_form form, struct hd_jsonl_sample sample,
                               struct hd_bad_rows *bad, int64_t *ret_documents);
-/* Sets *ret_documents to the number of lines, or records, of a file that are not blank. */
-enum hd_status hd_jsonl_count(const char *path, const char *columns, int64_t *ret_documents);
 /* Sets *ret_line to the number, from 1, of the line or record that is document number `document`,
  * from 0, of a file, and *ret_unit to the word in front of it (hd_records_unit). */
 enum hd_status hd_jsonl_find_line(const char *path, int64_t document, const char **ret_unit,

@@ -208,20 +208,6 @@ enum hd_status hd_jsonl_check(const char *path, const struct hd_row_rules *rows,
     return st;
 }
 
-static enum hd_status count_up(void *context, const char *line, size_t bytes, bool *ret_done)
-{
-    (void)line, (void)bytes;
-    *ret_done = false;
-    ++*(int64_t *)context;
-    return HD_OK;
-}
-
-enum hd_status hd_jsonl_count(const char *path, const char *columns, int64_t *ret_documents)
-{
-    *ret_documents = 0;
-    return each_line(path, columns, count_up, ret_documents, NULL);
-}
-
 static enum hd_status count_down(void *context, const char *line, size_t bytes, bool *ret_done)
 {
     (void)line, (void)bytes;

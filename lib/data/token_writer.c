@@ -166,11 +166,6 @@ void hd_token_writer_drop(struct hd_token_writer *w)
     free(w);
 }
 
-int64_t hd_token_writer_count(const struct hd_token_writer *w)
-{
-    return w->count;
-}
-
 /* ---- ids ---- */
 
 static enum hd_status put_ids(struct hd_token_writer *w, const int32_t *ids, size_t count)

@@ -39,9 +39,6 @@ enum hd_status hd_token_writer_end_document(struct hd_token_writer *writer);
 enum hd_status hd_token_writer_add_document(struct hd_token_writer *writer, const int32_t *ids,
                                             const char *counts, int64_t count);
 
-/* returns the number of ids written so far */
-int64_t hd_token_writer_count(const struct hd_token_writer *writer);
-
 /* Completes the file, flushes it and renames it to its final name. Frees the writer, also on
  * failure. */
 enum hd_status hd_token_writer_finish(struct hd_token_writer *writer);

@@ -35,7 +35,7 @@ struct hd_generator {
     struct generator_slot *slots;
     struct hd_sequence *waiting, **waiting_end;
     int32_t *order; /* workspace of hd_sample_token */
-    int64_t drawn_max, waiting_count, running_count;
+    int64_t drawn_max, running_count;
     uint64_t started;
     int slot_count;
     bool prompts_last; /* true if the last step read prompts */
@@ -115,11 +115,6 @@ void hd_generator_free(struct hd_generator *g)
     free(g);
 }
 
-int64_t hd_generator_waiting(const struct hd_generator *g)
-{
-    return g->waiting_count;
-}
-
 struct hd_draft_counts hd_generator_drafts(const struct hd_generator *g)
 {
     return g->drafts ? hd_drafts_counts(g->drafts) : (struct hd_draft_counts){0};
@@ -187,7 +182,6 @@ enum hd_status hd_generator_add(struct hd_generator *g, const struct hd_generati
     s->what.stops = &s->stops;
     *g->waiting_end = s;
     g->waiting_end = &s->next;
-    g->waiting_count++;
     if (ret_sequence)
         *ret_sequence = s;
     return HD_OK;
@@ -201,7 +195,6 @@ static void unqueue(struct hd_generator *g, struct hd_sequence **at)
     s->next = NULL;
     if (g->waiting_end == &s->next)
         g->waiting_end = at;
-    g->waiting_count--;
 }
 
 static int index_of(const struct hd_generator *g, const struct generator_slot *slot)

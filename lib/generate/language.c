@@ -138,12 +138,6 @@ enum hd_status hd_language_encode(struct hd_language *l, const char *text, size_
     return hd_whole_encoder_plain(&l->whole, text, text_bytes, ids);
 }
 
-enum hd_status hd_language_encode_whole(struct hd_language *l, const char *text, size_t text_bytes,
-                                        struct hd_id_list *ids)
-{
-    return hd_whole_encoder_add(&l->whole, text, text_bytes, ids);
-}
-
 /* ---- chat ---- */
 
 static enum hd_status find_template(const struct hd_language *l, const char *wish,

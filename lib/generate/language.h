@@ -35,11 +35,6 @@ const struct hd_stops *hd_language_chat_stops(const struct hd_language *language
  * cannot be encoded, or one of its tokens is outside the model's vocabulary. */
 enum hd_status hd_language_encode(struct hd_language *language, const char *text, size_t text_bytes,
                                   struct hd_id_list *ids);
-/* Encodes like hd_language_encode, and adds the special tokens that the tokenizer puts around a
- * text, as transformers does by default. Adds none if the text begins with hd_language_begin, as
- * lm-evaluation-harness does. */
-enum hd_status hd_language_encode_whole(struct hd_language *language, const char *text,
-                                        size_t text_bytes, struct hd_id_list *ids);
 /* Returns the encoder of the model's texts. */
 const struct hd_whole_encoder *hd_language_encoder(const struct hd_language *language);
 /* Returns the token with which a text without a prompt begins: the model's bos_token, else the
