@@ -1,5 +1,6 @@
 #include "daemon/isolation/cgroup.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -18,8 +19,10 @@ enum { CGROUP2_MAGIC = 0x63677270, SMALL_FILE_MAX = 64 << 10 };
 static const struct {
     unsigned bit;
     const char *name;
-} controllers[] = {
-    {HD_CGROUP_MEMORY, "memory"}, {HD_CGROUP_PIDS, "pids"}, {HD_CGROUP_CPUSET, "cpuset"}};
+} controllers[] = {{HD_CGROUP_MEMORY, "memory"},
+                   {HD_CGROUP_PIDS, "pids"},
+                   {HD_CGROUP_CPUSET, "cpuset"},
+                   {HD_CGROUP_CPU, "cpu"}};
 enum { CONTROLLERS = sizeof controllers / sizeof controllers[0] };
 
 /* ---- files of a group ---- */
@@ -62,19 +65,23 @@ static bool has_word(const char *text, const char *word)
     return false;
 }
 
-/* Returns the number behind `key` in a cgroup file of lines "key number"; 0: no such line. */
-static int64_t number_at(int dir_fd, const char *name, const char *key)
+/* Returns the number behind `key` in the text of a cgroup file, lines "key number"; 0: no such line. */
+static int64_t number_in(const char *text, const char *key)
 {
     const size_t n = strlen(key);
-    char text[1024];
 
-    if (!read_at(dir_fd, name, text, sizeof text))
-        return 0;
     for (const char *line = text; line && *line;
          line = strchr(line, '\n') ? strchr(line, '\n') + 1 : NULL)
         if (strncmp(line, key, n) == 0 && line[n] == ' ')
             return strtoll(line + n, NULL, 10);
     return 0;
+}
+
+static int64_t number_at(int dir_fd, const char *name, const char *key)
+{
+    char text[1024];
+
+    return read_at(dir_fd, name, text, sizeof text) ? number_in(text, key) : 0;
 }
 
 static unsigned controllers_in(const char *text)
@@ -229,6 +236,21 @@ enum hd_status hd_cgroup_open_in_unit(const char *name, struct hd_cgroup *ret_gr
     return st ? st : hd_cgroup_open(own, name, ret_group);
 }
 
+enum hd_status hd_cgroup_open_beside(const char *name, struct hd_cgroup *ret_group)
+{
+    static const char ranks[] = "/ranks";
+    char own[PATH_MAX];
+    enum hd_status st = find_own(own);
+
+    *ret_group = (struct hd_cgroup){.dir_fd = -1};
+    if (!st && !hd_text_ends(own, ranks))
+        st = hd_err(HD_UNSUPPORTED, "the ranks of this attempt are in no control group");
+    if (st)
+        return st;
+    own[strlen(own) - strlen(ranks)] = '\0';
+    return hd_cgroup_open(own, name, ret_group);
+}
+
 /* ---- a group ---- */
 
 static bool set_number(const struct hd_cgroup *group, const char *name, int64_t number)
@@ -261,6 +283,65 @@ enum hd_status hd_cgroup_limit(struct hd_cgroup *group, int64_t bytes, int64_t p
                   : HD_OK;
 }
 
+enum hd_status hd_cgroup_limit_cpu(struct hd_cgroup *group, double processors)
+{
+    enum { PERIOD_US = 100000 };
+    char text[64];
+
+    if (!(group->has & HD_CGROUP_CPU))
+        return hd_err(HD_UNSUPPORTED, "the control group %s has no controller cpu", group->path);
+    (void)snprintf(text, sizeof text, "%.0f %d", processors * PERIOD_US, PERIOD_US);
+    return write_at(group->dir_fd, "cpu.max", text)
+               ? HD_OK
+               : hd_err(HD_DENIED, "cannot set cpu.max of the control group %s: %s", group->path,
+                        strerror(errno));
+}
+
+/* ---- open files of a group ---- */
+
+struct hd_cgroup_files hd_cgroup_open_files(const struct hd_cgroup *group)
+{
+    const int fd = group->dir_fd;
+
+    return (struct hd_cgroup_files){.procs = openat(fd, "cgroup.procs", O_WRONLY | O_CLOEXEC),
+                                    .kill = openat(fd, "cgroup.kill", O_WRONLY | O_CLOEXEC),
+                                    .memory_events =
+                                        openat(fd, "memory.events", O_RDONLY | O_CLOEXEC),
+                                    .pids_events = openat(fd, "pids.events", O_RDONLY | O_CLOEXEC)};
+}
+
+bool hd_cgroup_enter(const struct hd_cgroup_files *files)
+{
+    return write(files->procs, "0", 1) == 1;
+}
+
+void hd_cgroup_kill_all(const struct hd_cgroup_files *files)
+{
+    if (files->kill >= 0)
+        (void)!write(files->kill, "1", 1);
+}
+
+static int64_t count_in(int fd, const char *key)
+{
+    char text[1024];
+    const ssize_t n = fd < 0 ? -1 : pread(fd, text, sizeof text - 1, 0);
+
+    text[n > 0 ? n : 0] = '\0';
+    return number_in(text, key);
+}
+
+int64_t hd_cgroup_count_kills(const struct hd_cgroup_files *files)
+{
+    return count_in(files->memory_events, "oom_kill");
+}
+
+int64_t hd_cgroup_count_refused(const struct hd_cgroup_files *files)
+{
+    return count_in(files->pids_events, "max");
+}
+
+/* ---- the processes of a group ---- */
+
 bool hd_cgroup_join(const struct hd_cgroup *group)
 {
     return write_at(group->dir_fd, "cgroup.procs", "0");
@@ -276,15 +357,34 @@ bool hd_cgroup_is_empty(const struct hd_cgroup *group)
     return group->dir_fd < 0 || number_at(group->dir_fd, "cgroup.events", "populated") == 0;
 }
 
-void hd_cgroup_kill(const struct hd_cgroup *group)
+/* Calls `act` with the descriptor of the group's folder and the name of each subgroup. */
+static void for_each_below(const struct hd_cgroup *group, void (*act)(int dir_fd, const char *name))
 {
-    char text[4096];
+    const int fd = openat(group->dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *folder = fd < 0 ? NULL : fdopendir(fd);
+    const struct dirent *entry;
 
-    if (group->dir_fd < 0 || write_at(group->dir_fd, "cgroup.kill", "1"))
-        return;
-    /* Linux before 5.14 lacks cgroup.kill: processes are killed one by one; the caller repeats this
-     * until the group is empty. */
-    if (!read_at(group->dir_fd, "cgroup.procs", text, sizeof text))
+    while (folder && (entry = readdir(folder)))
+        if (entry->d_name[0] != '.' && entry->d_type == DT_DIR)
+            act(group->dir_fd, entry->d_name);
+    if (folder)
+        (void)closedir(folder);
+    else if (fd >= 0)
+        (void)close(fd);
+}
+
+static void remove_below(int dir_fd, const char *name)
+{
+    (void)unlinkat(dir_fd, name, AT_REMOVEDIR); /* the removal of the group tells why it fails */
+}
+
+/* Kills the processes that a group lists itself. */
+static void kill_listed(int dir_fd, const char *name)
+{
+    char path[NAME_MAX + 32], text[4096];
+
+    (void)snprintf(path, sizeof path, "%s/cgroup.procs", name);
+    if (!read_at(dir_fd, path, text, sizeof text))
         return;
     for (const char *at = text; *at; at += strcspn(at, "\n") + (strchr(at, '\n') != NULL)) {
         const pid_t pid = (pid_t)strtol(at, NULL, 10);
@@ -292,6 +392,16 @@ void hd_cgroup_kill(const struct hd_cgroup *group)
         if (pid > 1 && pid != getpid())
             (void)kill(pid, SIGKILL);
     }
+}
+
+void hd_cgroup_kill(const struct hd_cgroup *group)
+{
+    if (group->dir_fd < 0 || write_at(group->dir_fd, "cgroup.kill", "1"))
+        return;
+    /* Linux before 5.14 lacks cgroup.kill: processes are killed one by one; the caller repeats this
+     * until the group is empty. */
+    kill_listed(group->dir_fd, ".");
+    for_each_below(group, kill_listed);
 }
 
 void hd_cgroup_close(struct hd_cgroup *group)
@@ -305,6 +415,7 @@ enum hd_status hd_cgroup_remove(struct hd_cgroup *group)
 {
     if (group->dir_fd < 0)
         return HD_OK;
+    for_each_below(group, remove_below);
     if (rmdir(group->path) < 0 && errno != ENOENT)
         return hd_err(HD_CONFLICT, "cannot remove the control group %s: %s", group->path,
                       strerror(errno));

@@ -3,6 +3,8 @@
  *   PARENT/               delegated to this user: by systemd to the unit of an attempt
  *     supervisor/         only in a unit: the supervisor itself
  *     heddle-7-2/         the ranks of attempt 2 of job 7, and nothing else
+ *       ranks/            if the job has programs that rate answers: its ranks;
+ *       rewards-0-1/      program 1 of rank 0, below the limits of both groups
  *
  * The kernel limits the group: memory including page cache and shared memory, the number of threads
  * and processes, the processors. When memory is exceeded, the kernel kills processes of this group
@@ -12,7 +14,7 @@
  * controllers. A controller is used if PARENT has it: without `memory` the caller must watch
  * memory.
  *
- * Used by: supervisor, agent (what the node supports; cleanup after a dead supervisor).
+ * Used by: supervisor, agent (what the node supports; cleanup after a dead supervisor), worker.
  * Uses: base.   Threads: one owner; hd_cgroup_join between fork and exec.
  */
 #ifndef HD_DAEMON_ISOLATION_CGROUP_H
@@ -26,7 +28,7 @@
 #include "base/text.h"
 
 /* Resource controllers of a cgroup, as bits. */
-enum { HD_CGROUP_MEMORY = 1, HD_CGROUP_PIDS = 2, HD_CGROUP_CPUSET = 4 };
+enum { HD_CGROUP_MEMORY = 1, HD_CGROUP_PIDS = 2, HD_CGROUP_CPUSET = 4, HD_CGROUP_CPU = 8 };
 
 struct hd_cgroup {
     char path[PATH_MAX];
@@ -54,6 +56,27 @@ enum hd_status hd_cgroup_open_in_unit(const char *name, struct hd_cgroup *ret_gr
 enum hd_status hd_cgroup_limit(struct hd_cgroup *group, int64_t bytes, int64_t processes,
                                const char *cpus);
 
+/* Limits the time of processors, in processors. HD_UNSUPPORTED: the group has no controller `cpu`. */
+enum hd_status hd_cgroup_limit_cpu(struct hd_cgroup *group, double processors);
+
+/* Makes the group `name` beside the group `ranks` of this process, as hd_cgroup_open does.
+ * HD_UNSUPPORTED: this process is in no group of that name. */
+enum hd_status hd_cgroup_open_beside(const char *name, struct hd_cgroup *ret_group);
+
+/* Open files of a group, with which a process that Landlock keeps from the group's folder moves its children
+ * into it, kills them, and reads which limit they met. -1: the group lacks the file. */
+struct hd_cgroup_files {
+    int procs, kill, memory_events, pids_events;
+};
+struct hd_cgroup_files hd_cgroup_open_files(const struct hd_cgroup *group);
+/* Moves the calling process into the group. Async-signal-safe. */
+bool hd_cgroup_enter(const struct hd_cgroup_files *files);
+/* Sends SIGKILL to all processes of the group. */
+void hd_cgroup_kill_all(const struct hd_cgroup_files *files);
+/* Return how many processes the kernel killed for lack of memory, and how many it refused to start. */
+int64_t hd_cgroup_count_kills(const struct hd_cgroup_files *files);
+int64_t hd_cgroup_count_refused(const struct hd_cgroup_files *files);
+
 /* Moves the calling process into the group. Async-signal-safe. Returns false on failure; errno says
  * why. */
 bool hd_cgroup_join(const struct hd_cgroup *group);
@@ -65,7 +88,7 @@ bool hd_cgroup_is_empty(const struct hd_cgroup *group);
 /* sends SIGKILL to all processes of the group */
 void hd_cgroup_kill(const struct hd_cgroup *group);
 
-/* Removes the empty group and closes it. HD_CONFLICT: the group has processes. */
+/* Removes the empty group with its subgroups and closes it. HD_CONFLICT: the group has processes. */
 enum hd_status hd_cgroup_remove(struct hd_cgroup *group);
 void hd_cgroup_close(struct hd_cgroup *group); /* closes dir_fd; the group stays */
 

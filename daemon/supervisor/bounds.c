@@ -23,6 +23,7 @@
 #include "base/log.h"
 #include "daemon/isolation/cpus.h"
 #include "daemon/supervisor/supervisor.h"
+#include "job/rewards.h"
 
 enum {
     /* processes and threads allowed per rank for libraries; those for threads that compute are
@@ -100,6 +101,12 @@ static enum hd_status open_group(struct sup *sup)
                : hd_cgroup_open(sup->options.group, name, &b->group);
 }
 
+/* Returns the group that the ranks themselves are in. */
+static const struct hd_cgroup *group_of_ranks(const struct sup *sup)
+{
+    return sup->bounds.ranks.dir_fd < 0 ? &sup->bounds.group : &sup->bounds.ranks;
+}
+
 static enum hd_status set_limit(struct sup *sup, int64_t bytes)
 {
     struct sup_bounds *b = &sup->bounds;
@@ -119,6 +126,7 @@ static enum hd_status give_up_group(struct sup *sup, enum hd_status why)
     if (strcmp(sup->options.isolation, "require") == 0)
         return hd_err_prefix(why, "this node requires isolation (isolation: require)");
     hd_log(HD_LOG_WARN, "%s; the supervisor measures its ranks' memory instead", hd_err_message());
+    hd_cgroup_close(&sup->bounds.ranks);
     (void)hd_cgroup_remove(&sup->bounds.group);
     hd_cgroup_close(&sup->bounds.group);
     /* memory limit from the start, enforced by measuring the ranks' memory */
@@ -144,9 +152,11 @@ enum hd_status sup_bounds_open(struct sup *sup)
         st = hd_attempt_write_group(sup->options.run_dir, b->group.path);
     if (!st)
         st = set_limit(sup, sup->options.memory_bytes);
+    if (!st && hd_rewards_name_program(sup->job.rewards))
+        st = hd_cgroup_open(b->group.path, "ranks", &b->ranks);
     if (!st)
-        hd_log(HD_LOG_INFO, "ranks are in the control group %s", b->group.path);
-    b->group_kills = hd_cgroup_oom_kills(&b->group);
+        hd_log(HD_LOG_INFO, "ranks are in the control group %s", group_of_ranks(sup)->path);
+    b->group_kills = hd_cgroup_oom_kills(group_of_ranks(sup));
     return st ? give_up_group(sup, st) : HD_OK;
 }
 
@@ -160,7 +170,7 @@ bool sup_bounds_join(const struct sup *sup)
         (void)!write(fd, "500", 3);
         (void)close(fd);
     }
-    return sup->bounds.group.dir_fd < 0 || hd_cgroup_join(&sup->bounds.group);
+    return sup->bounds.group.dir_fd < 0 || hd_cgroup_join(group_of_ranks(sup));
 }
 
 /* ---- the plan ---- */
@@ -274,7 +284,7 @@ void sup_bounds_check(struct sup *sup, int64_t now_ms)
 bool sup_bounds_was_oom(struct sup *sup, const struct sup_rank *rank, char *ret_text, size_t size)
 {
     struct sup_bounds *b = &sup->bounds;
-    const int64_t kills = hd_cgroup_oom_kills(&b->group);
+    const int64_t kills = hd_cgroup_oom_kills(group_of_ranks(sup));
     char limit[256];
 
     if (rank->signal != SIGKILL || rank->is_ending || !b->on)
@@ -311,6 +321,7 @@ int sup_bounds_kill(struct sup *sup)
 
 void sup_bounds_close(struct sup *sup)
 {
+    hd_cgroup_close(&sup->bounds.ranks);
     if (hd_cgroup_remove(&sup->bounds.group))
         hd_log(HD_LOG_WARN, "%s", hd_err_message());
     hd_cgroup_close(&sup->bounds.group);

@@ -167,7 +167,7 @@ enum hd_status sup_open(struct sup *sup)
     enum hd_status st;
 
     sup->lock_fd = sup->signal_fd = sup->listen_fd = sup->daemon_fd = -1;
-    sup->bounds.group.dir_fd = -1;
+    sup->bounds.group.dir_fd = sup->bounds.ranks.dir_fd = -1;
     sup->blamed = sup->elsewhere = sup->hanging = sup->starving = -1;
     hd_arena_init(&sup->arena, 0);
     sup->ranks = calloc((size_t)sup->options.rank_count, sizeof *sup->ranks);

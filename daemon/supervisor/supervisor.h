@@ -144,7 +144,9 @@ struct sup_rank {
 /* Limits of the ranks, and how often the kernel enforced them. */
 struct sup_bounds {
     bool on;
-    struct hd_cgroup group; /* control group of the ranks; dir_fd -1: there is none */
+    struct hd_cgroup group; /* control group of the attempt; dir_fd -1: there is none */
+    /* subgroup that the ranks are in; dir_fd -1: they are in `group` */
+    struct hd_cgroup ranks;
     int64_t limit_bytes;    /* memory limit of all ranks together; 0: no limit */
     /* processes of the group that the kernel killed for lack of memory, before the ranks started */
     int64_t group_kills;

@@ -66,7 +66,7 @@ enum hd_status rank_rater_begin(struct rank *r, const char *rewards, struct rank
     if (!st)
         st = find_place(rater);
     if (!st && rater->rates && hd_rewards_find(&rater->rewards, HD_REWARD_PROGRAM) >= 0)
-        st = reward_keeper_start(&rater->rewards, enter_sandbox, rater, &rater->keeper);
+        st = reward_keeper_start(&rater->rewards, r->rank, enter_sandbox, rater, &rater->keeper);
     return st;
 }
 

@@ -78,8 +78,38 @@ static bool read_all(int fd, void *ret_bytes, size_t size_bytes)
 
 struct kept_programs {
     const struct hd_rewards *rewards;
+    struct reward_bounds bounds[HD_REWARDS_MAX];
     struct reward_program *programs[HD_REWARDS_MAX];
 };
+
+/* Makes the control group of a program, with its limits; without one, what else bounds it. Before the keeper is
+ * in its sandbox, which keeps it from groups. */
+static void bound_program(struct kept_programs *k, int64_t rank, int64_t index)
+{
+    const struct hd_reward *reward = &k->rewards->list[index];
+    struct reward_bounds *b = &k->bounds[index];
+    struct hd_cgroup group;
+    char name[64];
+    enum hd_status st;
+
+    (void)snprintf(name, sizeof name, "rewards-%lld-%lld", (long long)rank, (long long)index);
+    st = hd_cgroup_open_beside(name, &group);
+    if (!st)
+        st = hd_cgroup_limit(&group, reward->memory_bytes, reward->processes, NULL);
+    if (!st && reward->cpus > 0)
+        st = hd_cgroup_limit_cpu(&group, reward->cpus);
+    *b = (struct reward_bounds){.group = {-1, -1, -1, -1}};
+    if (group.dir_fd >= 0)
+        b->group = hd_cgroup_open_files(&group);
+    if (b->group.procs < 0 || !(group.has & HD_CGROUP_MEMORY))
+        b->data_bytes = reward->memory_bytes;
+    if (st && (reward->memory_bytes || reward->processes || reward->cpus > 0))
+        hd_log(HD_LOG_WARN,
+               "reward %s: %s; so `memory` bounds each process of the program alone (RLIMIT_DATA), "
+               "and `processes` and `cpus` may bound nothing",
+               reward->name, hd_err_message());
+    hd_cgroup_close(&group);
+}
 
 static enum hd_status rate_lines(struct kept_programs *k, const struct rating_head *head,
                                  char *bytes, double *ret_rewards)
@@ -95,8 +125,8 @@ static enum hd_status rate_lines(struct kept_programs *k, const struct rating_he
         bytes += strlen(bytes) + 1;
     }
     if (!k->programs[head->index])
-        st = reward_program_new(reward->name, reward->argv, reward->timeout_s, first_s,
-                                &k->programs[head->index]);
+        st =
+            reward_program_new(reward, first_s, &k->bounds[head->index], &k->programs[head->index]);
     if (!st)
         st = reward_program_rate(k->programs[head->index], lines, head->count, KEEPER_FD,
                                  ret_rewards);
@@ -136,7 +166,7 @@ static bool answer_rank(struct kept_programs *k, int socket, enum hd_status ente
     return ok;
 }
 
-static _Noreturn void keep(const struct hd_rewards *rewards, int socket, pid_t parent,
+static _Noreturn void keep(const struct hd_rewards *rewards, int64_t rank, int socket, pid_t parent,
                            enum hd_status (*enter)(const void *of), const void *of)
 {
     struct kept_programs k = {.rewards = rewards};
@@ -156,6 +186,9 @@ static _Noreturn void keep(const struct hd_rewards *rewards, int socket, pid_t p
         (void)dup2(socket, KEEPER_FD);
     (void)fcntl(KEEPER_FD, F_SETFD, FD_CLOEXEC);
     (void)syscall(SYS_close_range, KEEPER_FD + 1, ~0U, 0);
+    for (int64_t i = 0; i < rewards->count; i++)
+        if (rewards->list[i].kind == HD_REWARD_PROGRAM)
+            bound_program(&k, rank, i);
     entered = enter ? enter(of) : HD_OK;
     if (entered)
         (void)snprintf(why, sizeof why, "%s", hd_err_message());
@@ -168,7 +201,7 @@ static _Noreturn void keep(const struct hd_rewards *rewards, int socket, pid_t p
 
 /* ---- in the rank ---- */
 
-enum hd_status reward_keeper_start(const struct hd_rewards *rewards,
+enum hd_status reward_keeper_start(const struct hd_rewards *rewards, int64_t rank,
                                    enum hd_status (*enter)(const void *of), const void *of,
                                    struct reward_keeper **ret_keeper)
 {
@@ -184,7 +217,7 @@ enum hd_status reward_keeper_start(const struct hd_rewards *rewards,
     }
     k->pid = fork();
     if (k->pid == 0)
-        keep(rewards, ends[1], parent, enter, of);
+        keep(rewards, rank, ends[1], parent, enter, of);
     (void)close(ends[1]);
     k->socket = ends[0];
     if (k->pid < 0) {

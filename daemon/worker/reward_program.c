@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -32,13 +33,16 @@ static const char silent[] = "it gave no answer for too long"; /* why a program 
 struct reward_program {
     const char *name;
     const char *const *argv;
+    const struct hd_reward *reward;
+    struct reward_bounds bounds;
+    int64_t kills, refused; /* of the group when the program was started */
     int64_t timeout_ms, first_ms;
     pid_t pid;         /* 0: it does not run */
     int input, output; /* pipes to and from it */
     bool has_answered; /* since its start */
     int starts;        /* in a row without an answer */
     int warnings;
-    char ended[64];      /* how it ended last */
+    char ended[200];     /* how it ended last */
     struct hd_text read; /* bytes of its output behind the last whole line */
     int64_t next_id;
 };
@@ -57,16 +61,19 @@ struct rating {
     int asker;            /* descriptor of who asks; -1: none */
 };
 
-enum hd_status reward_program_new(const char *name, const char *const *argv, double timeout_s,
-                                  double first_s, struct reward_program **ret_program)
+enum hd_status reward_program_new(const struct hd_reward *reward, double first_s,
+                                  const struct reward_bounds *bounds,
+                                  struct reward_program **ret_program)
 {
     struct reward_program *p = calloc(1, sizeof *p);
 
     if (!p)
         return hd_err(HD_NO_MEMORY, "no memory for a reward");
-    *p = (struct reward_program){.name = name,
-                                 .argv = argv,
-                                 .timeout_ms = (int64_t)(timeout_s * 1e3),
+    *p = (struct reward_program){.name = reward->name,
+                                 .argv = reward->argv,
+                                 .reward = reward,
+                                 .bounds = *bounds,
+                                 .timeout_ms = (int64_t)(reward->timeout_s * 1e3),
                                  .first_ms = (int64_t)(first_s * 1e3),
                                  .input = -1,
                                  .output = -1};
@@ -76,6 +83,16 @@ enum hd_status reward_program_new(const char *name, const char *const *argv, dou
 
 /* ---- start and end ---- */
 
+/* Runs in the child: enters what bounds the program. Returns false on failure; errno says why. */
+static bool enter_bounds(const struct reward_bounds *b)
+{
+    const rlim_t bytes = (rlim_t)b->data_bytes;
+    const struct rlimit data = {.rlim_cur = bytes, .rlim_max = bytes};
+
+    return (b->group.procs < 0 || hd_cgroup_enter(&b->group)) &&
+           (!b->data_bytes || setrlimit(RLIMIT_DATA, &data) == 0);
+}
+
 /* Runs in the child: becomes the program, in a process group of its own, and ends with its parent. */
 static _Noreturn void become_program(const struct reward_program *p, int from, int to, pid_t parent)
 {
@@ -84,6 +101,10 @@ static _Noreturn void become_program(const struct reward_program *p, int from, i
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent || setpgid(0, 0) < 0 || dup2(from, 0) < 0 || dup2(to, 1) < 0)
         _exit(127);
+    if (!enter_bounds(&p->bounds)) {
+        hd_log(HD_LOG_ERROR, "reward %s: cannot bound its program: %s", p->name, strerror(errno));
+        _exit(127);
+    }
     (void)sigemptyset(&none);
     (void)sigprocmask(SIG_SETMASK, &none, NULL);
     (void)signal(SIGPIPE, SIG_DFL);
@@ -112,6 +133,8 @@ static enum hd_status start_program(struct reward_program *p)
         close_pipes(pipes);
         return hd_err(HD_IO, "reward %s: cannot make pipes: %s", p->name, strerror(errno));
     }
+    p->kills = hd_cgroup_count_kills(&p->bounds.group);
+    p->refused = hd_cgroup_count_refused(&p->bounds.group);
     pid = fork();
     if (pid == 0)
         become_program(p, pipes[0], pipes[3], parent);
@@ -131,7 +154,30 @@ static enum hd_status start_program(struct reward_program *p)
     return HD_OK;
 }
 
-/* Kills the program and its process group, and notes how it had ended. closed: it has closed a
+/* Adds to how the program ended which of its limits it met. */
+static void note_limits(struct reward_program *p)
+{
+    const size_t len = strlen(p->ended);
+    char bytes[32], limit[64] = "that of the job's ranks";
+
+    if (hd_cgroup_count_kills(&p->bounds.group) > p->kills) {
+        hd_text_format_bytes(p->reward->memory_bytes, bytes);
+        if (p->reward->memory_bytes)
+            (void)snprintf(limit, sizeof limit, "memory: %s", bytes);
+        (void)snprintf(p->ended + len, sizeof p->ended - len,
+                       "; the kernel killed for lack of memory, over its limit (%s)", limit);
+    } else if (hd_cgroup_count_refused(&p->bounds.group) > p->refused) {
+        (void)snprintf(p->ended + len, sizeof p->ended - len,
+                       "; a process was refused to it, over its limit (processes: %lld)",
+                       (long long)p->reward->processes);
+    } else if (p->bounds.data_bytes) {
+        hd_text_format_bytes(p->bounds.data_bytes, bytes);
+        (void)snprintf(p->ended + len, sizeof p->ended - len,
+                       "; each of its processes gets %s (memory)", bytes);
+    }
+}
+
+/* Kills the program, what it has started and its process group, and notes how it had ended. closed: it has closed a
  * pipe, and so has probably ended. */
 static void end_program(struct reward_program *p, bool closed)
 {
@@ -145,6 +191,7 @@ static void end_program(struct reward_program *p, bool closed)
         (void)poll(NULL, 0, CLOSED_MS); /* its pipes close before it can be waited for */
         ended = waitpid(p->pid, &status, WNOHANG);
     }
+    hd_cgroup_kill_all(&p->bounds.group);
     (void)kill(-p->pid, SIGKILL);
     if (ended != p->pid) {
         (void)kill(p->pid, SIGKILL);
@@ -156,10 +203,16 @@ static void end_program(struct reward_program *p, bool closed)
     } else {
         (void)snprintf(p->ended, sizeof p->ended, "exit status %d", WEXITSTATUS(status));
     }
+    note_limits(p);
     (void)close(p->input);
     (void)close(p->output);
     p->pid = 0;
     p->input = p->output = -1;
+}
+
+const char *reward_program_ended(const struct reward_program *p)
+{
+    return p->ended;
 }
 
 void reward_program_free(struct reward_program *p)
@@ -315,8 +368,8 @@ static void give_up_oldest(struct reward_program *p, struct rating *r, const cha
         if (!r->done[i]) {
             r->done[i] = true;
             r->left--;
-            hd_log(HD_LOG_WARN, "reward %s: %s; an answer cannot be rated: %.200s", p->name, why,
-                   r->lines[i]);
+            hd_log(HD_LOG_WARN, "reward %s: %s (%s); an answer cannot be rated: %.200s", p->name,
+                   why, p->ended, r->lines[i]);
             break;
         }
     r->given = 0; /* the next program gets the others again */

@@ -10,23 +10,36 @@
  * program is killed with its children, started again, and gets the others again. Lines that are no
  * answer are left out, with a warning.
  *
- * Used by: reward_keeper, tests.   Uses: base.   Threads: one owner.
+ * With a control group of its own the program and whatever it starts are bounded together, and killed together.
+ *
+ * Used by: reward_keeper, tests.   Uses: base, job, isolation (cgroup.h).   Threads: one owner.
  */
 #ifndef HD_WORKER_REWARD_PROGRAM_H
 #define HD_WORKER_REWARD_PROGRAM_H
 
-#include "base/status.h"
-#include "base/text.h"
+#include "daemon/isolation/cgroup.h"
+#include "job/rewards.h"
 
 /* starts in a row without any answer, after which the program counts as broken */
 enum { REWARD_PROGRAM_STARTS_MAX = 5 };
 
 struct reward_program;
 
-/* Makes the program's record; the first call of reward_program_rate starts it. The texts are
+/* Bounds of a program. */
+struct reward_bounds {
+    struct hd_cgroup_files group; /* procs -1: it has no group of its own */
+    /* RLIMIT_DATA of each of its processes, where no group bounds its memory; 0: none */
+    int64_t data_bytes;
+};
+
+/* Makes the program's record; the first call of reward_program_rate starts it. The reward is
  * borrowed. first_s: seconds that its first answer after a start may take longer. */
-enum hd_status reward_program_new(const char *name, const char *const *argv, double timeout_s,
-                                  double first_s, struct reward_program **ret_program);
+enum hd_status reward_program_new(const struct hd_reward *reward, double first_s,
+                                  const struct reward_bounds *bounds,
+                                  struct reward_program **ret_program);
+/* Returns how the program ended last, and which limit it met; "": it did not end yet. */
+const char *reward_program_ended(const struct reward_program *program);
+
 /* Kills the program and its children; NULL is fine. */
 void reward_program_free(struct reward_program *program);
 

@@ -11,7 +11,7 @@ static const struct {
 #define X(code, name, keys) [HD_REWARD_##code] = {name, keys},
     HD_REWARD_LIST(X)
 #undef X
-        [HD_REWARD_PROGRAM] = {"program", "timeout"},
+        [HD_REWARD_PROGRAM] = {"program", "timeout memory processes cpus"},
     [HD_REWARD_MODEL] = {"model", ""},
 };
 
@@ -42,6 +42,11 @@ double hd_rewards_sum(const struct hd_rewards *rewards, const double *values)
     for (int64_t i = 0; i < rewards->count; i++)
         sum += rewards->list[i].weight * values[i];
     return sum;
+}
+
+bool hd_rewards_name_program(const char *text)
+{
+    return strstr(text, "\"program\":") != NULL; /* a quote within a text is escaped */
 }
 
 int64_t hd_rewards_find(const struct hd_rewards *rewards, enum hd_reward_kind kind)
@@ -77,7 +82,10 @@ static enum hd_status read_reward(const struct hd_json *from, struct hd_reward *
                               .field = text_of(from, "field"),
                               .pattern = text_of(from, "pattern"),
                               .buffer = (int64_t)number_of(from, "buffer", 0),
-                              .timeout_s = number_of(from, "timeout", 30)};
+                              .timeout_s = number_of(from, "timeout", 30),
+                              .memory_bytes = (int64_t)number_of(from, "memory", 0),
+                              .processes = (int64_t)number_of(from, "processes", 0),
+                              .cpus = number_of(from, "cpus", 0)};
     if (hd_json_member(from, "model")) {
         ret->kind = HD_REWARD_MODEL;
         return HD_OK;

@@ -40,9 +40,12 @@ struct hd_reward { /* the texts live in the arena */
     const char *field;   /* column of the row with the right answer */
     const char *pattern; /* regex */
     int64_t buffer;      /* overlong: tokens */
-    /* program: arguments, NULL behind the last; seconds without any answer before one is given up */
+    /* program: arguments, NULL behind the last; seconds without any answer before one is given up; limits of
+     * it and its children together, 0: none */
     const char *argv[HD_REWARD_ARGUMENTS_MAX + 1];
     double timeout_s;
+    int64_t memory_bytes, processes;
+    double cpus;
 };
 
 struct hd_rewards {
@@ -62,6 +65,8 @@ enum hd_status hd_rewards_read(const char *text, struct hd_arena *arena,
                                struct hd_rewards *ret_rewards);
 /* Returns the weighted sum of an answer's values, one of each reward; NaN if one of them is. */
 double hd_rewards_sum(const struct hd_rewards *rewards, const double *values);
+/* Returns whether a list as the job has it names a program. */
+bool hd_rewards_name_program(const char *text);
 /* Returns the index of the first reward of a kind; -1: there is none. */
 int64_t hd_rewards_find(const struct hd_rewards *rewards, enum hd_reward_kind kind);
 

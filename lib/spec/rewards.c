@@ -23,8 +23,9 @@ static const char *text_in(const struct yaml_node *map, const char *key)
 static enum hd_status check_reward_keys(struct spec_reader *r, const struct yaml_node *node,
                                         enum hd_reward_kind kind)
 {
-    static const char *const names[] = {"builtin", "program", "model",   "name",  "weight",
-                                        "timeout", "field",   "pattern", "buffer"};
+    static const char *const names[] = {"builtin", "program", "model",     "name",
+                                        "weight",  "timeout", "field",     "pattern",
+                                        "buffer",  "memory",  "processes", "cpus"};
     const char *const own = hd_reward_kind_keys(kind);
 
     for (const struct yaml_node *c = node->first; c; c = c->next) {
@@ -107,6 +108,28 @@ static enum hd_status check_pattern(const struct spec_reader *r, const char *pat
     return HD_OK;
 }
 
+/* Adds the limits of a program that the job gives. */
+static enum hd_status add_limits(struct spec_reader *r, const struct yaml_node *node,
+                                 struct hd_json_writer *w)
+{
+    static const struct hd_key processes = {.kind = HD_KEY_REAL, .min = 1, .max = 1 << 20},
+                               cpus = {.kind = HD_KEY_REAL, .min = 0.01, .max = 4096};
+    const char *memory = text_in(node, "memory");
+    enum hd_status st = HD_OK;
+    int64_t bytes = 0;
+
+    if (hd_yaml_find(node, "memory") && (!memory || hd_text_to_bytes(memory, 1 << 20, &bytes)))
+        return hd_err(HD_INVALID, "%s.memory: expected a size of at least 1MiB, such as 4GiB",
+                      r->path);
+    if (bytes)
+        hd_json_add_int64(w, "memory", bytes);
+    if (hd_yaml_find(node, "processes"))
+        st = add_real_key(r, node, "processes", &processes, 0, w);
+    if (!st && hd_yaml_find(node, "cpus"))
+        st = add_real_key(r, node, "cpus", &cpus, 0, w);
+    return st;
+}
+
 /* Adds the keys that the kind has. */
 static enum hd_status add_own_keys(struct spec_reader *r, const struct yaml_node *node,
                                    enum hd_reward_kind kind, struct hd_json_writer *w)
@@ -132,6 +155,8 @@ static enum hd_status add_own_keys(struct spec_reader *r, const struct yaml_node
         st = add_real_key(r, node, "buffer", &tokens, 0, w);
     if (!st && hd_words_have(own, "timeout"))
         st = add_real_key(r, node, "timeout", &seconds, 30, w);
+    if (!st && kind == HD_REWARD_PROGRAM)
+        st = add_limits(r, node, w);
     return st;
 }
 

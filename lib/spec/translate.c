@@ -354,6 +354,23 @@ static void finish_train(struct translated_file *t)
         put_number(t, "train.lr.min", t->min_ratio * strtod(peak, NULL), NULL);
 }
 
+/* Removes the keys that only grpo has. */
+static void drop_policy(struct translated_file *t)
+{
+    static const char *const keys[] = {"train.rewards",
+                                       "train.rollout.group",
+                                       "train.rollout.max_tokens",
+                                       "train.rollout.temperature",
+                                       "train.rollout.updates",
+                                       "train.policy.clip_low",
+                                       "train.policy.clip_high",
+                                       "train.policy.scale",
+                                       "train.policy.mask_truncated"};
+
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++)
+        translate_drop(t, keys[i]);
+}
+
 /* Removes keys of adapters, pairs and validation where the job has none of these. */
 static void finish_rules(struct translated_file *t)
 {
@@ -371,6 +388,12 @@ static void finish_rules(struct translated_file *t)
             translate_put(t, "train.policy.kl_beta", translate_get(t, "train.preference.beta"),
                           NULL);
         translate_drop(t, "train.preference.beta");
+        if (translate_get(t, "train.policy.clip_low") &&
+            !translate_get(t, "train.policy.clip_high"))
+            translate_put(t, "train.policy.clip_high", translate_get(t, "train.policy.clip_low"),
+                          NULL);
+    } else {
+        drop_policy(t);
     }
     if (!objective || strcmp(objective, "next_token") == 0 || strcmp(objective, "reward") == 0)
         translate_drop(t, "train.preference.beta");

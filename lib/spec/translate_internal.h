@@ -62,6 +62,7 @@ enum spec_call {
     CALL_BETA,         /* TRL: beta of DPO, ORPO, GRPO */
     CALL_TEACHER,      /* TRL: the teacher of GKD */
     CALL_GRPO,         /* TRL: what only GRPO has */
+    CALL_REWARD_MODEL, /* TRL: a reward model */
     CALL_PRECISION,    /* bf16, fp16, fp8 as flags */
     CALL_ZERO,         /* deepspeed, fsdp */
     CALL_VAL_SIZE,     /* share or number of records for validation */

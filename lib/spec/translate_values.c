@@ -123,17 +123,28 @@ static void take_optimizer(struct translated_file *t, const char *theirs, const 
 
 /* Makes the job one of GRPO. What it needs beside has no counterpart that could be copied, so that `heddle
  * validate` refuses the file until it is written. */
-static void take_grpo(struct translated_file *t, const char *theirs)
+static void take_grpo(struct translated_file *t, const struct spec_row *row, const char *theirs,
+                      const char *value)
 {
+    if (strcmp(row->path, "train.rollout.group") == 0)
+        translate_put(t, row->path, value, NULL);
     if (!translate_get(t, "train.objective") || strcmp(theirs, "reward_funcs") == 0)
         translate_lack(t, theirs,
                        "train.objective: grpo needs train.rollout and train.rewards, which "
                        "docs/grpo.md describes; a reward function in Python becomes a program");
     translate_put(t, "train.objective", "grpo", NULL);
-    translate_tell(t, theirs, "train.objective", "grpo; write train.rollout and train.rewards");
+    translate_tell(t, theirs, row->path, "of grpo; write train.rollout.prompts and train.rewards");
 }
 
-static void take_objective(struct translated_file *t, const char *theirs, const char *value)
+/* Returns a model's folder or its name at the Hugging Face hub, quoted. */
+static const char *quote_model(struct translated_file *t, const char *value)
+{
+    return translate_quote(
+        t, *value == '/' || *value == '.' ? value : hd_arena_printf(t->arena, "hf://%s", value));
+}
+
+static void take_objective(struct translated_file *t, const struct spec_row *row,
+                           const char *theirs, const char *value)
 {
     static const char *const same[] = {"dpo", "orpo", "simpo", "cpo", "kto"};
     const bool is_reward = strcmp(value, "rm") == 0 || strcmp(value, "reward") == 0;
@@ -156,7 +167,7 @@ static void take_objective(struct translated_file *t, const char *theirs, const 
         return;
     }
     if (strcmp(value, "grpo") == 0) {
-        take_grpo(t, theirs);
+        take_grpo(t, row, theirs, value);
         return;
     }
     translate_lack(t, theirs,
@@ -179,7 +190,8 @@ static bool is_preference_loss(const char *word)
     return key && hd_job_word_value(key, word, &value) && strcmp(word, "sigmoid") != 0;
 }
 
-static void take_preference(struct translated_file *t, const char *theirs, const char *value)
+static void take_preference(struct translated_file *t, const struct spec_row *row,
+                            const char *theirs, const char *value)
 {
     if (strcmp(value, "sigmoid") == 0 || strcmp(value, "orpo") == 0) {
         if (strcmp(value, "orpo") == 0 || t->tool == TOOL_TRL)
@@ -197,7 +209,7 @@ static void take_preference(struct translated_file *t, const char *theirs, const
         return;
     }
     if (strcmp(value, "grpo") == 0 || strcmp(value, "dapo") == 0 || strcmp(value, "dr_grpo") == 0) {
-        take_grpo(t, theirs);
+        take_grpo(t, row, theirs, value);
         translate_put(t, "train.policy.loss", value, NULL);
         return;
     }
@@ -524,21 +536,22 @@ void translate_value(struct translated_file *t, const struct spec_row *row, cons
         translate_tell(t, theirs, row->path, "and train.beta2");
         break;
     case CALL_OBJECTIVE:
-        take_objective(t, theirs, value);
+        take_objective(t, row, theirs, value);
         break;
     case CALL_PREFERENCE:
-        take_preference(t, theirs, value);
+        take_preference(t, row, theirs, value);
         break;
     case CALL_TEACHER:
-        translate_put(t, row->path,
-                      translate_quote(t, *value == '/' || *value == '.'
-                                             ? value
-                                             : hd_arena_printf(t->arena, "hf://%s", value)),
-                      row->note);
+        translate_put(t, row->path, quote_model(t, value), row->note);
         translate_tell(t, theirs, row->path, row->note);
         break;
+    case CALL_REWARD_MODEL:
+        translate_put(t, row->path,
+                      hd_arena_printf(t->arena, "[{model: %s}]", quote_model(t, value)), NULL);
+        translate_tell(t, theirs, row->path, NULL);
+        break;
     case CALL_GRPO:
-        take_grpo(t, theirs);
+        take_grpo(t, row, theirs, value);
         break;
     case CALL_BETA:
         t->has_beta = true;

@@ -154,6 +154,18 @@ static enum hd_status add_stops(struct row_reader *r)
     return st;
 }
 
+static enum hd_status read_files(struct row_reader *r, void (*alive)(void *user), void *user)
+{
+    enum hd_status st = HD_OK;
+
+    for (int64_t i = 0; !st && i < r->job->train_count; i++)
+        st = read_file(r, &r->job->train[i], alive, user);
+    if (!st && !r->rows->count)
+        st = hd_err(HD_INVALID, "there is no prompt%s",
+                    r->rows->dropped ? " that is short enough" : "");
+    return st ? hd_err_prefix(st, "data.train") : HD_OK;
+}
+
 enum hd_status hd_prompt_rows_open(const struct hd_job *job, struct hd_job_tokenizer *tokenizer,
                                    void (*alive)(void *user), void *user,
                                    struct hd_prompt_rows *ret_rows)
@@ -170,14 +182,11 @@ enum hd_status hd_prompt_rows_open(const struct hd_job *job, struct hd_job_token
     ret_rows->drawn_max = r.encoder.drawn_max;
     if (!st)
         st = add_stops(&r);
-    for (int64_t i = 0; !st && i < job->train_count; i++)
-        st = read_file(&r, &job->train[i], alive, user);
-    if (!st && !ret_rows->count)
-        st = hd_err(HD_INVALID, "there is no prompt%s",
-                    ret_rows->dropped ? " that is short enough" : "");
+    if (!st)
+        st = read_files(&r, alive, user);
     hd_prompt_encoder_close(&r.encoder);
     hd_job_tokenizer_close(&own);
-    return st ? hd_err_prefix(st, "data.train") : HD_OK;
+    return st;
 }
 
 void hd_prompt_rows_close(struct hd_prompt_rows *rows)

@@ -92,6 +92,8 @@ check_equal a_program_needs_no_column 0 "$(heddle validate "$work/grpo.yaml" --s
 check_equal and_counts_them 1 "$(grep -c '^data.train: 40 prompts, the longest of 7 tokens; 2.4 passes' "$work/check.out")"
 check and_plan_too heddle plan "$work/grpo.yaml"
 check_equal which_tells_the_work_of_answers 1 "$(grep -c '^  its answers, at most: 3 x a token of each of 32,' "$work/check.out")"
+check_status an_end_of_two_tokens_is_2 2 heddle validate "$work/grpo.yaml" --set 'train.rollout.stop=ab'
+check_equal which_is_told_by_its_key 1 "$(grep -c "^[^:]*: train.rollout.stop: 'ab' is 2 tokens, and must be one\|^train.rollout.stop: 'ab' is 2 tokens" "$work/check.err")"
 printf '{"say":"no prompt"}\n' >>"$work/prompts.jsonl"
 check_status a_row_without_a_prompt_is_2 2 heddle validate "$work/grpo.yaml"
 check_equal which_is_told_by_its_line 1 "$(grep -c 'prompts.jsonl:41: has neither a text .prompt. nor .messages.' "$work/check.err")"

@@ -285,7 +285,7 @@ static pid_t start_pair(const struct hd_cgroup *group)
 CASE_WITH(NULL, NULL)
 static void all_in_a_real_group_are_killed_as_one(void **state)
 {
-    struct hd_cgroup group;
+    struct hd_cgroup group, below;
     char parent[256], name[64], path[512];
     int status;
     pid_t pid;
@@ -297,7 +297,9 @@ static void all_in_a_real_group_are_killed_as_one(void **state)
     (void)snprintf(name, sizeof name, "heddle-test-%d", (int)getpid());
     assert_int_equal(hd_cgroup_open(parent, name, &group), HD_OK);
     assert_true(hd_cgroup_is_empty(&group));
-    pid = start_pair(&group);
+    assert_int_equal(hd_cgroup_open(group.path, "ranks", &below), HD_OK);
+    pid = start_pair(&below);
+    hd_cgroup_close(&below);
     while (hd_cgroup_is_empty(&group) && waitpid(pid, &status, WNOHANG) == 0)
         (void)usleep(1000);
     assert_false(hd_cgroup_is_empty(&group));

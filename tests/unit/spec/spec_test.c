@@ -310,6 +310,8 @@ static const struct mistake mistakes[] = {
     {13, "  global_batch: 8\n  rewards: [number, {builtin: number}]",
      "job.yaml:14: train.rewards[1]: a reward before it has the name number, too; give it a "
      "`name`"},
+    {13, "  global_batch: 8\n  rewards: [{program: p, memory: lots}]",
+     "job.yaml:14: train.rewards[0].memory: expected a size of at least 1MiB, such as 4GiB"},
     {13, "  global_batch: 8\n  rewards: [{model: m}, {model: n, name: b}]",
      "job.yaml:14: train.rewards[1].model: a job has at most one reward model; run another one in "
      "a "

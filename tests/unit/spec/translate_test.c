@@ -232,6 +232,32 @@ static void each_setting_has_its_key(void **state)
     assert_true(count >= 120);
 }
 
+/* Goal: what TRL's file of grpo says of answers and their loss is in the job, and in no other job. */
+static void settings_of_grpo_are_translated(void **state)
+{
+    static const char theirs[] = "epsilon: 0.1\ntemperature: 0.9\nmax_completion_length: 64\n"
+                                 "reward_model_name_or_path: a/rm\nscale_rewards: false\n";
+    static const char *const ours[] = {"\n    clip_low: 0.1\n",  "\n    clip_high: 0.1\n",
+                                       "\n    temperature: 0.9", "\n    max_tokens: 64\n",
+                                       "\n    group: 4\n",       "\n    scale: none",
+                                       "[{model: hf://a/rm}]"};
+
+    (void)state;
+    for (int grpo = 0; grpo < 2; grpo++) {
+        struct hd_spec_translation made = {0};
+        struct hd_text file = {0};
+
+        hd_text_add(&file, TRL "%s%s", theirs, grpo ? "num_generations: 4\n" : "");
+        translate("their.yaml", file.data, &made);
+        for (size_t i = 0; i < sizeof ours / sizeof ours[0]; i++)
+            if ((strstr(made.job.data, ours[i]) != NULL) != grpo)
+                fail_msg("%s: %s", ours[i], made.job.data);
+        hd_text_free(&file);
+        hd_text_free(&made.job);
+        hd_text_free(&made.table);
+    }
+}
+
 /* Goal: beta alone makes a job of dpo, beside generations or a teacher it does not. */
 static void beta_belongs_to_the_trainer(void **state)
 {

@@ -1,4 +1,5 @@
 /* reward_program: whatever a program does, each answer has a reward or none, and the rank goes on. */
+#include <fcntl.h>
 #include <math.h>
 #include <poll.h>
 #include <signal.h>
@@ -8,6 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "tests/program/cases.h"
 #include "tests/program/test.h"
 #include "tests/temporary.h"
@@ -16,18 +18,25 @@
 
 enum { COUNT = 6 };
 
+static struct reward_bounds bounds = {.group = {-1, -1, -1, -1}};
+
 /* Makes a program of the shell, whose loop has the line in $l and its id in $id. */
 static struct reward_program *shell(const char *loop, double timeout_s)
 {
     static char script[1024];
-    static const char *argv[] = {"/bin/sh", "-c", script, NULL};
+    static struct hd_reward reward;
     struct reward_program *p = NULL;
+
+    reward = (struct hd_reward){.name = "test",
+                                .argv = {"/bin/sh", "-c", script},
+                                .timeout_s = timeout_s,
+                                .memory_bytes = 1 << 26};
 
     (void)snprintf(script, sizeof script,
                    "say() { printf '{\"id\":%%s,\"reward\":%%s}\\n' \"$1\" \"$2\"; }\n"
                    "while read -r l; do id=${l#*:}; id=${id%%%%,*}\n%s\ndone",
                    loop);
-    must(reward_program_new("test", argv, timeout_s, 20, &p));
+    must(reward_program_new(&reward, 20, &bounds, &p));
     return p;
 }
 
@@ -133,6 +142,79 @@ static void one_that_writes_without_end_and_no_answer_is_given_up(void **state)
     reward_program_free(p);
 }
 
+static int open_in(const char *dir, const char *name, const char *text, int flags)
+{
+    char path[TEMPORARY_BYTES + 32];
+    FILE *file;
+    int fd;
+
+    (void)snprintf(path, sizeof path, "%s/%s", dir, name);
+    file = fopen(path, "we");
+    assert_non_null(file);
+    assert_true(fputs(text, file) >= 0 && fclose(file) == 0);
+    fd = open(path, flags | O_CLOEXEC);
+    assert_true(fd >= 0);
+    return fd;
+}
+
+/* Files stand in for a control group; the program itself says there what the kernel would. */
+static void a_program_over_a_limit_is_told_which(void **state)
+{
+    static const char *const loops[][2] = {{"echo oom_kill 1", "memory.events; kill -9 $$"},
+                                           {"echo max 1", "pids.events; exit 3"}};
+    static const char *const told[] = {
+        "signal 9; the kernel killed for lack of memory, over its limit (memory: 64.0 MiB)",
+        "exit status 3; a process was refused to it, over its limit (processes: 0)"};
+    double rewards[COUNT];
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        char dir[TEMPORARY_BYTES], loop[256], path[TEMPORARY_BYTES + 16];
+        struct reward_program *p;
+        struct hd_text text = {0};
+
+        temporary_dir(dir, "rewards");
+        (void)snprintf(loop, sizeof loop, "%s >%s/%s", loops[i][0], dir, loops[i][1]);
+        bounds.group = (struct hd_cgroup_files){
+            .procs = open_in(dir, "cgroup.procs", "", O_WRONLY),
+            .kill = open_in(dir, "cgroup.kill", "", O_WRONLY),
+            .memory_events = open_in(dir, "memory.events", "oom_kill 0\n", O_RDONLY),
+            .pids_events = open_in(dir, "pids.events", "max 0\n", O_RDONLY)};
+        p = shell(loop, 5);
+        assert_int_equal(reward_program_rate(p, lines, 1, -1, rewards), HD_OK);
+        assert_true(isnan(rewards[0]));
+        if (strcmp(reward_program_ended(p), told[i]) != 0)
+            fail_msg("%s", reward_program_ended(p));
+        reward_program_free(p);
+        (void)snprintf(path, sizeof path, "%s/cgroup.procs", dir);
+        must(hd_file_read(path, 64, &text));
+        assert_string_equal(text.data, "0"); /* the program moved itself */
+        (void)snprintf(path, sizeof path, "%s/cgroup.kill", dir);
+        hd_text_clear(&text);
+        must(hd_file_read(path, 64, &text));
+        assert_string_equal(text.data, "1");
+        hd_text_free(&text);
+        for (int k = 0; k < 4; k++)
+            (void)close((int[]){bounds.group.procs, bounds.group.kill, bounds.group.memory_events,
+                                bounds.group.pids_events}[k]);
+        bounds.group = (struct hd_cgroup_files){-1, -1, -1, -1};
+        must(hd_file_remove_tree(dir));
+    }
+}
+
+/* Without a group each process has the limit: 64 MiB are 65,536 KiB. */
+static void without_a_group_memory_bounds_each_process(void **state)
+{
+    struct reward_program *p;
+
+    (void)state;
+    bounds.data_bytes = 1 << 26;
+    p = shell("ulimit -d | grep -q 65536 && say $id 1", 5);
+    bounds.data_bytes = 0;
+    assert_rates(p, 1);
+    reward_program_free(p);
+}
+
 static struct reward_keeper *keeper_of(struct hd_rewards *rewards, const char *script)
 {
     struct reward_keeper *k = NULL;
@@ -142,7 +224,7 @@ static struct reward_keeper *keeper_of(struct hd_rewards *rewards, const char *s
     rewards->list[0].argv[0] = "/bin/sh";
     rewards->list[0].argv[1] = "-c";
     rewards->list[0].argv[2] = script;
-    must(reward_keeper_start(rewards, NULL, NULL, &k));
+    must(reward_keeper_start(rewards, 0, NULL, NULL, &k));
     return k;
 }
 
