@@ -145,16 +145,21 @@ static void send_report(struct agent *agent)
     struct hd_prober *p = &agent->prober;
     Heddle__V1__NodeMessage message = HEDDLE__V1__NODE_MESSAGE__INIT;
     Heddle__V1__ProbeReport body = HEDDLE__V1__PROBE_REPORT__INIT;
+    struct hd_text conditions = {0};
+    enum hd_status st;
 
     body.request = p->answered;
     body.ended_unix_ms = p->ended_ms;
     body.problem = convert_text_of(p->problem);
-    body.measured_on = convert_text_of(p->key);
+    hd_prober_conditions(p, &conditions);
+    body.measured_on = convert_text_of(conditions.failed ? p->key : conditions.data);
     body.calibration.data = (uint8_t *)p->calibration.data;
     body.calibration.len = p->calibration.len_bytes;
     message.body_case = HEDDLE__V1__NODE_MESSAGE__BODY_PROBE_REPORT;
     message.probe_report = &body;
-    if (send_message(agent, &message)) /* the stream's queue is full: the next tick retries */
+    st = send_message(agent, &message);
+    hd_text_free(&conditions);
+    if (st) /* the stream's queue is full: the next tick retries */
         return;
     agent->probe_reported_ms = p->ended_ms;
     agent->probe_reported_request = p->answered;

@@ -8,15 +8,15 @@
 #include "base/hash.h"
 #include "base/log.h"
 
-/* fraction of the processors' time that other processes use; above it a measurement is unreliable */
-#define BUSY_FRACTION 0.2
+/* percent of the processors' time that other processes use; above it a measurement is unreliable */
+enum { BUSY_PERCENT = 20 };
 
-static const char head[] = "heddle-probe 2\nhash ";
+static const char head[] = "heddle-probe 3\nhash ";
 
 /* ---- the file ---- */
 
-/* Checks the hash of the file. Format: lines "heddle-probe 2" and "hash HASH"; then, covered by the
- * hash, "key KEY", "ended_ms N", "problem TEXT" and the calibration. */
+/* Checks the hash of the file. Format: lines "heddle-probe 3" and "hash HASH"; then, covered by the
+ * hash, "key KEY", "ended_ms N", "others PERCENT", "problem TEXT" and the calibration. */
 static enum hd_status check_hash(const struct hd_prober *p, const struct hd_text *text,
                                  char **ret_rest)
 {
@@ -24,7 +24,7 @@ static enum hd_status check_hash(const struct hd_prober *p, const struct hd_text
     const char *data = text->data ? text->data : "";
     char hash[HD_HASH_TEXT_MAX] = "";
 
-    if (hd_text_starts(data, "heddle-probe 1\n"))
+    if (hd_text_starts(data, "heddle-probe 1\n") || hd_text_starts(data, "heddle-probe 2\n"))
         return hd_err(HD_UNSUPPORTED, "%s was written by an older build of heddled", p->path);
     if (text->len_bytes >= body)
         hd_hash_format(hd_hash_bytes(data + body, text->len_bytes - body), hash);
@@ -38,11 +38,13 @@ static enum hd_status check_hash(const struct hd_prober *p, const struct hd_text
 static enum hd_status read_result_lines(struct hd_prober *p, char *rest)
 {
     const char *key = strsep(&rest, "\n"), *ended = strsep(&rest, "\n"),
-               *problem = strsep(&rest, "\n");
+               *others = strsep(&rest, "\n"), *problem = strsep(&rest, "\n");
+    int64_t percent;
 
     if (!rest || !hd_text_starts(key, "key ") || !hd_text_starts(ended, "ended_ms ") ||
-        !hd_text_starts(problem, "problem ") ||
-        hd_text_to_int64(ended + strlen("ended_ms "), 1, INT64_MAX, &p->ended_ms))
+        !hd_text_starts(others, "others ") || !hd_text_starts(problem, "problem ") ||
+        hd_text_to_int64(ended + strlen("ended_ms "), 1, INT64_MAX, &p->ended_ms) ||
+        hd_text_to_int64(others + strlen("others "), 0, 100, &percent))
         return hd_err(HD_CORRUPT, "%s is not the result of a probe", p->path);
     if (strcmp(key + strlen("key "), p->key) != 0) {
         hd_log(HD_LOG_INFO,
@@ -51,6 +53,7 @@ static enum hd_status read_result_lines(struct hd_prober *p, char *rest)
         p->ended_ms = 0;
         return HD_OK;
     }
+    p->others_percent = (int)percent;
     (void)snprintf(p->problem, sizeof p->problem, "%s", problem + strlen("problem "));
     hd_text_add(&p->calibration, "%s", rest);
     return HD_OK;
@@ -82,8 +85,9 @@ static void write_file(const struct hd_prober *p)
     char hash[HD_HASH_TEXT_MAX];
     enum hd_status st;
 
-    hd_text_add(&body, "key %s\nended_ms %lld\nproblem %s\n%s", p->key, (long long)p->ended_ms,
-                p->problem, p->calibration.data ? p->calibration.data : "");
+    hd_text_add(&body, "key %s\nended_ms %lld\nothers %d\nproblem %s\n%s", p->key,
+                (long long)p->ended_ms, p->others_percent, p->problem,
+                p->calibration.data ? p->calibration.data : "");
     if (!body.failed) {
         hd_hash_format(hd_hash_bytes(body.data, body.len_bytes), hash);
         hd_text_add(&text, "%s%s\n%s", head, hash, body.data);
@@ -174,21 +178,29 @@ static struct hd_load load_now(const struct hd_prober *p)
     return hd_load_read(p->stat_path ? p->stat_path : "/proc/stat");
 }
 
+/* Returns how much of the processors' time other programs have used since p->since, percent. */
+static int percent_of_others(const struct hd_prober *p)
+{
+    const struct hd_load now = load_now(p);
+
+    return (int)(100 * hd_load_of_others(&p->since, &now) + 0.5);
+}
+
 /* Returns whether other programs were so busy since p->since that a probe without a request of the
  * controller must wait. Logs that once, with advice. */
 static bool is_disturbed(struct hd_prober *p)
 {
-    const struct hd_load now = load_now(p);
-    const double others = hd_load_of_others(&p->since, &now);
+    const bool has_result = p->calibration.len_bytes > 0;
+    const int others = percent_of_others(p);
 
-    if (p->beside_others || p->asked != p->answered || others <= BUSY_FRACTION)
+    if ((p->beside_others && !has_result) || p->asked != p->answered || others <= BUSY_PERCENT)
         return false;
     if (!p->has_reported_busy)
-        hd_log(
-            HD_LOG_WARN,
-            "the devices are not probed while other programs use %.0f%% of the processors; until "
-            "then plans use the built-in tables (heddle probe or --probe anyway measures at once)",
-            100 * others);
+        hd_log(HD_LOG_WARN,
+               "the devices are not probed while other programs use %d%% of the processors; until "
+               "then plans use %s (heddle probe%s measures at once)",
+               others, has_result ? "what was measured beside them" : "the built-in tables",
+               has_result ? "" : " or --probe anyway");
     p->has_reported_busy = true;
     return true;
 }
@@ -214,6 +226,8 @@ static bool is_over(struct hd_prober *p)
     }
     if (!st)
         st = take(p);
+    if (!st)
+        p->others_percent = percent_of_others(p);
     clean_up(p);
     if (st) {
         fail_probe(p);
@@ -228,7 +242,8 @@ static bool is_wanted(const struct hd_prober *p, int64_t now_ms)
 {
     if (p->asked != p->answered)
         return true;
-    return p->at_first && !p->calibration.len_bytes && !p->has_failed &&
+    return p->at_first && !p->has_failed &&
+           (!p->calibration.len_bytes || p->others_percent > BUSY_PERCENT) &&
            now_ms - p->idle_since_ms >= HD_PROBER_QUIET_MS;
 }
 
@@ -273,6 +288,18 @@ void hd_prober_yield(struct hd_prober *p, const char *why)
         end_probe(p, why);
 }
 
+void hd_prober_conditions(const struct hd_prober *p, struct hd_text *text)
+{
+    hd_text_add(text, "%s", p->key);
+    if (p->calibration.len_bytes && p->others_percent > BUSY_PERCENT)
+        hd_text_add(
+            text,
+            "; other programs used %d%% of the processors meanwhile, so these figures are too "
+            "slow%s",
+            p->others_percent,
+            p->at_first ? ", and the idle node measures again" : ": heddle probe it when idle");
+}
+
 void hd_prober_ask(struct hd_prober *p, uint64_t question)
 {
     p->asked = question;
@@ -285,7 +312,7 @@ void hd_prober_open(struct hd_prober *p, const char *state_dir)
     (void)snprintf(p->path, sizeof p->path, "%s/probe", state_dir);
     (void)snprintf(p->dir, sizeof p->dir, "%s/probing", state_dir);
     (void)hd_file_remove_tree(p->dir);
-    p->ended_ms = p->idle_since_ms = 0;
+    p->ended_ms = p->idle_since_ms = p->others_percent = 0;
     p->problem[0] = '\0';
     p->has_failed = false;
     read_file(p);

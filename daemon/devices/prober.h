@@ -13,9 +13,9 @@
  *        +--- an attempt starts --+   its process is killed, nothing is stored
  *
  * The helper measures all devices at once (worker/probe.h); it is killed after HD_PROBER_MS. A
- * result that was measured while other programs were busy is dropped, unless the controller asked
- * for it, and is measured again later: results of a busy machine lead to layouts that are slow on
- * an idle one.
+ * result that was measured while other programs were busy is dropped and measured again later:
+ * results of a busy machine lead to layouts that are slow on an idle one. If the controller asked for
+ * it, or with --probe anyway, it is kept and says so, until it is measured again on the idle machine.
  *
  * The result is a calibration (plan/calibration.h), which is not parsed here. It is saved in
  * STATE_DIR/probe with a *key*, a text that names machine, driver and build. A saved result with
@@ -59,7 +59,9 @@ struct hd_prober {
     int64_t ended_ms;           /* wall clock time (ms) at which the newest probe ended; 0: none */
     char problem[HD_ERR_MAX];   /* reason why the newest probe measured nothing; "": it measured */
     struct hd_text calibration; /* result of the newest successful probe; "": none */
-    uint64_t asked, answered;   /* numbers of the controller's newest request, and of the newest
+    /* share of the processors' time that other programs used during that probe, percent */
+    int others_percent;
+    uint64_t asked, answered; /* numbers of the controller's newest request, and of the newest
                                    answered one */
     bool is_running;
 
@@ -86,6 +88,10 @@ void hd_prober_ask(struct hd_prober *prober, uint64_t question);
 /* Starts and ends probes; must be called several times per second. idle: no attempt has a device or
  * is about to get one. Returns true if the probe's result or its problem has changed. */
 bool hd_prober_step(struct hd_prober *prober, bool idle);
+
+/* Appends the conditions under which the result holds: the key, and if other programs were busy
+ * meanwhile, how busy. */
+void hd_prober_conditions(const struct hd_prober *prober, struct hd_text *text);
 
 /* Ends a running helper within 0.2 s, because an attempt has the devices or is about to get them.
  * why: the answer to an open request of the controller. */

@@ -181,8 +181,7 @@ static void a_busy_machine_is_not_probed_until_it_is_quiet(void **state)
     assert_string_equal(prober.calibration.data, "figures\n");
 }
 
-/* A measurement that was disturbed by others' work is dropped and measured again; what was asked
- * for is kept, and so is what --probe anyway measures. */
+/* A measurement that was disturbed by others' work is dropped and measured again. */
 static void a_probe_that_others_disturb_is_repeated(void **state)
 {
     const int64_t end_ms = hd_clock_now_ms() + 20000;
@@ -207,17 +206,53 @@ static void a_probe_that_others_disturb_is_repeated(void **state)
     step_to_the_end();
     assert_int_equal(runs(), 2);
     assert_string_equal(prober.calibration.data, "figures\n");
+}
+
+static bool says_busy(void)
+{
+    struct hd_text text = {0};
+    bool says;
+
+    hd_prober_conditions(&prober, &text);
+    says = strstr(text.data, "other programs used 80% of the processors") != NULL;
+    hd_text_free(&text);
+    return says;
+}
+
+/* A result that was asked for beside busy programs, or measured with --probe anyway, is kept and says
+ * so, also after a restart. The devices are measured again once: when they and the processors are
+ * idle. */
+static void a_result_of_a_busy_machine_says_so_until_it_is_measured_again(void **state)
+{
+    char disturbed[700];
 
     for (int anyway = 0; anyway < 2; anyway++) {
         processors(1000, 2000);
+        (void)snprintf(disturbed, sizeof disturbed, "echo 'cpu 1800 0 0 1200 0 0 0 0' >%s; %s",
+                       stat_path, measures);
         worker_does(disturbed);
-        start(anyway ? "2" : "3", anyway);
+        start(anyway ? "2" : "3", true);
         prober.beside_others = anyway;
         be_quiet();
         if (!anyway)
             hd_prober_ask(&prober, 1);
         step_to_the_end();
         assert_string_equal(prober.calibration.data, "figures\n");
+        assert_true(says_busy());
+        start(anyway ? "2" : "3", true);
+        prober.beside_others = anyway;
+        assert_true(says_busy());
+        worker_does(measures);
+        be_quiet();
+        processors(2600, 4000); /* 80% */
+        assert_false(hd_prober_step(&prober, true));
+        assert_int_equal(runs(), 1 + 2 * anyway);
+        be_quiet();
+        step_to_the_end();
+        assert_int_equal(runs(), 2 + 2 * anyway);
+        assert_false(says_busy());
+        be_quiet();
+        assert_false(hd_prober_step(&prober, true));
     }
 }
 
@@ -345,7 +380,7 @@ static void assert_counts_as_none(const char *text, size_t bytes)
 static void a_damaged_result_counts_as_none(void **state)
 {
     static const char *const bad[] = {
-        "", "heddle-probe 2", "heddle-probe 2\nhash 0123456789abcdef\nkey build 1\n",
+        "", "heddle-probe 3", "heddle-probe 3\nhash 0123456789abcdef\nkey build 1\n",
         "heddle-probe 1\nkey build 1\nended_ms 5\nproblem \nfigures\n"};
     struct hd_text text = {0};
     char path[256];
