@@ -265,6 +265,11 @@ void cli_note_text(struct hd_text *text);
 int cli_confirm(const char *question, const char *left, const char *remedy);
 int cli_exit_of(enum hd_status st);
 int cli_exit_of_state(Heddle__V1__JobState state);
+/* Signal that was caught (cli_catch_stop), for the whole process; 0: none. */
+extern volatile sig_atomic_t cli_stopped_by;
+/* Has a signal set cli_stopped_by from now on, and end a system call that waits. ret_before: what it did
+ * before; may be NULL. */
+void cli_catch_stop(int number, struct sigaction *ret_before);
 int cli_exit_of_signal(int number); /* returns CLI_INTERRUPTED or CLI_TERMINATED */
 bool cli_is_interrupted(int code);
 
@@ -342,6 +347,11 @@ void cli_wait_end(struct cli *cli);
 enum hd_status cli_begin_call(struct cli *cli, const char *method, enum hd_rpc_kind kind,
                               const ProtobufCMessage *request, const struct hd_rpc_handler *handler,
                               void *user, struct hd_rpc_call **ret_call);
+/* Closes a timer or signal watcher of the command's loop, whose data it replaces, and runs the loop
+ * until it is closed. */
+void cli_close_handle(struct cli *cli, void *handle);
+/* Fetches a job like cli_call. */
+int cli_get_job(struct cli *cli, uint64_t job, Heddle__V1__GetJobResponse **ret_response);
 void cli_disconnect(struct cli *cli);
 /* Returns how long a call that was made `tries` times may connect in its next try, ms: longer with
  * each one, and at most left_ms, the rest of the time for all tries. */

@@ -42,15 +42,6 @@ struct chat {
     bool is_terminal;                              /* of input and output */
 };
 
-/* set by Ctrl-C: at the prompt it clears the line, in an answer it stops it */
-static volatile sig_atomic_t interrupted;
-
-static void on_interrupt(int number)
-{
-    (void)number;
-    interrupted = 1;
-}
-
 /* ---- the conversation ---- */
 
 static enum hd_status no_memory_for_chat(void)
@@ -132,14 +123,14 @@ static void on_piece(void *user, const char *text)
  * conversation, one whose answer was stopped stays with what there is of it. */
 static enum hd_status answer_to(struct chat *c, const char *text)
 {
-    struct chat_request request = {.on_text = on_piece, .user = c, .interrupted = &interrupted};
+    struct chat_request request = {.on_text = on_piece, .user = c, .interrupted = &cli_stopped_by};
     struct hd_text body = {0}, end = {0};
     char reason[32];
     enum hd_status st = add_message(c, "user", text);
 
     if (st)
         return st;
-    interrupted = 0;
+    cli_stopped_by = 0;
     hd_text_clear(&c->answer);
     write_request(c, &body);
     request.body = body.data;
@@ -154,14 +145,14 @@ static enum hd_status answer_to(struct chat *c, const char *text)
         st = c->answer.failed ? no_memory_for_chat() : add_message(c, "assistant", c->answer.data);
     else
         drop_last(c);
-    if (!st && interrupted)
+    if (!st && cli_stopped_by)
         cli_note("(stopped)");
     else if (!st && strcmp(reason, "length") == 0)
         cli_note("(cut: %s)", c->max_tokens ? "--max-tokens was reached"
                                             : "the context is full; /reset begins anew");
     else if (!st && !c->answer.len_bytes)
         cli_note("(the answer is empty)");
-    interrupted = 0;
+    cli_stopped_by = 0;
     return st;
 }
 
@@ -290,7 +281,7 @@ static bool read_message(const struct chat *c, struct hd_text *message)
     free(line);
     if (more && errno == EINTR) {
         clearerr(stdin);
-        interrupted = 0;
+        cli_stopped_by = 0;
         hd_text_clear(message);
         prompt(c, "\n(Ctrl-D or /quit ends)\n");
         return true;
@@ -324,14 +315,14 @@ static enum hd_status take_message(struct chat *c, struct hd_text *message, bool
 
 static int converse(struct chat *c)
 {
-    const struct sigaction action = {.sa_handler = on_interrupt}; /* without SA_RESTART */
     struct hd_text message = {0};
     enum hd_status st = HD_OK;
     bool end = false;
     int code = CLI_OK;
 
     if (c->is_terminal)
-        (void)sigaction(SIGINT, &action, NULL);
+        cli_catch_stop(SIGINT,
+                       NULL); /* at the prompt it clears the line, in an answer it stops it */
     while (!end && read_message(c, &message)) {
         st = message.len_bytes ? take_message(c, &message, &end) : HD_OK;
         /* on a terminal a failure concerns one message, unless the server is gone */

@@ -42,15 +42,15 @@ static int add_checkpoints(struct cli *cli, const Heddle__V1__JobStatus *job, st
 
 static int add_given(struct cli *cli, struct usages *all)
 {
-    Heddle__V1__GetJobRequest request = HEDDLE__V1__GET_JOB_REQUEST__INIT;
     int code = CLI_CONTINUE;
+    uint64_t job;
 
     for (int i = 0; code == CLI_CONTINUE && i < cli->arg_count; i++) {
         Heddle__V1__GetJobResponse *response = NULL;
 
-        code = cli_find_job(cli, cli->args[i], &request.job);
+        code = cli_find_job(cli, cli->args[i], &job);
         if (code == CLI_CONTINUE)
-            code = cli_call(cli, "GetJob", &request.base, &response);
+            code = cli_get_job(cli, job, &response);
         if (code == CLI_CONTINUE)
             code = add_checkpoints(cli, response->job, all, &all->items[all->count++]);
         if (response)

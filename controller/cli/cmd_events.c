@@ -83,25 +83,15 @@ static int add_events(struct cli *cli, Heddle__V1__ListEventsRequest *request,
 
 /* ---- following -------------------------------------------------------------------------------*/
 
-static volatile sig_atomic_t interrupted;
-
-static void on_events_interrupt(int number)
-{
-    (void)number;
-    interrupted = 1;
-}
-
 static int has_ended(struct cli *cli, uint64_t job, bool *ret_ended)
 {
-    Heddle__V1__GetJobRequest request = HEDDLE__V1__GET_JOB_REQUEST__INIT;
     Heddle__V1__GetJobResponse *response = NULL;
     int code;
 
     *ret_ended = false;
     if (!job) /* events of the cluster have no end */
         return CLI_CONTINUE;
-    request.job = job;
-    code = cli_call(cli, "GetJob", &request.base, &response);
+    code = cli_get_job(cli, job, &response);
     if (code != CLI_CONTINUE)
         return code;
     *ret_ended = cli_job_ended(response->job->state);
@@ -120,21 +110,21 @@ static int follow_events(struct cli *cli, Heddle__V1__ListEventsRequest *request
     if (cli->format == CLI_JSON)
         cli->format = CLI_JSONL;
     rows_begin(&rows, cli, &followed_rows);
-    (void)signal(SIGINT, on_events_interrupt);
-    cli->interrupted = &interrupted;
-    while (code == CLI_CONTINUE && !interrupted && !ferror(stdout)) {
+    cli_catch_stop(SIGINT, NULL);
+    cli->interrupted = &cli_stopped_by;
+    while (code == CLI_CONTINUE && !cli_stopped_by && !ferror(stdout)) {
         code = has_ended(cli, request->job, &ended);
         if (code == CLI_CONTINUE)
             code = add_events(cli, request, &rows, true);
         if (ended)
             break;
-        for (int i = 0; i < FOLLOW_POLLS && code == CLI_CONTINUE && !interrupted; i++) {
+        for (int i = 0; i < FOLLOW_POLLS && code == CLI_CONTINUE && !cli_stopped_by; i++) {
             (void)uv_run(&cli->loop, UV_RUN_NOWAIT);
             (void)usleep(FOLLOW_POLL_US);
         }
     }
     code = rows_end(&rows, code);
-    return code == CLI_OK && interrupted ? CLI_INTERRUPTED : code;
+    return code == CLI_OK && cli_stopped_by ? CLI_INTERRUPTED : code;
 }
 
 static int cli_events(struct cli *cli, int argc, char **argv)

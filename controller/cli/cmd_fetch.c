@@ -1,7 +1,6 @@
 /* fetch: downloads a model or data set of the hub into the cache that Python tools share, or objects of
  * a store into the cache of these. */
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -24,8 +23,7 @@ struct fetch_flags {
 static enum hd_status copy_file(const char *from, const char *path, const char *out)
 {
     char to[PATH_MAX], part[PATH_MAX];
-    int in = -1, fd = -1;
-    enum hd_status st = HD_OK;
+    enum hd_status st;
     char *slash;
 
     if (snprintf(to, sizeof to, "%s/%s", out, path) >= (int)sizeof to ||
@@ -36,26 +34,12 @@ static enum hd_status copy_file(const char *from, const char *path, const char *
     st = hd_file_make_dirs(to, 0777);
     *slash = '/';
     if (!st)
-        in = open(from, O_RDONLY | O_CLOEXEC);
-    if (!st && in < 0)
-        st = hd_file_cannot_open("", from, errno);
-    if (!st)
-        fd = open(part, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0666);
-    if (!st && fd < 0)
-        st = hd_err(hd_file_write_status(errno), "cannot create %s: %s", part,
-                    hd_file_error_text(errno));
-    if (!st)
-        st = hd_file_copy_rest(in, fd, part);
-    if (fd >= 0 && close(fd) < 0 && !st)
-        st = hd_err(hd_file_write_status(errno), "cannot write %s: %s", part,
-                    hd_file_error_text(errno));
-    if (in >= 0)
-        (void)close(in);
-    if (!st && rename(part, to) < 0)
+        st = hd_file_copy(from, part, 0666);
+    if (!st && rename(part, to) < 0) {
         st = hd_err(hd_file_write_status(errno), "cannot rename %s: %s", part,
                     hd_file_error_text(errno));
-    if (st && fd >= 0)
         (void)unlink(part);
+    }
     return st;
 }
 

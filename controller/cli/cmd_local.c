@@ -60,22 +60,13 @@ struct local {
     struct hd_error unstoppable;
 };
 
-/* signal received while the event loop does not watch signals; 0: none */
-static volatile sig_atomic_t early_signal;
-
-static void on_early_signal(int number)
-{
-    early_signal = number;
-}
-
+/* Catches signals while the event loop does not watch them. */
 static void catch_early_signals(void)
 {
-    const struct sigaction action = {.sa_handler = on_early_signal};
-
-    (void)sigaction(SIGINT, &action, NULL);
-    (void)sigaction(SIGTERM, &action, NULL);
+    cli_catch_stop(SIGINT, NULL);
+    cli_catch_stop(SIGTERM, NULL);
     if (!cli_ignores_hangup())
-        (void)sigaction(SIGHUP, &action, NULL);
+        cli_catch_stop(SIGHUP, NULL);
 }
 
 /* ---- programs ---- */
@@ -91,7 +82,7 @@ static enum hd_status start_controller(struct local *l)
     (void)snprintf(log, sizeof log, "%s/controller.log", l->run.path);
     st = local_controller_start(&l->controller, &options);
     if (!st)
-        st = local_controller_await(&l->controller, &early_signal);
+        st = local_controller_await(&l->controller, &cli_stopped_by);
     (void)snprintf(link, sizeof link, "%s/" RUN_CONTROL_LINK, l->run.path);
     (void)unlink(link); /* left by a killed command */
     if (!st && symlink(l->controller.address + strlen("unix:"), link) < 0)
@@ -507,8 +498,8 @@ static bool await_copies(struct local *l)
     bool left = find_copies(l, false, &text);
 
     catch_early_signals();
-    early_signal = 0;
-    for (; left && !early_signal; left = find_copies(l, false, &text)) {
+    cli_stopped_by = 0;
+    for (; left && !cli_stopped_by; left = find_copies(l, false, &text)) {
         if (!told)
             cli_note("heddle: waits for the copies of checkpoints; Ctrl-C leaves them as they are");
         told = true;
@@ -542,8 +533,8 @@ static int run_job(struct local *l)
     cli_note("heddle: job %s; its logs and checkpoints go to %s", l->spec->name, l->run.path);
     if (l->http)
         cli_note("heddle: dashboard at http://%s/", l->http);
-    if (early_signal) {
-        l->interrupted = early_signal;
+    if (cli_stopped_by) {
+        l->interrupted = cli_stopped_by;
         code = cli_exit_of_signal(l->interrupted);
     } else {
         st = start_daemon(l);
@@ -573,8 +564,8 @@ static int run_local(struct local *l)
     st = start_run(l);
     if (!st)
         code = run_job(l);
-    else if (st == HD_ABORTED && early_signal)
-        code = cli_exit_of_signal(early_signal);
+    else if (st == HD_ABORTED && cli_stopped_by)
+        code = cli_exit_of_signal(cli_stopped_by);
     else
         code = (cli_fail(st), l->run.lock < 0 ? cli_exit_of(st) : CLI_FAILED);
     /* the event loop's signal watchers are closed; keep signals from ending the cleanup */

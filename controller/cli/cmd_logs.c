@@ -53,7 +53,7 @@ struct logs {
     size_t count;
     struct hd_text out;
     uv_signal_t interrupt;
-    bool interrupted, closed;
+    bool interrupted;
 };
 
 /* ---- printing ---- */
@@ -213,13 +213,6 @@ static void on_logs_interrupt(uv_signal_t *handle, int number)
     (void)number;
     l->interrupted = true;
     uv_stop(&l->cli->loop);
-}
-
-static void on_logs_closed(uv_handle_t *handle)
-{
-    struct logs *l = handle->data;
-
-    l->closed = true;
 }
 
 /* Starts reading a rank's log at the position reached so far. */
@@ -436,13 +429,10 @@ static int read_logs(struct logs *l)
 /* Finds the number of ranks of the attempt that is read. */
 static int find_world(struct logs *l, int32_t *ret_world)
 {
-    Heddle__V1__GetJobRequest request = HEDDLE__V1__GET_JOB_REQUEST__INIT;
     Heddle__V1__GetJobResponse *response = NULL;
+    const int code = cli_get_job(l->cli, l->job, &response);
     int32_t newest = 0;
-    int code;
 
-    request.job = l->job;
-    code = cli_call(l->cli, "GetJob", &request.base, &response);
     if (code != CLI_CONTINUE)
         return code;
     *ret_world = 0;
@@ -529,9 +519,7 @@ static int run(struct logs *l, const char *ranks)
     /* on failure Ctrl-C ends the process at once */
     (void)uv_signal_start(&l->interrupt, on_logs_interrupt, SIGINT);
     code = read_logs(l);
-    uv_close((uv_handle_t *)&l->interrupt, on_logs_closed);
-    while (!l->closed)
-        (void)uv_run(&l->cli->loop, UV_RUN_ONCE);
+    cli_close_handle(l->cli, &l->interrupt);
     return cli_out_end(code);
 }
 

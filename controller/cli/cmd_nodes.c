@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "controller/cli/identity.h"
 #include "controller/cli/rows.h"
+#include "controller/cli/say.h"
 
 /* Fills the jobs of a node, "7,9", each once, in the order of its devices; "another" replaces
  * jobs that the caller may not see. */
@@ -200,44 +201,35 @@ static const struct rows_column device_columns[] = {
 };
 static const struct rows_kind device_rows = {NULL, NULL, ROWS_COLUMNS(device_columns)};
 
-static void add_node_fact(struct hd_text *out, const char *name, const char *value)
-{
-    if (!*value)
-        return;
-    hd_text_add(out, "  %-13s ", name);
-    cli_add_people(out, value);
-    hd_text_add(out, "\n");
-}
-
 static void add_node_text(const struct cli *cli, struct hd_text *out, const void *item)
 {
+    static const char *const facts[][2] = {
+        {"reason", "{reason:people}"},
+        {"build", "{build}"},
+        {"uuid", "{node_uuid}"},
+        {"data address", "{data_address}"},
+        {"jobs folder", "[{jobs_dir_visible?}seen]{jobs_dir_problem}"},
+        {"isolation", "{isolation.mode}"},
+        {"bounded by", "{isolation.tier}"},
+        {"locks", "{isolation.locks}"},
+        {"lacks", "{isolation.lacks}"},
+        {"users", "{isolation.users}"},
+        {"last message", "[{seen_unix_ms:utc}]"},
+        {"jobs leave by", "[{drain_deadline_unix_ms:utc}]"},
+    };
     const Heddle__V1__NodeStatus *n = item;
-    char word[CLI_WORD_MAX], when[HD_CLOCK_TEXT_MAX] = "";
+    const bool is_past = n->drain_deadline_unix_ms <= cli_now_ms(cli);
     struct cli_rows devices;
 
-    hd_text_add(out, "node ");
-    cli_add_clean(out, n->name);
-    hd_text_add(out, " %s\n", cli_node_state(n->state, word));
-    add_node_fact(out, "reason", n->reason);
-    add_node_fact(out, "build", n->build);
-    add_node_fact(out, "uuid", n->node_uuid);
-    add_node_fact(out, "data address", n->data_address);
-    add_node_fact(out, "jobs folder", n->jobs_dir_visible ? "seen" : n->jobs_dir_problem);
-    if (n->isolation) {
-        add_node_fact(out, "isolation", n->isolation->mode);
-        add_node_fact(out, "bounded by", n->isolation->tier);
-        add_node_fact(out, "locks", n->isolation->locks);
-        add_node_fact(out, "lacks", n->isolation->lacks);
-        add_node_fact(out, "users", n->isolation->users);
-    }
-    if (n->seen_unix_ms)
-        hd_clock_format_utc(n->seen_unix_ms, when);
-    add_node_fact(out, "last message", when);
-    if (n->drain_deadline_unix_ms) {
-        hd_clock_format_utc(n->drain_deadline_unix_ms, when);
-        add_node_fact(
-            out, n->drain_deadline_unix_ms > cli_now_ms(cli) ? "jobs leave by" : "jobs left by",
-            when);
+    cli_say(cli, out, n, "node {name} {state}\n");
+    for (size_t i = 0; i < sizeof facts / sizeof facts[0]; i++) {
+        const bool is_left = is_past && strcmp(facts[i][0], "jobs leave by") == 0;
+        struct hd_text value = {0};
+
+        cli_say(cli, &value, n, facts[i][1]);
+        if (value.len_bytes)
+            hd_text_add(out, "  %-13s %s\n", is_left ? "jobs left by" : facts[i][0], value.data);
+        hd_text_free(&value);
     }
     if (!n->n_devices)
         return;

@@ -96,11 +96,6 @@ static int read_run(struct cli *cli, const char *name, const struct plot_options
     return code == CLI_CONTINUE ? plot_read_job(cli, job, options, ret_run) : code;
 }
 
-static bool ends_with(const char *text, const char *end)
-{
-    return strlen(text) > strlen(end) && strcmp(text + strlen(text) - strlen(end), end) == 0;
-}
-
 static enum hd_status write_file(const char *path, const struct plot_panel *panels,
                                  const struct plot_run *runs, size_t count,
                                  const struct plot_options *options)
@@ -108,7 +103,7 @@ static enum hd_status write_file(const char *path, const struct plot_panel *pane
     struct hd_text text = {0};
     enum hd_status st = HD_OK;
 
-    if (ends_with(path, ".csv"))
+    if (hd_text_ends(path, ".csv"))
         plot_csv(runs, count, options, &text);
     else
         plot_svg(panels, runs, count, options, &text);
@@ -203,7 +198,7 @@ static int cli_plot(struct cli *cli, int argc, char **argv)
     };
     int code = cli_parse(cli, argc, argv, flags, sizeof flags / sizeof flags[0], 1, PLOT_RUNS_MAX);
 
-    if (code == CLI_CONTINUE && out && !ends_with(out, ".svg") && !ends_with(out, ".csv"))
+    if (code == CLI_CONTINUE && out && !hd_text_ends(out, ".svg") && !hd_text_ends(out, ".csv"))
         code = cli_usage("plot: --out: %s ends neither in .svg nor in .csv", out);
     if (code == CLI_CONTINUE)
         code = read_options(keys, x, smooth, width, &options);

@@ -132,14 +132,11 @@ static enum hd_status check_base(const Heddle__V1__JobStatus *status, struct hd_
 static int prepare(struct cli *cli, const struct cli_list *overrides, struct hd_arena *arena,
                    Heddle__V1__ResumeJobRequest *request)
 {
-    Heddle__V1__GetJobRequest get = HEDDLE__V1__GET_JOB_REQUEST__INIT;
     Heddle__V1__GetJobResponse *response = NULL;
     struct hd_job *job = hd_arena_alloc(arena, sizeof *job);
     enum hd_status st = job ? HD_OK : hd_err(HD_NO_MEMORY, "no memory for a job");
-    int code;
+    int code = cli_get_job(cli, request->job, &response);
 
-    get.job = request->job;
-    code = cli_call(cli, "GetJob", &get.base, &response);
     if (code != CLI_CONTINUE)
         return code;
     if (!st && (!response->job || !response->job->spec))

@@ -272,13 +272,13 @@ static const struct rows_kind whole_job_rows = {"JobList", "job", .show = show_w
 
 static int cli_show(struct cli *cli, int argc, char **argv)
 {
-    Heddle__V1__GetJobRequest request = HEDDLE__V1__GET_JOB_REQUEST__INIT;
     Heddle__V1__GetJobResponse *response = NULL;
     struct hd_text out = {0};
-    int code = cli_parse_job(cli, argc, argv, true, &request.job);
+    uint64_t job;
+    int code = cli_parse_job(cli, argc, argv, true, &job);
 
     if (code == CLI_CONTINUE)
-        code = cli_call(cli, "GetJob", &request.base, &response);
+        code = cli_get_job(cli, job, &response);
     if (code != CLI_CONTINUE)
         return code;
     cli_warn(response->job->stale);

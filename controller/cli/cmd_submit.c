@@ -51,14 +51,6 @@ static bool may_have_happened(enum hd_status st)
            st == HD_INTERNAL;
 }
 
-/* signal that ended the submission of an array; 0: none */
-static volatile sig_atomic_t stopped_by;
-
-static void on_stop(int number)
-{
-    stopped_by = number;
-}
-
 /* Submits the job again and again until the controller answers, or a signal stops it. Sets ret_id to
  * the request id used, and *ret_uncertain if the job may exist in spite of a failure. */
 static int submit_spec(struct cli *cli, const struct hd_job *job, const char *request_id,
@@ -89,13 +81,13 @@ static int submit_spec(struct cli *cli, const struct hd_job *job, const char *re
             hd_clock_now_ms() >= end_ms)
             break;
         (void)nanosleep(&(struct timespec){.tv_nsec = SUBMIT_PAUSE_MS * 1000000L}, NULL);
-        if (stopped_by)
+        if (cli_stopped_by)
             break;
         st = HD_OK; /* retry with the same request id */
     }
     hd_arena_done(&arena);
     code = st ? cli_fail(st) : CLI_CONTINUE;
-    return st && stopped_by ? cli_exit_of_signal(stopped_by) : code;
+    return st && cli_stopped_by ? cli_exit_of_signal(cli_stopped_by) : code;
 }
 
 int cli_submit_spec(struct cli *cli, const struct hd_job *job, const char *request_id,
@@ -319,7 +311,7 @@ static void explain_partial(struct submit_command *s, bool uncertain)
         }
         return;
     }
-    if (!uncertain && !stopped_by && !s->request_id && s->done) {
+    if (!uncertain && !cli_stopped_by && !s->request_id && s->done) {
         take_back(s);
     } else if (!s->done && !uncertain) {
         cli_note("heddle: none was submitted");
@@ -348,22 +340,21 @@ static int submit_member(struct submit_command *s, size_t i, bool *ret_uncertain
 /* Submits all members. Returns CLI_CONTINUE, or an exit code after saying what was submitted. */
 static int submit_members(struct submit_command *s)
 {
-    const struct sigaction stop = {.sa_handler = on_stop};
     int code = CLI_CONTINUE;
 
     if (!s->array.is_one && !s->request_id && make_request_id(s->id))
         return cli_fail(HD_IO);
     if (!s->array.is_one) {
         array_limit(&s->array, s->request_id ? s->request_id : s->id, s->jobs);
-        (void)sigaction(SIGINT, &stop, NULL);
-        (void)sigaction(SIGTERM, &stop, NULL);
+        cli_catch_stop(SIGINT, NULL);
+        cli_catch_stop(SIGTERM, NULL);
     }
     while (s->done < s->array.count && code == CLI_CONTINUE) {
         Heddle__V1__SubmitJobResponse *response = NULL;
         bool uncertain = false;
 
-        code = stopped_by ? cli_exit_of_signal(stopped_by)
-                          : submit_member(s, s->done, &uncertain, &response);
+        code = cli_stopped_by ? cli_exit_of_signal(cli_stopped_by)
+                              : submit_member(s, s->done, &uncertain, &response);
         if (code != CLI_CONTINUE) {
             explain_partial(s, uncertain);
             break;

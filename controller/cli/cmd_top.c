@@ -18,7 +18,6 @@ struct top {
     uv_timer_t timer;
     uv_signal_t interrupt;
     volatile sig_atomic_t interrupted;
-    int open_handles;
 };
 
 /* ---- asking ----------------------------------------------------------------------------------*/
@@ -199,13 +198,6 @@ static void on_top_interrupt(uv_signal_t *handle, int number)
     uv_stop(handle->loop);
 }
 
-static void on_top_closed(uv_handle_t *handle)
-{
-    struct top *t = handle->data;
-
-    t->open_handles--;
-}
-
 static int show_always(struct top *t, int64_t interval_s)
 {
     uv_loop_t *loop = &t->cli->loop;
@@ -213,7 +205,6 @@ static int show_always(struct top *t, int64_t interval_s)
 
     if (uv_timer_init(loop, &t->timer) || uv_signal_init(loop, &t->interrupt))
         return cli_fail(hd_err(HD_IO, "cannot wait for time and signals"));
-    t->open_handles = 2;
     t->timer.data = t->interrupt.data = t;
     (void)uv_signal_start(&t->interrupt, on_top_interrupt, SIGINT);
     t->cli->interrupted = &t->interrupted;
@@ -223,10 +214,8 @@ static int show_always(struct top *t, int64_t interval_s)
         if (code == CLI_CONTINUE && !t->interrupted)
             (void)uv_run(loop, UV_RUN_DEFAULT);
     }
-    uv_close((uv_handle_t *)&t->timer, on_top_closed);
-    uv_close((uv_handle_t *)&t->interrupt, on_top_closed);
-    while (t->open_handles)
-        (void)uv_run(loop, UV_RUN_ONCE);
+    cli_close_handle(t->cli, &t->timer);
+    cli_close_handle(t->cli, &t->interrupt);
     t->cli->interrupted = NULL;
     /* Ctrl-C is the normal end */
     return code == CLI_CONTINUE || code == CLI_INTERRUPTED ? CLI_OK : code;

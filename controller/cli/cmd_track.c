@@ -64,12 +64,6 @@ struct tracker {
     int64_t sent;
 };
 
-static volatile sig_atomic_t track_signal;
-static void on_track_signal(int number)
-{
-    track_signal = number;
-}
-
 /* ---- lines ---- */
 
 /* Reads "2026-03-01T12:00:00.123Z" as ms since 1970; 0: it is no such time. */
@@ -347,7 +341,7 @@ static enum hd_status send_metrics(struct tracker *t)
 {
     enum hd_status st = t->is_open ? HD_OK : open_run(t);
 
-    while (!st && t->count && !track_signal) {
+    while (!st && t->count && !cli_stopped_by) {
         const size_t n = t->count < HD_MLFLOW_METRICS_MAX ? t->count : HD_MLFLOW_METRICS_MAX;
 
         st = hd_mlflow_log(t->mlflow, t->metrics, n, NULL, 0, NULL, 0);
@@ -419,7 +413,7 @@ static enum hd_status follow_run(struct tracker *t, int64_t patience_ms)
     enum hd_status st = HD_OK;
     bool sent;
 
-    while (!st && !track_signal) {
+    while (!st && !cli_stopped_by) {
         st = read_more_lines(t);
         if (!st)
             st = track_lines(t);
@@ -495,12 +489,12 @@ static enum hd_status open_input(struct tracker *t, const char *target)
 
 static int end_of_track(const struct tracker *t, enum hd_status st)
 {
-    if (track_signal) {
+    if (cli_stopped_by) {
         cli_note(
             "heddle: %lld metrics were sent, and the run goes on if it has not ended; heddle track "
             "goes on, too",
             (long long)t->sent);
-        return track_signal == SIGTERM ? CLI_TERMINATED : CLI_INTERRUPTED;
+        return cli_exit_of_signal(cli_stopped_by);
     }
     if (st)
         return st == HD_INVALID ? cli_usage("track: %s", hd_err_message()) : cli_fail(st);
@@ -523,7 +517,6 @@ static int cli_track(struct cli *cli, int argc, char **argv)
          .help = "seconds to wait for a server that is away at the end;\n"
                  "else 600"},
     };
-    const struct sigaction action = {.sa_handler = on_track_signal};
     struct hd_mlflow_settings settings;
     struct tracker *t;
     enum hd_status st;
@@ -544,13 +537,13 @@ static int cli_track(struct cli *cli, int argc, char **argv)
     t->input = t->marker = -1;
     hd_arena_init(&t->arena, 0);
     (void)strcpy(t->state, "RUNNING");
-    (void)sigaction(SIGINT, &action, NULL);
-    (void)sigaction(SIGTERM, &action, NULL);
+    cli_catch_stop(SIGINT, NULL);
+    cli_catch_stop(SIGTERM, NULL);
     st = hd_mlflow_read_settings(uri, &settings);
     if (!st)
         st = open_input(t, cli->args[0]);
     if (!st)
-        st = hd_mlflow_new(&settings, &track_signal, &t->mlflow);
+        st = hd_mlflow_new(&settings, &cli_stopped_by, &t->mlflow);
     explicit_bzero(&settings, sizeof settings);
     if (!st)
         st = follow_run(t, patience_s * 1000);

@@ -296,6 +296,30 @@ enum hd_status cli_begin_call(struct cli *cli, const char *method, enum hd_rpc_k
     return hd_rpc_client_call(cli->client, &options, request, ret_call);
 }
 
+static void on_handle_closed(uv_handle_t *handle)
+{
+    *(bool *)handle->data = true;
+}
+
+void cli_close_handle(struct cli *cli, void *handle)
+{
+    uv_handle_t *h = handle;
+    bool closed = false;
+
+    h->data = &closed;
+    uv_close(h, on_handle_closed);
+    while (!closed)
+        (void)uv_run(&cli->loop, UV_RUN_ONCE);
+}
+
+int cli_get_job(struct cli *cli, uint64_t job, Heddle__V1__GetJobResponse **ret_response)
+{
+    Heddle__V1__GetJobRequest request = HEDDLE__V1__GET_JOB_REQUEST__INIT;
+
+    request.job = job;
+    return cli_call(cli, "GetJob", &request.base, ret_response);
+}
+
 static void pause_before_retry(struct cli *cli, int64_t pause_ms)
 {
     for (int64_t left_ms = pause_ms; left_ms > 0 && !(cli->interrupted && *cli->interrupted);

@@ -15,14 +15,6 @@ enum {
     LARGE_BYTES = 64 << 20
 };
 
-/* signal that ends a download; 0: none */
-static volatile sig_atomic_t fetch_signal;
-
-static void on_fetch_signal(int number)
-{
-    fetch_signal = number;
-}
-
 /* ---- progress ---- */
 
 struct fetch_view {
@@ -101,12 +93,10 @@ static void tell_result(const struct hd_hub_request *request, const struct hd_hu
 /* Enclose a download: signals end it, and its progress is shown. */
 static void begin_view(struct fetch_view *view)
 {
-    const struct sigaction action = {.sa_handler = on_fetch_signal};
-
     *view = (struct fetch_view){.has_terminal = has_terminal()};
-    fetch_signal = 0;
-    (void)sigaction(SIGINT, &action, &view->before[0]);
-    (void)sigaction(SIGTERM, &action, &view->before[1]);
+    cli_stopped_by = 0;
+    cli_catch_stop(SIGINT, &view->before[0]);
+    cli_catch_stop(SIGTERM, &view->before[1]);
 }
 
 static void end_view(struct fetch_view *view)
@@ -123,7 +113,7 @@ enum hd_status fetch_get(struct hd_hub_request *request, bool chooses, struct hd
     enum hd_status st;
 
     begin_view(&view);
-    request->stop = &fetch_signal;
+    request->stop = &cli_stopped_by;
     request->progress = show_fetch;
     request->user = &view;
     st = chooses ? hd_hub_get_set(request, arena, ret_result)
@@ -136,7 +126,8 @@ enum hd_status fetch_get(struct hd_hub_request *request, bool chooses, struct hd
 
 int fetch_exit_of(enum hd_status st)
 {
-    return st == HD_ABORTED && fetch_signal ? cli_exit_of_signal(fetch_signal) : cli_exit_of(st);
+    return st == HD_ABORTED && cli_stopped_by ? cli_exit_of_signal(cli_stopped_by)
+                                              : cli_exit_of(st);
 }
 
 /* ---- object stores ---- */
@@ -163,7 +154,7 @@ enum hd_status fetch_get_s3(struct hd_s3_request *request, struct hd_arena *aren
     enum hd_status st;
 
     begin_view(&view);
-    request->stop = &fetch_signal;
+    request->stop = &cli_stopped_by;
     request->progress = show_fetch;
     request->user = &view;
     st = hd_s3_get(request, arena, ret_result);

@@ -62,6 +62,20 @@ bool cli_has_colour(int fd)
     return isatty(fd) && !(no_color && *no_color) && !(term && strcmp(term, "dumb") == 0);
 }
 
+volatile sig_atomic_t cli_stopped_by;
+
+static void on_stop(int number)
+{
+    cli_stopped_by = number;
+}
+
+void cli_catch_stop(int number, struct sigaction *ret_before)
+{
+    const struct sigaction action = {.sa_handler = on_stop};
+
+    (void)sigaction(number, &action, ret_before);
+}
+
 static void print_line(const char *prefix, const char *text)
 {
     struct hd_text line = {0};

@@ -9,7 +9,6 @@
 #include "base/json.h"
 #include "controller/cli/plot.h"
 #include "controller/show/show.h"
-#include "proto/step.h"
 
 enum {
     LINE_ARENA_BYTES = 1 << 20,
@@ -95,23 +94,28 @@ static void take_line(const struct hd_json *line, const struct plot_options *opt
     }
 }
 
-static void read_lines(FILE *file, const struct plot_options *options, struct plot_run *run)
+static void read_history_line(const char *line, size_t bytes, const struct plot_options *options,
+                              struct plot_run *run)
 {
     const struct hd_json_limits limits = {LINE_VALUES_MAX, LINE_DEPTH_MAX};
+    const struct hd_json *root;
+    struct hd_arena arena;
+
+    hd_arena_init(&arena, LINE_ARENA_BYTES);
+    if (bytes < LINE_ARENA_BYTES &&
+        hd_json_parse_line(&arena, line, bytes, &limits, &root) == HD_OK)
+        take_line(root, options, run);
+    hd_arena_done(&arena);
+}
+
+static void read_lines(FILE *file, const struct plot_options *options, struct plot_run *run)
+{
     char *line = NULL;
     size_t size = 0;
     ssize_t bytes;
 
-    while ((bytes = getline(&line, &size, file)) > 0) {
-        const struct hd_json *root;
-        struct hd_arena arena;
-
-        hd_arena_init(&arena, LINE_ARENA_BYTES);
-        if (bytes < LINE_ARENA_BYTES &&
-            hd_json_parse_line(&arena, line, (size_t)bytes, &limits, &root) == HD_OK)
-            take_line(root, options, run);
-        hd_arena_done(&arena);
-    }
+    while ((bytes = getline(&line, &size, file)) > 0)
+        read_history_line(line, (size_t)bytes, options, run);
     free(line);
 }
 
@@ -159,47 +163,27 @@ static void on_pause(uv_timer_t *timer)
         hd_rpc_call_cancel(r->call);
 }
 
-static void take_report(struct history_reading *r, const Heddle__V1__StepReport *report)
-{
-    struct plot_step step = {.step = report->step};
-    struct hd_step_metrics metrics;
-
-    hd_step_from_message(report, &metrics);
-    step.tokens = (double)metrics.tokens;
-    step.ms = metrics.step_ms;
-    for (int k = 0; k < r->options->metric_count; k++) {
-        const int metric = r->options->metrics[k];
-
-        step.values[k] = metric != PLOT_SCORES &&
-                                 hd_metric_is_present(&metrics, metric, report->n_expert_load > 0)
-                             ? hd_metric_get(&metrics, metric)
-                             : NAN;
-    }
-    r->last = report->step > r->last ? report->step : r->last;
-    plot_add_step(r->run, &step);
-}
-
 static void on_history(struct hd_rpc_call *call, const ProtobufCMessage *message)
 {
     const Heddle__V1__WatchJobResponse *entry = (const Heddle__V1__WatchJobResponse *)message;
     struct history_reading *r = hd_rpc_call_user(call);
+    struct hd_text line = {0};
+    struct hd_json_writer writer = {.out = &line};
 
     cli_wait_end(r->cli);
     (void)uv_timer_start(&r->pause, on_pause, PAUSE_MS, 0);
-    if (entry->body_case == HEDDLE__V1__WATCH_JOB_RESPONSE__BODY_STEP) {
-        take_report(r, entry->step);
-        if (entry->step->time_unix_ms >= r->begin_ms)
-            on_pause(&r->pause);
-    } else if (entry->body_case == HEDDLE__V1__WATCH_JOB_RESPONSE__BODY_VALIDATION) {
-        struct plot_validation v = {.step = entry->validation->step,
-                                    .loss = entry->validation->loss};
-
-        (void)snprintf(v.set, sizeof v.set, "%s", entry->validation->set);
-        plot_add_validation(r->run, &v);
-    } else if (entry->body_case == HEDDLE__V1__WATCH_JOB_RESPONSE__BODY_END) {
+    if (entry->body_case == HEDDLE__V1__WATCH_JOB_RESPONSE__BODY_END) {
         r->ended = true;
         on_pause(&r->pause);
+    } else if (show_history(&writer, 0, entry) && !line.failed) {
+        read_history_line(line.data, line.len_bytes, r->options, r->run);
     }
+    hd_text_free(&line);
+    if (entry->body_case != HEDDLE__V1__WATCH_JOB_RESPONSE__BODY_STEP)
+        return;
+    r->last = entry->step->step > r->last ? entry->step->step : r->last;
+    if (entry->step->time_unix_ms >= r->begin_ms)
+        on_pause(&r->pause);
 }
 
 static void on_done(struct hd_rpc_call *call, enum hd_status status, const char *message)
@@ -215,20 +199,12 @@ static void on_done(struct hd_rpc_call *call, enum hd_status status, const char 
     uv_stop(&r->cli->loop);
 }
 
-static void on_closed(uv_handle_t *handle)
-{
-    (void)handle;
-}
-
 /* Names the run after the job, and sets *ret_newest to its newest step. */
 static int read_job_name(struct cli *cli, uint64_t job, struct plot_run *run, int64_t *ret_newest)
 {
-    Heddle__V1__GetJobRequest request = HEDDLE__V1__GET_JOB_REQUEST__INIT;
     Heddle__V1__GetJobResponse *response = NULL;
-    int code;
+    const int code = cli_get_job(cli, job, &response);
 
-    request.job = job;
-    code = cli_call(cli, "GetJob", &request.base, &response);
     if (code != CLI_CONTINUE)
         return code;
     (void)snprintf(run->name, sizeof run->name, "%llu %s", (unsigned long long)job,
@@ -259,8 +235,7 @@ int plot_read_job(struct cli *cli, uint64_t job, const struct plot_options *opti
     while (!st && r.call)
         (void)uv_run(&cli->loop, UV_RUN_DEFAULT);
     cli_wait_end(cli);
-    uv_close((uv_handle_t *)&r.pause, on_closed);
-    (void)uv_run(&cli->loop, UV_RUN_NOWAIT);
+    cli_close_handle(cli, &r.pause);
     if (!st && r.status)
         st = hd_err(r.status, "%s", r.message);
     if (!st && !r.ended && r.last < r.newest)

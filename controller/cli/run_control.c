@@ -67,22 +67,11 @@ static enum hd_status read_link(const char *run, struct run_control *control)
 /* Copies a file of the run's records to the private folder. HD_NOT_FOUND: the run has none. */
 static enum hd_status copy_record(const char *run, const char *dir, const char *name)
 {
-    char from_path[RUN_PATH_MAX + 64], to_path[LOCAL_DIR_MAX + 64];
-    int from, to = -1;
-    enum hd_status st;
+    char from[RUN_PATH_MAX + 64], to[LOCAL_DIR_MAX + 64];
 
-    (void)snprintf(from_path, sizeof from_path, "%s/state/%s", run, name);
-    (void)snprintf(to_path, sizeof to_path, "%s/state/%s", dir, name);
-    from = open(from_path, O_RDONLY | O_CLOEXEC);
-    if (from < 0)
-        return hd_file_cannot_open("the run's records", from_path, errno);
-    to = open(to_path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-    st = to < 0 ? hd_err(HD_IO, "cannot create %s: %s", to_path, strerror(errno))
-                : hd_file_copy_rest(from, to, to_path);
-    (void)close(from);
-    if (to >= 0 && close(to) < 0 && !st)
-        st = hd_err(HD_IO, "cannot write %s: %s", to_path, strerror(errno));
-    return st;
+    (void)snprintf(from, sizeof from, "%s/state/%s", run, name);
+    (void)snprintf(to, sizeof to, "%s/state/%s", dir, name);
+    return hd_file_copy(from, to, 0600);
 }
 
 /* Copies the records, with what the database had not taken in when its controller was killed. */

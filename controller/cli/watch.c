@@ -32,7 +32,7 @@ struct watched_job {
     uint64_t after; /* sequence number of the last entry of the history that has arrived */
     uv_signal_t signal[SIGNALS];
     uv_timer_t tick;
-    int open_handles, interrupts;
+    int interrupts;
     int code; /* exit code of the command; CLI_CONTINUE: still watching */
 
     Heddle__V1__GetJobResponse *job; /* job with spec and attempts; NULL: not fetched */
@@ -524,13 +524,6 @@ static void on_watch_tick(uv_timer_t *timer)
         draw_bar(w);
 }
 
-static void on_watch_closed(uv_handle_t *handle)
-{
-    struct watched_job *w = handle->data;
-
-    w->open_handles--;
-}
-
 bool cli_ignores_hangup(void)
 {
     struct sigaction action;
@@ -546,13 +539,11 @@ static int open_handles(struct watched_job *w)
         if (uv_signal_init(&w->cli->loop, &w->signal[i]))
             return cli_fail(hd_err(HD_IO, "cannot wait for signals"));
         w->signal[i].data = w;
-        w->open_handles++;
         if (uv_signal_start(&w->signal[i], on_signal, signals[i]))
             return cli_fail(hd_err(HD_IO, "cannot wait for signals"));
     }
     (void)uv_timer_init(&w->cli->loop, &w->tick); /* uv_timer_init never fails */
     w->tick.data = w;
-    w->open_handles++;
     (void)uv_timer_start(&w->tick, on_watch_tick, TICK_MS, TICK_MS);
     return CLI_CONTINUE;
 }
@@ -566,24 +557,21 @@ static void close_handles(struct watched_job *w)
         hd_rpc_call_cancel(w->job_call);
     for (int i = 0; i < SIGNALS; i++)
         if (w->signal[i].data)
-            uv_close((uv_handle_t *)&w->signal[i], on_watch_closed);
+            cli_close_handle(w->cli, &w->signal[i]);
     if (w->tick.data)
-        uv_close((uv_handle_t *)&w->tick, on_watch_closed);
-    while (w->call || w->job_call || w->open_handles)
+        cli_close_handle(w->cli, &w->tick);
+    while (w->call || w->job_call)
         (void)uv_run(&w->cli->loop, UV_RUN_ONCE);
 }
 
 /* Fetches the job file and the plans of attempts, which the history does not contain. */
 static int fetch_job(struct watched_job *w)
 {
-    Heddle__V1__GetJobRequest request = HEDDLE__V1__GET_JOB_REQUEST__INIT;
+    const int code = cli_get_job(w->cli, w->options->job, &w->job);
     struct eta_plan plan = {.steps = 0};
     struct hd_arena arena;
     struct hd_job spec;
-    int code;
 
-    request.job = w->options->job;
-    code = cli_call(w->cli, "GetJob", &request.base, &w->job);
     if (code != CLI_CONTINUE)
         return code;
     plan.steps = w->job->job->steps;
