@@ -136,8 +136,7 @@ static void flush(struct hd_core *core)
 static enum hd_status tick(struct hd_core *core)
 {
     core_report_away(core);
-    for (size_t i = 0; i < core->node_count; i++)
-        core_node_timers(core, core->nodes[i]);
+    core_node_timers(core);
     for (size_t i = 0; i < core->active.count; i++)
         core_attempt_timers(core, core->active.items[i]);
     for (size_t i = core->searching.count; i > 0; i--) /* from the end: a search that ends leaves

@@ -51,6 +51,7 @@ void core_node_pardon(struct hd_core *core, struct core_node *node, int64_t away
     node->silent_since_ms += away_ms;
     node->lost_after_ms = core->config.restart_grace_ms;
     node->suspect = false;
+    core->due |= CORE_DUE_SILENCE;
 }
 
 /* Returns the milliseconds of silence after which the node is lost; fewer if ranks of other nodes
@@ -65,19 +66,48 @@ int64_t core_node_lost_at_ms(const struct hd_core *core, const struct core_node 
     return node->silent_since_ms + lost_after_ms(core, node);
 }
 
-void core_node_timers(struct hd_core *core, struct core_node *node)
+/* Handles the node's silence; returns a time (monotonic, ms) before which it has not to be handled
+ * again, unless CORE_DUE_SILENCE is set. */
+static int64_t handle_silence(struct hd_core *core, struct core_node *node)
 {
     const int64_t silent_ms = core->now.mono_ms - node->silent_since_mono_ms;
-    const int64_t limit_ms = lost_after_ms(core, node);
+    int64_t limit_ms = lost_after_ms(core, node);
 
     if (node->rec.retired || node->rec.state == HD_NODE_STATE_LOST)
-        return;
-    core_leave_timers(core, node);
+        return INT64_MAX;
     if (silent_ms >= limit_ms) {
         mark_silent(core, node, silent_ms);
-    } else if (silent_ms >= core->config.unreachable_ms &&
-               node->rec.state != HD_NODE_STATE_UNREACHABLE) {
+        return INT64_MAX;
+    }
+    if (silent_ms >= core->config.unreachable_ms && node->rec.state != HD_NODE_STATE_UNREACHABLE) {
         core_node_set_state(core, node, HD_NODE_STATE_UNREACHABLE);
         core_event_unreachable(core, node, silent_ms);
+    }
+    if (node->rec.state != HD_NODE_STATE_UNREACHABLE && core->config.unreachable_ms < limit_ms)
+        limit_ms = core->config.unreachable_ms;
+    if (core->config.lost_ms < limit_ms)
+        limit_ms = core->config.lost_ms;
+    return node->silent_since_mono_ms + limit_ms;
+}
+
+void core_node_timers(struct hd_core *core)
+{
+    for (size_t i = 0; i < core->leaving_count; i++) {
+        struct core_node *node = core->leaving[i];
+
+        if (node->rec.state == HD_NODE_STATE_LOST || !core_node_has_deadline(node) ||
+            node->deadline_met || core->now.wall_ms < node->rec.drain_deadline_ms)
+            continue;
+        node->deadline_met = true;
+        core->due |= CORE_DUE_PASS;
+    }
+    if (!core_take_due(core, CORE_DUE_SILENCE) && core->now.mono_ms < core->silence_mono_ms)
+        return;
+    core->silence_mono_ms = INT64_MAX;
+    for (size_t i = 0; i < core->node_count; i++) {
+        const int64_t due_ms = handle_silence(core, core->nodes[i]);
+
+        if (due_ms < core->silence_mono_ms)
+            core->silence_mono_ms = due_ms;
     }
 }

@@ -121,7 +121,6 @@ bool core_node_has_deadline(const struct core_node *node);
 /* Adds the node to core->leaving, whose jobs core_leave_nodes stops: its daemon exits, or it has a
  * drain deadline. */
 void core_node_leaves(struct hd_core *core, struct core_node *node);
-void core_leave_timers(struct hd_core *core, struct core_node *node);
 
 /* ---- lease.c ----------------------------------------------------------------------------------*/
 
@@ -133,7 +132,8 @@ void core_node_lose(struct hd_core *core, struct core_node *node, const char *wh
 void core_node_pardon(struct hd_core *core, struct core_node *node, int64_t away_ms);
 /* Returns the wall-clock time (ms) at which the node will be lost if it stays silent. */
 int64_t core_node_lost_at_ms(const struct hd_core *core, const struct core_node *node);
-void core_node_timers(struct hd_core *core, struct core_node *node);
+/* Handles drain deadlines that have passed, and nodes that have been silent for too long. */
+void core_node_timers(struct hd_core *core);
 
 /* ---- membership.c -----------------------------------------------------------------------------*/
 

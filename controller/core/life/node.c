@@ -26,7 +26,7 @@ void core_node_list(struct hd_core *core, struct core_node *node)
     core->nodes[at] = node;
     core->node_count++;
     core_find_position(core, node);
-    core->due |= CORE_DUE_REACH | CORE_DUE_ARRAYS;
+    core->due |= CORE_DUE_REACH | CORE_DUE_ARRAYS | CORE_DUE_SILENCE;
     core->most.devices = 0;
 }
 
@@ -201,7 +201,7 @@ void core_node_set_state(struct hd_core *core, struct core_node *node, enum hd_n
     core_dirty_node(core, node);
     core_node_note(core, node);
     core->most.devices = 0;
-    core->due |= CORE_DUE_PASS;
+    core->due |= CORE_DUE_PASS | CORE_DUE_SILENCE;
 }
 
 void core_node_refresh(struct hd_core *core, struct core_node *node)
@@ -360,15 +360,6 @@ void core_node_leaves(struct hd_core *core, struct core_node *node)
         core->leaving[at] = core->leaving[at - 1];
     core->leaving[at] = node;
     core->leaving_count++;
-}
-
-void core_leave_timers(struct hd_core *core, struct core_node *node)
-{
-    if (!core_node_has_deadline(node) || node->deadline_met ||
-        core->now.wall_ms < node->rec.drain_deadline_ms)
-        return;
-    node->deadline_met = true;
-    core->due |= CORE_DUE_PASS;
 }
 
 void core_probe_drop(struct core_node *node)

@@ -16,6 +16,7 @@ static void suspect_named_node(struct hd_core *core, const struct core_node *nod
     other = core_find_node_named(core, end->node);
     if (other)
         other->suspect = true;
+    core->due |= CORE_DUE_SILENCE;
 }
 
 static void alloc_runs(struct hd_core *core, struct core_job *job, struct core_attempt *attempt,
@@ -83,6 +84,7 @@ static void alloc_ended(struct hd_core *core, struct core_job *job, struct core_
             attempt->rec.plan.ranks[end.rank].node_name; /* node of that rank, for which the others
                                                           * waited */
     suspect_named_node(core, alloc->node, &end);
+    core_due_if(core, CORE_DUE_SILENCE, end.secondary);
     /* a secondary failure names no culprit: suspect all other nodes; a node's next message clears
      * it */
     for (size_t i = 0; end.secondary && i < attempt->alloc_count; i++)

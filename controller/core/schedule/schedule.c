@@ -293,7 +293,8 @@ static void decide(struct hd_core *core, struct core_job *job)
         hd_text_free(&why);
         return;
     }
-    if (layout == CORE_LAYOUT_INFEASIBLE && job->group && core->reservers.count) {
+    if (layout == CORE_LAYOUT_INFEASIBLE && job->group &&
+        core_may_borrow(core, &(struct core_view){.job = job, .borrows = true})) {
         hd_text_clear(&why);
         layout = find_fitting(core, job, true, &placement, &why);
         borrows = layout == CORE_LAYOUT_FITS && core_is_near(core, &job->needs, &placement);

@@ -173,6 +173,15 @@ bool core_may_use(const struct hd_core *core, const struct core_view *view,
            may_borrow(core, view, a);
 }
 
+bool core_may_borrow(const struct hd_core *core, const struct core_view *view)
+{
+    for (size_t i = core->allocations.run_count; i < core->allocations.count; i++)
+        if (!core->allocations.items[i].attempt &&
+            may_borrow(core, view, &core->allocations.items[i]))
+            return true;
+    return false;
+}
+
 int32_t core_allowance(const struct hd_core *core, const struct core_view *view, size_t i,
                        enum hd_device_kind kind)
 {

@@ -473,12 +473,13 @@ enum core_due {
     CORE_DUE_DEVICES = 1 << 4, /* a node has joined, or its devices have changed: raised needs are
                                 * reset, and prices predicted again */
     CORE_DUE_DEPENDENTS =
-        1 << 5,                /* a job has ended: jobs that wait for it (`after`) are notified */
-    CORE_DUE_ENDS = 1 << 6,    /* core.allocations lacks an attempt that has started since */
-    CORE_DUE_ARRAYS = 1 << 7,  /* the arrays by node index are stale (free.c) */
-    CORE_DUE_REACH = 1 << 8,   /* so are the sets of nodes that can form a gang (gang.c) */
-    CORE_DUE_MEDIANS = 1 << 9, /* so are the median rates of equal devices (probe.c) */
-    CORE_DUE_SWEEP = 1 << 10,  /* some group is empty (core_waiting_sweep) */
+        1 << 5,                 /* a job has ended: jobs that wait for it (`after`) are notified */
+    CORE_DUE_ENDS = 1 << 6,     /* core.allocations lacks an attempt that has started since */
+    CORE_DUE_ARRAYS = 1 << 7,   /* the arrays by node index are stale (free.c) */
+    CORE_DUE_REACH = 1 << 8,    /* so are the sets of nodes that can form a gang (gang.c) */
+    CORE_DUE_MEDIANS = 1 << 9,  /* so are the median rates of equal devices (probe.c) */
+    CORE_DUE_SWEEP = 1 << 10,   /* some group is empty (core_waiting_sweep) */
+    CORE_DUE_SILENCE = 1 << 11, /* a node's silence may be too long before silence_mono_ms */
 };
 
 struct hd_core {
@@ -567,6 +568,7 @@ struct hd_core {
     size_t node_count, node_size;
     struct core_node **reserved; /* nodes with a reservation */
     size_t reserved_count, reserved_size;
+    int64_t silence_mono_ms;    /* time at which the next node may have been silent for too long */
     struct core_node **leaving; /* nodes whose daemon exits or that have a drain deadline, by
                                  * name */
     size_t leaving_count, leaving_size;

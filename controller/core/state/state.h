@@ -327,6 +327,8 @@ static inline bool core_is_spare(const struct hd_core *core, const struct core_n
  * hot spare that it may use, is for another device kind, begins after the job's predicted end, or may be borrowed. */
 bool core_may_use(const struct hd_core *core, const struct core_view *view,
                   enum hd_device_kind kind, const struct core_allocation *reservation);
+/* Returns whether the job of the view may borrow devices of any reservation. */
+bool core_may_borrow(const struct hd_core *core, const struct core_view *view);
 /* Returns how many devices of the node with index i the job of the view may use at most, by the
  * node's marks and its reservation; INT32_MAX: all that are free. Valid after core_arrays_ready. */
 int32_t core_allowance(const struct hd_core *core, const struct core_view *view, size_t i,
