@@ -133,8 +133,9 @@ static void flush(struct hd_core *core)
 
 /* ---- the step ---------------------------------------------------------------------------------*/
 
-static enum hd_status tick(struct hd_core *core)
+static enum hd_status tick(struct hd_core *core, const struct hd_core_event *event)
 {
+    (void)event;
     core_report_away(core);
     core_node_timers(core);
     for (size_t i = 0; i < core->active.count; i++)
@@ -147,66 +148,19 @@ static enum hd_status tick(struct hd_core *core)
     return HD_OK;
 }
 
-static enum hd_status dispatch(struct hd_core *core, const struct hd_core_event *event)
+static enum hd_status note(struct hd_core *core, const struct hd_core_event *event)
 {
-    switch (event->kind) {
-    case HD_CORE_TICK:
-        return tick(core);
-    case HD_CORE_SUBMIT:
-        return core_submit(core, event);
-    case HD_CORE_CANCEL:
-        return core_cancel(core, event);
-    case HD_CORE_RESUME:
-        return core_resume(core, event);
-    case HD_CORE_REQUEUE:
-        return core_requeue(core, event);
-    case HD_CORE_CHECKPOINT_NOW:
-        return core_checkpoint_now(core, event);
-    case HD_CORE_HOLD:
-    case HD_CORE_RELEASE:
-        return core_hold(core, event);
-    case HD_CORE_SET_QUEUE:
-        return core_set_queue(core, event);
-    case HD_CORE_REMOVE_QUEUE:
-        return core_remove_queue(core, event);
-    case HD_CORE_DRAIN:
-    case HD_CORE_UNDRAIN:
-        return core_drain(core, event);
-    case HD_CORE_REMOVE_NODE:
-        return core_node_remove(core, event);
-    case HD_CORE_HELLO:
-        return core_hello(core, event);
-    case HD_CORE_ALIVE:
-        return core_alive(core, event);
-    case HD_CORE_COPY:
-        return core_copy(core, event);
-    case HD_CORE_NOTE:
-        core_event(core, NULL, event->note.kind, 0, -1, event->note.node, "%s",
-                   event->note.message);
-        return HD_OK;
-    case HD_CORE_DISCONNECTED:
-        return core_disconnected(core, event);
-    case HD_CORE_OBSERVED:
-        return core_observed(core, event);
-    case HD_CORE_REPORT:
-        return core_report(core, event);
-    case HD_CORE_FOUND:
-        return core_found(core, event);
-    case HD_CORE_END_ALL:
-        return core_end_all(core, event);
-    case HD_CORE_REMOVE:
-        return core_remove(core, event);
-    case HD_CORE_PLANNED:
-        return core_planned(core, event);
-    case HD_CORE_PROBE:
-        return core_probe_ask(core, event);
-    case HD_CORE_JOBS_DIR:
-        return core_jobs_dir(core, event);
-    case HD_CORE_PROBED:
-        return core_probed(core, event);
-    }
-    return hd_err(HD_INTERNAL, "unknown core event %d", (int)event->kind);
+    core_event(core, NULL, event->note.kind, 0, -1, event->note.node, "%s", event->note.message);
+    return HD_OK;
 }
+
+static enum hd_status (*const handlers[])(struct hd_core *,
+                                          const struct hd_core_event *) = {[HD_CORE_TICK] = tick,
+                                                                           [HD_CORE_NOTE] = note,
+#define X(kind, function) [HD_CORE_##kind] = function,
+                                                                           CORE_HANDLERS(X)
+#undef X
+};
 
 enum hd_status hd_core_step(struct hd_core *core, const struct hd_core_event *event,
                             struct hd_now now, struct hd_core_out *out)
@@ -218,7 +172,7 @@ enum hd_status hd_core_step(struct hd_core *core, const struct hd_core_event *ev
     core->now = now;
     core_away(core, before.mono_ms);
     core_follow_clock(core, before, event->kind == HD_CORE_TICK);
-    st = dispatch(core, event);
+    st = handlers[event->kind](core, event);
     if (!st) {
         core_notify_dependents(core);
         core_arrays_settle(core);

@@ -29,6 +29,29 @@
 
 #include "controller/core/place/place.h"
 
+/* X(kind, function): what handles an event HD_CORE_kind. Those of jobs are in submit.c,
+ * resume.c, release.c, remove.c; of nodes in membership.c, observe.c; core_planned in layout_cache.c. */
+/* clang-format off */
+#define CORE_HANDLERS(X) \
+    X(SUBMIT, core_submit) X(CANCEL, core_cancel) \
+    X(RESUME, core_resume) X(REQUEUE, core_requeue) \
+    X(CHECKPOINT_NOW, core_checkpoint_now) X(HOLD, core_hold) \
+    X(RELEASE, core_hold) X(SET_QUEUE, core_set_queue) \
+    X(REMOVE_QUEUE, core_remove_queue) X(DRAIN, core_drain) \
+    X(UNDRAIN, core_drain) X(REMOVE_NODE, core_node_remove) \
+    X(HELLO, core_hello) X(ALIVE, core_alive) \
+    X(COPY, core_copy) X(DISCONNECTED, core_disconnected) \
+    X(OBSERVED, core_observed) X(REPORT, core_report) \
+    X(FOUND, core_found) X(END_ALL, core_end_all) \
+    X(REMOVE, core_remove) X(PLANNED, core_planned) \
+    X(PROBE, core_probe_ask) X(PROBED, core_probed) \
+    X(JOBS_DIR, core_jobs_dir)
+/* clang-format on */
+#define X(kind, function) \
+    enum hd_status function(struct hd_core *core, const struct hd_core_event *event);
+CORE_HANDLERS(X)
+#undef X
+
 /* ---- job.c ------------------------------------------------------------------------------------*/
 
 struct core_job *core_job_new(struct hd_core *core, const struct hd_job_record *record,
@@ -51,8 +74,6 @@ void core_active_remove(struct hd_core *core, struct core_job *job);
 
 /* ---- submit.c ---------------------------------------------------------------------------------*/
 
-enum hd_status core_submit(struct hd_core *core, const struct hd_core_event *event);
-enum hd_status core_cancel(struct hd_core *core, const struct hd_core_event *event);
 /* Records that this owner's request id belongs to this job. False: no memory. */
 bool core_request_put(struct hd_core *core, const char *id, const char *owner, uint64_t job,
                       uint64_t hash);
@@ -139,17 +160,8 @@ void core_node_timers(struct hd_core *core);
 
 /* Renames the node as its daemon requested, if no job runs on the node. */
 void core_node_rename(struct hd_core *core, struct core_node *node);
-enum hd_status core_hello(struct hd_core *core, const struct hd_core_event *event);
-enum hd_status core_alive(struct hd_core *core, const struct hd_core_event *event);
-enum hd_status core_copy(struct hd_core *core, const struct hd_core_event *event);
-enum hd_status core_disconnected(struct hd_core *core, const struct hd_core_event *event);
-enum hd_status core_drain(struct hd_core *core, const struct hd_core_event *event);
-enum hd_status core_node_remove(struct hd_core *core, const struct hd_core_event *event);
 
 /* ---- observe.c --------------------------------------------------------------------------------*/
-
-enum hd_status core_jobs_dir(struct hd_core *core, const struct hd_core_event *event);
-enum hd_status core_observed(struct hd_core *core, const struct hd_core_event *event);
 
 /* ---- waiting.c --------------------------------------------------------------------------------*/
 
@@ -179,7 +191,6 @@ void core_waiting_again(struct hd_core *core, struct core_job *job);
 
 /* ---- release.c --------------------------------------------------------------------------------*/
 
-enum hd_status core_hold(struct hd_core *core, const struct hd_core_event *event);
 /* Checks the jobs named in `after`. HD_NOT_FOUND: one does not exist. HD_INVALID: one has failed or
  * was cancelled. */
 enum hd_status core_check_after(const struct hd_core *core, const struct hd_job_needs *needs);
@@ -219,8 +230,6 @@ struct core_job *core_array_last_open(const struct core_array *array);
 
 /* ---- queue.c ----------------------------------------------------------------------------------*/
 
-enum hd_status core_set_queue(struct hd_core *core, const struct hd_core_event *event);
-enum hd_status core_remove_queue(struct hd_core *core, const struct hd_core_event *event);
 struct core_queue *core_find_queue(const struct hd_core *core, const char *name); /* NULL: none */
 struct core_queue *core_queue_put(struct hd_core *core, const struct hd_queue_record *record);
 /* Returns the account of `owner` in the queue; creates it. NULL: no memory. */
@@ -248,7 +257,6 @@ bool core_within_quota(const struct core_job *job, struct hd_job_needs *ret_need
 
 /* ---- checkpoint.c -----------------------------------------------------------------------------*/
 
-enum hd_status core_report(struct hd_core *core, const struct hd_core_event *event);
 /* Adds a complete checkpoint, reported by a rank or node, to the job's list, unless it is listed.
  * If a newer attempt exists, no attempt will start from this checkpoint: it is marked for deletion,
  * if `keep` is limited. */
@@ -292,7 +300,6 @@ void core_announce_fallback(struct hd_core *core, struct core_job *job,
 /* Marks the base of an attempt that has just ended as missing, if that was the cause. */
 void core_note_missed_base(struct hd_core *core, struct core_job *job,
                            const struct core_attempt *attempt);
-enum hd_status core_found(struct hd_core *core, const struct hd_core_event *event);
 /* Stores why a search failed; "": it did not. Adds an event when the reason is another one than
  * that of the search before. */
 void core_search_note(struct hd_core *core, struct core_job *job, const char *problem);
@@ -314,14 +321,9 @@ void core_checkpoints_moved(struct hd_core *core, struct core_job *job);
  * memory. */
 enum hd_status core_recall(struct hd_core *core, const struct hd_core_event *event,
                            struct core_job **ret_job);
-enum hd_status core_resume(struct hd_core *core, const struct hd_core_event *event);
-enum hd_status core_requeue(struct hd_core *core, const struct hd_core_event *event);
-enum hd_status core_checkpoint_now(struct hd_core *core, const struct hd_core_event *event);
 
 /* ---- remove.c ---------------------------------------------------------------------------------*/
 
-enum hd_status core_remove(struct hd_core *core, const struct hd_core_event *event);
-enum hd_status core_end_all(struct hd_core *core, const struct hd_core_event *event);
 /* Returns whether this node must delete the job's folder. */
 bool core_removes(const struct hd_core *core, const struct core_job *job,
                   const struct core_node *node);
@@ -332,8 +334,6 @@ void core_removed(struct hd_core *core, const struct core_node *node, uint64_t n
 
 /* ---- probe.c ----------------------------------------------------------------------------------*/
 
-enum hd_status core_probe_ask(struct hd_core *core, const struct hd_core_event *event);
-enum hd_status core_probed(struct hd_core *core, const struct hd_core_event *event);
 void core_probe_restore(struct hd_core *core, struct core_node *node,
                         const struct hd_probe_record *record);
 /* Withdraws an unanswered probe request of a node that is lost. */

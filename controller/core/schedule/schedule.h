@@ -95,7 +95,6 @@ void core_predict_prices(struct hd_core *core);
 /* Requests predictions again for jobs that had no possible placement before; called when nodes or
  * devices have changed. */
 void core_predict_prices_again(struct hd_core *core);
-enum hd_status core_planned(struct hd_core *core, const struct hd_core_event *event);
 void core_layout_cache_done(struct hd_core *core); /* frees the cache of layouts */
 
 /* ---- first.c ----------------------------------------------------------------------------------*/

@@ -158,8 +158,11 @@ static bool may_borrow(const struct hd_core *core, const struct core_view *view,
            a->from_mono_ms - core->now.mono_ms >= BORROW_MIN_MS;
 }
 
-bool core_may_use(const struct hd_core *core, const struct core_view *view,
-                  enum hd_device_kind kind, const struct core_allocation *a)
+/* Returns whether the job of the view may use devices of this reservation: it is the job's own, a
+ * hot spare that it may use, is for another device kind, begins after the job's predicted end, or
+ * may be borrowed. */
+static bool may_use(const struct hd_core *core, const struct core_view *view,
+                    enum hd_device_kind kind, const struct core_allocation *a)
 {
     if (a->why == CORE_SPARE)
         return view->hot_spares;
@@ -193,7 +196,7 @@ int32_t core_allowance(const struct hd_core *core, const struct core_view *view,
     if (!(marks & CORE_MARK_RESERVED))
         return INT32_MAX;
     node = core->nodes[i];
-    if (core_may_use(core, view, kind, core_reservation_of(core, node)))
+    if (may_use(core, view, kind, core_reservation_of(core, node)))
         return INT32_MAX;
     return view->reserves ? 0 : node->reserved.surplus;
 }

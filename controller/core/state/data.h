@@ -27,7 +27,6 @@ struct core_table {
 };
 
 bool core_table_add(struct core_table *table, struct core_job *job); /* false: no memory */
-struct core_job *core_table_find(const struct core_table *table, uint64_t number);
 void core_table_remove(struct core_table *table, struct core_job *job);
 /* Returns the job after `job` in the order of the hash table; NULL gives the first, the last gives
  * NULL. Visits every job: only for freeing the core and for checking invariants. */

@@ -52,9 +52,9 @@ bool core_table_add(struct core_table *table, struct core_job *job)
     return true;
 }
 
-struct core_job *core_table_find(const struct core_table *table, uint64_t number)
+struct core_job *core_find_job(const struct hd_core *core, uint64_t number)
 {
-    struct core_job *job = table->size ? *bucket_of(table, number) : NULL;
+    struct core_job *job = core->jobs.size ? *bucket_of(&core->jobs, number) : NULL;
 
     while (job && job->rec.job != number)
         job = job->next_in_table;
@@ -217,9 +217,4 @@ void core_heap_take(struct core_heap *heap)
         swap(&heap->items[at], &heap->items[least]);
         at = least;
     }
-}
-
-struct core_job *core_find_job(const struct hd_core *core, uint64_t number)
-{
-    return core_table_find(&core->jobs, number);
 }

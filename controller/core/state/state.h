@@ -244,24 +244,19 @@ void core_node_changed(struct hd_core *core, struct core_node *node);
 /* Updates the arrays by node index after a change of the node's usability, hot spare flag or
  * reservation. */
 void core_node_note(struct hd_core *core, const struct core_node *node);
-/* Returns the index of the first set bit at or after i in a bit set over nodes; core->node_count:
- * none. */
-static inline size_t core_next_bit(const struct hd_core *core, const uint64_t *set, size_t i)
-{
-    size_t word = i / 64;
-    uint64_t bits = set[word] >> i % 64 << i % 64;
-
-    while (!bits && (word + 1) * 64 < core->node_count)
-        bits = set[++word];
-    return bits ? word * 64 + (size_t)__builtin_ctzll(bits) : core->node_count;
-}
 /* Returns the index of the first node at or after i that has free devices; core->node_count: none.
  * Valid after core_arrays_ready. Few nodes of a busy cluster have any. */
 static inline size_t core_next_free(const struct hd_core *core,
                                     const struct core_forecast *forecast, enum hd_device_kind kind,
                                     size_t i)
 {
-    return core_next_bit(core, forecast->free[kind].nodes, i);
+    const uint64_t *set = forecast->free[kind].nodes;
+    size_t word = i / 64;
+    uint64_t bits = set[word] >> i % 64 << i % 64;
+
+    while (!bits && (word + 1) * 64 < core->node_count)
+        bits = set[++word];
+    return bits ? word * 64 + (size_t)__builtin_ctzll(bits) : core->node_count;
 }
 enum hd_status core_check_free(const struct hd_core *core); /* checks invariant I15 of core.c: these
                                                              * arrays match the nodes */
@@ -323,10 +318,6 @@ static inline bool core_is_spare(const struct hd_core *core, const struct core_n
 {
     return node->reserved.allocation && core_reservation_of(core, node)->why == CORE_SPARE;
 }
-/* Returns whether the job of the view may use devices of this reservation: it is the job's own, a
- * hot spare that it may use, is for another device kind, begins after the job's predicted end, or may be borrowed. */
-bool core_may_use(const struct hd_core *core, const struct core_view *view,
-                  enum hd_device_kind kind, const struct core_allocation *reservation);
 /* Returns whether the job of the view may borrow devices of any reservation. */
 bool core_may_borrow(const struct hd_core *core, const struct core_view *view);
 /* Returns how many devices of the node with index i the job of the view may use at most, by the
