@@ -99,7 +99,12 @@ INLINE void pack_a_widened(const struct slab *s, float *to, int64_t row, int64_t
 {
     const struct hd_gemm_args *a = s->args;
 
-    pack_transposed(to, MICRO_M, a->a, row * a->lda + s->k, a->lda, rows, s->depth, MICRO_M, dtype);
+    if (rows == MICRO_M) /* makes rows a constant to the compiler */
+        pack_transposed(to, MICRO_M, a->a, row * a->lda + s->k, a->lda, MICRO_M, s->depth, MICRO_M,
+                        dtype);
+    else
+        pack_transposed(to, MICRO_M, a->a, row * a->lda + s->k, a->lda, rows, s->depth, MICRO_M,
+                        dtype);
 }
 
 /* Columns of b in the current slice of K: their first element is number `at` of `data`. */

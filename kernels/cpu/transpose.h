@@ -82,16 +82,29 @@ INLINE void pack_transposed(float *to, int64_t ld_to, const void *from, int64_t 
         for (int64_t k = i + VL; k < i + 2 * VL && k < rows; k++)
             prefetch_row(from, at + k * ld, columns, dtype);
         FOR_VECTORS (j, n, 0, columns) {
+            const int64_t first = at + i * ld + j;
+            const bool contiguous = width < VL && ld_to == width;
+            float *block = to + j * ld_to + i;
             vf x[VL];
 
-            UNROLL
-            for (int k = 0; k < VL; k++)
-                x[k] = i + k < rows ? vf_load(from, at + (i + k) * ld + j, n, dtype) : (vf){0};
+            if (rows - i >= VL) {
+                UNROLL
+                for (int k = 0; k < VL; k++)
+                    x[k] = vf_load(from, first + k * ld, n, dtype);
+            } else {
+                UNROLL
+                for (int k = 0; k < VL; k++)
+                    x[k] = i + k < rows ? vf_load(from, first + k * ld, n, dtype) : (vf){0};
+            }
             transpose_square(x);
-            for (int k = 0; k < n; k++) {
-                const bool whole = width < VL && ld_to == width && j + k + 1 < columns;
-
-                vf_store_f32(to + (j + k) * ld_to + i, whole ? VL : stored, x[k]);
+            if (n == VL && (stored == VL || (contiguous && j + VL < columns))) {
+                UNROLL
+                for (int k = 0; k < VL; k++)
+                    vf_store_f32(block + k * ld_to, VL, x[k]);
+            } else {
+                for (int k = 0; k < n; k++)
+                    vf_store_f32(block + k * ld_to, contiguous && j + k + 1 < columns ? VL : stored,
+                                 x[k]);
             }
         }
     }
