@@ -1,22 +1,25 @@
 #include "daemon/devices/prober.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/log.h"
+#include "daemon/devices/sample.h"
 
-/* percent of the processors' time that other processes use; above it a measurement is unreliable */
-enum { BUSY_PERCENT = 20 };
+/* percent of the processors, or of a GPU, that other processes use; above it a measurement is unreliable */
+enum { BUSY_PERCENT = 20, LOOK_MS = 10000 /* deadline of heddle-worker gpu-sample, ms */ };
 
 static const char head[] = "heddle-probe 3\nhash ";
 
 /* ---- the file ---- */
 
 /* Checks the hash of the file. Format: lines "heddle-probe 3" and "hash HASH"; then, covered by the
- * hash, "key KEY", "ended_ms N", "others PERCENT", "problem TEXT" and the calibration. */
+ * hash, "key KEY", "ended_ms N", "processors PERCENT", "gpu PERCENT", "problem TEXT" and the
+ * calibration. */
 static enum hd_status check_hash(const struct hd_prober *p, const struct hd_text *text,
                                  char **ret_rest)
 {
@@ -37,24 +40,31 @@ static enum hd_status check_hash(const struct hd_prober *p, const struct hd_text
 
 static enum hd_status read_result_lines(struct hd_prober *p, char *rest)
 {
-    const char *key = strsep(&rest, "\n"), *ended = strsep(&rest, "\n"),
-               *others = strsep(&rest, "\n"), *problem = strsep(&rest, "\n");
-    int64_t percent;
+    static const char *const names[] = {"key ", "ended_ms ", "processors ", "gpu ", "problem "};
+    enum { KEY, ENDED, PROCESSORS, GPU, PROBLEM, LINES };
+    const char *lines[LINES];
+    int64_t processors, gpu;
+    bool is_result = true;
 
-    if (!rest || !hd_text_starts(key, "key ") || !hd_text_starts(ended, "ended_ms ") ||
-        !hd_text_starts(others, "others ") || !hd_text_starts(problem, "problem ") ||
-        hd_text_to_int64(ended + strlen("ended_ms "), 1, INT64_MAX, &p->ended_ms) ||
-        hd_text_to_int64(others + strlen("others "), 0, 100, &percent))
+    for (int i = 0; i < LINES && is_result; i++) {
+        lines[i] = strsep(&rest, "\n");
+        is_result = rest && hd_text_starts(lines[i], names[i]);
+        lines[i] += is_result ? strlen(names[i]) : 0;
+    }
+    if (!is_result || hd_text_to_int64(lines[ENDED], 1, INT64_MAX, &p->ended_ms) ||
+        hd_text_to_int64(lines[PROCESSORS], 0, 100, &processors) ||
+        hd_text_to_int64(lines[GPU], 0, 100, &gpu))
         return hd_err(HD_CORRUPT, "%s is not the result of a probe", p->path);
-    if (strcmp(key + strlen("key "), p->key) != 0) {
+    if (strcmp(lines[KEY], p->key) != 0) {
         hd_log(HD_LOG_INFO,
                "the devices were probed as [%s] and are now [%s]; that result is dropped",
-               key + strlen("key "), p->key);
+               lines[KEY], p->key);
         p->ended_ms = 0;
         return HD_OK;
     }
-    p->others_percent = (int)percent;
-    (void)snprintf(p->problem, sizeof p->problem, "%s", problem + strlen("problem "));
+    p->processors_percent = (int)processors;
+    p->gpu_percent = (int)gpu;
+    (void)snprintf(p->problem, sizeof p->problem, "%s", lines[PROBLEM]);
     hd_text_add(&p->calibration, "%s", rest);
     return HD_OK;
 }
@@ -85,8 +95,8 @@ static void write_file(const struct hd_prober *p)
     char hash[HD_HASH_TEXT_MAX];
     enum hd_status st;
 
-    hd_text_add(&body, "key %s\nended_ms %lld\nothers %d\nproblem %s\n%s", p->key,
-                (long long)p->ended_ms, p->others_percent, p->problem,
+    hd_text_add(&body, "key %s\nended_ms %lld\nprocessors %d\ngpu %d\nproblem %s\n%s", p->key,
+                (long long)p->ended_ms, p->processors_percent, p->gpu_percent, p->problem,
                 p->calibration.data ? p->calibration.data : "");
     if (!body.failed) {
         hd_hash_format(hd_hash_bytes(body.data, body.len_bytes), hash);
@@ -149,6 +159,31 @@ static enum hd_status begin(struct hd_prober *p)
     return hd_ask_begin(&p->run, argv, p->timeout_ms ? p->timeout_ms : HD_PROBER_MS);
 }
 
+/* Starts the helper that tells how busy the GPUs are; for CPU devices the one that measures. */
+static enum hd_status begin_with_a_look(struct hd_prober *p)
+{
+    const char *const argv[] = {p->worker, "gpu-sample", NULL};
+
+    p->gpu_now_percent = 0;
+    p->looks = hd_text_starts(p->devices, "cuda:");
+    return p->looks ? hd_ask_begin(&p->run, argv, LOOK_MS) : begin(p);
+}
+
+/* Takes over how busy the devices' busiest GPU is. */
+static void take_look(struct hd_prober *p)
+{
+    struct hd_sample_list *list = calloc(1, sizeof *list);
+
+    if (list && !hd_sample_list_read(p->run.answer.data, p->run.answer.len_bytes, list))
+        for (int i = 0; i < list->count; i++) {
+            const double percent = 100 * list->samples[i].busy_ratio; /* NaN: unknown */
+
+            if (strstr(p->devices, list->samples[i].uuid) && percent > p->gpu_now_percent)
+                p->gpu_now_percent = percent < 100 ? (int)percent : 100;
+        }
+    free(list);
+}
+
 /* Takes over the result of the helper (heddle-worker probe), which prints "measured", or why it did
  * not measure. */
 static enum hd_status take(struct hd_prober *p)
@@ -191,23 +226,27 @@ static int percent_of_others(const struct hd_prober *p)
 static bool is_disturbed(struct hd_prober *p)
 {
     const bool has_result = p->calibration.len_bytes > 0;
-    const int others = percent_of_others(p);
+    const int percent = percent_of_others(p);
 
-    if ((p->beside_others && !has_result) || p->asked != p->answered || others <= BUSY_PERCENT)
+    if ((p->beside_others && !has_result) || p->asked != p->answered ||
+        (percent <= BUSY_PERCENT && p->gpu_now_percent <= BUSY_PERCENT))
         return false;
     if (!p->has_reported_busy)
-        hd_log(HD_LOG_WARN,
-               "the devices are not probed while other programs use %d%% of the processors; until "
-               "then plans use %s (heddle probe%s measures at once)",
-               others, has_result ? "what was measured beside them" : "the built-in tables",
-               has_result ? "" : " or --probe anyway");
+        hd_log(
+            HD_LOG_WARN,
+            "the devices are not probed while other programs use %d%% of %s; until then plans use "
+            "%s (heddle probe%s measures at once)",
+            percent > BUSY_PERCENT ? percent : p->gpu_now_percent,
+            percent > BUSY_PERCENT ? "the processors" : "a GPU",
+            has_result ? "what was measured beside them" : "the built-in tables",
+            has_result ? "" : " or --probe anyway");
     p->has_reported_busy = true;
     return true;
 }
 
 static void clean_up(struct hd_prober *p)
 {
-    p->is_running = false;
+    p->is_running = p->looks = false;
     hd_ask_end(&p->run);
     (void)hd_file_remove_tree(p->dir); /* best effort: the next probe removes it, too */
 }
@@ -226,8 +265,10 @@ static bool is_over(struct hd_prober *p)
     }
     if (!st)
         st = take(p);
-    if (!st)
-        p->others_percent = percent_of_others(p);
+    if (!st) {
+        p->processors_percent = percent_of_others(p);
+        p->gpu_percent = p->gpu_now_percent;
+    }
     clean_up(p);
     if (st) {
         fail_probe(p);
@@ -238,12 +279,39 @@ static bool is_over(struct hd_prober *p)
     return true;
 }
 
+static bool was_disturbed(const struct hd_prober *p)
+{
+    return p->processors_percent > BUSY_PERCENT || p->gpu_percent > BUSY_PERCENT;
+}
+
+/* Starts the helper that measures when the one that looks has ended; without its answer GPUs count as
+ * free. */
+static bool is_seen(struct hd_prober *p)
+{
+    enum hd_status st;
+
+    if (!hd_ask_step(&p->run, &st))
+        return false;
+    hd_ask_reap(&p->run);
+    if (!st)
+        take_look(p);
+    clean_up(p);
+    if (is_disturbed(p)) {
+        p->idle_since_ms = 0;
+        return false;
+    }
+    p->since = load_now(p);
+    p->is_running = !begin(p);
+    if (!p->is_running)
+        fail_probe(p);
+    return true;
+}
+
 static bool is_wanted(const struct hd_prober *p, int64_t now_ms)
 {
     if (p->asked != p->answered)
         return true;
-    return p->at_first && !p->has_failed &&
-           (!p->calibration.len_bytes || p->others_percent > BUSY_PERCENT) &&
+    return p->at_first && !p->has_failed && (!p->calibration.len_bytes || was_disturbed(p)) &&
            now_ms - p->idle_since_ms >= HD_PROBER_QUIET_MS;
 }
 
@@ -252,12 +320,13 @@ bool hd_prober_step(struct hd_prober *p, bool idle)
     const int64_t now_ms = hd_clock_now_ms();
 
     if (p->is_running)
-        return is_over(p);
+        return p->looks ? is_seen(p) : is_over(p);
     if (!idle) {
         p->idle_since_ms = 0;
         return false;
     }
     if (!p->idle_since_ms) {
+        p->gpu_now_percent = 0; /* asked anew after HD_PROBER_QUIET_MS */
         p->idle_since_ms = now_ms;
         p->since = load_now(p);
     }
@@ -268,7 +337,8 @@ bool hd_prober_step(struct hd_prober *p, bool idle)
         return false;
     }
     p->since = load_now(p);
-    if (begin(p)) {
+    if (begin_with_a_look(p)) {
+        p->looks = false;
         fail_probe(p);
         return true;
     }
@@ -291,12 +361,12 @@ void hd_prober_yield(struct hd_prober *p, const char *why)
 void hd_prober_conditions(const struct hd_prober *p, struct hd_text *text)
 {
     hd_text_add(text, "%s", p->key);
-    if (p->calibration.len_bytes && p->others_percent > BUSY_PERCENT)
+    if (p->calibration.len_bytes && was_disturbed(p))
         hd_text_add(
             text,
-            "; other programs used %d%% of the processors meanwhile, so these figures are too "
-            "slow%s",
-            p->others_percent,
+            "; other programs used %d%% of the processors and %d%% of a GPU meanwhile, so these "
+            "figures are too slow%s",
+            p->processors_percent, p->gpu_percent,
             p->at_first ? ", and the idle node measures again" : ": heddle probe it when idle");
 }
 
@@ -312,7 +382,7 @@ void hd_prober_open(struct hd_prober *p, const char *state_dir)
     (void)snprintf(p->path, sizeof p->path, "%s/probe", state_dir);
     (void)snprintf(p->dir, sizeof p->dir, "%s/probing", state_dir);
     (void)hd_file_remove_tree(p->dir);
-    p->ended_ms = p->idle_since_ms = p->others_percent = 0;
+    p->ended_ms = p->idle_since_ms = p->processors_percent = p->gpu_percent = 0;
     p->problem[0] = '\0';
     p->has_failed = false;
     read_file(p);

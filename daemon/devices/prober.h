@@ -12,7 +12,8 @@
  *        ^                        |
  *        +--- an attempt starts --+   its process is killed, nothing is stored
  *
- * The helper measures all devices at once (worker/probe.h); it is killed after HD_PROBER_MS. A
+ * Before it measures GPUs, `heddle-worker gpu-sample` tells whether other programs use one. The helper
+ * measures all devices at once (worker/probe.h); it is killed after HD_PROBER_MS. A
  * result that was measured while other programs were busy is dropped and measured again later:
  * results of a busy machine lead to layouts that are slow on an idle one. If the controller asked for
  * it, or with --probe anyway, it is kept and says so, until it is measured again on the idle machine.
@@ -59,8 +60,9 @@ struct hd_prober {
     int64_t ended_ms;           /* wall clock time (ms) at which the newest probe ended; 0: none */
     char problem[HD_ERR_MAX];   /* reason why the newest probe measured nothing; "": it measured */
     struct hd_text calibration; /* result of the newest successful probe; "": none */
-    /* share of the processors' time that other programs used during that probe, percent */
-    int others_percent;
+    /* what other programs used of the processors during that probe, and, of the GPU that they used
+     * most, before it; percent */
+    int processors_percent, gpu_percent;
     uint64_t asked, answered; /* numbers of the controller's newest request, and of the newest
                                    answered one */
     bool is_running;
@@ -68,6 +70,8 @@ struct hd_prober {
     /* private to prober.c */
     char path[PATH_MAX + 16], dir[PATH_MAX + 16];
     struct hd_worker_run run;
+    bool looks;          /* the running helper is heddle-worker gpu-sample */
+    int gpu_now_percent; /* what it told; 0 also if it is not known */
     bool has_failed; /* a probe has failed since hd_prober_open; not retried until the controller
                         asks */
     int64_t idle_since_ms;

@@ -183,7 +183,8 @@ static void only_live_jobs_are_kept(void **state)
 static void attempts_are_counted_with_the_steps_they_lost(void **state)
 {
     struct hd_job_record job = job_of(7, HD_JOB_STATE_QUEUED);
-    struct hd_attempt_record attempt = {.job = 7, .attempt = 1, .state = HD_ATTEMPT_STATE_RUNNING};
+    struct hd_attempt_record attempt = {
+        .job = 7, .attempt = 1, .state = HD_ATTEMPT_STATE_RUNNING, .plan.step_s = 0.125};
     struct hd_batch *batch = hd_batch_new();
     struct stats stats;
 
@@ -208,7 +209,8 @@ static void attempts_are_counted_with_the_steps_they_lost(void **state)
                                          .attempt = 2,
                                          .state = HD_ATTEMPT_STATE_STARTING,
                                          .base_attempt = 1,
-                                         .base_step = 30};
+                                         .base_step = 30,
+                                         .plan.step_s = 0.5};
     hd_batch_add_attempt(batch, &attempt);
     stats_take(&stats, batch);
     hd_batch_free(batch);
@@ -219,6 +221,7 @@ static void attempts_are_counted_with_the_steps_they_lost(void **state)
     assert_int_equal(stats.steps_lost, 10);
     assert_int_equal(stats.waits.counts[3], 1);
     assert_int_equal(stats_find(&stats, 7)->step, 30);
+    assert_true(stats_find(&stats, 7)->predicted_step_s == 0.5); /* of the newest attempt */
     /* 30 steps of 0.5 s within 100 s */
     assert_true(fabs(stats_goodput(stats_find(&stats, 7), 161000) - 0.15) < 1e-12);
 

@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "daemon/devices/prober.h"
+#include "daemon/devices/sample.h"
 #include "tests/program/test.h"
 
 static struct hd_prober prober;
@@ -27,14 +28,16 @@ static int remove_dir(void **state)
     return hd_file_remove_tree(dir) != HD_OK;
 }
 
-/* --out is the last of the arguments. */
+/* --out is the last of the arguments. GPUs are as busy as the file "sample" says, if there is one. */
 static void worker_does(const char *script)
 {
-    char path[256], text[1024];
+    char path[256], text[2048];
 
     (void)snprintf(path, sizeof path, "%s/worker", dir);
-    (void)snprintf(text, sizeof text, "#!/bin/sh\nfor out; do :; done\necho \"$@\" >>%s/runs\n%s\n",
-                   dir, script);
+    (void)snprintf(text, sizeof text,
+                   "#!/bin/sh\nfor out; do :; done\necho \"$@\" >>%s/runs\n"
+                   "[ \"$1\" = gpu-sample ] && exec cat %s/sample\n%s\n",
+                   dir, dir, script);
     assert_int_equal(hd_file_write_atomic(path, text, strlen(text), 0700), HD_OK);
 }
 
@@ -254,6 +257,49 @@ static void a_result_of_a_busy_machine_says_so_until_it_is_measured_again(void *
         be_quiet();
         assert_false(hd_prober_step(&prober, true));
     }
+}
+
+/* A GPU that others use is measured when it is free; if it was asked for, at once, and the result says
+ * so until then. */
+static void a_gpu_that_others_use_is_measured_when_it_is_free(void **state)
+{
+    struct hd_sample_list list = {.count = 2};
+    struct hd_text conditions = {0}, json = {0};
+    char path[256];
+
+    for (int i = 0; i < 2; i++) {
+        hd_sample_clear(&list.samples[i]);
+        (void)snprintf(list.samples[i].uuid, sizeof list.samples[i].uuid, "GPU-%d", i);
+    }
+    list.samples[1].busy_ratio = 0.6;
+    hd_sample_list_write(&list, &json);
+    (void)snprintf(path, sizeof path, "%s/sample", dir);
+    assert_int_equal(hd_file_write_atomic(path, json.data, json.len_bytes, 0600), HD_OK);
+    worker_does(measures);
+    start("1", true);
+    (void)snprintf(prober.devices, sizeof prober.devices, "cuda:GPU-0,GPU-1");
+    be_quiet();
+    assert_true(hd_prober_step(&prober, true));
+    while (prober.is_running)
+        assert_false(hd_prober_step(&prober, true));
+    assert_int_equal(runs(), 1); /* the look alone */
+    assert_int_equal(prober.calibration.len_bytes, 0);
+
+    hd_prober_ask(&prober, 1);
+    step_to_the_end();
+    assert_int_equal(runs(), 3);
+    hd_prober_conditions(&prober, &conditions);
+    assert_non_null(strstr(conditions.data, "and 60% of a GPU"));
+    hd_text_free(&conditions);
+
+    (void)snprintf(prober.devices, sizeof prober.devices, "cuda:GPU-0"); /* the other one is busy */
+    be_quiet();
+    step_to_the_end();
+    assert_int_equal(runs(), 5);
+    hd_prober_conditions(&prober, &conditions);
+    assert_string_equal(conditions.data, prober.key);
+    hd_text_free(&conditions);
+    hd_text_free(&json);
 }
 
 static void an_attempt_that_starts_ends_a_probe(void **state)
