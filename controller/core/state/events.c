@@ -76,51 +76,28 @@ void core_event_finished(struct hd_core *core, struct core_job *job)
 static void add_start_cause(const struct hd_core *core, const struct core_job *job,
                             const struct core_start_cause *cause, struct hd_text *text)
 {
-    switch (cause->kind) {
-    case CORE_START_CLOCK_SET:
-        hd_text_add(text, "the clock of the controller's machine was set");
-        break;
-    case CORE_START_HELD:
-        hd_text_add(text, "it is held");
-        break;
-    case CORE_START_QUEUE_CLOSED:
-        hd_text_add(text, "its queue is closed");
-        break;
-    case CORE_START_QUOTA:
-        hd_text_add(text, "the device limit of its queue or of its owner is reached");
-        break;
-    case CORE_START_BETTER:
+    static const struct core_sentence sentences[] = {
+        [CORE_START_CLOCK_SET] = {"the clock of the controller's machine was set", NULL},
+        [CORE_START_HELD] = {"it is held", NULL},
+        [CORE_START_QUEUE_CLOSED] = {"its queue is closed", NULL},
+        [CORE_START_QUOTA] = {"the device limit of its queue or of its owner is reached", NULL},
+        [CORE_START_BETTER] = {"", NULL},
+        [CORE_START_BEHIND] = {"job ", " comes before it"},
+        [CORE_START_PREEMPTS] = {"job ", " writes a checkpoint and frees its devices then"},
+        [CORE_START_PACE] = {"job ", " runs faster or slower than predicted"},
+        [CORE_START_OTHER_JOB] = {"it waits for job ", " now, and no longer for job "},
+        [CORE_START_FREES] = {"job ", " frees its devices then"},
+        [CORE_START_END_UNKNOWN] = {"it is not known when job ", " or others free devices"},
+        [CORE_START_NODES] = {"the nodes that it was to start on have changed", NULL},
+    };
+
+    core_add_sentence(&sentences[cause->kind], cause->job, text);
+    if (cause->kind == CORE_START_OTHER_JOB)
+        hd_text_add(text, "%" PRIu64, cause->before);
+    if (cause->takes_later)
+        hd_text_add(text, "; ");
+    if (cause->kind == CORE_START_BETTER || cause->takes_later)
         core_add_choice(core, &job->choice, true, text);
-        break;
-    case CORE_START_BEHIND:
-        hd_text_add(text, "job %" PRIu64 " comes before it", cause->job);
-        break;
-    case CORE_START_PREEMPTS:
-        hd_text_add(text, "job %" PRIu64 " writes a checkpoint and frees its devices then",
-                    cause->job);
-        break;
-    case CORE_START_PACE:
-        hd_text_add(text, "job %" PRIu64 " runs faster or slower than predicted", cause->job);
-        break;
-    case CORE_START_OTHER_JOB:
-        hd_text_add(text, "it waits for job %" PRIu64 " now, and no longer for job %" PRIu64,
-                    cause->job, cause->before);
-        break;
-    case CORE_START_FREES:
-        hd_text_add(text, "job %" PRIu64 " frees its devices then", cause->job);
-        break;
-    case CORE_START_END_UNKNOWN:
-        hd_text_add(text, "it is not known when job %" PRIu64 " or others free devices",
-                    cause->job);
-        break;
-    case CORE_START_NODES:
-        hd_text_add(text, "the nodes that it was to start on have changed");
-        break;
-    }
-    if (!cause->takes_later)
-        return;
-    hd_text_add(text, "; ");
-    core_add_choice(core, &job->choice, true, text);
 }
 
 void core_event_start(struct hd_core *core, struct core_job *job, int64_t before_ms, int64_t now_ms,

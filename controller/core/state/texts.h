@@ -174,7 +174,14 @@ void core_add_placement_text(const struct hd_core *core, int32_t nodes, int32_t 
 void core_add_choice(const struct hd_core *core, const struct hd_core_choice *choice, bool waits,
                      struct hd_text *text);
 
-/* Why a running attempt stops. */
+/* A sentence, or part of one, with a number in it; after NULL: without one. */
+struct core_sentence {
+    const char *before, *after;
+};
+void core_add_sentence(const struct core_sentence *sentence, uint64_t number, struct hd_text *text);
+
+/* Why a running attempt stops; from TIME_LIMIT on the sentence has the seconds that it has for its
+ * last checkpoint. */
 enum core_stop_reason {
     CORE_STOP_NONE,
     CORE_STOP_NO_LONGER_NEEDED, /* preempted for a job that is not queued any more */

@@ -321,61 +321,39 @@ void core_add_choice(const struct hd_core *core, const struct hd_core_choice *ch
 
 /* ---- attempts that stop, and their nodes ------------------------------------------------------*/
 
+void core_add_sentence(const struct core_sentence *sentence, uint64_t number, struct hd_text *text)
+{
+    hd_text_add(text, "%s", sentence->before);
+    if (sentence->after)
+        hd_text_add(text, "%" PRIu64 "%s", number, sentence->after);
+}
+
 void core_add_stop(const struct hd_core *core, enum core_stop_reason reason, uint64_t for_job,
                    struct hd_text *text)
 {
-    const long long grace_s = core->config.stop_grace_ms / 1000;
-
-    switch (reason) {
-    case CORE_STOP_NONE:
-        break;
-    case CORE_STOP_NO_LONGER_NEEDED:
-        hd_text_add(text,
-                    "writes a checkpoint and gives its devices back: job %" PRIu64
-                    " asked for them, and no longer needs them",
-                    for_job);
-        break;
-    case CORE_STOP_FOR_HELD_JOB:
-        hd_text_add(text,
-                    "writes a checkpoint and gives its devices back: job %" PRIu64
-                    " asked for them, and is now held",
-                    for_job);
-        break;
-    case CORE_STOP_MOVES:
-        hd_text_add(
-            text,
-            "writes a checkpoint and moves to other nodes, so that the devices of job %" PRIu64
-            " span fewer switches",
-            for_job);
-        break;
-    case CORE_STOP_PREEMPTED:
-        hd_text_add(text, "writes a checkpoint and gives its devices back for job %" PRIu64,
-                    for_job);
-        break;
-    case CORE_STOP_LEAVES_NODE:
-        hd_text_add(text, "writes a checkpoint and leaves a node that is drained");
-        break;
-    case CORE_STOP_NEED_NOT_LEAVE:
-        hd_text_add(text, "writes a checkpoint and starts again: it was asked to leave a node that "
-                          "is not drained any more");
-        break;
-    case CORE_STOP_TIME_LIMIT:
-        hd_text_add(text,
-                    "writes a checkpoint, for at most %lld s, and ends: its time_limit is "
-                    "over",
-                    grace_s);
-        break;
-    case CORE_STOP_RESIZED:
-        hd_text_add(text,
-                    "writes a checkpoint, for at most %lld s, and starts again with other "
-                    "devices",
-                    grace_s);
-        break;
-    case CORE_STOP_USER:
-        hd_text_add(text, "writes a checkpoint, for at most %lld s, and stops, as a user asked",
-                    grace_s);
-        break;
-    }
+#define WRITES "writes a checkpoint"
+    static const struct core_sentence sentences[] = {
+        [CORE_STOP_NONE] = {"", NULL},
+        [CORE_STOP_NO_LONGER_NEEDED] = {WRITES " and gives its devices back: job ",
+                                        " asked for them, and no longer needs them"},
+        [CORE_STOP_FOR_HELD_JOB] = {WRITES " and gives its devices back: job ",
+                                    " asked for them, and is now held"},
+        [CORE_STOP_MOVES] = {WRITES " and moves to other nodes, so that the devices of job ",
+                             " span fewer switches"},
+        [CORE_STOP_PREEMPTED] = {WRITES " and gives its devices back for job ", ""},
+        [CORE_STOP_LEAVES_NODE] = {WRITES " and leaves a node that is drained", NULL},
+        [CORE_STOP_NEED_NOT_LEAVE] = {WRITES " and starts again: it was asked to leave a node that "
+                                             "is not drained any more",
+                                      NULL},
+        [CORE_STOP_TIME_LIMIT] = {WRITES ", for at most ", " s, and ends: its time_limit is over"},
+        [CORE_STOP_RESIZED] = {WRITES ", for at most ", " s, and starts again with other devices"},
+        [CORE_STOP_USER] = {WRITES ", for at most ", " s, and stops, as a user asked"},
+    };
+#undef WRITES
+    core_add_sentence(&sentences[reason],
+                      reason < CORE_STOP_TIME_LIMIT ? for_job
+                                                    : (uint64_t)(core->config.stop_grace_ms / 1000),
+                      text);
 }
 
 void core_add_silent_node(const struct core_node *node, bool has_come, int64_t lost_at_ms,
