@@ -291,11 +291,12 @@ int array_name(const struct array *array, struct hd_job *const *jobs)
         char name[2 * HD_JOB_WORD_MAX];
 
         (void)snprintf(name, sizeof name, "%s%s", jobs[i]->name, array->members[i].suffix);
-        if (strlen(name) >= sizeof jobs[i]->name)
+        if (strlen(name) >= HD_JOB_WORD_MAX)
             return cli_usage("submit: the name of a member, %s, is longer than %d characters; give "
                              "the job a shorter name",
                              name, HD_JOB_WORD_MAX - 1);
-        (void)snprintf(jobs[i]->name, sizeof jobs[i]->name, "%s", name);
+        if (hd_job_set_text(jobs[i], &jobs[i]->name, name))
+            return cli_fail(HD_NO_MEMORY);
     }
     return CLI_CONTINUE;
 }
@@ -308,8 +309,8 @@ void array_limit(const struct array *array, const char *id, struct hd_job *const
 
     for (size_t i = 0; i < array->count && array->at_once; i++) {
         if (strcmp(jobs[i]->array_id, "none") == 0)
-            (void)snprintf(jobs[i]->array_id, sizeof jobs[i]->array_id, "%.*s-%016" PRIx64,
-                           length < 46 ? length : 46, jobs[0]->name, hash);
+            (void)hd_job_print_text(jobs[i], &jobs[i]->array_id, "%.*s-%016" PRIx64,
+                                    length < 46 ? length : 46, jobs[0]->name, hash);
         jobs[i]->array_at_once = array->at_once;
     }
 }

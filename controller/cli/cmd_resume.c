@@ -21,7 +21,7 @@ static void follow_model(const struct cli_list *overrides, struct hd_job *stored
               hd_text_starts(overrides->items[i], "model=")) &&
              strcmp(stored->init_from, stored->from_dir) == 0) ||
             hd_text_starts(overrides->items[i], "train.continue_from="))
-            stored->init_from[0] = '\0';
+            stored->init_from = "";
 }
 
 /* Returns the error of a changed job. If a change is to a key that cannot change, reports that

@@ -223,10 +223,10 @@ int cli_find_after(struct cli *cli, struct hd_job *job)
     }
     if (code != CLI_CONTINUE)
         cli_note("heddle: a job of this name is in the job file, at after:");
-    else if (text.failed || text.len_bytes >= sizeof job->after)
+    else if (text.failed || text.len_bytes >= HD_JOB_WORD_MAX)
         code = cli_usage("after: %s: too many jobs", job->after);
-    else
-        memcpy(job->after, text.data, text.len_bytes + 1);
+    else if (hd_job_take_text(job, &job->after, &text))
+        code = cli_fail(HD_NO_MEMORY);
     hd_text_free(&text);
     return code;
 }

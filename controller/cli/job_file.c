@@ -15,12 +15,16 @@
 static void note_model(const struct hd_job *job)
 {
     struct hd_text notes = {0};
-    struct hd_job theirs = {0};
+    struct hd_arena arena;
+    struct hd_job theirs;
 
+    hd_arena_init(&arena, 0);
+    hd_job_init(&theirs, &arena);
     if (*job->from_dir && !hd_source_is_checkpoint(job->from_dir) &&
         !hd_hf_read_config(job->from_dir, &theirs, &notes) && notes.len_bytes)
         cli_note("heddle: model.from: %s", notes.data);
     hd_text_free(&notes);
+    hd_arena_done(&arena);
 }
 
 /* Purposes of reading a job file. */

@@ -267,7 +267,7 @@ static enum hd_status cost_span(const struct hd_report *l, int64_t threads,
     if (!alone)
         return hd_err(HD_NO_MEMORY, "no memory for a plan");
     *alone = *now;
-    alone->data_stages[0] = '\0';
+    alone->data_stages = "";
     *ret_plan = (struct hd_search_plan){.fits = true};
     return l->cluster->rates.half_flops > 0
                ? hd_search_cost(&asked, &alone->layout, arena, ret_plan)

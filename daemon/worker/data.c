@@ -126,8 +126,8 @@ static enum hd_status read_data_options(int argc, char **argv, struct data_list 
     if (st)
         return st;
     a->job.vocab = a->vocab;
-    (void)snprintf(a->job.tokenizer, sizeof a->job.tokenizer, "%s", tokenizer);
-    (void)snprintf(a->job.from_dir, sizeof a->job.from_dir, "%s", model);
+    a->job.tokenizer = tokenizer;
+    a->job.from_dir = model;
     return HD_OK;
 }
 
@@ -241,6 +241,7 @@ int hd_worker_data(int argc, char **argv)
     enum hd_status st;
 
     hd_arena_init(&a.arena, 0);
+    hd_job_init(&a.job, &a.arena);
     st = read_data_options(argc, argv, &a);
     if (!st)
         st = open_tokenizer(&a);

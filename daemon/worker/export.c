@@ -343,9 +343,9 @@ static void find_ends(const struct hd_job *trained, const char *checkpoint, stru
 
     (void)snprintf(folder, sizeof folder, "%s/base", checkpoint);
     if (*job.tokenizer == '/' && !hd_file_exists(job.tokenizer) &&
-        hd_companions_find_tokenizer(folder, &kept) && kept.len_bytes < sizeof job.tokenizer) {
-        memcpy(job.tokenizer, kept.data, kept.len_bytes + 1);
-        memcpy(job.from_dir, folder, sizeof job.from_dir);
+        hd_companions_find_tokenizer(folder, &kept)) {
+        job.tokenizer = kept.data;
+        job.from_dir = folder;
     }
     *ret_ends = (struct hd_hf_ends){.end = -1, .bos = -1, .pad = -1};
     if (hd_job_tokenizer_end_of_text(&tokenizer, &job, &ret_ends->end) ||

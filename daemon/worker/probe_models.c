@@ -111,9 +111,9 @@ static void set_model(const struct probe_model *m, struct hd_job *j)
 {
     const struct hd_family *family = hd_family_named(m->family);
 
-    set(j->family, m->family);
+    j->family = m->family;
     j->positions = hd_family_positions(family);
-    set(j->tokenizer, "bytes");
+    j->tokenizer = "bytes";
     j->layers = m->layers;
     j->hidden = m->hidden;
     j->heads = m->heads;
@@ -164,12 +164,12 @@ static struct hd_job job_of(const struct probe *p, const struct probe_model *m, 
     struct hd_job j;
 
     hd_job_set_defaults(&j);
-    set(j.name, "probe");
+    j.name = "probe";
     j.steps = 1000000;
     j.lr_peak = j.lr_min = 1e-4;
     j.validate_batches = 0;
     j.job_id = j.attempt = 1;
-    set(j.base_manifest_hash, "-");
+    j.base_manifest_hash = "-";
     j.lr_decay = HD_JOB_LR_DECAY_CONSTANT;
     set_model(m, &j);
     set_layout(p, m, half, &j);

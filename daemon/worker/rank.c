@@ -347,8 +347,9 @@ static void say_transports(struct rank *r)
 static void say_notes(struct rank *r)
 {
     struct hd_text notes = {0};
-    struct hd_job model = {0};
+    struct hd_job model;
 
+    hd_job_init(&model, &r->arena);
     if (hd_hf_has_config(r->job.init_from) && !hd_source_is_checkpoint(r->job.init_from) &&
         !hd_hf_read_config(r->job.init_from, &model, &notes) && notes.len_bytes)
         rank_say(r, HD_LINK_LEVEL_WARN, notes.data);
@@ -856,9 +857,11 @@ static enum hd_status begin_span(struct rank *r)
     if (st || r->unsaved || r->stopped)
         return st;
     write_profile(r, true);
-    (void)snprintf(r->job.base_checkpoint, sizeof r->job.base_checkpoint, "%s", r->saved.path);
-    (void)snprintf(r->job.base_manifest_hash, sizeof r->job.base_manifest_hash, "%s",
-                   r->saved.hash);
+    st = hd_job_set_text(&r->job, &r->job.base_checkpoint, r->saved.path);
+    if (!st)
+        st = hd_job_set_text(&r->job, &r->job.base_manifest_hash, r->saved.hash);
+    if (st)
+        return st;
     hd_job_tokenizer_close(&r->tokenizer);
     r->tokenizer = (struct hd_job_tokenizer){.opened = NULL};
     hd_trainer_free(r->trainer);

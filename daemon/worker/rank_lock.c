@@ -120,7 +120,7 @@ static void allow_bases(struct lock *l, const char *checkpoint)
             break;
         config = hd_ckpt_get_manifest(ckpt)->config;
         if (hd_job_read(config, strlen(config), &arena, &then))
-            then.init_from[0] = '\0';
+            then.init_from = "";
         hd_ckpt_close(ckpt);
         allow_named(l, "the base of a checkpoint", then.init_from);
         checkpoint = then.init_from;
@@ -168,15 +168,19 @@ static void allow_chat(struct lock *l, const struct hd_job *job)
 /* Allows reading the bases of the reward model, and the files with which it reads texts. */
 static void allow_reward_model(struct lock *l)
 {
+    struct hd_arena arena;
     struct hd_job model;
 
     allow_bases(l, l->r->job.reward_dir);
-    if (hd_job_of_reward_model(&l->r->job, &model))
-        return; /* the code that loads it reports the error */
-    allow_named(l, "train.rewards.model", model.tokenizer);
-    allow_named(l, "train.rewards.model", model.template);
-    allow_named(l, "train.rewards.model", model.from_dir);
-    allow_chat(l, &model);
+    hd_arena_init(&arena, 0);
+    if (!hd_job_of_reward_model(&l->r->job, &arena,
+                                &model)) { /* else the code that loads it reports the error */
+        allow_named(l, "train.rewards.model", model.tokenizer);
+        allow_named(l, "train.rewards.model", model.template);
+        allow_named(l, "train.rewards.model", model.from_dir);
+        allow_chat(l, &model);
+    }
+    hd_arena_done(&arena);
 }
 
 static void allow_inputs(struct lock *l)
@@ -195,7 +199,7 @@ static void allow_inputs(struct lock *l)
     allow_chat(l, job);
     for (size_t i = 0; i < hd_job_key_count; i++)
         if (hd_job_keys[i].kind == HD_KEY_PATH && strcmp(hd_job_keys[i].path, "attempt.dir") != 0)
-            allow_named(l, hd_job_keys[i].path, hd_job_const_member(&hd_job_keys[i], job));
+            allow_named(l, hd_job_keys[i].path, hd_job_text(&hd_job_keys[i], job));
     allow_bases(l, job->init_from);
     allow_bases(l, job->base_checkpoint);
     allow_bases(l, job->adapter_from);

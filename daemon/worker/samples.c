@@ -108,7 +108,7 @@ static enum hd_status leave_out_text(struct samples *s)
     job->weight_count = job->weight_count ? source + 1 : 0;
     for (int64_t k = 0; *job->data_stages && k < job->weight_count; k++)
         job->weights[k] = 1; /* facts are of the sources: a stage may have none of those left */
-    job->data_stages[0] = '\0';
+    job->data_stages = "";
     kept = 0;
     for (int64_t i = 0; !st && i < job->val_count; i++) {
         enum hd_chat_form form = HD_CHAT_TEXT;
@@ -148,7 +148,9 @@ static enum hd_status open_data(struct samples *s)
     st = make_folder(s);
     if (st)
         return st;
-    (void)snprintf(job->attempt_dir, sizeof job->attempt_dir, "%s/attempt", s->folder);
+    st = hd_job_print_text(job, &job->attempt_dir, "%s/attempt", s->folder);
+    if (st)
+        return st;
     if (job->threads < 1)
         job->threads = sysconf(_SC_NPROCESSORS_ONLN);
     st = hd_token_cache_fill(job, &s->tokenizer, &watch, &s->arena, &s->cache);

@@ -70,14 +70,13 @@ static bool is_listed(const char *list, const char *word, size_t length);
 /* Adds a target of `length` bytes to the job's, unless it has it. */
 static enum hd_status add_target(struct hd_job *job, const char *name, size_t length)
 {
-    const size_t used = strlen(job->adapter_targets), left = sizeof job->adapter_targets - used;
+    const char *listed = job->adapter_targets;
+    enum hd_status st = HD_OK;
 
-    if (is_listed(job->adapter_targets, name, length))
-        return HD_OK;
-    return (size_t)snprintf(job->adapter_targets + used, left, "%s%.*s", used ? "," : "",
-                            (int)length, name) < left
-               ? HD_OK
-               : hd_err(HD_LIMIT, "its modules are more than a job can name");
+    if (!is_listed(listed, name, length))
+        st = hd_job_print_text(job, &job->adapter_targets, "%s%s%.*s", listed, *listed ? "," : "",
+                               (int)length, name);
+    return st == HD_LIMIT ? hd_err(HD_LIMIT, "its modules are more than a job can name") : st;
 }
 
 /* Adds the parameters of target_parameters, without their blocks' names, as targets. A word without a
@@ -210,7 +209,7 @@ enum hd_status hd_hf_parse_adapter_config(const char *text, size_t text_bytes,
     hd_arena_init(&arena, 0);
     st = hd_json_parse_repeated(&arena, text, text_bytes, &limits, &root);
     ret_job->adapter_rslora = ret_job->adapter_dora = false;
-    ret_job->adapter_targets[0] = '\0';
+    ret_job->adapter_targets = "";
     if (!st)
         st = parse(root, ret_job);
     hd_arena_done(&arena);
@@ -341,11 +340,14 @@ static enum hd_status read_folder(const char *dir, const char *config, struct hd
     return st;
 }
 
-static void copy_form(const struct hd_job *theirs, struct hd_job *ret_job)
+static enum hd_status copy_form(const struct hd_job *theirs, struct hd_job *ret_job)
 {
-    for (size_t i = 0; i < hd_job_key_count; i++)
+    enum hd_status st = HD_OK;
+
+    for (size_t i = 0; !st && i < hd_job_key_count; i++)
         if (hd_job_keys[i].adapter_form)
-            hd_job_copy_member(&hd_job_keys[i], theirs, ret_job);
+            st = hd_job_copy_member(&hd_job_keys[i], theirs, ret_job);
+    return st;
 }
 
 static enum hd_status read_checkpoint(const char *dir, struct hd_job *ret_job,
@@ -371,7 +373,7 @@ static enum hd_status read_checkpoint(const char *dir, struct hd_job *ret_job,
                     "checkpoint, by train.init_from",
                     dir, theirs->adapter_also);
     if (!st) {
-        copy_form(theirs, ret_job);
+        st = copy_form(theirs, ret_job);
         if (ret_identity)
             *ret_identity = hd_ckpt_hash(ckpt);
     }

@@ -102,6 +102,7 @@ static enum hd_status open_adapter(struct combination *c, size_t index)
     enum hd_status st;
 
     hd_job_set_defaults(&a->job);
+    a->job.arena = &c->arena;
     st = hd_adapter_read(dir, &a->job, NULL);
     if (!st && a->job.adapter != HD_JOB_ADAPTER_LORA)
         st = hd_err(HD_UNSUPPORTED, "is a %s, no LoRA", hd_job_adapter_words[a->job.adapter]);

@@ -276,8 +276,8 @@ static void set_class_defaults(struct hd_hf_reading *r)
         job->dropout_residual = r->family->absent.residual_dropout;
     if (r->family->absent.logit_divisor > 0)
         job->logit_divisor = r->family->absent.logit_divisor;
-    (void)snprintf(job->parallel_residual, sizeof job->parallel_residual, "%s",
-                   r->family->parallel && !r->family->sequential ? r->family->parallel : "none");
+    job->parallel_residual =
+        r->family->parallel && !r->family->sequential ? r->family->parallel : "none";
     job->attention_cap = r->family->attention_cap;
     job->logit_cap = r->family->logit_cap;
     job->glu_limit = r->family->glu_limit;
@@ -335,13 +335,13 @@ static enum hd_status read_config(struct hd_hf_reading *r)
                    r->jitter);
     if (r->extra_layers <= hd_hf_further_max(r->family))
         r->job->mtp_layers = r->extra_layers;
-    (void)snprintf(r->job->family, sizeof r->job->family, "%s", r->family->name);
+    r->job->family = r->family->name;
     return st;
 }
 
 static void clear_model(struct hd_job *job)
 {
-    job->family[0] = '\0';
+    job->family = "";
     job->layers = job->hidden = job->heads = job->kv_heads = 0;
     job->ffn_hidden = job->vocab = job->context = 0;
     job->rope_theta = job->norm_eps = 0;
@@ -352,16 +352,16 @@ static void clear_model(struct hd_job *job)
     job->dense_ffn_hidden = 0;
     job->delta_key_heads = job->delta_value_heads = job->delta_conv_width = 0;
     job->delta_key_width = job->delta_value_width = 0;
-    (void)strcpy(job->delta_layers, "none");
+    job->delta_layers = "none";
     job->mla_q_rank = job->mla_kv_rank = job->mla_nope = job->mla_rope = job->mla_value = 0;
     job->renormalize = job->noisy = false;
     job->router_groups = job->router_groups_kept = 1;
     job->router_scale = 1;
     job->router_bias_rate = 0;
-    (void)strcpy(job->window_layers, "all");
-    (void)strcpy(job->rope_layers, "all");
-    (void)strcpy(job->experts_layers, "all");
-    (void)strcpy(job->parallel_residual, "none");
+    job->window_layers = "all";
+    job->rope_layers = "all";
+    job->experts_layers = "all";
+    job->parallel_residual = "none";
     job->query_factor = 0;
     job->query_factor_step = job->attention_chunk = 0;
     job->rope_fraction = job->logit_divisor = job->embedding_scale = job->residual_scale = 1;
@@ -380,7 +380,7 @@ static void clear_model(struct hd_job *job)
     job->rope_high_freq_factor = 4;
     job->rope_beta_fast = 32;
     job->rope_attention_factor = job->rope_mscale_all_dim = 0;
-    job->rope_short_factor[0] = job->rope_long_factor[0] = '\0';
+    job->rope_short_factor = job->rope_long_factor = "";
 }
 
 enum hd_status hd_hf_parse_config(const char *text, size_t text_bytes, struct hd_job *ret_job,

@@ -39,7 +39,7 @@ enum hd_status hd_hf_take_falcon(struct hd_hf_reading *r)
         r->falcon.kv_heads != job->heads)
         return hd_err(HD_UNSUPPORTED, "num_kv_heads: without new_decoder_architecture and "
                                       "multi_query it can only be num_attention_heads");
-    (void)strcpy(job->parallel_residual, branches);
+    job->parallel_residual = branches;
     if (r->falcon.grouped)
         job->kv_heads = r->falcon.kv_heads ? r->falcon.kv_heads : job->heads;
     else

@@ -150,8 +150,7 @@ static enum hd_status read_parallel(struct hd_hf_reading *r, const struct hd_jso
     bool parallel = !r->family->sequential;
     const enum hd_status st = read_bool(value, &parallel);
 
-    (void)snprintf(r->job->parallel_residual, sizeof r->job->parallel_residual, "%s",
-                   parallel ? r->family->parallel : "none");
+    r->job->parallel_residual = parallel && r->family->parallel ? r->family->parallel : "none";
     return st;
 }
 
@@ -229,7 +228,7 @@ static enum hd_status read_tokenizer(struct hd_hf_reading *r, const struct hd_js
 {
     if (value->kind != HD_JSON_STRING || strcmp(value->text, "bytes") != 0)
         return hd_hf_unsupported("heddle_tokenizer", value, "it must be \"bytes\"");
-    (void)snprintf(r->job->tokenizer, sizeof r->job->tokenizer, "bytes");
+    r->job->tokenizer = "bytes";
     return HD_OK;
 }
 

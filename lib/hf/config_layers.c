@@ -10,11 +10,12 @@ enum { LAYERS_MAX = 1024, SWITCH_FULL_LAYERS = 28 /* default of max_window_layer
 
 /* Writes the rule that picks these layers into a key of the job. */
 static enum hd_status put_rule(const bool *picked, int64_t count, const char *key,
-                               char rule[HD_JOB_WORD_MAX])
+                               struct hd_job *job, const char **rule)
 {
-    const enum hd_status st = hd_layers_format(picked, count, rule);
+    char text[HD_LAYERS_TEXT_MAX];
+    const enum hd_status st = hd_layers_format(picked, count, text);
 
-    return st ? hd_err_prefix(HD_UNSUPPORTED, "%s", key) : HD_OK;
+    return st ? hd_err_prefix(HD_UNSUPPORTED, "%s", key) : hd_job_set_text(job, rule, text);
 }
 
 static enum hd_status check_length(const struct hd_hf_reading *r, const struct hd_json *list)
@@ -90,7 +91,7 @@ static enum hd_status put_window_layers(struct hd_hf_reading *r, const bool *pic
         r->job->window_from = from;
         return HD_OK;
     }
-    return put_rule(picked, count, "layer_types", r->job->window_layers);
+    return put_rule(picked, count, "layer_types", r->job, &r->job->window_layers);
 }
 
 static enum hd_status take_window(struct hd_hf_reading *r)
@@ -157,7 +158,7 @@ static enum hd_status take_delta_layers(struct hd_hf_reading *r)
         if (!picked[layer] && strcmp(type, "full_attention") != 0)
             st = hd_hf_unsupported("layer_types", v, "use full_attention or linear_attention");
     }
-    return st ? st : put_rule(picked, count, "layer_types", r->job->delta_layers);
+    return st ? st : put_rule(picked, count, "layer_types", r->job, &r->job->delta_layers);
 }
 
 /* ---- rotary positions ---- */
@@ -175,7 +176,7 @@ static enum hd_status take_rope_in_windows(struct hd_hf_reading *r)
     for (int64_t i = 0; i < r->job->layers; i++)
         picked[i] =
             none || (r->job->window && i >= r->job->window_from && hd_layers_has(&windows, i));
-    return put_rule(picked, r->job->layers, "layer_types", r->job->rope_layers);
+    return put_rule(picked, r->job->layers, "layer_types", r->job, &r->job->rope_layers);
 }
 
 static enum hd_status take_rope_layers(struct hd_hf_reading *r)
@@ -187,7 +188,7 @@ static enum hd_status take_rope_layers(struct hd_hf_reading *r)
     int64_t layer = 0;
 
     if (hd_hf_reads(r->family, "position_embedding_type") && !r->has_positions) {
-        (void)strcpy(r->job->rope_layers, "none");
+        r->job->rope_layers = "none";
         return HD_OK;
     }
     if (r->family->rope_in_windows)
@@ -210,7 +211,7 @@ static enum hd_status take_rope_layers(struct hd_hf_reading *r)
             return hd_err_prefix(HD_INVALID, "no_rope_layers: entry %" PRId64, layer);
         picked[layer] = rotates;
     }
-    return st ? st : put_rule(picked, count, "no_rope_layers", r->job->rope_layers);
+    return st ? st : put_rule(picked, count, "no_rope_layers", r->job, &r->job->rope_layers);
 }
 
 bool hd_hf_has_window(const struct hd_job *job, int64_t layer)
@@ -260,7 +261,7 @@ enum hd_status hd_hf_take_layer_thetas(struct hd_hf_reading *r)
     }
     if (of_kind[0] > 0 || of_kind[1] > 0)
         job->rope_theta = of_kind[0] > 0 ? of_kind[0] : of_kind[1];
-    return put_rule(picked, job->layers, "layer_rope_theta", job->rope_layers);
+    return put_rule(picked, job->layers, "layer_rope_theta", job, &job->rope_layers);
 }
 
 /* ---- experts ---- */
@@ -324,7 +325,7 @@ static enum hd_status take_expert_layers(struct hd_hf_reading *r)
         r->expert_layers += picked[i];
     if (r->expert_layers == job->layers)
         job->dense_ffn_hidden = 0;
-    st = put_rule(picked, job->layers, key, job->experts_layers);
+    st = put_rule(picked, job->layers, key, job, &job->experts_layers);
     if (!st && !r->expert_layers)
         st = hd_err(HD_UNSUPPORTED, "%s: no layer has experts", key);
     if (!st && r->expert_layers < job->layers && !job->dense_ffn_hidden)

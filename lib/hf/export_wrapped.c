@@ -62,7 +62,7 @@ static enum hd_status read_base(const struct hd_hf_carry *carry, struct base_fac
 
 bool hd_hf_is_wrapped(const char *checkpoint_dir)
 {
-    const struct hd_job none = {.job_id = 0};
+    const struct hd_job none = HD_JOB(.arena = NULL);
     const struct hd_hf_carry carry = {.job = &none, .checkpoint_dir = checkpoint_dir};
     struct base_facts facts;
 

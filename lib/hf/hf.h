@@ -82,7 +82,8 @@ enum hd_status hd_weights_parse(struct hd_arena *arena, const void *bytes, int64
 bool hd_hf_has_config(const char *dir);
 
 /* Reads DIR/config.json into the model.* and train.dropout.* members of `ret_job`; for a reward
- * model (a class for sequence classification) also sets train.objective. Changes no other member.
+ * model (a class for sequence classification) also sets train.objective. Changes no other member;
+ * the job needs an arena (hd_job_init).
  * Each key is either used, or has no effect on training, or must have the one supported value; any
  * other key is HD_UNSUPPORTED and named. ret_notes (may be NULL) gets a sentence for each setting
  * that is accepted but not applied (router jitter). */
@@ -132,7 +133,8 @@ bool hd_hf_get_quantized(const struct hd_hf_map *map, size_t index, int64_t expe
 
 /* Reads the adapter of a directory, which is a PEFT folder or a checkpoint of a run with an
  * adapter: its form into the members of ret_job that describe it (type, rank, alpha, rsLoRA,
- * targets; the targets of a PEFT folder are the modules of its tensors). Changes no other member.
+ * targets; the targets of a PEFT folder are the modules of its tensors). Changes no other member;
+ * the job needs an arena.
  * ret_identity (may be NULL) changes with the adapter's factors, as hd_source_identity does.
  * HD_INVALID: there is no adapter. HD_UNSUPPORTED: it has a setting that no job can have; the
  * message names it. */

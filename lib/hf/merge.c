@@ -356,9 +356,11 @@ enum hd_status hd_hf_merge(const struct hd_hf_description *now, const char *base
     struct config_merge m = {.now = now, .positions = now->positions, .always = "", .never = ""};
     struct hd_text described = {0};
     struct hd_arena arena;
-    enum hd_status st = hd_hf_parse_config(base, base_bytes, &m.was, NULL);
+    enum hd_status st;
 
     hd_arena_init(&arena, 0);
+    hd_job_init(&m.was, &arena);
+    st = hd_hf_parse_config(base, base_bytes, &m.was, NULL);
     if (!st)
         st = hd_json_parse_repeated(&arena, base, base_bytes, &limits, &m.base);
     if (st)

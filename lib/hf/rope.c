@@ -356,25 +356,28 @@ static enum hd_status finish_yarn(struct rope_reading *r, const struct rope_kind
 }
 
 /* Reads a list of LongRoPE; its length and values are checked with the job (pair_factors.h). */
-static enum hd_status read_factors(struct rope_reading *r, const char *name,
-                                   char ret_text[HD_JOB_PATH_MAX])
+static enum hd_status read_factors(struct rope_reading *r, const char *name, const char **member)
 {
     const struct hd_json *list = rope_member(r->group, name);
     char key[HD_HF_QUOTE_MAX];
-    size_t n = 0;
+    struct hd_text text = {0};
+    enum hd_status st = HD_OK;
 
     (void)snprintf(key, sizeof key, "%s.%s", r->group->key, name);
     if (list->kind != HD_JSON_ARRAY)
         return hd_hf_unsupported(key, list, "it must be a list of numbers");
-    ret_text[0] = '\0';
-    for (const struct hd_json *v = list->first; v; v = v->next) {
+    for (const struct hd_json *v = list->first; !st && v; v = v->next) {
         if (v->kind != HD_JSON_NUMBER)
-            return hd_hf_unsupported(key, v, "it must be a list of numbers");
-        n += (size_t)snprintf(ret_text + n, HD_JOB_PATH_MAX - n, "%s%s", n ? " " : "", v->text);
-        if (n >= HD_JOB_PATH_MAX)
-            return hd_err(HD_LIMIT, "%s: is longer than %d bytes", key, HD_JOB_PATH_MAX - 1);
+            st = hd_hf_unsupported(key, v, "it must be a list of numbers");
+        else
+            hd_text_add(&text, "%s%s", v == list->first ? "" : " ", v->text);
     }
-    return HD_OK;
+    if (!st)
+        st = hd_job_take_text(r->job, member, &text);
+    hd_text_free(&text);
+    return st == HD_LIMIT
+               ? hd_err(HD_LIMIT, "%s: is longer than %d bytes", key, HD_JOB_PATH_MAX - 1)
+               : st;
 }
 
 /* Reads the lists of LongRoPE, and computes factor if it is absent. */
@@ -387,8 +390,8 @@ static enum hd_status finish_longrope(struct rope_reading *r, const struct rope_
         return HD_OK;
     if (!rope_member(r->group, "factor"))
         job->rope_factor = fmax(1, (double)job->context / (double)job->rope_original_context);
-    st = read_factors(r, "short_factor", job->rope_short_factor);
-    return st ? st : read_factors(r, "long_factor", job->rope_long_factor);
+    st = read_factors(r, "short_factor", &job->rope_short_factor);
+    return st ? st : read_factors(r, "long_factor", &job->rope_long_factor);
 }
 
 /* Sets the scaling of a class that scales the angles if no key says how: that of GPT-OSS, or of

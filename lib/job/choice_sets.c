@@ -48,8 +48,7 @@ enum hd_status hd_choice_set_read(const struct hd_job *job, int64_t index,
 
 enum hd_status hd_choice_set_add(const struct hd_choice_set *set, struct hd_job *job)
 {
-    const size_t len = strlen(job->choices);
-    int more;
+    enum hd_status st;
 
     if (strpbrk(set->path, "\t\n\r"))
         return hd_err(HD_INVALID,
@@ -58,15 +57,12 @@ enum hd_status hd_choice_set_add(const struct hd_choice_set *set, struct hd_job 
     if (hd_job_choice_set_count(job) == HD_CHOICE_SETS_MAX)
         return hd_err(HD_LIMIT, "validate.choices: more than %d files of questions; join some",
                       HD_CHOICE_SETS_MAX);
-    more = snprintf(job->choices + len, sizeof job->choices - len, "%s%s %lld %s %s",
-                    len ? "\t" : "", set->name, (long long)set->size_bytes,
-                    *set->fingerprint ? set->fingerprint : "-", set->path);
-    if (more < 0 || (size_t)more >= sizeof job->choices - len) {
-        job->choices[len] = '\0';
-        return hd_err(HD_LIMIT,
-                      "validate.choices: names and paths of all files together have more than %zu "
-                      "bytes; use shorter paths",
-                      sizeof job->choices - 1);
-    }
-    return HD_OK;
+    st = hd_job_print_text(job, &job->choices, "%s%s%s %lld %s %s", job->choices,
+                           *job->choices ? "\t" : "", set->name, (long long)set->size_bytes,
+                           *set->fingerprint ? set->fingerprint : "-", set->path);
+    return st != HD_LIMIT ? st
+                          : hd_err(HD_LIMIT,
+                                   "validate.choices: names and paths of all files together have "
+                                   "more than %d bytes; use shorter paths",
+                                   HD_JOB_PATH_MAX - 1);
 }

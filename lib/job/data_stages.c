@@ -90,7 +90,7 @@ enum hd_status hd_data_stages_write(const struct hd_data_stage *stages, int64_t 
                                     struct hd_job *job)
 {
     struct hd_text text = {0};
-    enum hd_status st = HD_OK;
+    enum hd_status st = HD_LIMIT;
 
     for (int64_t k = 0; k < count; k++) {
         const struct hd_data_stage *s = &stages[k];
@@ -109,12 +109,12 @@ enum hd_status hd_data_stages_write(const struct hd_data_stage *stages, int64_t 
         if (s->has_lr && s->lr_decay_shape && s->lr_decay_shape != HD_JOB_LR_DECAY_SHAPE_LINEAR)
             hd_text_add(&text, " %s", hd_job_lr_decay_shape_words[s->lr_decay_shape]);
     }
-    if (count > HD_JOB_STAGES_MAX || text.failed || text.len_bytes >= sizeof job->data_stages)
-        st = hd_err(HD_LIMIT, "data.stages: more than %d stages; join some", HD_JOB_STAGES_MAX);
-    else
-        (void)snprintf(job->data_stages, sizeof job->data_stages, "%s", text.data ? text.data : "");
+    if (count <= HD_JOB_STAGES_MAX)
+        st = hd_job_take_text(job, &job->data_stages, &text);
     hd_text_free(&text);
-    return st;
+    return st != HD_LIMIT
+               ? st
+               : hd_err(HD_LIMIT, "data.stages: more than %d stages; join some", HD_JOB_STAGES_MAX);
 }
 
 int64_t hd_job_stage_count(const struct hd_job *job)

@@ -33,7 +33,7 @@ static bool is_of_text(const struct hd_key *key)
 
 /* Writes the keys of a frozen model. texts: also those of its texts. path: of the model, for messages. */
 static enum hd_status write_model(const struct hd_job *theirs, bool texts, const char *path,
-                                  char ret_text[HD_JOB_PATH_MAX])
+                                  struct hd_job *job, const char **member)
 {
     struct hd_text text = {0};
     enum hd_status st = HD_OK;
@@ -46,27 +46,25 @@ static enum hd_status write_model(const struct hd_job *theirs, bool texts, const
         hd_text_add(&text, "%s%s ", text.len_bytes ? "\t" : "", key->path);
         st = hd_job_format(key, theirs, &text);
     }
-    if (!st && text.failed)
-        st = hd_err(HD_NO_MEMORY, "no memory for a model");
-    if (!st && text.len_bytes >= HD_JOB_PATH_MAX)
-        st = hd_err(HD_LIMIT,
-                    "%s: the architecture of its model and the paths of its files take %zu bytes, "
-                    "and %d are the limit",
-                    path, text.len_bytes, HD_JOB_PATH_MAX - 1);
     if (!st)
-        memcpy(ret_text, text.data, text.len_bytes + 1);
+        st = hd_job_take_text(job, member, &text);
     hd_text_free(&text);
-    return st;
+    return st != HD_LIMIT
+               ? st
+               : hd_err(HD_LIMIT,
+                        "%s: the architecture of its model and the paths of its files take more "
+                        "than %d bytes, the limit",
+                        path, HD_JOB_PATH_MAX - 1);
 }
 
 enum hd_status hd_job_set_teacher_model(const struct hd_job *theirs, struct hd_job *job)
 {
-    return write_model(theirs, false, teacher_path, job->distill_model);
+    return write_model(theirs, false, teacher_path, job, &job->distill_model);
 }
 
 enum hd_status hd_job_set_reward_model(const struct hd_job *theirs, struct hd_job *job)
 {
-    return write_model(theirs, true, reward_path, job->reward_model);
+    return write_model(theirs, true, reward_path, job, &job->reward_model);
 }
 
 /* Sets one key of the frozen model's job; item: "PATH VALUE". */
@@ -110,11 +108,11 @@ static void clear(struct hd_job *frozen)
 
 /* Makes the job of a frozen model, but for what its kind alone has. */
 static enum hd_status begin_frozen(const struct hd_job *job, const char *path, const char *model,
-                                   struct hd_job *t)
+                                   struct hd_arena *arena, struct hd_job *t)
 {
     enum hd_status st = HD_OK;
 
-    *t = *job;
+    *t = hd_job_copy(job, arena);
     clear(t);
     for (const char *at = model; !st && *at; at += *at == '\t') {
         const size_t len = strcspn(at, "\t");
@@ -122,8 +120,8 @@ static enum hd_status begin_frozen(const struct hd_job *job, const char *path, c
         st = set_item(path, at, len, t);
         at += len;
     }
-    t->distill_model[0] = t->distill_teacher[0] = t->base_checkpoint[0] = '\0';
-    t->reward_model[0] = t->reward_dir[0] = '\0';
+    t->distill_model = t->distill_teacher = t->base_checkpoint = "";
+    t->reward_model = t->reward_dir = "";
     (void)snprintf(t->recompute, sizeof t->recompute, "none");
     (void)snprintf(t->stages, sizeof t->stages,
                    "auto"); /* the job's are of the layers that train */
@@ -134,24 +132,26 @@ static enum hd_status begin_frozen(const struct hd_job *job, const char *path, c
     return st;
 }
 
-enum hd_status hd_job_of_teacher(const struct hd_job *job, struct hd_job *ret_teacher)
+enum hd_status hd_job_of_teacher(const struct hd_job *job, struct hd_arena *arena,
+                                 struct hd_job *ret_teacher)
 {
     struct hd_job *const t = ret_teacher;
-    const enum hd_status st = begin_frozen(job, teacher_path, job->distill_model, t);
+    const enum hd_status st = begin_frozen(job, teacher_path, job->distill_model, arena, t);
 
     t->distill_write = true;
     t->distill_vocab = hd_job_distill_vocab(job);
-    memcpy(t->init_from, job->distill_teacher, sizeof t->init_from);
-    memcpy(t->init_identity, job->distill_identity, sizeof t->init_identity);
+    t->init_from = job->distill_teacher;
+    t->init_identity = job->distill_identity;
     return st;
 }
 
-enum hd_status hd_job_of_reward_model(const struct hd_job *job, struct hd_job *ret_model)
+enum hd_status hd_job_of_reward_model(const struct hd_job *job, struct hd_arena *arena,
+                                      struct hd_job *ret_model)
 {
     const int64_t answers = job->rollout_prompts * job->rollout_group;
     const int64_t together = job->dp * job->micro_batch > 0 ? job->dp * job->micro_batch : 1;
     struct hd_job *const t = ret_model;
-    const enum hd_status st = begin_frozen(job, reward_path, job->reward_model, t);
+    const enum hd_status st = begin_frozen(job, reward_path, job->reward_model, arena, t);
 
     if (t->context > job->context + TEMPLATE_TOKENS)
         t->context = job->context + TEMPLATE_TOKENS;
@@ -159,17 +159,18 @@ enum hd_status hd_job_of_reward_model(const struct hd_job *job, struct hd_job *r
     t->global_batch = (answers + together - 1) / together * together;
     t->objective = HD_JOB_OBJECTIVE_REWARD;
     t->documents = HD_JOB_DOCUMENTS_BOUNDED;
-    t->rewards[0] = t->batch_schedule[0] = '\0';
+    t->rewards = t->batch_schedule = "";
     t->policy_kl = HD_JOB_POLICY_KL_NONE;
-    memcpy(t->init_from, job->reward_dir, sizeof t->init_from);
-    memcpy(t->init_identity, job->reward_identity, sizeof t->init_identity);
+    t->init_from = job->reward_dir;
+    t->init_identity = job->reward_identity;
     return st;
 }
 
-enum hd_status hd_job_of_frozen(const struct hd_job *job, struct hd_job *ret_frozen)
+enum hd_status hd_job_of_frozen(const struct hd_job *job, struct hd_arena *arena,
+                                struct hd_job *ret_frozen)
 {
-    return hd_job_has_reward_model(job) ? hd_job_of_reward_model(job, ret_frozen)
-                                        : hd_job_of_teacher(job, ret_frozen);
+    return hd_job_has_reward_model(job) ? hd_job_of_reward_model(job, arena, ret_frozen)
+                                        : hd_job_of_teacher(job, arena, ret_frozen);
 }
 
 const char *hd_job_frozen_path(const struct hd_job *job)

@@ -18,18 +18,21 @@
 enum hd_status hd_job_set_teacher_model(const struct hd_job *theirs, struct hd_job *job);
 enum hd_status hd_job_set_reward_model(const struct hd_job *theirs, struct hd_job *job);
 
-/* Makes the job whose programs of validation write a teacher's records of the batches of `job`: the
+/* Makes, with texts in `arena`, the job whose programs of validation write a teacher's records of the batches of `job`: the
  * teacher's architecture and folder, nothing that trains, and the data, layout, precision and
  * micro-batches of `job`. HD_INVALID: job->distill_model is no list of keys. */
-enum hd_status hd_job_of_teacher(const struct hd_job *job, struct hd_job *ret_teacher);
+enum hd_status hd_job_of_teacher(const struct hd_job *job, struct hd_arena *arena,
+                                 struct hd_job *ret_teacher);
 
 /* Makes the job whose programs of validation rate the answers of a step of `job`, and whose chat template
  * and tokenizer are those of the reward model. Its windows are a little longer than those of answers, or as
  * long as the model's context, and as many as there are answers. HD_INVALID: as above. */
-enum hd_status hd_job_of_reward_model(const struct hd_job *job, struct hd_job *ret_model);
+enum hd_status hd_job_of_reward_model(const struct hd_job *job, struct hd_arena *arena,
+                                      struct hd_job *ret_model);
 
 /* Makes the job of the frozen model that `job` has (hd_job_has_frozen_model). */
-enum hd_status hd_job_of_frozen(const struct hd_job *job, struct hd_job *ret_frozen);
+enum hd_status hd_job_of_frozen(const struct hd_job *job, struct hd_arena *arena,
+                                struct hd_job *ret_frozen);
 /* Returns the path of that model in the job file, with which messages about it begin. */
 const char *hd_job_frozen_path(const struct hd_job *job);
 

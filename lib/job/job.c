@@ -238,19 +238,7 @@ static enum hd_status read_key(struct job_reader *r, const char *path, const cha
 
 static void set_old_default(const struct hd_key *key, struct hd_job *job)
 {
-    void *member = hd_job_member(key, job);
-
-    if (key->kind == HD_KEY_INT)
-        *(int64_t *)member = (int64_t)key->old_default;
-    else if (key->kind == HD_KEY_REAL)
-        *(double *)member = key->old_default;
-    else if (key->kind == HD_KEY_BOOL)
-        *(bool *)member = key->old_default != 0;
-    else if (key->kind == HD_KEY_WORD)
-        *(unsigned *)member =
-            key->old_default_text ? hd_job_find_word(key->texts, key->old_default_text) : 0;
-    else
-        (void)strcpy(member, key->old_default_text ? key->old_default_text : "");
+    hd_job_set_constant(key, key->old_default, key->old_default_text, job);
 }
 
 static enum hd_status add_order_line(struct job_reader *r, const char *value)
@@ -330,7 +318,7 @@ enum hd_status hd_job_read(const char *text, size_t size_bytes, struct hd_arena 
     char *copy = hd_arena_alloc(arena, size_bytes + 1), *line, *next;
     bool ended = false;
 
-    *ret_job = (struct hd_job){0};
+    hd_job_init(ret_job, arena);
     if (!copy || !r.seen)
         return hd_err(HD_NO_MEMORY, "no memory for a resolved job of %zu bytes", size_bytes);
     memcpy(copy, text, size_bytes);
@@ -378,6 +366,7 @@ enum hd_status hd_job_read_file(const char *path, struct hd_arena *arena, struct
     struct hd_text text = {0};
     enum hd_status st = hd_file_read(path, HD_JOB_FILE_BYTES_MAX, &text);
 
+    hd_job_init(ret_job, arena);
     if (!st)
         st = hd_job_read(text.data, text.len_bytes, arena, ret_job);
     if (st)
@@ -388,15 +377,9 @@ enum hd_status hd_job_read_file(const char *path, struct hd_arena *arena, struct
 
 /* ---- the layout alone ---- */
 
-bool hd_job_key_is_of_layout(const struct hd_key *key)
-{
-    return key->kind != HD_KEY_FORM && key->offset >= offsetof(struct hd_job, layout) &&
-           key->offset < offsetof(struct hd_job, layout) + sizeof(struct hd_layout_sizes);
-}
-
 enum hd_status hd_layout_write(const struct hd_layout_sizes *sizes, struct hd_text *ret_text)
 {
-    struct hd_job job; /* 100 KiB, of which only the layout is written and read */
+    struct hd_job job; /* only the layout is written and read */
     enum hd_status st = HD_OK;
 
     job.layout = *sizes;

@@ -27,7 +27,10 @@
  * 9. A schedule from a file ({file: F}) is one line "parallel.schedule.order" per pipeline stage.
  * 10. With named validation sets a line "data.val.set NAME" precedes the files of each.
  *
- * Memory: file lists and weights belong to the reader's arena.
+ * Memory: texts, file lists and weights belong to the arena of the job, and are never changed there:
+ * a setter stores a new text. So a job is copied by assignment, and the copy is valid as long as the
+ * arena; hd_job_copy gives the copy an arena of its own for the texts that are set later. A text is
+ * never NULL: hd_job_init, the readers and HD_JOB make those that are not given "".
  * Used by: spec, plan, controller (make it), supervisor, worker, model, optim, train, hf (read it).
  * Uses: base.   Threads: any; a filled job is only read.
  */
@@ -92,18 +95,25 @@ enum {
 /* ---- the struct ---- */
 
 #define HD_JOB_MEMBER_WORD(name) enum hd_job_##name name;
-#define HD_JOB_MEMBER_NAME(name) char name[HD_JOB_WORD_MAX];
-#define HD_JOB_MEMBER_PATH(name) char name[HD_JOB_PATH_MAX];
+#define HD_JOB_MEMBER_NAME(name) const char *name;
+#define HD_JOB_MEMBER_PATH(name) const char *name;
 #define HD_JOB_MEMBER_INT(name)  int64_t name;
 #define HD_JOB_MEMBER_REAL(name) double name;
 #define HD_JOB_MEMBER_BOOL(name) bool name;
+
+/* A layout has no arena, since plans are kept and copied by value: its names are arrays. */
+#define HD_LAYOUT_MEMBER_WORD(name) HD_JOB_MEMBER_WORD(name)
+#define HD_LAYOUT_MEMBER_NAME(name) char name[HD_JOB_WORD_MAX];
+#define HD_LAYOUT_MEMBER_INT(name)  HD_JOB_MEMBER_INT(name)
+#define HD_LAYOUT_MEMBER_REAL(name) HD_JOB_MEMBER_REAL(name)
+#define HD_LAYOUT_MEMBER_BOOL(name) HD_JOB_MEMBER_BOOL(name)
 
 /* The sizes that a plan decides: axes, micro-batch, schedule, ZeRO stage, recompute policy,
  * precision, kind of device. In a spec, auto is 0 for numbers, -1 for zero and sequence, and the
  * word auto for words. In a plan and in a resolved job nothing is auto. */
 #define F(path, ...)
 #define K(kind, member, path, ...)
-#define L(kind, member, path, ...) HD_JOB_MEMBER_##kind(member)
+#define L(kind, member, path, ...) HD_LAYOUT_MEMBER_##kind(member)
 struct hd_layout_sizes {
 #include "job/keys.def"
 };
@@ -130,13 +140,15 @@ struct hd_job {
     union {
         struct hd_layout_sizes layout;
         struct {
-#define L(kind, member, path, ...) HD_JOB_MEMBER_##kind(member)
+#define L(kind, member, path, ...) HD_LAYOUT_MEMBER_##kind(member)
 #define K(kind, member, path, ...)
 #include "job/keys.def"
 #undef L
 #undef K
         };
     };
+    struct hd_arena
+        *arena; /* owner of the texts that are set; NULL: none can be set but literals */
     struct hd_job_file *train,
         *val; /* [train_count] training files, [val_count] validation files */
     int64_t train_count, val_count;
@@ -222,6 +234,11 @@ const struct hd_key *hd_job_find_stored_key(const char *path);
 static inline const char *hd_job_word_in_file(const struct hd_key *key, const char *word)
 {
     return key->none_word && strcmp(key->none_word, word) == 0 ? "none" : word;
+}
+/* Returns whether the key's value is a text, which hd_job_text returns. */
+static inline bool hd_job_key_is_text(const struct hd_key *key)
+{
+    return key->kind == HD_KEY_WORD || key->kind == HD_KEY_NAME || key->kind == HD_KEY_PATH;
 }
 static inline void *hd_job_member(const struct hd_key *key, struct hd_job *job)
 {
@@ -366,8 +383,10 @@ bool hd_job_key_is_fixed(const struct hd_key *key);
 /* Returns whether the key is a member of struct hd_layout_sizes. */
 bool hd_job_key_is_of_layout(const struct hd_key *key);
 
-/* Copies the key's member from one job to another; does nothing for HD_KEY_FORM. */
-void hd_job_copy_member(const struct hd_key *key, const struct hd_job *from, struct hd_job *to);
+/* Copies the key's member from one job to another; does nothing for HD_KEY_FORM. A text is copied
+ * into the arena of `to`, unless the jobs share an arena; HD_NO_MEMORY: it is "". */
+enum hd_status hd_job_copy_member(const struct hd_key *key, const struct hd_job *from,
+                                  struct hd_job *to);
 
 bool hd_job_members_equal(const struct hd_key *key, const struct hd_job *a, const struct hd_job *b);
 /* Returns the bytes of the key's value: of a text without its NUL; of HD_KEY_FORM: 0. */
@@ -375,15 +394,44 @@ size_t hd_job_member_bytes(const struct hd_key *key, const struct hd_job *job);
 /* Returns whether the member is what hd_job_set_default sets, bit for bit; of HD_KEY_FORM: true. */
 bool hd_job_is_default(const struct hd_key *key, const struct hd_job *job);
 
-/* Sets every member to its key's default and empties the lists. A member whose default is derived
- * becomes 0 or "". */
+/* Makes a job of zeros and empty texts. arena: NULL: texts of the job are literals. */
+void hd_job_init(struct hd_job *ret_job, struct hd_arena *arena);
+/* Returns the job with its NULL texts made "". HD_JOB(.layers = 2, .family = "llama") is a job that
+ * is written down. */
+struct hd_job hd_job_fill(struct hd_job job);
+#define HD_JOB(...) hd_job_fill((struct hd_job){__VA_ARGS__})
+/* Returns a copy whose texts are set in another arena; it shares the texts that the job has. */
+static inline struct hd_job hd_job_copy(const struct hd_job *job, struct hd_arena *arena)
+{
+    struct hd_job copy = *job;
+
+    copy.arena = arena;
+    return copy;
+}
+
+/* Set a text of the job, such as &job->only, to a copy in the job's arena. hd_job_take_text also frees
+ * the text that it gets. HD_NO_MEMORY: the member is "". HD_LIMIT, without a message: the text has
+ * HD_JOB_PATH_MAX bytes or more, and the member is unchanged. */
+enum hd_status hd_job_set_text(struct hd_job *job, const char **member, const char *text);
+enum hd_status hd_job_print_text(struct hd_job *job, const char **member, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+enum hd_status hd_job_take_text(struct hd_job *job, const char **member, struct hd_text *text);
+
+/* Sets every member to its key's default, empties the lists and sets no arena. A member whose default
+ * is derived becomes 0 or "". */
 void hd_job_set_defaults(struct hd_job *ret_job);
 /* sets the key's member of the job to the key's default */
 void hd_job_set_default(const struct hd_key *key, struct hd_job *job);
+/* sets it to a number or, if it is a text, to one that lives as long as the job; NULL: "" */
+void hd_job_set_constant(const struct hd_key *key, double number, const char *text,
+                         struct hd_job *job);
 
 /* Sets the key's member of a job from its text form. HD_INVALID: the message says what is wrong
  * with the value; it does not contain the key's path. */
 enum hd_status hd_job_parse(const struct hd_key *key, const char *text, struct hd_job *job);
+/* Sets a member of kind WORD, NAME or PATH to a text that is possible for the key: to a copy of it in
+ * the job's arena, unless it is the key's default. HD_NO_MEMORY: it is "". */
+enum hd_status hd_job_store_text(const struct hd_key *key, const char *text, struct hd_job *job);
 /* Returns the text of a member of kind WORD, NAME or PATH; "": not set. */
 const char *hd_job_text(const struct hd_key *key, const struct hd_job *job);
 /* Returns the value of an enum that has this word, of the enum's texts such as hd_job_order_words;

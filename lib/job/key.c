@@ -2,6 +2,8 @@
 #include <errno.h>
 #include <math.h>
 #include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -169,20 +171,86 @@ bool hd_job_number_is_possible(const struct hd_key *key, double value)
 
 /* ---- values ---- */
 
+bool hd_job_key_is_of_layout(const struct hd_key *key)
+{
+    return key->kind != HD_KEY_FORM && key->offset >= offsetof(struct hd_job, layout) &&
+           key->offset < offsetof(struct hd_job, layout) + sizeof(struct hd_layout_sizes);
+}
+
+/* Sets a text to one that lives as long as the job. */
 static void set_text(const struct hd_key *key, const char *text, struct hd_job *job)
 {
+    void *member = hd_job_member(key, job);
+
     text = text ? text : "";
     if (key->kind == HD_KEY_WORD)
-        *(unsigned *)hd_job_member(key, job) = hd_job_find_word(key->texts, text);
+        *(unsigned *)member = hd_job_find_word(key->texts, text);
+    else if (hd_job_key_is_of_layout(key))
+        memcpy(member, text, strlen(text) + 1);
     else
-        memcpy(hd_job_member(key, job), text, strlen(text) + 1);
+        *(const char **)member = text;
 }
 
 const char *hd_job_text(const struct hd_key *key, const struct hd_job *job)
 {
     const void *member = hd_job_const_member(key, job);
 
-    return key->kind == HD_KEY_WORD ? key->texts[*(const unsigned *)member] : member;
+    if (key->kind == HD_KEY_WORD)
+        return key->texts[*(const unsigned *)member];
+    return hd_job_key_is_of_layout(key) ? member : *(const char *const *)member;
+}
+
+/* Returns whether the key's member is a pointer to its text. */
+static bool is_pointer(const struct hd_key *key)
+{
+    return key->kind == HD_KEY_PATH || (key->kind == HD_KEY_NAME && !hd_job_key_is_of_layout(key));
+}
+
+struct hd_job hd_job_fill(struct hd_job job)
+{
+    for (size_t i = 0; i < hd_job_key_count; i++)
+        if (is_pointer(&hd_job_keys[i]) && !hd_job_text(&hd_job_keys[i], &job))
+            set_text(&hd_job_keys[i], "", &job);
+    return job;
+}
+
+void hd_job_init(struct hd_job *ret_job, struct hd_arena *arena)
+{
+    *ret_job = HD_JOB(.arena = arena);
+}
+
+enum hd_status hd_job_set_text(struct hd_job *job, const char **member, const char *text)
+{
+    const char *copy = !*text ? "" : job->arena ? hd_arena_strdup(job->arena, text) : NULL;
+
+    *member = copy ? copy : "";
+    if (!copy && !job->arena)
+        return hd_err(HD_INTERNAL, "a job without an arena takes no text");
+    return copy ? HD_OK : hd_err(HD_NO_MEMORY, "no memory for a text of a job");
+}
+
+enum hd_status hd_job_take_text(struct hd_job *job, const char **member, struct hd_text *text)
+{
+    enum hd_status st = text->failed ? hd_err(HD_NO_MEMORY, "no memory for a job")
+                        : text->len_bytes >= HD_JOB_PATH_MAX ? HD_LIMIT
+                                                             : HD_OK;
+
+    if (!st)
+        st = hd_job_set_text(job, member, text->data ? text->data : "");
+    hd_text_free(text);
+    return st;
+}
+
+enum hd_status hd_job_print_text(struct hd_job *job, const char **member, const char *fmt, ...)
+{
+    char text[HD_JOB_PATH_MAX];
+    va_list args;
+    int len;
+
+    va_start(args, fmt);
+    len = vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    return len < HD_JOB_PATH_MAX ? hd_job_set_text(job, member, text) : HD_LIMIT;
 }
 
 static void set_number(const struct hd_key *key, double number, struct hd_job *job)
@@ -197,16 +265,23 @@ static void set_number(const struct hd_key *key, double number, struct hd_job *j
         *(bool *)member = number != 0;
 }
 
-static bool is_text(const struct hd_key *key)
+enum hd_status hd_job_store_text(const struct hd_key *key, const char *text, struct hd_job *job)
 {
-    return key->kind == HD_KEY_WORD || key->kind == HD_KEY_NAME || key->kind == HD_KEY_PATH;
+    const char *plain = !*text ? "" : key->text && strcmp(text, key->text) == 0 ? key->text : NULL;
+
+    if (!is_pointer(key) || plain) {
+        set_text(key, plain ? plain : text, job);
+        return HD_OK;
+    }
+    return hd_job_set_text(job, hd_job_member(key, job), text);
 }
 
-void hd_job_copy_member(const struct hd_key *key, const struct hd_job *from, struct hd_job *to)
+enum hd_status hd_job_copy_member(const struct hd_key *key, const struct hd_job *from,
+                                  struct hd_job *to)
 {
-    if (key->kind == HD_KEY_WORD)
-        *(unsigned *)hd_job_member(key, to) = *(const unsigned *)hd_job_const_member(key, from);
-    else if (is_text(key))
+    if (is_pointer(key) && from->arena != to->arena)
+        return hd_job_store_text(key, hd_job_text(key, from), to);
+    if (hd_job_key_is_text(key))
         set_text(key, hd_job_text(key, from), to);
     else if (key->kind == HD_KEY_INT)
         *(int64_t *)hd_job_member(key, to) = *(const int64_t *)hd_job_const_member(key, from);
@@ -214,13 +289,14 @@ void hd_job_copy_member(const struct hd_key *key, const struct hd_job *from, str
         *(double *)hd_job_member(key, to) = *(const double *)hd_job_const_member(key, from);
     else if (key->kind == HD_KEY_BOOL)
         *(bool *)hd_job_member(key, to) = *(const bool *)hd_job_const_member(key, from);
+    return HD_OK;
 }
 
 bool hd_job_members_equal(const struct hd_key *key, const struct hd_job *a, const struct hd_job *b)
 {
     const void *x = hd_job_const_member(key, a), *y = hd_job_const_member(key, b);
 
-    if (is_text(key))
+    if (hd_job_key_is_text(key))
         return strcmp(hd_job_text(key, a), hd_job_text(key, b)) == 0;
     if (key->kind == HD_KEY_INT)
         return *(const int64_t *)x == *(const int64_t *)y;
@@ -231,7 +307,7 @@ bool hd_job_members_equal(const struct hd_key *key, const struct hd_job *a, cons
 
 size_t hd_job_member_bytes(const struct hd_key *key, const struct hd_job *job)
 {
-    if (is_text(key))
+    if (hd_job_key_is_text(key))
         return strlen(hd_job_text(key, job));
     return key->kind == HD_KEY_FORM ? 0 : key->kind == HD_KEY_BOOL ? sizeof(bool) : sizeof(int64_t);
 }
@@ -240,7 +316,7 @@ bool hd_job_is_default(const struct hd_key *key, const struct hd_job *job)
 {
     const void *member = hd_job_const_member(key, job);
 
-    if (is_text(key))
+    if (hd_job_key_is_text(key))
         return strcmp(hd_job_text(key, job), key->text ? key->text : "") == 0;
     if (key->kind == HD_KEY_INT)
         return *(const int64_t *)member == (int64_t)key->number;
@@ -249,17 +325,23 @@ bool hd_job_is_default(const struct hd_key *key, const struct hd_job *job)
     return key->kind != HD_KEY_BOOL || *(const bool *)member == (key->number != 0);
 }
 
+void hd_job_set_constant(const struct hd_key *key, double number, const char *text,
+                         struct hd_job *job)
+{
+    if (hd_job_key_is_text(key))
+        set_text(key, text, job);
+    else if (key->kind != HD_KEY_FORM)
+        set_number(key, number, job);
+}
+
 void hd_job_set_default(const struct hd_key *key, struct hd_job *job)
 {
-    if (is_text(key))
-        set_text(key, key->text, job);
-    else if (key->kind != HD_KEY_FORM)
-        set_number(key, key->number, job);
+    hd_job_set_constant(key, key->number, key->text, job);
 }
 
 void hd_job_set_defaults(struct hd_job *ret_job)
 {
-    *ret_job = (struct hd_job){0};
+    hd_job_init(ret_job, NULL);
     for (size_t i = 0; i < hd_job_key_count; i++)
         hd_job_set_default(&hd_job_keys[i], ret_job);
 }
@@ -276,8 +358,7 @@ static enum hd_status parse_text(const struct hd_key *key, const char *text, str
         return hd_err(HD_INVALID, "longer than %zu bytes", max - 1);
     if (key->kind == HD_KEY_WORD && !hd_job_find_word(key->texts, text))
         return hd_err(HD_INVALID, "'%s' is not one of: %s", text, key->words);
-    set_text(key, text, job);
-    return HD_OK;
+    return hd_job_store_text(key, text, job);
 }
 
 static enum hd_status parse_int(const struct hd_key *key, const char *text, struct hd_job *job)
@@ -310,7 +391,7 @@ enum hd_status hd_job_parse(const struct hd_key *key, const char *text, struct h
 {
     double value;
 
-    if (is_text(key))
+    if (hd_job_key_is_text(key))
         return parse_text(key, text, job);
     if (hd_job_word_value(key, text, &value)) {
         set_number(key, value, job);
@@ -331,7 +412,7 @@ enum hd_status hd_job_format(const struct hd_key *key, const struct hd_job *job,
                              struct hd_text *ret_text)
 {
     const void *member = hd_job_const_member(key, job);
-    const char *text = is_text(key) ? hd_job_text(key, job) : "";
+    const char *text = hd_job_key_is_text(key) ? hd_job_text(key, job) : "";
     char word[HD_JOB_WORD_MAX];
 
     switch (key->kind) {

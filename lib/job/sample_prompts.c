@@ -28,16 +28,15 @@ enum hd_status hd_job_read_sample_file(const struct hd_job *job, struct hd_sampl
 
 enum hd_status hd_job_set_sample_file(const struct hd_sample_file *file, struct hd_job *job)
 {
-    int len;
+    enum hd_status st;
 
     if (strpbrk(file->path, "\t\n\r"))
         return hd_err(HD_INVALID, "validate.samples: a path may not contain a tab or a line break");
-    len = snprintf(job->samples, sizeof job->samples, "%s%lld %s %s", of_file,
-                   (long long)file->size_bytes, *file->fingerprint ? file->fingerprint : "-",
-                   file->path);
-    if (len < 0 || (size_t)len >= sizeof job->samples)
-        return hd_err(HD_INVALID, "validate.samples: the path is too long; use a shorter one");
-    return HD_OK;
+    st = hd_job_print_text(job, &job->samples, "%s%lld %s %s", of_file, (long long)file->size_bytes,
+                           *file->fingerprint ? file->fingerprint : "-", file->path);
+    return st != HD_LIMIT
+               ? st
+               : hd_err(HD_INVALID, "validate.samples: the path is too long; use a shorter one");
 }
 
 /* Returns the number of prompts in the job's text. */
@@ -53,7 +52,7 @@ static int64_t count_prompts(const struct hd_job *job)
 enum hd_status hd_job_add_sample_prompt(const char *prompt, struct hd_job *job)
 {
     struct hd_text text = {0};
-    enum hd_status st = HD_OK;
+    enum hd_status st;
 
     if (count_prompts(job) == HD_SAMPLE_PROMPTS_MAX)
         return hd_err(HD_LIMIT, "validate.samples: more than %d prompts; leave some out",
@@ -68,18 +67,13 @@ enum hd_status hd_job_add_sample_prompt(const char *prompt, struct hd_job *job)
                                      : '\\');
         else
             hd_text_add(&text, "%c", *c);
-    if (text.failed)
-        st = hd_err(HD_NO_MEMORY, "no memory for the prompts of validate.samples");
-    else if (text.len_bytes >= sizeof job->samples)
-        st =
-            hd_err(HD_LIMIT,
-                   "validate.samples: the prompts together have more than %zu bytes; put them into "
-                   "a file, a line each, and give its path",
-                   sizeof job->samples - sizeof of_texts - 1);
-    else
-        memcpy(job->samples, text.data, text.len_bytes + 1);
-    hd_text_free(&text);
-    return st;
+    st = hd_job_take_text(job, &job->samples, &text);
+    return st != HD_LIMIT
+               ? st
+               : hd_err(HD_LIMIT,
+                        "validate.samples: the prompts together have more than %zu bytes; put them "
+                        "into a file, a line each, and give its path",
+                        HD_JOB_PATH_MAX - sizeof of_texts - 1);
 }
 
 bool hd_job_sample_prompt(const struct hd_job *job, int64_t index, struct hd_text *ret_prompt)

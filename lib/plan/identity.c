@@ -27,9 +27,9 @@ static void keep_sizes(struct hd_job *job)
 }
 
 /* Returns the job with all that its plan does not depend on, or decides, at its default. */
-static struct hd_job identity_of(const struct hd_job *spec)
+static struct hd_job identity_of(const struct hd_job *spec, struct hd_arena *arena)
 {
-    struct hd_job job = *spec;
+    struct hd_job job = hd_job_copy(spec, arena);
     struct hd_job nothing;
 
     hd_job_set_defaults(&nothing);
@@ -38,48 +38,48 @@ static struct hd_job identity_of(const struct hd_job *spec)
     job.train_count = job.val_count = 0; /* the data files may be elsewhere, or not exist yet */
     job.schedule_order = NULL;
     keep_sizes(&job);
-    memcpy(job.val_sets, nothing.val_sets, sizeof job.val_sets);
-    memcpy(job.checkpoint_best_set, nothing.checkpoint_best_set, sizeof job.checkpoint_best_set);
+    job.val_sets = nothing.val_sets;
+    job.checkpoint_best_set = nothing.checkpoint_best_set;
     /* questions add memory to programs of validation, whatever they are */
     if (*job.choices)
-        (void)snprintf(job.choices, sizeof job.choices, "questions");
+        job.choices = "questions";
     /* a teacher's file adds fields and a loss, whichever file it is; distill_model stays */
     if (*job.distill_teacher)
-        (void)snprintf(job.distill_teacher, sizeof job.distill_teacher, "teacher");
+        job.distill_teacher = "teacher";
     job.validate_ema = nothing.validate_ema;
-    memcpy(job.distill_identity, nothing.distill_identity, sizeof job.distill_identity);
-    memcpy(job.reward_dir, nothing.reward_dir, sizeof job.reward_dir); /* reward_model stays */
-    memcpy(job.reward_identity, nothing.reward_identity, sizeof job.reward_identity);
+    job.distill_identity = nothing.distill_identity;
+    job.reward_dir = nothing.reward_dir; /* reward_model stays */
+    job.reward_identity = nothing.reward_identity;
     job.choices_limit = nothing.choices_limit;
     job.choices_every = nothing.choices_every;
     /* prompts add programs, whatever they are */
     if (*job.samples)
-        (void)snprintf(job.samples, sizeof job.samples, "samples");
+        job.samples = "samples";
     job.samples_every = nothing.samples_every;
     job.samples_tokens = nothing.samples_tokens;
     job.samples_temperature = nothing.samples_temperature;
     job.samples_top_p = nothing.samples_top_p;
     job.samples_seed = nothing.samples_seed;
     /* what rates answers is on the nodes, and what ends them is a matter of tokens */
-    memcpy(job.rewards, nothing.rewards, sizeof job.rewards);
-    memcpy(job.rollout_stop, nothing.rollout_stop, sizeof job.rollout_stop);
-    memcpy(job.stop_metric, nothing.stop_metric, sizeof job.stop_metric);
+    job.rewards = nothing.rewards;
+    job.rollout_stop = nothing.rollout_stop;
+    job.stop_metric = nothing.stop_metric;
     job.stop_patience = nothing.stop_patience;
     job.stop_min_delta = nothing.stop_min_delta;
     /* when and how often a job runs does not change its plan */
-    memcpy(job.name, "job", sizeof "job");
-    memcpy(job.queue, nothing.queue, sizeof job.queue);
-    memcpy(job.after, nothing.after, sizeof job.after);
-    memcpy(job.array_id, nothing.array_id, sizeof job.array_id);
+    job.name = "job";
+    job.queue = nothing.queue;
+    job.after = nothing.after;
+    job.array_id = nothing.array_id;
     job.array_at_once = nothing.array_at_once;
-    memcpy(job.time_limit, nothing.time_limit, sizeof job.time_limit);
-    memcpy(job.hang_setup, nothing.hang_setup, sizeof job.hang_setup);
-    memcpy(job.hang_step, nothing.hang_step, sizeof job.hang_step);
-    memcpy(job.hang_validation, nothing.hang_validation, sizeof job.hang_validation);
-    memcpy(job.hang_checkpoint, nothing.hang_checkpoint, sizeof job.hang_checkpoint);
-    memcpy(job.hang_ending, nothing.hang_ending, sizeof job.hang_ending);
+    job.time_limit = nothing.time_limit;
+    job.hang_setup = nothing.hang_setup;
+    job.hang_step = nothing.hang_step;
+    job.hang_validation = nothing.hang_validation;
+    job.hang_checkpoint = nothing.hang_checkpoint;
+    job.hang_ending = nothing.hang_ending;
     job.hang_action = nothing.hang_action;
-    memcpy(job.checkpoint_copy_to, nothing.checkpoint_copy_to, sizeof job.checkpoint_copy_to);
+    job.checkpoint_copy_to = nothing.checkpoint_copy_to;
     job.priority = nothing.priority;
     job.restart_max = nothing.restart_max;
     return job;
@@ -87,9 +87,14 @@ static struct hd_job identity_of(const struct hd_job *spec)
 
 enum hd_status hd_plan_identity(const struct hd_job *spec, struct hd_text *ret_text)
 {
-    const struct hd_job job = identity_of(spec);
-    const enum hd_status st = hd_job_write(&job, ret_text);
+    struct hd_arena arena;
+    struct hd_job job;
+    enum hd_status st;
 
+    hd_arena_init(&arena, 0);
+    job = identity_of(spec, &arena);
+    st = hd_job_write(&job, ret_text);
+    hd_arena_done(&arena);
     return st || !ret_text->failed ? st : hd_err(HD_NO_MEMORY, "no memory for a job");
 }
 
@@ -100,18 +105,12 @@ static enum identity_part parts[PART_KEYS_MAX];
 
 static void set_other(const struct hd_key *key, struct hd_job *job)
 {
-    void *member = hd_job_member(key, job);
-
-    if (key->kind == HD_KEY_INT)
-        *(int64_t *)member = (int64_t)key->number + 1;
-    else if (key->kind == HD_KEY_REAL)
-        *(double *)member = key->number + 1;
-    else if (key->kind == HD_KEY_BOOL)
-        *(bool *)member = key->number == 0;
-    else if (key->kind == HD_KEY_WORD)
-        *(unsigned *)member = *(unsigned *)member == 1 ? 2 : 1;
-    else if (key->kind != HD_KEY_FORM)
-        memcpy(member, "?", sizeof "?");
+    if (key->kind == HD_KEY_WORD)
+        hd_job_set_constant(key, 0, key->texts[*(unsigned *)hd_job_member(key, job) == 1 ? 2 : 1],
+                            job);
+    else
+        hd_job_set_constant(key, key->kind == HD_KEY_BOOL ? key->number == 0 : key->number + 1, "?",
+                            job);
 }
 
 /* Finds the parts: compares the identities of a job of defaults and of one that has none. */
@@ -120,11 +119,11 @@ static void find_parts(void)
     struct hd_job plain, others;
 
     hd_job_set_defaults(&plain);
-    plain = identity_of(&plain);
+    plain = identity_of(&plain, NULL);
     hd_job_set_defaults(&others);
     for (size_t i = 0; i < hd_job_key_count; i++)
         set_other(&hd_job_keys[i], &others);
-    others = identity_of(&others);
+    others = identity_of(&others, NULL);
     assert(hd_job_key_count <= PART_KEYS_MAX);
     for (size_t i = 0; i < hd_job_key_count; i++) {
         const struct hd_key *key = &hd_job_keys[i];
@@ -140,13 +139,16 @@ static void find_parts(void)
 /* Adds the sizes of the stages, to which the identity reduces them; find_parts sees no part of them. */
 static void add_sizes(const struct hd_job *spec, struct hd_hash *hash)
 {
+    struct hd_arena arena;
     struct hd_job sizes;
 
     if (!*spec->data_stages)
         return;
-    sizes = *spec;
+    hd_arena_init(&arena, 0);
+    sizes = hd_job_copy(spec, &arena);
     keep_sizes(&sizes);
     hd_hash_add(hash, sizes.data_stages, strlen(sizes.data_stages));
+    hd_arena_done(&arena);
 }
 
 uint64_t hd_plan_hash(const struct hd_job *spec)
@@ -164,8 +166,8 @@ uint64_t hd_plan_hash(const struct hd_job *spec)
         hd_hash_add(&hash, &i, sizeof i);
         if (parts[i] == PART_VALUE)
             hd_hash_add(&hash,
-                        key->kind == HD_KEY_WORD ? hd_job_text(key, spec)
-                                                 : hd_job_const_member(key, spec),
+                        hd_job_key_is_text(key) ? hd_job_text(key, spec)
+                                                : hd_job_const_member(key, spec),
                         hd_job_member_bytes(key, spec));
     }
     add_sizes(spec, &hash);

@@ -420,13 +420,10 @@ static void choose_kind(struct hd_job *job, int kind)
     if (!(kind & HD_LAYER_WINDOWED))
         job->window = job->attention_chunk = 0;
     job->window_from = 0;
-    (void)snprintf(job->window_layers, sizeof job->window_layers, "all");
-    (void)snprintf(job->rope_layers, sizeof job->rope_layers, "%s",
-                   kind & HD_LAYER_UNROTATED ? "none" : "all");
-    (void)snprintf(job->experts_layers, sizeof job->experts_layers, "%s",
-                   kind & HD_LAYER_DENSE ? "none" : "all");
-    (void)snprintf(job->delta_layers, sizeof job->delta_layers, "%s",
-                   kind & HD_LAYER_DELTA ? "all" : "none");
+    job->window_layers = "all";
+    job->rope_layers = kind & HD_LAYER_UNROTATED ? "none" : "all";
+    job->experts_layers = kind & HD_LAYER_DENSE ? "none" : "all";
+    job->delta_layers = kind & HD_LAYER_DELTA ? "all" : "none";
 }
 
 /* Shrinks the job to a small one: two blocks of this kind on the first stage and, if the job has
@@ -449,16 +446,16 @@ static void shrink(struct hd_job *job, int kind)
     job->schedule_order = NULL;
     job->order_micro_batches = 0;
     job->global_batch = job->dp * job->micro_batch;
-    job->data_stages[0] = '\0';
-    job->batch_schedule[0] = '\0';
+    job->data_stages = "";
+    job->batch_schedule = "";
     job->validate_batches = 1;
     job->checkpoint_async = false;
     job->profile_first = 0;
     choose_kind(job, kind);
     if (hd_layer_profile_segment(job) > 1)
         (void)snprintf(job->recompute, sizeof job->recompute, "full");
-    (void)snprintf(job->only, sizeof job->only, "all");
-    job->adapter_also[0] = '\0';
+    job->only = "all";
+    job->adapter_also = "";
     if (job->adapter == HD_JOB_ADAPTER_NONE)
         job->model_weights = HD_JOB_MODEL_WEIGHTS_PLAIN;
 }
@@ -579,14 +576,18 @@ static enum hd_status measure_frozen(const struct hd_job *job, const struct hd_c
     struct hd_model_config config;
     struct hd_layer_profiles p;
     struct hd_job frozen;
-    enum hd_status st = hd_job_of_frozen(job, &frozen);
+    struct hd_arena arena;
+    enum hd_status st;
 
+    hd_arena_init(&arena, 0);
+    st = hd_job_of_frozen(job, &arena, &frozen);
     frozen.distill_write = false;
     frozen.zero = 0;
     if (!st)
         st = hd_model_config_from_job(&frozen, &config);
     if (!st)
         st = hd_layer_profiles_build(&frozen, cluster, &p);
+    hd_arena_done(&arena);
     if (st)
         return hd_err_prefix(st, "%s", hd_job_frozen_path(job));
     *ret_seconds = p.kind[p.first_kind].base.time[HD_LAYER_PROFILE_F][0].run +

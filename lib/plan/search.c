@@ -620,14 +620,15 @@ static enum hd_status count_frozen_model(struct layout_search *s, const struct h
 
     if (!hd_job_has_frozen_model(job))
         return HD_OK;
-    st = hd_job_of_frozen(job, &frozen);
+    hd_arena_init(&arena, 0);
+    hd_registry_init(&registry, &arena, NULL, 0);
+    st = hd_job_of_frozen(job, &arena, &frozen);
     if (!st)
         st = hd_model_config_from_job(&frozen, &config);
     if (st)
-        return hd_err_prefix(st, "%s", hd_job_frozen_path(job));
-    hd_arena_init(&arena, 0);
-    hd_registry_init(&registry, &arena, NULL, 0);
-    st = hd_model_declare(&config, &registry, &arena, &model);
+        st = hd_err_prefix(st, "%s", hd_job_frozen_path(job));
+    else
+        st = hd_model_declare(&config, &registry, &arena, &model);
     for (int i = 0; !st && i < registry.param_count; i++) {
         const struct hd_param *p = &registry.params[i];
 

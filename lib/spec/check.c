@@ -46,11 +46,11 @@ static enum hd_status check_key(const struct hd_key *key, const struct hd_job *j
         return *(const unsigned *)member ? HD_OK : spec_err_missing(key->path, key);
     case HD_KEY_NAME:
     case HD_KEY_PATH:
-        if (spec_has_control(member))
+        if (spec_has_control(hd_job_text(key, job)))
             return hd_err(HD_INVALID,
                           "%s: %s holds a control character (a line break, an escape ...); remove "
                           "it",
-                          key->path, spec_quote(member, quoted));
+                          key->path, spec_quote(hd_job_text(key, job), quoted));
         return HD_OK;
     default:
         return HD_OK;

@@ -47,7 +47,7 @@ enum hd_status spec_find_choices(struct spec_draft *draft, const char *folder, b
     struct hd_job was = *draft->job;
     enum hd_status st = HD_OK;
 
-    draft->job->choices[0] = '\0';
+    draft->job->choices = "";
     for (int64_t i = 0; !st && i < hd_job_choice_set_count(&was); i++) {
         char key[SPEC_LIST_KEY_MAX];
         struct hd_choice_set set;

@@ -19,10 +19,10 @@ enum hd_status spec_take_continued(struct hd_job *job)
         real = realpath(found, NULL); /* `latest` is soon a link to the new run */
     if (!st && !real)
         st = hd_err(HD_INVALID, "cannot find %s: %s", found, strerror(errno));
-    if (!st && strlen(real) >= sizeof job->continue_from)
+    if (!st && strlen(real) >= HD_JOB_PATH_MAX)
         st = hd_err(HD_INVALID, "%s: the path is too long", real);
     if (!st)
-        memcpy(job->continue_from, real, strlen(real) + 1);
+        st = hd_job_set_text(job, &job->continue_from, real);
     free(real);
     free(found);
     if (st)
@@ -30,7 +30,7 @@ enum hd_status spec_take_continued(struct hd_job *job)
     if (*job->init_from && strcmp(job->init_from, job->continue_from) != 0)
         return hd_err(HD_INVALID, "train.init_from: the weights come from train.continue_from; "
                                   "remove one of the two");
-    memcpy(job->init_from, job->continue_from, sizeof job->init_from);
+    job->init_from = job->continue_from;
     return HD_OK;
 }
 

@@ -134,11 +134,11 @@ static enum hd_status find_template(struct spec_draft *draft, const char *folder
     enum hd_status st = HD_OK;
 
     if (*job->template)
-        return spec_make_absolute(job->template, "data.template", folder);
+        return spec_make_absolute(job, &job->template, "data.template", folder);
     if (*job->from_dir)
         st = hd_chat_find(job->from_dir, &path);
-    if (!st && path.len_bytes && path.len_bytes < HD_JOB_PATH_MAX)
-        memcpy(job->template, path.data, path.len_bytes + 1);
+    if (!st && path.len_bytes && hd_job_take_text(job, &job->template, &path) == HD_NO_MEMORY)
+        st = HD_NO_MEMORY;
     hd_text_free(&path);
     return st ? hd_err_prefix(st, "model.from") : HD_OK;
 }
@@ -173,19 +173,20 @@ enum hd_status spec_set_text_identity(struct spec_draft *draft)
                                           .format = hd_job_data_format_words[job->data_format],
                                           .loss = hd_job_data_loss_words[job->data_loss],
                                           .date = job->date};
+    char identity[HD_TEXT_IDENTITY_MAX];
     uint64_t hash = 0;
     enum hd_status st;
 
-    job->text_identity[0] = '\0';
+    job->text_identity = "";
     if ((plain && !talks) || !hd_spec_has_text(job))
         return HD_OK;
     hd_job_chat_folder(job, folder);
     st = hd_text_identity(&origin, &hash);
     if (st)
         return hd_err_prefix(st, "data.tokenizer");
-    hd_text_identity_format(hash, job->text_identity);
+    hd_text_identity_format(hash, identity);
     *spec_given(draft, "data.text_identity") = true;
-    return HD_OK;
+    return hd_job_set_text(job, &job->text_identity, identity);
 }
 
 /* Sets the date that the template gets: the job file's, else the date of submission, once for the
@@ -193,6 +194,7 @@ enum hd_status spec_set_text_identity(struct spec_draft *draft)
 static enum hd_status set_date(struct spec_draft *draft, struct hd_chat *chat)
 {
     struct hd_job *job = draft->job;
+    char today[HD_CHAT_DATE_MAX];
     enum hd_status st = hd_chat_set_date(chat, job->date);
 
     if (!st && *job->date && !hd_chat_asks_date(chat))
@@ -204,9 +206,9 @@ static enum hd_status set_date(struct spec_draft *draft, struct hd_chat *chat)
         return hd_err_prefix(st, "data.date");
     if (*job->date || !hd_chat_asks_date(chat))
         return HD_OK;
-    hd_chat_date_today(job->date);
+    hd_chat_date_today(today);
     *spec_given(draft, "data.date") = true;
-    return HD_OK;
+    return hd_job_set_text(job, &job->date, today);
 }
 
 enum hd_status spec_check_conversations(struct spec_draft *draft, const char *folder)

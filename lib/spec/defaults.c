@@ -9,11 +9,6 @@
 
 /* ---- members for which zero or empty is no valid value ---- */
 
-static void set_word(char word[HD_JOB_WORD_MAX], const char *value)
-{
-    memcpy(word, value, strlen(value) + 1);
-}
-
 /* Returns the default ffn_hidden of a gated MLP: two thirds of 4 x hidden, so that the three
  * matrices of a gated MLP have as many weights as the two of gpt2, rounded up to a multiple of 32
  * for the kernels (Shazeer 2020, "GLU Variants Improve Transformer"; Llama). */
@@ -48,10 +43,10 @@ static const struct hd_family *family_of(const struct hd_job *job)
     return family ? family : hd_family_named("llama");
 }
 
-static void set_rule(char rule[HD_JOB_WORD_MAX], const char *text)
+static void set_rule(const char **rule, const char *text)
 {
-    if (!*rule)
-        (void)snprintf(rule, HD_JOB_WORD_MAX, "%s", text ? text : "all");
+    if (!**rule)
+        *rule = text ? text : "all";
 }
 
 static void set_factor(double *factor, double value)
@@ -63,12 +58,11 @@ static void set_factor(double *factor, double value)
 /* Sets the keys of single switches for which 0 or an empty text is no value. */
 static void fill_switches(struct hd_job *job, const struct hd_family *family)
 {
-    set_rule(job->window_layers, family->window_layers);
-    set_rule(job->rope_layers, family->rope_layers);
-    set_rule(job->experts_layers, NULL);
-    if (!*job->parallel_residual)
-        set_word(job->parallel_residual,
-                 family->parallel && !family->sequential ? family->parallel : "none");
+    set_rule(&job->window_layers, family->window_layers);
+    set_rule(&job->rope_layers, family->rope_layers);
+    set_rule(&job->experts_layers, NULL);
+    set_rule(&job->parallel_residual,
+             family->parallel && !family->sequential ? family->parallel : "none");
     set_factor(&job->rope_fraction, family->rope_fraction > 0 ? family->rope_fraction : 1);
     set_factor(&job->embedding_scale,
                family->scales_embedding && job->hidden > 0 ? sqrt((double)job->hidden) : 1);
@@ -96,7 +90,7 @@ static void fill_latents(struct hd_job *job, const struct hd_family *family)
 /* Sets the keys of gated delta layers for which 0 or an empty text is no value. */
 static void fill_delta(struct hd_job *job, const struct hd_family *family)
 {
-    set_rule(job->delta_layers, family->delta.layers ? family->delta.layers : "none");
+    set_rule(&job->delta_layers, family->delta.layers ? family->delta.layers : "none");
     set_size(&job->delta_key_heads, family->delta.key_heads);
     set_size(&job->delta_value_heads, family->delta.value_heads);
     set_size(&job->delta_key_width, family->delta.key_width);
@@ -167,7 +161,7 @@ static void fill_lr(struct hd_job *job)
 void spec_fill_zero(struct hd_job *job)
 {
     if (!*job->tokenizer)
-        (void)strcpy(job->tokenizer, hd_spec_has_text(job) ? "bytes" : "none");
+        job->tokenizer = hd_spec_has_text(job) ? "bytes" : "none";
     if (!job->order)
         job->order = HD_JOB_ORDER_SHUFFLED;
     fill_documents(job);
@@ -288,15 +282,10 @@ static void fill_absent_of_policy(struct spec_draft *draft)
 void spec_fill_absent(struct spec_draft *draft)
 {
     struct hd_job *job = draft->job;
-    struct hd_job defaults;
 
-    hd_job_set_defaults(&defaults);
-    for (size_t i = 0; i < hd_job_key_count; i++) {
-        const struct hd_key *key = &hd_job_keys[i];
-
-        if (!draft->given[i] && !key->derived)
-            hd_job_copy_member(key, &defaults, job);
-    }
+    for (size_t i = 0; i < hd_job_key_count; i++)
+        if (!draft->given[i] && !hd_job_keys[i].derived)
+            hd_job_set_default(&hd_job_keys[i], job);
     if (!*job->from_dir) { /* model.from would have set these keys already */
         fill_absent_of_family(draft, family_of(job));
         if (family_of(job)->experts)

@@ -174,12 +174,13 @@ enum hd_status spec_read_bad_rows(struct spec_reader *r, const struct yaml_node 
     st = spec_read_int(r, &counts, child, &number);
     spec_path_pop(r, len);
     if (!st)
-        (void)snprintf(r->draft.job->bad_rows, sizeof r->draft.job->bad_rows, "skip:%lld",
-                       (long long)number);
+        st = hd_job_print_text(r->draft.job, &r->draft.job->bad_rows, "skip:%lld",
+                               (long long)number);
     return st;
 }
 
-enum hd_status spec_read_names(struct spec_reader *r, const struct yaml_node *node, char *ret_text)
+enum hd_status spec_read_names(struct spec_reader *r, const struct yaml_node *node,
+                               const char **member)
 {
     const size_t len = strlen(r->path);
     struct hd_text text = {0};
@@ -200,12 +201,10 @@ enum hd_status spec_read_names(struct spec_reader *r, const struct yaml_node *no
     if (!st && (text.failed || !text.data))
         st = text.failed ? no_memory_for_job_file()
                          : hd_err(HD_INVALID, "%s: is empty; remove the line", r->path);
-    if (!st && text.len_bytes >= HD_JOB_PATH_MAX)
-        st = hd_err(HD_INVALID, "%s: the names are too long", r->path);
     if (!st)
-        memcpy(ret_text, text.data, text.len_bytes + 1);
+        st = hd_job_take_text(r->draft.job, member, &text);
     hd_text_free(&text);
-    return st;
+    return st == HD_LIMIT ? hd_err(HD_INVALID, "%s: the names are too long", r->path) : st;
 }
 
 /* Reads the map {last: K} of train.trainable. */
@@ -247,7 +246,8 @@ static enum hd_status read_only_item(struct spec_reader *r, const struct yaml_no
 }
 
 /* Reads a list of items, or {last: K}, and stores it as text with commas in `member`. */
-static enum hd_status read_items(struct spec_reader *r, const struct yaml_node *node, char *member)
+static enum hd_status read_items(struct spec_reader *r, const struct yaml_node *node,
+                                 const char **member)
 {
     const bool is_list = node->kind == YAML_KIND_LIST;
     const size_t len = strlen(r->path);
@@ -267,24 +267,22 @@ static enum hd_status read_items(struct spec_reader *r, const struct yaml_node *
         st = read_only_item(r, c, &text);
         spec_path_pop(r, len);
     }
-    if (!st && text.failed)
-        st = no_memory_for_job_file();
-    if (!st && text.len_bytes >= HD_JOB_PATH_MAX)
-        st = hd_err(HD_INVALID, "%s: longer than %d bytes; use patterns", r->path,
-                    HD_JOB_PATH_MAX - 1);
     if (!st)
-        memcpy(member, text.data, text.len_bytes + 1);
+        st = hd_job_take_text(r->draft.job, member, &text);
     hd_text_free(&text);
-    return st;
+    return st == HD_LIMIT ? hd_err(HD_INVALID, "%s: longer than %d bytes; use patterns", r->path,
+                                   HD_JOB_PATH_MAX - 1)
+                          : st;
 }
 
 /* Reads train.trainable and stores it as text such as "last:2,norms". */
 enum hd_status spec_read_only(struct spec_reader *r, const struct yaml_node *node)
 {
-    return read_items(r, node, r->draft.job->only);
+    return read_items(r, node, &r->draft.job->only);
 }
 
-enum hd_status spec_read_words(struct spec_reader *r, const struct yaml_node *node, char *member)
+enum hd_status spec_read_words(struct spec_reader *r, const struct yaml_node *node,
+                               const char **member)
 {
     return read_items(r, node, member);
 }
@@ -328,7 +326,7 @@ enum hd_status spec_read_after(struct spec_reader *r, const struct yaml_node *no
         st = hd_err(HD_INVALID, "%s: expected numbers or names of jobs, such as [12, 13]%s",
                     r->path, count ? "; these are too long together" : "");
     if (!st)
-        memcpy(r->draft.job->after, text.data, text.len_bytes + 1);
+        st = hd_job_take_text(r->draft.job, &r->draft.job->after, &text);
     hd_text_free(&text);
     return st;
 }
@@ -463,8 +461,7 @@ static enum hd_status read_train(struct spec_reader *r, const struct yaml_node *
 static enum hd_status add_set(struct spec_reader *r, const struct yaml_node *map,
                               const struct yaml_node *node, int64_t index)
 {
-    char *names = r->draft.job->val_sets;
-    const size_t len = strlen(names);
+    struct hd_job *job = r->draft.job;
 
     if (!hd_job_val_name_is_possible(node->key))
         return hd_err(HD_INVALID, "%s: is no name of a validation set; use " SPEC_SET_NAME_RULE,
@@ -474,8 +471,8 @@ static enum hd_status add_set(struct spec_reader *r, const struct yaml_node *map
     if (index == HD_JOB_VAL_SETS_MAX)
         return hd_err(HD_INVALID, "%s: more than %d validation sets; join some", r->path,
                       HD_JOB_VAL_SETS_MAX);
-    (void)snprintf(names + len, HD_JOB_PATH_MAX - len, "%s%s", len ? "," : "", node->key);
-    return HD_OK;
+    return hd_job_print_text(job, &job->val_sets, "%s%s%s", job->val_sets,
+                             *job->val_sets ? "," : "", node->key);
 }
 
 /* Reads `val: a.txt`, `[a.txt, b/x.txt]` or `{web: [a.txt], code: b.txt}`. */

@@ -18,21 +18,17 @@
 
 enum { BYTES_VOCAB = 256 }; /* tokens of the tokenizer `bytes` */
 
-enum hd_status spec_make_absolute(char path[HD_JOB_PATH_MAX], const char *key, const char *folder)
+enum hd_status spec_make_absolute(struct hd_job *job, const char **path, const char *key,
+                                  const char *folder)
 {
     struct hd_text text = {0};
-    enum hd_status st = HD_OK;
+    enum hd_status st;
 
-    hd_file_join(&text, folder, path);
-    if (text.failed)
-        st = hd_err(HD_NO_MEMORY, "no memory for the job file");
-    else if (text.len_bytes >= HD_JOB_PATH_MAX)
-        st = hd_err(HD_INVALID, "%s: longer than %d bytes; use a shorter path", key,
-                    HD_JOB_PATH_MAX - 1);
-    else
-        memcpy(path, text.data, text.len_bytes + 1);
-    hd_text_free(&text);
-    return st;
+    hd_file_join(&text, folder, *path);
+    st = hd_job_take_text(job, path, &text);
+    return st == HD_LIMIT ? hd_err(HD_INVALID, "%s: longer than %d bytes; use a shorter path", key,
+                                   HD_JOB_PATH_MAX - 1)
+                          : st;
 }
 
 /* Puts "KEY: " in front of the error message. A missing or damaged folder is a mistake of the job
@@ -97,16 +93,15 @@ static enum hd_status take_key(struct spec_draft *draft, size_t index, const str
 
     if (draft->given[index] && !hd_job_members_equal(key, draft->job, theirs))
         return differs_from_base(key, draft->job, theirs, of);
-    hd_job_copy_member(key, theirs, draft->job);
     draft->given[index] = true;
-    return HD_OK;
+    return hd_job_copy_member(key, theirs, draft->job);
 }
 
 /* Returns the number of positions that a prefix adapter takes before the first token; 0 without
  * one. The job's defaults need not be set yet. */
 static int64_t first_position(const struct hd_job *job)
 {
-    struct hd_job filled = {0};
+    struct hd_job filled = HD_JOB(.arena = NULL);
 
     hd_job_set_default(hd_job_find_key("train.adapter.tokens"), &filled);
     filled.adapter = job->adapter;
@@ -176,7 +171,7 @@ static enum hd_status no_model(const char *dir, const char *written, enum hd_sta
 static enum hd_status take_model(struct spec_draft *draft, const char *written)
 {
     const struct hd_key *family = hd_job_find_key("model.family");
-    struct hd_job theirs = {0};
+    struct hd_job theirs = HD_JOB(.arena = draft->job->arena);
     char of[HD_JOB_PATH_MAX + 16];
     enum hd_status st = hd_hf_read_config(draft->job->from_dir, &theirs, NULL);
 
@@ -189,7 +184,7 @@ static enum hd_status take_model(struct spec_draft *draft, const char *written)
                       draft->job->from_dir);
     if (!*draft->job->tokenizer && *theirs.tokenizer && hd_spec_has_text(draft->job))
         /* sets the tokenizer "bytes" */
-        memcpy(draft->job->tokenizer, theirs.tokenizer, sizeof theirs.tokenizer);
+        draft->job->tokenizer = theirs.tokenizer;
     (void)snprintf(of, sizeof of, "%s/config.json", draft->job->from_dir);
     st = take_key(draft, (size_t)(family - hd_job_keys), &theirs, of);
     if (!st)
@@ -234,18 +229,15 @@ static enum hd_status find_tokenizer(struct spec_draft *draft, const char *folde
     if (!*job->tokenizer && *job->from_dir && hd_spec_has_text(job)) {
         const bool found = hd_companions_find_tokenizer(job->from_dir, &path);
 
-        if (path.failed)
-            st = hd_err(HD_NO_MEMORY, "no memory for the job file");
-        else if (found && path.len_bytes < HD_JOB_PATH_MAX)
-            memcpy(job->tokenizer, path.data, path.len_bytes + 1);
-        else if (job->vocab != BYTES_VOCAB)
-            st = no_tokenizer(job);
+        st = found || path.failed ? hd_job_take_text(job, &job->tokenizer, &path) : HD_LIMIT;
+        if (st == HD_LIMIT)
+            st = job->vocab != BYTES_VOCAB ? no_tokenizer(job) : HD_OK;
         hd_text_free(&path);
     }
     if (st || !*job->tokenizer || strcmp(job->tokenizer, "bytes") == 0 ||
         strcmp(job->tokenizer, "none") == 0)
         return st;
-    st = spec_make_absolute(job->tokenizer, "data.tokenizer", folder);
+    st = spec_make_absolute(job, &job->tokenizer, "data.tokenizer", folder);
     if (!st && stat(job->tokenizer, &info) < 0) {
         st = hd_err(HD_INVALID,
                     "data.tokenizer: there is no %s; write bytes, none, or the path of a "
@@ -265,17 +257,21 @@ static enum hd_status find_tokenizer(struct spec_draft *draft, const char *folde
     return st;
 }
 
-static void set_identity(struct spec_draft *draft, const char *path, uint64_t hash, char *ret_text)
+static enum hd_status set_identity(struct spec_draft *draft, const char *path, uint64_t hash,
+                                   const char **member)
 {
-    hd_hash_format(hash, ret_text);
+    char text[HD_HASH_TEXT_MAX];
+
+    hd_hash_format(hash, text);
     *spec_given(draft, path) = true;
+    return hd_job_set_text(draft->job, member, text);
 }
 
 static enum hd_status take_adapter(struct spec_draft *draft, const char *folder)
 {
-    struct hd_job *job = draft->job, theirs = {0};
+    struct hd_job *job = draft->job, theirs = HD_JOB(.arena = job->arena);
     uint64_t hash = 0;
-    enum hd_status st = spec_make_absolute(job->adapter_from, "train.adapter.from", folder);
+    enum hd_status st = spec_make_absolute(job, &job->adapter_from, "train.adapter.from", folder);
 
     if (!st)
         st = at_key("train.adapter.from", hd_adapter_read(job->adapter_from, &theirs, &hash));
@@ -284,7 +280,7 @@ static enum hd_status take_adapter(struct spec_draft *draft, const char *folder)
             hd_job_key_is_of_adapter(&hd_job_keys[i], theirs.adapter))
             st = take_key(draft, i, &theirs, job->adapter_from);
     if (!st)
-        set_identity(draft, "train.adapter.identity", hash, job->adapter_identity);
+        st = set_identity(draft, "train.adapter.identity", hash, &job->adapter_identity);
     return st;
 }
 
@@ -325,14 +321,14 @@ static enum hd_status take_weights(struct spec_draft *draft, const char *key, co
 {
     struct hd_job *job = draft->job;
     uint64_t hash = 0;
-    enum hd_status st = spec_make_absolute(job->init_from, "train.init_from", folder);
+    enum hd_status st = spec_make_absolute(job, &job->init_from, "train.init_from", folder);
 
     if (!st)
         st = at_key(key, hd_source_identity(job->init_from, &hash));
     if (!st && *job->adapter_from)
         st = at_key("train.adapter.from", hd_adapter_check_base(job->adapter_from, job->init_from));
     if (!st)
-        set_identity(draft, "train.init_identity", hash, job->init_identity);
+        st = set_identity(draft, "train.init_identity", hash, &job->init_identity);
     return st;
 }
 
@@ -403,14 +399,14 @@ static enum hd_status read_frozen(const char *key, const char *dir, bool rates, 
 static enum hd_status take_teacher(struct spec_draft *draft)
 {
     static const char key[] = "train.distill.teacher";
-    struct hd_job *job = draft->job, theirs = {0};
+    struct hd_job *job = draft->job, theirs = HD_JOB(.arena = job->arena);
     const char *dir = job->distill_teacher;
     const bool stored = hd_source_is_checkpoint(dir);
     struct hd_arena arena;
     uint64_t hash = 0;
     enum hd_status st;
 
-    job->distill_model[0] = job->distill_identity[0] = '\0';
+    job->distill_model = job->distill_identity = "";
     if (!stored && !hd_hf_has_config(dir))
         return HD_OK;
     hd_arena_init(&arena, 0);
@@ -428,28 +424,20 @@ static enum hd_status take_teacher(struct spec_draft *draft)
         st = at_key(key, hd_source_identity(dir, &hash));
     if (!st) {
         *spec_given(draft, "train.distill.model") = true;
-        set_identity(draft, "train.distill.identity", hash, job->distill_identity);
+        st = set_identity(draft, "train.distill.identity", hash, &job->distill_identity);
     }
     hd_arena_done(&arena);
     return st;
-}
-
-/* Copies a path that was found into a key of a model folder's job. */
-static void take_path(struct hd_text *found, bool is_found, char ret_path[HD_JOB_PATH_MAX])
-{
-    if (is_found && !found->failed && found->len_bytes < HD_JOB_PATH_MAX)
-        memcpy(ret_path, found->data, found->len_bytes + 1);
-    hd_text_free(found);
 }
 
 /* Takes architecture, tokenizer and template of the reward model. */
 static enum hd_status take_reward_model(struct spec_draft *draft)
 {
     static const char key[] = "train.rewards.model";
-    struct hd_job *job = draft->job, theirs = {0};
+    struct hd_job *job = draft->job, theirs = HD_JOB(.arena = job->arena);
     const char *dir = job->reward_dir;
     const bool stored = hd_source_is_checkpoint(dir);
-    struct hd_text tokenizer = {0}, template = {0};
+    struct hd_text path = {0};
     struct hd_arena arena;
     uint64_t hash = 0;
     enum hd_status st;
@@ -458,9 +446,13 @@ static enum hd_status take_reward_model(struct spec_draft *draft)
     st = read_frozen(key, dir, true, stored, &arena, &theirs);
     if (!st && !stored) {
         hd_job_set_default(hd_job_find_key("data.end_of_text"), &theirs);
-        memcpy(theirs.from_dir, dir, sizeof theirs.from_dir);
-        take_path(&tokenizer, hd_companions_find_tokenizer(dir, &tokenizer), theirs.tokenizer);
-        take_path(&template, !hd_chat_find(dir, &template), theirs.template);
+        theirs.from_dir = dir;
+        if (hd_companions_find_tokenizer(dir, &path))
+            (void)hd_job_take_text(&theirs, &theirs.tokenizer, &path);
+        hd_text_clear(&path);
+        if (!hd_chat_find(dir, &path))
+            (void)hd_job_take_text(&theirs, &theirs.template, &path);
+        hd_text_free(&path);
     }
     if (!st && (!*theirs.tokenizer || strcmp(theirs.tokenizer, "none") == 0))
         st = hd_err(HD_INVALID,
@@ -473,7 +465,7 @@ static enum hd_status take_reward_model(struct spec_draft *draft)
         st = at_key(key, hd_source_identity(dir, &hash));
     if (!st) {
         *spec_given(draft, key) = true;
-        set_identity(draft, "train.rewards.identity", hash, job->reward_identity);
+        st = set_identity(draft, "train.rewards.identity", hash, &job->reward_identity);
     }
     hd_arena_done(&arena);
     return st;
@@ -505,33 +497,33 @@ enum hd_status spec_read_from(struct spec_draft *draft, const char *folder)
     const char *key = *job->continue_from ? "train.continue_from"
                       : *job->init_from   ? "train.init_from"
                                           : "model.from";
-    char written[HD_JOB_PATH_MAX];
     enum hd_status st = HD_OK;
 
     if (*job->continue_from) {
-        st = spec_make_absolute(job->continue_from, "train.continue_from", folder);
+        st = spec_make_absolute(job, &job->continue_from, "train.continue_from", folder);
         if (!st)
             st = spec_take_continued(job);
     }
     if (!st && *job->distill_teacher)
-        st = spec_make_absolute(job->distill_teacher, "train.distill.teacher", folder);
+        st = spec_make_absolute(job, &job->distill_teacher, "train.distill.teacher", folder);
     if (!st && *job->reward_dir)
-        st = spec_make_absolute(job->reward_dir, "train.rewards.model", folder);
+        st = spec_make_absolute(job, &job->reward_dir, "train.rewards.model", folder);
     if (!st && *job->adapter_from)
         st = take_adapter(draft, folder);
     if (!st && *job->from_dir) { /* after the adapter is read, since the context depends on it */
-        memcpy(written, job->from_dir, sizeof written);
-        st = spec_make_absolute(job->from_dir, "model.from", folder);
+        const char *written = job->from_dir;
+
+        st = spec_make_absolute(job, &job->from_dir, "model.from", folder);
         if (!st)
             st = take_model(draft, written);
         if (!st && !*job->init_from)
-            memcpy(job->init_from, job->from_dir, sizeof job->init_from);
+            job->init_from = job->from_dir;
     }
     if (!st)
         st = find_tokenizer(draft, folder);
     if (!st && *job->distill_teacher)
         st = take_teacher(draft);
-    job->reward_model[0] = job->reward_identity[0] = '\0';
+    job->reward_model = job->reward_identity = "";
     if (!st && *job->reward_dir)
         st = take_reward_model(draft);
     if (!st && *job->init_from && strcmp(job->init_from, SPEC_INIT_NONE) != 0)

@@ -362,7 +362,7 @@ void hd_spec_add_file_json(const struct hd_job *job, const char *key, struct hd_
 
 void hd_spec_add_plan_json(const struct hd_layout_sizes *layout, struct hd_json_writer *writer)
 {
-    const struct hd_job job = {.layout = *layout};
+    const struct hd_job job = HD_JOB(.layout = *layout);
 
     for (size_t i = 0; i < hd_job_key_count; i++) {
         const struct hd_key *k = &hd_job_keys[i];

@@ -4,7 +4,6 @@
  * except for those in `renamed`. Every other key is sent as a KeyValue {path, value in text form},
  * so that a new key needs no change of job.proto. */
 #include <pthread.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -409,38 +408,6 @@ static enum hd_status take_lists(const Heddle__V1__DataSpec *data, struct hd_are
     return HD_OK;
 }
 
-/* Empties a job. Its texts, of which a job has more than 100 KiB, are not overwritten, only ended. */
-static void clear(struct hd_job *job)
-{
-    for (size_t i = 0; i < hd_job_key_count; i++) {
-        const struct hd_key *key = &hd_job_keys[i];
-        void *member = hd_job_member(key, job);
-
-        switch (key->kind) {
-        case HD_KEY_NAME:
-        case HD_KEY_PATH:
-            *(char *)member = '\0';
-            break;
-        case HD_KEY_WORD:
-            *(unsigned *)member = 0;
-            break;
-        case HD_KEY_INT:
-            *(int64_t *)member = 0;
-            break;
-        case HD_KEY_REAL:
-            *(double *)member = 0;
-            break;
-        case HD_KEY_BOOL:
-            *(bool *)member = false;
-            break;
-        case HD_KEY_FORM:
-            break;
-        }
-    }
-    memset((char *)job + offsetof(struct hd_job, train), 0,
-           sizeof *job - offsetof(struct hd_job, train));
-}
-
 enum hd_status hd_spec_from_message(const struct Heddle__V1__JobSpec *message,
                                     struct hd_arena *arena, struct hd_job *ret_job)
 {
@@ -449,7 +416,7 @@ enum hd_status hd_spec_from_message(const struct Heddle__V1__JobSpec *message,
     bool seen[SPEC_KEYS_MAX] = {false};
     enum hd_status st = HD_OK;
 
-    clear(ret_job);
+    hd_job_init(ret_job, arena);
     find_holders(map, (ProtobufCMessage *)(uintptr_t)&message->base, NULL, holders);
     for (size_t i = 0; i < hd_job_key_count && !st; i++) {
         const struct hd_key *key = &hd_job_keys[i];

@@ -42,17 +42,16 @@ static enum hd_status locate(const struct spec_reader *r, const char *key, const
     return st ? hd_err_prefix(st, "%s", key) : HD_OK;
 }
 
-static enum hd_status locate_folder(struct spec_reader *r, const char *key,
-                                    char path[HD_JOB_PATH_MAX])
+static enum hd_status locate_folder(struct spec_reader *r, const char *key, const char **path)
 {
     struct hd_text found = {0};
     enum hd_status st;
 
-    if (!is_name(path))
+    if (!is_name(*path))
         return HD_OK;
-    st = locate(r, key, path, false, &found);
+    st = locate(r, key, *path, false, &found);
     if (!st)
-        memcpy(path, found.data, found.len_bytes + 1);
+        st = hd_job_take_text(r->draft.job, path, &found);
     hd_text_free(&found);
     return st;
 }
@@ -127,18 +126,18 @@ static enum hd_status locate_files(struct spec_reader *r, bool is_train)
 enum hd_status spec_locate_names(struct spec_reader *r)
 {
     struct hd_job *job = r->draft.job;
-    enum hd_status st = locate_folder(r, "model.from", job->from_dir);
+    enum hd_status st = locate_folder(r, "model.from", &job->from_dir);
 
     if (!st)
-        st = locate_folder(r, "train.init_from", job->init_from);
+        st = locate_folder(r, "train.init_from", &job->init_from);
     if (!st)
-        st = locate_folder(r, "train.continue_from", job->continue_from);
+        st = locate_folder(r, "train.continue_from", &job->continue_from);
     if (!st)
-        st = locate_folder(r, "train.adapter.from", job->adapter_from);
+        st = locate_folder(r, "train.adapter.from", &job->adapter_from);
     if (!st)
-        st = locate_folder(r, "train.distill.teacher", job->distill_teacher);
+        st = locate_folder(r, "train.distill.teacher", &job->distill_teacher);
     if (!st)
-        st = locate_folder(r, "train.rewards.model", job->reward_dir);
+        st = locate_folder(r, "train.rewards.model", &job->reward_dir);
     if (!st)
         st = locate_files(r, true);
     return st ? st : locate_files(r, false);

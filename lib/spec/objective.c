@@ -185,8 +185,12 @@ static enum hd_status check_distill_keys(const struct hd_job *job)
 static enum hd_status check_teacher_model(const struct hd_job *job)
 {
     struct hd_job teacher;
-    const enum hd_status st = hd_job_of_teacher(job, &teacher);
+    struct hd_arena arena;
+    enum hd_status st;
 
+    hd_arena_init(&arena, 0);
+    st = hd_job_of_teacher(job, &arena, &teacher);
+    hd_arena_done(&arena);
     if (st)
         return st;
     if (teacher.vocab < hd_job_distill_vocab(job) ||

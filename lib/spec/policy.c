@@ -170,12 +170,15 @@ static enum hd_status check_divergence(const struct hd_job *job)
 /* Refuses answers that the windows of the reward model could never take. */
 static enum hd_status check_reward_model(const struct hd_job *job)
 {
+    struct hd_arena arena;
     struct hd_job model;
     enum hd_status st;
 
     if (!hd_job_has_reward_model(job))
         return HD_OK;
-    st = hd_job_of_reward_model(job, &model);
+    hd_arena_init(&arena, 0);
+    st = hd_job_of_reward_model(job, &arena, &model);
+    hd_arena_done(&arena);
     if (!st && model.context <= job->rollout_max_tokens)
         st = hd_err(HD_INVALID,
                     "train.rollout.max_tokens: answers of up to %lld tokens leave no room for a "

@@ -232,14 +232,14 @@ static enum hd_status read_best(struct spec_reader *r, const struct yaml_node *n
                       "score of validate.choices",
                       r->path, spec_quote(node->text, quoted));
     job->checkpoint_best = true;
-    (void)snprintf(job->checkpoint_best_set, sizeof job->checkpoint_best_set, "%s", node->text);
     *spec_given(&r->draft, "checkpoint.best.set") = true;
-    return HD_OK;
+    return hd_job_set_text(job, &job->checkpoint_best_set, node->text);
 }
 
-static enum hd_status read_text(struct spec_reader *r, const struct yaml_node *node, size_t size,
-                                char *ret_text)
+static enum hd_status read_text(struct spec_reader *r, const struct hd_key *key,
+                                const struct yaml_node *node)
 {
+    const size_t size = key->kind == HD_KEY_PATH ? HD_JOB_PATH_MAX : HD_JOB_WORD_MAX;
     enum hd_status st = spec_need_scalar(r, node, "a text");
 
     if (!st && !*node->text)
@@ -247,7 +247,7 @@ static enum hd_status read_text(struct spec_reader *r, const struct yaml_node *n
     if (!st && strlen(node->text) >= size)
         st = hd_err(HD_INVALID, "%s: longer than %zu bytes; use a shorter one", r->path, size - 1);
     if (!st)
-        memcpy(ret_text, node->text, strlen(node->text) + 1);
+        st = hd_job_store_text(key, node->text, r->draft.job);
     return st;
 }
 
@@ -283,7 +283,7 @@ static enum hd_status read_value(struct spec_reader *r, const struct hd_key *key
             return spec_read_schedule(r, node);
         if (node->kind == YAML_KIND_LIST && strcmp(key->path, "after") == 0)
             return spec_read_after(r, node);
-        return read_text(r, node, HD_JOB_WORD_MAX, member);
+        return read_text(r, key, node);
     case HD_KEY_PATH:
         if (node->kind != YAML_KIND_SCALAR && strcmp(key->path, "train.trainable") == 0)
             return spec_read_only(r, node);
@@ -293,7 +293,7 @@ static enum hd_status read_value(struct spec_reader *r, const struct hd_key *key
         if (node->kind == YAML_KIND_LIST && (strncmp(key->path, "train.adapter.", 14) == 0 ||
                                              strcmp(key->path, "train.rollout.stop") == 0))
             return spec_read_words(r, node, member);
-        return read_text(r, node, HD_JOB_PATH_MAX, member);
+        return read_text(r, key, node);
     case HD_KEY_INT:
         return spec_read_int(r, key, node, member);
     case HD_KEY_REAL:
@@ -618,8 +618,8 @@ enum hd_status hd_spec_read_yaml(const struct hd_spec_source *source, struct hd_
         .draft = {.job = ret_job, .arena = arena, .missing_data = source->missing_data}};
     enum hd_status st;
 
-    *ret_job = (struct hd_job){.only_planned = source->only_planned,
-                               .layout_follows = source->layout_follows};
+    *ret_job = HD_JOB(.arena = arena, .only_planned = source->only_planned,
+                      .layout_follows = source->layout_follows);
     hd_arena_init(&r.arena, TREE_BYTES_MAX);
     r.mistakes.arena = &r.arena;
     st = spec_rename_overrides(&renamed, &r.arena);

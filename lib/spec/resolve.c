@@ -24,12 +24,10 @@ static enum hd_status check_layout(const struct hd_job *spec, const struct hd_la
     return st ? hd_err_prefix(st, "plan") : HD_OK;
 }
 
-static enum hd_status set_path(char ret_path[HD_JOB_PATH_MAX], const char *what, const char *path)
+static enum hd_status check_length(const char *what, const char *text, size_t max)
 {
-    if (strlen(path) >= HD_JOB_PATH_MAX)
-        return hd_err(HD_INVALID, "%s: a path of more than %d bytes", what, HD_JOB_PATH_MAX - 1);
-    memcpy(ret_path, path, strlen(path) + 1);
-    return HD_OK;
+    return strlen(text) < max ? HD_OK
+                              : hd_err(HD_INVALID, "%s: longer than %zu bytes", what, max - 1);
 }
 
 enum hd_status hd_spec_resolve(const struct hd_job *spec, const struct hd_layout_sizes *layout,
@@ -46,18 +44,17 @@ enum hd_status hd_spec_resolve(const struct hd_job *spec, const struct hd_layout
     *ret_job = *spec;
     ret_job->layout = *layout;
     if (strcmp(ret_job->init_from, SPEC_INIT_NONE) == 0)
-        ret_job->init_from[0] = '\0';
+        ret_job->init_from = "";
     if (ret_job->checkpoint_base ==
         HD_JOB_CHECKPOINT_BASE_AUTO) /* the spec did not come from a job file */
         ret_job->checkpoint_base = HD_JOB_CHECKPOINT_BASE_SAVE;
     ret_job->job_id = attempt->job_id;
     ret_job->attempt = attempt->number;
-    st = set_path(ret_job->attempt_dir, "attempt.dir", attempt->dir);
+    ret_job->attempt_dir = attempt->dir;
+    ret_job->base_checkpoint = base;
+    ret_job->base_manifest_hash = hash;
+    st = check_length("attempt.dir", attempt->dir, HD_JOB_PATH_MAX);
     if (!st)
-        st = set_path(ret_job->base_checkpoint, "attempt.base", base);
-    if (!st && strlen(hash) >= sizeof ret_job->base_manifest_hash)
-        st = hd_err(HD_INVALID, "attempt.base_hash: longer than %d bytes", HD_JOB_WORD_MAX - 1);
-    if (!st)
-        memcpy(ret_job->base_manifest_hash, hash, strlen(hash) + 1);
-    return st;
+        st = check_length("attempt.base", base, HD_JOB_PATH_MAX);
+    return st ? st : check_length("attempt.base_hash", hash, HD_JOB_WORD_MAX);
 }

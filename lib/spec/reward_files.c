@@ -10,13 +10,12 @@ enum hd_status spec_keep_rewards(const char *path, const struct hd_text *text, s
 {
     if (text->failed)
         return hd_err(HD_NO_MEMORY, "no memory for train.rewards");
-    if (text->len_bytes >= sizeof job->rewards || strchr(text->data, '\n'))
+    if (text->len_bytes >= HD_JOB_PATH_MAX || strchr(text->data, '\n'))
         return hd_err(HD_INVALID,
-                      "%s: together longer than %zu bytes; put arguments into a file of the "
+                      "%s: together longer than %d bytes; put arguments into a file of the "
                       "program",
-                      path, sizeof job->rewards - 1);
-    memcpy(job->rewards, text->data, text->len_bytes + 1);
-    return HD_OK;
+                      path, HD_JOB_PATH_MAX - 1);
+    return hd_job_set_text(job, &job->rewards, text->data);
 }
 
 /* Appends the argument, as an absolute path if it is a file relative to the folder. */

@@ -187,18 +187,17 @@ static enum hd_status add_model(struct spec_reader *r, const char *dir, struct h
 {
     struct hd_job *job = r->draft.job;
 
-    if (!dir || !*dir || strlen(dir) >= sizeof job->reward_dir)
+    if (!dir || !*dir || strlen(dir) >= HD_JOB_PATH_MAX)
         return hd_err(HD_INVALID,
-                      "%s.model: expected the folder of a reward model, at most %zu bytes", r->path,
-                      sizeof job->reward_dir - 1);
+                      "%s.model: expected the folder of a reward model, at most %d bytes", r->path,
+                      HD_JOB_PATH_MAX - 1);
     if (*job->reward_dir)
         return hd_err(HD_INVALID,
                       "%s.model: a job has at most one reward model; run another one in "
                       "a program, which has processors and no network",
                       r->path);
-    memcpy(job->reward_dir, dir, strlen(dir) + 1);
     hd_json_add_bool(w, "model", true);
-    return HD_OK;
+    return hd_job_set_text(job, &job->reward_dir, dir);
 }
 
 static enum hd_status add_reward(struct spec_reader *r, const struct yaml_node *list,
@@ -263,7 +262,7 @@ enum hd_status spec_read_rewards(struct spec_reader *r, const struct yaml_node *
 
     *spec_given(&r->draft, "train.rewards.list") = true;
     *spec_given(&r->draft, "train.rewards.folder") = true;
-    r->draft.job->reward_dir[0] = '\0';
+    r->draft.job->reward_dir = "";
     if (node->kind != YAML_KIND_LIST || !node->first)
         return hd_err(HD_INVALID, "%s: expected a list of rewards, such as [{builtin: number}]",
                       r->path);

@@ -176,7 +176,7 @@ void hd_spec_plan_request(const struct hd_job *job, struct hd_plan_request *ret_
  * the job is to run, hd_plan_ranks_max; 0: none. */
 int32_t hd_spec_most_devices(const struct hd_job *job);
 
-/* The values of the keys attempt.*, for hd_spec_resolve, which copies the strings. */
+/* The values of the keys attempt.*, for hd_spec_resolve. */
 struct hd_spec_attempt {
     int64_t job_id, number;
     const char *dir; /* absolute path of the job's directory; checkpoints/ is below it */
@@ -187,7 +187,7 @@ struct hd_spec_attempt {
 };
 
 /* Sets *ret_job to the job, without auto, that the ranks of one attempt run. Checks `spec`; borrows
- * its lists. HD_INVALID: also if the layout is not possible for the spec, which is an error of the
+ * its lists and texts, and the attempt's texts. HD_INVALID: also if the layout is not possible for the spec, which is an error of the
  * planner. */
 enum hd_status hd_spec_resolve(const struct hd_job *spec, const struct hd_layout_sizes *layout,
                                const struct hd_spec_attempt *attempt, struct hd_job *ret_job);

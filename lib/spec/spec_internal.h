@@ -235,7 +235,8 @@ enum hd_status spec_read_form(struct spec_reader *r, const struct hd_key *key,
 enum hd_status spec_read_recompute(struct spec_reader *r, const struct yaml_node *node);
 /* Reads the map {NAME: COLUMN, ...} of data.columns, or {NAME: ROLE, ...} of data.roles, into a
  * text of HD_JOB_PATH_MAX bytes: NAME=COLUMN, separated by commas. */
-enum hd_status spec_read_names(struct spec_reader *r, const struct yaml_node *node, char *ret_text);
+enum hd_status spec_read_names(struct spec_reader *r, const struct yaml_node *node,
+                               const char **member);
 /* Reads the map {skip: COUNT} of data.bad_rows. */
 enum hd_status spec_read_bad_rows(struct spec_reader *r, const struct yaml_node *node);
 /* Reads the key `after`: [12, 13]. */
@@ -244,7 +245,8 @@ enum hd_status spec_read_after(struct spec_reader *r, const struct yaml_node *no
 enum hd_status spec_read_only(struct spec_reader *r, const struct yaml_node *node);
 /* Reads a list of words such as [q_proj, v_proj] and stores "q_proj,v_proj" in `member`, which has
  * HD_JOB_PATH_MAX bytes. */
-enum hd_status spec_read_words(struct spec_reader *r, const struct yaml_node *node, char *member);
+enum hd_status spec_read_words(struct spec_reader *r, const struct yaml_node *node,
+                               const char **member);
 /* Reads the map of parallel.schedule: {file: PATH}, or {order: [LINE, ...]}. */
 enum hd_status spec_read_schedule(struct spec_reader *r, const struct yaml_node *node);
 /* Sets pp, virtual_stages and order_micro_batches, if they are 0, from the job's schedule from a
@@ -363,7 +365,8 @@ enum hd_status spec_refuse_unused(struct spec_draft *draft);
 enum hd_status spec_set_text_identity(struct spec_draft *draft);
 
 /* Makes a path relative to `folder` absolute in place. */
-enum hd_status spec_make_absolute(char path[HD_JOB_PATH_MAX], const char *key, const char *folder);
+enum hd_status spec_make_absolute(struct hd_job *job, const char **path, const char *key,
+                                  const char *folder);
 
 /* Replaces the hf:// names of models and data by the paths that source->locate finds for them. */
 enum hd_status spec_locate_names(struct spec_reader *r);

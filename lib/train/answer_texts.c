@@ -11,7 +11,8 @@ enum hd_status hd_answer_texts_open(const struct hd_job *job, struct hd_answer_t
     enum hd_status st;
 
     *t = (struct hd_answer_texts){.talks = *job->template != '\0'};
-    st = hd_job_of_reward_model(job, &t->job);
+    hd_arena_init(&t->arena, 0);
+    st = hd_job_of_reward_model(job, &t->arena, &t->job);
     if (!st && t->talks && !*t->job.template)
         st =
             hd_err(HD_INVALID,
@@ -32,6 +33,7 @@ void hd_answer_texts_close(struct hd_answer_texts *t)
     hd_job_chat_close(&t->chat);
     hd_job_tokenizer_close(&t->tokenizer);
     hd_text_free(&t->line);
+    hd_arena_done(&t->arena);
 }
 
 static void add_message(struct hd_json_writer *w, const char *role, const char *content)

@@ -13,7 +13,8 @@
 #include "train/job_chat.h"
 
 struct hd_answer_texts { /* initialise with {0} */
-    struct hd_job job;   /* of the reward model */
+    struct hd_arena arena;
+    struct hd_job job; /* of the reward model */
     struct hd_job_tokenizer tokenizer;
     struct hd_job_chat chat;
     struct hd_conversation_encoder *encoder;

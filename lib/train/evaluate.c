@@ -60,22 +60,25 @@ static enum hd_status complete_job(struct evaluation *e)
     struct hd_job *job = &e->job;
     const char *tokenizer = *e->model.tokenizer ? e->model.tokenizer : "none";
     struct hd_text template = {0};
-    enum hd_status st;
+    char today[HD_CHAT_DATE_MAX];
+    enum hd_status st = HD_OK;
 
     /* files given by the user come without a job file that could set data.too_long */
     if (e->options->file_count)
         job->too_long = HD_JOB_TOO_LONG_DROP;
+    hd_chat_date_today(today);
     if (!*job->date) /* a template that asks for the date gets the job's date, or today's */
-        hd_chat_date_today(job->date);
-    if (e->model.is_checkpoint)
-        return HD_OK;
+        st = hd_job_set_text(job, &job->date, today);
+    if (st || e->model.is_checkpoint)
+        return st;
     st = hd_chat_find(e->options->dirs.dir, &template);
-    (void)snprintf(job->template, sizeof job->template, "%s", template.data ? template.data : "");
-    (void)snprintf(job->from_dir, sizeof job->from_dir, "%s", e->options->dirs.dir);
+    if (!st)
+        st = hd_job_take_text(job, &job->template, &template);
+    job->from_dir = e->options->dirs.dir;
     job->data_format = HD_JOB_DATA_FORMAT_AUTO;
     job->data_loss = HD_JOB_DATA_LOSS_ANSWERS;
     hd_text_free(&template);
-    (void)snprintf(job->tokenizer, sizeof job->tokenizer, "%s", tokenizer);
+    job->tokenizer = tokenizer;
     job->documents =
         strcmp(tokenizer, "bytes") == 0 ? HD_JOB_DOCUMENTS_JOINED : HD_JOB_DOCUMENTS_BOUNDED;
     job->end_of_text = -2;
@@ -122,8 +125,8 @@ static enum hd_status choose_set(struct evaluation *e)
         job->val[end].source = 0;
     job->val += first;
     job->val_count = end - first;
-    job->val_sets[0] = '\0';
-    job->checkpoint_best_set[0] = '\0';
+    job->val_sets = "";
+    job->checkpoint_best_set = "";
     return HD_OK;
 }
 
@@ -152,7 +155,7 @@ static enum hd_status choose_files(struct evaluation *e)
         job->val = files;
         job->val_count = (int64_t)o->file_count;
         job->val_split = 0;
-        job->val_sets[0] = '\0';
+        job->val_sets = "";
     } else if (!e->model.is_checkpoint || (!job->val_count && job->val_split <= 0)) {
         return hd_err(HD_INVALID, "--data is missing: %s has no validation data of its own",
                       o->dirs.dir);
@@ -206,9 +209,7 @@ static enum hd_status make_folder(struct evaluation *e)
         e->tokens[0] = '\0';
         return st;
     }
-    (void)snprintf(e->job.attempt_dir, sizeof e->job.attempt_dir, "%.*s/attempt",
-                   (int)sizeof e->job.attempt_dir - 16, e->tokens);
-    return HD_OK;
+    return hd_job_print_text(&e->job, &e->job.attempt_dir, "%s/attempt", e->tokens);
 }
 
 static enum hd_status open_data(struct evaluation *e)

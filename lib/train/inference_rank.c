@@ -19,6 +19,7 @@ void hd_inference_rank_init(struct hd_inference_rank *l, const struct hd_backend
     *l = (struct hd_inference_rank){
         .table = backend, .options = {.threads = threads}, .pp = 1, .tp = 1, .tokenizer = ""};
     hd_arena_init(&l->arena, 0);
+    hd_job_init(&l->job, &l->arena);
 }
 
 void hd_inference_rank_done(struct hd_inference_rank *l)

@@ -875,7 +875,7 @@ static enum hd_status prepare_frozen(struct hd_rank_program_shared *s, struct hd
     if (!t)
         return hd_err(HD_NO_MEMORY, "no memory for a frozen model");
     *t = (struct hd_rank_program_shared){.traits = s->traits, .only_evaluates = true};
-    st = hd_job_of_frozen(&s->job, &t->job);
+    st = hd_job_of_frozen(&s->job, arena, &t->job);
     if (!st)
         st = check_frozen(&t->job);
     if (!st)

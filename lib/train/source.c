@@ -485,9 +485,14 @@ enum hd_status hd_source_check_identity(const char *dir, const char *identity)
 
 enum hd_status hd_source_check_adapter(const char *dir, const char *identity)
 {
-    struct hd_job form = {0};
+    struct hd_arena arena;
+    struct hd_job form;
     uint64_t hash = 0;
-    const enum hd_status st = *identity ? hd_adapter_read(dir, &form, &hash) : HD_OK;
+    enum hd_status st;
 
+    hd_arena_init(&arena, 0);
+    hd_job_init(&form, &arena);
+    st = *identity ? hd_adapter_read(dir, &form, &hash) : HD_OK;
+    hd_arena_done(&arena);
     return st || !*identity ? st : check_hash(dir, hash, identity);
 }

@@ -15,33 +15,15 @@ void bench_job_word(char *ret_word, const char *text)
 struct hd_job bench_job(const char *family, const char *precision, const char *device,
                         struct hd_job_file *file)
 {
-    struct hd_job j = {.rope_factor = 1,
-                       .norm_eps = 1e-5,
-                       .tie_embeddings = true,
-                       .steps = 1000000,
-                       .lr_peak = 6e-4,
-                       .lr_min = 6e-4,
-                       .beta1 = 0.9,
-                       .beta2 = 0.95,
-                       .adam_eps = 1e-8,
-                       .weight_decay = 0.1,
-                       .clip = 1,
-                       .seed = 1,
-                       .threads = 1,
-                       .pp = 1,
-                       .dp = 1,
-                       .cp = 1,
-                       .tp = 1,
-                       .ep = 1,
-                       .devices_min = 1,
-                       .devices_max = 1,
-                       .job_id = 1,
-                       .attempt = 1,
-                       .train = file,
-                       .train_count = 1};
+    struct hd_job j =
+        HD_JOB(.rope_factor = 1, .norm_eps = 1e-5, .tie_embeddings = true, .steps = 1000000,
+               .lr_peak = 6e-4, .lr_min = 6e-4, .beta1 = 0.9, .beta2 = 0.95, .adam_eps = 1e-8,
+               .weight_decay = 0.1, .clip = 1, .seed = 1, .threads = 1, .pp = 1, .dp = 1, .cp = 1,
+               .tp = 1, .ep = 1, .devices_min = 1, .devices_max = 1, .job_id = 1, .attempt = 1,
+               .train = file, .train_count = 1);
 
-    bench_job_word(j.name, "bench");
-    bench_job_word(j.family, family);
+    j.name = "bench";
+    j.family = family;
     j.positions =
         hd_job_find_word(hd_job_positions_words, strcmp(family, "gpt2") == 0 ? "learned" : "rope");
     j.rope_scaling = HD_JOB_ROPE_SCALING_NONE;
@@ -53,7 +35,7 @@ struct hd_job bench_job(const char *family, const char *precision, const char *d
     j.lr_decay = HD_JOB_LR_DECAY_CONSTANT;
     j.precision = hd_job_find_word(hd_job_precision_words, precision);
     j.device = hd_job_find_word(hd_job_device_words, device);
-    bench_job_word(j.base_manifest_hash, "-");
+    j.base_manifest_hash = "-";
     return j;
 }
 

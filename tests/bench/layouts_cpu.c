@@ -128,7 +128,7 @@ static struct hd_job job_of(const struct setting *s, const struct layout *l,
     j.micro_batch = BATCH / j.dp / l->micro_batches;
     bench_job_word(j.recompute, l->recompute);
     bench_job_word(j.schedule, l->pp > 1 ? "1f1b" : "none");
-    bench_job_word(j.tokenizer, "bytes");
+    j.tokenizer = "bytes";
     j.order = HD_JOB_ORDER_SHUFFLED;
     return j;
 }

@@ -130,7 +130,7 @@ static const struct searched {
 
 static void give_latent_experts(struct hd_job *job)
 {
-    bench_job_word(job->family, "deepseek_v3");
+    job->family = "deepseek_v3";
     job->mla_q_rank = 1536;
     job->mla_kv_rank = 512;
     job->mla_nope = job->mla_value = 128;
@@ -139,7 +139,7 @@ static void give_latent_experts(struct hd_job *job)
     job->experts_per_token = 8;
     job->dense_ffn_hidden = 18432;
     job->shared_ffn_hidden = 2048;
-    (void)snprintf(job->experts_layers, sizeof job->experts_layers, "0:3:58");
+    job->experts_layers = "0:3:58";
     job->router_groups = 8;
     job->router_groups_kept = 4;
     job->router_scale = 2.5;

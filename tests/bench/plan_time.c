@@ -113,7 +113,7 @@ static struct hd_job job_of(const struct setting *s, const struct model *m,
         j.renormalize = true;
         j.balance = 0.01;
     }
-    bench_job_word(j.tokenizer, "bytes");
+    j.tokenizer = "bytes";
     j.order = HD_JOB_ORDER_SHUFFLED;
     j.moments = HD_JOB_MOMENTS_FP32;
     j.adapter = HD_JOB_ADAPTER_NONE;

@@ -102,7 +102,7 @@ static struct hd_job make_job(int argc, char **argv, struct hd_job_file *file)
     j.rope_theta = 10000;
     j.global_batch = j.micro_batch = 4;
     j.threads = atoi(bench_value_of(argc, argv, "--threads", "2"));
-    bench_job_word(j.tokenizer, "bytes");
+    j.tokenizer = "bytes";
     j.order = HD_JOB_ORDER_SHUFFLED;
     j.model_weights = HD_JOB_MODEL_WEIGHTS_PLAIN;
     j.adapter = HD_JOB_ADAPTER_NONE;

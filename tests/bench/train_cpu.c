@@ -100,7 +100,7 @@ struct hd_job train_case_job(const struct train_case *c, const char *precision,
     j.rope_theta = 10000;
     j.global_batch = j.micro_batch = c->batch;
     j.threads = TRAIN_CPU_THREADS;
-    bench_job_word(j.tokenizer, "bytes");
+    j.tokenizer = "bytes";
     j.order = HD_JOB_ORDER_SHUFFLED;
     j.model_weights =
         hd_job_find_word(hd_job_model_weights_words, c->weights ? c->weights : "plain");
@@ -114,7 +114,7 @@ struct hd_job train_case_job(const struct train_case *c, const char *precision,
     j.adapter_rank = 16;
     j.adapter_alpha = 32;
     j.adapter_b_lr = 1;
-    memcpy(j.adapter_targets, "all-linear", sizeof "all-linear");
+    j.adapter_targets = "all-linear";
     return j;
 }
 

@@ -70,7 +70,7 @@ struct hd_job gpu_case_job(const struct gpu_case *c, const char *precision,
     j.rope_theta = 1e6;
     j.global_batch = c->global_batch;
     j.micro_batch = c->micro_batch;
-    bench_job_word(j.tokenizer, "none");
+    j.tokenizer = "none";
     j.order = HD_JOB_ORDER_SEQUENTIAL;
     return j;
 }

@@ -12,6 +12,7 @@
 #include "golden.h"
 #include "harness.h"
 #include "job/frozen_model.h"
+#include "tests/job_text.h"
 #include "tests/program/test.h"
 #include "train/trainer.h"
 
@@ -140,11 +141,11 @@ static void make_teacher(struct followed *f, struct hd_job *job)
 {
     struct hd_job teacher;
 
-    must(hd_job_of_teacher(job, &teacher));
-    teacher.init_from[0] = '\0';
+    must(hd_job_of_teacher(job, job_arena(), &teacher));
+    teacher.init_from = "";
     teacher.distill_write = false;
     must(harness_threads(&teacher, 1, f, save_teacher));
-    memcpy(job->distill_teacher, f->teacher.path, strlen(f->teacher.path) + 1);
+    job->distill_teacher = f->teacher.path;
 }
 
 static void check(void **state)

@@ -257,7 +257,7 @@ static void it_rates_beside_a_model_that_answers(void **state)
         if (own.pp > 1)
             memcpy(own.schedule, "1f1b", 5);
         job = own;
-        (void)snprintf(job.reward_dir, sizeof job.reward_dir, "%s", f.saved.path);
+        job.reward_dir = f.saved.path;
         assert_int_equal(hd_job_set_reward_model(&f.job, &job), HD_OK);
         if (harness_threads(&job, (int)(job.tp * job.pp * job.dp * job.cp), &f, rate))
             fail_msg("layout %zu: %s", i, hd_err_message());

@@ -65,7 +65,7 @@ static void try_merge(const char *text, size_t size, const struct hd_job *job)
                                           .bos = -1,
                                           .eos = -1,
                                           .pad = hd_hf_pad_token(text, size)};
-    struct hd_job again = {0};
+    struct hd_job again = HD_JOB(.arena = job->arena);
     struct hd_text out = {0};
 
     if (!hd_hf_merge(&now, text, size, &out)) {
@@ -84,9 +84,13 @@ static void try_merge(const char *text, size_t size, const struct hd_job *job)
 
 static void try_config(const char *text, size_t size)
 {
-    struct hd_job job = {0}, again = {0};
+    struct hd_arena arena;
+    struct hd_job job, again;
     struct hd_text notes = {0}, out = {0};
 
+    hd_arena_init(&arena, 0);
+    hd_job_init(&job, &arena);
+    hd_job_init(&again, &arena);
     if (!hd_hf_parse_config(text, size, &job, &notes)) {
         promise(job.layers >= 1 && job.layers <= 1024 && job.hidden >= 1 && job.heads >= 1);
         promise(job.kv_heads >= 1 && job.vocab >= 2 && job.context >= 1 && job.ffn_hidden >= 1);
@@ -106,18 +110,23 @@ static void try_config(const char *text, size_t size)
     }
     hd_text_free(&notes);
     hd_text_free(&out);
+    hd_arena_done(&arena);
 }
 
 static void try_adapter(const char *text, size_t size)
 {
-    struct hd_job job = {0};
+    struct hd_arena arena;
+    struct hd_job job;
 
+    hd_arena_init(&arena, 0);
+    hd_job_init(&job, &arena);
     if (!hd_hf_parse_adapter_config(text, size, &job))
         promise(job.adapter == HD_JOB_ADAPTER_PREFIX
                     ? job.adapter_tokens >= 1 && job.adapter_tokens <= 4096
                     : job.adapter == HD_JOB_ADAPTER_LORA && job.adapter_rank >= 1 &&
                           job.adapter_rank <= 1024 && job.adapter_alpha >= 1e-6 &&
                           job.adapter_alpha <= 1e6);
+    hd_arena_done(&arena);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size_bytes)

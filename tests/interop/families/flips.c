@@ -19,6 +19,7 @@
 #include "base/file.h"
 #include "hf/hf_internal.h"
 #include "job/family.h"
+#include "tests/job_text.h"
 #include "train/decoder.h"
 
 enum { TOKENS_MAX = 64, MODELS_MAX = 256, NAME_MAX_BYTES = 64, DIR_BYTES = 512, NPY_HEAD = 128 };
@@ -306,7 +307,7 @@ static enum hd_status read_list(struct bench *b, const char *path)
 
     while (!st && b->count < MODELS_MAX) {
         struct model *m = &b->models[b->count];
-        struct hd_job job = {0};
+        struct hd_job job = HD_JOB(.arena = job_arena());
 
         if (fscanf(list, "%63s %511s %511s%*[^\n]", m->name, m->dir, npy) != 3)
             break;

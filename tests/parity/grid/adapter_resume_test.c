@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/hash.h"
+#include "tests/job_text.h"
 #include "tests/program/test.h"
 #include "trial.h"
 
@@ -50,8 +51,7 @@ static void pass_on(const struct chain *c)
         struct run *run = run_new(0);
 
         job = job_of(&bench, c->tuning, c->ranks[i]);
-        (void)snprintf(job.attempt_dir, sizeof job.attempt_dir, "%.150s/attempt-%d",
-                       bench.harness.dir, i + 1);
+        job.attempt_dir = job_text("%.150s/attempt-%d", bench.harness.dir, i + 1);
         run_load_and_save(&job, &saved, run, &next);
         (void)printf("%s %s: %s\n", c->model, c->tuning, c->ranks[i]);
         run_compare_state(first, run);

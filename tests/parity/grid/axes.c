@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "pairs.h"
+#include "tests/job_text.h"
 
 /* ---- the table ---- */
 
@@ -112,12 +113,11 @@ static void set_adapter(struct hd_job *job, struct hd_rank_program_options *opti
     job->adapter_dropout = number == PREFIX ? 0 : 0.2;
     job->adapter_dora = number == DORA;
     if (number == DORA && job->experts) /* experts have no magnitudes */
-        (void)snprintf(job->adapter_targets, sizeof job->adapter_targets,
-                       job->mla_kv_rank ? "q_a_proj,q_b_proj,kv_a_proj_with_mqa,kv_b_proj,o_proj"
-                                        : "q_proj,k_proj,v_proj,o_proj");
+        job->adapter_targets =
+            job_text(job->mla_kv_rank ? "q_a_proj,q_b_proj,kv_a_proj_with_mqa,kv_b_proj,o_proj"
+                                      : "q_proj,k_proj,v_proj,o_proj");
     if (number == LORA && strcmp(job->family, "gpt_oss") == 0) /* all-linear leaves stacks out */
-        (void)snprintf(job->adapter_targets, sizeof job->adapter_targets,
-                       "all-linear,experts.gate_up_proj,experts.down_proj");
+        job->adapter_targets = "all-linear,experts.gate_up_proj,experts.down_proj";
 }
 
 /* Leaves out keys that the job file refuses beside an objective (lib/spec/objective.c): losses of
@@ -242,7 +242,7 @@ static void choose_in_groups(struct hd_job *job)
     job->z_loss = 0;
     job->shared_ffn_hidden = 32;
     job->dense_ffn_hidden = 64;
-    (void)snprintf(job->experts_layers, sizeof job->experts_layers, "0:1:1000");
+    job->experts_layers = "0:1:1000";
 }
 
 /* A further token, whose block has experts in groups, in documents of a few tokens. */
@@ -266,9 +266,9 @@ static void mix_kinds(struct hd_job *job)
     job->layers = 4;
     job->window = 5;
     job->dense_ffn_hidden = 64;
-    (void)snprintf(job->window_layers, sizeof job->window_layers, "1:1");
-    (void)snprintf(job->rope_layers, sizeof job->rope_layers, "3:1");
-    (void)snprintf(job->experts_layers, sizeof job->experts_layers, "0:1:3");
+    job->window_layers = "1:1";
+    job->rope_layers = "3:1";
+    job->experts_layers = "0:1:3";
 }
 
 /* Factors of Granite, which scale every place that has one. */
@@ -283,7 +283,7 @@ static void multiply(struct hd_job *job)
 /* Windows in every second layer, and positions in these alone. */
 static void rotate_in_windows(struct hd_job *job)
 {
-    (void)snprintf(job->rope_layers, sizeof job->rope_layers, "1:1");
+    job->rope_layers = "1:1";
 }
 
 static void grow_by_position(struct hd_job *job)
@@ -298,7 +298,7 @@ static void cut_in_chunks(struct hd_job *job)
 {
     job->z_loss = 0;
     job->dense_ffn_hidden = 64;
-    (void)snprintf(job->experts_layers, sizeof job->experts_layers, "0:1:1000");
+    job->experts_layers = "0:1:1000";
 }
 
 static void weigh_logits(struct hd_job *job)

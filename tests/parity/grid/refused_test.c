@@ -11,17 +11,17 @@
 
 static void name_experts(struct hd_job *job)
 {
-    (void)snprintf(job->adapter_targets, sizeof job->adapter_targets, "q_proj,w2");
+    job->adapter_targets = "q_proj,w2";
 }
 
 static void train_the_last_block(struct hd_job *job)
 {
-    (void)snprintf(job->only, sizeof job->only, "last:1");
+    job->only = "last:1";
 }
 
 static void train_a_matrix_beside(struct hd_job *job)
 {
-    (void)snprintf(job->adapter_also, sizeof job->adapter_also, "blocks.0.mlp.down.weight");
+    job->adapter_also = "blocks.0.mlp.down.weight";
 }
 
 static const struct grid_refusal {

@@ -1,6 +1,7 @@
 /* adapter_base: a checkpoint of a run with an adapter leaves out the model folder that the run
  * began with, and goes on from both as if it held everything; an adapter goes on beside its base.
  */
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -9,6 +10,7 @@
 #include "decoding.h"
 #include "hf/hf.h"
 #include "runs.h"
+#include "tests/job_text.h"
 #include "tests/program/test.h"
 #include "train/source.h"
 
@@ -19,11 +21,6 @@ struct tuning {
     struct hd_job job; /* with an adapter, beside the model in `folder` */
     char folder[256];
 };
-
-static void text(char *to, size_t size, const char *value)
-{
-    (void)snprintf(to, size, "%s", value);
-}
 
 /* Exports; returns whether a note says that PEFT leaves out factors. */
 static bool export_to(const struct hd_saved *saved, const char *dir, bool adapter)
@@ -54,7 +51,7 @@ static struct hd_job job_of(const struct harness *h, const char *family, int dp)
         job.experts_per_token = 2;
         job.renormalize = job.qk_norm = true;
         job.dense_ffn_hidden = 40;
-        text(job.experts_layers, sizeof job.experts_layers, "0:1:1");
+        job.experts_layers = "0:1:1";
     }
     return job;
 }
@@ -76,16 +73,16 @@ static void setup(struct tuning *t, const char *family, const char *base)
     run_free(run);
 
     t->job = job_of(&t->h, family, 2);
-    (void)snprintf(t->job.attempt_dir, sizeof t->job.attempt_dir, "%s/tuning", t->h.dir);
+    t->job.attempt_dir = job_text("%s/tuning", t->h.dir);
     t->job.precision = HD_JOB_PRECISION_BF16;
     t->job.adapter = HD_JOB_ADAPTER_LORA;
-    text(t->job.adapter_targets, sizeof t->job.adapter_targets, "all-linear");
+    t->job.adapter_targets = "all-linear";
     t->job.adapter_rank = 4;
     t->job.adapter_alpha = 6;
-    text(t->job.init_from, sizeof t->job.init_from, t->folder);
+    t->job.init_from = job_text("%s", t->folder);
     t->job.checkpoint_base = hd_job_find_word(hd_job_checkpoint_base_words, base);
     must(hd_source_identity(t->folder, &identity));
-    hd_hash_format(identity, t->job.init_identity);
+    t->job.init_identity = job_text("%016" PRIx64, identity);
 }
 
 /* ---- what a checkpoint holds ---- */
@@ -234,10 +231,10 @@ static void what_trained_is_never_left_out(void **state)
 
     setup(&t, "llama", "omit");
     t.job.dp = 1;
-    text(t.job.adapter_also, sizeof t.job.adapter_also, "head");
+    t.job.adapter_also = "head";
     run_save(&t.job, STEPS, run, &saved);
     assert_true(count_weights(saved.path, false) > 0);
-    t.job.adapter_also[0] = '\0';
+    t.job.adapter_also = "";
     assert_int_equal(harness_threads(&t.job, 1, saved.path, load_only), HD_INVALID);
     assert_non_null(strstr(hd_err_message(), "set checkpoint.frozen: save, or keep it trainable"));
     t.job.checkpoint_base = HD_JOB_CHECKPOINT_BASE_SAVE;
@@ -250,7 +247,7 @@ static void what_trained_is_never_left_out(void **state)
 
 static void begin_from(struct tuning *t, const char *adapter, struct run *run, const char *attempt)
 {
-    struct hd_job form = {0};
+    struct hd_job form = HD_JOB(.arena = job_arena());
     uint64_t identity = 0;
     struct hd_saved saved;
 
@@ -258,10 +255,10 @@ static void begin_from(struct tuning *t, const char *adapter, struct run *run, c
     assert_int_equal(form.adapter_rank, 4);
     assert_true(form.adapter_alpha == 6 && !form.adapter_rslora);
     assert_true(form.adapter_dora == t->job.adapter_dora);
-    text(t->job.adapter_targets, sizeof t->job.adapter_targets, form.adapter_targets);
-    text(t->job.adapter_from, sizeof t->job.adapter_from, adapter);
-    hd_hash_format(identity, t->job.adapter_identity);
-    (void)snprintf(t->job.attempt_dir, sizeof t->job.attempt_dir, "%s/%s", t->h.dir, attempt);
+    t->job.adapter_targets = job_text("%s", form.adapter_targets);
+    t->job.adapter_from = job_text("%s", adapter);
+    t->job.adapter_identity = job_text("%016" PRIx64, identity);
+    t->job.attempt_dir = job_text("%s/%s", t->h.dir, attempt);
     run_save(&t->job, 0, run, &saved);
 }
 
@@ -357,7 +354,7 @@ static void check_goes_on(struct tuning *t, const struct run *trained, const str
 {
     static float alone[LOGITS_MAX], beside[LOGITS_MAX];
     struct run *from = run_new(0);
-    struct hd_job form = {0};
+    struct hd_job form = HD_JOB(.arena = job_arena());
     uint64_t identity = 0;
     struct hd_saved again;
 
@@ -367,9 +364,9 @@ static void check_goes_on(struct tuning *t, const struct run *trained, const str
         assert_int_equal(form.adapter_tokens, 4);
     else
         assert_int_equal(form.adapter_width, 5);
-    text(t->job.adapter_from, sizeof t->job.adapter_from, adapter);
-    hd_hash_format(identity, t->job.adapter_identity);
-    (void)snprintf(t->job.attempt_dir, sizeof t->job.attempt_dir, "%s/%s", t->h.dir, attempt);
+    t->job.adapter_from = job_text("%s", adapter);
+    t->job.adapter_identity = job_text("%016" PRIx64, identity);
+    t->job.attempt_dir = job_text("%s/%s", t->h.dir, attempt);
     run_save(&t->job, 0, from, &again);
     assert_memory_equal(from->weights, trained->weights, (size_t)trained->count * sizeof(float));
     run_free(from);

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "compare.h"
+#include "tests/job_text.h"
 #include "tests/program/test.h"
 
 enum { STEPS = 4 };
@@ -31,9 +32,8 @@ static struct hd_job job_of(const struct harness *h, const struct adapted *a)
     job.adapter = hd_job_find_word(hd_job_adapter_words, a->type      ? a->type
                                                          : a->targets ? "lora"
                                                                       : "none");
-    (void)snprintf(job.adapter_targets, sizeof job.adapter_targets, "%s",
-                   a->targets ? a->targets : "");
-    (void)snprintf(job.adapter_also, sizeof job.adapter_also, "%s", a->also ? a->also : "");
+    job.adapter_targets = job_text("%s", a->targets ? a->targets : "");
+    job.adapter_also = job_text("%s", a->also ? a->also : "");
     job.adapter_rank = 4;
     job.adapter_alpha = 6;
     job.adapter_b_lr = 4;
@@ -626,7 +626,7 @@ static void wrong_texts_are_refused_by_name(void **state)
         struct hd_arena arena;
 
         job.adapter_dora = strcmp(wrong[i].only, "dora") == 0;
-        (void)snprintf(job.only, sizeof job.only, "%s", job.adapter_dora ? "all" : wrong[i].only);
+        job.only = job_text("%s", job.adapter_dora ? "all" : wrong[i].only);
         if (strcmp(wrong[i].targets, "alibi") == 0) {
             job.positions = HD_JOB_POSITIONS_ALIBI;
             job.adapter = HD_JOB_ADAPTER_PREFIX;

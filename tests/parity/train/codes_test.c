@@ -9,6 +9,7 @@
 
 #include "checkpoint/checkpoint.h"
 #include "compare.h"
+#include "tests/job_text.h"
 #include "tests/program/test.h"
 
 enum { STEPS = 4 };
@@ -30,9 +31,8 @@ static struct hd_job job_of(const struct harness *h, const struct coded *c)
     job.model_weights = hd_job_find_word(hd_job_model_weights_words, c->weights);
     job.precision = hd_job_find_word(hd_job_precision_words, c->precision);
     job.adapter = HD_JOB_ADAPTER_LORA;
-    (void)snprintf(job.adapter_targets, sizeof job.adapter_targets, "%s",
-                   experts ? "q_proj,v_proj,o_proj" : "all-linear");
-    (void)snprintf(job.adapter_also, sizeof job.adapter_also, "norms");
+    job.adapter_targets = job_text("%s", experts ? "q_proj,v_proj,o_proj" : "all-linear");
+    job.adapter_also = "norms";
     job.adapter_rank = 4;
     job.adapter_alpha = 6;
     job.adapter_b_lr = 4;
@@ -184,7 +184,7 @@ static void what_cannot_be_is_refused_by_name(void **state)
         struct hd_arena arena;
 
         job.adapter = HD_JOB_ADAPTER_NONE;
-        (void)snprintf(job.only, sizeof job.only, "%s", wrong[i].only);
+        job.only = job_text("%s", wrong[i].only);
         hd_arena_init(&arena, 0);
         assert_int_not_equal(lay_out(&job, &arena, &r), HD_OK);
         if (!strstr(hd_err_message(), wrong[i].message))

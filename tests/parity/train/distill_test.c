@@ -10,6 +10,7 @@
 #include "harness.h"
 #include "job/frozen_model.h"
 #include "runs.h"
+#include "tests/job_text.h"
 #include "tests/program/test.h"
 #include "train/trainer.h"
 
@@ -249,7 +250,7 @@ static void a_student_reads_the_records_of_its_targets(void **state)
         int world;
 
         job = lesson_job(&h, 24);
-        (void)snprintf(job.distill_teacher, sizeof job.distill_teacher, "%s", h.dir);
+        job.distill_teacher = job_text("%s", h.dir);
         world = place_layout(&job, &layouts[i]);
         if (i == 0) {
             must(harness_threads(&job, world, &l, learn));
@@ -274,7 +275,7 @@ static struct hd_job beside(const struct hd_job *teacher, const struct hd_saved 
 {
     struct hd_job job = *teacher;
 
-    (void)snprintf(job.distill_teacher, sizeof job.distill_teacher, "%s", saved->path);
+    job.distill_teacher = job_text("%s", saved->path);
     must(hd_job_set_teacher_model(teacher, &job));
     job.seed = 11;
     return job;
@@ -298,7 +299,7 @@ static void a_model_on_the_ranks_teaches_as_its_file_does(void **state)
     must(harness_threads(&job, 1, &l, teach));
     must(harness_threads(&teacher, 1, &l, keep));
     job = teacher;
-    (void)snprintf(job.distill_teacher, sizeof job.distill_teacher, "%s", h.dir);
+    job.distill_teacher = job_text("%s", h.dir);
     job.seed = 11;
     must(harness_threads(&job, 1, &file, learn));
     for (int i = 0; i < LAYOUTS; i++) {
@@ -321,8 +322,8 @@ static void a_model_on_the_ranks_teaches_as_its_file_does(void **state)
     }
     hd_arena_init(&arena, 0);
     run_layout(&job, &(struct hd_rank_program_options){0}, &arena, &with);
-    job.distill_model[0] = '\0';
-    job.distill_teacher[0] = '\0';
+    job.distill_model = "";
+    job.distill_teacher = "";
     run_layout(&job, &(struct hd_rank_program_options){0}, &arena, &without);
     /* at least the weights, in fp32, of this rank's half */
     assert_true(with.memory.teacher > 4 * with.frozen_program->registry.buckets[0].count);
@@ -373,7 +374,7 @@ static void a_file_of_another_kind_is_refused(void **state)
     must(harness_threads(&job, 1, &l, teach));
     for (int i = 0; i < 4; i++) {
         job = lesson_job(i == 3 ? &other : &h, i == 0 ? 9 : 8);
-        (void)snprintf(job.distill_teacher, sizeof job.distill_teacher, "%s", h.dir);
+        job.distill_teacher = job_text("%s", h.dir);
         job.distill_temperature = i == 1 ? 2 : 1;
         job.distill_vocab = i == 2 ? 200 : 0;
         assert_int_equal(harness_threads(&job, 1, &l, learn), HD_INVALID);

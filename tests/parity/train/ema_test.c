@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "runs.h"
+#include "tests/job_text.h"
 #include "tests/program/test.h"
 #include "train/guard.h"
 
@@ -243,7 +244,7 @@ static void an_average_follows_the_weights_and_is_validated_in_every_layout(void
         harness_setup(&h, 20000);
         job = job_of(&h, &layouts[i]);
         c->validates_only = true;
-        (void)snprintf(job.attempt_dir, sizeof job.attempt_dir, "%s/attempt-1", h.dir);
+        job.attempt_dir = job_text("%s/attempt-1", h.dir);
         run_ranks(&job, c, train);
         (void)printf("%s %s zero %d: %.1e apart\n", layouts[i].family, layouts[i].optimizer,
                      layouts[i].zero, c->worst);
@@ -268,7 +269,7 @@ static void an_average_is_loaded_in_another_layout(void **state)
     harness_setup(&h, 20000);
     assert_non_null(ema);
     job = job_of(&h, from);
-    (void)snprintf(job.attempt_dir, sizeof job.attempt_dir, "%s/attempt-1", h.dir);
+    job.attempt_dir = job_text("%s/attempt-1", h.dir);
     run_ranks(&job, c, train);
     memcpy(ema, c->ema, sizeof c->ema);
     job = job_of(&h, &to);
@@ -278,7 +279,7 @@ static void an_average_is_loaded_in_another_layout(void **state)
 
     job = job_of(&h, from); /* saved without an average */
     job.ema_decay = 0;
-    (void)snprintf(job.attempt_dir, sizeof job.attempt_dir, "%s/attempt-2", h.dir);
+    job.attempt_dir = job_text("%s/attempt-2", h.dir);
     run_ranks(&job, c, save_without);
     job = job_of(&h, &to);
     run_ranks(&job, c, load);
@@ -314,7 +315,7 @@ static void a_plan_has_the_bytes_of_the_average(void **state)
 /* 2^(-1 / (f steps)): after f steps updates an average is halfway. */
 static void a_half_life_is_a_part_of_the_steps(void **state)
 {
-    struct hd_job job = {.steps = 400, .ema_half_life = 0.025};
+    struct hd_job job = HD_JOB(.steps = 400, .ema_half_life = 0.025);
 
     assert_true(hd_job_has_ema(&job));
     assert_true(fabs(pow(1 - hd_job_ema_rate(&job), 10) - 0.5) < 1e-12);

@@ -7,6 +7,7 @@
 #include "base/file.h"
 #include "data/data.h"
 #include "harness.h"
+#include "tests/job_text.h"
 #include "tests/program/test.h"
 #include "tests/unit/tokenizer/letters.h"
 #include "train/job_data.h"
@@ -48,7 +49,7 @@ static int set_up(void **state)
     letters_write(LETTERS_THREE, "null", NULL, &json);
     put(s, "tokenizer.json", json.data);
     hd_text_free(&json);
-    (void)snprintf(s->job.tokenizer, sizeof s->job.tokenizer, "%s/tokenizer.json", s->h.dir);
+    s->job.tokenizer = job_text("%s/tokenizer.json", s->h.dir);
     s->job.train = &s->file;
     s->job.train_count = 1;
     s->job.val_split = 0;
@@ -153,7 +154,7 @@ static void the_model_says_the_end_where_the_tokenizer_does_not(void **state)
 
     hd_text_add(&dir, "%s/model", s->h.dir);
     assert_int_equal(hd_file_make_dirs(dir.data, 0700), HD_OK);
-    (void)snprintf(s->job.from_dir, sizeof s->job.from_dir, "%s", dir.data);
+    s->job.from_dir = job_text("%s", dir.data);
     put(s, "model/config.json", "{\"eos_token_id\":257}");
     read_tokens(&s->job, &have);
     assert_string_equal(have.data, "abcd[257]efgh[257]");
@@ -215,7 +216,7 @@ static void tokens_without_a_row_matter_only_where_a_text_has_them(void **state)
     s->job.vocab = END;
     assert_int_equal(hd_job_tokenizer_need(&tokenizer, &s->job, &opened), HD_INVALID);
     assert_non_null(strstr(hd_err_message(), "model.vocab: 258 is less than the 259 tokens"));
-    (void)snprintf(s->job.from_dir, sizeof s->job.from_dir, "%s", s->h.dir);
+    s->job.from_dir = job_text("%s", s->h.dir);
     assert_int_equal(hd_job_tokenizer_need(&tokenizer, &s->job, &opened), HD_OK);
     assert_int_equal(hd_job_tokenizer_notes(&tokenizer, &s->job, &text), HD_OK);
     assert_non_null(strstr(text.data, "rows for 258 tokens"));
@@ -252,12 +253,14 @@ static void an_end_that_has_changed_since_the_submission_is_refused(void **state
     struct hd_token_cache cache;
     struct hd_arena arena;
     struct hd_text json = {0};
+    char identity[HD_TEXT_IDENTITY_MAX];
     uint64_t hash = 0;
 
     hd_arena_init(&arena, 0);
     put(s, "tokenizer_config.json", "{\"eos_token\":\"<|im_end|>\"}");
     assert_int_equal(hd_text_identity(&origin, &hash), HD_OK);
-    hd_text_identity_format(hash, s->job.text_identity);
+    hd_text_identity_format(hash, identity);
+    s->job.text_identity = identity;
     assert_int_equal(fill(&s->job, &arena, &cache), HD_OK);
     put(s, "tokenizer_config.json", "{\"eos_token\":\"<|im_end|>\",\"chat_template\":\"x\"}");
     assert_int_equal(fill(&s->job, &arena, &cache), HD_OK);
@@ -273,7 +276,7 @@ static void an_end_that_has_changed_since_the_submission_is_refused(void **state
         hd_hash_add(&old, &json.len_bytes, sizeof json.len_bytes);
         hd_hash_add(&old, json.data, json.len_bytes);
         hd_hash_add(&old, "", 1);
-        hd_hash_format(hd_hash_value(&old), s->job.text_identity);
+        hd_hash_format(hd_hash_value(&old), identity);
     }
     assert_int_equal(fill(&s->job, &arena, &cache), HD_OK);
     hd_text_free(&json);

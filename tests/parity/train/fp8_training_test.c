@@ -9,6 +9,7 @@
 
 #include "checkpoint/checkpoint.h"
 #include "compare.h"
+#include "tests/job_text.h"
 #include "tests/program/test.h"
 #include "tests/sanitized.h"
 
@@ -89,7 +90,7 @@ static struct histories histories_after(const struct harness *h, const struct la
     struct histories found;
     struct hd_saved saved;
 
-    (void)snprintf(job.attempt_dir, sizeof job.attempt_dir, "%s/attempt-%d", h->dir, attempt);
+    job.attempt_dir = job_text("%s/attempt-%d", h->dir, attempt);
     run_save(&job, steps, run, &saved);
     read_histories(saved.path, &found);
     run_free(run);
@@ -188,7 +189,7 @@ static void a_checkpoint_takes_the_histories_to_any_layout(void **state)
         struct run *run = run_new(0);
 
         job = job_of(&h, &others[i]);
-        (void)snprintf(job.attempt_dir, sizeof job.attempt_dir, "%s/attempt-%d", h.dir, 2 + (int)i);
+        job.attempt_dir = job_text("%s/attempt-%d", h.dir, 2 + (int)i);
         run_load_and_save(&job, &saved, run, &again);
         read_histories(again.path, &got);
         assert_memory_equal(&got, &want, sizeof want);
@@ -221,7 +222,7 @@ static void a_checkpoint_crosses_precisions_and_lengths(void **state)
     run_save(&job, 3, run, &fp8);
     read_histories(fp8.path, &want);
     job.fp8_history = 2;
-    (void)snprintf(job.attempt_dir, sizeof job.attempt_dir, "%s/attempt-2", h.dir);
+    job.attempt_dir = job_text("%s/attempt-2", h.dir);
     run_load_and_save(&job, &fp8, run, &again);
     if (hd_ckpt_open(again.path, &ckpt))
         fail_msg("%s", hd_err_message());
@@ -233,10 +234,10 @@ static void a_checkpoint_crosses_precisions_and_lengths(void **state)
     hd_ckpt_close(ckpt);
 
     job.precision = HD_JOB_PRECISION_BF16;
-    (void)snprintf(job.attempt_dir, sizeof job.attempt_dir, "%s/attempt-3", h.dir);
+    job.attempt_dir = job_text("%s/attempt-3", h.dir);
     run_load_and_save(&job, &fp8, run, &bf16);
     job = job_of(&h, &two);
-    (void)snprintf(job.attempt_dir, sizeof job.attempt_dir, "%s/attempt-4", h.dir);
+    job.attempt_dir = job_text("%s/attempt-4", h.dir);
     run_load_and_save(&job, &bf16, run, &again);
     read_histories(again.path, &want);
     for (int i = 0; i < NAMES; i++)

@@ -218,8 +218,7 @@ static void adapt_stacks(struct hd_job *job)
     job->adapter = HD_JOB_ADAPTER_LORA;
     job->adapter_rank = 3;
     job->adapter_alpha = 5;
-    (void)snprintf(job->adapter_targets, sizeof job->adapter_targets,
-                   "experts.gate_up_proj,experts.down_proj");
+    job->adapter_targets = "experts.gate_up_proj,experts.down_proj";
 }
 
 /* Values as wide as keys; scores with a factor of scaled angles. */
@@ -262,7 +261,7 @@ static void grow_by_position(struct hd_job *job)
 static void gate_inputs(struct hd_job *job)
 {
     choose_all(job);
-    (void)snprintf(job->window_layers, sizeof job->window_layers, "1:1");
+    job->window_layers = "1:1";
 }
 
 /* LayerNorm of heads of q and k. */
@@ -287,7 +286,7 @@ static void bound_heads(struct hd_job *job)
 static void weigh_scaled(struct hd_job *job)
 {
     weigh_by_distance(job);
-    memcpy(job->parallel_residual, "none", 5);
+    job->parallel_residual = "none";
 }
 
 /* The direction of a short key curves too much for these differences; those of 64 channels are long
@@ -439,7 +438,7 @@ static void gpt2_with_alibi_agrees_with_differences(void **state)
 /* The matrices of blocks are codes: what their products give back is the derivative. */
 static void keep_codes(struct hd_job *job)
 {
-    memcpy(job->only, "embedding,norms,head", 21);
+    job->only = "embedding,norms,head";
     job->model_weights = HD_JOB_MODEL_WEIGHTS_NF4;
 }
 
@@ -451,7 +450,7 @@ static void llama_with_codes_agrees_with_differences(void **state)
 static void route_to_all_in_codes(struct hd_job *job)
 {
     route_to_all(job);
-    memcpy(job->only, "embedding,norms,head,*.router.*", 32);
+    job->only = "embedding,norms,head,*.router.*";
     job->model_weights = HD_JOB_MODEL_WEIGHTS_NF4;
 }
 

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "compare.h"
+#include "tests/job_text.h"
 #include "tests/program/test.h"
 #include "train/guard.h"
 
@@ -181,7 +182,7 @@ static struct course course_of(const struct harness *h, const struct layout *l, 
     struct course c = {.layout = l, .resumed = resumed, .run = run_new(1)};
     struct hd_job job = job_of(h, l);
 
-    (void)snprintf(job.attempt_dir, sizeof job.attempt_dir, "%s/attempt-%d", h->dir, attempt);
+    job.attempt_dir = job_text("%s/attempt-%d", h->dir, attempt);
     if (harness_threads(&job, run_world(&job), &c, train))
         fail_msg("%s", hd_err_message());
     return c;
@@ -293,7 +294,7 @@ static void data_since_the_checkpoint_is_left_out(void **state)
     harness_setup(&h, 20000);
     job = harness_job(&h, "llama", 2);
     job.lr_peak = job.lr_min = 1e-12;
-    (void)snprintf(job.attempt_dir, sizeof job.attempt_dir, "%s/attempt-1", h.dir);
+    job.attempt_dir = job_text("%s/attempt-1", h.dir);
     if (harness_threads(&job, 2, &w, go_straight) || harness_threads(&job, 2, &w, go_back))
         fail_msg("%s", hd_err_message());
     for (int s = 0; s < AFTER; s++) {

@@ -14,6 +14,7 @@
 #include "comm/gloo.h"
 #include "comm/local.h"
 #include "comm/shm_control.h"
+#include "tests/job_text.h"
 
 enum { DEADLINE_MS = 60000 };
 
@@ -59,7 +60,7 @@ static void word(char *ret_word, const char *text)
 /* Gives keys of the job's version 16 and later that a test leaves empty their defaults: a stored job must be valid. */
 static void set_new_keys(struct hd_job *job)
 {
-    const struct hd_job empty = {0};
+    const struct hd_job empty = HD_JOB(.arena = job_arena());
 
     for (size_t i = 0; i < hd_job_key_count; i++)
         if (hd_job_keys[i].kind != HD_KEY_FORM && hd_job_keys[i].since >= 16 &&
@@ -71,67 +72,29 @@ struct hd_job harness_job(const struct harness *h, const char *family, int dp)
 {
     const struct hd_family *f = hd_family_named(family);
     const bool windowed = f->window == HD_WINDOW_ALL || f->window == HD_WINDOW_TYPES;
-    struct hd_job j = {.layers = 2,
-                       .hidden = 32,
-                       .heads = 4,
-                       .kv_heads = f->learned ? 4 : 2,
-                       .head_width = 8,
-                       .qkv_bias = f->qkv_bias,
-                       .out_bias = f->out_bias,
-                       .mlp_bias = f->mlp_bias,
-                       .qk_norm = f->qk_norm,
-                       .window = windowed && !f->experts ? 5 : 0,
-                       .attention_chunk = f->window == HD_WINDOW_CHUNKS ? 5 : 0,
-                       .query_factor = f->query_factor_unrotated ? 0.5 : 0,
-                       .query_factor_step = f->query_factor_unrotated ? 4 : 0,
-                       .rope_local_theta = f->local_theta > 0 ? 50 : 0,
-                       .rope_fraction = f->rope_fraction > 0 ? f->rope_fraction : 1,
-                       .attention_cap = f->attention_cap > 0 ? 2 : 0,
-                       .logit_cap = f->logit_cap > 0 ? 2 : 0,
-                       .embedding_scale = f->scales_embedding ? 1.5 : 1,
-                       .rope_factor = 1,
-                       .router_groups = 1,
-                       .router_groups_kept = 1,
-                       .router_scale = 1,
-                       .ffn_hidden = 48,
-                       .vocab = 256,
-                       .context = 16,
-                       .rope_theta = 10000,
-                       .norm_eps = 1e-5,
-                       .tie_embeddings = f->tied,
-                       .end_of_text = -1,
-                       .val_split = 0.1,
-                       .steps = 20,
-                       .global_batch = 8,
-                       .lr_peak = 3e-3,
-                       .lr_min = 3e-4,
-                       .lr_warmup_steps = 2,
-                       .beta1 = 0.9,
-                       .beta2 = 0.95,
-                       .adam_eps = 1e-6,
-                       .weight_decay = 0.1,
-                       .clip = 1,
-                       .seed = 7,
-                       .validate_every = 10,
-                       .validate_batches = 2,
-                       .checkpoint_every = 0,
-                       .threads = 1,
-                       .pp = 1,
-                       .dp = dp,
-                       .cp = 1,
-                       .tp = 1,
-                       .ep = 1,
-                       .micro_batch = 2,
-                       .job_id = 1,
-                       .devices_min = dp,
-                       .devices_max = dp,
-                       .attempt = 1,
-                       .train_count = 1,
-                       /* fp16: a factor of 1 on the sums over 8 x 16 tokens */
-                       .loss_scale_initial = 128,
-                       .loss_scale_interval = 2000,
-                       .loss_scale_floor = 1,
-                       .fp8_history = 16};
+    struct hd_job j =
+        HD_JOB(.arena = job_arena(), .layers = 2, .hidden = 32, .heads = 4,
+               .kv_heads = f->learned ? 4 : 2, .head_width = 8, .qkv_bias = f->qkv_bias,
+               .out_bias = f->out_bias, .mlp_bias = f->mlp_bias, .qk_norm = f->qk_norm,
+               .window = windowed && !f->experts ? 5 : 0,
+               .attention_chunk = f->window == HD_WINDOW_CHUNKS ? 5 : 0,
+               .query_factor = f->query_factor_unrotated ? 0.5 : 0,
+               .query_factor_step = f->query_factor_unrotated ? 4 : 0,
+               .rope_local_theta = f->local_theta > 0 ? 50 : 0,
+               .rope_fraction = f->rope_fraction > 0 ? f->rope_fraction : 1,
+               .attention_cap = f->attention_cap > 0 ? 2 : 0, .logit_cap = f->logit_cap > 0 ? 2 : 0,
+               .embedding_scale = f->scales_embedding ? 1.5 : 1, .rope_factor = 1,
+               .router_groups = 1, .router_groups_kept = 1, .router_scale = 1, .ffn_hidden = 48,
+               .vocab = 256, .context = 16, .rope_theta = 10000, .norm_eps = 1e-5,
+               .tie_embeddings = f->tied, .end_of_text = -1, .val_split = 0.1, .steps = 20,
+               .global_batch = 8, .lr_peak = 3e-3, .lr_min = 3e-4, .lr_warmup_steps = 2,
+               .beta1 = 0.9, .beta2 = 0.95, .adam_eps = 1e-6, .weight_decay = 0.1, .clip = 1,
+               .seed = 7, .validate_every = 10, .validate_batches = 2, .checkpoint_every = 0,
+               .threads = 1, .pp = 1, .dp = dp, .cp = 1, .tp = 1, .ep = 1, .micro_batch = 2,
+               .job_id = 1, .devices_min = dp, .devices_max = dp, .attempt = 1, .train_count = 1,
+               /* fp16: a factor of 1 on the sums over 8 x 16 tokens */
+               .loss_scale_initial = 128, .loss_scale_interval = 2000, .loss_scale_floor = 1,
+               .fp8_history = 16);
 
     if (f->latent.kv_rank) { /* widths that differ from one another; values narrower than keys */
         j.kv_heads = 4;
@@ -157,27 +120,27 @@ struct hd_job harness_job(const struct harness *h, const char *family, int dp)
         j.balance = 0.01;
         j.z_loss = 0.001;
     }
-    word(j.name, "test");
+    j.name = "test";
     j.rope_scaling = HD_JOB_ROPE_SCALING_NONE;
     j.positions = hd_family_positions(f);
-    word(j.window_layers, f->window_layers ? "1:1" : "all");
+    j.window_layers = f->window_layers ? "1:1" : "all";
     if (f->parallel)
-        word(j.parallel_residual, f->parallel);
-    word(j.rope_layers, f->rope_layers ? "1:1" : "all");
-    word(j.delta_layers, f->delta.layers ? "1:1" : "none");
+        j.parallel_residual = f->parallel;
+    j.rope_layers = f->rope_layers ? "1:1" : "all";
+    j.delta_layers = f->delta.layers ? "1:1" : "none";
     j.cp_exchange = HD_JOB_CP_EXCHANGE_RING;
     word(j.schedule, "none");
     word(j.stages, "auto");
     j.virtual_stages = 1;
     word(j.recompute, "none");
     j.offload = HD_JOB_OFFLOAD_NONE;
-    word(j.family, family);
-    word(j.tokenizer, "bytes");
+    j.family = family;
+    j.tokenizer = "bytes";
     j.order = HD_JOB_ORDER_SHUFFLED;
     j.documents = HD_JOB_DOCUMENTS_JOINED;
     j.data_format = HD_JOB_DATA_FORMAT_AUTO;
     j.data_loss = HD_JOB_DATA_LOSS_ANSWERS;
-    word(j.bad_rows, "error");
+    j.bad_rows = "error";
     j.too_long = HD_JOB_TOO_LONG_ERROR;
     j.objective = HD_JOB_OBJECTIVE_NEXT_TOKEN;
     j.preference_loss = HD_JOB_PREFERENCE_LOSS_SIGMOID;
@@ -197,24 +160,24 @@ struct hd_job harness_job(const struct harness *h, const char *family, int dp)
     j.model_weights = HD_JOB_MODEL_WEIGHTS_PLAIN;
     j.checkpoint_base = HD_JOB_CHECKPOINT_BASE_SAVE;
     j.guard_action = HD_JOB_GUARD_ACTION_SKIP;
-    word(j.hang_setup, "auto");
-    word(j.hang_step, "auto");
-    word(j.hang_validation, "auto");
-    word(j.hang_checkpoint, "auto");
-    word(j.hang_ending, "auto");
+    j.hang_setup = "auto";
+    j.hang_step = "auto";
+    j.hang_validation = "auto";
+    j.hang_checkpoint = "auto";
+    j.hang_ending = "auto";
     j.hang_action = HD_JOB_HANG_ACTION_END;
-    word(j.adapter_targets, "all-linear");
+    j.adapter_targets = "all-linear";
     j.adapter_rank = 16;
     j.adapter_alpha = 32;
     j.adapter_width = 64;
     j.adapter_tokens = 20;
     j.adapter_b_lr = 1;
-    word(j.queue, "default");
-    word(j.after, "none");
-    word(j.time_limit, "none");
+    j.queue = "default";
+    j.after = "none";
+    j.time_limit = "none";
     j.device = HD_JOB_DEVICE_CPU;
-    word(j.base_manifest_hash, "-");
-    (void)snprintf(j.attempt_dir, sizeof j.attempt_dir, "%s/attempt-1", h->dir);
+    j.base_manifest_hash = "-";
+    j.attempt_dir = job_text("%s/attempt-1", h->dir);
     j.train = (struct hd_job_file *)&h->file;
     set_new_keys(&j);
     return j;

@@ -120,8 +120,8 @@ static void each_validation_set_has_its_own_loss(void **state)
     one = run_sets(&job, files, 1);
     two = run_sets(&job, files + 1, 2);
     files[1].source = files[2].source = 1;
-    (void)strcpy(job.val_sets, "corpus,other");
-    (void)strcpy(job.checkpoint_best_set, "other");
+    job.val_sets = "corpus,other";
+    job.checkpoint_best_set = "other";
     both = run_sets(&job, files, 3);
     assert_int_equal(one.count, 1);
     assert_int_equal(both.count, 2);

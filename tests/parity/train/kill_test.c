@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "runs.h"
+#include "tests/job_text.h"
 #include "tests/program/test.h"
 
 enum { LIMIT_MS = 5000, SILENCE_MS = 2000, WORLD = 4, STEPS = 6, EVERY = 2, STRUCK_STEP = 5 };
@@ -281,7 +282,7 @@ static struct attempt *run_attempt(const struct hd_job *job, int number, const c
     enum hd_status st;
 
     copy.attempt = number;
-    (void)snprintf(copy.attempt_dir, sizeof copy.attempt_dir, "%s/attempt-%d", dir, number);
+    copy.attempt_dir = job_text("%s/attempt-%d", dir, number);
     a->place = place;
     a->signal = signal;
     if (before) {

@@ -14,6 +14,7 @@
 #include "decoding.h"
 #include "hf/hf.h"
 #include "runs.h"
+#include "tests/job_text.h"
 #include "tests/program/test.h"
 
 enum { CORPUS_BYTES = 20000, TOKENS = 12, VOCAB = 256 };
@@ -233,8 +234,8 @@ static void set_source(struct hd_job *job, const char *dir)
 
     must(hd_source_identity(dir, &identity));
     hd_hash_format(identity, text);
-    (void)snprintf(job->init_from, sizeof job->init_from, "%s", dir);
-    (void)snprintf(job->init_identity, sizeof job->init_identity, "%s", text);
+    job->init_from = job_text("%s", dir);
+    job->init_identity = job_text("%s", text);
 }
 
 static void a_new_run_starts_from_weights_with_fresh_moments(void **state)
@@ -329,7 +330,7 @@ static void layers_for_further_tokens_go_out_and_come_back(void **state)
         struct start s = {.differs = false};
         struct hd_hf_export options;
         struct hd_weights *w = NULL;
-        struct hd_job job = {0};
+        struct hd_job job = HD_JOB(.arena = job_arena());
 
         harness_setup(&m.h, CORPUS_BYTES);
         m.job = harness_job(&m.h, all[i].family, 1);
@@ -369,7 +370,7 @@ static void layers_for_further_tokens_go_out_and_come_back(void **state)
         set_source(&job, m.saved.path);
         must(harness_threads(&job, 1, &s, start_anew));
         assert_false(s.differs);
-        (void)snprintf(job.attempt_dir, sizeof job.attempt_dir, "%s/attempt-2", m.h.dir);
+        job.attempt_dir = job_text("%s/attempt-2", m.h.dir);
         must(harness_threads(&job, 1, &m.saved, harness_save_trained)); /* without these layers */
         options.checkpoint_dir = m.saved.path;
         (void)snprintf(m.out, sizeof m.out, "%s/plain", m.h.dir);
@@ -380,7 +381,7 @@ static void layers_for_further_tokens_go_out_and_come_back(void **state)
         job = m.job;
         job.mtp_layers = 1;
         set_source(&job, m.out);
-        (void)snprintf(job.attempt_dir, sizeof job.attempt_dir, "%s/attempt-3", m.h.dir);
+        job.attempt_dir = job_text("%s/attempt-3", m.h.dir);
         must(harness_threads(&job, 1, &m.saved, harness_save_trained));
         harness_teardown(&m.h);
     }
@@ -584,7 +585,7 @@ static void a_tokenizer_is_that_of_the_checkpoint_unless_it_is_empty(void **stat
     m.job = harness_job(&m.h, "llama", 1);
     file.path = npy;
     m.job.train = &file;
-    (void)snprintf(m.job.tokenizer, sizeof m.job.tokenizer, "%s/tokenizer.json", m.h.dir);
+    m.job.tokenizer = job_text("%s/tokenizer.json", m.h.dir);
     must(hd_file_write_atomic(m.job.tokenizer, "{}", 2, 0600));
     must(harness_threads(&m.job, 1, &m.saved, harness_save_trained));
     (void)snprintf(m.out, sizeof m.out, "%s/out", m.h.dir);
@@ -660,7 +661,7 @@ static const char *const of_base[][2] = {
 static void assert_says_all(const char *out, const float base[ROWS * WIDTH])
 {
     float now[ROWS * WIDTH];
-    struct hd_job job = {0};
+    struct hd_job job = HD_JOB(.arena = job_arena());
 
     for (size_t i = 0; i < sizeof of_base / sizeof of_base[0]; i++)
         assert_text(out, of_base[i][0], of_base[i][1]);
@@ -696,7 +697,7 @@ static void a_base_that_is_gone_is_still_told(void **state)
     m.job = harness_job(&m.h, "gpt2", 1);
     m.job.context = SHORT;
     set_source(&m.job, base.out);
-    (void)snprintf(m.job.from_dir, sizeof m.job.from_dir, "%s", base.out);
+    m.job.from_dir = job_text("%s", base.out);
     m.job.checkpoint_base = HD_JOB_CHECKPOINT_BASE_OMIT;
     must(harness_threads(&m.job, 1, &m.saved, harness_save_trained));
     (void)snprintf(m.out, sizeof m.out, "%s/older", m.h.dir);

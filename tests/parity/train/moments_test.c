@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "compare.h"
+#include "tests/job_text.h"
 #include "tests/program/test.h"
 #include "tests/sanitized.h"
 
@@ -289,7 +290,7 @@ static void a_checkpoint_crosses_layouts_bit_for_bit(void **state)
         struct hd_saved at;
 
         job.attempt = from + 1;
-        (void)snprintf(job.attempt_dir, sizeof job.attempt_dir, "%s/attempt-%d", h.dir, from + 1);
+        job.attempt_dir = job_text("%s/attempt-%d", h.dir, from + 1);
         run_save(&job, 3, saved, &at);
         for (int to = 0; to < COUNT; to++) {
             struct run *loaded = run_new(STEPS);
@@ -358,7 +359,7 @@ static void a_checkpoint_crosses_encodings(void **state)
         struct hd_job job = job_of(&h, &layout);
         struct hd_saved at;
 
-        (void)snprintf(job.attempt_dir, sizeof job.attempt_dir, "%s/attempt-%d", h.dir, from + 1);
+        job.attempt_dir = job_text("%s/attempt-%d", h.dir, from + 1);
         set_moments(&job, words[from]);
         run_save(&job, 3, saved, &at);
         set_moments(&job, words[1 - from]);

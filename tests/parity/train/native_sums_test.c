@@ -13,6 +13,7 @@
 #include "kernels/cuda/choices.h"
 #include "runs.h"
 #include "tests/cudasim/nccl_stand_in.h"
+#include "tests/job_text.h"
 #include "tests/program/test.h"
 #include "worker/worker.h"
 
@@ -135,7 +136,7 @@ static void begin(struct trained *run, const struct harness *h, const char *atte
     run->job.steps = STEPS;
     run->job.native_reduction = native;
     run->job.device = HD_JOB_DEVICE_CUDA;
-    (void)snprintf(run->job.attempt_dir, sizeof run->job.attempt_dir, "%s/%s", h->dir, attempt);
+    run->job.attempt_dir = job_text("%s/%s", h->dir, attempt);
 }
 
 static void assert_sums(const struct hd_saved *saved, const char *how)

@@ -420,7 +420,7 @@ static void the_vector_of_a_reward_model_always_trains(void **state)
     harness_setup(&h, 64);
     write_pairs(&h, 0, 16, PAIRS_BOTH, &file);
     job = pair_job(&h, "reward", &file);
-    memcpy(job.only, "norms", 6);
+    job.only = "norms";
     if (harness_threads(&job, 1, NULL, check_only))
         fail_msg("%s", hd_err_message());
     harness_teardown(&h);

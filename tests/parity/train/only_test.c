@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "compare.h"
+#include "tests/job_text.h"
 #include "tests/program/test.h"
 
 enum { STEPS = 4 };
@@ -19,7 +20,7 @@ static struct hd_job job_of(const struct harness *h, const struct tuned *t)
     struct hd_job job = harness_job(h, t->family, t->dp);
 
     job.precision = hd_job_find_word(hd_job_precision_words, t->precision);
-    (void)snprintf(job.only, sizeof job.only, "%s", t->only);
+    job.only = job_text("%s", t->only);
     job.tp = t->tp ? t->tp : 1;
     job.pp = t->pp ? t->pp : 1;
     job.cp = t->cp ? t->cp : 1;
@@ -338,7 +339,7 @@ static bool finds_lowest(struct hd_job *job, const char *only, int unit)
 {
     struct hd_model_config config;
 
-    (void)snprintf(job->only, sizeof job->only, "%s", only);
+    job->only = job_text("%s", only);
     must(hd_model_config_from_job(job, &config));
     return config.lowest_trained == unit;
 }

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "compare.h"
+#include "tests/job_text.h"
 #include "tests/program/test.h"
 #include "traffic.h"
 
@@ -338,7 +339,7 @@ static void a_checkpoint_crosses_from_one_pp_to_another(void **state)
         struct hd_job job = job_of(&h, &crossed[from], from == 0);
 
         job.attempt = from + 1;
-        (void)snprintf(job.attempt_dir, sizeof job.attempt_dir, "%s/attempt-%d", h.dir, from + 1);
+        job.attempt_dir = job_text("%s/attempt-%d", h.dir, from + 1);
         run_save(&job, 2, save, &saved);
         for (int to = 0; to < COUNT; to++) {
             struct run *load = run_new(0);

@@ -154,7 +154,7 @@ static struct hd_job glm_flash(const struct harness *h, bool split)
     job.balance = job.z_loss = 0;
     job.rope_theta = 1e6;
     job.tie_embeddings = false;
-    (void)snprintf(job.experts_layers, sizeof job.experts_layers, "0:1:1000");
+    job.experts_layers = "0:1:1000";
     job.tp = split ? 2 : 1;
     return job;
 }

@@ -11,6 +11,7 @@
 #include "base/file.h"
 #include "checkpoint/checkpoint.h"
 #include "runs.h"
+#include "tests/job_text.h"
 #include "tests/program/test.h"
 
 enum { STEPS = 12, HALF = 6 };
@@ -238,9 +239,9 @@ static void a_resumed_run_is_the_undisturbed_run_bit_for_bit(void **state)
 /* Makes the job go on from a checkpoint, as lib/spec does. */
 static void continue_from(struct hd_job *job, const struct hd_saved *saved)
 {
-    (void)snprintf(job->continue_from, sizeof job->continue_from, "%s", saved->path);
-    (void)snprintf(job->init_from, sizeof job->init_from, "%s", saved->path);
-    (void)snprintf(job->init_identity, sizeof job->init_identity, "%s", saved->hash);
+    job->continue_from = job_text("%s", saved->path);
+    job->init_from = job_text("%s", saved->path);
+    job->init_identity = job_text("%s", saved->hash);
 }
 
 /* Goal: a new job that goes on from a checkpoint is the undisturbed run, bit for bit, while data,
@@ -288,7 +289,7 @@ static void a_new_job_goes_on_from_a_checkpoint_bit_for_bit(void **state)
     try_way(job, 1, &other);
     assert_int_equal(other.refused[0], HD_INVALID);
     assert_non_null(strstr(other.story[0], "has taken 6 steps; train.steps is 6"));
-    (void)strcpy(job.init_identity, "0123456789abcdef");
+    job.init_identity = "0123456789abcdef";
     try_way(job, 1, &other);
     assert_int_equal(other.refused[0], HD_INVALID);
     harness_teardown(&h);
@@ -322,7 +323,7 @@ static void a_run_in_stages_resumes_in_any_stage_and_at_their_border(void **stat
     run_way(job, 2, &plain);
     job.train_count = job.weight_count = 2;
     job.weights = weights;
-    (void)strcpy(job.data_stages, "6 -;0 1e-3 0 linear 0 0");
+    job.data_stages = "6 -;0 1e-3 0 linear 0 0";
     run_way(job, 2, &straight);
     for (int s = 1; s <= STEPS; s++) {
         if (s <= HALF)
@@ -339,7 +340,7 @@ static void a_run_in_stages_resumes_in_any_stage_and_at_their_border(void **stat
 /* Gives the job a folder of its own for what it saves. */
 static void set_folder(const struct harness *h, const char *name, struct hd_job *job)
 {
-    (void)snprintf(job->attempt_dir, sizeof job->attempt_dir, "%s/%s", h->dir, name);
+    job->attempt_dir = job_text("%s/%s", h->dir, name);
     assert_int_equal(mkdir(job->attempt_dir, 0755), 0);
 }
 
@@ -374,12 +375,12 @@ static void a_run_with_two_contexts_is_two_runs_by_hand(void **state)
     job.global_batch = 4;
     job.rope_theta = 500;
     job.weights = weights;
-    (void)strcpy(job.data_stages, "6@16,8,10000 -;0@32,4,500 -");
+    job.data_stages = "6@16,8,10000 -;0@32,4,500 -";
     run_way(job, 2, &straight);
 
     hand = job;
     set_folder(&h, "hand", &hand);
-    hand.data_stages[0] = '\0';
+    hand.data_stages = "";
     hand.weights = NULL;
     hand.weight_count = 0;
     hand.train_count = 1;

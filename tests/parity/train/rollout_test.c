@@ -10,6 +10,7 @@
 #include "generate/generator.h"
 #include "harness.h"
 #include "runs.h"
+#include "tests/job_text.h"
 #include "tests/program/test.h"
 #include "train/prompts.h"
 #include "train/rollout.h"
@@ -53,7 +54,7 @@ static void trip_setup(struct trip *t, const char *family, int dp)
     t->job = harness_job(&t->h, family, dp);
     t->job.context = CONTEXT;
     t->job.micro_batch = 2;
-    (void)snprintf(t->job.samples, sizeof t->job.samples, "text\tx");
+    t->job.samples = "text\tx";
 }
 
 static struct hd_sampling sampling_of(const struct trip *t, int prompt)
@@ -181,8 +182,7 @@ static void set_layout(struct hd_job *job, const struct layout *l)
     job->layers = l->chunks ? l->pp * l->chunks : job->layers;
     (void)snprintf(job->schedule, sizeof job->schedule, "%s", l->schedule ? l->schedule : "none");
     job->adapter = l->targets ? HD_JOB_ADAPTER_LORA : HD_JOB_ADAPTER_NONE;
-    (void)snprintf(job->adapter_targets, sizeof job->adapter_targets, "%s",
-                   l->targets ? l->targets : "");
+    job->adapter_targets = job_text("%s", l->targets ? l->targets : "");
     job->adapter_rank = 4;
     job->adapter_alpha = 6;
     job->adapter_dora = l->dora;
@@ -354,7 +354,7 @@ static void samples_leave_training_as_it_is(void **state)
         g.samples = true;
         assert_int_equal(harness_threads(&g.trip.job, world, &g, go_on), HD_OK);
         g.samples = false;
-        g.trip.job.samples[0] = '\0';
+        g.trip.job.samples = "";
         assert_int_equal(harness_threads(&g.trip.job, world, &g, go_on), HD_OK);
         assert_memory_equal(g.loss[0], g.loss[1], sizeof g.loss[0]);
         assert_memory_equal(g.hash[0], g.hash[1], sizeof g.hash[0]);
@@ -368,7 +368,7 @@ static struct hd_rank_program program_of(struct hd_job *job, bool samples, struc
 {
     struct hd_rank_program program;
 
-    (void)snprintf(job->samples, sizeof job->samples, "%s", samples ? "text\tx" : "");
+    job->samples = job_text("%s", samples ? "text\tx" : "");
     run_layout(job, &(struct hd_rank_program_options){0}, arena, &program);
     return program;
 }
@@ -450,7 +450,7 @@ static void samples_are_drawn_by_step_and_prompt(void **state)
     struct drawn d;
 
     trip_setup(&t, "llama", 1);
-    (void)snprintf(t.job.samples, sizeof t.job.samples, "text\ta\\tb\ta\\tb");
+    t.job.samples = "text\ta\\tb\ta\\tb";
     t.job.samples_tokens = TOKENS;
     t.job.samples_temperature = t.job.samples_top_p = 1;
     assert_int_equal(harness_threads(&t.job, 1, &d, draw_samples), HD_OK);
@@ -509,7 +509,7 @@ static void prompts_are_texts_or_messages(void **state)
                "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}"
                "{% if add_generation_prompt %}<a>{% endif %}",
                path);
-    (void)snprintf(t.job.template, sizeof t.job.template, "%s", path);
+    t.job.template = job_text("%s", path);
     must(hd_prompts_open(&t.job, NULL, &prompts));
     assert_int_equal(prompts.count, 3);
     check_prompt(&prompts, 0, "<user>one<a>", "one");

@@ -201,7 +201,7 @@ static void empty_rows_have_no_share_in_the_scales_of_fp8(void **state)
     harness_setup(&h, 64);
     write_all(&h, &length, 1, &file);
     job = job_of(&h, &file);
-    (void)snprintf(job.family, sizeof job.family, "llama");
+    job.family = "llama";
     job.precision = HD_JOB_PRECISION_FP8;
     job.experts = job.experts_per_token = 0;
     job.renormalize = false;

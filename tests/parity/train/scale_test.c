@@ -8,6 +8,7 @@
 
 #include "checkpoint/checkpoint.h"
 #include "compare.h"
+#include "tests/job_text.h"
 #include "tests/program/test.h"
 #include "train/scale.h"
 
@@ -160,7 +161,7 @@ static struct course course_of(const struct harness *h, const struct layout *l, 
     struct course c = {.resumed = resumed, .run = run_new(1)};
     struct hd_job job = job_of(h, l);
 
-    (void)snprintf(job.attempt_dir, sizeof job.attempt_dir, "%s/attempt-%d", h->dir, attempt);
+    job.attempt_dir = job_text("%s/attempt-%d", h->dir, attempt);
     if (harness_threads(&job, run_world(&job), &c, train))
         fail_msg("%s", hd_err_message());
     return c;

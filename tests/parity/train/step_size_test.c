@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "runs.h"
+#include "tests/job_text.h"
 #include "tests/program/test.h"
 
 enum { MOST = 4 }; /* micro-batches of the largest step */
@@ -171,7 +172,7 @@ static struct hd_job scheduled(const struct harness *h, const struct layout *l)
 
     job.global_batch = 12;
     /* 350 tokens are 22 sequences of 16: after 4 + 4 + 8 + 8 */
-    (void)snprintf(job.batch_schedule, sizeof job.batch_schedule, "0:4 2:8 0.35K:12");
+    job.batch_schedule = "0:4 2:8 0.35K:12";
     return job;
 }
 
@@ -199,12 +200,12 @@ static void spans_go_on_after_a_load(void **state)
     job = scheduled(&h, &one);
     run_threads(job, 1, whole);
     job = scheduled(&h, &saves);
-    (void)snprintf(job.attempt_dir, sizeof job.attempt_dir, "%s/attempt-1", h.dir);
+    job.attempt_dir = job_text("%s/attempt-1", h.dir);
     run_save(&job, BEFORE, saved_run, &saved);
     run_load(&job, &saved, again);
     check_losses(saved_run->loss, again->loss, 0);
     job = scheduled(&h, &other);
-    (void)snprintf(job.attempt_dir, sizeof job.attempt_dir, "%s/attempt-1", h.dir);
+    job.attempt_dir = job_text("%s/attempt-1", h.dir);
     run_load(&job, &saved, moved);
     check_losses(saved_run->loss, moved->loss, 1e-4);
     check_losses(saved_run->loss, whole->loss + BEFORE, 1e-4);
@@ -227,7 +228,7 @@ static void a_first_span_is_a_job_of_that_batch(void **state)
     harness_setup(&h, 20000);
     job = scheduled(&h, &layouts[2]);
     run_threads(job, (int)job.dp, spans);
-    job.batch_schedule[0] = '\0';
+    job.batch_schedule = "";
     job.global_batch = 4;
     run_threads(job, (int)job.dp, alone);
     assert_memory_equal(spans->loss, alone->loss, sizeof spans->loss);

@@ -11,6 +11,7 @@
 #include "base/hash.h"
 #include "data/data.h"
 #include "harness.h"
+#include "tests/job_text.h"
 #include "tests/program/test.h"
 #include "train/job_data.h"
 
@@ -151,7 +152,7 @@ static void tokens_are_made_once_for_the_same_text(void **state)
     hd_arena_init(&arena, 0);
     assert_int_equal(fill_and_open(s, &arena, &data), 2);
     hd_job_data_close(&data);
-    memcpy(strrchr(s->job.attempt_dir, '/'), "/attempt-2", 11);
+    s->job.attempt_dir = job_text("%s/attempt-2", s->h.dir);
     assert_int_equal(fill_and_open(s, &arena, &data), 0);
     hd_job_data_close(&data);
     s->job.end_of_text = 10;
@@ -191,15 +192,17 @@ static void a_template_that_has_changed_since_the_submission_is_refused(void **s
                                           .loss = hd_job_data_loss_words[s->job.data_loss]};
     struct hd_token_cache cache;
     struct hd_arena arena;
+    char identity[HD_TEXT_IDENTITY_MAX];
     uint64_t hash = 0;
 
     hd_arena_init(&arena, 0);
     (void)snprintf(path, sizeof path, "%s/t.jinja", s->h.dir);
-    memcpy(s->job.template, path, strlen(path) + 1);
+    s->job.template = path;
     hd_job_chat_folder(&s->job, folder);
     assert_int_equal(hd_file_write_atomic(path, "{{ 1 }}", 7, 0600), HD_OK);
     assert_int_equal(hd_text_identity(&origin, &hash), HD_OK);
-    hd_text_identity_format(hash, s->job.text_identity);
+    hd_text_identity_format(hash, identity);
+    s->job.text_identity = identity;
     for (int attempt = 1; attempt <= 3; attempt++) {
         const char *text = attempt == 2 ? "{{ 2 }}" : "{{ 1 }}";
         const enum hd_status expected = attempt == 2 ? HD_INVALID : HD_OK;

@@ -14,6 +14,7 @@
 
 #include "base/file.h"
 #include "controller/store/store_internal.h"
+#include "tests/job_text.h"
 #include "tests/program/test.h"
 #include "tests/temporary.h"
 
@@ -116,7 +117,7 @@ static struct hd_job_record job_of(int i, int age)
 /* A value for each key of a layout, another one for each i. */
 static struct hd_layout_sizes layout_of(int i)
 {
-    struct hd_job job = {0};
+    struct hd_job job = HD_JOB(.arena = job_arena());
 
     for (size_t n = 0; n < hd_job_key_count; n++) {
         const struct hd_key *key = &hd_job_keys[n];

@@ -7,39 +7,21 @@
 #include "kernels/cuda/cuda.h"
 #include "plan/plan.h"
 #include "tests/cudasim/cudasim.h"
+#include "tests/job_text.h"
 #include "tests/program/test.h"
 
 static struct hd_job some_job(const char *family, const char *precision)
 {
-    struct hd_job job = {.layers = 2,
-                         .hidden = 64,
-                         .heads = 4,
-                         .kv_heads = 4,
-                         .head_width = 16,
-                         .rope_factor = 1,
-                         .ffn_hidden = 128,
-                         .vocab = 256,
-                         .context = 64,
-                         .rope_theta = 1e4,
-                         .norm_eps = 1e-5,
-                         .steps = 10,
-                         .global_batch = 8,
-                         .micro_batch = 2,
-                         .lr_peak = 1e-3,
-                         .beta1 = 0.9,
-                         .beta2 = 0.95,
-                         .adam_eps = 1e-8,
-                         .clip = 1,
-                         .threads = 1,
-                         .pp = 1,
-                         .dp = 1,
-                         .cp = 1,
-                         .tp = 1,
-                         .ep = 1};
+    struct hd_job job =
+        HD_JOB(.layers = 2, .hidden = 64, .heads = 4, .kv_heads = 4, .head_width = 16,
+               .rope_factor = 1, .ffn_hidden = 128, .vocab = 256, .context = 64, .rope_theta = 1e4,
+               .norm_eps = 1e-5, .steps = 10, .global_batch = 8, .micro_batch = 2, .lr_peak = 1e-3,
+               .beta1 = 0.9, .beta2 = 0.95, .adam_eps = 1e-8, .clip = 1, .threads = 1, .pp = 1,
+               .dp = 1, .cp = 1, .tp = 1, .ep = 1);
 
-    (void)snprintf(job.name, sizeof job.name, "some");
-    (void)snprintf(job.family, sizeof job.family, "%s", family);
-    (void)snprintf(job.tokenizer, sizeof job.tokenizer, "bytes");
+    job.name = "some";
+    job.family = job_text("%s", family);
+    job.tokenizer = "bytes";
     job.order = HD_JOB_ORDER_SEQUENTIAL;
     job.rope_scaling = HD_JOB_ROPE_SCALING_NONE;
     job.positions =

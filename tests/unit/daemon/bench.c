@@ -16,6 +16,7 @@
 #include "link/frame.h"
 #include "link/hello.h"
 #include "link/link.h"
+#include "tests/job_text.h"
 #include "tests/program/test.h"
 
 enum { TICK_US = 5000 };
@@ -32,7 +33,7 @@ static void write_job(const struct bench *bench)
         const struct hd_key *key = &hd_job_keys[i];
 
         if (key->kind == HD_KEY_NAME && !key->text)
-            memcpy(hd_job_member(key, &job), "word", 5);
+            job_set(key, "word", &job);
         else if (key->kind == HD_KEY_WORD)
             *(unsigned *)hd_job_member(key, &job) = 1;
         else if (key->kind == HD_KEY_INT && key->min > 0 && !key->words)
@@ -43,7 +44,7 @@ static void write_job(const struct bench *bench)
     job.job_id = 7;
     job.attempt = 1;
     job.threads = 3;
-    (void)snprintf(job.attempt_dir, sizeof job.attempt_dir, "%s", bench->attempt_dir);
+    job.attempt_dir = job_text("%s", bench->attempt_dir);
     assert_int_equal(hd_job_write(&job, &text), HD_OK);
     (void)snprintf(path, sizeof path, "%s/" HD_ATTEMPT_JOB_FILE, bench->run_dir);
     assert_int_equal(hd_file_write_atomic(path, text.data, text.len_bytes, 0600), HD_OK);

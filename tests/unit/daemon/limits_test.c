@@ -88,11 +88,11 @@ static void the_job_sets_each_phase(void **state)
     struct hd_job job;
 
     hd_job_set_defaults(&job);
-    (void)strcpy(job.hang_setup, "20m");
-    (void)strcpy(job.hang_step, "5s");
-    (void)strcpy(job.hang_validation, "90s");
-    (void)strcpy(job.hang_checkpoint, "1h");
-    (void)strcpy(job.hang_ending, "7s");
+    job.hang_setup = "20m";
+    job.hang_step = "5s";
+    job.hang_validation = "90s";
+    job.hang_checkpoint = "1h";
+    job.hang_ending = "7s";
     assert_int_equal(sup_limits_init(&limits, &job, 1, 0), HD_OK);
     learn(&limits, HD_LINK_PHASE_TRAINING, 100, 20 * SECOND); /* what is set is not learned */
     for (int p = 0; p < HD_LINK_PHASE_COUNT; p++) {

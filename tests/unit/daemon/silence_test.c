@@ -90,7 +90,7 @@ static void the_limit_is_that_of_the_phase(void **state)
 
     learn(f, 16, 1 * SECOND);
     assert_limit(f, 1 * MINUTE);
-    (void)strcpy(f->sup.job.hang_checkpoint, "2h");
+    f->sup.job.hang_checkpoint = "2h";
     set_limits(f, 0);
     for (int i = 0; i < RANKS; i++)
         f->ranks[i].phase = HD_LINK_PHASE_CHECKPOINTING;
@@ -112,7 +112,7 @@ static void a_hang_may_only_be_told(void **state)
     struct fixture *f = *state;
 
     f->sup.job.hang_action = HD_JOB_HANG_ACTION_TELL;
-    (void)strcpy(f->sup.job.hang_step, "5m");
+    f->sup.job.hang_step = "5m";
     set_limits(f, 0);
     f->sup.held_count = 1;
     sup_check_hang(&f->sup, f->now_ms + 5 * MINUTE - 1);

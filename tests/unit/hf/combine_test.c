@@ -7,6 +7,7 @@
 #include "base/file.h"
 #include "base/random.h"
 #include "hf/hf.h"
+#include "tests/job_text.h"
 #include "tests/program/tells.h"
 #include "tests/program/test.h"
 #include "tests/temporary.h"
@@ -126,7 +127,7 @@ static void a_combination_computes_the_weighted_sum(void **state)
             &rank))
         fail_msg("%s", hd_err_message());
     assert_int_equal(rank, 5);
-    hd_job_set_defaults(&job);
+    hd_job_init(&job, job_arena());
     assert_int_equal(hd_adapter_read(out, &job, NULL), HD_OK);
     assert_int_equal(job.adapter_rank, 5);
     assert_true(hd_job_adapter_scale(&job) == 1);

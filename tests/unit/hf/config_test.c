@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "hf/hf.h"
+#include "tests/job_text.h"
 #include "tests/program/tells.h"
 #include "tests/program/test.h"
 
@@ -31,7 +32,7 @@ static void windows_are_found_in_each_spelling(void **state)
     };
 
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        struct hd_job job = {0};
+        struct hd_job job = HD_JOB(.arena = job_arena());
         char text[512];
 
         (void)snprintf(text, sizeof text,
@@ -52,7 +53,7 @@ static void windows_are_found_in_each_spelling(void **state)
 
 static void config_refused(const char *text, enum hd_status expected, const char *story)
 {
-    struct hd_job job = {0};
+    struct hd_job job = HD_JOB(.arena = job_arena());
     struct hd_text notes = {0};
 
     assert_int_equal(hd_hf_parse_config(text, strlen(text), &job, &notes), expected);
@@ -67,7 +68,7 @@ static void a_config_is_translated(void **state)
         "{" LLAMA ",\"num_key_value_heads\":2,\"rope_parameters\":{\"rope_type\":\"default\","
         "\"rope_theta\":5e5},\"rms_norm_eps\":1e-06,\"tie_word_embeddings\":true,"
         "\"hidden_act\":\"silu\",\"architectures\":[\"LlamaForCausalLM\"],\"use_cache\":true}";
-    struct hd_job job = {0};
+    struct hd_job job = HD_JOB(.arena = job_arena());
     struct hd_text notes = {0};
 
     must(hd_hf_parse_config(text, strlen(text), &job, &notes));
@@ -92,7 +93,7 @@ static void defaults_are_those_of_the_class(void **state)
     static const char gpt2[] = "{\"model_type\":\"gpt2\",\"vocab_size\":97,\"n_embd\":48,"
                                "\"n_layer\":2,\"n_head\":3,\"n_positions\":40,\"n_inner\":null,"
                                "\"attn_pdrop\":0.2,\"resid_pdrop\":0}";
-    struct hd_job job = {0};
+    struct hd_job job = HD_JOB(.arena = job_arena());
     struct hd_text notes = {0};
 
     must(hd_hf_parse_config(llama, strlen(llama), &job, &notes));
@@ -133,7 +134,7 @@ static void keys_that_do_not_matter_are_passed_over(void **state)
         "\"logit_softcap\":null,\"some_future_key\":null",
         "\"rope_theta\":null,\"rms_norm_eps\":null,\"attention_bias\":null,\"head_dim\":null",
     };
-    struct hd_job plain = {0}, job = {0};
+    struct hd_job plain = HD_JOB(.arena = job_arena()), job = HD_JOB(.arena = job_arena());
 
     must(hd_hf_parse_config("{" LLAMA "}", strlen("{" LLAMA "}"), &plain, NULL));
     for (size_t i = 0; i < sizeof harmless / sizeof harmless[0]; i++) {
@@ -142,7 +143,7 @@ static void keys_that_do_not_matter_are_passed_over(void **state)
         (void)snprintf(text, sizeof text, "{" LLAMA ",%s}", harmless[i]);
         if (hd_hf_parse_config(text, strlen(text), &job, NULL))
             fail_msg("%s: %s", harmless[i], hd_err_message());
-        assert_memory_equal(&job, &plain, sizeof job);
+        assert_null(job_difference(&job, &plain));
     }
 }
 
@@ -219,13 +220,13 @@ static void what_is_not_built_or_not_known_is_named(void **state)
 static void a_written_config_reads_back(void **state)
 {
     static const char text[] = "{" LLAMA ",\"num_key_value_heads\":3,\"rms_norm_eps\":1.5e-06}";
-    struct hd_job job = {0}, again = {0};
+    struct hd_job job = HD_JOB(.arena = job_arena()), again = HD_JOB(.arena = job_arena());
     struct hd_text out = {0};
 
     must(hd_hf_parse_config(text, strlen(text), &job, NULL));
     must(hd_hf_write_config(&job, HD_F32, &out));
     must(hd_hf_parse_config(out.data, out.len_bytes, &again, NULL));
-    assert_memory_equal(&job, &again, sizeof job);
+    assert_null(job_difference(&job, &again));
     hd_text_free(&out);
 }
 
@@ -244,7 +245,7 @@ static void experts_are_translated_both_ways(void **state)
         "{" MIXTRAL ",\"num_local_experts\":6,\"num_experts_per_tok\":3,"
         "\"router_aux_loss_coef\":0.25,\"output_router_logits\":true,\"sliding_window\":9,"
         "\"router_jitter_noise\":0.125,\"rope_theta\":1e4}";
-    struct hd_job job = {0}, again = {0};
+    struct hd_job job = HD_JOB(.arena = job_arena()), again = HD_JOB(.arena = job_arena());
     struct hd_text notes = {0}, out = {0};
 
     must(hd_hf_parse_config(silent, strlen(silent), &job, &notes));
@@ -263,7 +264,7 @@ static void experts_are_translated_both_ways(void **state)
     assert_tells(notes.data, "config.json", "router_jitter_noise = 0.125", "not supported");
     must(hd_hf_write_config(&job, HD_F32, &out));
     must(hd_hf_parse_config(out.data, out.len_bytes, &again, NULL));
-    assert_memory_equal(&job, &again, sizeof job);
+    assert_null(job_difference(&job, &again));
     assert_non_null(strstr(out.data, "\"router_jitter_noise\":0.0"));
     assert_non_null(strstr(out.data, "\"router_aux_loss_coef\":0.25"));
 
@@ -288,7 +289,7 @@ static void experts_are_translated_both_ways(void **state)
 static void a_balancing_weight_is_the_same_after_both_ways(void **state)
 {
     static const char *const texts[] = {"0.001", "0.02", "0.01", "0.003", "0.1", "0.007"};
-    struct hd_job job = {0};
+    struct hd_job job = HD_JOB(.arena = job_arena());
 
     for (int layers = 1; layers <= 64; layers++)
         for (int choices = 1; choices <= 8; choices++)
@@ -318,7 +319,7 @@ static void a_balancing_weight_is_the_same_after_both_ways(void **state)
 static struct hd_job some_llama(void)
 {
     static const char text[] = "{" LLAMA "}";
-    struct hd_job job = {0};
+    struct hd_job job = HD_JOB(.arena = job_arena());
 
     must(hd_hf_parse_config(text, strlen(text), &job, NULL));
     return job;
@@ -327,7 +328,7 @@ static struct hd_job some_llama(void)
 static void described_as(const struct hd_job *job, const char *type)
 {
     struct hd_text out = {0};
-    struct hd_job again = {0};
+    struct hd_job again = HD_JOB(.arena = job_arena());
     char member[64];
 
     must(hd_hf_write_config(job, HD_F32, &out));
@@ -399,7 +400,7 @@ static void no_type_has_words_for_alibi(void **state)
 static void shares_that_are_dropped_survive_both_ways(void **state)
 {
     struct hd_text out = {0};
-    struct hd_job job = some_llama(), again = {0};
+    struct hd_job job = some_llama(), again = HD_JOB(.arena = job_arena());
     static const char gpt2[] = "{\"model_type\":\"gpt2\",\"vocab_size\":97,\"n_embd\":48,"
                                "\"n_layer\":2,\"n_head\":3,\"n_positions\":40,"
                                "\"attn_pdrop\":0.1,\"embd_pdrop\":0.2,\"resid_pdrop\":0.3}";
@@ -468,7 +469,7 @@ static void longrope_is_read_and_written(void **state)
 
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct hd_text text = {0}, notes = {0};
-        struct hd_job job = {0};
+        struct hd_job job = HD_JOB(.arena = job_arena());
 
         hd_text_add(&text, "{" PHI3 ",\"partial_rotary_factor\":0.25%s}", cases[i].text);
         must(hd_hf_parse_config(text.data, text.len_bytes, &job, &notes));
@@ -479,7 +480,7 @@ static void longrope_is_read_and_written(void **state)
                     job.rope_attention_factor == cases[i].attention &&
                     job.rope_original_context == cases[i].original);
         assert_true(cases[i].note ? strstr(notes.data, cases[i].note) != NULL : !notes.len_bytes);
-        (void)strcpy(job.rope_long_factor, "1.5 30");
+        job.rope_long_factor = "1.5 30";
         described_as(&job, "phi3");
         hd_text_free(&text);
         hd_text_free(&notes);
@@ -488,7 +489,7 @@ static void longrope_is_read_and_written(void **state)
 
 static void longrope_needs_both_lists_and_phi3_has_no_other_type(void **state)
 {
-    struct hd_job job = {0};
+    struct hd_job job = HD_JOB(.arena = job_arena());
     struct hd_text out = {0};
 
     config_refused("{" PHI3 ",\"rope_scaling\":{\"type\":\"yarn\",\"factor\":4}}", HD_INVALID,
@@ -511,7 +512,7 @@ static void longrope_needs_both_lists_and_phi3_has_no_other_type(void **state)
 static void a_reward_model_survives_both_ways(void **state)
 {
     static const char text[] = "{" LLAMA ",\"architectures\":[\"LlamaForSequenceClassification\"]}";
-    struct hd_job job = {0}, again = {0};
+    struct hd_job job = HD_JOB(.arena = job_arena()), again = HD_JOB(.arena = job_arena());
     struct hd_text out = {0};
 
     must(hd_hf_parse_config(text, strlen(text), &job, NULL));

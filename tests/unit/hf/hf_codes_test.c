@@ -1,6 +1,7 @@
 /* Matrices that bitsandbytes has encoded, in the form in which transformers saves them: they are
  * taken as they are, or read as numbers, bit for bit; what is of another form is refused by name.
  */
+#include "tests/job_text.h"
 #include "tests/unit/checkpoint/fixture.h"
 
 #include <stdio.h>
@@ -121,7 +122,7 @@ static enum hd_status open_folder(const char *dir, const struct coded_folder *f,
                                   const struct hd_ckpt_entry *want, struct hd_weights **ret_weights,
                                   struct hd_hf_map **ret_map)
 {
-    static const struct hd_job job = {.family = "llama", .layers = 1};
+    const struct hd_job job = HD_JOB(.family = "llama", .layers = 1);
     enum hd_status st;
 
     write_parts(dir, f->parts, f->count);
@@ -255,13 +256,14 @@ static void config_says_what_is_in_codes(void **state)
                   "only weights of bitsandbytes are read"}};
 
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        struct hd_job *job = calloc(1, sizeof *job);
+        struct hd_job *job = job_new();
         char text[1024];
         int length = snprintf(text, sizeof text, LLAMA "%s", cases[i].members);
         enum hd_status st;
 
         assert_non_null(job);
         hd_job_set_defaults(job);
+        job->arena = job_arena();
         st = hd_hf_parse_config(text, (size_t)length, job, NULL);
         if (cases[i].word) {
             must(st);

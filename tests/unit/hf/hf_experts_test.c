@@ -1,6 +1,7 @@
 /* Experts in transformers' model directories: one tensor of ours is a tensor for each expert there,
  * or, fused, gate and up of all experts in one. Any box of ours is read from either, and what any
  * layout saved goes out and comes back to the bit. */
+#include "tests/job_text.h"
 #include "tests/unit/checkpoint/fixture.h"
 
 #include <stdio.h>
@@ -46,10 +47,11 @@ static struct hd_job *new_job(void)
         "\"num_hidden_layers\":1,\"num_attention_heads\":2,\"num_key_value_heads\":2,"
         "\"head_dim\":8,\"max_position_embeddings\":16,\"num_local_experts\":4,\"tie_word_"
         "embeddings\":true}";
-    struct hd_job *job = calloc(1, sizeof *job);
+    struct hd_job *job = job_new();
 
     assert_non_null(job);
     hd_job_set_defaults(job);
+    job->arena = job_arena();
     must(hd_hf_parse_config(config, sizeof config - 1, job, NULL));
     return job;
 }
@@ -273,8 +275,8 @@ static void write_job(double residual_scale, struct hd_text *ret_text)
     job->pp = job->dp = job->cp = job->tp = job->ep = 1;
     job->lr_peak = job->adam_eps = 1e-3;
     job->residual_scale = residual_scale;
-    word(job->name, "experts");
-    word(job->tokenizer, "bytes");
+    job->name = "experts";
+    job->tokenizer = "bytes";
     job->order = HD_JOB_ORDER_SHUFFLED;
     job->documents = HD_JOB_DOCUMENTS_JOINED;
     job->lr_decay = HD_JOB_LR_DECAY_COSINE;
@@ -282,8 +284,8 @@ static void write_job(double residual_scale, struct hd_text *ret_text)
     job->device = HD_JOB_DEVICE_CPU;
     job->cp_exchange = HD_JOB_CP_EXCHANGE_RING;
     word(job->stages, "auto");
-    word(job->base_manifest_hash, "-");
-    word(job->attempt_dir, "/j/attempt-1");
+    job->base_manifest_hash = "-";
+    job->attempt_dir = "/j/attempt-1";
     must(hd_job_write(job, ret_text));
     free(job);
 }
@@ -324,7 +326,7 @@ static void go_out_and_come_back(const struct fixture *f, double residual_scale,
                                  size_t tensors)
 {
     struct hd_ckpt_entry params[PARAMS];
-    struct hd_job *job = calloc(1, sizeof *job);
+    struct hd_job *job = job_new();
     struct hd_text config = {0}, out = {0};
     struct hd_weights *weights = NULL;
     struct hd_hf_map *map = NULL;
@@ -411,7 +413,7 @@ static void target_parameters_are_targets(void **state)
         "{\"peft_type\":\"LORA\",\"r\":4,\"lora_alpha\":8,\"target_parameters\":"
         "[\"model.layers.11.mlp.experts.gate_up_proj\",\"mlp.experts.gate_up_proj\",\"down_proj\"]"
         "}";
-    struct hd_job *job = calloc(1, sizeof *job);
+    struct hd_job *job = job_new();
 
     must(hd_hf_parse_adapter_config(text, sizeof text - 1, job));
     assert_string_equal(job->adapter_targets, "mlp.experts.gate_up_proj,experts.down_proj");

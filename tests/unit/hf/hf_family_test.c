@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "hf/hf_internal.h"
+#include "tests/job_text.h"
 #include "tests/program/test.h"
 
 #define SIZES                                                                                 \
@@ -16,7 +17,7 @@
 
 static struct hd_job read_text(const char *text)
 {
-    struct hd_job job = {0};
+    struct hd_job job = HD_JOB(.arena = job_arena());
 
     if (hd_hf_parse_config(text, strlen(text), &job, NULL))
         fail_msg("%s: %s", text, hd_err_message());
@@ -25,7 +26,7 @@ static struct hd_job read_text(const char *text)
 
 static void is_refused(const char *text, const char *part)
 {
-    struct hd_job job = {0};
+    struct hd_job job = HD_JOB(.arena = job_arena());
 
     assert_int_not_equal(hd_hf_parse_config(text, strlen(text), &job, NULL), HD_OK);
     if (!strstr(hd_err_message(), part))
@@ -228,7 +229,7 @@ static void the_tensors_of_an_export_have_the_names_of_its_type(void **state)
 static void rows_of_a_tensor_joined_by_heads(void **state)
 {
     static const int64_t rows[3][8] = {{0, 1, 2, 3, 8, 9, 10, 11}, {4, 5, 12, 13}, {6, 7, 14, 15}};
-    const struct hd_job job = {.heads = 4, .kv_heads = 2, .head_width = 2};
+    const struct hd_job job = HD_JOB(.heads = 4, .kv_heads = 2, .head_width = 2);
 
     for (int place = 0; place < 3; place++)
         for (int64_t r = 0; r < (place ? 4 : 8); r++)
@@ -279,7 +280,7 @@ static void branches_of_a_block_are_read_and_written(void **state)
     assert_int_equal(job.kv_heads, 4);
     assert_true(job.qkv_bias && job.out_bias && job.mlp_bias);
     survives_an_export(&job);
-    (void)strcpy(job.parallel_residual, "none");
+    job.parallel_residual = "none";
     survives_an_export(&job);
     job = read_text(OF("stablelm") "}");
     assert_string_equal(job.parallel_residual, "none");
@@ -374,7 +375,7 @@ static void layers_without_a_window_have_no_positions_in_cohere2(void **state)
     assert_string_equal(job.window_layers, "3:1");
     assert_string_equal(job.rope_layers, "3:1");
     survives_an_export(&job);
-    (void)strcpy(job.rope_layers, "all");
+    job.rope_layers = "all";
     {
         const struct hd_family *type = NULL;
 
@@ -420,7 +421,7 @@ static void internlm3_is_read_with_either_class_and_dynamic_angles(void **state)
     static const char text[] = OF("internlm3") ",\"rope_scaling\":{\"rope_type\":\"dynamic\","
                                                "\"factor\":6.0},\"rope_theta\":50000000}";
     struct hd_text notes = {0};
-    struct hd_job job = {0};
+    struct hd_job job = HD_JOB(.arena = job_arena());
 
     assert_int_equal(hd_hf_parse_config(text, strlen(text), &job, &notes), HD_OK);
     assert_int_equal(job.rope_scaling, HD_JOB_ROPE_SCALING_NONE);

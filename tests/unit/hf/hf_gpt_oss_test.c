@@ -26,7 +26,7 @@ struct folder {
 static enum hd_status open_folder(struct folder *f, const char *head, const void *data, size_t size,
                                   const struct hd_ckpt_entry *want, size_t count)
 {
-    const struct hd_job job = {.family = "gpt_oss", .layers = 1};
+    const struct hd_job job = HD_JOB(.family = "gpt_oss", .layers = 1);
     const size_t n = strlen(head);
     unsigned char bytes[FILE_MAX];
     char path[128];

@@ -8,6 +8,7 @@
 
 #include "base/file.h"
 #include "hf/export_internal.h"
+#include "tests/job_text.h"
 #include "tests/program/test.h"
 
 enum { TEXT_MAX = 2048 };
@@ -181,7 +182,7 @@ static void merged(const char *base, const struct hd_job *job, enum hd_dtype dty
 static void an_untouched_export_says_what_its_base_said(void **state)
 {
     for (size_t i = 0; i < sizeof folders / sizeof folders[0]; i++) {
-        struct hd_job job = {0};
+        struct hd_job job = HD_JOB(.arena = job_arena());
         struct hd_text text = {0};
         char keys[TEXT_MAX];
 
@@ -228,13 +229,13 @@ static void reverse(const char *text, struct hd_text *ret_text)
 static void the_order_of_keys_decides_nothing(void **state)
 {
     for (size_t i = 0; i < sizeof folders / sizeof folders[0]; i++) {
-        struct hd_job one = {0}, other = {0};
+        struct hd_job one = HD_JOB(.arena = job_arena()), other = HD_JOB(.arena = job_arena());
         struct hd_text text = {0};
 
         reverse(folders[i], &text);
         must(hd_hf_parse_config(folders[i], strlen(folders[i]), &one, NULL));
         must(hd_hf_parse_config(text.data, text.len_bytes, &other, NULL));
-        if (memcmp(&one, &other, sizeof one) != 0)
+        if (job_difference(&one, &other))
             fail_msg("%s and its reverse are two models", folders[i]);
         hd_text_free(&text);
     }
@@ -320,7 +321,7 @@ static void a_changed_export_differs_in_what_the_run_changed(void **state)
     };
 
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        struct hd_job job = {0};
+        struct hd_job job = HD_JOB(.arena = job_arena());
         struct hd_text text = {0};
         char keys[TEXT_MAX];
         int64_t positions;
@@ -453,7 +454,7 @@ static void rotary_keys_count_as_in_transformers(void **state)
     };
 
     for (size_t i = 0; i < 2 * sizeof cases / sizeof cases[0]; i++) {
-        struct hd_job job = {0};
+        struct hd_job job = HD_JOB(.arena = job_arena());
         struct hd_text notes = {0}, text = {0}, turned = {0};
 
         hd_text_add(&text, "{%s}", cases[i / 2].text);
@@ -499,7 +500,7 @@ static void a_rotary_type_without_its_keys_is_refused(void **state)
     };
 
     for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++) {
-        struct hd_job job = {0};
+        struct hd_job job = HD_JOB(.arena = job_arena());
         char text[TEXT_MAX];
 
         (void)snprintf(text, sizeof text, "{%s}", refused[i][0]);
@@ -555,7 +556,7 @@ static void other_names_count_as_in_transformers(void **state)
     };
 
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        struct hd_job job = {0};
+        struct hd_job job = HD_JOB(.arena = job_arena());
         struct hd_text notes = {0}, value = {0};
         char text[TEXT_MAX], expected[32];
 
@@ -635,7 +636,7 @@ static void a_tied_head_that_differs_is_a_weight_of_its_own(void **state)
     };
 
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        struct hd_job job = {0};
+        struct hd_job job = HD_JOB(.arena = job_arena());
         struct hd_text notes = {0};
         struct folder f;
 

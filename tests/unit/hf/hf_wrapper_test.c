@@ -8,6 +8,7 @@
 
 #include "base/file.h"
 #include "hf/hf_internal.h"
+#include "tests/job_text.h"
 
 #define SMALL                                                                             \
     "\"vocab_size\":8,\"hidden_size\":4,\"intermediate_size\":6,\"num_hidden_layers\":1," \
@@ -23,6 +24,7 @@
 static enum hd_status parse(const char *text, struct hd_job *ret_job)
 {
     hd_job_set_defaults(ret_job);
+    ret_job->arena = job_arena();
     return hd_hf_parse_config(text, strlen(text), ret_job, NULL);
 }
 
@@ -39,7 +41,7 @@ static void a_file_without_sizes_has_those_of_its_class(void **state)
         "\"gemma3_text\",\"num_hidden_layers\":34,\"rope_scaling\":{\"factor\":8.0,\"rope_type\":"
         "\"linear\"},\"sliding_window\":1024},\"torch_dtype\":\"bfloat16\","
         "\"transformers_version\":\"4.50.0.dev0\",\"vision_config\":{\"hidden_size\":1152}}";
-    struct hd_job *job = calloc(1, sizeof *job);
+    struct hd_job *job = job_new();
 
     (void)state;
     assert_non_null(job);
@@ -69,7 +71,7 @@ static void an_absent_tie_is_that_of_the_wrapper(void **state)
         {"{\"model_type\":\"qwen3_5\",\"tie_word_embeddings\":true,\"text_config\":{" SMALL "}}",
          true},
     };
-    struct hd_job *job = calloc(1, sizeof *job);
+    struct hd_job *job = job_new();
 
     (void)state;
     assert_non_null(job);
@@ -93,7 +95,7 @@ static void what_would_be_another_model_is_refused_by_name(void **state)
          "architectures"},
         {"{\"model_type\":\"gemma3\"," SMALL "}", "text_config"},
     };
-    struct hd_job *job = calloc(1, sizeof *job);
+    struct hd_job *job = job_new();
 
     (void)state;
     assert_non_null(job);
@@ -194,7 +196,7 @@ static void write_base(const char *dir, bool of_modules)
 static void save_run(const char *dir, const char *base)
 {
     struct hd_ckpt_entry entries[TENSORS];
-    struct hd_job *job = calloc(1, sizeof *job);
+    struct hd_job *job = job_new();
     struct hd_ckpt_shard shard;
     struct hd_ckpt_manifest manifest;
     struct hd_text config = {0};
@@ -204,8 +206,8 @@ static void save_run(const char *dir, const char *base)
     job->steps = job->global_batch = job->threads = job->micro_batch = 1;
     job->pp = job->dp = job->cp = job->tp = job->ep = 1;
     job->lr_peak = job->adam_eps = 1e-3;
-    (void)strcpy(job->name, "wrapped");
-    (void)strcpy(job->tokenizer, "none");
+    job->name = "wrapped";
+    job->tokenizer = "none";
     job->device = HD_JOB_DEVICE_CPU;
     job->cp_exchange = HD_JOB_CP_EXCHANGE_RING;
     job->order = HD_JOB_ORDER_SHUFFLED;
@@ -213,10 +215,10 @@ static void save_run(const char *dir, const char *base)
     job->lr_decay = HD_JOB_LR_DECAY_COSINE;
     job->precision = HD_JOB_PRECISION_FP32;
     (void)strcpy(job->stages, "auto");
-    (void)strcpy(job->base_manifest_hash, "-");
-    (void)strcpy(job->attempt_dir, "/j/attempt-1");
-    (void)snprintf(job->from_dir, sizeof job->from_dir, "%s", base);
-    (void)snprintf(job->init_from, sizeof job->init_from, "%s", base);
+    job->base_manifest_hash = "-";
+    job->attempt_dir = "/j/attempt-1";
+    job->from_dir = job_text("%s", base);
+    job->init_from = job_text("%s", base);
     must(hd_job_write(job, &config));
     for (int i = 0; i < TENSORS; i++)
         entries[i] = entry(tensors[i].ours, tensors[i].rows, tensors[i].columns);
@@ -292,7 +294,7 @@ static void without_the_base_the_text_model_is_exported_when_it_is_asked_for(voi
     struct hd_hf_export options = {
         .checkpoint_dir = f->dir, .dtype = HD_F32, .shard_bytes_max = 1 << 20};
     struct hd_weights *weights = NULL;
-    struct hd_job *job = calloc(1, sizeof *job);
+    struct hd_job *job = job_new();
 
     assert_non_null(job);
     hd_text_add(&base, "%s/base", f->job_dir);

@@ -264,7 +264,7 @@ static void parts_of_a_joined_and_turned_tensor_are_found(void **state)
     const struct hd_ckpt_entry want =
         hd_ckpt_entry_whole("blocks.0.attention.k.weight", HD_F32, 2, (const int64_t[]){2, 2});
     struct hd_ckpt_entry piece = want;
-    struct hd_job job = {.family = "gpt2"};
+    struct hd_job job = HD_JOB(.family = "gpt2");
     struct hd_weights *w = NULL;
     struct hd_hf_map *map = NULL;
     unsigned char bytes[FILE_MAX];
@@ -316,7 +316,7 @@ static void every_encoding_is_read_as_fp32(void **state)
                 {"F64", 8, {0, 0, 0, 0, 0, 0, 0xF8, 0x3F, 0, 0, 0, 0, 0, 0, 0, 0xC0}}};
     const struct hd_ckpt_entry want =
         hd_ckpt_entry_whole("head.norm.weight", HD_F32, 1, (const int64_t[]){2});
-    struct hd_job job = {.family = "llama"};
+    struct hd_job job = HD_JOB(.family = "llama");
     struct folder f;
 
     folder_setup(&f);
@@ -358,7 +358,7 @@ static void only_known_extras_may_stay_unused(void **state)
 {
     const struct hd_ckpt_entry want =
         hd_ckpt_entry_whole("embedding.weight", HD_F32, 1, (const int64_t[]){2});
-    struct hd_job job = {.family = "llama", .tie_embeddings = true};
+    struct hd_job job = HD_JOB(.family = "llama", .tie_embeddings = true);
     struct hd_weights *w = NULL;
     struct hd_hf_map *map = NULL;
     struct folder f;
@@ -400,7 +400,7 @@ static void a_layer_after_the_last_is_one_that_predicts(void **state)
     };
     const struct hd_ckpt_entry want =
         hd_ckpt_entry_whole("embedding.weight", HD_F32, 1, (const int64_t[]){2});
-    const struct hd_job job = {.family = "deepseek_v3", .layers = 2, .tie_embeddings = true};
+    const struct hd_job job = HD_JOB(.family = "deepseek_v3", .layers = 2, .tie_embeddings = true);
     struct folder f;
 
     folder_setup(&f);
@@ -445,7 +445,7 @@ static void a_layer_beside_a_wrapped_model_is_found(void **state)
     };
     /* up of an expert is the second row of a stack's two, or a tensor of its own */
     static const unsigned char begins[2][4] = {{0, 8, 40, 56}, {0, 8, 40, 48}};
-    const struct hd_job job = {.family = "qwen3_5_moe_text", .layers = 2, .experts = 2};
+    const struct hd_job job = HD_JOB(.family = "qwen3_5_moe_text", .layers = 2, .experts = 2);
     struct folder f;
 
     folder_setup(&f);

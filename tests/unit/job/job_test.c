@@ -5,6 +5,7 @@
 #include "job/choice_sets.h"
 #include "job/job.h"
 #include "job/pair_factors.h"
+#include "tests/job_text.h"
 #include "tests/program/test.h"
 
 static void fill(struct hd_job *job, struct hd_job_file *files)
@@ -15,11 +16,11 @@ static void fill(struct hd_job *job, struct hd_job_file *files)
         void *member = hd_job_member(key, job);
 
         if (key->kind == HD_KEY_NAME)
-            memcpy(member, "word", 5);
+            job_set(key, "word", job);
         else if (key->kind == HD_KEY_WORD)
             *(unsigned *)member = 1;
         else if (key->kind == HD_KEY_PATH)
-            memcpy(member, "/a path/b", 10);
+            job_set(key, "/a path/b", job);
         else if (key->kind == HD_KEY_INT)
             *(int64_t *)member = key->min > 1 ? (int64_t)key->min : 1;
         else if (key->kind == HD_KEY_REAL) /* not exact in binary */
@@ -144,7 +145,7 @@ static void validation_sets_are_read_back(void **state)
 
     hd_arena_init(&arena, 0);
     fill(&job, files);
-    (void)strcpy(job.val_sets, "web,code");
+    job.val_sets = "web,code";
     job.val = val;
     job.val_count = 3;
     assert_int_equal(hd_job_write(&job, &text), HD_OK);
@@ -185,11 +186,11 @@ static void numbers_of_validations_are_found_by_name(void **state)
 
     hd_arena_init(&arena, 0);
     fill(&job, files);
-    (void)strcpy(job.val_sets, "web,code");
+    job.val_sets = "web,code";
     job.val = val;
     job.val_count = 2;
     job.validate_ema = true;
-    job.choices[0] = '\0';
+    job.choices = "";
     assert_int_equal(hd_choice_set_add(&first, &job), HD_OK);
     assert_int_equal(hd_choice_set_add(&second, &job), HD_OK);
     assert_int_equal(hd_job_write(&job, &text), HD_OK);
@@ -386,7 +387,7 @@ static void anything_else_is_refused(void **state)
     hd_text_add(&edited, "HEDDLE-JOB %d\nend\n", HD_JOB_VERSION + 1);
     assert_int_equal(hd_job_read(edited.data, edited.len_bytes, &arena, &back), HD_UNSUPPORTED);
     assert_non_null(strstr(hd_err_message(), "written by a newer build"));
-    memcpy(job.name, "two words", 10);
+    job.name = "two words";
     assert_int_equal(hd_job_write(&job, &edited), HD_INVALID);
     hd_arena_done(&arena);
     hd_text_free(&text);
@@ -431,8 +432,8 @@ static void the_context_chooses_the_factors_of_longrope(void **state)
     double factors[HD_PAIR_FACTORS_MAX];
 
     hd_job_set_defaults(&job);
-    (void)strcpy(job.rope_short_factor, "1 1.5");
-    (void)strcpy(job.rope_long_factor, " 2  1e1 ");
+    job.rope_short_factor = "1 1.5";
+    job.rope_long_factor = " 2  1e1 ";
     job.rope_original_context = job.context = 16;
     assert_string_equal(hd_pair_factors_of(&job), "1 1.5");
     job.context = 17;

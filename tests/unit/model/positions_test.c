@@ -2,6 +2,7 @@
 #include <stdio.h>
 
 #include "model/model.h"
+#include "tests/job_text.h"
 #include "tests/program/test.h"
 
 static struct hd_job job_of(const char *family, enum hd_job_positions positions)
@@ -9,7 +10,7 @@ static struct hd_job job_of(const char *family, enum hd_job_positions positions)
     struct hd_job job;
 
     hd_job_set_defaults(&job);
-    (void)snprintf(job.family, sizeof job.family, "%s", family);
+    job.family = job_text("%s", family);
     job.layers = 2;
     job.hidden = 16;
     job.heads = job.kv_heads = 2;

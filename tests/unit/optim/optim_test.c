@@ -150,7 +150,7 @@ static void phases_of_no_length_are_left_out(void **state)
 
 static void a_schedule_is_that_of_its_job(void **state)
 {
-    struct hd_job job = {.lr_peak = 1, .steps = 10, .lr_decay = HD_JOB_LR_DECAY_WSD};
+    struct hd_job job = HD_JOB(.lr_peak = 1, .steps = 10, .lr_decay = HD_JOB_LR_DECAY_WSD);
     struct hd_lr_schedule s;
 
     job.lr_decay_shape = HD_JOB_LR_DECAY_SHAPE_EXPONENTIAL;

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "plan/plan.h"
+#include "tests/job_text.h"
 #include "tests/program/test.h"
 #include "tests/sanitized.h"
 
@@ -36,7 +37,7 @@ static void choose_model(struct hd_job *job)
                                            "mixtral", "qwen3", "qwen3_5_text"};
     const char *family = word_of(families, 7);
 
-    set(job->family, family);
+    job->family = family;
     job->positions =
         hd_job_find_word(hd_job_positions_words, strcmp(family, "gpt2") == 0 ? "learned" : "rope");
     job->layers = 2 + below(6);
@@ -53,7 +54,7 @@ static void choose_model(struct hd_job *job)
         job->window_from = below(3);
     }
     if (strcmp(family, "qwen3_5_text") == 0) {
-        set(job->delta_layers, "1:1");
+        job->delta_layers = "1:1";
         job->delta_key_heads = 8;
         job->delta_value_heads = 16;
         job->delta_key_width = 32;
@@ -76,9 +77,9 @@ static void mix_kinds(struct hd_job *job)
         return;
     job->window = below(2) ? 8 + below(40) : 0;
     job->dense_ffn_hidden = 512;
-    (void)snprintf(job->window_layers, sizeof job->window_layers, "%s", word_of(rules, 4));
-    (void)snprintf(job->rope_layers, sizeof job->rope_layers, "%s", word_of(rules, 4));
-    (void)snprintf(job->experts_layers, sizeof job->experts_layers, "%s", word_of(rules, 4));
+    job->window_layers = job_text("%s", word_of(rules, 4));
+    job->rope_layers = job_text("%s", word_of(rules, 4));
+    job->experts_layers = job_text("%s", word_of(rules, 4));
 }
 
 static void choose_layout(struct hd_job *job)
@@ -109,18 +110,11 @@ static void choose_layout(struct hd_job *job)
 static struct hd_job random_job(void)
 {
     static const char *const precisions[] = {"fp32", "bf16", "fp16"};
-    struct hd_job job = {.rope_factor = 1,
-                         .rope_theta = 1e4,
-                         .norm_eps = 1e-5,
-                         .steps = 10,
-                         .lr_peak = 1e-3,
-                         .beta1 = 0.9,
-                         .beta2 = 0.95,
-                         .adam_eps = 1e-8,
-                         .clip = 1,
-                         .threads = 4};
+    struct hd_job job =
+        HD_JOB(.rope_factor = 1, .rope_theta = 1e4, .norm_eps = 1e-5, .steps = 10, .lr_peak = 1e-3,
+               .beta1 = 0.9, .beta2 = 0.95, .adam_eps = 1e-8, .clip = 1, .threads = 4);
 
-    set(job.name, "random");
+    job.name = "random";
     job.order = HD_JOB_ORDER_SEQUENTIAL;
     job.rope_scaling = HD_JOB_ROPE_SCALING_NONE;
     set(job.stages, "auto");
@@ -247,15 +241,15 @@ static void a_group_of_experts_with_more_samples_is_another_class(void **state)
 
     random_state = SEED;
     job = random_job();
-    set(job.family, "mixtral");
+    job.family = "mixtral";
     job.positions = HD_JOB_POSITIONS_ROPE;
     set(job.schedule, "none");
     set(job.recompute, "none");
     job.window = job.zero = job.zero_shard = 0;
     job.dense_ffn_hidden = 0;
-    set(job.window_layers, "all");
-    set(job.rope_layers, "all");
-    set(job.experts_layers, "all");
+    job.window_layers = "all";
+    job.rope_layers = "all";
+    job.experts_layers = "all";
     job.experts = 4;
     job.experts_per_token = 2;
     job.capacity = 1.25;
@@ -293,7 +287,7 @@ static void classes_are_few(void **state)
 
         random_state = SEED;
         job = random_job();
-        set(job.family, "llama");
+        job.family = "llama";
         job.positions = HD_JOB_POSITIONS_ROPE;
         set(job.schedule, cases[i].pp > 1 ? "1f1b" : "none");
         job.window = job.experts = 0;

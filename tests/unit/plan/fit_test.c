@@ -22,31 +22,15 @@ static void set(char *member, const char *word)
 /* 8 blocks of 12 x 256^2 and more parameters: several chunks of the norm in each part. */
 static struct hd_job spec_of(int64_t zero, int64_t pp)
 {
-    struct hd_job job = {.layers = 8,
-                         .hidden = 256,
-                         .heads = 8,
-                         .kv_heads = 8,
-                         .head_width = 32,
-                         .rope_factor = 1,
-                         .ffn_hidden = 768,
-                         .vocab = 512,
-                         .context = 64,
-                         .rope_theta = 1e4,
-                         .norm_eps = 1e-5,
-                         .steps = 10,
-                         .global_batch = 16,
-                         .lr_peak = 1e-3,
-                         .beta1 = 0.9,
-                         .beta2 = 0.95,
-                         .adam_eps = 1e-8,
-                         .clip = 1,
-                         .zero = zero,
-                         .pp = pp,
-                         .sequence = -1,
-                         .micro_batch = 1};
+    struct hd_job job =
+        HD_JOB(.layers = 8, .hidden = 256, .heads = 8, .kv_heads = 8, .head_width = 32,
+               .rope_factor = 1, .ffn_hidden = 768, .vocab = 512, .context = 64, .rope_theta = 1e4,
+               .norm_eps = 1e-5, .steps = 10, .global_batch = 16, .lr_peak = 1e-3, .beta1 = 0.9,
+               .beta2 = 0.95, .adam_eps = 1e-8, .clip = 1, .zero = zero, .pp = pp, .sequence = -1,
+               .micro_batch = 1);
 
-    set(job.name, "fit");
-    set(job.family, "llama");
+    job.name = "fit";
+    job.family = "llama";
     job.order = HD_JOB_ORDER_SEQUENTIAL;
     job.rope_scaling = HD_JOB_ROPE_SCALING_NONE;
     job.positions = HD_JOB_POSITIONS_ROPE;
@@ -279,7 +263,7 @@ static void the_line_says_what_was_chosen_or_would_help(void **state)
     /* 8 heads of 8: two ranks have 32 columns each of blocks of 64 */
     cut.model_weights = HD_JOB_MODEL_WEIGHTS_NF4;
     cut.adapter = HD_JOB_ADAPTER_LORA;
-    set(cut.adapter_targets, "all-linear");
+    cut.adapter_targets = "all-linear";
     cut.adapter_rank = 4;
     cut.tp = 2;
     cut.hidden = 64;

@@ -14,29 +14,15 @@ static inline void priced_set(char *member, const char *word)
 /* A small llama, everything of `parallel` auto. */
 static inline struct hd_job priced_job(int64_t layers, int64_t hidden, int64_t global_batch)
 {
-    struct hd_job job = {.layers = layers,
-                         .hidden = hidden,
-                         .heads = 8,
-                         .kv_heads = 4,
-                         .head_width = hidden / 8,
-                         .rope_factor = 1,
-                         .ffn_hidden = 2 * hidden,
-                         .vocab = 512,
-                         .context = 256,
-                         .rope_theta = 1e4,
-                         .norm_eps = 1e-5,
-                         .steps = 10,
-                         .global_batch = global_batch,
-                         .lr_peak = 1e-3,
-                         .beta1 = 0.9,
-                         .beta2 = 0.95,
-                         .adam_eps = 1e-8,
-                         .clip = 1,
-                         .zero = -1,
-                         .sequence = -1};
+    struct hd_job job =
+        HD_JOB(.layers = layers, .hidden = hidden, .heads = 8, .kv_heads = 4,
+               .head_width = hidden / 8, .rope_factor = 1, .ffn_hidden = 2 * hidden, .vocab = 512,
+               .context = 256, .rope_theta = 1e4, .norm_eps = 1e-5, .steps = 10,
+               .global_batch = global_batch, .lr_peak = 1e-3, .beta1 = 0.9, .beta2 = 0.95,
+               .adam_eps = 1e-8, .clip = 1, .zero = -1, .sequence = -1);
 
-    priced_set(job.name, "priced");
-    priced_set(job.family, "llama");
+    job.name = "priced";
+    job.family = "llama";
     job.order = HD_JOB_ORDER_SEQUENTIAL;
     job.rope_scaling = HD_JOB_ROPE_SCALING_NONE;
     job.positions = HD_JOB_POSITIONS_ROPE;

@@ -22,7 +22,7 @@ static struct hd_job gpt(void)
     job.dropout_attention = job.dropout_residual = 0.1;
     job.pp = job.cp = job.ep = job.dp = job.tp = job.micro_batch = job.virtual_stages = 1;
     job.zero = job.sequence = 0;
-    priced_set(job.family, "gpt2");
+    job.family = "gpt2";
     job.positions = HD_JOB_POSITIONS_LEARNED;
     priced_set(job.recompute, "none");
     priced_set(job.schedule, "none");
@@ -120,7 +120,7 @@ static void a_base_of_nf4_takes_its_bits(void **state)
     priced_set(job.schedule, "none");
     job.cp_exchange = HD_JOB_CP_EXCHANGE_RING;
     job.adapter = HD_JOB_ADAPTER_LORA;
-    (void)snprintf(job.adapter_targets, sizeof job.adapter_targets, "all-linear");
+    job.adapter_targets = "all-linear";
     job.model_weights = HD_JOB_MODEL_WEIGHTS_NF4;
     hd_arena_init(&arena, 0);
     if (hd_plan_build(&job, &c.traits, &arena, &plan))

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "plan/identity.h"
+#include "tests/job_text.h"
 #include "tests/program/test.h"
 
 /* When, where and how often a job runs changes no plan, nor do the stages and names of its data, and
@@ -73,7 +74,7 @@ static void set(const struct hd_key *key, int which, struct hd_job *job)
         *(unsigned *)member = 1 + (unsigned)which;
         break;
     default:
-        (void)snprintf(member, HD_JOB_WORD_MAX, "%s", which ? "two" : "one");
+        job_set(key, which ? "two" : "one", job);
     }
 }
 
@@ -127,13 +128,13 @@ static void a_plan_depends_on_the_windows_of_stages(void **state)
     for (size_t k = 0; k < hd_job_key_count; k++)
         if (hd_job_keys[k].kind != HD_KEY_FORM)
             set(&hd_job_keys[k], 0, &job);
-    (void)strcpy(job.data_stages, "6@16,8,10000 -;9@16,8,10000 -;0@32,4,10000 -");
+    job.data_stages = "6@16,8,10000 -;9@16,8,10000 -;0@32,4,10000 -";
     assert_int_equal(hd_plan_identity(&job, &planned), HD_OK);
     hash = hd_plan_hash(&job);
-    (void)strcpy(job.data_stages, "7@16,8,10000 1e-3 0 linear 0 0;0@32,4,10000 -");
+    job.data_stages = "7@16,8,10000 1e-3 0 linear 0 0;0@32,4,10000 -";
     assert_int_equal(hd_plan_identity_compare(planned.data, &job), HD_OK);
     assert_true(hd_plan_hash(&job) == hash);
-    (void)strcpy(job.data_stages, "6@16,16,10000 -;0@32,4,10000 -");
+    job.data_stages = "6@16,16,10000 -;0@32,4,10000 -";
     assert_int_equal(hd_plan_identity_compare(planned.data, &job), HD_INVALID);
     assert_non_null(strstr(hd_err_message(), "data.stages.list is"));
     assert_true(hd_plan_hash(&job) != hash);

@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "comm/nccl.h"
 #include "plan/plan.h"
+#include "tests/job_text.h"
 #include "tests/program/test.h"
 
 enum { L = 3, C = 64, H = 4, F = 96, V = 256, S = 32 };
@@ -22,34 +23,16 @@ static const struct hd_traits traits = {.backend = "cpu",
 static struct hd_job small_job(const char *precision, int64_t dp, int64_t global_batch,
                                int64_t micro_batch)
 {
-    struct hd_job job = {.layers = L,
-                         .hidden = C,
-                         .heads = H,
-                         .kv_heads = H,
-                         .head_width = C / H,
-                         .rope_factor = 1,
-                         .ffn_hidden = F,
-                         .vocab = V,
-                         .context = S,
-                         .rope_theta = 1e4,
-                         .norm_eps = 1e-5,
-                         .steps = 10,
-                         .global_batch = global_batch,
-                         .micro_batch = micro_batch,
-                         .lr_peak = 1e-3,
-                         .beta1 = 0.9,
-                         .beta2 = 0.95,
-                         .adam_eps = 1e-8,
-                         .clip = 1,
-                         .threads = 4,
-                         .pp = 1,
-                         .dp = dp,
-                         .cp = 1,
-                         .tp = 1};
+    struct hd_job job =
+        HD_JOB(.layers = L, .hidden = C, .heads = H, .kv_heads = H, .head_width = C / H,
+               .rope_factor = 1, .ffn_hidden = F, .vocab = V, .context = S, .rope_theta = 1e4,
+               .norm_eps = 1e-5, .steps = 10, .global_batch = global_batch,
+               .micro_batch = micro_batch, .lr_peak = 1e-3, .beta1 = 0.9, .beta2 = 0.95,
+               .adam_eps = 1e-8, .clip = 1, .threads = 4, .pp = 1, .dp = dp, .cp = 1, .tp = 1);
 
-    (void)snprintf(job.name, sizeof job.name, "small");
-    (void)snprintf(job.family, sizeof job.family, "llama");
-    (void)snprintf(job.tokenizer, sizeof job.tokenizer, "bytes");
+    job.name = "small";
+    job.family = "llama";
+    job.tokenizer = "bytes";
     job.order = HD_JOB_ORDER_SEQUENTIAL;
     job.rope_scaling = HD_JOB_ROPE_SCALING_NONE;
     job.positions = HD_JOB_POSITIONS_ROPE;
@@ -403,9 +386,9 @@ static void weights_are_compared_with_the_model(void **state)
     assert_non_null(mkdtemp(dir));
     job.layers = 1;
     weights_say(&job, HD_OK, ""); /* it starts from random weights */
-    (void)snprintf(job.init_from, sizeof job.init_from, "none");
+    job.init_from = "none";
     weights_say(&job, HD_OK, "");
-    (void)snprintf(job.init_from, sizeof job.init_from, "%s", dir);
+    job.init_from = job_text("%s", dir);
     weights_say(&job, HD_INVALID, "train.init_from: ");
     write_weights(dir, tensors, TENSORS, 0);
     weights_say(&job, HD_OK, "");
@@ -425,7 +408,7 @@ static void weights_are_compared_with_the_model(void **state)
     memcpy(other, tensors, sizeof tensors);
     other[TENSORS] = (struct named_shape){"model.layers.1.input_layernorm.weight", 1, {C}};
     write_weights(dir, other, TENSORS + 1, 0);
-    (void)snprintf(job.from_dir, sizeof job.from_dir, "%s", dir);
+    job.from_dir = job_text("%s", dir);
     weights_say(&job, HD_INVALID, "model.from: "); /* the key that the user wrote */
     weights_say(&job, HD_INVALID, "1 tensors are not part of the model of config.json");
     assert_int_equal(hd_file_remove_tree(dir), HD_OK);

@@ -96,7 +96,7 @@ static struct hd_job job_of(const struct run *r)
         job.kv_heads = 8;
         job.ffn_hidden = 14336;
     } else {
-        priced_set(job.family, "gpt2");
+        job.family = "gpt2";
         job.positions = HD_JOB_POSITIONS_LEARNED;
         job.tie_embeddings = r->model == mpt;
         job.qkv_bias = job.out_bias = job.mlp_bias = r->model == gpt;

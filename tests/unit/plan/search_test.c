@@ -3,6 +3,7 @@
 #include "fixture.h"
 #include "job/frozen_model.h"
 #include "plan/best.h"
+#include "tests/job_text.h"
 #include "tests/program/test.h"
 
 #ifdef __SANITIZE_ADDRESS__ /* some of them have all addresses */
@@ -352,7 +353,7 @@ static void vary(struct hd_job *job)
         job->adapter_rank = 8;
         job->adapter_alpha = 16;
         job->adapter_width = 64;
-        (void)snprintf(job->adapter_targets, sizeof job->adapter_targets, "all-linear");
+        job->adapter_targets = "all-linear";
         job->model_weights = hd_job_find_word(hd_job_model_weights_words, weights[draw(3)]);
     } else if (draw(2)) {
         job->moments = HD_JOB_MOMENTS_INT8;
@@ -372,7 +373,7 @@ static void mix(struct hd_job *job)
 {
     static const double rows[] = {0, 1, 1.5};
 
-    priced_set(job->family, "mixtral");
+    job->family = "mixtral";
     job->experts = 2 << draw(3);
     job->experts_per_token = 1 + draw(2);
     job->renormalize = job->experts_per_token > 1;
@@ -388,9 +389,9 @@ static void mix_kinds(struct hd_job *job)
 
     job->window = draw(2) * 128;
     job->dense_ffn_hidden = 256 << draw(3);
-    (void)snprintf(job->window_layers, sizeof job->window_layers, "%s", rules[draw(4)]);
-    (void)snprintf(job->rope_layers, sizeof job->rope_layers, "%s", rules[draw(4)]);
-    (void)snprintf(job->experts_layers, sizeof job->experts_layers, "%s", rules[1 + draw(3)]);
+    job->window_layers = job_text("%s", rules[draw(4)]);
+    job->rope_layers = job_text("%s", rules[draw(4)]);
+    job->experts_layers = job_text("%s", rules[1 + draw(3)]);
 }
 
 enum blocks { DENSE, EXPERTS, KINDS };
@@ -422,7 +423,7 @@ static void compare_one(int number, enum blocks blocks)
     if (blocks != DENSE)
         mix(&job);
     else if (!draw(3))
-        (void)snprintf(job.only, sizeof job.only, "last:1");
+        job.only = "last:1";
     else if (draw(2))
         vary(&job);
     if (blocks == KINDS)
@@ -551,7 +552,7 @@ static void teachers_that_just_fit_are_found(void **state)
     struct hd_cluster c = priced_cluster(1, 2, 4e11, 1e10);
     struct hd_job job = priced_job(4, 256, 4), teacher = priced_job(6, 1024, 4);
 
-    priced_set(teacher.family, "mixtral");
+    teacher.family = "mixtral";
     teacher.experts = 4;
     teacher.experts_per_token = 2;
     if (hd_job_set_teacher_model(&teacher, &job))
@@ -595,7 +596,7 @@ static void stages_that_only_run_forward_and_just_fit_are_found(void **state)
     struct hd_job job = priced_job(4, 256, 8);
 
     c.traits.communicator_bytes = (int64_t)256 << 20;
-    (void)snprintf(job.only, sizeof job.only, "last:1");
+    job.only = "last:1";
     job.tp = job.cp = 1;
     job.pp = 2;
     job.micro_batch = 1;

@@ -142,14 +142,14 @@ static void profiles_of_several_kinds_add_up_to_chunks(void **state)
     struct hd_job job = priced_job(6, 1024, 16);
 
     (void)state;
-    priced_set(job.family, "mixtral");
+    job.family = "mixtral";
     job.experts = 4;
     job.experts_per_token = 2;
     job.dense_ffn_hidden = 3072;
     job.window = 64;
-    (void)snprintf(job.window_layers, sizeof job.window_layers, "1:1");
-    (void)snprintf(job.rope_layers, sizeof job.rope_layers, "3:1");
-    (void)snprintf(job.experts_layers, sizeof job.experts_layers, "0:1:3");
+    job.window_layers = "1:1";
+    job.rope_layers = "3:1";
+    job.experts_layers = "0:1:3";
     compare_chunk(job, 1, 0, 8);
     compare_chunk(job, 1, 1, 7);
     job.tp = 2;
@@ -226,7 +226,7 @@ static void an_adapter_adds_up_to_chunks(void **state)
     struct hd_job job = priced_job(6, 1024, 16);
 
     job.adapter = HD_JOB_ADAPTER_LORA;
-    (void)snprintf(job.adapter_targets, sizeof job.adapter_targets, "q_proj,v_proj");
+    job.adapter_targets = "q_proj,v_proj";
     job.adapter_rank = 8;
     job.adapter_alpha = 16;
     job.adapter_b_lr = 1;
@@ -350,7 +350,7 @@ static void updates_are_of_what_trains(void **state)
     hd_arena_init(&arena, 0);
     assert_int_equal(hd_layer_profiles_build(&job, &c, &profiles), HD_OK);
     all = price_of(&job, &c, &arena).cost.update_s;
-    (void)snprintf(job.only, sizeof job.only, "last:1");
+    job.only = "last:1";
     last = price_of(&job, &c, &arena).cost.update_s;
     hd_arena_done(&arena);
     is_near(all,

@@ -600,7 +600,7 @@ static void a_teacher_s_folder_becomes_explicit(void **state)
     assert_int_equal(strlen(spec->distill_identity), 16);
     assert_int_equal(spec->distill_vocab, 2);
     (void)strcpy(spec->stages, "0,1"); /* the student's single layer */
-    assert_int_equal(hd_job_of_teacher(spec, &teacher), HD_OK);
+    assert_int_equal(hd_job_of_teacher(spec, &jobs, &teacher), HD_OK);
     assert_string_equal(teacher.stages, "auto");
     assert_int_equal(teacher.layers, 2);
     assert_int_equal(teacher.kv_heads, 4);
