@@ -1,12 +1,20 @@
 #include "train/rollout.h"
 
 #include <math.h>
+#include <pthread.h>
+#include <sched.h>
 #include <string.h>
 
 #include "base/math.h"
+#include "base/pieces.h"
 #include "train/execute.h"
 
-enum { NONE = -1, NOT_FINITE = -2 }; /* in place of a drawn id */
+enum {
+    NONE = -1, /* in place of a drawn id */
+    NOT_FINITE = -2,
+    DRAWERS_MAX = 16,                        /* threads that draw tokens */
+    DRAWN_A_THREAD = HD_PIECE(1 << 15, 300), /* logits for which a thread is worth its start */
+};
 
 /* A sequence in a slot of a replica: one dp and cp index. */
 struct rollout_slot {
@@ -27,6 +35,18 @@ struct rollout_message {
     int32_t stops; /* 1: this rank is to stop */
 };
 
+/* A thread that draws tokens, and its workspace. */
+struct drawer {
+    float *logits;  /* [V] */
+    int32_t *order; /* [V], for hd_sample_token */
+    /* of a call: each `step`-th of `count` rows from `first` on, into tokens[slots] */
+    const struct hd_trainer *trainer;
+    struct rollout_token *tokens;
+    int64_t count, first, step;
+    pthread_t thread;
+    bool started;
+};
+
 struct hd_rollouts {
     struct hd_bound_instructions programs[HD_DECODE_PROGRAMS];
     struct hd_bound **starts; /* [chunk_count], programs S, which compute values from weights; NULL:
@@ -36,9 +56,9 @@ struct hd_rollouts {
     int64_t replicas;
     int32_t *fields; /* [rows of the program of prompts + 3 * slots], values of one batch field */
     /* only on ranks with the head */
-    float *logits;  /* [V] */
-    int32_t *order; /* [V], for hd_sample_token */
-    float *rows;    /* [tp, slots, columns of this rank], logits of the slots that draw */
+    struct drawer drawers[DRAWERS_MAX];
+    int drawer_count;
+    float *rows; /* [tp, slots, columns of this rank], logits of the slots that draw */
     struct hd_comm_group *tp;
     /* of the call that runs */
     const struct hd_rollout *now;
@@ -62,13 +82,28 @@ static int64_t columns_of(const struct hd_rank_program *l)
     return hd_chunk_find_kind(last, HD_STORE_OUTPUT)->columns;
 }
 
+/* Returns the number of threads that draw: those of the job, or, on a device, of the processors that the rank
+ * may use. */
+static int drawers_of(const struct hd_job *job, int64_t slots)
+{
+    int64_t threads = job->threads;
+    cpu_set_t may;
+
+    if (job->device == HD_JOB_DEVICE_CUDA && sched_getaffinity(0, sizeof may, &may) == 0)
+        threads = CPU_COUNT(&may);
+    return (int)hd_max(1, hd_min(hd_min(threads, slots), DRAWERS_MAX));
+}
+
 static enum hd_status open_head(struct hd_trainer *t, struct hd_rollouts *o)
 {
     const struct hd_rank_program *l = &t->rank_program;
     const size_t V = (size_t)l->job.vocab;
 
-    o->logits = hd_arena_array(&t->arena, V, sizeof *o->logits);
-    o->order = hd_arena_array(&t->arena, V, sizeof *o->order);
+    o->drawer_count = drawers_of(&l->job, l->decode.slots);
+    for (int i = 0; i < o->drawer_count; i++) {
+        o->drawers[i].logits = hd_arena_array(&t->arena, V, sizeof(float));
+        o->drawers[i].order = hd_arena_array(&t->arena, V, sizeof(int32_t));
+    }
     o->rows = hd_arena_array(&t->arena, (size_t)(l->mesh.sizes.tp * l->decode.slots),
                              (size_t)columns_of(l) * sizeof *o->rows);
     if (hd_arena_failed(&t->arena))
@@ -363,33 +398,34 @@ static enum hd_status gather_rows(struct hd_trainer *t, int64_t count)
     return st ? st : hd_staging_read(&t->staging, o->rows, all, l->mesh.sizes.tp * bytes);
 }
 
-/* Puts row `row` of `count` gathered ones together in o->logits. Returns whether all are finite. */
-static bool join_logits(const struct hd_trainer *t, int64_t row, int64_t count)
+/* Puts row `row` of `count` gathered ones together in `logits`. Returns whether all are finite. */
+static bool join_logits(const struct hd_trainer *t, int64_t row, int64_t count, float *logits)
 {
-    struct hd_rollouts *o = t->rollouts;
+    const struct hd_rollouts *o = t->rollouts;
     const int64_t V = t->rank_program.job.vocab, columns = o->output->columns;
 
     for (int64_t v = 0; v < V; v += columns)
-        memcpy(o->logits + v, o->rows + (v / columns * count + row) * columns,
-               (size_t)hd_min(columns, V - v) * sizeof *o->logits);
+        memcpy(logits + v, o->rows + (v / columns * count + row) * columns,
+               (size_t)hd_min(columns, V - v) * sizeof *logits);
     for (int64_t v = 0; v < V; v++)
-        if (!isfinite(o->logits[v]))
+        if (!isfinite(logits[v]))
             return false;
     return true;
 }
 
 /* Returns the log-probability of a token by the logits of one row, which it may change. */
-static float log_probability(const struct hd_rollouts *o, int64_t V, int32_t id)
+static float log_probability(const struct hd_rollouts *o, float *logits, int64_t V, int32_t id)
 {
     const double T = o->now->probability_temperature;
 
     if (T > 0 && T < 1e30 && (T < 1 || T > 1))
         for (int64_t v = 0; v < V; v++)
-            o->logits[v] = (float)((double)o->logits[v] / T);
-    return (float)((double)o->logits[id] - hd_sample_norm(o->logits, V));
+            logits[v] = (float)((double)logits[v] / T);
+    return (float)((double)logits[id] - hd_sample_norm(logits, V));
 }
 
-static struct rollout_token draw(const struct hd_trainer *t, const struct hd_rollout_sequence *s)
+static struct rollout_token draw(const struct hd_trainer *t, const struct drawer *d,
+                                 const struct hd_rollout_sequence *s)
 {
     const struct hd_rollouts *o = t->rollouts;
     const int64_t V = t->rank_program.job.vocab, most = o->now->drawn_max;
@@ -397,31 +433,63 @@ static struct rollout_token draw(const struct hd_trainer *t, const struct hd_rol
     struct rollout_token token;
 
     sampling.seed = s->seed;
-    token.id = hd_sample_token(o->logits, most > 0 && most < V ? most : V, &sampling,
-                               (uint64_t)s->count, o->order);
-    token.log_probability = log_probability(o, V, token.id);
+    token.id = hd_sample_token(d->logits, most > 0 && most < V ? most : V, &sampling,
+                               (uint64_t)s->count, d->order);
+    token.log_probability = log_probability(o, d->logits, V, token.id);
     return token;
+}
+
+/* Draws the tokens of each `step`-th row, beginning with the drawer's. Runs in a thread of its own: rows are
+ * independent, so the tokens are the same for any number of threads. */
+static void *draw_rows(void *of)
+{
+    const struct drawer *d = of;
+    const struct hd_trainer *t = d->trainer;
+    const struct rollout_slot *slots = slots_of(t, own_replica(&t->rank_program));
+    int64_t row = 0;
+
+    for (int64_t b = 0; b < t->rank_program.decode.slots; b++) {
+        if (!slots[b].draws || row++ % d->step != d->first)
+            continue;
+        if (join_logits(t, row - 1, d->count, d->logits))
+            d->tokens[b] = draw(t, d, &t->rollouts->now->sequences[slots[b].sequence]);
+        else
+            d->tokens[b].id = NOT_FINITE;
+    }
+    return NULL;
 }
 
 /* Draws the tokens of this replica, on the tp ranks with the head. */
 static enum hd_status draw_own(struct hd_trainer *t, struct rollout_token *ret_tokens)
 {
     const struct rollout_slot *slots = slots_of(t, own_replica(&t->rank_program));
-    const struct hd_rollouts *o = t->rollouts;
-    int64_t count, row = 0;
+    struct hd_rollouts *o = t->rollouts;
+    int64_t count;
+    int step;
     enum hd_status st = read_logit_rows(t, slots, &count);
 
     if (!st && count && o->tp)
         st = gather_rows(t, count);
-    for (int64_t b = 0; !st && b < t->rank_program.decode.slots; b++) {
-        if (!slots[b].draws)
-            continue;
-        if (join_logits(t, row++, count))
-            ret_tokens[b] = draw(t, &o->now->sequences[slots[b].sequence]);
-        else
-            ret_tokens[b].id = NOT_FINITE;
+    if (st)
+        return st;
+    step =
+        (int)hd_max(1, hd_min(o->drawer_count, count * t->rank_program.job.vocab / DRAWN_A_THREAD));
+    for (int i = 0; i < step; i++) {
+        struct drawer *d = &o->drawers[i];
+
+        d->trainer = t;
+        d->tokens = ret_tokens;
+        d->count = count;
+        d->first = i;
+        d->step = step;
+        d->started = i + 1 < step && pthread_create(&d->thread, NULL, draw_rows, d) == 0;
+        if (!d->started)
+            (void)draw_rows(d);
     }
-    return st;
+    for (int i = 0; i < step; i++)
+        if (o->drawers[i].started)
+            (void)pthread_join(o->drawers[i].thread, NULL);
+    return HD_OK;
 }
 
 /* Adds a token to the slot's sequence, and frees the slot if it ends with it. */
