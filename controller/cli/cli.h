@@ -357,8 +357,16 @@ void cli_disconnect(struct cli *cli);
  * each one, and at most left_ms, the rest of the time for all tries. */
 int64_t cli_connect_timeout_ms(int tries, int64_t left_ms);
 
-/* Runs `heddle checkpoint rm` (checkpoint_rm.c) and returns an exit code. step: the only checkpoint
- * to remove; 0: not given. yes: removes without asking. */
-int cli_remove_checkpoint(struct cli *cli, const char *job, int64_t step, bool yes);
+struct cli_removal { /* a request to remove a job, or one checkpoint of it (cmd_rm.c) */
+    uint64_t job;
+    int64_t step; /* 0: the job */
+    bool check;   /* only ask what would be removed */
+};
+int cli_remove(struct cli *cli, const struct cli_removal *removal,
+               Heddle__V1__RemoveJobResponse **ret_response);
+/* Runs `heddle node invite`; args[1] is the node. address: HOST:PORT at which the node reaches the
+ * controller; NULL: the controller's own answer. ttl_ms: lifetime of the line; 0: an hour. */
+int cli_node_invite(struct cli *cli, const char *address, int64_t ttl_ms);
+int cli_node_revoke(struct cli *cli);
 
 #endif

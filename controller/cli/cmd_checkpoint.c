@@ -364,6 +364,68 @@ static int save_now(struct cli *cli, const char *job, int64_t timeout_s)
     return code;
 }
 
+/* ---- checkpoint rm ---- */
+
+/* Asks before the removal, unless --yes. Returns CLI_CONTINUE if the checkpoint may be removed,
+ * else an exit code. */
+static int confirm_checkpoint(struct cli *cli, uint64_t job, int64_t step)
+{
+    Heddle__V1__RemoveJobResponse *response = NULL;
+    char size[32];
+    int code = cli_remove(cli, &(struct cli_removal){job, step, true}, &response);
+
+    if (code != CLI_CONTINUE)
+        return code;
+    hd_text_format_bytes(response->checkpoint_bytes, size);
+    cli_note("job %llu: the checkpoint of step %lld, %s", (unsigned long long)job, (long long)step,
+             size);
+    hd_rpc_message_free(&response->base);
+    return cli_confirm("remove it?", "nothing was removed", "to remove the checkpoint, add --yes");
+}
+
+struct removed_checkpoint {
+    uint64_t job;
+    int64_t step, checkpoint_bytes;
+};
+
+static void add_removed_checkpoint(const struct cli *cli, struct hd_text *out, const void *item)
+{
+    const struct removed_checkpoint *removed = item;
+
+    (void)cli;
+    hd_text_add(out, "job %llu: the checkpoint of step %lld is removed\n",
+                (unsigned long long)removed->job, (long long)removed->step);
+}
+
+static const struct rows_column removed_columns[] = {
+    {.json = "job", ROWS_OF(struct removed_checkpoint, job)},
+    {.json = "step", ROWS_OF(struct removed_checkpoint, step)},
+    {.json = "checkpoint_bytes", ROWS_OF(struct removed_checkpoint, checkpoint_bytes)},
+};
+static const struct rows_kind removed_rows = {"RemovedCheckpointList", "removed_checkpoint",
+                                              ROWS_COLUMNS(removed_columns),
+                                              .line = add_removed_checkpoint};
+
+static int remove_checkpoint(struct cli *cli, const char *name, int64_t step, bool yes)
+{
+    struct removed_checkpoint removed = {.step = step};
+    Heddle__V1__RemoveJobResponse *response = NULL;
+    int code;
+
+    if (step <= 0)
+        return cli_usage("checkpoint rm: --step N is missing: which one");
+    code = cli_find_job(cli, name, &removed.job);
+    if (code == CLI_CONTINUE && !yes)
+        code = confirm_checkpoint(cli, removed.job, step);
+    if (code == CLI_CONTINUE)
+        code = cli_remove(cli, &(struct cli_removal){removed.job, step, false}, &response);
+    if (code != CLI_CONTINUE)
+        return code;
+    removed.checkpoint_bytes = response->checkpoint_bytes;
+    hd_rpc_message_free(&response->base);
+    return rows_print_one(cli, &removed_rows, &removed);
+}
+
 /* ---- checkpoint ---- */
 
 static int run_verb(struct cli *cli, const struct checkpoint_flags *flags, struct found *f)
@@ -432,7 +494,7 @@ static int cli_checkpoint(struct cli *cli, int argc, char **argv)
     if (cli_is_verb(cli, "combine"))
         return combine_adapters(cli, f.out);
     if (cli_is_verb(cli, "rm"))
-        return cli_remove_checkpoint(cli, cli->args[1], f.step, f.yes);
+        return remove_checkpoint(cli, cli->args[1], f.step, f.yes);
     if (cli_is_verb(cli, "save"))
         return save_now(cli, cli->args[1], f.timeout_s);
     if (cli_is_verb(cli, "verify") && found_is_export(cli->args[1])) {

@@ -7,7 +7,6 @@
 
 #include "base/clock.h"
 #include "base/file.h"
-#include "controller/cli/identity.h"
 #include "controller/cli/rows.h"
 #include "heddle/v1/identity.pb-c.h"
 #include "pki/pki.h"

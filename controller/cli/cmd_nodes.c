@@ -2,7 +2,6 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "controller/cli/identity.h"
 #include "controller/cli/rows.h"
 #include "controller/cli/say.h"
 

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "controller/cli/rows.h"
+#include "controller/cli/say.h"
 
 /* ---- queue ------------------------------------------------------------------------------------*/
 
@@ -138,24 +139,14 @@ const struct cli_body cli_body_queue = {
 static void add_explained(const struct cli *cli, struct hd_text *out, const void *item)
 {
     const Heddle__V1__JobStatus *job = item;
-    char word[CLI_WORD_MAX], when[HD_CLOCK_TEXT_MAX];
+    char when[HD_CLOCK_TEXT_MAX];
 
-    hd_text_add(out, "job %llu ", (unsigned long long)job->job);
-    cli_add_clean(out, job->name);
-    hd_text_add(out, " %s in queue ", cli_job_state(job->state, word));
-    cli_add_clean(out, job->queue);
-    hd_text_add(out, ", priority %d%s\n", job->priority, job->held ? ", held" : "");
-    if (*job->reason) {
-        hd_text_add(out, "  reason    ");
-        cli_add_clean(out, job->reason);
-        hd_text_add(out, "\n");
-    }
+    cli_say(cli, out, job,
+            "job {job} {name} {state} in queue {queue}, priority {priority}[{held?}, held]\n"
+            "[  reason    {reason}\n]");
     for (size_t i = 0; i < job->n_blockers; i++) {
         hd_text_add(out, i ? "            " : "  waits     ");
-        cli_add_clean(out, job->blockers[i]->kind);
-        hd_text_add(out, ": ");
-        cli_add_clean(out, job->blockers[i]->message);
-        hd_text_add(out, "\n");
+        cli_say(cli, out, job->blockers[i], "{kind}: {message}\n");
     }
     if (job->expected_start_unix_ms && job->expected_start_unix_ms <= cli_now_ms(cli)) {
         hd_text_add(out, "  start     expected at any moment\n");

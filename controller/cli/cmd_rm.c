@@ -3,32 +3,17 @@
 #include <string.h>
 
 #include "controller/cli/rows.h"
+#include "controller/cli/say.h"
 
-static int call(struct cli *cli, uint64_t job, bool check,
-                Heddle__V1__RemoveJobResponse **ret_response)
+int cli_remove(struct cli *cli, const struct cli_removal *removal,
+               Heddle__V1__RemoveJobResponse **ret_response)
 {
     Heddle__V1__RemoveJobRequest request = HEDDLE__V1__REMOVE_JOB_REQUEST__INIT;
 
-    request.job = job;
-    request.check = check;
+    request.job = removal->job;
+    request.step = removal->step;
+    request.check = removal->check;
     return cli_call(cli, "RemoveJob", &request.base, ret_response);
-}
-
-/* Appends "job 7 tiny (succeeded): 3 checkpoints, 1.2 GB, and all else in /jobs/7" */
-static void describe(const Heddle__V1__RemoveJobResponse *r, struct hd_text *out)
-{
-    char word[CLI_WORD_MAX], size[32];
-
-    hd_text_format_bytes(r->checkpoint_bytes, size);
-    hd_text_add(out, "job %llu ", (unsigned long long)r->job->job);
-    cli_add_clean(out, r->job->name);
-    hd_text_add(out, " (%s): ", cli_job_state(r->job->state, word));
-    if (r->checkpoints)
-        hd_text_add(out, "%lld checkpoint%s, %s, and all else in ", (long long)r->checkpoints,
-                    r->checkpoints == 1 ? "" : "s", size);
-    else
-        hd_text_add(out, "no checkpoint; all in ");
-    cli_add_clean(out, r->job->directory);
 }
 
 /* Notes the ended jobs whose job files name this job's files. They keep their own files, but those
@@ -56,13 +41,23 @@ static int show_what_goes(struct cli *cli, const uint64_t *jobs, int count)
     for (int i = 0; i < count; i++) {
         Heddle__V1__RemoveJobResponse *response = NULL;
         struct hd_text line = {0};
-        const int one = call(cli, jobs[i], true, &response);
+        char size[32];
+        const int one =
+            cli_remove(cli, &(struct cli_removal){.job = jobs[i], .check = true}, &response);
 
         if (one != CLI_CONTINUE) {
             code = one;
             continue;
         }
-        describe(response, &line);
+        hd_text_format_bytes(response->checkpoint_bytes, size);
+        cli_say(cli, &line, response, "job {job.job} {job.name} ({job.state}): ");
+        if (response->checkpoints)
+            hd_text_add(&line, "%lld checkpoint%s, %s, and all else in ",
+                        (long long)response->checkpoints, response->checkpoints == 1 ? "" : "s",
+                        size);
+        else
+            hd_text_add(&line, "no checkpoint; all in ");
+        cli_say(cli, &line, response, "{job.directory}");
         cli_note_text(&line);
         note_users(response);
         hd_rpc_message_free(&response->base);
@@ -91,7 +86,7 @@ static int remove_all(struct cli *cli, const uint64_t *jobs, int count)
     rows_begin(&rows, cli, &removed_rows);
     for (int i = 0; i < count; i++) { /* a failure does not stop the remaining jobs */
         Heddle__V1__RemoveJobResponse *response = NULL;
-        const int one = call(cli, jobs[i], false, &response);
+        const int one = cli_remove(cli, &(struct cli_removal){.job = jobs[i]}, &response);
 
         if (one != CLI_CONTINUE) {
             code = one;

@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "controller/cli/rows.h"
+#include "controller/cli/say.h"
 
 enum { LIVE_JOBS_MAX = 1000, SHOWN_MAX = 50 };
 
@@ -82,18 +83,12 @@ static int ask(struct top *t)
 /* Lists nodes that are not ready, one per line; ready ones are only counted. */
 static void add_nodes(const struct top *t, struct hd_text *out)
 {
-    char word[CLI_WORD_MAX];
-
     for (size_t i = 0; i < t->nodes->n_nodes; i++) {
         const Heddle__V1__NodeStatus *n = t->nodes->nodes[i];
 
         if (n->state == HEDDLE__V1__NODE_STATE__NODE_STATE_READY)
             continue;
-        hd_text_add(out, "node ");
-        cli_add_clean(out, n->name);
-        hd_text_add(out, " %s: ", cli_node_state(n->state, word));
-        cli_add_people(out, n->reason);
-        hd_text_add(out, "\n");
+        cli_say(t->cli, out, n, "node {name} {state}: {reason:people}\n");
     }
 }
 

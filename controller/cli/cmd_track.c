@@ -24,7 +24,7 @@
 #include "base/clock.h"
 #include "base/json.h"
 #include "controller/cli/cli.h"
-#include "controller/cli/runs_internal.h"
+#include "controller/cli/runs.h"
 #include "hub/mlflow.h"
 #include "job/job.h"
 #include "job/metrics.h"

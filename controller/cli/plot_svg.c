@@ -17,7 +17,6 @@ enum {
     BOTTOM = 44,
     AREA_HEIGHT = 260,
     LEGEND_ROW = 20,
-    TITLE_COLUMNS = 60,
 };
 
 static const char style[] =

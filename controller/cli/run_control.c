@@ -14,7 +14,7 @@
 #include "base/copy.h"
 #include "base/file.h"
 #include "controller/cli/local_controller.h"
-#include "controller/cli/runs_internal.h"
+#include "controller/cli/runs.h"
 
 enum {
     LINK_MS = 5000, /* wait for the link of a run that has just begun, ms */

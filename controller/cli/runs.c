@@ -1,5 +1,5 @@
+#include "controller/cli/runs.h"
 #include "base/grow.h"
-#include "controller/cli/runs_internal.h"
 
 #include <dirent.h>
 #include <errno.h>

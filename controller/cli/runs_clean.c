@@ -10,7 +10,7 @@
 
 #include "base/file.h"
 #include "controller/cli/rows.h"
-#include "controller/cli/runs_internal.h"
+#include "controller/cli/runs.h"
 
 enum verdict { KEEP_NEWEST, KEEP_IN_USE, REMOVE };
 

@@ -17,7 +17,6 @@ struct hd_precision hd_precision_uniform(enum hd_dtype dtype)
 struct pass {
     struct hd_rec *rec;
     const struct hd_precision *precision;
-    const struct hd_op *old_ops;
     struct hd_tensor **cast_of; /* by tensor id: the tensor cast to another encoding; NULL: no cast
                                    was inserted */
 };
@@ -45,7 +44,7 @@ enum hd_status hd_pass_precision(struct hd_rec *rec, const struct hd_precision *
 {
     const int count = rec->op_count, tensors = rec->tensor_count;
     struct hd_op *old = hd_arena_array(rec->arena, (size_t)count + 1, sizeof *old);
-    struct pass p = {rec, precision, old, NULL};
+    struct pass p = {rec, precision, NULL};
 
     p.cast_of = hd_arena_array(rec->arena, (size_t)tensors + 1, sizeof *p.cast_of);
     if (!old || !p.cast_of)
