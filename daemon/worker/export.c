@@ -232,20 +232,6 @@ static enum hd_status read_value(void *context, size_t index, const struct hd_ck
     return hd_source_read(b->source, (int)index, want, ret_values);
 }
 
-static enum hd_status read_base_job(struct export_base *b, const char *checkpoint)
-{
-    struct hd_ckpt *ckpt = NULL;
-    enum hd_status st = hd_ckpt_open(checkpoint, &ckpt);
-
-    if (!st) {
-        const char *config = hd_ckpt_get_manifest(ckpt)->config;
-
-        st = hd_job_read(config, strlen(config), &b->arena, &b->job);
-    }
-    hd_ckpt_close(ckpt);
-    return st;
-}
-
 static enum hd_status list_values(struct export_base *b)
 {
     const size_t count = (size_t)b->registry.param_count;
@@ -278,7 +264,7 @@ static enum hd_status open_base(struct export_base *b, const char *checkpoint, c
 {
     const struct hd_source_dirs dirs = {.dir = checkpoint, .base = base};
     struct hd_model_config config;
-    enum hd_status st = read_base_job(b, checkpoint);
+    enum hd_status st = hd_stored_job_in(checkpoint, &b->arena, &b->job);
 
     if (st || (b->job.checkpoint_base != HD_JOB_CHECKPOINT_BASE_OMIT &&
                hd_rank_program_quant(&b->job) == HD_QUANT_NONE))

@@ -111,17 +111,10 @@ static void allow_bases(struct lock *l, const char *checkpoint)
     hd_arena_init(&arena, 0);
     for (int depth = 0; depth < BASES_MAX && !l->st && hd_source_is_checkpoint(checkpoint);
          depth++) {
-        struct hd_ckpt *ckpt = NULL;
-        const char *config;
-
         /* a checkpoint that cannot be opened is no failure here: the code that loads it reports the
          * error */
-        if (hd_ckpt_open(checkpoint, &ckpt))
+        if (hd_stored_job_in(checkpoint, &arena, &then))
             break;
-        config = hd_ckpt_get_manifest(ckpt)->config;
-        if (hd_job_read(config, strlen(config), &arena, &then))
-            then.init_from = "";
-        hd_ckpt_close(ckpt);
         allow_named(l, "the base of a checkpoint", then.init_from);
         checkpoint = then.init_from;
     }

@@ -354,26 +354,23 @@ static enum hd_status read_checkpoint(const char *dir, struct hd_job *ret_job,
                                       uint64_t *ret_identity)
 {
     struct hd_ckpt *ckpt = NULL;
-    struct hd_job *theirs;
     struct hd_arena arena;
+    struct hd_job theirs;
     enum hd_status st = hd_ckpt_open(dir, &ckpt);
 
     if (st)
         return st;
     hd_arena_init(&arena, 0);
-    theirs = hd_arena_alloc(&arena, sizeof *theirs);
-    st = theirs ? hd_job_read(hd_ckpt_get_manifest(ckpt)->config,
-                              strlen(hd_ckpt_get_manifest(ckpt)->config), &arena, theirs)
-                : hd_err(HD_NO_MEMORY, "no memory to read %s", dir);
-    if (!st && theirs->adapter == HD_JOB_ADAPTER_NONE)
+    st = hd_stored_job_of(ckpt, &arena, &theirs);
+    if (!st && theirs.adapter == HD_JOB_ADAPTER_NONE)
         st = hd_err(HD_INVALID, "%s is a checkpoint of a run without an adapter", dir);
-    if (!st && *theirs->adapter_also)
+    if (!st && *theirs.adapter_also)
         st = hd_err(HD_INVALID,
                     "%s: beside its adapter %s trained, which would be lost; begin with the whole "
                     "checkpoint, by train.init_from",
-                    dir, theirs->adapter_also);
+                    dir, theirs.adapter_also);
     if (!st) {
-        st = copy_form(theirs, ret_job);
+        st = copy_form(&theirs, ret_job);
         if (ret_identity)
             *ret_identity = hd_ckpt_hash(ckpt);
     }

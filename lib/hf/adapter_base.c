@@ -9,25 +9,23 @@
 static enum hd_status compare(const struct hd_ckpt *ckpt, const char *dir, const char *base,
                               struct hd_arena *arena)
 {
-    const char *config = hd_ckpt_get_manifest(ckpt)->config;
-    struct hd_job *job = hd_arena_alloc(arena, sizeof *job);
+    struct hd_job job;
     char is[HD_HASH_TEXT_MAX];
     uint64_t identity = 0;
-    enum hd_status st = job ? hd_job_read(config, strlen(config), arena, job)
-                            : hd_err(HD_NO_MEMORY, "no memory to read %s", dir);
+    enum hd_status st = hd_stored_job_of(ckpt, arena, &job);
 
-    if (!st && *job->init_identity)
+    if (!st && *job.init_identity)
         st = hd_source_identity(base, &identity);
-    if (st || !*job->init_identity)
+    if (st || !*job.init_identity)
         return st;
     hd_hash_format(identity, is);
-    if (strcmp(is, job->init_identity) == 0)
+    if (strcmp(is, job.init_identity) == 0)
         return HD_OK;
     return hd_err(HD_INVALID,
                   "%s is the adapter of another model than %s: it trained beside %s; take that, or "
                   "export the adapter, which then names no model (heddle checkpoint export "
                   "--adapter)",
-                  dir, base, job->init_from);
+                  dir, base, job.init_from);
 }
 
 enum hd_status hd_adapter_check_base(const char *dir, const char *base)

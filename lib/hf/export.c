@@ -756,16 +756,12 @@ static enum hd_status write_dir(struct hd_exporter *x)
 
 static enum hd_status open_checkpoint(struct hd_exporter *x)
 {
-    const char *dir = x->options->checkpoint_dir, *config;
+    const char *dir = x->options->checkpoint_dir;
     enum hd_status st = hd_ckpt_verify(dir); /* never export damaged weights */
 
     if (!st)
         st = hd_ckpt_open(dir, &x->ckpt);
-    if (st)
-        return st;
-    config = hd_ckpt_get_manifest(x->ckpt)->config;
-    st = hd_job_read(config, strlen(config), &x->arena, &x->job);
-    return st ? hd_err_prefix(st, "%s: the job stored in it", dir) : HD_OK;
+    return st ? st : hd_stored_job_of(x->ckpt, &x->arena, &x->job);
 }
 
 static bool is_same_file(const char *a, const char *b)

@@ -71,6 +71,11 @@ uint64_t hd_weights_identity(const struct hd_weights *weights);
  * hd_weights_identity, of a Heddle checkpoint the hash of its manifest. */
 enum hd_status hd_source_identity(const char *dir, uint64_t *ret_identity);
 bool hd_source_is_checkpoint(const char *dir); /* returns whether dir has a manifest.json */
+/* Read the job that a checkpoint has in its manifest: of an open one, or of the one in a folder. Texts
+ * and lists are in `arena`. The message of an error names the folder. */
+enum hd_status hd_stored_job_of(const struct hd_ckpt *ckpt, struct hd_arena *arena,
+                                struct hd_job *ret_job);
+enum hd_status hd_stored_job_in(const char *dir, struct hd_arena *arena, struct hd_job *ret_job);
 
 /* Parses the header of a safetensors file whose bytes are in memory; used by hd_weights_open, and
  * by tests of hostile input. Names live in the arena, data points into `bytes`. */

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "checkpoint/checkpoint.h"
+#include "hf/hf.h"
 #include "spec_internal.h"
 
 enum hd_status spec_take_continued(struct hd_job *job)
@@ -68,8 +69,7 @@ enum hd_status spec_check_continued(const struct hd_job *job)
 {
     struct hd_ckpt *ckpt = NULL;
     struct hd_arena arena;
-    struct hd_job *then;
-    const char *config;
+    struct hd_job then;
     enum hd_status st;
 
     if (!*job->continue_from)
@@ -78,16 +78,13 @@ enum hd_status spec_check_continued(const struct hd_job *job)
     if (st)
         return hd_err_prefix(HD_INVALID, "train.continue_from");
     hd_arena_init(&arena, 0);
-    then = hd_arena_alloc(&arena, sizeof *then);
-    config = hd_ckpt_get_manifest(ckpt)->config;
-    st = then ? hd_job_read(config, strlen(config), &arena, then)
-              : hd_err(HD_NO_MEMORY, "no memory for a job");
+    st = hd_stored_job_of(ckpt, &arena, &then);
     if (st)
-        st = hd_err_prefix(st, "train.continue_from: the job stored in it");
+        st = hd_err_prefix(st, "train.continue_from");
     if (!st)
         st = check_steps(job, (long long)hd_ckpt_get_manifest(ckpt)->step);
     if (!st)
-        st = check_optimizer(job, then);
+        st = check_optimizer(job, &then);
     hd_arena_done(&arena);
     hd_ckpt_close(ckpt);
     return st;

@@ -332,21 +332,6 @@ static enum hd_status take_weights(struct spec_draft *draft, const char *key, co
     return st;
 }
 
-/* Reads the job that a checkpoint has. */
-static enum hd_status read_stored(const char *dir, struct hd_arena *arena, struct hd_job *ret_job)
-{
-    struct hd_ckpt *ckpt = NULL;
-    const char *config;
-    enum hd_status st = hd_ckpt_open(dir, &ckpt);
-
-    if (st)
-        return st;
-    config = hd_ckpt_get_manifest(ckpt)->config;
-    st = hd_job_read(config, strlen(config), arena, ret_job);
-    hd_ckpt_close(ckpt);
-    return st ? hd_err_prefix(st, "%s: the job stored in it", dir) : HD_OK;
-}
-
 /* Refuses a teacher whose tokenizer gives other texts to the ids of the job's. theirs: the job of a
  * checkpoint; NULL: a model folder. Without the files of both it cannot be told. */
 static enum hd_status compare_tokenizers(const struct hd_job *job, const struct hd_job *theirs)
@@ -377,7 +362,7 @@ static enum hd_status compare_tokenizers(const struct hd_job *job, const struct 
 static enum hd_status read_frozen(const char *key, const char *dir, bool rates, bool stored,
                                   struct hd_arena *arena, struct hd_job *ret_theirs)
 {
-    const enum hd_status st = at_key(key, stored ? read_stored(dir, arena, ret_theirs)
+    const enum hd_status st = at_key(key, stored ? hd_stored_job_in(dir, arena, ret_theirs)
                                                  : hd_hf_read_config(dir, ret_theirs, NULL));
 
     if (!st && stored && ret_theirs->adapter != HD_JOB_ADAPTER_NONE)

@@ -41,18 +41,16 @@ void hd_inference_rank_done(struct hd_inference_rank *l)
 static enum hd_status read_stored_job(struct hd_inference_rank *l, const char *dir)
 {
     struct hd_ckpt *ckpt = NULL;
-    const char *config;
     enum hd_status st = hd_ckpt_open(dir, &ckpt);
 
     if (st)
         return st;
-    config = hd_ckpt_get_manifest(ckpt)->config;
     l->step = hd_ckpt_get_manifest(ckpt)->step;
     l->is_checkpoint = true;
-    st = hd_job_read(config, strlen(config), &l->arena, &l->job);
+    st = hd_stored_job_of(ckpt, &l->arena, &l->job);
     l->tokenizer = l->job.tokenizer;
     hd_ckpt_close(ckpt);
-    return st ? hd_err_prefix(st, "the job stored in the checkpoint") : HD_OK;
+    return st;
 }
 
 /* Takes the tokenizer named in config.json, which only models exported by Heddle have; else the

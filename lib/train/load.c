@@ -187,20 +187,6 @@ static enum hd_status begin_averages(struct hd_trainer *t)
     return st;
 }
 
-/* Reads the job of the run that wrote the checkpoint. */
-static enum hd_status read_job_then(const struct hd_ckpt *ckpt, struct hd_arena *arena,
-                                    struct hd_job **ret_job)
-{
-    const char *config = hd_ckpt_get_manifest(ckpt)->config;
-    enum hd_status st;
-
-    *ret_job = hd_arena_alloc(arena, sizeof **ret_job);
-    if (!*ret_job)
-        return hd_err(HD_NO_MEMORY, "no memory to read a checkpoint");
-    st = hd_job_read(config, strlen(config), arena, *ret_job);
-    return st ? hd_err_prefix(st, "%s: the job stored in it", hd_ckpt_dir(ckpt)) : HD_OK;
-}
-
 /* Refuses a resume that would lose trained weights. A weight that once trained cannot be read from
  * the base model, so a checkpoint that omits frozen weights would lose it. */
 static enum hd_status check_source(const struct hd_registry *r, const struct hd_source *source)
@@ -453,30 +439,28 @@ static enum hd_status read_counters(struct hd_trainer *t, const struct hd_ckpt *
 /* Reads the whole state from an open checkpoint. base: as in read_state. `arena` gets the job of the
  * run that wrote it, *ret_then. */
 static enum hd_status read_all(struct hd_trainer *t, struct hd_ckpt *ckpt, const char *base,
-                               struct hd_arena *arena, struct hd_job **ret_then,
+                               struct hd_arena *arena, struct hd_job *ret_then,
                                struct hd_text *ret_note)
 {
-    struct hd_job *then = NULL;
     enum hd_status st = verify_on_first_rank(t, hd_ckpt_dir(ckpt));
 
     if (!st)
         st = read_counters(t, ckpt);
     t->tokens_seen = hd_ckpt_get_manifest(ckpt)->tokens_seen;
     if (!st)
-        st = read_job_then(ckpt, arena, &then);
+        st = hd_stored_job_of(ckpt, arena, ret_then);
     if (!st)
-        read_numbers(t, ckpt, then);
+        read_numbers(t, ckpt, ret_then);
     if (!st)
-        st = check_optimizer(t, ckpt, then);
+        st = check_optimizer(t, ckpt, ret_then);
     if (!st)
-        st = read_state(t, ckpt, base, then);
+        st = read_state(t, ckpt, base, ret_then);
     if (!st)
         st = read_buffers(t, ckpt);
     if (!st)
         st = refresh_copies(t);
     if (!st)
-        compare_facts(t, ckpt, then, ret_note);
-    *ret_then = then;
+        compare_facts(t, ckpt, ret_then, ret_note);
     return st;
 }
 
@@ -484,7 +468,7 @@ enum hd_status hd_trainer_load(struct hd_trainer *t, const char *dir, const char
                                struct hd_text *ret_note)
 {
     struct hd_ckpt *ckpt = NULL;
-    struct hd_job *then;
+    struct hd_job then;
     struct hd_arena arena;
     char hash[17];
     enum hd_status st = hd_ckpt_open(dir, &ckpt);
@@ -521,7 +505,7 @@ enum hd_status hd_trainer_continue(struct hd_trainer *t, struct hd_text *ret_sai
 {
     const struct hd_job *job = &t->rank_program.job;
     struct hd_ckpt *ckpt = NULL;
-    struct hd_job *then = NULL;
+    struct hd_job then;
     struct hd_arena arena;
     enum hd_status st = hd_source_check_identity(job->continue_from, job->init_identity);
 
@@ -533,7 +517,7 @@ enum hd_status hd_trainer_continue(struct hd_trainer *t, struct hd_text *ret_sai
     if (!st && t->steps_done >= job->steps)
         st = hd_err(HD_INVALID, "%s has taken %lld steps; train.steps is %lld", job->continue_from,
                     (long long)t->steps_done, (long long)job->steps);
-    if (!st && hd_continued_skip(then, job, t->steps_done, &t->data_skipped, ret_said))
+    if (!st && hd_continued_skip(&then, job, t->steps_done, &t->data_skipped, ret_said))
         hd_guard_init(job, &t->guard);
     hd_trainer_forget_numbers(t); /* the best checkpoint is one of this job */
     hd_arena_done(&arena);

@@ -227,18 +227,6 @@ static enum hd_status open_base(struct hd_source *s, const char *checkpoint, con
     return place_in_folder(s, dir, &s->folder, false);
 }
 
-static enum hd_status read_job(struct hd_source *s, struct hd_job **ret_job)
-{
-    const char *config = hd_ckpt_get_manifest(s->ckpt)->config;
-    enum hd_status st;
-
-    *ret_job = hd_arena_alloc(&s->arena, sizeof **ret_job);
-    if (!*ret_job)
-        return no_memory_to_read(hd_ckpt_dir(s->ckpt));
-    st = hd_job_read(config, strlen(config), &s->arena, *ret_job);
-    return st ? hd_err_prefix(st, "%s: the job stored in it", hd_ckpt_dir(s->ckpt)) : HD_OK;
-}
-
 /* Opens the base of a checkpoint whose run began with another checkpoint. */
 static enum hd_status open_base_checkpoint(struct hd_source *s, const char *dir,
                                            const struct hd_job *then)
@@ -298,19 +286,19 @@ static bool lacks_weights(const struct hd_source *s)
 
 static enum hd_status open_checkpoint(struct hd_source *s, const struct hd_source_dirs *dirs)
 {
-    struct hd_job *then = NULL;
+    struct hd_job then;
     bool omits = false;
     enum hd_status st = hd_ckpt_open(dirs->dir, &s->ckpt);
 
     if (!st)
-        st = read_job(s, &then);
+        st = hd_stored_job_of(s->ckpt, &s->arena, &then);
     if (!st) {
-        omits = then->checkpoint_base == HD_JOB_CHECKPOINT_BASE_OMIT || has_quantized(then);
+        omits = then.checkpoint_base == HD_JOB_CHECKPOINT_BASE_OMIT || has_quantized(&then);
         st = place_in_checkpoint(s, s->ckpt, IN_CHECKPOINT, true, omits);
     }
     if (!st && omits)
-        s->seed = (uint64_t)then->seed;
-    return st || !omits || !lacks_weights(s) ? st : open_rest(s, dirs, then);
+        s->seed = (uint64_t)then.seed;
+    return st || !omits || !lacks_weights(s) ? st : open_rest(s, dirs, &then);
 }
 
 /* ---- opening ---- */
