@@ -408,6 +408,33 @@ enum hd_status hd_job_parse(const struct hd_key *key, const char *text, struct h
     return HD_OK;
 }
 
+static void add_text(const char *text, struct hd_text *out)
+{
+    hd_text_add_bytes(out, text, strlen(text));
+}
+
+static void add_int(int64_t value, struct hd_text *out)
+{
+    uint64_t rest = value < 0 ? -(uint64_t)value : (uint64_t)value;
+    char digits[24], *at = digits + sizeof digits;
+
+    do
+        *--at = (char)('0' + rest % 10);
+    while (rest /= 10);
+    if (value < 0)
+        *--at = '-';
+    hd_text_add_bytes(out, at, (size_t)(digits + sizeof digits - at));
+}
+
+/* Appends the digits of "%.17g", of which reading gives exactly the same double. */
+static void add_real(double value, struct hd_text *out)
+{
+    if (fabs(value) < 1e15 && value == floor(value) && !(value == 0 && signbit(value)))
+        add_int((int64_t)value, out);
+    else
+        hd_text_add(out, "%.17g", value);
+}
+
 enum hd_status hd_job_format(const struct hd_key *key, const struct hd_job *job,
                              struct hd_text *ret_text)
 {
@@ -422,32 +449,31 @@ enum hd_status hd_job_format(const struct hd_key *key, const struct hd_job *job,
             text = key->old_default_text;
         if (!*text || strpbrk(text, " \t\n\r"))
             return hd_err(HD_INVALID, "%s: '%s' is not one word", key->path, text);
-        hd_text_add(ret_text, "%s", text);
+        add_text(text, ret_text);
         break;
     case HD_KEY_PATH:
         if (strpbrk(text, "\n\r"))
             return hd_err(HD_INVALID, "%s: a path may not contain a line break", key->path);
-        hd_text_add(ret_text, "%s", text);
+        add_text(text, ret_text);
         break;
     case HD_KEY_INT:
         if (hd_job_word_of(key, (double)*(const int64_t *)member, word))
-            hd_text_add(ret_text, "%s", word);
+            add_text(word, ret_text);
         else
-            hd_text_add(ret_text, "%lld",
-                        *(const int64_t *)member == 0 && key->min > 0
-                            ? (long long)key->old_default
-                            : (long long)*(const int64_t *)member);
+            add_int(*(const int64_t *)member == 0 && key->min > 0 ? (int64_t)key->old_default
+                                                                  : *(const int64_t *)member,
+                    ret_text);
         break;
-    case HD_KEY_REAL: /* with 17 digits, reading gives exactly the same double */
+    case HD_KEY_REAL:
         if (hd_job_word_of(key, *(const double *)member, word))
-            hd_text_add(ret_text, "%s", word);
+            add_text(word, ret_text);
         else
-            hd_text_add(ret_text, "%.17g",
-                        *(const double *)member == 0 && key->min > 0 ? key->old_default
-                                                                     : *(const double *)member);
+            add_real(*(const double *)member == 0 && key->min > 0 ? key->old_default
+                                                                  : *(const double *)member,
+                     ret_text);
         break;
     case HD_KEY_BOOL:
-        hd_text_add(ret_text, "%s", *(const bool *)member ? "true" : "false");
+        add_text(*(const bool *)member ? "true" : "false", ret_text);
         break;
     case HD_KEY_FORM:
         break;

@@ -38,6 +38,28 @@ static void fill(struct hd_job *job, struct hd_job_file *files)
     job->train_count = 2;
 }
 
+/* Checkpoints and hashes depend on each digit, and whole numbers are written without printf. */
+static void a_number_is_written_with_the_digits_of_17_places(void **state)
+{
+    static const double values[] = {
+        0,    -0.0, 1,       -7,   1e5,    999999999999999, 1e15,
+        1e16, 1e17, 1.0 / 3, -0.1, 5e-324, 1.7e308,         4503599627370497.5};
+    const struct hd_key *key = hd_job_find_key("model.attention_cap");
+    struct hd_job job = HD_JOB(.arena = NULL);
+
+    (void)state;
+    for (size_t i = 0; i < sizeof values / sizeof values[0]; i++) {
+        struct hd_text text = {0};
+        char expected[40];
+
+        job.attention_cap = values[i];
+        (void)snprintf(expected, sizeof expected, "%.17g", values[i]);
+        assert_int_equal(hd_job_format(key, &job, &text), HD_OK);
+        assert_string_equal(text.data, expected);
+        hd_text_free(&text);
+    }
+}
+
 static void what_is_written_is_read_back(void **state)
 {
     struct hd_text first = {0}, second = {0};
