@@ -185,7 +185,7 @@ static void a_template_that_has_changed_since_the_submission_is_refused(void **s
     char path[HD_JOB_PATH_MAX + 16], folder[HD_JOB_PATH_MAX];
     const struct hd_text_origin origin = {.tokenizer = s->job.tokenizer,
                                           .date = s->job.date,
-                                          .template = s->job.template,
+                                          .template = path,
                                           .folder = folder,
                                           .model_dir = "",
                                           .format = hd_job_data_format_words[s->job.data_format],
