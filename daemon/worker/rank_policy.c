@@ -154,6 +154,8 @@ static struct hd_rollout_header header_of(const struct rank_rollout *o)
 
     settings = hd_random_key(settings, (uint64_t)(job->rollout_temperature * 1e6));
     settings = hd_random_key(settings, hd_random_hash(job->rewards));
+    if (*job->reward_identity)
+        settings = hd_random_key(settings, hd_random_hash(job->reward_identity));
     settings = hd_random_key(settings, hd_random_hash(job->rollout_stop));
     settings = hd_random_key(settings, (uint64_t)p->rows.count);
     return (struct hd_rollout_header){.step = o->step,

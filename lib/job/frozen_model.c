@@ -85,8 +85,8 @@ static enum hd_status set_item(const char *path, const char *item, size_t len,
     return hd_job_parse(key, value, frozen);
 }
 
-/* Gives the keys of these groups their defaults. */
-static void clear(struct hd_job *frozen)
+/* Gives the keys of these groups their defaults. texts: also those of the texts, which are the model's. */
+static void clear(bool texts, struct hd_job *frozen)
 {
     static const char *const groups[] = {
         "train.adapter.",     "train.trainable", "train.ema.",          "train.optimizer.",
@@ -97,7 +97,7 @@ static void clear(struct hd_job *frozen)
     for (size_t i = 0; i < hd_job_key_count; i++) {
         const struct hd_key *key = &hd_job_keys[i];
         bool clears = is_of_model(key) || hd_text_starts(key->path, "model.quantization") ||
-                      hd_text_starts(key->path, "model.mtp.");
+                      hd_text_starts(key->path, "model.mtp.") || (texts && is_of_text(key));
 
         for (size_t k = 0; !clears && k < sizeof groups / sizeof groups[0]; k++)
             clears = hd_text_starts(key->path, groups[k]);
@@ -106,14 +106,14 @@ static void clear(struct hd_job *frozen)
     }
 }
 
-/* Makes the job of a frozen model, but for what its kind alone has. */
+/* Makes the job of a frozen model, but for what its kind alone has. texts: it reads texts in its own way. */
 static enum hd_status begin_frozen(const struct hd_job *job, const char *path, const char *model,
-                                   struct hd_arena *arena, struct hd_job *t)
+                                   bool texts, struct hd_arena *arena, struct hd_job *t)
 {
     enum hd_status st = HD_OK;
 
     *t = hd_job_copy(job, arena);
-    clear(t);
+    clear(texts, t);
     for (const char *at = model; !st && *at; at += *at == '\t') {
         const size_t len = strcspn(at, "\t");
 
@@ -136,7 +136,7 @@ enum hd_status hd_job_of_teacher(const struct hd_job *job, struct hd_arena *aren
                                  struct hd_job *ret_teacher)
 {
     struct hd_job *const t = ret_teacher;
-    const enum hd_status st = begin_frozen(job, teacher_path, job->distill_model, arena, t);
+    const enum hd_status st = begin_frozen(job, teacher_path, job->distill_model, false, arena, t);
 
     t->distill_write = true;
     t->distill_vocab = hd_job_distill_vocab(job);
@@ -151,7 +151,7 @@ enum hd_status hd_job_of_reward_model(const struct hd_job *job, struct hd_arena 
     const int64_t answers = job->rollout_prompts * job->rollout_group;
     const int64_t together = job->dp * job->micro_batch > 0 ? job->dp * job->micro_batch : 1;
     struct hd_job *const t = ret_model;
-    const enum hd_status st = begin_frozen(job, reward_path, job->reward_model, arena, t);
+    const enum hd_status st = begin_frozen(job, reward_path, job->reward_model, true, arena, t);
 
     if (t->context > job->context + TEMPLATE_TOKENS)
         t->context = job->context + TEMPLATE_TOKENS;

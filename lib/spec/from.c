@@ -8,6 +8,7 @@
 
 #include "base/file.h"
 #include "base/hash.h"
+#include "chat/date.h"
 #include "chat/model.h"
 #include "checkpoint/checkpoint.h"
 #include "hf/hf.h"
@@ -415,6 +416,20 @@ static enum hd_status take_teacher(struct spec_draft *draft)
     return st;
 }
 
+/* Gives a model folder whose template asks for the date that of the job file, else that of today. */
+static enum hd_status set_reward_date(const struct hd_job *job, struct hd_job *theirs)
+{
+    struct hd_chat *chat = NULL;
+    char today[HD_CHAT_DATE_MAX];
+    enum hd_status st = hd_chat_open(theirs->template, theirs->from_dir, &chat);
+
+    hd_chat_date_today(today);
+    if (!st && hd_chat_asks_date(chat))
+        st = hd_job_set_text(theirs, &theirs->date, *job->date ? job->date : today);
+    hd_chat_close(chat);
+    return st;
+}
+
 /* Takes architecture, tokenizer and template of the reward model. */
 static enum hd_status take_reward_model(struct spec_draft *draft)
 {
@@ -438,6 +453,7 @@ static enum hd_status take_reward_model(struct spec_draft *draft)
         if (!hd_chat_find(dir, &path))
             (void)hd_job_take_text(&theirs, &theirs.template, &path);
         hd_text_free(&path);
+        st = at_key(key, set_reward_date(job, &theirs));
     }
     if (!st && (!*theirs.tokenizer || strcmp(theirs.tokenizer, "none") == 0))
         st = hd_err(HD_INVALID,

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "job/choice_sets.h"
+#include "job/frozen_model.h"
 #include "job/job.h"
 #include "job/pair_factors.h"
 #include "tests/job_text.h"
@@ -379,6 +380,42 @@ static void the_table_of_keys_agrees_with_itself(void **state)
             assert_int_equal(hd_job_parse(key, text.data ? text.data : "", &defaults), HD_OK);
         hd_text_free(&text);
     }
+}
+
+/* Goal: a reward model never reads by the template, the end or the folder of the model that trains. Method:
+ * one that has none of these, in a job that has all. */
+static void a_reward_model_reads_texts_in_its_own_way(void **state)
+{
+    struct hd_job job, theirs, model;
+    struct hd_arena arena;
+
+    (void)state;
+    hd_arena_init(&arena, 0);
+    hd_job_set_defaults(&theirs);
+    theirs.family = "llama";
+    theirs.context = 64;
+    theirs.tokenizer = "/rates/tokenizer.json";
+    hd_job_set_defaults(&job);
+    job.arena = &arena;
+    job.context = 32;
+    job.micro_batch = job.dp = 1;
+    job.rollout_prompts = job.rollout_group = 2;
+    job.from_dir = "/answers";
+    job.tokenizer = "bytes";
+    job.template = "/answers/chat_template.jinja";
+    job.date = "2026-03-01";
+    job.end_of_text = 7;
+    job.reward_dir = "/rates";
+    assert_int_equal(hd_job_set_reward_model(&theirs, &job), HD_OK);
+    assert_int_equal(hd_job_of_reward_model(&job, &arena, &model), HD_OK);
+    assert_string_equal(model.init_from, "/rates");
+    assert_string_equal(model.tokenizer, "/rates/tokenizer.json");
+    assert_string_equal(model.template, "");
+    assert_string_equal(model.date, "");
+    assert_string_equal(model.from_dir, "");
+    assert_int_equal(model.end_of_text, -2); /* auto */
+    assert_int_equal(model.context, 64);
+    hd_arena_done(&arena);
 }
 
 static void anything_else_is_refused(void **state)
