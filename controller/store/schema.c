@@ -223,6 +223,8 @@ static const struct migration {
     {.sql = "ALTER TABLE checkpoints ADD COLUMN missing INTEGER NOT NULL DEFAULT 0;"},
     /* 19: names of validation sets; '': data.val is one list, as all older ones are */
     {.sql = "ALTER TABLE validations ADD COLUMN name TEXT NOT NULL DEFAULT '';"},
+    /* 20: factor in an attempt's predicted step time; 0: none, as in older ones */
+    {.sql = "ALTER TABLE attempts ADD COLUMN step_factor REAL NOT NULL DEFAULT 0;"},
 };
 enum { MIGRATION_COUNT = sizeof migrations / sizeof migrations[0] };
 

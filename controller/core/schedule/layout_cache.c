@@ -366,10 +366,11 @@ static enum core_layout take(const struct core_cached_layout *entry, const struc
     factor = core_price_factor(job, entry->layout.device);
     placement->plan.layout = entry->layout;
     placement->plan.step_s = entry->step_s * factor;
+    placement->plan.step_factor = factor;
     if (factor != 1 && entry->step_s > 0)
         hd_text_add(why,
-                    "; steps before took %.2g times what was predicted, so %.3g s are expected",
-                    factor, placement->plan.step_s);
+                    "%ssteps before took %.3g times what was predicted, so %.3g s are expected",
+                    why->len_bytes ? "; " : "", factor, placement->plan.step_s);
     placement->plan.memory_bytes = entry->memory_bytes;
     return CORE_LAYOUT_FITS;
 }

@@ -8,8 +8,9 @@
  * ends a job; it moves expected starts, which is reported (reserve.c).
  *
  * A pace that differs twofold from the prediction is an event, once per attempt. All later predictions
- * for the job on such devices are multiplied by the ratio (core_price_factor), which follows from the
- * attempts' records.
+ * for the job on such devices are multiplied by the ratio (core_price_factor), until one of the nodes
+ * is measured anew. An attempt's record has the factor that its prediction contains, since after a
+ * restart of the controller only the newest step of a job is known.
  */
 #include "controller/core/state/state.h"
 #include "controller/core/state/texts.h"
@@ -57,27 +58,44 @@ double core_step_ms(const struct core_attempt *attempt)
  * one is unknown. */
 static double wrong_by(const struct core_attempt *attempt)
 {
-    const int64_t first = attempt->first_step ? attempt->first_step : attempt->rec.base_step;
-    const double ms = core_step_ms(attempt), planned_ms = 1000 * attempt->rec.plan.step_s;
+    const double planned_ms = 1000 * attempt->rec.plan.step_s;
+    int64_t steps = attempt->last_step - attempt->first_step;
+    double ms = pace_since(attempt, attempt->first_step, attempt->first_step_ms);
 
-    if (ms <= 0 || planned_ms <= 0 || attempt->last_step - first < STEPS_JUDGED_MIN ||
+    /* until enough steps are measured after a restart, the pace from before it counts */
+    if (attempt->restored_step_ms > 0 && (!attempt->first_step_ms || steps < STEPS_JUDGED_MIN)) {
+        ms = attempt->restored_step_ms;
+        steps = (attempt->first_step_ms ? attempt->first_step : attempt->last_step) -
+                attempt->rec.base_step;
+    }
+    if (ms <= 0 || planned_ms <= 0 || steps < STEPS_JUDGED_MIN ||
         (ms < WRONG_RATIO * planned_ms && planned_ms < WRONG_RATIO * ms))
         return 1;
     return ms / planned_ms;
 }
 
+/* Returns whether a node of the attempt was measured after the attempt began. */
+static bool is_measured_since(const struct core_attempt *attempt)
+{
+    for (size_t i = 0; i < attempt->alloc_count; i++)
+        if (attempt->allocs[i].node->probe.measured_ms > attempt->rec.created_ms)
+            return true;
+    return false;
+}
+
 double core_price_factor(const struct core_job *job, enum hd_job_device device)
 {
-    double factor = 1;
+    for (int32_t i = job ? job->rec.attempt_count : 0; i > 0; i--) {
+        const struct core_attempt *attempt = job->attempts[i - 1];
+        const struct hd_plan_record *plan = &attempt->rec.plan;
+        const bool has_ended = attempt->rec.state == HD_ATTEMPT_STATE_ENDED;
 
-    for (int32_t i = 0; job && i < job->rec.attempt_count; i++) {
-        const struct core_attempt *attempt = job->attempts[i];
-
-        if (attempt && attempt->rec.state == HD_ATTEMPT_STATE_ENDED &&
-            attempt->rec.plan.layout.device == device)
-            factor *= wrong_by(attempt);
+        if (plan->layout.device == device && plan->step_s > 0)
+            return is_measured_since(attempt) ? 1
+                                              : (plan->step_factor > 0 ? plan->step_factor : 1) *
+                                                    (has_ended ? wrong_by(attempt) : 1);
     }
-    return factor;
+    return 1;
 }
 
 void core_predict_judge(struct hd_core *core, struct core_job *job, struct core_attempt *attempt)

@@ -373,7 +373,8 @@ bool core_predict_step(struct hd_core *core, struct core_job *job, struct core_a
 /* Adds an event if the attempt's pace shows that its predicted step time is wrong, once. */
 void core_predict_judge(struct hd_core *core, struct core_job *job, struct core_attempt *attempt);
 /* Returns the factor by which step times that are predicted for the job on such devices are multiplied:
- * 1, unless its ended attempts showed that predictions are wrong. job: NULL: not submitted. */
+ * 1, unless its attempts showed that predictions are wrong. While an attempt runs it is the factor of
+ * that attempt's own prediction. job: NULL: not submitted. */
 double core_price_factor(const struct core_job *job, enum hd_job_device device);
 double core_step_ms(const struct core_attempt *attempt); /* measured milliseconds per step; 0: not
                                                           * measured yet */

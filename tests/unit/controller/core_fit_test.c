@@ -459,6 +459,48 @@ static void a_job_that_gave_way_keeps_its_layout_and_is_priced_by_its_steps(void
     sim_free(sim);
 }
 
+/* A controller that starts anew knows the newest step of a job, and nothing of the steps of attempts
+ * before: each attempt's record has the factor of its prediction, so the third one is priced as the
+ * second one was. Figures that the node measures afterwards speak for themselves. */
+static void the_price_of_an_attempt_outlives_restarts_until_the_node_is_measured(void **state)
+{
+    struct sim *sim = sim_with(1, WHOLE, WHOLE);
+    struct hd_job_needs needs = range(2, 2);
+    struct hd_core_event probed = {.kind = HD_CORE_PROBED};
+    uint64_t job;
+
+    needs.shape = 0;
+    needs.steps = 100;
+    sim->plan = choose_by_mood;
+    mood = 2;
+    mood_step_s = 0.25;
+    job = sim_submitted(sim, &needs);
+    sim_run(sim, 20);
+    assert_int_equal(sim_requeue(sim, job), HD_OK);
+    sim_run(sim, 20);
+    sim_controller_crash(sim);
+    sim_run(sim, 5);
+    assert_true(sim_attempt(sim, job, 2)->plan.step_s > 0.75);
+    assert_int_equal(sim_requeue(sim, job), HD_OK);
+    sim_run(sim, 20);
+    assert_true(sim_attempt(sim, job, 3)->plan.step_s == sim_attempt(sim, job, 2)->plan.step_s);
+    assert_int_equal(sim_count_events(sim, job, "step_time"), 1);
+    mood_step_s = 1;
+    probed.probed.stream = sim->nodes[0].stream;
+    probed.probed.record = (struct hd_probe_record){.node_uuid = sim->nodes[0].uuid,
+                                                    .ended_ms = sim->now.wall_ms,
+                                                    .measured_on = "this build",
+                                                    .measured_ms = sim->now.wall_ms,
+                                                    .calibration = "text",
+                                                    .calibration_bytes = 4};
+    assert_int_equal(sim_event(sim, &probed), HD_OK);
+    assert_int_equal(sim_requeue(sim, job), HD_OK);
+    sim_run(sim, 20);
+    assert_true(sim_attempt(sim, job, 4)->plan.step_s == 1);
+    assert_int_equal(sim_count_events(sim, job, "step_time"), 1);
+    sim_free(sim);
+}
+
 /* A job that was requeued goes on with its layout on another node whose measurement speaks for
  * another one; also after a restart of the controller. */
 static void a_later_attempt_keeps_the_layout(void **state)

@@ -156,6 +156,7 @@ static struct hd_attempt_record attempt_of(int i, int age)
                  .ranks = ranks,
                  .rank_count = RANKS,
                  .step_s = i + 0.25,
+                 .step_factor = i + 0.5,
                  .memory_bytes = BIG + 2000 + i},
         .base_attempt = i < ROWS ? 20 + i : 0, /* the last one starts from scratch */
         .base_step = i < ROWS ? BIG + 60 + i : 0,
@@ -316,7 +317,7 @@ static const struct expected_row {
      "end_node 'end-node-1', end_message 'end-1', end_exit_code 81, end_signal 91, "
      "end_bad_input 1, layout *, "
      "stop_cause 'node_lost', stop_job 1099511629677, step_s 1.25, memory_bytes 1099511629777, "
-     "borrows 1, run_as 'run-as-1'"},
+     "borrows 1, run_as 'run-as-1', step_factor 1.5"},
     {"attempts", "job=2",
      "job 2, attempt 32, state 'running', base_attempt 22, base_step 1099511627838, "
      "base_path 'base-2', base_hash 'base-hash-2', created_ms 1099511628378, "
@@ -324,7 +325,7 @@ static const struct expected_row {
      "end_node 'end-node-2', end_message 'end-2', end_exit_code 82, end_signal 92, "
      "end_bad_input 0, layout *, "
      "stop_cause 'hang', stop_job 1099511629678, step_s 2.25, memory_bytes 1099511629778, "
-     "borrows 0, run_as 'run-as-2'"},
+     "borrows 0, run_as 'run-as-2', step_factor 2.5"},
     {"attempts", "job=11", /* from scratch */
      "job 11, attempt 41, state 'stopping', base_attempt NULL, base_step NULL, base_path "
      "'base-11', "
@@ -332,7 +333,7 @@ static const struct expected_row {
      "ended_ms 1099511628587, end_cause 'incomplete', end_rank 9, end_node 'end-node-11', "
      "end_message 'end-11', end_exit_code 91, end_signal 101, end_bad_input 1, layout *, "
      "stop_cause 'oom', stop_job 1099511629687, step_s 11.25, memory_bytes 1099511629787, "
-     "borrows 1, run_as 'run-as-11'"},
+     "borrows 1, run_as 'run-as-11', step_factor 11.5"},
     {"allocations", "job=1 AND rank=0",
      "job 1, attempt 31, rank 0, node_uuid 'uuid-1', node_name 'place-1', device 110"},
     {"allocations", "job=2 AND rank=1",
@@ -642,6 +643,7 @@ static enum hd_status take_attempt(void *user, const struct hd_attempt_record *a
     reader->attempts++;
     assert_memory_equal(&attempt->plan.layout, &layout, sizeof layout);
     assert_true(attempt->plan.step_s == (double)attempt->job + 0.25);
+    assert_true(attempt->plan.step_factor == (double)attempt->job + 0.5);
     assert_int_equal(attempt->borrows, attempt->job % 2);
     assert_int_equal(attempt->plan.memory_bytes, BIG + 2000 + (int64_t)attempt->job);
     hd_batch_add_attempt(reader->batch, attempt);

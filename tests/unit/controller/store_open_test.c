@@ -89,6 +89,7 @@ static void an_older_schema_is_brought_up_to_date(void **state)
         "ALTER TABLE attempts DROP COLUMN borrows;"
         "ALTER TABLE attempts DROP COLUMN run_as;"
         "ALTER TABLE attempts DROP COLUMN step_s;"
+        "ALTER TABLE attempts DROP COLUMN step_factor;"
         "ALTER TABLE attempts DROP COLUMN memory_bytes;"
         "ALTER TABLE nodes DROP COLUMN drain_deadline_ms;"
         "ALTER TABLE nodes DROP COLUMN saw_jobs_dir;"
