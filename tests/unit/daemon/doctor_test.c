@@ -18,7 +18,7 @@ static struct doctor_findings *with_gpu(void)
 
     assert_non_null(d);
     g = &d->gpus.gpus[d->gpus.count++];
-    g->name = "G";
+    (void)snprintf(g->name, sizeof g->name, "G");
     (void)snprintf(g->uuid, sizeof g->uuid, "GPU-a");
     (void)snprintf(g->bus, sizeof g->bus, "0000:3b:00.0");
     g->memory_bytes = INT64_C(80) << 30;

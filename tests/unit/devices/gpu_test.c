@@ -108,7 +108,7 @@ static void names_become_printable_ascii(void **state)
     struct hd_text json = {0};
 
     have(1);
-    list.gpus[0].name = "H\x1b[2J\xff";
+    (void)snprintf(list.gpus[0].name, sizeof list.gpus[0].name, "H\x1b[2J\xff");
     hd_gpu_list_write(&list, &json);
     assert_int_equal(hd_gpu_list_read(json.data, json.len_bytes, &list), HD_OK);
     assert_string_equal(list.gpus[0].name, "H?[2J?");
