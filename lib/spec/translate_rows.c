@@ -178,10 +178,11 @@ const struct spec_row spec_rows[] = {
          "special tokens are those of the tokenizer's files"),
     DROP(TOOLS_SFT,
          "dataset_prepared_path overwrite_cache preprocessing_num_workers dataset_processes "
-         "dataset_num_proc tokenized_path skip_prepare_dataset dataset_exact_deduplication "
-         "dataset_keep_in_memory push_dataset_to_hub streaming dataset_streaming "
-         "shuffle_merged_datasets dataset_kwargs mix_strategy",
+         "dataset_num_proc tokenized_path skip_prepare_dataset dataset_keep_in_memory "
+         "push_dataset_to_hub streaming dataset_streaming shuffle_merged_datasets "
+         "dataset_kwargs mix_strategy",
          "texts become token files once, in the job's folder"),
+    LACK(TOOLS_SFT, "dataset_exact_deduplication", "remove equal records from the files"),
     LACK(TOOL_FACTORY, "max_samples interleave_probs",
          "train.steps or a mixture of data.train bounds it"),
     CALL(TOOL_AXOLOTL | TOOL_TRL, "dataset_text_field", "data.columns", CALL_TEXT_COLUMN, NULL),
@@ -332,9 +333,12 @@ const struct spec_row spec_rows[] = {
     COPY(TOOL_FACTORY, "adapter_name_or_path", "train.adapter.from", NULL),
     DROP(TOOL_AXOLOTL | TOOL_TRL,
          "lora_fan_in_fan_out lora_task_type lora_mlp_kernel lora_qkv_kernel "
-         "lora_o_kernel lora_on_cpu peft peft_layers_to_transform "
-         "lora_layers_to_transform peft_init_lora_weights",
+         "lora_o_kernel lora_on_cpu",
          "products with an adapter are kernels here"),
+    LACK(TOOL_AXOLOTL | TOOL_TRL, "peft_layers_to_transform lora_layers_to_transform",
+         "an adapter is in every block"),
+    LACK(TOOL_AXOLOTL | TOOL_TRL, "peft peft_init_lora_weights",
+         "a new adapter begins as that of PEFT's default, true"),
     LACK(TOOL_AXOLOTL, "unfrozen_parameters",
          "train.trainable takes a list of patterns of our names"),
     CALL(TOOL_FACTORY, "freeze_trainable_layers", "train.trainable", CALL_LAST_LAYERS, NULL),
@@ -382,10 +386,10 @@ const struct spec_row spec_rows[] = {
     DROP(TOOLS_SFT, "vllm use_vllm", "the ranks that train write the answers"),
     LACK(TOOLS_SFT, "ld_alpha dpo_use_weighting rl_adapter_ref_model",
          "docs/fine-tuning.md has the losses on pairs that there are"),
-    DROP(TOOL_TRL,
-         "precompute_ref_log_probs sync_ref_model ref_model_mixup_alpha disable_dropout "
-         "reference_free f_divergence_type generate_during_eval truncation_mode",
+    DROP(TOOL_TRL, "precompute_ref_log_probs disable_dropout generate_during_eval truncation_mode",
          "the reference's values are computed once, before the first step"),
+    LACK(TOOL_TRL, "sync_ref_model ref_model_mixup_alpha reference_free f_divergence_type",
+         "the reference is the model at the start, and stays; the divergence is reverse_kl"),
 
     /* ---- memory and speed ---- */
     IF_TRUE(TOOLS_SFT, "gradient_checkpointing", "parallel.recompute", "full", NULL),
@@ -407,17 +411,18 @@ const struct spec_row spec_rows[] = {
     DROP(TOOL_AXOLOTL,
          "plugins liger_rope liger_rms_norm liger_glu_activation liger_swiglu "
          "liger_layer_norm liger_fused_linear_cross_entropy liger_cross_entropy "
-         "cut_cross_entropy experimental_attn_implementation s2_attention xformers "
+         "cut_cross_entropy experimental_attn_implementation xformers "
          "flash_attn_rms_norm flash_attn_fuse_qkv flash_attn_fuse_mlp flash_optimum "
          "use_kernels scaling_softmax",
          "kernels are chosen by themselves"),
     DROP(TOOLS_SFT,
          "flash_attention flash_attn attn_implementation xformers_attention sdp_attention "
          "sdpa_attention eager_attention flex_attention use_flash_attention_2 "
-         "enable_liger_kernel use_liger_kernel shift_attn torch_compile "
-         "torch_compile_backend torch_compile_mode use_cache optimizer_torch_compile "
-         "mixture_of_depths rope_scaling_factor",
+         "enable_liger_kernel use_liger_kernel torch_compile torch_compile_backend "
+         "torch_compile_mode use_cache optimizer_torch_compile",
          "attention is in tiles, and nothing is compiled while a job runs"),
+    LACK(TOOLS_SFT, "s2_attention shift_attn mixture_of_depths rope_scaling_factor",
+         "attention and positions are those of model.from"),
     DROP(
         TOOL_TUNE,
         "compile loss.num_output_chunks loss.ignore_index model.attn_dropout custom_sharded_layers",
