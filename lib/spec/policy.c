@@ -15,8 +15,9 @@ static enum hd_status refuse_with_grpo(const char *key, const char *why)
  * not have: the default of `dapo`, or 0 in stored jobs of old versions. */
 static bool is_derived_given(const struct hd_job *job, const char *path)
 {
-    if (strcmp(path, "train.policy.kl") == 0)
-        return job->policy_kl > HD_JOB_POLICY_KL_NONE;
+    if (strcmp(path, "train.policy.kl") ==
+        0) /* kl_beta alone sets it, and is told by its own name */
+        return job->policy_kl > HD_JOB_POLICY_KL_NONE && !(job->policy_kl_beta > 0);
     if (strcmp(path, "train.policy.scale") == 0)
         return job->policy_scale > HD_JOB_POLICY_SCALE_GROUP;
     if (strcmp(path, "train.policy.clip_low") == 0)

@@ -191,11 +191,6 @@ static enum hd_status add_model(struct spec_reader *r, const char *dir, struct h
         return hd_err(HD_INVALID,
                       "%s.model: expected the folder of a reward model, at most %d bytes", r->path,
                       HD_JOB_PATH_MAX - 1);
-    if (*job->reward_dir)
-        return hd_err(HD_INVALID,
-                      "%s.model: a job has at most one reward model; run another one in "
-                      "a program, which has processors and no network",
-                      r->path);
     hd_json_add_bool(w, "model", true);
     return hd_job_set_text(job, &job->reward_dir, dir);
 }
@@ -235,6 +230,11 @@ static enum hd_status add_reward(struct spec_reader *r, const struct yaml_node *
     if (!*name || strlen(name) >= REWARD_NAME_MAX || strpbrk(name, " /\t\"\\"))
         return hd_err(HD_INVALID, "%s.name: is a word of at most %d bytes, without / and blanks",
                       r->path, REWARD_NAME_MAX - 1);
+    if (is_model && *r->draft.job->reward_dir)
+        return hd_err(HD_INVALID,
+                      "%s.model: a job has at most one reward model; run another one in "
+                      "a program, which has processors and no network",
+                      r->path);
     if (is_named(list, node, name))
         return hd_err(HD_INVALID, "%s: a reward before it has the name %s, too; give it a `name`",
                       r->path, name);

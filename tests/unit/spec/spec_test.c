@@ -712,6 +712,7 @@ static void what_does_not_go_together_is_refused(void **state)
           "data={train: corpus/a.txt}"},
          "train.rollout.max_tokens: answers of up to 400 tokens leave no room for a prompt"},
         {{"train.policy.kl=k3"}, "train.policy.kl: is a setting of train.objective: grpo"},
+        {{"train.policy.kl_beta=1"}, "train.policy.kl_beta: is a setting of train.objective: grpo"},
         {{"train.policy.scale=none"}, "train.policy.scale: is a setting of train.objective: grpo"},
         {{"train.policy.clip_low=0.1"},
          "train.policy.clip_low: is a setting of train.objective: grpo"},
