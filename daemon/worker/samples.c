@@ -608,10 +608,11 @@ static enum hd_status check_rows(struct samples *s, struct hd_text *out)
                     (long long)rows.count, rows.count == 1 ? "" : "s", (long long)rows.longest);
         if (rows.dropped)
             hd_text_add(out, "; data.too_long: %lld are left out", (long long)rows.dropped);
-        hd_text_add(out, "; %.3g passes over them in %lld steps\n",
-                    (double)(s->job.steps / s->job.rollout_updates * s->job.rollout_prompts) /
-                        (double)rows.count,
-                    (long long)s->job.steps);
+        hd_text_add(
+            out, "; %.3g passes over them in %lld steps\n",
+            (double)(((s->job.steps - 1) / s->job.rollout_updates + 1) * s->job.rollout_prompts) /
+                (double)rows.count,
+            (long long)s->job.steps);
         if (!rows.stops.count)
             hd_text_add(out,
                         "no token ends an answer, so that each has train.rollout.max_tokens; give "
