@@ -115,7 +115,8 @@ static enum hd_status by_time(const struct hd_best_asked *asked, struct hd_best 
         *best = (struct hd_best){.sizes = first->job.layout,
                                  .fits = first->fits,
                                  .step_s = first->cost.step_s,
-                                 .needed_bytes = first->needed_bytes};
+                                 .needed_bytes = first->needed_bytes,
+                                 .hasty = search.is_cut};
     } else if (!st) {
         *best = (struct hd_best){
             .sizes = search.least.sizes, .step_s = 0, .needed_bytes = search.least.needed_bytes};

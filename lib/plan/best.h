@@ -31,7 +31,8 @@ struct hd_best {
     double step_s; /* predicted seconds of a step; 0: unknown */
     /* memory of one device, bytes, for the rank that needs most; 0: unknown */
     int64_t needed_bytes;
-    /* the search for the fastest layout reached deadline_ns, so the layout was chosen by memory */
+    /* the search reached deadline_ns: before the fastest layout was found, so the layout was chosen by
+     * memory, or before a simpler one that is nearly as fast could be found */
     bool hasty;
 };
 

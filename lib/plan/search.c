@@ -702,8 +702,10 @@ enum hd_status hd_search_layouts(const struct hd_search_asked *asked, struct hd_
     while (!s.st && s.count && !is_done(&s)) {
         struct candidate c;
 
-        if (asked->deadline_ns && hd_clock_now_ns() >= asked->deadline_ns)
+        if (asked->deadline_ns && hd_clock_now_ns() >= asked->deadline_ns) {
+            ret_search->is_cut = true;
             break;
+        }
         if (asked->tell)
             asked->tell(asked->about, ret_search);
         c = search_pop(&s);

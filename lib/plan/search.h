@@ -103,6 +103,8 @@ struct hd_search {
     /* the fastest layout that fits, which is plans[0] where no simpler one is nearly as fast */
     struct hd_layout_sizes fastest;
     double fastest_s; /* seconds of its step; 0: none fits */
+    /* the deadline passed before all simpler layouts that may be nearly as fast were looked at */
+    bool is_cut;
     /* layouts that are faster but do not fit, fastest first */
     struct hd_search_rejected rejected[HD_SEARCH_REJECTED_MAX];
     int rejected_count;

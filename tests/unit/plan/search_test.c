@@ -744,6 +744,50 @@ static void between_near_equal_times_dp_goes_before_pp(void **state)
     fail_msg("pp is never taken");
 }
 
+/* Ends the search's time when it has found a layout. */
+static void end_time(void *about, const struct hd_search *found)
+{
+    struct hd_search_asked *asked = about;
+
+    asked->deadline_ns = found->plan_count ? 1 : 0;
+}
+
+/* Method: links as above, and no time behind the first layout. A search that still had simpler layouts
+ * to look at says so, and has the fastest. */
+static void a_search_that_ends_before_simpler_layouts_says_so(void **state)
+{
+    struct hd_job job = priced_job(4, 1024, 256);
+    int cut = 0;
+
+    for (double rate = 3e10; rate > 1e9; rate /= 2) {
+        const struct hd_cluster c = priced_cluster(1, 4, rate, 1e9);
+        const struct hd_plan_request request = priced_request(&job);
+        struct hd_search_asked asked = {.spec = &job,
+                                        .request = &request,
+                                        .cluster = &c,
+                                        .devices = 4,
+                                        .threads = 1,
+                                        .bf16_fast = true,
+                                        .top = 1,
+                                        .tell = end_time};
+        struct hd_search found;
+        struct hd_arena arena;
+
+        asked.about = &asked;
+        hd_arena_init(&arena, 0);
+        must(hd_search_layouts(&asked, &arena, &found));
+        assert_int_equal(found.plan_count, 1);
+        if (found.is_cut)
+            assert_true(hd_search_axes(&found.plans[0].job.layout) > 0);
+        cut += found.is_cut;
+        hd_arena_done(&arena);
+        found = search(&job, &c, 0, 1, &arena);
+        assert_false(found.is_cut);
+        hd_arena_done(&arena);
+    }
+    assert_true(cut > 0);
+}
+
 static void what_does_not_fit_is_named(void **state)
 {
     const struct hd_cluster c = priced_cluster(1, 2, 4e11, 1e9);
