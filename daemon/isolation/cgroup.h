@@ -4,7 +4,7 @@
  *     supervisor/         only in a unit: the supervisor itself
  *     heddle-7-2/         the ranks of attempt 2 of job 7, and nothing else
  *       ranks/            if the job has programs that rate answers: its ranks;
- *       rewards-0-1/      program 1 of rank 0, below the limits of both groups
+ *       rewards-0-1-PID/  program 1 of rank 0 and its keeper PID, below the limits of both groups
  *
  * The kernel limits the group: memory including page cache and shared memory, the number of threads
  * and processes, the processors. When memory is exceeded, the kernel kills processes of this group

@@ -92,7 +92,9 @@ static void bound_program(struct kept_programs *k, int64_t rank, int64_t index)
     char name[64];
     enum hd_status st;
 
-    (void)snprintf(name, sizeof name, "rewards-%lld-%lld", (long long)rank, (long long)index);
+    /* a rank may have a keeper for each of several lists: ending a program ends its whole group */
+    (void)snprintf(name, sizeof name, "rewards-%lld-%lld-%lld", (long long)rank, (long long)index,
+                   (long long)getpid());
     st = hd_cgroup_open_beside(name, &group);
     if (!st)
         st = hd_cgroup_limit(&group, reward->memory_bytes, reward->processes, NULL);
