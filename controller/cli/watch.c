@@ -555,11 +555,11 @@ static void close_handles(struct watched_job *w)
         hd_rpc_call_cancel(w->call);
     if (w->job_call)
         hd_rpc_call_cancel(w->job_call);
+    if (w->tick.data) /* first: the loop runs meanwhile, and a tick would draw the bar anew */
+        cli_close_handle(w->cli, &w->tick);
     for (int i = 0; i < SIGNALS; i++)
         if (w->signal[i].data)
             cli_close_handle(w->cli, &w->signal[i]);
-    if (w->tick.data)
-        cli_close_handle(w->cli, &w->tick);
     while (w->call || w->job_call)
         (void)uv_run(&w->cli->loop, UV_RUN_ONCE);
 }
