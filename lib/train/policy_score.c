@@ -231,6 +231,8 @@ enum hd_status hd_trainer_rate_texts(struct hd_trainer *t, const struct hd_rated
     }
     if (!st)
         st = score_completions(m, list, count, values);
+    if (st == HD_INVALID) /* a token that the model lacks */
+        st = hd_err_prefix(st, "%s", hd_job_frozen_path(&t->rank_program.job));
     for (int64_t i = 0; !st && i < count; i++)
         if (!list[i].masked && !isfinite(ret_rewards[i]))
             st = hd_err(HD_CORRUPT,
