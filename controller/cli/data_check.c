@@ -250,7 +250,7 @@ int data_check_questions(const struct hd_job *job, struct hd_text *ret_lines,
     int status = 0;
     enum hd_status st;
 
-    if (!*job->choices && !*job->samples && !hd_job_has_policy(job))
+    if (!*job->choices && !*job->tasks && !*job->samples && !hd_job_has_policy(job))
         return CLI_CONTINUE;
     st = run_samples(job, flags, ret_lines, &errors, &status);
     has_problem = take_problem(job, "heddle-worker samples: ", status, &errors, ret_problem);

@@ -120,13 +120,13 @@ static enum hd_status compare_best(const struct hd_job *before, const struct hd_
                       "checkpoint.best: cannot name another number while '%s' decides: numbers of "
                       "other data cannot be compared; keep it, or set it to false",
                       name);
-    if (hd_job_metric_rises(was) &&
-        (strcmp(before->choices, now->choices) != 0 || before->choices_limit != now->choices_limit))
-        return hd_err(HD_INVALID,
-                      "validate.choices: cannot change while '%s' decides which checkpoint is the "
-                      "best: scores of other questions cannot be compared; keep the files and "
-                      "choices_limit, or set checkpoint.best to false",
-                      name);
+    if (hd_job_metric_rises(was) && !hd_job_same_questions(before, now, was))
+        return hd_err(
+            HD_INVALID,
+            "%s: cannot change while '%s' decides which checkpoint is the best: scores of "
+            "other questions cannot be compared; keep the files, their limit and how they "
+            "are answered, or set checkpoint.best to false",
+            was.kind >= HD_VAL_PASS ? "validate.tasks" : "validate.choices", name);
     if (!hd_job_metric_rises(was) && before->validate_batches != now->validate_batches)
         return hd_err(HD_INVALID,
                       "validate.batches: cannot change while checkpoint.best is true: losses of "

@@ -297,6 +297,8 @@ static enum hd_status connect(struct rank *r, const char *job_path)
     if (!st)
         st = rank_policy_begin(r);
     if (!st)
+        st = rank_tasks_begin(r);
+    if (!st)
         st = rank_lock_in(r);
     if (!st)
         st = blame_the_node(hd_plugin_backend(hd_job_device_words[r->job.device], &r->backend));
@@ -647,6 +649,8 @@ static enum hd_status set_up(struct rank *r)
     rank_say(r, HD_LINK_LEVEL_INFO, data.failed ? "" : data.data);
     hd_text_free(&data);
     st = rank_policy_open(r);
+    if (!st)
+        st = rank_tasks_open(r);
     if (!st)
         st = load_weights(r);
     if (!st && hd_job_has_spans(&r->job) &&
@@ -1008,6 +1012,7 @@ int hd_worker_rank(int argc, char **argv)
     if (st)
         report_failure(&r, st);
     rank_policy_close(&r);
+    rank_tasks_close(&r);
     hd_stragglers_free(r.stragglers);
     hd_tensorboard_close(r.tensorboard);
     hd_job_tokenizer_close(&r.tokenizer);

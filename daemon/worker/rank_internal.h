@@ -5,6 +5,7 @@
  *   rank_validate.c   validations and their reports
  *   rank_samples.c    texts behind the prompts of validate.samples
  *   rank_policy.c  answers that the model writes for a step, and their files
+ *   rank_tasks.c   answers to the tasks of validations
  *   rank_rewards.c    their rewards
  *   rank_check.c   steps that change no weight, and losses that do not fall
  *   rank_guard.c   steps whose loss or gradient norm is a spike
@@ -47,6 +48,7 @@ enum rank_isolation { RANK_ISOLATION_TRY, RANK_ISOLATION_REQUIRE, RANK_ISOLATION
 
 struct hd_rewards;
 struct rank_policy;
+struct rank_tasks;
 
 struct rank {
     struct hd_arena arena;
@@ -107,6 +109,7 @@ struct rank {
     int64_t sampled_step;
     bool sampled;
     struct rank_policy *policy; /* rank_policy.h; NULL: the job trains on files */
+    struct rank_tasks *tasks;   /* rank_tasks.c; NULL: the job has no validate.tasks */
     struct storage storage;
     /* state that finds slow ranks, on rank 0 of several ranks; else NULL */
     struct hd_stragglers *stragglers;
@@ -152,12 +155,28 @@ void rank_keep_save(struct rank *r, enum hd_status st);
 /* ---- rank_validate.c ---- */
 
 /* Validates on each set of data.val, first on the one whose loss checkpoint.best compares, answers
- * the questions of validate.choices, and reports losses and scores. Collective. */
+ * the questions of validate.choices and the tasks of validate.tasks, and reports losses and scores.
+ * Collective. */
 enum hd_status rank_validate(struct rank *r);
+/* Reports a score of the weights of now, of as many questions. */
+void rank_report_score(struct rank *r, struct hd_val_metric metric, double score,
+                       int64_t questions);
 /* Sets r->ends_early if validate.stop ends the run, and reports the reason. */
 void rank_check_stop(struct rank *r);
 /* Sends the supervisor the reason of that end, for the record of the attempt. */
 void rank_tell_why_early(struct rank *r);
+
+/* ---- rank_tasks.c ---- */
+
+/* Makes the keeper of programs that check answers to validate.tasks, before rank_lock_in. Does nothing for
+ * other jobs, as the functions below. */
+enum hd_status rank_tasks_begin(struct rank *r);
+/* Reads the tasks; the trainer must be open. */
+enum hd_status rank_tasks_open(struct rank *r);
+void rank_tasks_close(struct rank *r);
+/* Answers all tasks, checks the answers, and reports and notes pass@1 and pass@K. If a rank is told to stop
+ * meanwhile, the files that are left have no scores. Collective. */
+enum hd_status rank_answer_tasks(struct rank *r);
 
 /* ---- rank_samples.c ---- */
 

@@ -184,9 +184,10 @@ static void allow_inputs(struct lock *l)
 
     allow_data(l, "data.train", job->train, job->train_count);
     allow_data(l, "data.val", job->val, job->val_count);
-    for (int64_t i = 0; i < hd_job_choice_set_count(job); i++)
-        if (!hd_choice_set_read(job, i, &questions))
-            allow_named(l, "validate.choices", questions.path);
+    for (int k = 0; k < HD_QUESTION_KINDS; k++)
+        for (int64_t i = 0; i < hd_choice_set_count(job, (enum hd_question_kind)k); i++)
+            if (!hd_choice_set_read(job, (enum hd_question_kind)k, i, &questions))
+                allow_named(l, hd_choice_set_key((enum hd_question_kind)k), questions.path);
     if (hd_job_samples_in_file(job) && !hd_job_read_sample_file(job, &prompts))
         allow_named(l, "validate.samples", prompts.path);
     allow_chat(l, job);

@@ -1,5 +1,5 @@
 /* rank_validate: validates on the sets of data.val, with the weights and with their averages, answers
- * the questions of validate.choices, and reports losses and scores. */
+ * the questions of validate.choices and validate.tasks, and reports losses and scores. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -114,9 +114,9 @@ static void still_validates(void *user)
 
 /* Reports a score as a validation with the name "NAME/acc", of as many tokens as it has questions;
  * to TensorBoard as "validation/NAME/acc". */
-static void report_score(struct rank *r, int64_t step, struct hd_val_metric metric, double score,
-                         int64_t questions)
+void rank_report_score(struct rank *r, struct hd_val_metric metric, double score, int64_t questions)
 {
+    const int64_t step = hd_trainer_steps_done(r->trainer);
     char name[HD_JOB_WORD_MAX], tag[HD_JOB_WORD_MAX + 16];
     const struct hd_scalar scalar = {tag, score};
 
@@ -141,9 +141,9 @@ static enum hd_status answer_questions(struct rank *r, int64_t index)
         return skip(r, step);
     if (st)
         return st;
-    report_score(r, step, (struct hd_val_metric){HD_VAL_ACC, index}, score.acc, score.questions);
-    report_score(r, step, (struct hd_val_metric){HD_VAL_ACC_NORM, index}, score.acc_norm,
-                 score.questions);
+    rank_report_score(r, (struct hd_val_metric){HD_VAL_ACC, index}, score.acc, score.questions);
+    rank_report_score(r, (struct hd_val_metric){HD_VAL_ACC_NORM, index}, score.acc_norm,
+                      score.questions);
     if (!score.cut || r->said_cut)
         return HD_OK;
     r->said_cut = true;
@@ -156,21 +156,21 @@ static enum hd_status answer_questions(struct rank *r, int64_t index)
     return HD_OK;
 }
 
-/* Returns whether the validation of the current weights answers questions: one in
- * validate.choices_every does, and those of the first and the last step. */
-static bool examines(const struct rank *r)
+/* Returns whether the validation of the current weights answers questions: one in `one_in` does, and
+ * those of the first and the last step. */
+static bool examines(const struct rank *r, int64_t one_in)
 {
     const int64_t step = hd_trainer_steps_done(r->trainer), every = r->job.validate_every;
 
-    return r->job.choices_every <= 1 || step == 0 || step >= r->job.steps || every <= 0 ||
-           step % every != 0 || step / every % r->job.choices_every == 0;
+    return one_in <= 1 || step == 0 || step >= r->job.steps || every <= 0 || step % every != 0 ||
+           step / every % one_in == 0;
 }
 
 enum hd_status rank_validate(struct rank *r)
 {
     const int64_t step = hd_trainer_steps_done(r->trainer), best = hd_job_val_set_best(&r->job);
     const int64_t sets = hd_trainer_validation_count(r->trainer);
-    const int64_t exams = examines(r) ? hd_trainer_exam_count(r->trainer) : 0;
+    const int64_t exams = examines(r, r->job.choices_every) ? hd_trainer_exam_count(r->trainer) : 0;
     enum hd_status st = HD_OK;
 
     hd_link_report_phase(r->link, HD_LINK_PHASE_VALIDATING, step);
@@ -186,6 +186,8 @@ enum hd_status rank_validate(struct rank *r)
         st = validate_all_averages(r);
     for (int64_t k = 0; !st && k < exams; k++)
         st = answer_questions(r, k);
+    if (!st && examines(r, r->job.tasks_every))
+        st = rank_answer_tasks(r);
     if (!st)
         rank_check_stop(r);
     return st;

@@ -13,6 +13,7 @@
 #include "data/packing.h"
 #include "data/tokenize.h"
 #include "flags/flags.h"
+#include "job/choice_sets.h"
 #include "job/rewards.h"
 #include "records/kind.h"
 #include "train/answer_texts.h"
@@ -539,9 +540,9 @@ static enum hd_status check_prompts(struct samples *s, struct hd_text *out)
     return !st && out->failed ? no_memory_for_samples() : st;
 }
 
-/* Writes how many rows lack the column with which a builtin reward compares: their answers are left out. */
-static enum hd_status add_rows_without(const struct hd_prompt_rows *rows, const char *field,
-                                       struct hd_text *out)
+/* Writes how many rows lack the column with which a builtin reward compares, and what that does. */
+static enum hd_status add_rows_without(const struct hd_prompt_rows *rows, const char *key,
+                                       const char *field, const char *effect, struct hd_text *out)
 {
     static const struct hd_json_limits limits = {.values_max = 1 << 16, .depth_max = 32};
     enum hd_status st = HD_OK;
@@ -561,9 +562,8 @@ static enum hd_status add_rows_without(const struct hd_prompt_rows *rows, const 
     if (!st && without)
         hd_text_add(
             out,
-            "train.rewards: %lld of %lld rows have no number or text in a column `%s`: their "
-            "answers get no reward, and are not trained on\n",
-            (long long)without, (long long)rows->count, field);
+            "%s: %lld of %lld rows have no number or text in a column `%s`: their answers %s\n",
+            key, (long long)without, (long long)rows->count, field, effect);
     return st;
 }
 
@@ -622,9 +622,45 @@ static enum hd_status check_rows(struct samples *s, struct hd_text *out)
         st = check_reward_model(&s->job, &rows, out);
     for (int64_t k = 0; !st && k < rewards.count; k++)
         if (*rewards.list[k].field) /* other kinds than exact and number compare with no column */
-            st = add_rows_without(&rows, rewards.list[k].field, out);
+            st = add_rows_without(&rows, "train.rewards", rewards.list[k].field,
+                                  "get no reward, and are not trained on", out);
     hd_prompt_rows_close(&rows);
     return !st && out->failed ? no_memory_for_samples() : st;
+}
+
+/* Reads the tasks of a file of validate.tasks as a rank does, and writes what there is. */
+static enum hd_status check_tasks_of(struct samples *s, int64_t index, struct hd_text *out)
+{
+    const char *const key = hd_choice_set_key(HD_QUESTIONS_TASKS);
+    struct hd_rewards rewards = {.count = 0};
+    struct hd_choice_set set;
+    struct hd_prompt_rows rows = {.count = 0};
+    enum hd_status st = hd_choice_set_read(&s->job, HD_QUESTIONS_TASKS, index, &set);
+
+    if (!st)
+        st = hd_rewards_read(s->job.tasks_check, &s->arena, &rewards);
+    if (!st)
+        st = hd_prompt_rows_open_tasks(&s->job, index, &s->tokenizer, NULL, NULL, &rows);
+    if (!st)
+        hd_text_add(out, "%s.%s: %lld task%s, the longest of %lld tokens%s\n", key, set.name,
+                    (long long)rows.count, rows.count == 1 ? "" : "s", (long long)rows.longest,
+                    rows.stops.count ? ""
+                                     : "; no token ends an answer, so that each has "
+                                       "validate.tasks.tokens; give data.end_of_text");
+    for (int64_t k = 0; !st && k < rewards.count; k++)
+        if (*rewards.list[k].field)
+            st = add_rows_without(&rows, key, rewards.list[k].field, "count as wrong", out);
+    hd_prompt_rows_close(&rows);
+    return !st && out->failed ? no_memory_for_samples() : st;
+}
+
+static enum hd_status check_all_tasks(struct samples *s, struct hd_text *out)
+{
+    enum hd_status st = HD_OK;
+
+    for (int64_t i = 0; !st && i < hd_choice_set_count(&s->job, HD_QUESTIONS_TASKS); i++)
+        st = check_tasks_of(s, i, out);
+    return st;
 }
 
 static enum hd_status read_samples_options(int argc, char **argv, struct samples *s)
@@ -673,6 +709,8 @@ int hd_worker_samples(int argc, char **argv)
         st = check_prompts(&s, &out);
     if (!st && s.only_questions && hd_job_has_policy(&s.job))
         st = check_rows(&s, &out);
+    if (!st && s.only_questions)
+        st = check_all_tasks(&s, &out);
     hd_err_save(st, &story);
     if (s.bad.count)
         hd_worker_list_bad(&s.bad);

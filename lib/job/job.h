@@ -57,7 +57,7 @@ enum {
     HD_JOB_VAL_SETS_MAX = 16,           /* most validation sets */
     HD_JOB_VAL_NAME_MAX = 32,           /* bytes of the name of a validation set, NUL included */
     HD_JOB_VAL_REPORT_MAX = 48, /* bytes of the name of a reported number, such as NAME/acc */
-    HD_JOB_VAL_REPORTS_MAX = 4 * HD_JOB_VAL_SETS_MAX, /* most numbers of a validation */
+    HD_JOB_VAL_REPORTS_MAX = 6 * HD_JOB_VAL_SETS_MAX, /* most numbers of a validation */
     HD_JOB_FILE_TEXT_MAX = 32 << 10, /* most bytes of a job file whose text is kept with the job */
     HD_JOB_PROFILE_STEPS_MAX = 100   /* most steps that train.profile traces */
 };
@@ -328,14 +328,18 @@ int64_t hd_job_val_set_best(const struct hd_job *job);
  * a letter or digit, at most 31, and neither `true` nor `false`. */
 bool hd_job_val_name_is_possible(const char *name);
 
-/* Returns the number of files of validate.choices (choice_sets.h); 0: validations answer no
- * questions. */
-int64_t hd_job_choice_set_count(const struct hd_job *job);
-
 /* A number that a validation yields: the loss of a set of data.val, that of the moving average of
  * the weights on it (validate.ema), the mean of the losses of all sets, or a score of a file of
- * validate.choices. */
-enum hd_val_metric_kind { HD_VAL_LOSS, HD_VAL_EMA, HD_VAL_MEAN, HD_VAL_ACC, HD_VAL_ACC_NORM };
+ * validate.choices (ACC) or of validate.tasks (PASS). */
+enum hd_val_metric_kind {
+    HD_VAL_LOSS,
+    HD_VAL_EMA,
+    HD_VAL_MEAN,
+    HD_VAL_ACC,
+    HD_VAL_ACC_NORM,
+    HD_VAL_PASS,  /* NAME/pass@1 */
+    HD_VAL_PASS_K /* NAME/pass@K, K = validate.tasks.k above 1 */
+};
 struct hd_val_metric {
     enum hd_val_metric_kind kind;
     int64_t set; /* index of the validation set or of the file of questions; with MEAN 0 */
@@ -343,9 +347,9 @@ struct hd_val_metric {
 /* names of the loss of a data.val without sets, and of the mean of all losses */
 #define HD_VAL_LOSS_NAME "loss"
 #define HD_VAL_MEAN_NAME "mean"
-/* Finds a number by its name: a set, NAME/ema, mean, NAME/acc or NAME/acc_norm; NAME alone is
- * NAME/acc. "" or "-": the loss of the first set, or of a job without validation data the first
- * file's acc. False: the job has none of this name. */
+/* Finds a number by its name: a set, NAME/ema, mean, NAME/acc, NAME/acc_norm or NAME/pass@K; NAME alone
+ * is NAME/acc or NAME/pass@1. "" or "-": the loss of the first set, or of a job without validation data
+ * the first file's acc or, if it has only tasks, pass@1. False: the job has none of this name. */
 bool hd_job_find_metric(const struct hd_job *job, const char *name,
                         struct hd_val_metric *ret_metric);
 void hd_job_metric_name(const struct hd_job *job, struct hd_val_metric metric,
@@ -354,11 +358,14 @@ void hd_job_metric_name(const struct hd_job *job, struct hd_val_metric metric,
 void hd_job_list_metrics(const struct hd_job *job, struct hd_text *ret_text);
 /* Returns whether the number is better if it is higher. */
 bool hd_job_metric_rises(struct hd_val_metric metric);
+/* Returns whether both jobs compute a score of the same questions and, of tasks, in the same way. */
+bool hd_job_same_questions(const struct hd_job *a, const struct hd_job *b,
+                           struct hd_val_metric metric);
 /* Return the numbers that decide which checkpoint is the best, and about early stopping. */
 struct hd_val_metric hd_job_best_metric(const struct hd_job *job);
 struct hd_val_metric hd_job_stop_metric(const struct hd_job *job);
 /* Returns whether a report of a validation may have this name: a set's, or NAME/ema, NAME/acc,
- * NAME/acc_norm. */
+ * NAME/acc_norm, NAME/pass@K. */
 bool hd_job_val_report_is_possible(const char *name);
 /* Returns whether such a report has a score of questions, not the loss of a set. */
 bool hd_job_val_report_is_score(const char *name);

@@ -52,6 +52,18 @@ static struct hd_job identity_of(const struct hd_job *spec, struct hd_arena *are
     job.reward_identity = nothing.reward_identity;
     job.choices_limit = nothing.choices_limit;
     job.choices_every = nothing.choices_every;
+    /* tasks add programs that decode, for as many answers at a time as there are slots */
+    if (*job.tasks)
+        job.tasks = "tasks";
+    job.tasks_check = nothing.tasks_check;
+    job.tasks_samples = nothing.tasks_samples;
+    job.tasks_k = nothing.tasks_k;
+    job.tasks_tokens = nothing.tasks_tokens;
+    job.tasks_temperature = nothing.tasks_temperature;
+    job.tasks_top_p = nothing.tasks_top_p;
+    job.tasks_seed = nothing.tasks_seed;
+    job.tasks_limit = nothing.tasks_limit;
+    job.tasks_every = nothing.tasks_every;
     /* prompts add programs, whatever they are */
     if (*job.samples)
         job.samples = "samples";

@@ -1,4 +1,4 @@
-/* choice_files: finds the files of validate.choices. */
+/* choice_files: finds the files of validate.choices and validate.tasks. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -30,9 +30,8 @@ static enum hd_status look_up(const char *key, struct hd_choice_set *set)
                       strerror(errno));
     if (!info.st_size)
         return hd_err(HD_INVALID,
-                      "%s: %s is empty; a line of it is a question, {\"prompt\": .., "
-                      "\"choices\": [..], \"answer\": 0}",
-                      key, set->path);
+                      "%s: %s is empty; a line of it is a question, {\"prompt\": .., ..}", key,
+                      set->path);
     set->size_bytes = info.st_size;
     places = (info.st_size + HD_FINGERPRINT_PLACE_BYTES - 1) / HD_FINGERPRINT_PLACE_BYTES;
     if (places > HD_FINGERPRINT_PLACES_MAX)
@@ -42,22 +41,23 @@ static enum hd_status look_up(const char *key, struct hd_choice_set *set)
                : HD_OK;
 }
 
-enum hd_status spec_find_choices(struct spec_draft *draft, const char *folder, bool look)
+static enum hd_status find_files(struct spec_draft *draft, enum hd_question_kind kind,
+                                 const char *folder, bool look)
 {
     struct hd_job was = *draft->job;
     enum hd_status st = HD_OK;
 
-    draft->job->choices = "";
-    for (int64_t i = 0; !st && i < hd_job_choice_set_count(&was); i++) {
+    *(kind == HD_QUESTIONS_TASKS ? &draft->job->tasks : &draft->job->choices) = "";
+    for (int64_t i = 0; !st && i < hd_choice_set_count(&was, kind); i++) {
         char key[SPEC_LIST_KEY_MAX];
         struct hd_choice_set set;
         struct hd_text path = {0};
 
-        st = hd_choice_set_read(&was, i, &set);
+        st = hd_choice_set_read(&was, kind, i, &set);
         if (st)
             break;
         hd_file_join(&path, folder, set.path);
-        (void)snprintf(key, sizeof key, "validate.choices.%s", set.name);
+        (void)snprintf(key, sizeof key, "%s.%s", hd_choice_set_key(kind), set.name);
         if (path.failed || path.len_bytes >= sizeof set.path)
             st = hd_err(HD_INVALID, "%s: the path is longer than %zu bytes", key,
                         sizeof set.path - 1);
@@ -68,8 +68,15 @@ enum hd_status spec_find_choices(struct spec_draft *draft, const char *folder, b
         if (!st && look)
             st = look_up(key, &set);
         if (!st)
-            st = hd_choice_set_add(&set, draft->job);
+            st = hd_choice_set_add(&set, kind, draft->job);
         hd_text_free(&path);
     }
     return st;
+}
+
+enum hd_status spec_find_choices(struct spec_draft *draft, const char *folder, bool look)
+{
+    enum hd_status st = find_files(draft, HD_QUESTIONS_CHOICES, folder, look);
+
+    return st ? st : find_files(draft, HD_QUESTIONS_TASKS, folder, look);
 }

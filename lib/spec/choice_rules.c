@@ -1,54 +1,126 @@
-/* choice_rules: checks validate.choices, and the numbers that checkpoint.best and validate.stop
+/* choice_rules: checks validate.choices and validate.tasks, and the numbers that checkpoint.best and validate.stop
  * name. */
 #include <string.h>
 
 #include "job/choice_sets.h"
+#include "job/rewards.h"
 #include "spec_internal.h"
 
-static enum hd_status check_set(const struct hd_job *job, int64_t index)
+static bool is_name_of_files(const struct hd_job *job, enum hd_question_kind kind, int64_t count,
+                             const char *name)
 {
-    struct hd_choice_set set, other;
+    struct hd_choice_set other;
+
+    for (int64_t i = 0; i < count; i++)
+        if (!hd_choice_set_read(job, kind, i, &other) && strcmp(other.name, name) == 0)
+            return true;
+    return false;
+}
+
+static enum hd_status check_set(const struct hd_job *job, enum hd_question_kind kind, int64_t index)
+{
+    const char *const key = hd_choice_set_key(kind);
+    struct hd_choice_set set;
     char quoted[SPEC_QUOTE_MAX];
-    enum hd_status st = hd_choice_set_read(job, index, &set);
+    enum hd_status st = hd_choice_set_read(job, kind, index, &set);
 
     if (st)
         return st;
     if (!hd_job_val_name_is_possible(set.name) || strcmp(set.name, HD_VAL_MEAN_NAME) == 0 ||
         strcmp(set.name, HD_VAL_LOSS_NAME) == 0)
-        return hd_err(
-            HD_INVALID,
-            "validate.choices: %s is no name of a file of questions; use " SPEC_SET_NAME_RULE
-            ", nor mean or loss",
-            spec_quote(set.name, quoted));
-    if (*job->val_sets && hd_job_val_set_find(job, set.name) >= 0)
         return hd_err(HD_INVALID,
-                      "validate.choices.%s: data.val has a set of this name; use another",
+                      "%s: %s is no name of a file of questions; use " SPEC_SET_NAME_RULE
+                      ", nor mean or loss",
+                      key, spec_quote(set.name, quoted));
+    if (*job->val_sets && hd_job_val_set_find(job, set.name) >= 0)
+        return hd_err(HD_INVALID, "%s.%s: data.val has a set of this name; use another", key,
                       set.name);
-    for (int64_t i = 0; i < index; i++)
-        if (!hd_choice_set_read(job, i, &other) && strcmp(other.name, set.name) == 0)
-            return hd_err(HD_INVALID,
-                          "validate.choices: two files have the name %s; write {NAME: path, ..} "
-                          "with other names",
-                          set.name);
+    if (is_name_of_files(job, kind, index, set.name))
+        return hd_err(HD_INVALID,
+                      "%s: two files have the name %s; write {NAME: path, ..} with other names",
+                      key, set.name);
+    if (kind == HD_QUESTIONS_TASKS &&
+        is_name_of_files(job, HD_QUESTIONS_CHOICES, hd_choice_set_count(job, HD_QUESTIONS_CHOICES),
+                         set.name))
+        return hd_err(HD_INVALID, "%s.%s: validate.choices has a file of this name; use another",
+                      key, set.name);
     return HD_OK;
 }
 
-static enum hd_status check_choices(const struct hd_job *job)
+static enum hd_status check_choices(const struct hd_job *job, enum hd_question_kind kind)
 {
+    const char *const key = hd_choice_set_key(kind);
+    const int64_t count = hd_choice_set_count(job, kind);
     enum hd_status st = HD_OK;
 
-    for (int64_t i = 0; !st && i < hd_job_choice_set_count(job); i++)
-        st = check_set(job, i);
-    if (st || !*job->choices)
+    for (int64_t i = 0; !st && i < count; i++)
+        st = check_set(job, kind, i);
+    if (st || !count)
         return st;
     if (strcmp(job->tokenizer, "none") == 0)
         return hd_err(HD_INVALID,
-                      "validate.choices: questions are text, and the job has only token "
-                      "files; give data.tokenizer");
+                      "%s: questions are text, and the job has only token files; give "
+                      "data.tokenizer",
+                      key);
     if (hd_job_is_reward(job))
         return hd_err(HD_INVALID,
-                      "validate.choices: a reward model has no probabilities of tokens; "
-                      "remove the line");
+                      "%s: a reward model has no probabilities of tokens; remove the line", key);
+    return HD_OK;
+}
+
+/* Refuses settings of tasks that the job does not have. */
+static enum hd_status check_unused_tasks(const struct hd_job *job)
+{
+    for (size_t i = 0; i < hd_job_key_count; i++) {
+        const struct hd_key *key = &hd_job_keys[i];
+
+        if (hd_text_starts(key->path, "validate.tasks.") && key->kind != HD_KEY_FORM &&
+            !hd_job_is_default(key, job))
+            return hd_err(HD_INVALID,
+                          "%s: there are no tasks; give validate.tasks.files, or remove the line",
+                          key->hidden ? "validate.tasks.check" : key->path);
+    }
+    return HD_OK;
+}
+
+static enum hd_status check_tasks(const struct hd_job *job)
+{
+    struct hd_rewards rewards;
+    struct hd_arena arena;
+    enum hd_status st;
+
+    if (!*job->tasks)
+        return check_unused_tasks(job);
+    if (!*job->tasks_check)
+        return hd_err(HD_INVALID, "validate.tasks.check: is missing: what says whether an answer "
+                                  "is right, such as [{builtin: number, field: answer}]");
+    hd_arena_init(&arena, 0);
+    st = hd_rewards_read(job->tasks_check, &arena, &rewards);
+    hd_arena_done(&arena);
+    if (st)
+        return hd_err_prefix(st, "validate.tasks.check");
+    if (hd_rewards_find(&rewards, HD_REWARD_MODEL) >= 0)
+        return hd_err(HD_INVALID,
+                      "validate.tasks.check: a reward model does not say whether an answer is "
+                      "right; use a builtin or a program");
+    if (job->tasks_k > job->tasks_samples)
+        return hd_err(HD_INVALID,
+                      "validate.tasks.k: pass@%lld is not estimated from %lld answer%s; raise "
+                      "validate.tasks.samples, or lower k",
+                      (long long)job->tasks_k, (long long)job->tasks_samples,
+                      job->tasks_samples == 1 ? "" : "s");
+    if (job->tasks_samples > 1 && !(job->tasks_temperature > 0))
+        return hd_err(HD_INVALID, "validate.tasks.temperature: without one all answers to a task "
+                                  "are the same; give one, such as 0.8, or one sample");
+    if (job->tasks_top_p < 1 && !(job->tasks_temperature > 0))
+        return hd_err(HD_INVALID,
+                      "validate.tasks.top_p: without a temperature the likeliest token is taken, "
+                      "so it would change nothing; give validate.tasks.temperature, or remove it");
+    if (job->tasks_tokens >= job->context)
+        return hd_err(HD_INVALID,
+                      "validate.tasks.tokens: answers of up to %lld tokens leave no room for a "
+                      "prompt in model.context = %lld; lower it",
+                      (long long)job->tasks_tokens, (long long)job->context);
     return HD_OK;
 }
 
@@ -86,8 +158,12 @@ static enum hd_status check_metric(const struct hd_job *job, const char *key, co
 enum hd_status spec_check_choices(const struct hd_job *job)
 {
     struct hd_val_metric metric;
-    enum hd_status st = check_choices(job);
+    enum hd_status st = HD_OK;
 
+    for (int kind = 0; !st && kind < HD_QUESTION_KINDS; kind++)
+        st = check_choices(job, (enum hd_question_kind)kind);
+    if (!st)
+        st = check_tasks(job);
     if (!st &&
         (job->checkpoint_best || !hd_job_find_metric(job, job->checkpoint_best_set, &metric)))
         st = check_metric(job, "checkpoint.best", job->checkpoint_best_set, &metric);

@@ -1,4 +1,4 @@
-/* choices: reads validate.choices, the files of questions that validations answer: `arc.jsonl`,
+/* choices: reads validate.choices and validate.tasks.files, the files of questions that validations answer: `arc.jsonl`,
  * `[arc.jsonl, hs.jsonl]` or `{arc: a/test.jsonl}`. */
 #include <stdio.h>
 #include <string.h>
@@ -7,8 +7,8 @@
 #include "spec_internal.h"
 
 /* Adds a file of questions with a name that is given, or that is the file's. */
-static enum hd_status add_questions(struct spec_reader *r, const struct yaml_node *node,
-                                    const char *name)
+static enum hd_status add_questions(struct spec_reader *r, enum hd_question_kind kind,
+                                    const struct yaml_node *node, const char *name)
 {
     struct hd_choice_set set = {.size_bytes = -1};
     enum hd_status st = spec_need_scalar(r, node, "a path");
@@ -27,18 +27,20 @@ static enum hd_status add_questions(struct spec_reader *r, const struct yaml_nod
             spec_quote(name ? name : own, quoted), name ? "use" : "write {NAME: path}, NAME of");
     (void)snprintf(set.name, sizeof set.name, "%s", name ? name : own);
     (void)snprintf(set.path, sizeof set.path, "%s", node->text);
-    return hd_choice_set_add(&set, r->draft.job);
+    return hd_choice_set_add(&set, kind, r->draft.job);
 }
 
-enum hd_status spec_read_choices(struct spec_reader *r, const struct yaml_node *node)
+enum hd_status spec_read_choices(struct spec_reader *r, enum hd_question_kind kind,
+                                 const struct yaml_node *node)
 {
     const bool is_map = node->kind == YAML_KIND_MAP;
     enum hd_status st = HD_OK;
     int64_t index = 0;
 
-    *spec_given(&r->draft, "validate.choices.list") = true;
+    *spec_given(&r->draft, kind == HD_QUESTIONS_TASKS ? "validate.tasks.list"
+                                                      : "validate.choices.list") = true;
     if (node->kind == YAML_KIND_SCALAR)
-        return add_questions(r, node, NULL);
+        return add_questions(r, kind, node, NULL);
     for (const struct yaml_node *c = node->first; c && !st; c = c->next, index++) {
         const size_t len = strlen(r->path);
 
@@ -47,7 +49,7 @@ enum hd_status spec_read_choices(struct spec_reader *r, const struct yaml_node *
         else
             (void)snprintf(r->path + len, sizeof r->path - len, "[%lld]", (long long)index);
         r->here = c;
-        st = add_questions(r, c, is_map ? c->key : NULL);
+        st = add_questions(r, kind, c, is_map ? c->key : NULL);
         spec_path_pop(r, len);
     }
     if (!st && !index)

@@ -304,6 +304,7 @@ void spec_fill_absent(struct spec_draft *draft)
         (job->val_count || job->val_split > 0 ||
          /* also without data if the job asks for validation: the check then reports that data is
           * missing */
-         (!absent(draft, "validate.every") && job->validate_every)))
+         (!absent(draft, "validate.every") && job->validate_every && !*job->choices &&
+          !*job->tasks && !*job->samples)))
         job->validate_batches = 8;
 }

@@ -525,11 +525,15 @@ enum hd_status spec_read_form(struct spec_reader *r, const struct hd_key *key,
     if (strcmp(key->path, "parallel.layers_per_stage") == 0)
         return read_stages(r, node);
     if (strcmp(key->path, "validate.choices") == 0)
-        return spec_read_choices(r, node);
+        return spec_read_choices(r, HD_QUESTIONS_CHOICES, node);
+    if (strcmp(key->path, "validate.tasks.files") == 0)
+        return spec_read_choices(r, HD_QUESTIONS_TASKS, node);
+    if (strcmp(key->path, "validate.tasks.check") == 0)
+        return spec_read_rewards(r, node, "validate.tasks.checks", &r->draft.job->tasks_check);
     if (strcmp(key->path, "validate.samples.prompts") == 0)
         return spec_read_samples(r, node);
     if (strcmp(key->path, "train.rewards") == 0)
-        return spec_read_rewards(r, node);
+        return spec_read_rewards(r, node, "train.rewards.list", &r->draft.job->rewards);
     st = train ? read_train(r, node, &list) : read_validation(r, node, &list);
     *(train ? &r->draft.job->train : &r->draft.job->val) = list.items;
     *(train ? &r->draft.job->train_count : &r->draft.job->val_count) = list.count;

@@ -39,35 +39,36 @@ static void add_validation(struct hd_json_writer *w, const char *name, const str
     hd_json_end(w, '}');
 }
 
-static void add_choices(struct hd_json_writer *w, const char *name, const struct hd_job *job)
+static void add_choices(struct hd_json_writer *w, const char *name, enum hd_question_kind kind,
+                        const struct hd_job *job)
 {
     struct hd_choice_set set;
 
-    if (!*job->choices)
+    if (!hd_choice_set_count(job, kind))
         return;
     hd_json_begin(w, name, '{');
-    for (int64_t k = 0; k < hd_job_choice_set_count(job); k++)
-        if (!hd_choice_set_read(job, k, &set))
+    for (int64_t k = 0; k < hd_choice_set_count(job, kind); k++)
+        if (!hd_choice_set_read(job, kind, k, &set))
             hd_json_add_string(w, set.name, set.path);
     hd_json_end(w, '}');
 }
 
 /* Adds the rewards as a job file has them. */
-static void add_rewards(struct hd_json_writer *w, const char *name, const struct hd_job *job)
+static void add_rewards(struct hd_json_writer *w, const char *name, const char *rewards,
+                        const char *model_dir)
 {
     static const struct hd_json_limits limits = {.values_max = 4096, .depth_max = 4};
     const struct hd_json *root;
     struct hd_arena arena;
 
     hd_arena_init(&arena, 0);
-    if (*job->rewards &&
-        !hd_json_parse(&arena, job->rewards, strlen(job->rewards), &limits, &root)) {
+    if (*rewards && !hd_json_parse(&arena, rewards, strlen(rewards), &limits, &root)) {
         hd_json_begin(w, name, '[');
         for (const struct hd_json *r = root->first; r; r = r->next) {
             hd_json_begin(w, NULL, '{');
             for (const struct hd_json *m = r->first; m; m = m->next)
                 if (strcmp(m->key, "model") == 0)
-                    hd_json_add_string(w, m->key, job->reward_dir);
+                    hd_json_add_string(w, m->key, model_dir);
                 else
                     hd_json_add_value(w, m->key, m);
             hd_json_end(w, '}');
@@ -235,11 +236,15 @@ static void add_form(struct hd_json_writer *w, const struct hd_key *key, const c
     if (strcmp(key->path, "data.stages") == 0)
         add_data_stages(w, name, job);
     else if (strcmp(key->path, "validate.choices") == 0)
-        add_choices(w, name, job);
+        add_choices(w, name, HD_QUESTIONS_CHOICES, job);
+    else if (strcmp(key->path, "validate.tasks.files") == 0)
+        add_choices(w, name, HD_QUESTIONS_TASKS, job);
+    else if (strcmp(key->path, "validate.tasks.check") == 0)
+        add_rewards(w, name, job->tasks_check, "");
     else if (strcmp(key->path, "validate.samples.prompts") == 0)
         add_samples(w, name, job);
     else if (strcmp(key->path, "train.rewards") == 0)
-        add_rewards(w, name, job);
+        add_rewards(w, name, job->rewards, job->reward_dir);
     else if (strcmp(key->path, "data.train") == 0 && !hd_job_stage_count(job))
         add_sources(w, name, job, 0);
     else if (strcmp(key->path, "data.val") == 0)

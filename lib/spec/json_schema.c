@@ -17,6 +17,8 @@ static const struct {
     {"data.stages", "array"},
     {"validate.choices", "array string object"},
     {"validate.samples.prompts", "array string"},
+    {"validate.tasks.files", "array string object"},
+    {"validate.tasks.check", "array"},
     {"train.rewards", "array"},
     {"train.rollout.stop", "array string"},
     {"train.profile.steps", "integer array"},

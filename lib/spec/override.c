@@ -34,11 +34,12 @@ static enum hd_status override_map(struct hd_arena *arena, struct yaml_node *map
             full = spec_yaml_expand(arena, group, child);
             if (!full)
                 return hd_err(HD_NO_MEMORY, "no memory for the job file");
-            /* the file gives the group in its short form, or as a word; a file of data.val or
-             * validate.choices is no word */
+            /* the file gives the group in its short form, or as a word; a file of data.val,
+             * validate.choices or validate.tasks is no word */
             if (full->first ||
                 (!spec_is_group(group) && strcmp(group, "data.val") != 0 &&
-                 strcmp(group, "validate.choices") != 0) ||
+                 strcmp(group, "validate.choices") != 0 &&
+                 strcmp(group, "validate.tasks.files") != 0) ||
                 spec_is_auto_group(group, child)) {
                 child->kind = YAML_KIND_MAP;
                 child->first = full->first;

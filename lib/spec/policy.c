@@ -73,8 +73,8 @@ static enum hd_status check_policy_data(const struct hd_job *job)
                                               "stages; join the files");
     if (job->val_count || job->val_split > 0)
         return refuse_with_grpo(job->val_count ? "data.val" : "data.val_split",
-                                "there is no validation loss; use validate.choices or "
-                                "validate.samples, and remove the line");
+                                "there is no validation loss; use validate.tasks or "
+                                "validate.choices, and remove the line");
     if (*job->batch_schedule)
         return refuse_with_grpo("train.batch_schedule",
                                 "a step has the windows that its answers may "

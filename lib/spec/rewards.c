@@ -1,5 +1,5 @@
-/* rewards: reads train.rewards, a list of `{builtin: NAME, ..}`, `{program: [..], ..}`, `{model: ..}` or
- * names of builtins, into the JSON that the job stores (job/rewards.h). */
+/* rewards: reads train.rewards and validate.tasks.check, a list of `{builtin: NAME, ..}`, `{program: [..],
+ * ..}`, `{model: ..}` or names of builtins, into the JSON that the job stores (job/rewards.h). */
 #include <regex.h>
 #include <stdio.h>
 #include <string.h>
@@ -252,7 +252,8 @@ static enum hd_status add_reward(struct spec_reader *r, const struct yaml_node *
     return st;
 }
 
-enum hd_status spec_read_rewards(struct spec_reader *r, const struct yaml_node *node)
+enum hd_status spec_read_rewards(struct spec_reader *r, const struct yaml_node *node,
+                                 const char *stored, const char **member)
 {
     struct hd_text text = {0};
     struct hd_json_writer w = {.out = &text};
@@ -260,9 +261,11 @@ enum hd_status spec_read_rewards(struct spec_reader *r, const struct yaml_node *
     enum hd_status st = HD_OK;
     int64_t index = 0;
 
-    *spec_given(&r->draft, "train.rewards.list") = true;
-    *spec_given(&r->draft, "train.rewards.folder") = true;
-    r->draft.job->reward_dir = "";
+    *spec_given(&r->draft, stored) = true;
+    if (member == &r->draft.job->rewards) { /* only these may have a reward model */
+        *spec_given(&r->draft, "train.rewards.folder") = true;
+        r->draft.job->reward_dir = "";
+    }
     if (node->kind != YAML_KIND_LIST || !node->first)
         return hd_err(HD_INVALID, "%s: expected a list of rewards, such as [{builtin: number}]",
                       r->path);
@@ -277,7 +280,7 @@ enum hd_status spec_read_rewards(struct spec_reader *r, const struct yaml_node *
     }
     hd_json_end(&w, ']');
     if (!st)
-        st = spec_keep_rewards(r->path, &text, r->draft.job);
+        st = spec_keep_rewards(r->path, &text, r->draft.job, member);
     hd_text_free(&text);
     return st;
 }

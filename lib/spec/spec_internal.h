@@ -34,6 +34,7 @@
 
 #include <stdbool.h>
 
+#include "job/choice_sets.h"
 #include "spec/spec.h"
 #include "yaml/yaml.h"
 
@@ -285,9 +286,10 @@ struct spec_sources {
  * is empty. */
 enum hd_status spec_read_sources(struct spec_reader *r, const struct yaml_node *node,
                                  struct spec_sources *list);
-/* Reads validate.choices (choices.c). */
-enum hd_status spec_read_choices(struct spec_reader *r, const struct yaml_node *node);
-/* Makes the paths of validate.choices absolute; look: also looks the files up. */
+/* Reads validate.choices or validate.tasks.files (choices.c). */
+enum hd_status spec_read_choices(struct spec_reader *r, enum hd_question_kind kind,
+                                 const struct yaml_node *node);
+/* Makes the paths of validate.choices and validate.tasks absolute; look: also looks the files up. */
 enum hd_status spec_find_choices(struct spec_draft *draft, const char *folder, bool look);
 /* Reads validate.samples.prompts (samples.c). */
 enum hd_status spec_read_samples(struct spec_reader *r, const struct yaml_node *node);
@@ -295,15 +297,17 @@ enum hd_status spec_read_samples(struct spec_reader *r, const struct yaml_node *
 enum hd_status spec_find_samples(struct spec_draft *draft, const char *folder, bool look);
 enum hd_status spec_check_samples(const struct hd_job *job);
 
-/* Reads train.rewards (rewards.c). */
-enum hd_status spec_read_rewards(struct spec_reader *r, const struct yaml_node *node);
-/* Stores the JSON of the rewards in the job (reward_files.c). path: the key, for messages. */
-enum hd_status spec_keep_rewards(const char *path, const struct hd_text *text, struct hd_job *job);
+/* Reads train.rewards or validate.tasks.check (rewards.c), which the key `stored` keeps. */
+enum hd_status spec_read_rewards(struct spec_reader *r, const struct yaml_node *node,
+                                 const char *stored, const char **member);
+/* Stores the JSON of rewards in the job (reward_files.c). path: the key, for messages. */
+enum hd_status spec_keep_rewards(const char *path, const struct hd_text *text, struct hd_job *job,
+                                 const char **member);
 /* Makes the paths of the files of reward programs absolute; look: checks that programs exist. */
 enum hd_status spec_find_rewards(struct spec_draft *draft, const char *folder, bool look);
 /* Rules of train.objective: grpo (policy.c). */
 enum hd_status spec_check_policy(const struct hd_job *job);
-/* Checks validate.choices, and the numbers that checkpoint.best and validate.stop name. */
+/* Checks validate.choices and validate.tasks, and the numbers that checkpoint.best and validate.stop name. */
 enum hd_status spec_check_choices(const struct hd_job *job);
 /* Reads data.stages (data_stages.c). */
 enum hd_status spec_read_data_stages(struct spec_reader *r, const struct yaml_node *node);

@@ -154,7 +154,7 @@ static enum hd_status open_exam(const struct hd_job *job, int64_t index,
 {
     struct hd_choice_set set;
     struct hd_lines lines;
-    enum hd_status st = hd_choice_set_read(job, index, &set);
+    enum hd_status st = hd_choice_set_read(job, HD_QUESTIONS_CHOICES, index, &set);
 
     if (st)
         return st;
@@ -173,7 +173,7 @@ static enum hd_status open_exam(const struct hd_job *job, int64_t index,
 enum hd_status hd_exams_open(const struct hd_job *job, struct hd_job_tokenizer *tokenizer,
                              struct hd_exams *ret_exams)
 {
-    const int64_t count = hd_job_choice_set_count(job);
+    const int64_t count = hd_choice_set_count(job, HD_QUESTIONS_CHOICES);
     struct hd_job_tokenizer own = {.opened = NULL};
     struct hd_whole_encoder encoder = {.vocab = job->vocab};
     const struct hd_special *special;

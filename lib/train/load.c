@@ -388,8 +388,7 @@ static bool same_number(const struct hd_job *a, struct hd_val_metric x, const st
     hd_job_metric_name(a, x, first);
     hd_job_metric_name(b, y, second);
     return x.kind == y.kind && strcmp(first, second) == 0 &&
-           (!hd_job_metric_rises(x) ||
-            (strcmp(a->choices, b->choices) == 0 && a->choices_limit == b->choices_limit));
+           (!hd_job_metric_rises(x) || hd_job_same_questions(a, b, x));
 }
 
 /* Takes from a checkpoint of the job `then` the numbers with which later validations are compared:

@@ -7,6 +7,7 @@
 #include "base/random.h"
 #include "data/fingerprint.h"
 #include "data/lines.h"
+#include "job/choice_sets.h"
 
 enum {
     ROW_BYTES_MAX = 16 << 20,
@@ -18,6 +19,13 @@ struct row_reader {
     const struct hd_job *job;
     struct hd_prompt_rows *rows;
     struct hd_prompt_encoder encoder;
+    /* most tokens of a prompt, beside answers of as many tokens as the key says; how to make them fit */
+    int64_t prompt_max, answer_max;
+    const char *answer_key, *remedy;
+    int64_t rows_max; /* rows that are read; 0: all */
+    const struct hd_job_file *files;
+    int64_t file_count;
+    const char *key; /* of the files */
     int capacity;
 };
 
@@ -25,7 +33,7 @@ struct row_reader {
 static enum hd_status keep_row(struct row_reader *r, const char *line, const char *shown,
                                const struct hd_id_list *ids)
 {
-    const int64_t most = hd_job_rollout_prompt_max(r->job);
+    const int64_t most = r->prompt_max;
     struct hd_prompt_rows *p = r->rows;
     int32_t *own;
 
@@ -36,10 +44,10 @@ static enum hd_status keep_row(struct row_reader *r, const char *line, const cha
     if ((int64_t)ids->count > most)
         return hd_err(
             HD_INVALID,
-            "the prompt has %lld tokens, and beside train.rollout.max_tokens = %lld there "
-            "is room for %lld; shorten it, set data.too_long: drop, or raise "
-            "train.global_batch or model.context",
-            (long long)ids->count, (long long)r->job->rollout_max_tokens, (long long)most);
+            "the prompt has %lld tokens, and beside %s = %lld there is room for %lld; shorten it, "
+            "set data.too_long: drop, or %s",
+            (long long)ids->count, r->answer_key, (long long)r->answer_max, (long long)most,
+            r->remedy);
     if (!ids->count)
         return hd_err(HD_INVALID, "the prompt has no token");
     if (p->count == ROWS_MAX)
@@ -105,7 +113,7 @@ static enum hd_status read_file(struct row_reader *r, const struct hd_job_file *
     if (st)
         return st;
     st = hd_lines_open(&lines, file->path, r->job->columns, ROW_BYTES_MAX);
-    while (!st) {
+    while (!st && !(r->rows_max && r->rows->count >= r->rows_max)) {
         st = hd_lines_next(&lines, &there);
         if (st || !there)
             break;
@@ -154,39 +162,87 @@ static enum hd_status add_stops(struct row_reader *r)
     return st;
 }
 
+/* Reads the files, whose key a failure names. */
 static enum hd_status read_files(struct row_reader *r, void (*alive)(void *user), void *user)
 {
     enum hd_status st = HD_OK;
 
-    for (int64_t i = 0; !st && i < r->job->train_count; i++)
-        st = read_file(r, &r->job->train[i], alive, user);
+    for (int64_t i = 0; !st && i < r->file_count; i++)
+        st = read_file(r, &r->files[i], alive, user);
     if (!st && !r->rows->count)
         st = hd_err(HD_INVALID, "there is no prompt%s",
                     r->rows->dropped ? " that is short enough" : "");
-    return st ? hd_err_prefix(st, "data.train") : HD_OK;
+    return st ? hd_err_prefix(st, "%s", r->key) : HD_OK;
+}
+
+static enum hd_status open_prompt_rows(struct row_reader *r, struct hd_job_tokenizer *tokenizer,
+                                       void (*alive)(void *user), void *user)
+{
+    struct hd_job_tokenizer own = {.opened = NULL};
+    struct hd_prompt_rows *ret_rows = r->rows;
+    const struct hd_job *job = r->job;
+    enum hd_status st;
+
+    *ret_rows = (struct hd_prompt_rows){.shuffled = job->order != HD_JOB_ORDER_SEQUENTIAL,
+                                        .seed = (uint64_t)job->seed};
+    hd_arena_init(&ret_rows->arena, 0);
+    st = hd_prompt_encoder_open(job, tokenizer ? tokenizer : &own, job->roles, &r->encoder);
+    ret_rows->stops = r->encoder.stops;
+    ret_rows->drawn_max = r->encoder.drawn_max;
+    if (!st)
+        st = add_stops(r);
+    if (!st)
+        st = read_files(r, alive, user);
+    hd_prompt_encoder_close(&r->encoder);
+    hd_job_tokenizer_close(&own);
+    return st;
 }
 
 enum hd_status hd_prompt_rows_open(const struct hd_job *job, struct hd_job_tokenizer *tokenizer,
                                    void (*alive)(void *user), void *user,
                                    struct hd_prompt_rows *ret_rows)
 {
-    struct hd_job_tokenizer own = {.opened = NULL};
-    struct row_reader r = {.job = job, .rows = ret_rows};
-    enum hd_status st;
+    struct row_reader r = {.job = job,
+                           .rows = ret_rows,
+                           .files = job->train,
+                           .file_count = job->train_count,
+                           .key = "data.train",
+                           .prompt_max = hd_job_rollout_prompt_max(job),
+                           .answer_max = job->rollout_max_tokens,
+                           .answer_key = "train.rollout.max_tokens",
+                           .remedy = "raise train.global_batch or model.context"};
 
-    *ret_rows = (struct hd_prompt_rows){.shuffled = job->order != HD_JOB_ORDER_SEQUENTIAL,
-                                        .seed = (uint64_t)job->seed};
-    hd_arena_init(&ret_rows->arena, 0);
-    st = hd_prompt_encoder_open(job, tokenizer ? tokenizer : &own, job->roles, &r.encoder);
-    ret_rows->stops = r.encoder.stops;
-    ret_rows->drawn_max = r.encoder.drawn_max;
-    if (!st)
-        st = add_stops(&r);
-    if (!st)
-        st = read_files(&r, alive, user);
-    hd_prompt_encoder_close(&r.encoder);
-    hd_job_tokenizer_close(&own);
-    return st;
+    return open_prompt_rows(&r, tokenizer, alive, user);
+}
+
+enum hd_status hd_prompt_rows_open_tasks(const struct hd_job *job, int64_t index,
+                                         struct hd_job_tokenizer *tokenizer,
+                                         void (*alive)(void *user), void *user,
+                                         struct hd_prompt_rows *ret_rows)
+{
+    struct row_reader r = {.job = job,
+                           .rows = ret_rows,
+                           .prompt_max = job->context - job->tasks_tokens,
+                           .answer_max = job->tasks_tokens,
+                           .answer_key = "validate.tasks.tokens",
+                           .remedy = "lower the latter",
+                           .rows_max = job->tasks_limit};
+    struct hd_choice_set set;
+    struct hd_job_file file;
+    char key[2 * HD_JOB_VAL_NAME_MAX];
+    enum hd_status st = hd_choice_set_read(job, HD_QUESTIONS_TASKS, index, &set);
+
+    *ret_rows = (struct hd_prompt_rows){.count = 0};
+    if (st)
+        return st;
+    file = (struct hd_job_file){.path = set.path,
+                                .size_bytes = set.size_bytes,
+                                .fingerprint = *set.fingerprint ? set.fingerprint : NULL};
+    (void)snprintf(key, sizeof key, "%s.%s", hd_choice_set_key(HD_QUESTIONS_TASKS), set.name);
+    r.files = &file;
+    r.file_count = 1;
+    r.key = key;
+    return open_prompt_rows(&r, tokenizer, alive, user);
 }
 
 void hd_prompt_rows_close(struct hd_prompt_rows *rows)

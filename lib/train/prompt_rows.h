@@ -1,5 +1,6 @@
-/* prompt_rows: the records of data.train of a job that trains on its own answers: prompts as token
- * ids, and the other members, which rewards read. Each rank has all of them.
+/* prompt_rows: the records of data.train of a job that trains on its own answers, or of a file of
+ * validate.tasks: prompts as token ids, and the other members, which rewards read. Each rank has all of
+ * them.
  *
  * Used by: worker, tests.   Uses: prompts, records (data/lines.h), job.   Threads: immutable after
  * hd_prompt_rows_open.
@@ -36,6 +37,11 @@ struct hd_prompt_rows { /* initialise with {0} */
 enum hd_status hd_prompt_rows_open(const struct hd_job *job, struct hd_job_tokenizer *tokenizer,
                                    void (*alive)(void *user), void *user,
                                    struct hd_prompt_rows *ret_rows);
+/* Reads the rows of file `index` of validate.tasks in the same way, the first validate.tasks.limit. */
+enum hd_status hd_prompt_rows_open_tasks(const struct hd_job *job, int64_t index,
+                                         struct hd_job_tokenizer *tokenizer,
+                                         void (*alive)(void *user), void *user,
+                                         struct hd_prompt_rows *ret_rows);
 void hd_prompt_rows_close(struct hd_prompt_rows *rows);
 
 /* Returns the row of draw `draw`, from 0: a pure function, in which each pass over the rows has an

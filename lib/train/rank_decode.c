@@ -10,7 +10,7 @@ enum {
      * bytes of their logits, above which it has no more than PROMPT_ROWS */
     ROLLOUT_ROWS_MAX = 1024,
     ROLLOUT_LOGITS_MAX = 16 << 20,
-    SLOTS_MAX = 8,         /* of a job's samples, which are few */
+    SLOTS_MAX = 8,         /* of a job's samples, which are few, and of its tasks */
     ROLLOUT_SLOTS_MAX = 32 /* of a job that trains on its answers, unless it gives another number */
 };
 
@@ -23,7 +23,9 @@ int64_t hd_rank_program_decode_slots(const struct hd_job *job)
         return job->rollout_slots ? job->rollout_slots
                                   : hd_min(groups * job->rollout_group, ROLLOUT_SLOTS_MAX);
     }
-    return *job->samples ? hd_min(hd_max(job->micro_batch, 1), SLOTS_MAX) : 0;
+    if (*job->tasks && job->tasks_slots)
+        return job->tasks_slots;
+    return *job->samples || *job->tasks ? hd_min(hd_max(job->micro_batch, 1), SLOTS_MAX) : 0;
 }
 
 /* Returns the tokens of a sequence that a call of the program of prompts reads. Where it can read whole

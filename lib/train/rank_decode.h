@@ -10,7 +10,7 @@
 
 #include "train/rank_program.h"
 
-/* Compiles both programs for the rank's chunks; does nothing if the job writes no samples. */
+/* Compiles both programs for the rank's chunks; does nothing if the job writes no text. */
 enum hd_status hd_rank_decode_compile(const struct hd_compile_options *options,
                                       struct hd_arena *arena, struct hd_rank_program *rank_program);
 

@@ -536,7 +536,7 @@ int64_t hd_trainer_validation_count(const struct hd_trainer *t)
 
 bool hd_trainer_can_validate(const struct hd_trainer *t)
 {
-    return t->data.validation_count > 0 || t->exams.count > 0;
+    return t->data.validation_count > 0 || t->exams.count > 0 || *t->rank_program.job.tasks;
 }
 
 void hd_trainer_describe_data(const struct hd_trainer *t, int64_t windows, struct hd_text *ret_text)

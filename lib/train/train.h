@@ -311,6 +311,10 @@ enum hd_status hd_trainer_examine(struct hd_trainer *trainer, int64_t index,
                                   void (*alive)(void *user), void *user,
                                   struct hd_exam_score *ret_score);
 
+/* Notes the scores of file `index` of validate.tasks, which the caller has computed of the current
+ * weights: checkpoint.best and validate.stop may name them. All ranks note the same. */
+void hd_trainer_note_pass(struct hd_trainer *trainer, int64_t index, double pass, double pass_k);
+
 /* A text that the model wrote behind a prompt of validate.samples. */
 struct hd_sample_text {
     const char *prompt; /* for people (prompts.h) */

@@ -27,7 +27,9 @@ struct hd_val_numbers {
     /* the newest loss of each validation set, scores of each file of questions, and the steps of
      * their weights; -1: none */
     double loss[HD_JOB_VAL_SETS_MAX], acc[HD_CHOICE_SETS_MAX], acc_norm[HD_CHOICE_SETS_MAX];
-    int64_t loss_step[HD_JOB_VAL_SETS_MAX], score_step[HD_CHOICE_SETS_MAX];
+    double pass[HD_CHOICE_SETS_MAX], pass_k[HD_CHOICE_SETS_MAX];
+    int64_t loss_step[HD_JOB_VAL_SETS_MAX], score_step[HD_CHOICE_SETS_MAX],
+        pass_step[HD_CHOICE_SETS_MAX];
     /* the same losses of the moving averages of the weights (validate.ema) */
     double ema[HD_JOB_VAL_SETS_MAX];
     int64_t ema_step[HD_JOB_VAL_SETS_MAX];

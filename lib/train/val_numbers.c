@@ -14,7 +14,7 @@ void hd_trainer_forget_numbers(struct hd_trainer *t)
     struct hd_val_numbers *n = &t->numbers;
 
     for (int i = 0; i < HD_JOB_VAL_SETS_MAX; i++)
-        n->loss_step[i] = n->ema_step[i] = n->score_step[i] = -1;
+        n->loss_step[i] = n->ema_step[i] = n->score_step[i] = n->pass_step[i] = -1;
     n->stop_step = -1;
     n->stop_best = NAN;
     n->stop_best_step = n->stop_waits = 0;
@@ -55,6 +55,10 @@ static bool find_number(const struct hd_trainer *t, struct hd_val_metric metric,
     case HD_VAL_ACC_NORM:
         *ret_value = 1 - (metric.kind == HD_VAL_ACC ? n->acc : n->acc_norm)[metric.set];
         return n->score_step[metric.set] == t->steps_done;
+    case HD_VAL_PASS:
+    case HD_VAL_PASS_K:
+        *ret_value = 1 - (metric.kind == HD_VAL_PASS ? n->pass : n->pass_k)[metric.set];
+        return n->pass_step[metric.set] == t->steps_done;
     }
     return false;
 }
@@ -118,6 +122,14 @@ void hd_trainer_note_score(struct hd_trainer *t, int64_t index, const struct hd_
     t->numbers.acc[index] = score->acc;
     t->numbers.acc_norm[index] = score->acc_norm;
     t->numbers.score_step[index] = t->steps_done;
+    weigh(t);
+}
+
+void hd_trainer_note_pass(struct hd_trainer *t, int64_t index, double pass, double pass_k)
+{
+    t->numbers.pass[index] = pass;
+    t->numbers.pass_k[index] = pass_k;
+    t->numbers.pass_step[index] = t->steps_done;
     weigh(t);
 }
 

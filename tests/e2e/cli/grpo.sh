@@ -5,6 +5,7 @@
 
 unset HEDDLE_CONTROLLER
 for i in {1..40}; do printf '{"prompt":"say %d:","letter":"%s"}\n' "$i" "$((i % 2))"; done >"$work/prompts.jsonl"
+head -n 9 "$work/prompts.jsonl" >"$work/tasks.jsonl"
 cat >"$work/judge.sh" <<'END'
 # 1 for an answer that begins with a letter; at line 148 of the first attempt, 32 a step, it kills what runs it, or waits
 n=0
@@ -40,6 +41,9 @@ train:
   rollout: {prompts: 8, group: 8, max_tokens: 4}
   policy: {kl_beta: 0.01}
   rewards: [{builtin: regex, pattern: "^[a-z]"}, {model: $rates, weight: 0.05}]
+validate:
+  every: 6
+  tasks: {files: {say: tasks.jsonl}, check: [{builtin: regex, pattern: "^[a-z]"}], samples: 4, k: 2, tokens: 4, temperature: 1}
 resources: {devices: 2}
 checkpoint: {every: 3}
 END
@@ -51,6 +55,10 @@ check_equal it_ends_well 0 $?
 check_equal each_step_has_a_reward 12 "$(series "$work/a.jsonl" reward | wc -w)"
 read -r first last < <(series "$work/a.jsonl" reward | awk '{print $1, $NF}')
 check the_reward_rises awk -v a="$first" -v b="$last" 'BEGIN {exit !(b > a + 0.3)}'
+# solved FILE K: pass@K of each validation, in their order; the last report of a step alone
+solved() { sed -nE "s/^\{\"type\":\"validation\".*\"step\":([0-9]+),.*\"score\":([0-9.e-]+),.*\"say\/pass@$2\".*/\1 \2/p" "$1" | sort -n -k1,1 -s | awk '{v[$1] = $2} END {for (i = 0; i <= 12; i += 6) printf "%s ", v[i]}'; }
+read -r once then two < <(solved "$work/a.jsonl" 1; solved "$work/a.jsonl" 2)
+check tasks_are_solved_more_often awk -v a="$once" -v all="$then $two" 'BEGIN {exit !(split(all, v, " ") == 5 && v[2] > a + 0.3 && v[5] >= v[2])}'
 check_equal answers_are_shown 1 "$(grep -c '"step 1, prompt 1 of 2: \\"say ' "$work/a.jsonl")"
 check_equal and_lengths_reported "12 4" "$(series "$work/a.jsonl" length_max | awk '{print NF, $NF}')"
 
@@ -59,9 +67,11 @@ check silences_of_steps_are_those_of_steps awk '/^training/ {for (i = 2; i <= NF
     END {exit !(n > 0 && n < 120)}' "$work"/a/grpo-*/1/silences
 
 # the same reward from a program: the same numbers, bit for bit
-heddle local "$work/grpo.yaml" --set "train.rewards=[{program: [/bin/sh, judge.sh, live]}, {model: $rates, weight: 0.05}]" --state-dir "$work/b" \
+heddle local "$work/grpo.yaml" --set "train.rewards=[{program: [/bin/sh, judge.sh, live]}, {model: $rates, weight: 0.05}]" \
+    --set 'validate.tasks.check=[{program: [/bin/sh, judge.sh]}]' --state-dir "$work/b" \
     -o jsonl >"$work/b.jsonl" 2>"$work/b.err"
 check_equal a_program_rates_alike "$(series "$work/a.jsonl" loss)" "$(series "$work/b.jsonl" loss)"
+check_equal and_checks_alike "$(solved "$work/a.jsonl" 2)" "$(solved "$work/b.jsonl" 2)"
 
 check the_divergence_from_the_start_is_told [ "$(sed -nE 's/^\{"type":"step".*"step":([0-9]+),.*"kl":0?[.]?[0-9].*/\1/p' "$work/a.jsonl" | sort -u | wc -l)" -ge 11 ]
 
@@ -89,6 +99,7 @@ check_equal and_goes_on_with_the_same_numbers "$(series "$work/b.jsonl" loss)" "
 check the_mean_of_each_reward_is_shown grep -rqa train/rewards/model/std "$work/a" --include='events*'
 check validate_takes_rows_with_a_prompt_and_what_rewards_read heddle validate "$work/grpo.yaml"
 check_equal a_program_needs_no_column 0 "$(heddle validate "$work/grpo.yaml" --set 'train.rewards=[{program: judge.sh}]' 2>&1 | grep -c '^train.rewards')"
+check_equal tasks_are_counted 1 "$(grep -c '^validate.tasks.files.say: 9 tasks, the longest of 6 tokens' "$work/check.out")"
 check_equal and_counts_them 1 "$(grep -c '^data.train: 40 prompts, the longest of 7 tokens; 2.4 passes' "$work/check.out")"
 check and_plan_too heddle plan "$work/grpo.yaml"
 check_equal which_tells_the_work_of_answers 1 "$(grep -c '^  its answers, at most: 3 x a token of each of 32,' "$work/check.out")"

@@ -29,7 +29,7 @@ static void add_set(struct hd_job *job, const char *name, const char *path)
 
     (void)snprintf(set.name, sizeof set.name, "%s", name);
     (void)snprintf(set.path, sizeof set.path, "%s", path);
-    assert_int_equal(hd_choice_set_add(&set, job), HD_OK);
+    assert_int_equal(hd_choice_set_add(&set, HD_QUESTIONS_CHOICES, job), HD_OK);
 }
 
 /* Writes questions of 2 to 4 choices whose prompts have 5 to 104 bytes, so that several share a

@@ -192,14 +192,26 @@ static void numbers_of_validations_are_found_by_name(void **state)
     static const struct {
         const char *name;
         struct hd_val_metric metric;
-    } cases[] = {{"-", {HD_VAL_LOSS, 0}},        {"code", {HD_VAL_LOSS, 1}},
-                 {"code/ema", {HD_VAL_EMA, 1}},  {"arc/ema", {HD_VAL_ACC, -1}},
-                 {"mean", {HD_VAL_MEAN, 0}},     {"arc", {HD_VAL_ACC, 0}},
-                 {"arc/acc", {HD_VAL_ACC, 0}},   {"facts/acc_norm", {HD_VAL_ACC_NORM, 1}},
-                 {"loss", {HD_VAL_ACC, -1}},     {"arc/", {HD_VAL_ACC, -1}},
-                 {"code/acc", {HD_VAL_ACC, -1}}, {"arc/acc/acc", {HD_VAL_ACC, -1}}};
+    } cases[] = {{"-", {HD_VAL_LOSS, 0}},
+                 {"code", {HD_VAL_LOSS, 1}},
+                 {"code/ema", {HD_VAL_EMA, 1}},
+                 {"arc/ema", {HD_VAL_ACC, -1}},
+                 {"mean", {HD_VAL_MEAN, 0}},
+                 {"arc", {HD_VAL_ACC, 0}},
+                 {"arc/acc", {HD_VAL_ACC, 0}},
+                 {"facts/acc_norm", {HD_VAL_ACC_NORM, 1}},
+                 {"loss", {HD_VAL_ACC, -1}},
+                 {"arc/", {HD_VAL_ACC, -1}},
+                 {"code/acc", {HD_VAL_ACC, -1}},
+                 {"arc/acc/acc", {HD_VAL_ACC, -1}},
+                 {"sums", {HD_VAL_PASS, 0}},
+                 {"sums/pass@1", {HD_VAL_PASS, 0}},
+                 {"sums/pass@4", {HD_VAL_PASS_K, 0}},
+                 {"sums/pass@2", {HD_VAL_ACC, -1}},
+                 {"arc/pass@1", {HD_VAL_ACC, -1}},
+                 {"sums/acc", {HD_VAL_ACC, -1}}};
     const struct hd_choice_set first = {"arc", 7, "1:0123456789abcdef", "/a b/arc.jsonl"},
-                               second = {"facts", -1, "", "/f"};
+                               second = {"facts", -1, "", "/f"}, third = {"sums", -1, "", "/s"};
     struct hd_job_file files[2], val[2] = {{.path = "/a"}, {.path = "/b", .source = 1}};
     struct hd_choice_set set;
     struct hd_text text = {0}, names = {0};
@@ -214,19 +226,22 @@ static void numbers_of_validations_are_found_by_name(void **state)
     job.val_count = 2;
     job.validate_ema = true;
     job.choices = "";
-    assert_int_equal(hd_choice_set_add(&first, &job), HD_OK);
-    assert_int_equal(hd_choice_set_add(&second, &job), HD_OK);
+    assert_int_equal(hd_choice_set_add(&first, HD_QUESTIONS_CHOICES, &job), HD_OK);
+    assert_int_equal(hd_choice_set_add(&second, HD_QUESTIONS_CHOICES, &job), HD_OK);
+    job.tasks = "";
+    job.tasks_k = 4;
+    assert_int_equal(hd_choice_set_add(&third, HD_QUESTIONS_TASKS, &job), HD_OK);
     assert_int_equal(hd_job_write(&job, &text), HD_OK);
     if (hd_job_read(text.data, text.len_bytes, &arena, &back))
         fail_msg("%s", hd_err_message());
-    assert_int_equal(hd_job_choice_set_count(&back), 2);
-    assert_int_equal(hd_choice_set_read(&back, 0, &set), HD_OK);
+    assert_int_equal(hd_choice_set_count(&back, HD_QUESTIONS_CHOICES), 2);
+    assert_int_equal(hd_choice_set_read(&back, HD_QUESTIONS_CHOICES, 0, &set), HD_OK);
     assert_string_equal(set.path, "/a b/arc.jsonl");
     assert_string_equal(set.fingerprint, "1:0123456789abcdef");
     assert_int_equal(set.size_bytes, 7);
-    assert_int_equal(hd_choice_set_read(&back, 1, &set), HD_OK);
+    assert_int_equal(hd_choice_set_read(&back, HD_QUESTIONS_CHOICES, 1, &set), HD_OK);
     assert_string_equal(set.name, "facts");
-    assert_int_equal(hd_choice_set_read(&back, 2, &set), HD_INVALID);
+    assert_int_equal(hd_choice_set_read(&back, HD_QUESTIONS_CHOICES, 2, &set), HD_INVALID);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         const bool there = hd_job_find_metric(&back, cases[i].name, &found);
 
@@ -237,7 +252,11 @@ static void numbers_of_validations_are_found_by_name(void **state)
     hd_job_list_metrics(&back, &names);
     assert_string_equal(names.data,
                         "web, code, web/ema, code/ema, mean, arc/acc, arc/acc_norm, facts/acc, "
-                        "facts/acc_norm");
+                        "facts/acc_norm, sums/pass@1, sums/pass@4");
+    assert_true(hd_job_val_report_is_possible("sums/pass@16"));
+    assert_true(hd_job_val_report_is_score("sums/pass@16"));
+    assert_false(hd_job_val_report_is_possible("sums/pass@"));
+    assert_false(hd_job_val_report_is_possible("sums/pass@1x"));
     hd_text_free(&names);
     hd_text_free(&text);
     hd_arena_done(&arena);

@@ -275,6 +275,23 @@ static const struct mistake mistakes[] = {
      "letters, digits, '_' or '-', beginning with a letter or digit, and not true or false"},
     {10, "validate: {choices: {}}",
      "job.yaml:10: validate.choices: names no file; write {NAME: path}, or remove the line"},
+    {10, "validate: {tasks: {files: short.txt}}",
+     "job.yaml:10: validate.tasks.check: is missing: what says whether an answer is right, such as "
+     "[{builtin: number, field: answer}]"},
+    {10, "validate: {tasks: {files: short.txt, check: [number], k: 2}}",
+     "job.yaml:10: validate.tasks.k: pass@2 is not estimated from 1 answer; raise "
+     "validate.tasks.samples, or lower k"},
+    {10, "validate: {tasks: {files: short.txt, check: [number], samples: 2}}",
+     "job.yaml:10: validate.tasks.temperature: without one all answers to a task are the same; "
+     "give "
+     "one, such as 0.8, or one sample"},
+    {10, "validate: {tasks: {limit: 9}}",
+     "job.yaml:10: validate.tasks.limit: there are no tasks; give validate.tasks.files, or remove "
+     "the "
+     "line"},
+    {10, "validate: {choices: {web: short.txt}, tasks: {files: {web: short.txt}, check: [number]}}",
+     "job.yaml:10: validate.tasks.files.web: validate.choices has a file of this name; use "
+     "another"},
     {10, "validate: {samples: []}",
      "job.yaml:10: validate.samples: has no prompt; write [\"Once upon a time\"], or remove the "
      "line"},
@@ -318,7 +335,7 @@ static const struct mistake mistakes[] = {
      "program, which has processors and no network"},
     {13, "  global_batch: 8\n  objective: grpo\n  rollout: {prompts: 9}\n  rewards: [number]",
      "job.yaml:10: data.val: with train.objective: grpo there is no validation loss; use "
-     "validate.choices or validate.samples, and remove the line"},
+     "validate.tasks or validate.choices, and remove the line"},
     {10, "validate: {every: 5}",
      "job.yaml:10: validate.batches: there is nothing to validate on; give data.val or "
      "data.val_split, or write 0"},

@@ -5,6 +5,7 @@
 #include "tests/program/test.h"
 #include "train/advantage.h"
 #include "train/builtin_reward.h"
+#include "train/pass_at.h"
 
 static void assert_near(double is, double wanted)
 {
@@ -84,6 +85,24 @@ static void the_divergence_is_taken_from_the_reward(void **state)
     hd_advantage_take(own, 2, 0.4, rewards);
     assert_near(rewards[0], 1);
     assert_near(rewards[1], 0.75);
+}
+
+/* pass@k is the share of the k-subsets of the answers that have a right one: all subsets of 6 answers are
+ * counted, of which the first `right` are right. */
+static void pass_at_k_is_a_share_of_subsets(void **state)
+{
+    (void)state;
+    for (unsigned right = 0; right <= 6; right++)
+        for (int k = 1; k <= 6; k++) {
+            double subsets = 0, with = 0;
+
+            for (unsigned set = 0; set < 1 << 6; set++)
+                if (__builtin_popcount(set) == k) {
+                    subsets++;
+                    with += (set & ((1U << right) - 1)) != 0;
+                }
+            assert_near(hd_pass_at(6, right, k), with / subsets);
+        }
 }
 
 /* ---- builtins ---- */
