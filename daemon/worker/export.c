@@ -232,6 +232,14 @@ static enum hd_status read_value(void *context, size_t index, const struct hd_ck
     return hd_source_read(b->source, (int)index, want, ret_values);
 }
 
+static enum hd_status read_first_value(void *context, size_t index,
+                                       const struct hd_ckpt_entry *want, float *ret_values)
+{
+    struct export_base *b = context;
+
+    return hd_source_read_first(b->source, (int)index, want, ret_values);
+}
+
 static enum hd_status list_values(struct export_base *b)
 {
     const size_t count = (size_t)b->registry.param_count;
@@ -244,7 +252,7 @@ static enum hd_status list_values(struct export_base *b)
 
         entries[i] = hd_ckpt_entry_whole(p->name, HD_F32, p->dim_count, p->shape);
     }
-    b->values = (struct hd_hf_base){b, entries, count, read_value};
+    b->values = (struct hd_hf_base){b, entries, count, read_value, read_first_value};
     return HD_OK;
 }
 
@@ -258,15 +266,18 @@ static bool may_use_base(const struct export_base *b, const char *checkpoint)
            (family && family->extra_layers);
 }
 
-/* Opens the base of a checkpoint, if the checkpoint omits some weights; else b->source stays
- * NULL. */
-static enum hd_status open_base(struct export_base *b, const char *checkpoint, const char *base)
+/* Opens the base of a checkpoint, if the checkpoint omits some weights, or, of an adapter alone, if it
+ * began with directions of them; else b->source stays NULL. */
+static enum hd_status open_base(struct export_base *b, const char *checkpoint, const char *base,
+                                bool adapter)
 {
     const struct hd_source_dirs dirs = {.dir = checkpoint, .base = base};
     struct hd_model_config config;
     enum hd_status st = hd_stored_job_in(checkpoint, &b->arena, &b->job);
 
-    if (st || (b->job.checkpoint_base != HD_JOB_CHECKPOINT_BASE_OMIT &&
+    if (!st && adapter && b->job.adapter_init != HD_JOB_ADAPTER_INIT_PISSA)
+        return HD_OK;
+    if (st || (!adapter && b->job.checkpoint_base != HD_JOB_CHECKPOINT_BASE_OMIT &&
                hd_rank_program_quant(&b->job) == HD_QUANT_NONE))
         return st || !base || may_use_base(b, checkpoint)
                    ? st
@@ -364,8 +375,7 @@ static enum hd_status write_model(struct hd_hf_export *options, const char *base
     options->base_dir = base;
     options->notes = &notes;
     hd_arena_init(&b.arena, 0);
-    if (!options->adapter)
-        st = open_base(&b, options->checkpoint_dir, base);
+    st = open_base(&b, options->checkpoint_dir, base, options->adapter);
     if (!st && b.source)
         options->base = &b.values;
     if (!st && !options->adapter) {

@@ -193,9 +193,11 @@ static enum hd_status parse(const struct hd_json *root, struct hd_job *job)
     for (const struct hd_json *value = st ? NULL : root->first; !st && value; value = value->next)
         if (strcmp(value->key, "peft_type") != 0)
             st = form->read_key(value, job);
-    if (!st)
-        job->adapter = form->ours;
-    return st;
+    if (st)
+        return st;
+    job->adapter = form->ours;
+    job->adapter_init = HD_JOB_ADAPTER_INIT_ZERO;
+    return HD_OK;
 }
 
 enum hd_status hd_hf_parse_adapter_config(const char *text, size_t text_bytes,

@@ -26,21 +26,11 @@ static int64_t tensor_bytes(const struct hd_exporter *x, const struct hd_export_
 
 /* ---- the checkpoint and its base ---- */
 
-static const struct hd_ckpt_entry *find_in_base(const struct hd_exporter *x, const char *name)
-{
-    const struct hd_hf_base *base = x->options->base;
-
-    for (size_t i = 0; base && i < base->count; i++)
-        if (strcmp(base->entries[i].name, name) == 0)
-            return &base->entries[i];
-    return NULL;
-}
-
 const struct hd_ckpt_entry *hd_export_find(const struct hd_exporter *x, const char *name)
 {
     const struct hd_ckpt_entry *found = hd_ckpt_find_tensor(x->ckpt, name);
 
-    return found ? found : find_in_base(x, name);
+    return found ? found : hd_export_find_in_base(x, name);
 }
 
 /* Checks, with `ema`, that the checkpoint has averages. */
@@ -64,7 +54,8 @@ static enum hd_status read_piece(struct hd_exporter *x, const struct hd_ckpt_ent
 
     if (hd_ckpt_find_tensor(x->ckpt, want->name))
         return hd_export_read(x, want, ret_values);
-    return base->read(base->context, (size_t)(find_in_base(x, want->name) - base->entries), want,
+    return base->read(base->context,
+                      (size_t)(hd_export_find_in_base(x, want->name) - base->entries), want,
                       ret_values);
 }
 
@@ -343,7 +334,7 @@ static enum hd_status assemble(struct hd_exporter *x, const struct hd_export_ten
         if (t->expert >= 0)
             hd_ckpt_entry_cut(&entry, 0, t->expert, 1);
         to = t->transposed || t->by_heads || t->groups > 1 ? x->part : x->whole + first * columns;
-        st = read_piece(x, &entry, to);
+        st = t->doubled ? hd_export_read_doubled(x, &entry, to) : read_piece(x, &entry, to);
         if (!st)
             st = hd_export_merge(x, &entry, to);
         if (st)

@@ -292,6 +292,60 @@ static enum hd_status add_factors(struct hd_exporter *x, const struct hd_hf_row 
     return HD_OK;
 }
 
+/* Returns whether a factor of the run's adapter is exported beside the one that it began with. */
+static bool is_doubled(const struct hd_exporter *x)
+{
+    return x->job.adapter == HD_JOB_ADAPTER_LORA &&
+           x->job.adapter_init == HD_JOB_ADAPTER_INIT_PISSA;
+}
+
+/* Doubles the rank of the tensors of factors. */
+static void double_ranks(struct hd_exporter *x)
+{
+    for (size_t i = 0; i < x->count; i++) {
+        struct hd_export_tensor *t = &x->tensors[i];
+        const bool is_a = hd_text_ends(t->name, "lora_A.weight");
+
+        if (!is_a && !hd_text_ends(t->name, "lora_B.weight"))
+            continue;
+        t->doubled = true;
+        t->shape[is_a ? 0 : 1] *= 2;
+        t->elements *= 2;
+    }
+}
+
+enum hd_status hd_export_read_doubled(struct hd_exporter *x, const struct hd_ckpt_entry *entry,
+                                      float *ret_values)
+{
+    const struct hd_hf_base *base = x->options->base;
+    const struct hd_ckpt_entry *first = hd_export_find_in_base(x, entry->name);
+    const bool is_a = hd_text_ends(entry->name, "lora_a");
+    const int64_t rows = entry->shape[0], columns = entry->shape[1], count = rows * columns;
+    float *values = calloc((size_t)count, 2 * sizeof *values);
+    enum hd_status st = values ? HD_OK : hd_export_no_memory();
+
+    if (!st && (!first || !base->read_first))
+        st =
+            hd_err(HD_INVALID, "%s: the adapter began with directions of its base, which is needed",
+                   x->options->checkpoint_dir);
+    if (!st)
+        st = hd_export_read(x, entry, values);
+    if (!st)
+        st =
+            base->read_first(base->context, (size_t)(first - base->entries), first, values + count);
+    for (int64_t r = 0; !st && r < rows; r++) {
+        float *to = ret_values + r * columns * (is_a ? 1 : 2);
+
+        memcpy(to, values + r * columns, (size_t)columns * sizeof *to);
+        if (is_a)
+            memcpy(to + count, values + count + r * columns, (size_t)columns * sizeof *to);
+        for (int64_t c = 0; !is_a && c < columns; c++)
+            to[columns + c] = -values[count + r * columns + c];
+    }
+    free(values);
+    return st;
+}
+
 enum hd_status hd_export_check_adapter(const struct hd_exporter *x)
 {
     static const char *const remedy =
@@ -460,6 +514,8 @@ enum hd_status hd_export_list_adapter(struct hd_exporter *x, const struct hd_hf_
                     "adapter_config.json has lora_dropout: 0");
     if (!st && dropped)
         note_dropped(x);
+    if (!st && is_doubled(x))
+        double_ranks(x);
     return st || !hd_job_is_reward(&x->job) ? st : add_score(x);
 }
 
@@ -568,8 +624,11 @@ static void add_lora(const struct hd_exporter *x, struct hd_json_writer *w)
 {
     const struct hd_job *job = &x->job;
 
-    hd_json_add_int64(w, "r", job->adapter_rank);
-    hd_json_add_real(w, "lora_alpha", job->adapter_alpha);
+    /* with twice the rank the scale stays: alpha / r, or alpha / sqrt(r) */
+    const double times = !is_doubled(x) ? 1 : job->adapter_rslora ? sqrt(2) : 2;
+
+    hd_json_add_int64(w, "r", job->adapter_rank * (is_doubled(x) ? 2 : 1));
+    hd_json_add_real(w, "lora_alpha", job->adapter_alpha * times);
     hd_json_add_bool(w, "use_rslora", job->adapter_rslora);
     hd_json_add_bool(w, "use_dora", job->adapter_dora);
     hd_json_add_real(w, "lora_dropout", has_stacks(x) ? 0 : job->adapter_dropout);

@@ -33,6 +33,9 @@ struct hd_export_tensor { /* one tensor of the export, and its parts in the chec
      * rows; turned: their matrices are transposed */
     enum hd_hf_stack stack;
     bool turned;
+    /* true: a factor of a PiSSA adapter, beside that with which it began, so that their product is what
+     * the run has added to the base as it is in its folder: [A; A0] or [B, -B0] */
+    bool doubled;
     /* rows of learned positions of the base model that follow those of the parts; 0: none */
     int64_t rest;
     int64_t shape[2], elements;
@@ -89,6 +92,8 @@ enum hd_status hd_export_read(struct hd_exporter *x, const struct hd_ckpt_entry 
 /* Returns the entry of a parameter in the checkpoint, else in its base model; NULL: neither has
  * it. */
 const struct hd_ckpt_entry *hd_export_find(const struct hd_exporter *x, const char *name);
+/* Returns the entry of a parameter in the list of the base model, options->base; NULL: it has none. */
+const struct hd_ckpt_entry *hd_export_find_in_base(const struct hd_exporter *x, const char *name);
 
 /* Returns the number of layers for further tokens that the export has from the run. */
 int64_t hd_export_further(const struct hd_exporter *x);
@@ -112,6 +117,10 @@ enum hd_status hd_export_list_adapter(struct hd_exporter *x, const struct hd_hf_
 enum hd_status hd_export_assemble_prefix(struct hd_exporter *x, const struct hd_export_tensor *t);
 /* Fills x->whole with factors of all experts. */
 enum hd_status hd_export_assemble_factors(struct hd_exporter *x, const struct hd_export_tensor *t);
+/* Reads a factor of a PiSSA adapter and the one that it began with into ret_values, as
+ * hd_export_tensor.doubled says. */
+enum hd_status hd_export_read_doubled(struct hd_exporter *x, const struct hd_ckpt_entry *entry,
+                                      float *ret_values);
 /* Appends the adapter_config.json of the run's adapter to ret_text. */
 enum hd_status hd_export_adapter_config(const struct hd_exporter *x, struct hd_text *ret_text);
 /* Merges two texts of adapter_config.json: `before`, of the adapter from which the run started,

@@ -1,6 +1,7 @@
 /* export_parts: the parts of an exported tensor, which are entries of a checkpoint; the request for
  * the files besides the weights. */
 #include <stdio.h>
+#include <string.h>
 
 #include "hf/export_internal.h"
 
@@ -41,4 +42,14 @@ enum hd_status hd_export_read(struct hd_exporter *x, const struct hd_ckpt_entry 
     if (x->options->ema && hd_ckpt_find_tensor(x->ckpt, name))
         return hd_ckpt_read(x->ckpt, &average, ret_values);
     return hd_ckpt_read(x->ckpt, want, ret_values);
+}
+
+const struct hd_ckpt_entry *hd_export_find_in_base(const struct hd_exporter *x, const char *name)
+{
+    const struct hd_hf_base *base = x->options->base;
+
+    for (size_t i = 0; base && i < base->count; i++)
+        if (strcmp(base->entries[i].name, name) == 0)
+            return &base->entries[i];
+    return NULL;
 }

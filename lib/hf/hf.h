@@ -184,6 +184,9 @@ struct hd_hf_base {
     /* Reads the part `want` of entries[index] as fp32. */
     enum hd_status (*read)(void *context, size_t index, const struct hd_ckpt_entry *want,
                            float *ret_values);
+    /* Reads the part of a factor with which an adapter of train.adapter.init: pissa began. */
+    enum hd_status (*read_first)(void *context, size_t index, const struct hd_ckpt_entry *want,
+                                 float *ret_values);
 };
 
 /* Ids of the tokens with which the texts of a run begin, end and are filled; -1: unknown, or

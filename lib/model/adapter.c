@@ -275,13 +275,14 @@ static enum hd_status lora_from_job(const struct hd_job *job, struct hd_adapter 
     }
     if (!st && !*job->adapter_targets)
         st = hd_err(HD_INVALID, "train.adapter.targets: is empty; name modules, or use all-linear");
-    if (!st && a.dora &&
+    if (!st && (a.dora || job->adapter_init == HD_JOB_ADAPTER_INIT_PISSA) &&
         (a.expert_target[HD_TARGET_GATE] || a.expert_target[HD_TARGET_UP] ||
          a.expert_target[HD_TARGET_DOWN]))
         st = hd_err(HD_UNSUPPORTED,
-                    "train.adapter.dora: the adapters of experts have no magnitudes; name the "
-                    "attention's modules in train.adapter.targets: [q_proj, k_proj, v_proj, "
-                    "o_proj], or remove dora");
+                    "train.adapter.%s; name the attention's modules in train.adapter.targets: "
+                    "[q_proj, k_proj, v_proj, o_proj], or remove the key",
+                    a.dora ? "dora: the adapters of experts have no magnitudes"
+                           : "init: pissa is not there for the adapters of experts");
     if (!st)
         *ret_adapter = a;
     return st;

@@ -395,6 +395,14 @@ static enum hd_status check_adapter(const struct hd_job *job)
                       "train.adapter.from: an adapter belongs to a base; add model.from, "
                       "the model that it was trained beside");
 
+    if (job->adapter_init == HD_JOB_ADAPTER_INIT_PISSA && !has_base(job))
+        return hd_err(HD_INVALID,
+                      "train.adapter.init: pissa takes the singular directions of trained "
+                      "weights; add model.from, or remove the line");
+    if (job->adapter_init == HD_JOB_ADAPTER_INIT_PISSA && job->adapter_dora)
+        return hd_err(HD_INVALID,
+                      "train.adapter.dora: not with train.adapter.init: pissa; remove one "
+                      "of the two");
     for (size_t i = 0; i < hd_job_key_count; i++) {
         const struct hd_key *key = &hd_job_keys[i];
 

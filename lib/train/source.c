@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/hash.h"
+#include "train/pissa.h"
 
 /* Directory that a parameter is read from. */
 enum place {
@@ -15,6 +16,7 @@ enum place {
     IN_CHECKPOINT,
     IN_BASE, /* the checkpoint that the run of this checkpoint began with */
     IN_FOLDER,
+    IN_PISSA, /* computed from a weight of the folder (pissa.h) */
     IN_ADAPTER_CHECKPOINT,
     IN_ADAPTER_FOLDER
 };
@@ -36,6 +38,7 @@ struct hd_source {
      * map */
     size_t *in_map;
     struct hd_source *base;
+    struct hd_pissa *pissa; /* NULL: weights of the folder are read as they are */
     uint64_t seed;
 };
 
@@ -201,6 +204,14 @@ static enum hd_status place_in_folder(struct hd_source *s, const char *dir, stru
     return st ? hd_err_prefix(st, "%s", dir) : HD_OK;
 }
 
+static enum hd_status read_folder(const struct folder *f, size_t index,
+                                  const struct hd_ckpt_entry *want, float *ret_values)
+{
+    const enum hd_status st = hd_hf_read(f->map, index, want, ret_values);
+
+    return st ? hd_err_prefix(st, "%s", f->dir) : HD_OK;
+}
+
 /* ---- the base of a checkpoint ---- */
 
 /* Opens the model folder from which a checkpoint's run read its frozen parameters. */
@@ -225,6 +236,30 @@ static enum hd_status open_base(struct hd_source *s, const char *checkpoint, con
             "the folder with which the job began",
             dir, checkpoint, identity, then->init_identity);
     return place_in_folder(s, dir, &s->folder, false);
+}
+
+/* Reads all of a parameter of the folder, as it is there. */
+static enum hd_status read_plain_weight(void *of, int param, float *ret_values)
+{
+    struct hd_source *s = of;
+    const struct hd_param *p = &s->registry->params[param];
+    const struct hd_ckpt_entry want = hd_ckpt_entry_whole(p->name, HD_F32, p->dim_count, p->shape);
+
+    if (s->places[param] != IN_FOLDER)
+        return hd_err(HD_INVALID,
+                      "train.adapter.init: pissa begins with the weights of a model folder of "
+                      "Hugging Face, which has no %s; export the checkpoint first",
+                      p->name);
+    return read_folder(&s->folder, s->in_map[param], &want, ret_values);
+}
+
+/* Has weights of the folder read without what the adapter of `job` began with. */
+static enum hd_status open_pissa(struct hd_source *s, const struct hd_job *job)
+{
+    return s->pissa || job->adapter != HD_JOB_ADAPTER_LORA ||
+                   job->adapter_init != HD_JOB_ADAPTER_INIT_PISSA
+               ? HD_OK
+               : hd_pissa_new(s->registry, job, read_plain_weight, s, &s->pissa);
 }
 
 /* Opens the base of a checkpoint whose run began with another checkpoint. */
@@ -292,6 +327,8 @@ static enum hd_status open_checkpoint(struct hd_source *s, const struct hd_sourc
 
     if (!st)
         st = hd_stored_job_of(s->ckpt, &s->arena, &then);
+    if (!st)
+        st = open_pissa(s, &then);
     if (!st) {
         omits = then.checkpoint_base == HD_JOB_CHECKPOINT_BASE_OMIT || has_quantized(&then);
         st = place_in_checkpoint(s, s->ckpt, IN_CHECKPOINT, true, omits);
@@ -311,12 +348,34 @@ static enum hd_status open_adapter(struct hd_source *s, const char *dir)
         if (s->places[i] != NOWHERE && s->registry->params[i].adapter)
             return hd_err(HD_INVALID, "%s: the model has an adapter already", dir);
     if (hd_source_is_checkpoint(dir)) {
+        struct hd_job then;
+
         st = hd_ckpt_open(dir, &s->adapter_ckpt);
+        if (!st)
+            st = hd_stored_job_of(s->adapter_ckpt, &s->arena, &then);
+        if (!st)
+            st = open_pissa(s, &then);
         return st ? st
                   : place_in_checkpoint(s, s->adapter_ckpt, IN_ADAPTER_CHECKPOINT, false, false);
     }
     st = hd_hf_open_adapter(dir, &s->adapter_folder.weights);
     return st ? st : place_in_folder(s, dir, &s->adapter_folder, true);
+}
+
+/* Has the factors of an adapter that no directory has computed from the weights, if the job says so. */
+static enum hd_status begin_pissa(struct hd_source *s)
+{
+    enum hd_status st = HD_OK;
+    bool begins = true;
+
+    for (int i = 0; i < s->registry->param_count; i++)
+        begins &= !s->registry->params[i].adapter || s->places[i] == NOWHERE;
+    if (begins)
+        st = open_pissa(s, s->job);
+    for (int i = 0; !st && begins && s->pissa && i < s->registry->param_count; i++)
+        if (hd_pissa_is_factor(s->pissa, i))
+            s->places[i] = IN_PISSA;
+    return st;
 }
 
 static enum hd_status open_dirs(struct hd_source *s, const struct hd_source_dirs *dirs)
@@ -337,6 +396,8 @@ static enum hd_status open_dirs(struct hd_source *s, const struct hd_source_dirs
     }
     if (!st && dirs->adapter && *dirs->adapter)
         st = open_adapter(s, dirs->adapter);
+    else if (!st)
+        st = begin_pissa(s);
     for (size_t i = 0; !st && i < count; i++)
         if (s->places[i] == NOWHERE && !s->registry->params[i].adapter &&
             !s->registry->params[i].newly_initialized && !s->registry->params[i].quant &&
@@ -378,6 +439,7 @@ void hd_source_close(struct hd_source *s)
     close_folder(&s->folder);
     close_folder(&s->adapter_folder);
     hd_source_close(s->base);
+    hd_pissa_free(s->pissa);
     hd_ckpt_close(s->ckpt);
     hd_ckpt_close(s->adapter_ckpt);
     hd_arena_done(&s->arena);
@@ -413,17 +475,11 @@ enum hd_status hd_source_read_checkpoint(struct hd_ckpt *ckpt, const struct hd_c
                             hd_ckpt_dir(ckpt), want->name, (double)ret_values[bad]);
 }
 
-static enum hd_status read_folder(const struct folder *f, size_t index,
-                                  const struct hd_ckpt_entry *want, float *ret_values)
-{
-    const enum hd_status st = hd_hf_read(f->map, index, want, ret_values);
-
-    return st ? hd_err_prefix(st, "%s", f->dir) : HD_OK;
-}
-
 enum hd_status hd_source_read(struct hd_source *s, int param, const struct hd_ckpt_entry *want,
                               float *ret_values)
 {
+    enum hd_status st;
+
     switch (s->places[param]) {
     case IN_CHECKPOINT:
         return hd_source_read_checkpoint(s->ckpt, want, ret_values);
@@ -432,7 +488,12 @@ enum hd_status hd_source_read(struct hd_source *s, int param, const struct hd_ck
     case IN_ADAPTER_CHECKPOINT:
         return hd_source_read_checkpoint(s->adapter_ckpt, want, ret_values);
     case IN_FOLDER:
-        return read_folder(&s->folder, s->in_map[param], want, ret_values);
+        st = read_folder(&s->folder, s->in_map[param], want, ret_values);
+        return st || !s->pissa || !hd_pissa_is_weight(s->pissa, param)
+                   ? st
+                   : hd_pissa_subtract(s->pissa, param, want, ret_values);
+    case IN_PISSA:
+        return hd_pissa_factor(s->pissa, param, want, ret_values);
     case IN_ADAPTER_FOLDER:
         return read_folder(&s->adapter_folder, s->in_map[param], want, ret_values);
     case NOWHERE:
@@ -441,12 +502,20 @@ enum hd_status hd_source_read(struct hd_source *s, int param, const struct hd_ck
     return hd_err(HD_INTERNAL, "%s is in no directory", want->name);
 }
 
+enum hd_status hd_source_read_first(struct hd_source *s, int param,
+                                    const struct hd_ckpt_entry *want, float *ret_values)
+{
+    if (!s->pissa || !hd_pissa_is_factor(s->pissa, param))
+        return hd_err(HD_INTERNAL, "%s began with nothing of its base", want->name);
+    return hd_pissa_factor(s->pissa, param, want, ret_values);
+}
+
 bool hd_source_quantized(const struct hd_source *s, int param, int64_t expert, enum hd_quant quant,
                          struct hd_quant_whole *ret_whole)
 {
     if (s->places[param] == IN_BASE)
         return hd_source_quantized(s->base, param, expert, quant, ret_whole);
-    return s->places[param] == IN_FOLDER &&
+    return s->places[param] == IN_FOLDER && !(s->pissa && hd_pissa_is_weight(s->pissa, param)) &&
            hd_hf_get_quantized(s->folder.map, s->in_map[param], expert, quant, ret_whole);
 }
 

@@ -54,6 +54,10 @@ bool hd_source_in_checkpoint(const struct hd_source *source, int param);
  * HD_CORRUPT in a checkpoint. */
 enum hd_status hd_source_read(struct hd_source *source, int param, const struct hd_ckpt_entry *want,
                               float *ret_values);
+/* Reads the part of a factor with which the adapter of the checkpoint's run began (train.adapter.init:
+ * pissa). HD_INVALID: the weights of its base are not in a model folder. */
+enum hd_status hd_source_read_first(struct hd_source *source, int param,
+                                    const struct hd_ckpt_entry *want, float *ret_values);
 /* Reads the part of a tensor that `want` describes from an open checkpoint, with the errors of
  * hd_source_read. */
 enum hd_status hd_source_read_checkpoint(struct hd_ckpt *ckpt, const struct hd_ckpt_entry *want,

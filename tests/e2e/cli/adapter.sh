@@ -49,6 +49,19 @@ check_equal a_checkpoint_is_an_adapter_too "$tuned" "$(loss "$work/model" --adap
 check_equal and_it_is_no_longer_the_base 1 "$(awk -v a="$tuned" -v b="$(loss "$work/model")" 'BEGIN { print (a < b) }')"
 check_status a_model_has_one_adapter 2 heddle eval "$job" --adapter "$work/peft" --data "$work/corpus.txt"
 
+# an adapter that begins with singular directions: alone, it has twice the rank, and the base is the folder's
+check directions_are_trained heddle local "$work/tune.yaml" --dir "$work/pissa" --set train.adapter.init=pissa \
+    --set train.precision=fp32 --set train.steps=4
+check they_go_out_alone heddle checkpoint export "$work/pissa" --out "$work/peft-pissa" --adapter
+check_equal with_twice_the_rank 1 "$(grep -c '"r": *8,' "$work/peft-pissa/adapter_config.json")"
+check and_merged heddle checkpoint export "$work/pissa" --out "$work/merged-pissa"
+turned=$(loss "$work/pissa" --precision fp32)
+check_equal which_is_no_longer_the_base 1 "$(awk -v a="$turned" -v b="$(loss "$work/model")" 'BEGIN { d = a - b; print (d > 1e-3 || d < -1e-3) }')"
+closer() { awk -v a="$1" -v b="$2" 'BEGIN { d = a - b; exit !(a != "" && b != "" && d < 2e-6 && d > -2e-6) }'; }
+check the_merged_model_is_the_run closer "$turned" "$(loss "$work/merged-pissa" --precision fp32)"
+check so_is_the_base_with_the_adapter closer "$turned" "$(loss "$work/model" --adapter "$work/peft-pissa" --precision fp32)"
+check and_with_the_checkpoint closer "$turned" "$(loss "$work/model" --adapter "$(newest "$work/pissa")" --precision fp32)"
+
 cat >"$work/anew.yaml" <<END
 name: anew
 model: {from: model}

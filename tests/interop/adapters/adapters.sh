@@ -54,6 +54,8 @@ one qwen3_all qwen3 'rank: 2, alpha: 8, targets: all-linear' 2
 one mistral_keys mistral-window 'rank: 4, loraplus_lr_ratio: 4, targets: [self_attn.k_proj, mlp.gate_proj]' 2
 one gpt2_dora gpt2 'rank: 4, alpha: 8, dora: true, targets: all-linear'
 one llama_dora llama-gqa 'rank: 4, alpha: 8, dora: true, targets: all-linear' 2
+one gpt2_pissa gpt2 'rank: 4, alpha: 8, init: pissa, targets: all-linear'
+one llama_pissa llama-gqa 'rank: 3, alpha: 5, rslora: true, init: pissa, targets: all-linear' 2
 one gpt2_prefix gpt2 'tokens: 5' 1 prefix 43 # of 48
 one llama_prefix llama-gqa 'tokens: 6' 2 prefix 42
 # An expert is a module of its own with transformers 4. With 5 experts are one parameter, to which PEFT converts the
@@ -77,10 +79,23 @@ job=$(submit "$work/plain.yaml")
 check train_without_adapter heddle wait "$job"
 check_status a_model_without_adapter_has_none 2 heddle checkpoint export "$job" --out "$work/none" --adapter
 
+cat >"$work/ten.yaml" <<END
+name: ten
+model: {from: llama-gqa}
+data: {train: [corpus.txt], order: sequential}
+train:
+  {steps: 10, global_batch: 8, lr: {peak: 2e-3, warmup: 0, decay: constant}, weight_decay: 0, precision: fp32, adapter: {type: lora, rank: 4, alpha: 8, init: pissa}}
+END
+check ten_steps_of_singular_directions heddle local "$work/ten.yaml" --state-dir "$work/ten" -o jsonl
+cp "$work/check.out" "$work/ten.jsonl"
+"$python" "$tests/adapters/pissa.py" "$work/llama-gqa" "$work/corpus.txt" 48 "$work/ten.jsonl" >"$work/verdicts" 2>"$work/compare.log" ||
+    not_ok compare_ten_steps "$(tail -n 3 "$work/compare.log")"
+verdicts
+
 "$python" "$tests/adapters/adapters.py" "$work/list" >"$work/verdicts" 2>"$work/compare.log" ||
     not_ok compare "$(tail -n 3 "$work/compare.log")"
 verdicts
-check_equal every_comparison_was_made $((28 + 3 * experts + 6 * stacks)) "$(wc -l <"$work/verdicts")"
+check_equal every_comparison_was_made $((34 + 3 * experts + 6 * stacks)) "$(wc -l <"$work/verdicts")"
 
 theirs=$("$python" "$tests/adapters/adapters.py" make "$work" 2>"$work/make.log") || not_ok make_theirs "$(tail -n 3 "$work/make.log")"
 for name in $theirs; do

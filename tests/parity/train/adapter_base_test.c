@@ -2,6 +2,7 @@
  * began with, and goes on from both as if it held everything; an adapter goes on beside its base.
  */
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -111,7 +112,7 @@ static size_t count_weights(const char *dir, bool factors)
 /* Goal: without the base nothing is lost. Method: the same run, once with the base in its
  * checkpoints and once without, goes on from a checkpoint: weights, moments and later losses have
  * equal bits. llama has 7 matrices in a block, each with two factors. */
-static void a_checkpoint_without_its_base_goes_on_bit_for_bit(void **state)
+static void check_goes_on_without_its_base(enum hd_job_adapter_init init)
 {
     struct run *saving[2], *loading[2];
     struct hd_saved saved[2];
@@ -122,6 +123,7 @@ static void a_checkpoint_without_its_base_goes_on_bit_for_bit(void **state)
         saving[omit] = run_new(MORE);
         loading[omit] = run_new(MORE);
         setup(&t, "llama", omit ? "omit" : "save");
+        t.job.adapter_init = init;
         run_save(&t.job, STEPS, saving[omit], &saved[omit]);
         assert_int_equal(count_weights(saved[omit].path, true), 2 * 7 * t.job.layers);
         assert_int_equal(count_weights(saved[omit].path, false) == 0, omit);
@@ -138,6 +140,77 @@ static void a_checkpoint_without_its_base_goes_on_bit_for_bit(void **state)
     for (int omit = 0; omit < 2; omit++) {
         run_free(saving[omit]);
         run_free(loading[omit]);
+    }
+}
+
+static void a_checkpoint_without_its_base_goes_on_bit_for_bit(void **state)
+{
+    (void)state;
+    check_goes_on_without_its_base(HD_JOB_ADAPTER_INIT_ZERO);
+}
+
+/* The base is the rest of the folder's weights: it is computed again when the run goes on. */
+static void so_does_one_of_singular_directions(void **state)
+{
+    (void)state;
+    check_goes_on_without_its_base(HD_JOB_ADAPTER_INIT_PISSA);
+}
+
+/* ---- singular directions (train.adapter.init: pissa) ---- */
+
+struct begins {
+    const char *family;
+    int dp, tp, pp, zero;
+    bool nf4;
+};
+
+/* Runs two steps of an adapter that begins so beside a new model. */
+static void begin(const struct begins *b, enum hd_job_adapter_init init, double ret_loss[2])
+{
+    struct run *run = run_new(2);
+    struct hd_saved saved;
+    struct tuning t;
+
+    setup(&t, b->family, "omit");
+    t.job.dp = b->dp;
+    t.job.tp = b->tp;
+    t.job.pp = b->pp;
+    t.job.zero = b->zero;
+    if (b->pp > 1)
+        memcpy(t.job.schedule, "1f1b", sizeof "1f1b");
+    t.job.precision = HD_JOB_PRECISION_FP32;
+    t.job.adapter_init = init;
+    if (b->nf4)
+        t.job.model_weights = HD_JOB_MODEL_WEIGHTS_NF4;
+    run_save(&t.job, 0, run, &saved);
+    memcpy(ret_loss, run->loss, 2 * sizeof *ret_loss);
+    run_free(run);
+    harness_teardown(&t.h);
+}
+
+/* Goal: the rest of a weight and its first directions are the weight, in every layout and in codes, and the
+ * directions train. Method: the first loss is that of an adapter of zeros, the second another one, the same
+ * in all layouts. The parts of gpt2's c_attn are decomposed as one matrix. */
+static void an_adapter_of_singular_directions_begins_as_its_base(void **state)
+{
+    static const struct begins cases[] = {
+        {"llama", 1, 1, 1, 0, false}, {"llama", 1, 2, 1, 0, false}, {"llama", 2, 1, 1, 3, false},
+        {"llama", 1, 1, 2, 0, false}, {"llama", 1, 1, 1, 0, true},  {"gpt2", 1, 1, 1, 0, false}};
+    double zeros[2], first[2] = {0}, loss[2];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        if (i == 0 || strcmp(cases[i].family, cases[i - 1].family) != 0) {
+            begin(&(struct begins){cases[i].family, 1, 1, 1, 0, false}, HD_JOB_ADAPTER_INIT_ZERO,
+                  zeros);
+            begin(&cases[i], HD_JOB_ADAPTER_INIT_PISSA, first);
+            assert_true(fabs(first[1] - zeros[1]) > 1e-4);
+        }
+        begin(&cases[i], HD_JOB_ADAPTER_INIT_PISSA, loss);
+        if (fabs(loss[0] - zeros[0]) > (cases[i].nf4 ? 2e-2 : 1e-5) ||
+            fabs(loss[1] - first[1]) > (cases[i].nf4 ? 2e-2 : 1e-5))
+            fail_msg("case %zu: losses %.7f %.7f, of the base %.7f, then %.7f", i, loss[0], loss[1],
+                     zeros[0], first[1]);
     }
 }
 
