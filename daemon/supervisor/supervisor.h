@@ -147,7 +147,7 @@ struct sup_bounds {
     struct hd_cgroup group; /* control group of the attempt; dir_fd -1: there is none */
     /* subgroup that the ranks are in; dir_fd -1: they are in `group` */
     struct hd_cgroup ranks;
-    int64_t limit_bytes;    /* memory limit of all ranks together; 0: no limit */
+    int64_t limit_bytes; /* memory limit of all ranks together; 0: no limit */
     /* processes of the group that the kernel killed for lack of memory, before the ranks started */
     int64_t group_kills;
     /* processes of the whole machine that the kernel killed for lack of memory, at the last

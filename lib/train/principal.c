@@ -221,12 +221,12 @@ static enum hd_status make_vectors(struct hd_arena *arena, int64_t rows, int64_t
 static void apply(struct decomposition *d, bool transposed)
 {
     const struct tall_product p = {.w = d->w,
-                              .m = d->m,
-                              .n = d->n,
-                              .in = transposed ? &d->left : &d->right,
-                              .out = transposed ? &d->right : &d->left,
-                              .transposed = transposed,
-                              .threads = d->threads};
+                                   .m = d->m,
+                                   .n = d->n,
+                                   .in = transposed ? &d->left : &d->right,
+                                   .out = transposed ? &d->right : &d->left,
+                                   .transposed = transposed,
+                                   .threads = d->threads};
 
     multiply(&p);
 }

@@ -405,7 +405,8 @@ static const struct mistake mistakes[] = {
      "train.adapter.width, train.adapter.dropout; remove it, or set train.adapter.type: lora"},
     {13, "  global_batch: 8\n  adapter: {type: lora, width: 8}",
      "job.yaml:14: train.adapter.width: an adapter of type lora has no such key, but "
-     "train.adapter.rank, train.adapter.alpha, train.adapter.init, train.adapter.rslora, train.adapter.dora, "
+     "train.adapter.rank, train.adapter.alpha, train.adapter.init, train.adapter.rslora, "
+     "train.adapter.dora, "
      "train.adapter.loraplus_lr_ratio, "
      "train.adapter.dropout, train.adapter.targets; remove it, or set train.adapter.type: "
      "bottleneck"},
