@@ -152,7 +152,8 @@ enum hd_status sup_bounds_open(struct sup *sup)
         st = hd_attempt_write_group(sup->options.run_dir, b->group.path);
     if (!st)
         st = set_limit(sup, sup->options.memory_bytes);
-    if (!st && hd_rewards_name_program(sup->job.rewards))
+    if (!st && (hd_rewards_name_program(sup->job.rewards) ||
+                hd_rewards_name_program(sup->job.tasks_check)))
         st = hd_cgroup_open(b->group.path, "ranks", &b->ranks);
     if (!st)
         hd_log(HD_LOG_INFO, "ranks are in the control group %s", group_of_ranks(sup)->path);
