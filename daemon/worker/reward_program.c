@@ -43,6 +43,7 @@ struct reward_program {
     int starts;        /* in a row without an answer */
     int warnings;
     char ended[200];     /* how it ended last */
+    bool was_silent;     /* then it was ended because it gave no answer for too long */
     struct hd_text read; /* bytes of its output behind the last whole line */
     int64_t next_id;
 };
@@ -418,9 +419,10 @@ static enum hd_status rate_all(struct reward_program *p, struct rating *r)
             if (p->starts >= REWARD_PROGRAM_STARTS_MAX)
                 return hd_err(HD_INVALID,
                               "train.rewards: the program of reward %s (%s) was started %d times "
-                              "in a row without an answer (%s); its output is in the log of the "
-                              "rank",
-                              p->name, p->argv[0], p->starts, p->ended);
+                              "in a row without an answer (%s%s%s); its output is in the log of "
+                              "the rank",
+                              p->name, p->argv[0], p->starts, p->was_silent ? silent : "",
+                              p->was_silent ? "; " : "", p->ended);
             st = start_program(p);
             if (st)
                 return st;
@@ -430,7 +432,8 @@ static enum hd_status rate_all(struct reward_program *p, struct rating *r)
         if (st)
             return st;
         if (why && r->left > 0) {
-            end_program(p, why != silent);
+            p->was_silent = why == silent;
+            end_program(p, !p->was_silent);
             give_up_oldest(p, r, why);
         }
     }

@@ -21,7 +21,7 @@ enum { COUNT = 6 };
 static struct reward_bounds bounds = {.group = {-1, -1, -1, -1}};
 
 /* Makes a program of the shell, whose loop has the line in $l and its id in $id. */
-static struct reward_program *shell(const char *loop, double timeout_s)
+static struct reward_program *shell_of(const char *loop, double timeout_s, double first_s)
 {
     static char script[1024];
     static struct hd_reward reward;
@@ -36,8 +36,13 @@ static struct reward_program *shell(const char *loop, double timeout_s)
                    "say() { printf '{\"id\":%%s,\"reward\":%%s}\\n' \"$1\" \"$2\"; }\n"
                    "while read -r l; do id=${l#*:}; id=${id%%%%,*}\n%s\ndone",
                    loop);
-    must(reward_program_new(&reward, 20, &bounds, &p));
+    must(reward_program_new(&reward, first_s, &bounds, &p));
     return p;
+}
+
+static struct reward_program *shell(const char *loop, double timeout_s)
+{
+    return shell_of(loop, timeout_s, 20);
 }
 
 static const char *const lines[COUNT] = {"{\"completion\":\"a\"}",   "{\"completion\":\"b\"}",
@@ -109,6 +114,10 @@ static void a_program_that_never_answers_is_an_error(void **state)
     assert_int_equal(reward_program_rate(p, lines, COUNT, -1, rewards), HD_INVALID);
     assert_non_null(strstr(hd_err_message(), "the program of reward test (/bin/sh) was started 5 "
                                              "times in a row without an answer (exit status 1)"));
+    reward_program_free(p);
+    p = shell_of("sleep 1000", 0.05, 0);
+    assert_int_equal(reward_program_rate(p, lines, COUNT, -1, rewards), HD_INVALID);
+    assert_non_null(strstr(hd_err_message(), "(it gave no answer for too long; it was killed)"));
     reward_program_free(p);
 }
 
