@@ -323,7 +323,8 @@ void core_add_choice(const struct hd_core *core, const struct hd_core_choice *ch
 
 void core_add_sentence(const struct core_sentence *sentence, uint64_t number, struct hd_text *text)
 {
-    hd_text_add(text, "%s", sentence->before);
+    if (*sentence->before) /* a text to which nothing was added needs no memory */
+        hd_text_add(text, "%s", sentence->before);
     if (sentence->after)
         hd_text_add(text, "%" PRIu64 "%s", number, sentence->after);
 }
