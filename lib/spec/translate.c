@@ -402,7 +402,7 @@ static void finish_rules(struct translated_file *t)
     if (!t->has_adapter) {
         static const char *const keys[] = {"rank",      "alpha", "dropout", "targets",
                                            "trainable", "dora",  "rslora",  "loraplus_lr_ratio",
-                                           "from"};
+                                           "from",      "init"};
         const bool quantized = translate_get(t, "model.quantization") != NULL;
 
         for (size_t i = 0; i < sizeof keys / sizeof keys[0] && !quantized; i++) {
@@ -416,10 +416,11 @@ static void finish_rules(struct translated_file *t)
                           "a quantised model trains by an adapter");
     }
     if (translate_get(t, "train.adapter.from"))
-        for (size_t i = 0; i < 6; i++) {
+        for (size_t i = 0; i < 7; i++) {
             static const char *const form[] = {"train.adapter.type",  "train.adapter.rank",
                                                "train.adapter.alpha", "train.adapter.targets",
-                                               "train.adapter.dora",  "train.adapter.rslora"};
+                                               "train.adapter.dora",  "train.adapter.rslora",
+                                               "train.adapter.init"};
 
             translate_drop(t, form[i]);
         }

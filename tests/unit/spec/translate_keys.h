@@ -52,6 +52,8 @@ static const struct {
     {AXOLOTL, "lora_model_dir", "dir", "train.adapter.from", false},
     {AXOLOTL, "peft_use_dora", "true", "train.adapter.dora", false},
     {AXOLOTL, "peft_init_lora_weights", "olora", "not here", false},
+    {AXOLOTL, "peft_init_lora_weights", "pissa", "train.adapter.init", false},
+    {FACTORY, "pissa_init", "true", "train.adapter.init", false},
     {AXOLOTL, "peft_layers_to_transform dataset_exact_deduplication s2_attention", "true",
      "not here", false},
     {AXOLOTL, "s2_attention", "false", "not needed", false},
