@@ -184,10 +184,26 @@ int found_parse_step(const char *verb, const char *text, int64_t *ret_step)
     return CLI_CONTINUE;
 }
 
+static bool is_peft_folder(const char *name)
+{
+    struct hd_text path = {0};
+    bool is;
+
+    hd_text_add(&path, "%s/adapter_config.json", name);
+    is = !path.failed && hd_file_exists(path.data);
+    hd_text_free(&path);
+    return is;
+}
+
 enum hd_status found_keep(struct found *f, const char *name, int64_t step)
 {
     size_t at = f->count;
 
+    if (!f->count && is_peft_folder(name))
+        return hd_err(HD_NOT_FOUND,
+                      "%s is an adapter of PEFT, which has no model: give the model's folder, and "
+                      "--adapter %s",
+                      name, name);
     if (!f->count)
         return hd_err(HD_NOT_FOUND, "%s has no complete checkpoint yet", name);
     if (step == FOUND_NEWEST)

@@ -48,6 +48,8 @@ check the_base_with_the_adapter_is_the_merged_model near "$tuned" "$(loss "$work
 check_equal a_checkpoint_is_an_adapter_too "$tuned" "$(loss "$work/model" --adapter "$step" --precision fp32)"
 check_equal and_it_is_no_longer_the_base 1 "$(awk -v a="$tuned" -v b="$(loss "$work/model")" 'BEGIN { print (a < b) }')"
 check_status a_model_has_one_adapter 2 heddle eval "$job" --adapter "$work/peft" --data "$work/corpus.txt"
+check_status an_adapter_is_no_model 4 heddle eval "$work/peft" --data "$work/corpus.txt"
+check_equal and_is_given_by_its_option 1 "$(grep -c "give the model's folder, and --adapter $work/peft\$" "$work/check.err")"
 
 # an adapter that begins with singular directions: alone, it has twice the rank, and the base is the folder's
 check directions_are_trained heddle local "$work/tune.yaml" --dir "$work/pissa" --set train.adapter.init=pissa \
