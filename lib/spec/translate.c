@@ -371,6 +371,27 @@ static void drop_policy(struct translated_file *t)
         translate_drop(t, keys[i]);
 }
 
+/* What GRPO needs beside has no counterpart that could be copied, so that `heddle validate` refuses the
+ * file until it is written. */
+static void finish_policy(struct translated_file *t)
+{
+    const char *beta = translate_get(t, "train.preference.beta");
+    const char *clip = translate_get(t, "train.policy.clip_low");
+
+    translate_lack(t, "reward_funcs",
+                   "train.objective: grpo needs train.rollout and train.rewards, which "
+                   "docs/grpo.md describes; a reward function in Python becomes a program");
+    if (translate_get(t, "train.epochs"))
+        translate_lack(t, "num_train_epochs",
+                       "steps of grpo are not counted by data: give train.steps");
+    translate_drop(t, "train.epochs");
+    if (beta)
+        translate_put(t, "train.policy.kl_beta", beta, NULL);
+    translate_drop(t, "train.preference.beta");
+    if (clip && !translate_get(t, "train.policy.clip_high"))
+        translate_put(t, "train.policy.clip_high", clip, NULL);
+}
+
 /* Removes keys of adapters, pairs and validation where the job has none of these. */
 static void finish_rules(struct translated_file *t)
 {
@@ -384,14 +405,7 @@ static void finish_rules(struct translated_file *t)
     if (t->tool == TOOL_TRL && !objective && translate_get(t, "train.preference.center"))
         translate_put(t, "train.objective", objective = "reward", NULL);
     if (objective && strcmp(objective, "grpo") == 0) {
-        if (translate_get(t, "train.preference.beta"))
-            translate_put(t, "train.policy.kl_beta", translate_get(t, "train.preference.beta"),
-                          NULL);
-        translate_drop(t, "train.preference.beta");
-        if (translate_get(t, "train.policy.clip_low") &&
-            !translate_get(t, "train.policy.clip_high"))
-            translate_put(t, "train.policy.clip_high", translate_get(t, "train.policy.clip_low"),
-                          NULL);
+        finish_policy(t);
     } else {
         drop_policy(t);
     }

@@ -121,17 +121,12 @@ static void take_optimizer(struct translated_file *t, const char *theirs, const 
                                         : "AdamW is the optimizer");
 }
 
-/* Makes the job one of GRPO. What it needs beside has no counterpart that could be copied, so that `heddle
- * validate` refuses the file until it is written. */
+/* Makes the job one of GRPO (translate.c tells what else it needs). */
 static void take_grpo(struct translated_file *t, const struct spec_row *row, const char *theirs,
                       const char *value)
 {
     if (strcmp(row->path, "train.rollout.group") == 0)
         translate_put(t, row->path, value, NULL);
-    if (!translate_get(t, "train.objective") || strcmp(theirs, "reward_funcs") == 0)
-        translate_lack(t, theirs,
-                       "train.objective: grpo needs train.rollout and train.rewards, which "
-                       "docs/grpo.md describes; a reward function in Python becomes a program");
     translate_put(t, "train.objective", "grpo", NULL);
     translate_tell(t, theirs, row->path, "of grpo; write train.rollout.prompts and train.rewards");
 }
@@ -557,7 +552,7 @@ void translate_value(struct translated_file *t, const struct spec_row *row, cons
         t->has_beta = true;
         if (translate_number(t, node, -1) > 0)
             translate_put(t, row->path, value, NULL);
-        translate_tell(t, theirs, row->path, NULL);
+        translate_tell(t, theirs, row->path, "of grpo train.policy.kl_beta");
         break;
     case CALL_PRECISION:
         take_precision(t, theirs, node);

@@ -236,11 +236,17 @@ static void each_setting_has_its_key(void **state)
 static void settings_of_grpo_are_translated(void **state)
 {
     static const char theirs[] = "epsilon: 0.1\ntemperature: 0.9\nmax_completion_length: 64\n"
-                                 "reward_model_name_or_path: a/rm\nscale_rewards: false\n";
-    static const char *const ours[] = {"\n    clip_low: 0.1\n",  "\n    clip_high: 0.1\n",
-                                       "\n    temperature: 0.9", "\n    max_tokens: 64\n",
-                                       "\n    group: 4\n",       "\n    scale: none",
-                                       "[{model: hf://a/rm}]"};
+                                 "reward_model_name_or_path: a/rm\nscale_rewards: false\n"
+                                 "num_train_epochs: 2\n";
+    static const char *const ours[] = {
+        "\n# num_train_epochs: steps of grpo are not counted by data",
+        "\n    clip_low: 0.1\n",
+        "\n    clip_high: 0.1\n",
+        "\n    temperature: 0.9",
+        "\n    max_tokens: 64\n",
+        "\n    group: 4\n",
+        "\n    scale: none",
+        "[{model: hf://a/rm}]"};
 
     (void)state;
     for (int grpo = 0; grpo < 2; grpo++) {
