@@ -371,8 +371,8 @@ static void drop_policy(struct translated_file *t)
         translate_drop(t, keys[i]);
 }
 
-/* What GRPO needs beside has no counterpart that could be copied, so that `heddle validate` refuses the
- * file until it is written. */
+/* Completes a job of GRPO. Its prompts and rewards have no counterpart that could be copied: `heddle
+ * validate` refuses the file until they are written. */
 static void finish_policy(struct translated_file *t)
 {
     const char *beta = translate_get(t, "train.preference.beta");
