@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #include "plan/search.h"
+#include "tests/job_text.h"
 
 static inline void priced_set(char *member, const char *word)
 {
@@ -15,7 +16,7 @@ static inline void priced_set(char *member, const char *word)
 static inline struct hd_job priced_job(int64_t layers, int64_t hidden, int64_t global_batch)
 {
     struct hd_job job =
-        HD_JOB(.layers = layers, .hidden = hidden, .heads = 8, .kv_heads = 4,
+        HD_JOB(.arena = job_arena(), .layers = layers, .hidden = hidden, .heads = 8, .kv_heads = 4,
                .head_width = hidden / 8, .rope_factor = 1, .ffn_hidden = 2 * hidden, .vocab = 512,
                .context = 256, .rope_theta = 1e4, .norm_eps = 1e-5, .steps = 10,
                .global_batch = global_batch, .lr_peak = 1e-3, .beta1 = 0.9, .beta2 = 0.95,

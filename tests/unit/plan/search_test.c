@@ -555,7 +555,6 @@ static void teachers_that_just_fit_are_found(void **state)
     teacher.family = "mixtral";
     teacher.experts = 4;
     teacher.experts_per_token = 2;
-    job.arena = job_arena();
     if (hd_job_set_teacher_model(&teacher, &job))
         fail_msg("%s", hd_err_message());
     job.distill_top_k = 8;

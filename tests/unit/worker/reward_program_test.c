@@ -31,6 +31,7 @@ static struct reward_program *shell_of(const char *loop, double timeout_s, doubl
                                 .argv = {"/bin/sh", "-c", script},
                                 .timeout_s = timeout_s,
                                 .memory_bytes = 1 << 26};
+    (void)signal(SIGPIPE, SIG_IGN); /* as a keeper does: a program may have ended */
 
     (void)snprintf(script, sizeof script,
                    "say() { printf '{\"id\":%%s,\"reward\":%%s}\\n' \"$1\" \"$2\"; }\n"
