@@ -360,7 +360,7 @@ int64_t cli_connect_timeout_ms(int tries, int64_t left_ms);
 struct cli_removal { /* a request to remove a job, or one checkpoint of it (cmd_rm.c) */
     uint64_t job;
     int64_t step; /* 0: the job */
-    bool check;   /* only ask what would be removed */
+    bool check;   /* true: the answer says what would be removed, and nothing is */
 };
 int cli_remove(struct cli *cli, const struct cli_removal *removal,
                Heddle__V1__RemoveJobResponse **ret_response);

@@ -322,7 +322,7 @@ static int converse(struct chat *c)
 
     if (c->is_terminal)
         cli_catch_stop(SIGINT,
-                       NULL); /* at the prompt it clears the line, in an answer it stops it */
+                       NULL); /* Ctrl-C: clears the line that is typed, or stops the answer */
     while (!end && read_message(c, &message)) {
         st = message.len_bytes ? take_message(c, &message, &end) : HD_OK;
         /* on a terminal a failure concerns one message, unless the server is gone */

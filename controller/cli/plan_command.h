@@ -81,8 +81,8 @@ void plan_machine_divide(struct plan_asked *a);
 /* Sets traits, rates and between_bytes of `a` for the kind of device that the job runs on, as
  * measured by heddle-worker. */
 enum hd_status plan_machine_measure(struct plan_asked *a);
-/* Sets between_bytes, the memory for messages between nodes, which is equal on every machine;
- * unknown without heddle-worker. */
+/* Asks heddle-worker how much memory a rank takes for messages between nodes, and sets between_bytes.
+ * The answer is the same on every machine. Without heddle-worker between_bytes stays 0. */
 void plan_machine_find_between(struct plan_asked *a);
 /* Sets memory_bytes, the memory that a rank may take on the device: for a GPU its memory; for CPU
  * devices of this machine their share of its memory, as heddled computes it; for other CPU devices

@@ -184,7 +184,8 @@ struct hd_hf_base {
     /* Reads the part `want` of entries[index] as fp32. */
     enum hd_status (*read)(void *context, size_t index, const struct hd_ckpt_entry *want,
                            float *ret_values);
-    /* Reads the part of a factor with which an adapter of train.adapter.init: pissa began. */
+    /* Reads the part `want` of entries[index], a factor of a PiSSA adapter (train.adapter.init), as it was
+     * at the start of the run, as fp32. */
     enum hd_status (*read_first)(void *context, size_t index, const struct hd_ckpt_entry *want,
                                  float *ret_values);
 };

@@ -1,6 +1,6 @@
-/* param_reader: reads the parameters that a rank holds into its memory, in the encoding that it keeps
- * them in: for training and inference, from a checkpoint of any layout, a model folder, or by the seed.
- * Only for lib/train.
+/* param_reader: fills the memory of a rank's parameters, before training and before inference. Weights
+ * come from a checkpoint of any layout, from a model folder, or from the seed, and are encoded as the rank
+ * keeps them; moments and averages come from a checkpoint. Only for lib/train.
  *
  * Threads: the rank's. */
 #ifndef HD_TRAIN_PARAM_READER_H

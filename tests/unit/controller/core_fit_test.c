@@ -432,7 +432,7 @@ static void a_job_that_gave_way_keeps_its_layout_and_is_priced_by_its_steps(void
 
     needs.shape = higher.shape = 0;
     needs.steps = 40;
-    higher.steps = 5; /* too few to judge by */
+    higher.steps = 5; /* its prediction is not judged: that takes ten measured steps */
     higher.priority = 1;
     sim->plan = choose_by_mood;
     mood = 2;
