@@ -157,13 +157,11 @@ static enum hd_status render(struct hd_conversation_encoder *e, struct hd_arena 
     return st ? st : hd_chat_unguard(&e->guard, &e->output);
 }
 
-/* Encodes one conversation of a line: renders its text, then tokenizes it. */
-static enum hd_status encode_conversation(struct hd_conversation_encoder *e, struct hd_arena *arena,
-                                          const char *line, size_t line_bytes,
-                                          struct hd_conversation *c, struct hd_id_list *ids,
-                                          struct hd_text *counts, bool *ret_spelled)
+/* Renders the text of a conversation, then tokenizes it. */
+static enum hd_status encode_any(struct hd_conversation_encoder *e, struct hd_arena *arena,
+                                 const char *line, size_t line_bytes, struct hd_conversation *c,
+                                 struct hd_id_list *ids, struct hd_text *counts)
 {
-    const size_t first = ids->count, base = counts->len_bytes;
     enum hd_status st = render(e, arena, line, line_bytes, c);
 
     if (!st && c->answer && c->form != HD_CHAT_TEXT)
@@ -172,6 +170,18 @@ static enum hd_status encode_conversation(struct hd_conversation_encoder *e, str
         st = encode_text(e, ids, counts);
     if (!st && c->answer)
         st = add_end(e, ids, counts);
+    return st;
+}
+
+/* Encodes one conversation of a line, of which a token must count for the loss. */
+static enum hd_status encode_conversation(struct hd_conversation_encoder *e, struct hd_arena *arena,
+                                          const char *line, size_t line_bytes,
+                                          struct hd_conversation *c, struct hd_id_list *ids,
+                                          struct hd_text *counts, bool *ret_spelled)
+{
+    const size_t first = ids->count, base = counts->len_bytes;
+    enum hd_status st = encode_any(e, arena, line, line_bytes, c, ids, counts);
+
     /* the first token is never a target: no token predicts it */
     if (!st && (ids->count - first < 2 ||
                 !memchr(counts->data + base + 1, 1, counts->len_bytes - base - 1)))
@@ -281,15 +291,16 @@ static enum hd_status render_messages(struct hd_conversation_encoder *e, struct 
     return st ? st : hd_chat_unguard(&e->guard, &e->output);
 }
 
-enum hd_status hd_conversation_prompt(struct hd_conversation_encoder *e, const char *messages,
-                                      size_t messages_bytes, struct hd_id_list *ids)
+/* Encodes messages, of which no token is marked. prompt: asks for an answer behind them. */
+static enum hd_status encode_messages(struct hd_conversation_encoder *e, const char *messages,
+                                      size_t bytes, bool prompt, struct hd_id_list *ids)
 {
     struct hd_text counts = {0};
     struct hd_arena arena;
     enum hd_status st;
 
     hd_arena_init(&arena, 0);
-    st = render_messages(e, &arena, messages, messages_bytes, true);
+    st = render_messages(e, &arena, messages, bytes, prompt);
     e->output.span_count = 0;
     if (!st)
         st = encode_text(e, ids, &counts);
@@ -298,33 +309,17 @@ enum hd_status hd_conversation_prompt(struct hd_conversation_encoder *e, const c
     return st;
 }
 
-/* Encodes a text and its continuation, which may be empty. */
-static enum hd_status encode_continued(struct hd_conversation_encoder *e, struct hd_arena *arena,
-                                       const char *line, size_t line_bytes,
-                                       const struct hd_json *root, struct hd_id_list *ids)
+enum hd_status hd_conversation_prompt(struct hd_conversation_encoder *e, const char *messages,
+                                      size_t messages_bytes, struct hd_id_list *ids)
 {
-    struct hd_conversation c = {.form = HD_CHAT_COMPLETION};
-    struct hd_text counts = {0};
-    enum hd_status st = hd_json_need_string(root, "prompt", &c.prompt);
-
-    if (!st)
-        st = hd_json_need_string(root, "completion", &c.answer);
-    if (!st)
-        st = render(e, arena, line, line_bytes, &c);
-    if (!st)
-        st = add_begin(e, ids, &counts);
-    if (!st)
-        st = encode_text(e, ids, &counts);
-    if (!st)
-        st = add_end(e, ids, &counts);
-    hd_text_free(&counts);
-    return st;
+    return encode_messages(e, messages, messages_bytes, true, ids);
 }
 
 enum hd_status hd_conversation_whole(struct hd_conversation_encoder *e, const char *line,
                                      size_t line_bytes, struct hd_id_list *ids)
 {
     static const struct hd_json_limits limits = {.values_max = 100000, .depth_max = 64};
+    struct hd_conversation c = {.form = HD_CHAT_COMPLETION};
     const struct hd_json *root = NULL;
     struct hd_text counts = {0};
     struct hd_arena arena;
@@ -332,13 +327,14 @@ enum hd_status hd_conversation_whole(struct hd_conversation_encoder *e, const ch
 
     hd_arena_init(&arena, 0);
     st = hd_json_parse(&arena, line, line_bytes, &limits, &root);
-    if (!st && !hd_json_member(root, "messages")) {
-        st = encode_continued(e, &arena, line, line_bytes, root, ids);
+    if (!st && hd_json_member(root, "messages")) {
+        st = encode_messages(e, line, line_bytes, false, ids);
     } else if (!st) {
-        st = render_messages(e, &arena, line, line_bytes, false);
-        e->output.span_count = 0;
+        st = hd_json_need_string(root, "prompt", &c.prompt);
         if (!st)
-            st = encode_text(e, ids, &counts);
+            st = hd_json_need_string(root, "completion", &c.answer);
+        if (!st)
+            st = encode_any(e, &arena, line, line_bytes, &c, ids, &counts);
     }
     hd_text_free(&counts);
     hd_arena_done(&arena);
