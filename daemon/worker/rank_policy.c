@@ -32,7 +32,7 @@ enum hd_status rank_policy_begin(struct rank *r)
     hd_arena_init(&p->arena, 0);
     p->rater.group = r->job.rollout_group;
     p->rater.max_tokens = r->job.rollout_max_tokens;
-    return rank_rater_begin(r, r->job.rewards, &p->rater);
+    return rank_rater_begin(r, "train.rewards", r->job.rewards, &p->rater);
 }
 
 static void still_reads(void *user)

@@ -57,12 +57,13 @@ static enum hd_status find_place(struct rank_rater *rater)
     return HD_OK;
 }
 
-enum hd_status rank_rater_begin(struct rank *r, const char *rewards, struct rank_rater *rater)
+enum hd_status rank_rater_begin(struct rank *r, const char *key, const char *rewards,
+                                struct rank_rater *rater)
 {
     enum hd_status st;
 
     rater->r = r;
-    st = hd_rewards_read(rewards, &r->arena, &rater->rewards);
+    st = hd_rewards_read(key, rewards, &r->arena, &rater->rewards);
     if (!st)
         st = find_place(rater);
     if (!st && rater->rates && hd_rewards_find(&rater->rewards, HD_REWARD_PROGRAM) >= 0)

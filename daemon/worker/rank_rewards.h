@@ -1,7 +1,7 @@
 /* rank_rewards: rates answers of the model by a list of rewards (job/rewards.h), each group of answers
  * to one prompt on one rank, the first of a replica.
  *
- * Used by: rank_policy, rank.   Threads: the rank's.
+ * Used by: rank_policy, rank_tasks.   Threads: the rank's.
  */
 #ifndef HD_WORKER_RANK_REWARDS_H
 #define HD_WORKER_RANK_REWARDS_H
@@ -35,10 +35,11 @@ struct rank_rater { /* initialise with {0} */
     bool stopped;       /* all ranks end the rating, as one of them is to stop */
 };
 
-/* Reads the rewards, JSON in memory that outlives the rater, and makes the keeper of programs on a rank
- * that rates, before rank_lock_in. group and max_tokens are the caller's. The caller calls
+/* Reads the rewards of a key, JSON in memory that outlives the rater, and makes the keeper of programs on a
+ * rank that rates, before rank_lock_in. group and max_tokens are the caller's. The caller calls
  * rank_rater_close, also after a failure. */
-enum hd_status rank_rater_begin(struct rank *r, const char *rewards, struct rank_rater *rater);
+enum hd_status rank_rater_begin(struct rank *r, const char *key, const char *rewards,
+                                struct rank_rater *rater);
 /* Makes the builtin rewards, and opens what the reward model reads texts with. */
 enum hd_status rank_rater_open(struct rank_rater *rater);
 void rank_rater_close(struct rank_rater *rater);

@@ -34,7 +34,7 @@ enum hd_status rank_tasks_begin(struct rank *r)
         return hd_err(HD_NO_MEMORY, "no memory for tasks");
     r->tasks->rater.group = r->job.tasks_samples;
     r->tasks->rater.max_tokens = r->job.tasks_tokens;
-    return rank_rater_begin(r, r->job.tasks_check, &r->tasks->rater);
+    return rank_rater_begin(r, "validate.tasks.check", r->job.tasks_check, &r->tasks->rater);
 }
 
 static void still_reads_tasks(void *user)

@@ -598,7 +598,7 @@ static enum hd_status check_rows(struct samples *s, struct hd_text *out)
 {
     struct hd_rewards rewards = {.count = 0};
     struct hd_prompt_rows rows;
-    enum hd_status st = hd_rewards_read(s->job.rewards, &s->arena, &rewards);
+    enum hd_status st = hd_rewards_read("train.rewards", s->job.rewards, &s->arena, &rewards);
 
     if (st)
         return st;
@@ -638,7 +638,7 @@ static enum hd_status check_tasks_of(struct samples *s, int64_t index, struct hd
     enum hd_status st = hd_choice_set_read(&s->job, HD_QUESTIONS_TASKS, index, &set);
 
     if (!st)
-        st = hd_rewards_read(s->job.tasks_check, &s->arena, &rewards);
+        st = hd_rewards_read("validate.tasks.check", s->job.tasks_check, &s->arena, &rewards);
     if (!st)
         st = hd_prompt_rows_open_tasks(&s->job, index, &s->tokenizer, NULL, NULL, &rows);
     if (!st)

@@ -103,7 +103,7 @@ static enum hd_status read_reward(const struct hd_json *from, struct hd_reward *
     return count ? HD_OK : hd_err(HD_INVALID, "program: has no argument");
 }
 
-enum hd_status hd_rewards_read(const char *text, struct hd_arena *arena,
+enum hd_status hd_rewards_read(const char *key, const char *text, struct hd_arena *arena,
                                struct hd_rewards *ret_rewards)
 {
     static const struct hd_json_limits limits = {.values_max = 4096, .depth_max = 4};
@@ -122,8 +122,8 @@ enum hd_status hd_rewards_read(const char *text, struct hd_arena *arena,
         else
             st = read_reward(r, &ret_rewards->list[ret_rewards->count]);
         if (st)
-            return hd_err_prefix(st, "train.rewards[%lld]", (long long)ret_rewards->count);
+            return hd_err_prefix(st, "%s[%lld]", key, (long long)ret_rewards->count);
         ret_rewards->count++;
     }
-    return st ? hd_err_prefix(st, "train.rewards") : HD_OK;
+    return st ? hd_err_prefix(st, "%s", key) : HD_OK;
 }

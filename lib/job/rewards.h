@@ -1,10 +1,11 @@
-/* rewards: the list train.rewards, which the job stores as JSON:
+/* rewards: the lists train.rewards and validate.tasks.check, which the job stores as JSON:
  *
  *     [{"name":"number","builtin":"number","weight":1,"field":"answer"},
  *      {"name":"judge","program":["/usr/bin/python3","/home/a/judge.py"],"weight":0.5,"timeout":30},
  *      {"name":"model","model":true,"weight":1}]
  *
- * The folder of the reward model, of which there is at most one, is in the key train.rewards.folder.
+ * The folder of the reward model, of which train.rewards has at most one, is in the key
+ * train.rewards.folder.
  *
  * Used by: spec, train, worker.   Uses: job.   Threads: any; no state.
  */
@@ -60,8 +61,9 @@ bool hd_reward_kind_find(const char *name, enum hd_reward_kind *ret_kind);
 /* Returns the keys of a reward beside name and weight, separated by blanks. */
 const char *hd_reward_kind_keys(enum hd_reward_kind kind);
 
-/* Reads the job's rewards. HD_INVALID: the text is no such list; the message names the reward. */
-enum hd_status hd_rewards_read(const char *text, struct hd_arena *arena,
+/* Reads a list of the job. key: of the list, for messages. HD_INVALID: the text is no such list; the
+ * message names the reward. */
+enum hd_status hd_rewards_read(const char *key, const char *text, struct hd_arena *arena,
                                struct hd_rewards *ret_rewards);
 /* Returns the weighted sum of an answer's values, one of each reward; NaN if one of them is. */
 double hd_rewards_sum(const struct hd_rewards *rewards, const double *values);

@@ -95,14 +95,16 @@ static enum hd_status check_tasks(const struct hd_job *job)
         return hd_err(HD_INVALID, "validate.tasks.check: is missing: what says whether an answer "
                                   "is right, such as [{builtin: number, field: answer}]");
     hd_arena_init(&arena, 0);
-    st = hd_rewards_read(job->tasks_check, &arena, &rewards);
+    st = hd_rewards_read("validate.tasks.check", job->tasks_check, &arena, &rewards);
+    if (!st && hd_rewards_find(&rewards, HD_REWARD_MODEL) >= 0)
+        st = hd_err(HD_INVALID, "validate.tasks.check: a reward model does not say whether an "
+                                "answer is right; use a builtin or a program");
+    if (!st)
+        st = spec_check_overlong("validate.tasks.check", &rewards, "validate.tasks.tokens",
+                                 job->tasks_tokens);
     hd_arena_done(&arena);
     if (st)
-        return hd_err_prefix(st, "validate.tasks.check");
-    if (hd_rewards_find(&rewards, HD_REWARD_MODEL) >= 0)
-        return hd_err(HD_INVALID,
-                      "validate.tasks.check: a reward model does not say whether an answer is "
-                      "right; use a builtin or a program");
+        return st;
     if (job->tasks_k > job->tasks_samples)
         return hd_err(HD_INVALID,
                       "validate.tasks.k: pass@%lld is not estimated from %lld answer%s; raise "

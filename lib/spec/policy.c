@@ -235,7 +235,10 @@ enum hd_status spec_check_policy(const struct hd_job *job)
         return hd_err(HD_INVALID, "train.rewards: is missing: what rates an answer, such as "
                                   "[{builtin: number, field: answer}]");
     hd_arena_init(&arena, 0);
-    st = hd_rewards_read(job->rewards, &arena, &rewards);
+    st = hd_rewards_read("train.rewards", job->rewards, &arena, &rewards);
+    if (!st)
+        st = spec_check_overlong("train.rewards", &rewards, "train.rollout.max_tokens",
+                                 job->rollout_max_tokens);
     hd_arena_done(&arena);
     if (!st)
         st = check_policy_data(job);

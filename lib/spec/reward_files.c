@@ -1,4 +1,5 @@
-/* reward_files: finds the programs of train.rewards, and the files that their arguments name. */
+/* reward_files: finds the programs of train.rewards and validate.tasks.check, and the files that their
+ * arguments name. */
 #include <string.h>
 #include <sys/stat.h>
 
@@ -93,7 +94,7 @@ static enum hd_status find_list(struct spec_draft *draft, const char *key, const
     if (!st) {
         struct hd_rewards rewards;
 
-        st = hd_rewards_read(*list, draft->arena, &rewards);
+        st = hd_rewards_read(key, *list, draft->arena, &rewards);
         for (int64_t i = 0; !st && i < rewards.count; i++)
             if (rewards.list[i].kind == HD_REWARD_PROGRAM)
                 st = check_program(key, rewards.list[i].name, rewards.list[i].argv[0], look);

@@ -182,21 +182,22 @@ static bool is_named(const struct yaml_node *list, const struct yaml_node *until
     return false;
 }
 
-/* Takes the folder of the reward model. */
-static enum hd_status add_model(struct spec_reader *r, const char *dir, struct hd_json_writer *w)
+/* Takes the folder of the reward model. dir_member: where the job keeps it; NULL: the list may have none,
+ * and spec_check_choices refuses it. */
+static enum hd_status add_model(struct spec_reader *r, const char *dir, const char **dir_member,
+                                struct hd_json_writer *w)
 {
-    struct hd_job *job = r->draft.job;
-
     if (!dir || !*dir || strlen(dir) >= HD_JOB_PATH_MAX)
         return hd_err(HD_INVALID,
                       "%s.model: expected the folder of a reward model, at most %d bytes", r->path,
                       HD_JOB_PATH_MAX - 1);
     hd_json_add_bool(w, "model", true);
-    return hd_job_set_text(job, &job->reward_dir, dir);
+    return dir_member ? hd_job_set_text(r->draft.job, dir_member, dir) : HD_OK;
 }
 
 static enum hd_status add_reward(struct spec_reader *r, const struct yaml_node *list,
-                                 const struct yaml_node *node, struct hd_json_writer *w)
+                                 const struct yaml_node *node, const char **dir_member,
+                                 struct hd_json_writer *w)
 {
     static const struct hd_key weight = {.kind = HD_KEY_REAL, .min = -1e6, .max = 1e6};
     const bool is_word = node->kind == YAML_KIND_SCALAR && node->text;
@@ -230,7 +231,7 @@ static enum hd_status add_reward(struct spec_reader *r, const struct yaml_node *
     if (!*name || strlen(name) >= REWARD_NAME_MAX || strpbrk(name, " /\t\"\\"))
         return hd_err(HD_INVALID, "%s.name: is a word of at most %d bytes, without / and blanks",
                       r->path, REWARD_NAME_MAX - 1);
-    if (is_model && *r->draft.job->reward_dir)
+    if (is_model && dir_member && **dir_member)
         return hd_err(HD_INVALID,
                       "%s.model: a job has at most one reward model; run another one in "
                       "a program, which has processors and no network",
@@ -243,7 +244,8 @@ static enum hd_status add_reward(struct spec_reader *r, const struct yaml_node *
     if (builtin)
         hd_json_add_string(w, "builtin", builtin);
     else
-        st = is_model ? add_model(r, text_in(node, "model"), w) : add_program(r, program, w);
+        st = is_model ? add_model(r, text_in(node, "model"), dir_member, w)
+                      : add_program(r, program, w);
     if (!st)
         st = add_real_key(r, node, "weight", &weight, 1, w);
     if (!st)
@@ -260,11 +262,13 @@ enum hd_status spec_read_rewards(struct spec_reader *r, const struct yaml_node *
     const size_t len = strlen(r->path);
     enum hd_status st = HD_OK;
     int64_t index = 0;
+    const char **const dir_member =
+        member == &r->draft.job->rewards ? &r->draft.job->reward_dir : NULL;
 
     *spec_given(&r->draft, stored) = true;
-    if (member == &r->draft.job->rewards) { /* only these may have a reward model */
+    if (dir_member) {
         *spec_given(&r->draft, "train.rewards.folder") = true;
-        r->draft.job->reward_dir = "";
+        *dir_member = "";
     }
     if (node->kind != YAML_KIND_LIST || !node->first)
         return hd_err(HD_INVALID, "%s: expected a list of rewards, such as [{builtin: number}]",
@@ -275,7 +279,7 @@ enum hd_status spec_read_rewards(struct spec_reader *r, const struct yaml_node *
         r->here = c;
         st = index == HD_REWARDS_MAX
                  ? hd_err(HD_INVALID, "%s: more than %d rewards", r->path, HD_REWARDS_MAX)
-                 : add_reward(r, node, c, &w);
+                 : add_reward(r, node, c, dir_member, &w);
         spec_path_pop(r, len);
     }
     hd_json_end(&w, ']');
@@ -283,4 +287,20 @@ enum hd_status spec_read_rewards(struct spec_reader *r, const struct yaml_node *
         st = spec_keep_rewards(r->path, &text, r->draft.job, member);
     hd_text_free(&text);
     return st;
+}
+
+enum hd_status spec_check_overlong(const char *key, const struct hd_rewards *rewards,
+                                   const char *limit, int64_t max_tokens)
+{
+    for (int64_t i = 0; i < rewards->count; i++) {
+        const struct hd_reward *reward = &rewards->list[i];
+
+        if (reward->kind == HD_REWARD_OVERLONG && reward->buffer > max_tokens)
+            return hd_err(HD_INVALID,
+                          "%s: the buffer of %s, %lld tokens, is longer than any answer (%s = "
+                          "%lld); lower it",
+                          key, reward->name, (long long)reward->buffer, limit,
+                          (long long)max_tokens);
+    }
+    return HD_OK;
 }

@@ -35,6 +35,7 @@
 #include <stdbool.h>
 
 #include "job/choice_sets.h"
+#include "job/rewards.h"
 #include "spec/spec.h"
 #include "yaml/yaml.h"
 
@@ -305,6 +306,10 @@ enum hd_status spec_keep_rewards(const char *path, const struct hd_text *text, s
                                  const char **member);
 /* Makes the paths of the files of reward programs absolute; look: checks that programs exist. */
 enum hd_status spec_find_rewards(struct spec_draft *draft, const char *folder, bool look);
+/* Refuses overlong rewards that begin before an answer does. key: of the list; limit: the key that gives
+ * max_tokens, the most tokens of an answer (rewards.c). */
+enum hd_status spec_check_overlong(const char *key, const struct hd_rewards *rewards,
+                                   const char *limit, int64_t max_tokens);
 /* Rules of train.objective: grpo (policy.c). */
 enum hd_status spec_check_policy(const struct hd_job *job);
 /* Checks validate.choices and validate.tasks, and the numbers that checkpoint.best and validate.stop name. */

@@ -285,6 +285,13 @@ static const struct mistake mistakes[] = {
      "job.yaml:10: validate.tasks.temperature: without one all answers to a task are the same; "
      "give "
      "one, such as 0.8, or one sample"},
+    {10, "validate: {tasks: {files: short.txt, check: [{model: short.txt}]}}",
+     "job.yaml:10: validate.tasks.check: a reward model does not say whether an answer is right; "
+     "use a builtin or a program"},
+    {10,
+     "validate: {tasks: {files: short.txt, check: [{builtin: overlong, buffer: 9}], tokens: 8}}",
+     "job.yaml:10: validate.tasks.check: the buffer of overlong, 9 tokens, is longer than any "
+     "answer (validate.tasks.tokens = 8); lower it"},
     {10, "validate: {tasks: {limit: 9}}",
      "job.yaml:10: validate.tasks.limit: there are no tasks; give validate.tasks.files, or remove "
      "the "
@@ -333,6 +340,11 @@ static const struct mistake mistakes[] = {
      "job.yaml:14: train.rewards[1].model: a job has at most one reward model; run another one in "
      "a "
      "program, which has processors and no network"},
+    {13,
+     "  global_batch: 8\n  objective: grpo\n  rollout: {prompts: 9, max_tokens: 8}\n"
+     "  rewards: [{builtin: overlong, buffer: 9}]",
+     "job.yaml:16: train.rewards: the buffer of overlong, 9 tokens, is longer than any answer "
+     "(train.rollout.max_tokens = 8); lower it"},
     {13, "  global_batch: 8\n  objective: grpo\n  rollout: {prompts: 9}\n  rewards: [number]",
      "job.yaml:10: data.val: with train.objective: grpo there is no validation loss; use "
      "validate.tasks or validate.choices, and remove the line"},

@@ -117,7 +117,7 @@ static double rate(const char *job_text, const char *row_text, const char *text,
     double value;
 
     hd_arena_init(&arena, 0);
-    must(hd_rewards_read(job_text, &arena, &rewards));
+    must(hd_rewards_read("train.rewards", job_text, &arena, &rewards));
     must(hd_json_parse(&arena, row_text, strlen(row_text), &limits, &row));
     must(hd_builtin_reward_new(&rewards.list[0], &reward));
     value = hd_builtin_reward_rate(reward, &(struct hd_rated_answer){text, tokens, 100, row});
@@ -181,7 +181,7 @@ static void rewards_are_added_with_their_weights(void **state)
 
     (void)state;
     hd_arena_init(&arena, 0);
-    assert_int_equal(hd_rewards_read(text, &arena, &rewards), HD_OK);
+    assert_int_equal(hd_rewards_read("train.rewards", text, &arena, &rewards), HD_OK);
     assert_int_equal(hd_rewards_find(&rewards, HD_REWARD_MODEL), 1);
     /* 2 x 1 - 0.5 x 3 = 0.5 */
     assert_near(hd_rewards_sum(&rewards, (double[]){1, 3}), 0.5);
