@@ -40,11 +40,18 @@ static enum hd_status write_model(const struct hd_job *theirs, bool texts, const
 
     for (size_t i = 0; !st && i < hd_job_key_count; i++) {
         const struct hd_key *key = &hd_job_keys[i];
+        size_t value;
 
         if (!(is_of_model(key) || (texts && is_of_text(key))) || hd_job_is_default(key, theirs))
             continue;
         hd_text_add(&text, "%s%s ", text.len_bytes ? "\t" : "", key->path);
+        value = text.len_bytes;
         st = hd_job_format(key, theirs, &text);
+        if (!st && !text.failed && strchr(text.data + value, '\t'))
+            st = hd_err(HD_INVALID,
+                        "%s: %s of its model has a tab, which separates keys in the job; use a "
+                        "path without one: %s",
+                        path, key->path, text.data + value);
     }
     if (!st)
         st = hd_job_take_text(job, member, &text);
@@ -106,7 +113,8 @@ static void clear(bool texts, struct hd_job *frozen)
     }
 }
 
-/* Makes the job of a frozen model, but for what its kind alone has. texts: it reads texts in its own way. */
+/* Makes the job of a frozen model, apart from what only a teacher or only a reward model has. texts: it reads
+ * texts in its own way. */
 static enum hd_status begin_frozen(const struct hd_job *job, const char *path, const char *model,
                                    bool texts, struct hd_arena *arena, struct hd_job *t)
 {

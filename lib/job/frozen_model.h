@@ -14,7 +14,7 @@
 #include "job/job.h"
 
 /* Write the architecture of the model of `theirs` into job->distill_model, or, with the keys of its texts,
- * into job->reward_model. HD_LIMIT: it is too long. */
+ * into job->reward_model. HD_LIMIT: it is too long. HD_INVALID: a path in it has a tab. */
 enum hd_status hd_job_set_teacher_model(const struct hd_job *theirs, struct hd_job *job);
 enum hd_status hd_job_set_reward_model(const struct hd_job *theirs, struct hd_job *job);
 

@@ -430,6 +430,29 @@ static enum hd_status set_reward_date(const struct hd_job *job, struct hd_job *t
     return st;
 }
 
+/* Finds in a model folder what says how a reward model reads a text: tokenizer, template and date. */
+static enum hd_status find_reward_texts(const struct hd_job *job, const char *dir,
+                                        struct hd_job *theirs)
+{
+    struct hd_text path = {0};
+    enum hd_status st = HD_OK;
+
+    hd_job_set_default(hd_job_find_key("data.end_of_text"), theirs);
+    theirs->from_dir = dir;
+    if (hd_companions_find_tokenizer(dir, &path))
+        st = hd_job_take_text(theirs, &theirs->tokenizer, &path);
+    if (!st)
+        st = hd_chat_find(dir, &path);
+    if (!st)
+        st = hd_job_take_text(theirs, &theirs->template, &path);
+    hd_text_free(&path);
+    if (st == HD_LIMIT)
+        return hd_err(HD_INVALID,
+                      "paths of files in %s are longer than %d bytes; use a shorter one", dir,
+                      HD_JOB_PATH_MAX - 1);
+    return st ? st : set_reward_date(job, theirs);
+}
+
 /* Takes architecture, tokenizer and template of the reward model. */
 static enum hd_status take_reward_model(struct spec_draft *draft)
 {
@@ -437,24 +460,14 @@ static enum hd_status take_reward_model(struct spec_draft *draft)
     struct hd_job *job = draft->job, theirs = HD_JOB(.arena = job->arena);
     const char *dir = job->reward_dir;
     const bool stored = hd_source_is_checkpoint(dir);
-    struct hd_text path = {0};
     struct hd_arena arena;
     uint64_t hash = 0;
     enum hd_status st;
 
     hd_arena_init(&arena, 0);
     st = read_frozen(key, dir, true, stored, &arena, &theirs);
-    if (!st && !stored) {
-        hd_job_set_default(hd_job_find_key("data.end_of_text"), &theirs);
-        theirs.from_dir = dir;
-        if (hd_companions_find_tokenizer(dir, &path))
-            (void)hd_job_take_text(&theirs, &theirs.tokenizer, &path);
-        hd_text_clear(&path);
-        if (!hd_chat_find(dir, &path))
-            (void)hd_job_take_text(&theirs, &theirs.template, &path);
-        hd_text_free(&path);
-        st = at_key(key, set_reward_date(job, &theirs));
-    }
+    if (!st && !stored)
+        st = at_key(key, find_reward_texts(job, dir, &theirs));
     if (!st && (!*theirs.tokenizer || strcmp(theirs.tokenizer, "none") == 0))
         st = hd_err(HD_INVALID,
                     "%s: %s has no tokenizer, with which answers would be read; put its "

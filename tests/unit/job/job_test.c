@@ -434,6 +434,8 @@ static void a_reward_model_reads_texts_in_its_own_way(void **state)
     assert_string_equal(model.from_dir, "");
     assert_int_equal(model.end_of_text, -2); /* auto */
     assert_int_equal(model.context, 64);
+    theirs.tokenizer = "/rates/a\tb/tokenizer.json"; /* a tab separates keys */
+    assert_int_equal(hd_job_set_reward_model(&theirs, &job), HD_INVALID);
     hd_arena_done(&arena);
 }
 
