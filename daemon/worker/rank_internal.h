@@ -1,6 +1,7 @@
 /* rank_internal: shared by the files of a rank (rank*.c). Only for daemon/worker.
  *
  *   rank.c         set-up, the loop over steps, the exit status
+ *   rank_connect.c the command line, the connections to supervisor and peers, the device
  *   rank_save.c    disk space and checkpoints, also those written in the background
  *   rank_validate.c   validations and their reports
  *   rank_samples.c    texts behind the prompts of validate.samples
@@ -121,6 +122,18 @@ void rank_say(struct rank *r, enum hd_link_level level, const char *text);
 void rank_say_about(struct rank *r, enum hd_link_level level, int64_t about, const char *text);
 /* Reads the supervisor's newest command (stop, checkpoint) and sets r->request. */
 void rank_listen(struct rank *r);
+
+/* ---- rank_connect.c ---- */
+
+/* Reads the command line into r. */
+enum hd_status rank_read_flags(struct rank *r, int argc, char **argv, const char **ret_job_path);
+/* Reads the job and connects to the supervisor and the peers. The link is opened first, so that the
+ * message of any later failure reaches the supervisor. */
+enum hd_status rank_connect(struct rank *r, const char *job_path);
+/* Tells, once the ranks are connected, how NCCL connects them, once per node, and its warnings.
+ * Sockets in place of adapters that it was given are a warning: they are many times slower, and
+ * nothing fails. */
+void rank_say_transports(struct rank *r);
 
 /* ---- rank_lock.c ---- */
 
