@@ -347,15 +347,15 @@ static void finish_train(struct translated_file *t)
     if (t->micro)
         put_number(t, "parallel.micro_batch", t->micro, NULL);
     if (steps && translate_get(t, "train.epochs"))
-        translate_drop(t, "train.epochs");
+        translate_leave(t, "train.epochs", "train.steps decides");
     if (t->warmup_ratio >= 0 && steps && !translate_get(t, "train.lr.warmup"))
         put_number(t, "train.lr.warmup", floor(t->warmup_ratio * strtod(steps, NULL)), NULL);
     if (t->min_ratio >= 0 && peak)
         put_number(t, "train.lr.min", t->min_ratio * strtod(peak, NULL), NULL);
 }
 
-/* Removes the keys that only grpo has. */
-static void drop_policy(struct translated_file *t)
+/* Leaves out the keys that only grpo has. */
+static void leave_policy(struct translated_file *t)
 {
     static const char *const keys[] = {"train.rewards",
                                        "train.rollout.group",
@@ -368,7 +368,7 @@ static void drop_policy(struct translated_file *t)
                                        "train.policy.mask_truncated"};
 
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++)
-        translate_drop(t, keys[i]);
+        translate_leave(t, keys[i], "only train.objective: grpo has it");
 }
 
 /* Completes a job of GRPO. Its prompts and rewards have no counterpart that could be copied: `heddle
@@ -384,7 +384,7 @@ static void finish_policy(struct translated_file *t)
     if (translate_get(t, "train.epochs"))
         translate_lack(t, "num_train_epochs",
                        "steps of grpo are not counted by data: give train.steps");
-    translate_drop(t, "train.epochs");
+    translate_leave(t, "train.epochs", "train.steps is to be written");
     if (beta)
         translate_put(t, "train.policy.kl_beta", beta, NULL);
     translate_drop(t, "train.preference.beta");
@@ -392,11 +392,12 @@ static void finish_policy(struct translated_file *t)
         translate_put(t, "train.policy.clip_high", clip, NULL);
 }
 
-/* Removes keys of adapters, pairs and validation where the job has none of these. */
+/* Leaves out keys of adapters, pairs and validation where the job has none of these. */
 static void finish_rules(struct translated_file *t)
 {
     const char *objective = translate_get(t, "train.objective");
     const bool validates = t->val_count || translate_get(t, "data.val_split");
+    static const char none[] = "there is no data for validation";
 
     if (t->tool == TOOL_TRL && t->has_beta && !objective &&
         !translate_get(t, "train.distill.teacher"))
@@ -404,15 +405,14 @@ static void finish_rules(struct translated_file *t)
                       "by beta; for `trl orpo` write orpo");
     if (t->tool == TOOL_TRL && !objective && translate_get(t, "train.preference.center"))
         translate_put(t, "train.objective", objective = "reward", NULL);
-    if (objective && strcmp(objective, "grpo") == 0) {
+    if (objective && strcmp(objective, "grpo") == 0)
         finish_policy(t);
-    } else {
-        drop_policy(t);
-    }
+    else
+        leave_policy(t);
     if (!objective || strcmp(objective, "next_token") == 0 || strcmp(objective, "reward") == 0)
-        translate_drop(t, "train.preference.beta");
+        translate_leave(t, "train.preference.beta", "only training on preferences has it");
     if (!objective || strcmp(objective, "reward") != 0)
-        translate_drop(t, "train.preference.center");
+        translate_leave(t, "train.preference.center", "only train.objective: reward has it");
     if (!t->has_adapter) {
         static const char *const keys[] = {"rank",      "alpha", "dropout", "targets",
                                            "trainable", "dora",  "rslora",  "loraplus_lr_ratio",
@@ -423,7 +423,7 @@ static void finish_rules(struct translated_file *t)
             char path[64];
 
             (void)snprintf(path, sizeof path, "train.adapter.%s", keys[i]);
-            translate_drop(t, path);
+            translate_leave(t, path, "there is no adapter");
         }
         if (quantized)
             translate_put(t, "train.adapter.type", "lora",
@@ -436,12 +436,12 @@ static void finish_rules(struct translated_file *t)
                                                "train.adapter.dora",  "train.adapter.rslora",
                                                "train.adapter.init"};
 
-            translate_drop(t, form[i]);
+            translate_leave(t, form[i], "train.adapter.from has it");
         }
     if (!validates) {
-        translate_drop(t, "validate.every");
-        translate_drop(t, "validate.batches");
-        translate_drop(t, "checkpoint.best");
+        translate_leave(t, "validate.every", none);
+        translate_leave(t, "validate.batches", none);
+        translate_leave(t, "checkpoint.best", none);
     }
 }
 

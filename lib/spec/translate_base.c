@@ -47,6 +47,16 @@ void translate_drop(struct translated_file *t, const char *path)
         }
 }
 
+void translate_leave(struct translated_file *t, const char *path, const char *why)
+{
+    const char *note = hd_arena_printf(t->arena, "left out: %s", why);
+
+    for (size_t i = 0; i < t->line_count && translate_get(t, path); i++)
+        if (strcmp(t->lines[i].ours, path) == 0)
+            t->lines[i].note = note ? note : "left out";
+    translate_drop(t, path);
+}
+
 void translate_put(struct translated_file *t, const char *path, const char *text, const char *note)
 {
     translate_drop(t, path);

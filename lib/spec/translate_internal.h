@@ -146,6 +146,9 @@ void translate_put(struct translated_file *t, const char *path, const char *text
 const char *translate_get(const struct translated_file *t, const char *path);
 /* Removes a key. */
 void translate_drop(struct translated_file *t, const char *path);
+/* Removes a key for which the job has no use, and says why in the lines of the table that name it. Does
+ * nothing if the key is not set. */
+void translate_leave(struct translated_file *t, const char *path, const char *why);
 /* Adds a comment about what Heddle does not have. */
 void translate_lack(struct translated_file *t, const char *theirs, const char *note);
 /* Returns the text of a scalar, with ${..} of torchtune replaced; "" for anything else. */

@@ -258,6 +258,9 @@ static void settings_of_grpo_are_translated(void **state)
         for (size_t i = 0; i < sizeof ours / sizeof ours[0]; i++)
             if ((strstr(made.job.data, ours[i]) != NULL) != grpo)
                 fail_msg("%s: %s", ours[i], made.job.data);
+        /* the table does not name a key as taken that the job file lacks */
+        if ((strstr(made.table.data, "temperature  left out: only") != NULL) == grpo)
+            fail_msg("%s", made.table.data);
         hd_text_free(&file);
         hd_text_free(&made.job);
         hd_text_free(&made.table);
