@@ -145,8 +145,8 @@ static enum hd_status check_metric(const struct hd_job *job, const char *key, co
         hd_text_free(&names);
     } else if (!hd_job_metric_rises(*ret_metric) && !job->val_count && job->val_split == 0) {
         st = hd_err(HD_INVALID,
-                    "%s: there is no validation data; give data.val, data.val_split or "
-                    "validate.choices, or remove the line",
+                    "%s: there is no validation data; give data.val, data.val_split, "
+                    "validate.choices or validate.tasks, or remove the line",
                     key);
     } else if (!hd_job_metric_rises(*ret_metric) && !job->validate_batches) {
         st = hd_err(HD_INVALID,

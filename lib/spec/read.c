@@ -229,7 +229,7 @@ static enum hd_status read_best(struct spec_reader *r, const struct yaml_node *n
     if (!hd_job_val_report_is_possible(node->text))
         return hd_err(HD_INVALID,
                       "%s: %s is neither true nor false, nor the name of a set of data.val or of a "
-                      "score of validate.choices",
+                      "score of validate.choices or validate.tasks",
                       r->path, spec_quote(node->text, quoted));
     job->checkpoint_best = true;
     *spec_given(&r->draft, "checkpoint.best.set") = true;

@@ -248,13 +248,13 @@ static const struct mistake mistakes[] = {
      "loss"},
     {10, "  val: [corpus/val.txt]\ncheckpoint: {best: 'yes!'}",
      "job.yaml:11: checkpoint.best: 'yes!' is neither true nor false, nor the name of a set of "
-     "data.val or of a score of validate.choices"},
+     "data.val or of a score of validate.choices or validate.tasks"},
     {10,
      "  val: {web: [corpus/val.txt], code: [long.txt]}\nvalidate: {choices: {quiz: short.txt}}\n"
      "checkpoint: {best: quiz/loss}",
      "job.yaml:12: checkpoint.best: 'quiz/loss' is neither true nor false, nor the name of a set "
      "of "
-     "data.val or of a score of validate.choices"},
+     "data.val or of a score of validate.choices or validate.tasks"},
     {10,
      "  val: {web: [corpus/val.txt], code: [long.txt]}\nvalidate: {choices: {quiz: short.txt}, "
      "stop: "
@@ -263,8 +263,8 @@ static const struct mistake mistakes[] = {
      "have "
      "web, code, mean, quiz/acc, quiz/acc_norm"},
     {10, "validate: {stop: {patience: 2}}",
-     "job.yaml:10: validate.stop: there is no validation data; give data.val, data.val_split or "
-     "validate.choices, or remove the line"},
+     "job.yaml:10: validate.stop: there is no validation data; give data.val, data.val_split, "
+     "validate.choices or validate.tasks, or remove the line"},
     {10, "  val: {web: [corpus/val.txt]}\nvalidate: {choices: {web: short.txt}}",
      "job.yaml:11: validate.choices.web: data.val has a set of this name; use another"},
     {10, "validate: {choices: [short.txt, corpus/short.jsonl]}",
