@@ -45,12 +45,13 @@ static void add_event_line(const struct cli *cli, struct hd_text *out, const voi
     const Heddle__V1__Event *e = item;
     char when[HD_CLOCK_TEXT_MAX];
 
+    (void)cli;
     hd_clock_format_utc(e->time_unix_ms, when);
     hd_text_add(out, "%s %-12s ", when, e->kind);
-    cli_say(cli, out, e, "[attempt {attempt} ][{node} ]");
+    cli_say(out, e, "[attempt {attempt} ][{node} ]");
     if (e->rank >= 0)
         hd_text_add(out, "rank %d ", e->rank);
-    cli_say(cli, out, e, "{message:people}\n");
+    cli_say(out, e, "{message:people}\n");
 }
 
 /* Events that are followed: lines, and of JSON always one object a line. */

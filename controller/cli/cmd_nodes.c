@@ -220,12 +220,12 @@ static void add_node_text(const struct cli *cli, struct hd_text *out, const void
     const bool is_past = n->drain_deadline_unix_ms <= cli_now_ms(cli);
     struct cli_rows devices;
 
-    cli_say(cli, out, n, "node {name} {state}\n");
+    cli_say(out, n, "node {name} {state}\n");
     for (size_t i = 0; i < sizeof facts / sizeof facts[0]; i++) {
         const bool is_left = is_past && strcmp(facts[i][0], "jobs leave by") == 0;
         struct hd_text value = {0};
 
-        cli_say(cli, &value, n, facts[i][1]);
+        cli_say(&value, n, facts[i][1]);
         if (value.len_bytes)
             hd_text_add(out, "  %-13s %s\n", is_left ? "jobs left by" : facts[i][0], value.data);
         hd_text_free(&value);

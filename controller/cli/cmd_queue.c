@@ -141,12 +141,12 @@ static void add_explained(const struct cli *cli, struct hd_text *out, const void
     const Heddle__V1__JobStatus *job = item;
     char when[HD_CLOCK_TEXT_MAX];
 
-    cli_say(cli, out, job,
+    cli_say(out, job,
             "job {job} {name} {state} in queue {queue}, priority {priority}[{held?}, held]\n"
             "[  reason    {reason}\n]");
     for (size_t i = 0; i < job->n_blockers; i++) {
         hd_text_add(out, i ? "            " : "  waits     ");
-        cli_say(cli, out, job->blockers[i], "{kind}: {message}\n");
+        cli_say(out, job->blockers[i], "{kind}: {message}\n");
     }
     if (job->expected_start_unix_ms && job->expected_start_unix_ms <= cli_now_ms(cli)) {
         hd_text_add(out, "  start     expected at any moment\n");

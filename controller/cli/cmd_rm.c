@@ -50,14 +50,14 @@ static int show_what_goes(struct cli *cli, const uint64_t *jobs, int count)
             continue;
         }
         hd_text_format_bytes(response->checkpoint_bytes, size);
-        cli_say(cli, &line, response, "job {job.job} {job.name} ({job.state}): ");
+        cli_say(&line, response, "job {job.job} {job.name} ({job.state}): ");
         if (response->checkpoints)
             hd_text_add(&line, "%lld checkpoint%s, %s, and all else in ",
                         (long long)response->checkpoints, response->checkpoints == 1 ? "" : "s",
                         size);
         else
             hd_text_add(&line, "no checkpoint; all in ");
-        cli_say(cli, &line, response, "{job.directory}");
+        cli_say(&line, response, "{job.directory}");
         cli_note_text(&line);
         note_users(response);
         hd_rpc_message_free(&response->base);

@@ -88,7 +88,7 @@ static void add_nodes(const struct top *t, struct hd_text *out)
 
         if (n->state == HEDDLE__V1__NODE_STATE__NODE_STATE_READY)
             continue;
-        cli_say(t->cli, out, n, "node {name} {state}: {reason:people}\n");
+        cli_say(out, n, "node {name} {state}: {reason:people}\n");
     }
 }
 

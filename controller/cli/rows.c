@@ -86,7 +86,7 @@ static void add_column(struct cli_rows *rows, const struct rows_column *c, const
         return;
     }
     if (c->text) {
-        cli_say(rows->cli, &said, item, c->text);
+        cli_say(&said, item, c->text);
         rows_text_cell(rows, NULL, &said);
         return;
     }
@@ -153,7 +153,7 @@ void rows_add(struct cli_rows *rows, const void *item)
         add_json(rows, item);
     } else if (!has_table(kind)) {
         if (kind->text)
-            cli_say(rows->cli, &rows->out, item, kind->text);
+            cli_say(&rows->out, item, kind->text);
         if (kind->line)
             kind->line(rows->cli, &rows->out, item);
     } else {

@@ -21,7 +21,7 @@ static struct show_field find_path(const ProtobufCMessage *message, char *path)
     f = show_find(message, path);
     inner = *(ProtobufCMessage *const *)f.at;
     if (inner)
-        return find_path(inner, dot + 1);
+        return show_find(inner, dot + 1);
     return (struct show_field){
         .field = protobuf_c_message_descriptor_get_field_by_name(f.field->descriptor, dot + 1)};
 }
@@ -35,14 +35,12 @@ static void add_texts(struct hd_text *out, const struct show_field *f)
 }
 
 /* Appends a number in a form. */
-static void add_figure(const struct cli *cli, struct hd_text *out, double number, const char *form)
+static void add_figure(struct hd_text *out, double number, const char *form)
 {
     char text[HD_CLOCK_TEXT_MAX > 40 ? HD_CLOCK_TEXT_MAX : 40] = "";
 
     if (strcmp(form, "utc") == 0)
         hd_clock_format_utc((int64_t)number, text);
-    else if (strcmp(form, "when") == 0)
-        cli_format_when(cli, (int64_t)number, cli->format, text);
     else if (strcmp(form, "count") == 0)
         cli_format_count(number, text);
     else if (strcmp(form, "percent") == 0)
@@ -84,7 +82,7 @@ static void read_place(const ProtobufCMessage *message, const char *at, const ch
         read_place(message, bar + 1, end, ret);
 }
 
-static void add_place(const struct cli *cli, struct hd_text *out, const struct said_field *p)
+static void add_place(struct hd_text *out, const struct said_field *p)
 {
     const struct show_field *f = &p->f;
     const bool is_text = f->field->type == PROTOBUF_C_TYPE_STRING;
@@ -102,12 +100,12 @@ static void add_place(const struct cli *cli, struct hd_text *out, const struct s
     else if (f->field->type == PROTOBUF_C_TYPE_ENUM)
         hd_text_add(out, "%s", show_word(f->field->descriptor, *(const int32_t *)f->at, word));
     else
-        add_figure(cli, out, show_number(f), p->form);
+        add_figure(out, show_number(f), p->form);
 }
 
 /* Appends the text up to `end`. Returns whether it is shown if it is in brackets. */
-static bool add_said(const struct cli *cli, struct hd_text *out, const ProtobufCMessage *message,
-                     const char *at, const char *end)
+static bool add_said(struct hd_text *out, const ProtobufCMessage *message, const char *at,
+                     const char *end)
 {
     bool is_full = true, conditions = true, has_conditions = false;
 
@@ -125,11 +123,11 @@ static bool add_said(const struct cli *cli, struct hd_text *out, const ProtobufC
         close = strchr(at, *at == '{' ? '}' : ']');
         if (*at == '{') {
             read_place(message, at + 1, close, &p);
-            add_place(cli, out, &p);
+            add_place(out, &p);
             is_full &= !is_empty(&p);
             has_conditions |= p.is_condition;
             conditions &= !p.is_condition || !is_empty(&p);
-        } else if (add_said(cli, &part, message, at + 1, close)) {
+        } else if (add_said(&part, message, at + 1, close)) {
             hd_text_add(out, "%s", part.data ? part.data : "");
         }
         hd_text_free(&part);
@@ -138,8 +136,8 @@ static bool add_said(const struct cli *cli, struct hd_text *out, const ProtobufC
     return has_conditions ? conditions : is_full;
 }
 
-void cli_say(const struct cli *cli, struct hd_text *out, const void *message, const char *form)
+void cli_say(struct hd_text *out, const void *message, const char *form)
 {
     hd_text_add(out, "%s", "");
-    (void)add_said(cli, out, message, form, form + strlen(form));
+    (void)add_said(out, message, form, form + strlen(form));
 }

@@ -1,13 +1,20 @@
 /* say: members of a message of the protocol as text for people, by a text with places for them.
  *
- *     cli_say(cli, out, job, "job {job} {name} {state}[: {reason}]\n");
+ *     cli_say(out, job, "job {job} {name} {state}[: {reason}]\n");
  *
- * A place {FIELD} or {MESSAGE.FIELD} is a text, a number, the word of an enum, texts with commas, or the
- * number of messages in a list; of an absent message a text is empty and a number 0. {FIELD:FORM} writes a text as
- * `people` (cli_add_people), a number as `utc`, `when` (cli_format_when), `count`, `percent` or with
- * `4` decimals; {FIELD|FIELD} is the first that is not empty. What is in [brackets] is left out if a
- * field in it is empty, 0 or negative; with {FIELD?} in it, which writes nothing, if that field is.
- * Texts are cleaned for a terminal.
+ *     {FIELD}           the text, the number without decimals, or the word (show_word) in a field;
+ *                       of a list of texts all, with commas; of a list of messages their number
+ *     {MESSAGE.FIELD}   FIELD of the message in field MESSAGE; if there is none, nothing for a text
+ *                       or word, and 0 for a number
+ *     {FIELD:people}    a text as cli_add_people writes it
+ *     {FIELD:utc}       a number as a time (Unix, ms); likewise :count (cli_format_count),
+ *                       :percent of a fraction, and :4, with four decimals
+ *     {FIELD|FIELD}     the first field that is not empty
+ *     [TEXT]            TEXT, or nothing if a field in it is empty, 0 or negative; not nested
+ *     {FIELD?}          in brackets: writes nothing, and only such fields decide about the brackets
+ *
+ * Texts are cleaned for a terminal. A field of a oneof that has another value writes nothing.
+ * A name that the message does not have is a mistake of the programmer.
  *
  * Used by: the commands.   Uses: cli.h, show.   Threads: one.
  */
@@ -16,6 +23,6 @@
 
 #include "controller/cli/cli.h"
 
-void cli_say(const struct cli *cli, struct hd_text *out, const void *message, const char *form);
+void cli_say(struct hd_text *out, const void *message, const char *form);
 
 #endif

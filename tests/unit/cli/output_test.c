@@ -441,7 +441,6 @@ static void a_text_leaves_out_what_is_empty_in_brackets(void **state)
 {
     Heddle__V1__JobStatus j = HEDDLE__V1__JOB_STATUS__INIT;
     char *nodes[] = {(char *)"n1", (char *)"n\0332"};
-    const struct cli cli = {.format = CLI_TABLE};
     struct hd_text out = {0};
 
     j.job = 7;
@@ -449,7 +448,7 @@ static void a_text_leaves_out_what_is_empty_in_brackets(void **state)
     j.n_nodes = 2;
     j.step = 3;
     j.tokens_per_s = 98123;
-    cli_say(&cli, &out, &j,
+    cli_say(&out, &j,
             "{job} {state}[: {reason}] {nodes}[ {mfu:percent}][{step?} {loss:4}] "
             "{tokens_per_s:count} {reason|priority}[{steps?}!]\n");
     /* the loss of a step may be 0 */
