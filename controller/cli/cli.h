@@ -1,10 +1,10 @@
 /* cli: declarations shared by the files of the heddle command.
  *
  * A command (submit, watch ...) is a row of commands.def and a function in cmd_*.c, which parses its
- * flags, talks to the controller and returns an exit code. stdout
- * gets results, stderr gets progress, notes and errors. Text that comes from a job file, a
- * controller or a rank is sanitized before it is written to a terminal: control characters, and
- * characters that reorder or hide text, become '?'.
+ * flags, talks to the controller and returns an exit code. stdout gets results, stderr gets
+ * progress, notes and errors. Text that comes from a job file, a controller or a rank is sanitized
+ * before it is written to a terminal: control characters, and characters that reorder or hide text,
+ * become '?'.
  *
  * Scripts rely on the exit codes, the JSON forms (rows.h) and the words for states: do not change
  * them.

@@ -506,11 +506,9 @@ static int cli_plan(struct cli *cli, int argc, char **argv)
 
 const struct cli_body cli_body_plan = {
     .usage = "Usage: heddle plan FILE|- [--cluster FILE | --devices KIND:N | --devices cpu:N |\n"
-             "                   --live] [--device-memory SIZE] [--calibration FILE]\n"
-             "                   [--pin NAME=VALUE,..] [--top N] [--explain] [--out FILE]\n"
-             "                   [--set KEY=VALUE]... [-o FORMAT]\n"
-             "Searches the fastest layout of a job that fits machines, perhaps not here,\n"
-             "and says what each rank takes, to the byte (docs/planning.md)\n",
+             "                   --live] [--pin NAME=VALUE,..] [--set KEY=VALUE]... [...]\n",
+    .about = "Searches the fastest layout of a job that fits machines, perhaps not here, and\n"
+             "says what each rank takes, to the byte (docs/planning.md).\n",
     .notes = "Exit code 2 if nothing fits; of CPU devices 1 if a rank does not.\n",
     .examples = "heddle plan job.yaml --cluster cluster.yaml --pin tp=8 --explain",
     .run = cli_plan,

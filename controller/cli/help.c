@@ -106,7 +106,7 @@ void cli_add_help(const struct cli_command *command, struct hd_text *out)
     const struct cli_body *body = command->body;
     struct cli_described d = {.count = 0};
     struct hd_text label = {0};
-    const char *before = body->about ? "\n" : ""; /* what separates the first flag */
+    const char *before = "\n"; /* what separates the first flag */
     size_t column;
 
     cli_describe(command, &d);
@@ -114,8 +114,7 @@ void cli_add_help(const struct cli_command *command, struct hd_text *out)
     if (!fits_at(&d, column))
         column = text_column(&d, false);
     hd_text_add(out, "%s", body->usage);
-    if (body->about)
-        add_paragraph(out, "", "", body->about);
+    add_paragraph(out, "", "", body->about);
     for (size_t i = 0; i < d.own_count; i++) {
         if (!d.flags[i].help && !d.flags[i].joins)
             continue;
