@@ -45,6 +45,13 @@ void rank_say_about(struct rank *r, enum hd_link_level level, int64_t about, con
         hd_link_report_event_about(r->link, level, about == r->rank ? NAN : (double)about, text);
 }
 
+void rank_say_set_up(void *rank)
+{
+    struct rank *r = rank;
+
+    hd_link_report_phase(r->link, HD_LINK_PHASE_SETUP, 0);
+}
+
 /* ---- set-up ---- */
 
 /* Warns about settings of a model directory that are ignored; its errors were reported when the job

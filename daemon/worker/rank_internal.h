@@ -122,6 +122,8 @@ void rank_say(struct rank *r, enum hd_link_level level, const char *text);
 void rank_say_about(struct rank *r, enum hd_link_level level, int64_t about, const char *text);
 /* Reads the supervisor's newest command (stop, checkpoint) and sets r->request. */
 void rank_listen(struct rank *r);
+/* Reports that this rank, a struct rank, sets up before its first step. */
+void rank_say_set_up(void *rank);
 
 /* ---- rank_connect.c ---- */
 
@@ -171,6 +173,10 @@ void rank_keep_save(struct rank *r, enum hd_status st);
  * the questions of validate.choices and the tasks of validate.tasks, and reports losses and scores.
  * Collective. */
 enum hd_status rank_validate(struct rank *r);
+/* Reports that this rank, a struct rank, validates, or writes or rates texts. Answers of a policy have the
+ * phase of validations, too: a call for one token is so much shorter than a step that a limit of silence
+ * that the supervisor learned from both would end the attempt in its first long step. */
+void rank_say_alive(void *rank);
 /* Reports a score of the weights of now, of as many questions. */
 void rank_report_score(struct rank *r, struct hd_val_metric metric, double score,
                        int64_t questions);
@@ -200,6 +206,9 @@ bool rank_samples_are_due(const struct rank *r, int64_t step);
  * none, or those of the current weights were written. Collective. */
 enum hd_status rank_write_samples(struct rank *r);
 
+/* Appends the text of ids as UTF-8 that is safe to print. tokenizer: opened if it is not yet. */
+enum hd_status rank_decode(const struct rank *r, struct hd_job_tokenizer *tokenizer,
+                           const int32_t *ids, int64_t count, struct hd_text *out);
 /* Reports one sample as events, and shows it; `text` is UTF-8, `end` says why it ends. */
 void rank_say_sample(struct rank *r, int64_t step, int64_t index, int64_t count, const char *prompt,
                      const char *text, const char *end);

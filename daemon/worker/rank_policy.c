@@ -35,13 +35,6 @@ enum hd_status rank_policy_begin(struct rank *r)
     return rank_rater_begin(r, "train.rewards", r->job.rewards, &p->rater);
 }
 
-static void still_reads(void *user)
-{
-    struct rank *r = user;
-
-    hd_link_report_phase(r->link, HD_LINK_PHASE_SETUP, 0);
-}
-
 /* Sets the folder of the files of answers, JOB/rollouts. */
 static enum hd_status find_folder(struct rank *r)
 {
@@ -69,7 +62,7 @@ enum hd_status rank_policy_open(struct rank *r)
     if (!st)
         st = find_folder(r);
     if (!st)
-        st = hd_prompt_rows_open(&r->job, &p->rater.tokenizer, still_reads, r, &p->rows);
+        st = hd_prompt_rows_open(&r->job, &p->rater.tokenizer, rank_say_set_up, r, &p->rows);
     if (st)
         return st;
     (void)snprintf(text, sizeof text,

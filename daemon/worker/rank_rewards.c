@@ -92,13 +92,10 @@ void rank_rater_close(struct rank_rater *rater)
     hd_job_tokenizer_close(&rater->tokenizer);
 }
 
-void rank_say_alive(struct rank *r)
+bool rank_is_to_stop(void *rank)
 {
-    hd_link_report_phase(r->link, HD_LINK_PHASE_VALIDATING, hd_trainer_steps_done(r->trainer));
-}
+    struct rank *r = rank;
 
-bool rank_is_to_stop(struct rank *r)
-{
     rank_listen(r);
     return r->request == REQUEST_STOP && hd_trainer_steps_done(r->trainer) > 0;
 }
@@ -106,21 +103,8 @@ bool rank_is_to_stop(struct rank *r)
 enum hd_status rank_answer_text(struct rank_rater *rater, const struct hd_rollout_sequence *answer,
                                 struct hd_text *out)
 {
-    const struct hd_tokenizer *tokenizer;
-    struct hd_utf8_printer printer = {.pending_count = 0};
-    const int64_t count = answer->count - (answer->end == HD_ROLLOUT_STOP);
-    struct hd_text bytes = {0};
-    enum hd_status st = hd_job_tokenizer_need(&rater->tokenizer, &rater->r->job, &tokenizer);
-
-    for (int64_t i = 0; !st && i < count; i++)
-        st = hd_tokenizer_decode_next(tokenizer, answer->ids[i], &bytes);
-    hd_utf8_printer_add(&printer, bytes.data ? bytes.data : "", bytes.len_bytes, out);
-    hd_utf8_printer_end(&printer, out);
-    hd_text_add(out, "%s", "");
-    if (!st && (bytes.failed || out->failed))
-        st = hd_err(HD_NO_MEMORY, "no memory for the text of an answer");
-    hd_text_free(&bytes);
-    return st;
+    return rank_decode(rater->r, &rater->tokenizer, answer->ids,
+                       answer->count - (answer->end == HD_ROLLOUT_STOP), out);
 }
 
 /* ---- builtins ---- */

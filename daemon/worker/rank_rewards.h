@@ -61,11 +61,8 @@ enum hd_status rank_share_rewards(const struct rank_rater *rater, int64_t first,
 enum hd_status rank_answer_text(struct rank_rater *rater, const struct hd_rollout_sequence *answer,
                                 struct hd_text *out);
 
-/* Reports that this rank writes or rates answers. The phase is that of validations, which write texts,
- * too: a call for one token is so much shorter than a step that a limit of silence that the supervisor
- * learned from both would end the attempt in its first long step. */
-void rank_say_alive(struct rank *r);
-/* Returns whether this rank is to stop, and may: the weights of the start need no checkpoint, and have none. */
-bool rank_is_to_stop(struct rank *r);
+/* Returns whether this rank is to stop, and may: the weights of the start need no checkpoint, and have none.
+ * rank: a struct rank. */
+bool rank_is_to_stop(void *rank);
 
 #endif

@@ -86,30 +86,23 @@ void rank_say_sample(struct rank *r, int64_t step, int64_t index, int64_t count,
     hd_text_free(&line);
 }
 
-/* Appends the text of a sample as UTF-8 that is safe to print. */
-static enum hd_status decode_sample(struct rank *r, const struct hd_sample_text *s,
-                                    struct hd_text *out)
+enum hd_status rank_decode(const struct rank *r, struct hd_job_tokenizer *opened,
+                           const int32_t *ids, int64_t count, struct hd_text *out)
 {
     const struct hd_tokenizer *tokenizer;
     struct hd_utf8_printer printer = {.pending_count = 0};
     struct hd_text bytes = {0};
-    enum hd_status st = hd_job_tokenizer_need(&r->tokenizer, &r->job, &tokenizer);
+    enum hd_status st = hd_job_tokenizer_need(opened, &r->job, &tokenizer);
 
-    for (int64_t i = 0; !st && i < s->count; i++)
-        st = hd_tokenizer_decode_next(tokenizer, s->ids[i], &bytes);
+    for (int64_t i = 0; !st && i < count; i++)
+        st = hd_tokenizer_decode_next(tokenizer, ids[i], &bytes);
     hd_utf8_printer_add(&printer, bytes.data ? bytes.data : "", bytes.len_bytes, out);
     hd_utf8_printer_end(&printer, out);
+    hd_text_add(out, "%s", "");
     if (!st && (bytes.failed || out->failed))
-        st = hd_err(HD_NO_MEMORY, "no memory for the text of a sample");
+        st = hd_err(HD_NO_MEMORY, "no memory for a text of the model");
     hd_text_free(&bytes);
     return st;
-}
-
-static void still_writes(void *user)
-{
-    struct rank *r = user;
-
-    hd_link_report_phase(r->link, HD_LINK_PHASE_VALIDATING, hd_trainer_steps_done(r->trainer));
 }
 
 /* Reports all samples, on rank 0. A failure is a warning: the samples are no part of training. */
@@ -122,12 +115,11 @@ static void report_samples(struct rank *r)
         const struct hd_sample_text s = hd_trainer_sample(r->trainer, i);
 
         hd_text_clear(&text);
-        st = decode_sample(r, &s, &text);
+        st = rank_decode(r, &r->tokenizer, s.ids, s.count, &text);
         if (st)
             break;
         rank_say_sample(r, hd_trainer_steps_done(r->trainer), i,
-                        hd_trainer_sample_count(r->trainer), s.prompt, text.data ? text.data : "",
-                        end_word(&s));
+                        hd_trainer_sample_count(r->trainer), s.prompt, text.data, end_word(&s));
     }
     if (st)
         rank_say(r, HD_LINK_LEVEL_WARN, hd_err_message());
@@ -148,8 +140,8 @@ enum hd_status rank_write_samples(struct rank *r)
 
     if (!hd_trainer_sample_count(r->trainer) || (r->sampled && r->sampled_step == step))
         return HD_OK;
-    still_writes(r);
-    st = hd_trainer_write_samples(r->trainer, still_writes, r);
+    rank_say_alive(r);
+    st = hd_trainer_write_samples(r->trainer, rank_say_alive, r);
     if (st)
         return st;
     r->sampled = true;

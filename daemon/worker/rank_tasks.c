@@ -37,13 +37,6 @@ enum hd_status rank_tasks_begin(struct rank *r)
     return rank_rater_begin(r, "validate.tasks.check", r->job.tasks_check, &r->tasks->rater);
 }
 
-static void still_reads_tasks(void *user)
-{
-    struct rank *r = user;
-
-    hd_link_report_phase(r->link, HD_LINK_PHASE_SETUP, 0);
-}
-
 enum hd_status rank_tasks_open(struct rank *r)
 {
     const int64_t count = hd_choice_set_count(&r->job, HD_QUESTIONS_TASKS);
@@ -54,7 +47,7 @@ enum hd_status rank_tasks_open(struct rank *r)
         return HD_OK;
     st = rank_rater_open(&t->rater);
     for (int64_t i = 0; !st && i < count; i++) {
-        st = hd_prompt_rows_open_tasks(&r->job, i, &t->rater.tokenizer, still_reads_tasks, r,
+        st = hd_prompt_rows_open_tasks(&r->job, i, &t->rater.tokenizer, rank_say_set_up, r,
                                        &t->files[i]);
         t->count = i + 1;
     }
@@ -85,20 +78,6 @@ struct task_block {
     int64_t unchecked;   /* answers without a reward, which count as wrong */
 };
 
-static void still_answers(void *user)
-{
-    const struct task_block *b = user;
-
-    rank_say_alive(b->r);
-}
-
-static bool tasks_stop_now(void *user)
-{
-    const struct task_block *b = user;
-
-    return rank_is_to_stop(b->r);
-}
-
 static enum hd_status write_block(struct task_block *b, struct hd_arena *arena)
 {
     const struct hd_job *job = &b->r->job;
@@ -112,10 +91,10 @@ static enum hd_status write_block(struct task_block *b, struct hd_arena *arena)
         .sampling = {.temperature = job->tasks_temperature, .top_p = job->tasks_top_p},
         .stops = &b->rows->stops,
         .drawn_max = b->rows->drawn_max,
-        .alive = still_answers,
-        .stops_now = tasks_stop_now,
+        .alive = rank_say_alive,
+        .stops_now = rank_is_to_stop,
         .ret_stopped = &b->r->tasks->rater.stopped,
-        .user = b};
+        .user = b->r};
 
     for (int64_t i = 0; i < count; i++) {
         const struct hd_prompt_row *row = &b->rows->rows[b->first + i / n];

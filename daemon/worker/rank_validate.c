@@ -105,9 +105,9 @@ static enum hd_status validate_set(struct rank *r, int64_t set)
 
 /* ---- questions ---- */
 
-static void still_validates(void *user)
+void rank_say_alive(void *rank)
 {
-    struct rank *r = user;
+    struct rank *r = rank;
 
     hd_link_report_phase(r->link, HD_LINK_PHASE_VALIDATING, hd_trainer_steps_done(r->trainer));
 }
@@ -135,7 +135,7 @@ static enum hd_status answer_questions(struct rank *r, int64_t index)
     const int64_t step = hd_trainer_steps_done(r->trainer);
     struct hd_exam_score score;
     char text[256], name[HD_JOB_WORD_MAX];
-    enum hd_status st = hd_trainer_examine(r->trainer, index, still_validates, r, &score);
+    enum hd_status st = hd_trainer_examine(r->trainer, index, rank_say_alive, r, &score);
 
     if (st == HD_LIMIT)
         return skip(r, step);
