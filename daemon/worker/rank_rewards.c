@@ -1,6 +1,5 @@
 #include "worker/rank_rewards.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -31,8 +31,6 @@ static const double reward_max = 1e9;
 static const char silent[] = "it gave no answer for too long"; /* why a program must end */
 
 struct reward_program {
-    const char *name;
-    const char *const *argv;
     const struct hd_reward *reward;
     struct reward_bounds bounds;
     int64_t kills, refused; /* of the group when the program was started */
@@ -70,9 +68,7 @@ enum hd_status reward_program_new(const struct hd_reward *reward, double first_s
 
     if (!p)
         return hd_err(HD_NO_MEMORY, "no memory for a reward");
-    *p = (struct reward_program){.name = reward->name,
-                                 .argv = reward->argv,
-                                 .reward = reward,
+    *p = (struct reward_program){.reward = reward,
                                  .bounds = *bounds,
                                  .timeout_ms = (int64_t)(reward->timeout_s * 1e3),
                                  .first_ms = (int64_t)(first_s * 1e3),
@@ -103,7 +99,8 @@ static _Noreturn void become_program(const struct reward_program *p, int from, i
     if (getppid() != parent || setpgid(0, 0) < 0 || dup2(from, 0) < 0 || dup2(to, 1) < 0)
         _exit(127);
     if (!enter_bounds(&p->bounds)) {
-        hd_log(HD_LOG_ERROR, "reward %s: cannot bound its program: %s", p->name, strerror(errno));
+        hd_log(HD_LOG_ERROR, "reward %s: cannot bound its program: %s", p->reward->name,
+               strerror(errno));
         _exit(127);
     }
     (void)sigemptyset(&none);
@@ -111,8 +108,9 @@ static _Noreturn void become_program(const struct reward_program *p, int from, i
     (void)signal(SIGPIPE, SIG_DFL);
     (void)signal(SIGTERM, SIG_DFL);
     (void)signal(SIGINT, SIG_DFL);
-    (void)execvp(p->argv[0], (char *const *)(uintptr_t)p->argv);
-    hd_log(HD_LOG_ERROR, "reward %s: cannot start %s: %s", p->name, p->argv[0], strerror(errno));
+    (void)execvp(p->reward->argv[0], (char *const *)(uintptr_t)p->reward->argv);
+    hd_log(HD_LOG_ERROR, "reward %s: cannot start %s: %s", p->reward->name, p->reward->argv[0],
+           strerror(errno));
     _exit(127);
 }
 
@@ -132,7 +130,7 @@ static enum hd_status start_program(struct reward_program *p)
     if (pipe2(pipes, O_CLOEXEC) < 0 || pipe2(pipes + 2, O_CLOEXEC) < 0 ||
         fcntl(pipes[1], F_SETFL, O_NONBLOCK) < 0 || fcntl(pipes[2], F_SETFL, O_NONBLOCK) < 0) {
         close_pipes(pipes);
-        return hd_err(HD_IO, "reward %s: cannot make pipes: %s", p->name, strerror(errno));
+        return hd_err(HD_IO, "reward %s: cannot make pipes: %s", p->reward->name, strerror(errno));
     }
     p->kills = hd_cgroup_count_kills(&p->bounds.group);
     p->refused = hd_cgroup_count_refused(&p->bounds.group);
@@ -141,7 +139,8 @@ static enum hd_status start_program(struct reward_program *p)
         become_program(p, pipes[0], pipes[3], parent);
     if (pid < 0) {
         close_pipes(pipes);
-        return hd_err(HD_IO, "reward %s: cannot start a process: %s", p->name, strerror(errno));
+        return hd_err(HD_IO, "reward %s: cannot start a process: %s", p->reward->name,
+                      strerror(errno));
     }
     (void)setpgid(pid, pid); /* also here, so that a kill right now reaches it */
     (void)close(pipes[0]);
@@ -230,7 +229,7 @@ void reward_program_free(struct reward_program *p)
 static void warn_about_line(struct reward_program *p, const char *what, const char *line)
 {
     if (p->warnings++ < WARNINGS_MAX)
-        hd_log(HD_LOG_WARN, "reward %s: %s: %.200s%s", p->name, what, line,
+        hd_log(HD_LOG_WARN, "reward %s: %s: %.200s%s", p->reward->name, what, line,
                p->warnings == WARNINGS_MAX ? " (no more such lines are shown)" : "");
 }
 
@@ -369,8 +368,8 @@ static void give_up_oldest(struct reward_program *p, struct rating *r, const cha
         if (!r->done[i]) {
             r->done[i] = true;
             r->left--;
-            hd_log(HD_LOG_WARN, "reward %s: %s (%s); an answer cannot be rated: %.200s", p->name,
-                   why, p->ended, r->lines[i]);
+            hd_log(HD_LOG_WARN, "reward %s: %s (%s); an answer cannot be rated: %.200s",
+                   p->reward->name, why, p->ended, r->lines[i]);
             break;
         }
     r->given = 0; /* the next program gets the others again */
@@ -401,7 +400,7 @@ static enum hd_status exchange_lines(struct reward_program *p, struct rating *r,
     }
     (void)poll(ends, 3, left_ms < POLL_MS_MAX ? (int)left_ms : POLL_MS_MAX);
     if (ends[1].revents)
-        return hd_err(HD_ABORTED, "reward %s: the rank that asked has ended", p->name);
+        return hd_err(HD_ABORTED, "reward %s: the rank that asked has ended", p->reward->name);
     if (ends[0].revents && !read_output(p, r))
         *ret_why = "it has ended, or closed its output";
     else if (ends[2].revents && !write_input(p, r))
@@ -421,8 +420,8 @@ static enum hd_status rate_all(struct reward_program *p, struct rating *r)
                               "train.rewards: the program of reward %s (%s) was started %d times "
                               "in a row without an answer (%s%s%s); its output is in the log of "
                               "the rank",
-                              p->name, p->argv[0], p->starts, p->was_silent ? silent : "",
-                              p->was_silent ? "; " : "", p->ended);
+                              p->reward->name, p->reward->argv[0], p->starts,
+                              p->was_silent ? silent : "", p->was_silent ? "; " : "", p->ended);
             st = start_program(p);
             if (st)
                 return st;
