@@ -287,7 +287,7 @@ static struct hd_job beside(const struct hd_job *teacher, const struct hd_saved 
 static void a_model_on_the_ranks_teaches_as_its_file_does(void **state)
 {
     struct hd_rank_program with, without;
-    struct lesson l = {.stop_at = 0}, one, file;
+    struct lesson l = {.stop_at = 0}, one = l, file = l;
     struct hd_arena arena;
     struct harness h;
     struct hd_job teacher, job;
