@@ -31,6 +31,8 @@
 #include "train/reserve.h"
 #include "worker/rank_policy.h"
 
+enum { READING_MS = 20 * 1000 }; /* ms between signs of life while weights are read */
+
 void rank_say(struct rank *r, enum hd_link_level level, const char *text)
 {
     rank_say_about(r, level, r->rank, text);
@@ -102,6 +104,19 @@ static bool reference_goes_on(void *context, int64_t done_windows, int64_t windo
 {
     (void)done_windows, (void)windows;
     return alive(context, 0, 0);
+}
+
+/* Reports that the rank reads weights. Rarely: many short silences would teach the supervisor a limit that
+ * other parts of a start exceed. */
+static void say_reading(void *user)
+{
+    struct rank *r = user;
+    const int64_t now_ms = hd_clock_now_ms();
+
+    if (now_ms - r->read_ms < READING_MS)
+        return;
+    r->read_ms = now_ms;
+    hd_link_report_alive(r->link);
 }
 
 /* Keeps the weights with which the run began as the reference of train.policy.kl, before an attempt that
@@ -318,7 +333,9 @@ static enum hd_status set_up(struct rank *r)
                                                .tokenizer = &tokenizer,
                                                .tokens = &tokens,
                                                .planned = tell_plan,
-                                               .planned_user = r};
+                                               .planned_user = r,
+                                               .alive = say_reading,
+                                               .alive_user = r};
     enum hd_status st = make_tokens(r, &tokenizer, &tokens);
     char text[160], bytes[32], huge[32], where[64];
     const struct hd_reservation *m;

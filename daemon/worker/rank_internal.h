@@ -60,6 +60,7 @@ struct rank {
     /* ms: the longest wait for other ranks that the supervisor has learned to expect; 0: unknown */
     int64_t wait_limit_ms;
     int64_t step_deadline_ms, save_deadline_ms;
+    int64_t read_ms; /* time of the newest sign of life while weights are read; 0: none yet */
     struct hd_shm_fds fds;
     const struct hd_backend_table *backend;
     /* device of this rank, open if the backend has its own memory (a GPU); else all members are

@@ -19,8 +19,10 @@ struct hd_link {
     atomic_bool broken;
     int64_t dropped; /* step reports dropped since the last one that was sent */
     struct hd_link_step newest_dropped;
-    bool stop, checkpoint; /* received commands that hd_link_poll has not returned yet */
-    int64_t round;         /* number of the current rendezvous or, outside of one, of the next */
+    bool stop, checkpoint;    /* received commands that hd_link_poll has not returned yet */
+    int64_t round;            /* number of the current rendezvous or, outside of one, of the next */
+    enum hd_link_phase phase; /* of the last hd_link_report_phase, with its step */
+    int64_t phase_step;
     int64_t values_count;
     struct hd_link_values values; /* values received during a rendezvous; empty outside of one */
     uint8_t received[HD_FRAME_BYTES_MAX];
@@ -200,7 +202,15 @@ void hd_link_report_problem(struct hd_link *link, const char *text)
 
 void hd_link_report_phase(struct hd_link *link, enum hd_link_phase phase, int64_t step)
 {
-    struct hd_link_report report = {.kind = HD_LINK_PROGRESS, .progress = {phase, step}};
+    link->phase = phase;
+    link->phase_step = step;
+    hd_link_report_alive(link);
+}
+
+void hd_link_report_alive(struct hd_link *link)
+{
+    struct hd_link_report report = {.kind = HD_LINK_PROGRESS,
+                                    .progress = {link->phase, link->phase_step}};
 
     (void)send_report(link, &report, 0);
 }

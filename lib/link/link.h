@@ -115,6 +115,8 @@ void hd_link_report_problem(struct hd_link *link, const char *text);
 /* Reports the phase of the rank, which also shows that it is alive. Call it at each change of phase
  * and, during a phase, whenever the rank made progress (a step report counts, too). */
 void hd_link_report_phase(struct hd_link *link, enum hd_link_phase phase, int64_t step);
+/* Reports the phase of the last hd_link_report_phase again, to show that the rank is alive. */
+void hd_link_report_alive(struct hd_link *link);
 
 /* Reports the host memory in this rank's plan, before the rank reserves it: the supervisor limits
  * the memory of all ranks by it. The first report counts. */

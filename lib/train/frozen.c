@@ -74,6 +74,8 @@ enum hd_status hd_trainer_open_frozen(struct hd_trainer *t)
     m->traits = t->traits;
     m->step_deadline_ms = t->step_deadline_ms;
     m->save_deadline_ms = t->save_deadline_ms;
+    m->alive = t->alive;
+    m->alive_user = t->alive_user;
     st = hd_runner_new(m->table, m->backend, m->comm, &m->rank_program.mesh, &m->runner);
     if (!st)
         st = hd_staging_init(m->table, hd_runner_stream(m->runner), &m->staging);
@@ -85,10 +87,7 @@ enum hd_status hd_trainer_open_frozen(struct hd_trainer *t)
 
 enum hd_status hd_trainer_load_frozen(struct hd_trainer *t)
 {
-    enum hd_status st;
+    const enum hd_status st = hd_trainer_init(t->frozen);
 
-    hd_comm_set_deadline(t->comm, t->save_deadline_ms); /* disks are slower than steps */
-    st = hd_trainer_init(t->frozen);
-    hd_comm_set_deadline(t->comm, t->step_deadline_ms);
     return st ? hd_err_prefix(st, "%s", hd_job_frozen_path(&t->rank_program.job)) : HD_OK;
 }

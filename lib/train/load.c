@@ -53,11 +53,27 @@ enum hd_status hd_trainer_refresh_bucket(struct hd_trainer *t, const struct hd_b
     return st;
 }
 
-/* Casts the fp32 master weights of all buckets to their copies in the compute encoding. */
+/* Waits, for as long as a save may take, until all ranks have read their weights: some may be minutes
+ * behind the others, on a slower disk or with larger matrices to decompose. */
+static enum hd_status await_readers(struct hd_trainer *t)
+{
+    struct hd_comm_stream *stream = hd_comm_get_stream(t->comm, HD_COMM_STREAM_REDUCE);
+    enum hd_status st;
+
+    hd_comm_set_deadline(t->comm, t->save_deadline_ms);
+    st = hd_comm_barrier(t->world, stream);
+    if (!st)
+        st = hd_comm_wait(stream, hd_comm_record(stream));
+    hd_comm_set_deadline(t->comm, t->step_deadline_ms);
+    return st;
+}
+
+/* Casts the fp32 master weights of all buckets to their copies in the compute encoding, when all ranks
+ * have read theirs. */
 static enum hd_status refresh_copies(struct hd_trainer *t)
 {
     const struct hd_registry *r = &t->rank_program.registry;
-    enum hd_status st = HD_OK;
+    enum hd_status st = await_readers(t);
 
     for (int i = 0; !st && i < r->bucket_count; i++)
         if (r->buckets[i].is_local && r->buckets[i].copied)
@@ -122,6 +138,12 @@ static void compare_facts(const struct hd_trainer *t, const struct hd_ckpt *ckpt
                 hd_job_cp_exchange_words[t->rank_program.job.cp_exchange], ret_note);
     if (ret_note && ret_note->len_bytes)
         hd_text_add(ret_note, ": training continues, but results may differ in the last bits");
+}
+
+static void say_alive(const struct hd_trainer *t)
+{
+    if (t->alive)
+        t->alive(t->alive_user);
 }
 
 /* Opens a reader of this rank's parameters. */
@@ -282,6 +304,7 @@ static enum hd_status read_state(struct hd_trainer *t, struct hd_ckpt *ckpt, con
                 st = read_shard(t, &reader, i, k);
         if (!st)
             st = read_average(t, &reader, i);
+        say_alive(t);
     }
     hd_source_close(source);
     hd_param_reader_done(&reader);
@@ -535,8 +558,10 @@ static enum hd_status read_weights(struct hd_trainer *t, struct hd_source *sourc
     enum hd_status st = open_reader(t, source, &reader);
 
     for (int i = 0; !st && i < r->param_count; i++)
-        if (hd_param_is_local(r, i))
+        if (hd_param_is_local(r, i)) {
             st = read_shard(t, &reader, i, HD_SAVED_WEIGHT);
+            say_alive(t);
+        }
     hd_param_reader_done(&reader);
     return st;
 }

@@ -572,6 +572,7 @@ enum hd_status hd_trainer_prepare_reference(struct hd_trainer *t,
     st = open_file(t, &found);
     if (!st && !found)
         st = hd_trainer_init(t); /* the reference needs the initial weights, not a checkpoint's */
+    hd_comm_set_deadline(t->comm, t->save_deadline_ms); /* hd_trainer_init sets that of steps */
     if (!st && !found)
         st = make_file(t, watch);
     hd_comm_set_deadline(t->comm, t->step_deadline_ms);

@@ -422,6 +422,8 @@ enum hd_status hd_trainer_new(const struct hd_job *job, const struct hd_trainer_
     hd_trainer_forget_numbers(t);
     t->step_deadline_ms = HD_STEP_DEADLINE_MS;
     t->save_deadline_ms = HD_SAVE_DEADLINE_MS;
+    t->alive = options->alive;
+    t->alive_user = options->alive_user;
     st = set_up_trainer(t, job, options);
     if (st) {
         hd_trainer_free(t);
@@ -492,6 +494,8 @@ void hd_trainer_set_deadlines(struct hd_trainer *t, int64_t step_ms, int64_t sav
     t->step_deadline_ms = step_ms;
     t->save_deadline_ms = save_ms;
     hd_comm_set_deadline(t->comm, step_ms);
+    if (t->frozen)
+        hd_trainer_set_deadlines(t->frozen, step_ms, save_ms);
 }
 
 const struct hd_rank_program *hd_trainer_rank_program(const struct hd_trainer *t)

@@ -55,6 +55,10 @@ struct hd_trainer_options {
      * rank's plan needs. May be NULL. */
     void (*planned)(void *user, int64_t host_bytes);
     void *planned_user;
+    /* Callback, called when a parameter of a load has been read, which may take minutes (pissa.h). May
+     * be NULL. */
+    void (*alive)(void *user);
+    void *alive_user;
     /* peak FLOP/s of this rank, to which MFU is relative; 0: the trainer measures it */
     double peak;
     bool force_plain; /* true: use the portable kernels; for tests */
@@ -133,8 +137,9 @@ enum hd_status hd_trainer_prepare_reference(struct hd_trainer *trainer,
 enum hd_status hd_trainer_write_teacher(struct hd_trainer *trainer,
                                         const struct hd_reference_watch *watch,
                                         struct hd_text *ret_said);
-/* Opens the teacher's file that train.distill.teacher names, or reads the weights of the job's frozen model
- * (job/frozen_model.h); does nothing without. Call it before the first step. Collective. HD_INVALID: the file is not one of this job's data. */
+/* Opens the teacher's file that train.distill.teacher names, or reads the weights of the job's frozen
+ * model (job/frozen_model.h); does nothing without. Call it before the first step. Collective.
+ * HD_INVALID: the file is not one of this job's data. */
 enum hd_status hd_trainer_open_teacher(struct hd_trainer *trainer);
 
 /* Loads weights, moments and counters from a checkpoint directory of any layout. Rank 0 checks

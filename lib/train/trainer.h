@@ -55,6 +55,8 @@ struct hd_trainer {
     double flops_per_token; /* hd_model_flops_per_token */
     /* ms that a rank waits for other ranks, in steps and in saves or loads */
     int64_t step_deadline_ms, save_deadline_ms;
+    void (*alive)(void *user); /* of hd_trainer_options; NULL: none */
+    void *alive_user;
 
     char *private_base, *registered_base; /* memory of tensors; on a device, device addresses */
     /* host memory for profile, sample and batch (rank_program.h) */

@@ -625,6 +625,83 @@ static void a_checkpoint_with_a_nan_is_named_and_not_loaded(void **state)
     harness_teardown(&h);
 }
 
+/* ---- ranks that read for long ---- */
+
+enum { STEP_MS = 1500 }; /* that a rank waits for the other one in a step */
+
+struct reading {
+    int64_t signs;
+    bool slow; /* true: it has just read something that takes longer than a step may */
+};
+
+static void note_sign(void *user)
+{
+    struct reading *reading = user;
+
+    if (reading->slow)
+        (void)usleep((STEP_MS + 1000) * 1000);
+    reading->slow = false;
+    reading->signs++;
+}
+
+/* Runs a load that the second rank takes long for, and a step behind it. */
+static enum hd_status read_for_long(struct harness_rank *r)
+{
+    struct reading reading = {.slow = r->rank == 1};
+    const struct hd_trainer_options options = {.peak = HARNESS_PEAK,
+                                               .backend = harness_backend(),
+                                               .instance = r->instance,
+                                               .comm = r->comm,
+                                               .rank = r->rank,
+                                               .alive = note_sign,
+                                               .alive_user = &reading};
+    const struct hd_registry *registry;
+    struct hd_trainer *t;
+    struct hd_step_result step;
+    struct hd_saved saved;
+    int64_t local = 0;
+    enum hd_status st = hd_trainer_new(r->job, &options, &t);
+
+    if (st)
+        return st;
+    hd_trainer_set_deadlines(t, STEP_MS, 60 * 1000);
+    registry = &hd_trainer_rank_program(t)->registry;
+    for (int i = 0; i < registry->param_count; i++)
+        local += hd_param_is_local(registry, i);
+    st = hd_trainer_init(t);
+    if (!st && reading.signs != local)
+        st = hd_err(HD_INTERNAL, "%lld signs of %lld parameters", (long long)reading.signs,
+                    (long long)local);
+    if (!st)
+        st = hd_trainer_step(t, 0, &step);
+    if (!st)
+        st = hd_trainer_save(t, &saved);
+    reading = (struct reading){.slow = r->rank == 1};
+    if (!st)
+        st = hd_trainer_load(t, saved.path, saved.hash, NULL);
+    if (!st && reading.signs != local)
+        st = hd_err(HD_INTERNAL, "%lld signs of a load of %lld parameters",
+                    (long long)reading.signs, (long long)local);
+    if (!st)
+        st = hd_trainer_step(t, 0, &step);
+    hd_trainer_free(t);
+    return st;
+}
+
+/* Goal: a rank that reads for long is alive, and others wait for it. Method: of two ranks one takes longer
+ * to read than a rank waits in a step; each parameter that was read is a sign of life. */
+static void a_rank_that_reads_for_long_is_waited_for(void **state)
+{
+    struct harness h;
+    struct hd_job job;
+
+    harness_setup(&h, 4000);
+    job = harness_job(&h, "llama", 2);
+    if (harness_threads(&job, 2, NULL, read_for_long))
+        fail_msg("%s", hd_err_message());
+    harness_teardown(&h);
+}
+
 /* ---- checkpoint.best ---- */
 
 /* Checkpoints that rank 0 found during the run. */
