@@ -533,7 +533,7 @@ static void allow_argument(struct lock *l, const char *argument, bool is_program
         !S_ISREG(info.st_mode))
         return;
     if (allow_beside_file(l, argument, is_program) == HD_INVALID) {
-        l->st = hd_err_prefix(HD_INVALID, "train.rewards");
+        l->st = HD_INVALID;
         return;
     }
     if (realpath(argument, target) && strcmp(target, argument) != 0)

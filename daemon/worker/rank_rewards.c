@@ -62,6 +62,7 @@ enum hd_status rank_rater_begin(struct rank *r, const char *key, const char *rew
     enum hd_status st;
 
     rater->r = r;
+    rater->key = key;
     st = hd_rewards_read(key, rewards, &r->arena, &rater->rewards);
     if (!st)
         st = find_place(rater);
@@ -77,7 +78,9 @@ enum hd_status rank_rater_open(struct rank_rater *rater)
     for (int64_t k = 0; !st && k < rater->rewards.count; k++)
         if (rater->rewards.list[k].kind < HD_REWARD_PROGRAM)
             st = hd_builtin_reward_new(&rater->rewards.list[k], &rater->builtins[k]);
-    if (!st && hd_rewards_find(&rater->rewards, HD_REWARD_MODEL) >= 0)
+    if (st)
+        return hd_err_prefix(st, "%s", rater->key);
+    if (hd_rewards_find(&rater->rewards, HD_REWARD_MODEL) >= 0)
         st = hd_answer_texts_open(&rater->r->job, &rater->model_texts);
     return st;
 }
@@ -176,7 +179,7 @@ static enum hd_status wait_for_rewards(struct rank_rater *rater, bool is_rating,
         if (!done)
             own = reward_keeper_wait(rater->keeper, WAIT_MS, &done, ret_rewards);
         if (own) /* the peers are told by the failure of the communication */
-            return own;
+            return hd_err_prefix(own, "%s", rater->key);
         rank_say_alive(r);
         st = hd_trainer_agree(r->trainer,
                               rank_is_to_stop(r) && !done ? STOPS

@@ -22,6 +22,7 @@ struct rank_answer {
 
 struct rank_rater { /* initialise with {0} */
     struct rank *r;
+    const char *key; /* of the list of rewards, for messages */
     struct hd_rewards rewards;
     struct hd_builtin_reward *builtins[HD_REWARDS_MAX];
     struct reward_keeper *keeper;       /* NULL: no reward is a program, or another rank rates */

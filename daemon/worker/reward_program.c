@@ -417,9 +417,8 @@ static enum hd_status rate_all(struct reward_program *p, struct rating *r)
         if (!p->pid) {
             if (p->starts >= REWARD_PROGRAM_STARTS_MAX)
                 return hd_err(HD_INVALID,
-                              "train.rewards: the program of reward %s (%s) was started %d times "
-                              "in a row without an answer (%s%s%s); its output is in the log of "
-                              "the rank",
+                              "the program of reward %s (%s) was started %d times in a row without "
+                              "an answer (%s%s%s); its output is in the log of the rank",
                               p->reward->name, p->reward->argv[0], p->starts,
                               p->was_silent ? silent : "", p->was_silent ? "; " : "", p->ended);
             st = start_program(p);

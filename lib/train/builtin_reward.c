@@ -23,9 +23,7 @@ enum hd_status hd_builtin_reward_new(const struct hd_reward *reward,
     if (reward->kind == HD_REWARD_REGEX) {
         if (regcomp(&b->regex, reward->pattern, REG_EXTENDED | REG_NOSUB)) {
             free(b);
-            return hd_err(HD_INVALID,
-                          "train.rewards: %s: the pattern is no extended POSIX "
-                          "expression",
+            return hd_err(HD_INVALID, "%s: the pattern is no extended POSIX expression",
                           reward->name);
         }
         b->has_regex = true;

@@ -1,4 +1,4 @@
-/* builtin_reward: the rewards of train.rewards that need no program (job/rewards.h).
+/* builtin_reward: the rewards that need neither a program nor a model (job/rewards.h).
  *
  * Used by: worker, tests.   Uses: job, base.   Threads: an object belongs to one.
  */
