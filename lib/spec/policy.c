@@ -220,6 +220,22 @@ static enum hd_status check_loss_keys(const struct hd_job *job)
     return HD_OK;
 }
 
+enum hd_status spec_check_overlong(const char *key, const struct hd_rewards *rewards,
+                                   const char *limit, int64_t max_tokens)
+{
+    for (int64_t i = 0; i < rewards->count; i++) {
+        const struct hd_reward *reward = &rewards->list[i];
+
+        if (reward->kind == HD_REWARD_OVERLONG && reward->buffer > max_tokens)
+            return hd_err(HD_INVALID,
+                          "%s: the buffer of %s, %lld tokens, is longer than any answer (%s = "
+                          "%lld); lower it",
+                          key, reward->name, (long long)reward->buffer, limit,
+                          (long long)max_tokens);
+    }
+    return HD_OK;
+}
+
 enum hd_status spec_check_policy(const struct hd_job *job)
 {
     struct hd_rewards rewards;

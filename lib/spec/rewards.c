@@ -288,19 +288,3 @@ enum hd_status spec_read_rewards(struct spec_reader *r, const struct yaml_node *
     hd_text_free(&text);
     return st;
 }
-
-enum hd_status spec_check_overlong(const char *key, const struct hd_rewards *rewards,
-                                   const char *limit, int64_t max_tokens)
-{
-    for (int64_t i = 0; i < rewards->count; i++) {
-        const struct hd_reward *reward = &rewards->list[i];
-
-        if (reward->kind == HD_REWARD_OVERLONG && reward->buffer > max_tokens)
-            return hd_err(HD_INVALID,
-                          "%s: the buffer of %s, %lld tokens, is longer than any answer (%s = "
-                          "%lld); lower it",
-                          key, reward->name, (long long)reward->buffer, limit,
-                          (long long)max_tokens);
-    }
-    return HD_OK;
-}

@@ -307,7 +307,7 @@ enum hd_status spec_keep_rewards(const char *path, const struct hd_text *text, s
 /* Makes the paths of the files of reward programs absolute; look: checks that programs exist. */
 enum hd_status spec_find_rewards(struct spec_draft *draft, const char *folder, bool look);
 /* Refuses overlong rewards that begin before an answer does. key: of the list; limit: the key that gives
- * max_tokens, the most tokens of an answer (rewards.c). */
+ * max_tokens, the most tokens of an answer (policy.c). */
 enum hd_status spec_check_overlong(const char *key, const struct hd_rewards *rewards,
                                    const char *limit, int64_t max_tokens);
 /* Rules of train.objective: grpo (policy.c). */
