@@ -81,6 +81,12 @@ static void add_where(const struct hd_step_cost *p, struct hd_text *out)
     hd_text_add(out, ", update %s", text);
     format_seconds(p->bubble_s, text);
     hd_text_add(out, ", bubble %s\n", text);
+    if (p->rollout_s <= 0)
+        return;
+    format_seconds(p->step_s - p->rollout_s, text);
+    hd_text_add(out, "of the step, training %s", text);
+    format_seconds(p->rollout_s, text);
+    hd_text_add(out, ", writing answers, if all have train.rollout.max_tokens, %s\n", text);
 }
 
 enum { MAP_RANKS_SHOWN_MAX = 128 };
@@ -231,14 +237,18 @@ void plan_layouts_people(const struct cli *cli, const struct hd_report_asked *as
 void plan_layouts_time(const struct hd_report *l, struct hd_text *out)
 {
     const struct hd_step_cost *p = &l->search.plans[0].cost;
-    char seconds[32], rate[32];
+    char seconds[32], rate[32], answers[80] = "";
 
     if (p->step_s <= 0)
         return;
+    format_seconds(p->rollout_s, seconds);
+    if (p->rollout_s > 0)
+        (void)snprintf(answers, sizeof answers, " (%s of it for answers of the most tokens)",
+                       seconds);
     format_seconds(p->step_s, seconds);
     cli_format_count(p->tokens_per_s, rate);
-    hd_text_add(out, "a step takes about %s, %s tokens/s, by %s: give or take %.0f%%\n", seconds,
-                rate,
+    hd_text_add(out, "a step takes about %s%s, %s tokens/s, by %s: give or take %.0f%%\n", seconds,
+                answers, rate,
                 l->cluster->rates.calibration ? "the calibration"
                                               : "this processor's peaks, measured just now",
                 100 * l->cluster->rates.error_band);

@@ -6,6 +6,7 @@
 
 #include "controller/cli/rows.h"
 #include "plan/inter_node.h"
+#include "plan/rollout_profile.h"
 
 /* Predicted times of a step's matrix products and memory traffic at data-sheet rates, ms. */
 struct sheet_times {
@@ -391,13 +392,7 @@ static void print_samples_memory(const struct hd_plan_class *kind, bool answers,
 static void print_rollout(const struct plan_asked *a, const struct hd_plan_class *kind,
                           struct hd_text *out)
 {
-    const struct hd_job *job = &a->job;
-    const int64_t replicas = job->dp * job->cp, rows = kind->prompt_rows;
-    const int64_t answers = (job->rollout_prompts + replicas - 1) / replicas * job->rollout_group;
-    const int64_t turns = (answers + kind->sample_slots - 1) / kind->sample_slots;
-    const int64_t calls[HD_DECODE_PROGRAMS] = {
-        [HD_DECODE_PROMPTS] = turns * ((hd_job_rollout_prompt_max(job) + rows - 1) / rows),
-        [HD_DECODE_TOKENS] = turns * (job->rollout_max_tokens - 1)};
+    const struct hd_rollout_calls calls = hd_rollout_count_calls(&a->job);
     const struct hd_costs *token = &kind->decode[HD_DECODE_TOKENS].costs;
     double seconds = 0, first = 0;
     char bytes[32];
@@ -406,15 +401,16 @@ static void print_rollout(const struct plan_asked *a, const struct hd_plan_class
     hd_text_add(out,
                 "  its answers, at most: %lld x a token of each of %lld, %.4g FLOP and %s read; "
                 "%lld x up to %lld tokens of prompts, %.4g FLOP\n",
-                (long long)calls[HD_DECODE_TOKENS], (long long)kind->sample_slots, token->flops,
-                bytes, (long long)calls[HD_DECODE_PROMPTS], (long long)(rows * kind->sample_slots),
+                (long long)calls.count[HD_DECODE_TOKENS], (long long)calls.slots, token->flops,
+                bytes, (long long)calls.count[HD_DECODE_PROMPTS],
+                (long long)(calls.rows[HD_DECODE_PROMPTS] * calls.slots),
                 kind->decode[HD_DECODE_PROMPTS].costs.flops);
     for (int p = 0; a->kind && p < HD_DECODE_PROGRAMS; p++) {
         const struct sheet_times t = make_sheet_times(a, &kind->decode[p]);
         const double longer = t.products > t.memory ? t.products : t.memory;
 
         first = p == HD_DECODE_TOKENS ? longer : first;
-        seconds += 1e-3 * longer * (double)calls[p];
+        seconds += 1e-3 * longer * (double)calls.count[p];
     }
     if (a->kind)
         hd_text_add(out,

@@ -24,6 +24,9 @@ struct builder {
      * Otherwise the mesh of the compiled job, and NULL. */
     struct hd_mesh mesh;
     int32_t *devices;
+    /* sequences of a program of decoding, which is compiled in place of those of steps, and tokens of each;
+     * 0: those of steps are */
+    int64_t slots, rows;
 };
 
 /* ---- the time of a program ---- */
@@ -190,10 +193,15 @@ static int64_t whole(const struct hd_extent *x)
 static enum hd_status measure_units(struct builder *b, int registry, struct hd_units units,
                                     struct hd_layer_profile *ret_profile, int64_t *ret_stage_io)
 {
-    static const enum hd_call calls[HD_LAYER_PROFILE_CALLS] = {HD_CALL_F, HD_CALL_B, HD_CALL_W};
+    const enum hd_call calls[HD_LAYER_PROFILE_CALLS] = {b->slots ? HD_CALL_D : HD_CALL_F, HD_CALL_B,
+                                                        HD_CALL_W};
+    const struct hd_registry *r = &b->registry[registry];
+    const struct hd_model *m = &b->model[registry];
     struct hd_chunk *chunk;
-    enum hd_status st = hd_rank_program_compile_units(
-        &b->shared, &b->registry[registry], &b->model[registry], units, &b->arena, &chunk);
+    enum hd_status st =
+        b->slots ? hd_rank_program_compile_decode(&b->shared, r, m, units, b->slots, b->rows,
+                                                  &b->arena, &chunk)
+                 : hd_rank_program_compile_units(&b->shared, r, m, units, &b->arena, &chunk);
 
     if (st)
         return st;
@@ -299,14 +307,16 @@ static void host_update(const struct builder *b, const struct hd_registry *r, do
     }
 }
 
-/* Computes the seconds of programs U and P of a pipeline stage, by unit. */
+/* Computes the seconds of programs U and P of a pipeline stage, by unit; beside decoding there are none. */
 static enum hd_status measure_update(struct builder *b, int stage, double *units, int unit_count,
                                      double *ret_base)
 {
     struct hd_chunk *chunk;
-    const enum hd_status st =
-        hd_rank_program_compile_update(&b->shared, &b->registry[stage], &b->arena, &chunk);
+    enum hd_status st;
 
+    if (b->slots)
+        return HD_OK;
+    st = hd_rank_program_compile_update(&b->shared, &b->registry[stage], &b->arena, &chunk);
     if (st)
         return st;
     share_out(b, &chunk->program[HD_CALL_U], units, unit_count, ret_base);
@@ -460,6 +470,12 @@ static void shrink(struct hd_job *job, int kind)
         job->model_weights = HD_JOB_MODEL_WEIGHTS_PLAIN;
 }
 
+/* The programs that profiles are made of. */
+struct profile_scope {
+    bool blocks_only;
+    int64_t slots, rows; /* as in struct builder */
+};
+
 static void builder_begin(struct builder *b, const struct hd_cluster *cluster, bool native)
 {
     memset(b, 0, sizeof *b);
@@ -525,14 +541,17 @@ static enum hd_status find_kinds(const struct hd_job *job, struct hd_layer_profi
 /* Computes the layer profiles of blocks of this kind; with the kind of the model's first block also
  * the members of *p that do not depend on a kind. */
 static enum hd_status measure_kind(const struct hd_job *job, const struct hd_cluster *cluster,
-                                   int kind, bool blocks_only, struct hd_layer_profiles *p)
+                                   int kind, const struct profile_scope *scope,
+                                   struct hd_layer_profiles *p)
 {
     struct hd_block_profiles *of_kind = &p->kind[kind];
-    const bool first = kind == p->first_kind;
+    const bool first = kind == p->first_kind, blocks_only = scope->blocks_only;
     struct builder b;
     enum hd_status st;
 
     builder_begin(&b, cluster, job->native_reduction);
+    b.slots = scope->slots;
+    b.rows = scope->rows;
     st = share(&b, job, kind);
     if (!st)
         st = measure_blocks(&b, of_kind, first ? &p->stage_io_bytes : NULL);
@@ -542,8 +561,11 @@ static enum hd_status measure_kind(const struct hd_job *job, const struct hd_clu
         st = measure_head(&b, of_kind, p);
     if (!st && p->has_inner)
         st = measure_inner(&b, &of_kind->base, &of_kind->inner);
-    if (!st && first)
+    if (!st && first) {
         p->stages = *group_of(&b, HD_GROUP_PP);
+        p->tp = *group_of(&b, HD_GROUP_TP);
+        p->world = *group_of(&b, HD_GROUP_WORLD);
+    }
     if (!st) /* `base` becomes the time and bytes of a chunk besides its blocks */
         subtract(&of_kind->base, &of_kind->block);
     hd_arena_done(&b.arena);
@@ -569,39 +591,70 @@ enum hd_status hd_layer_profiles_whole(const struct hd_job *job, const struct hd
     return st;
 }
 
-/* Adds up F of all units of the frozen model, which is split as the one that trains, but not by ZeRO. */
-static enum hd_status measure_frozen(const struct hd_job *job, const struct hd_cluster *cluster,
-                                     double *ret_seconds)
+static enum hd_status build(const struct hd_job *job, const struct hd_cluster *cluster,
+                            const struct profile_scope *scope,
+                            const struct hd_layer_profiles *dense, struct hd_layer_profiles *p);
+
+/* Returns the seconds of F, or of decoding, of all units. */
+static double forward_of(const struct hd_layer_profiles *p, const struct hd_model_config *config)
+{
+    double seconds = p->kind[p->first_kind].base.time[HD_LAYER_PROFILE_F][0].run +
+                     p->embedding.time[HD_LAYER_PROFILE_F][0].run +
+                     p->head.time[HD_LAYER_PROFILE_F][0].run;
+
+    for (int64_t layer = 0; layer < config->L; layer++)
+        seconds +=
+            p->kind[hd_model_layer_kind(config, layer)].block.time[HD_LAYER_PROFILE_F][0].run;
+    return seconds;
+}
+
+static enum hd_status measure_forward(const struct hd_job *job, const struct hd_cluster *cluster,
+                                      const struct profile_scope *scope,
+                                      struct hd_layer_profiles *p, double *ret_seconds)
 {
     struct hd_model_config config;
-    struct hd_layer_profiles p;
+    enum hd_status st = hd_model_config_from_job(job, &config);
+
+    if (!st)
+        st = build(job, cluster, scope, NULL, p);
+    if (!st)
+        *ret_seconds = forward_of(p, &config);
+    return st;
+}
+
+/* Computes F of the models that only compute: of the frozen one, which is split as the one that trains, but
+ * not by ZeRO, and of the reference, which is the one that trains with other weights. */
+static enum hd_status measure_frozen(const struct hd_job *job, const struct hd_cluster *cluster,
+                                     struct hd_layer_profiles *p)
+{
+    struct hd_model_config config;
+    struct hd_layer_profiles of_frozen;
     struct hd_job frozen;
     struct hd_arena arena;
-    enum hd_status st;
+    enum hd_status st = hd_model_config_from_job(job, &config);
 
     hd_arena_init(&arena, 0);
-    st = hd_job_of_frozen(job, &arena, &frozen);
-    frozen.distill_write = false;
-    frozen.zero = 0;
-    if (!st)
-        st = hd_model_config_from_job(&frozen, &config);
-    if (!st)
-        st = hd_layer_profiles_build(&frozen, cluster, &p);
+    if (!st && hd_job_has_frozen_model(job)) {
+        st = hd_job_of_frozen(job, &arena, &frozen);
+        frozen.distill_write = false;
+        frozen.zero = 0;
+        if (!st)
+            st = measure_forward(&frozen, cluster, &(struct profile_scope){0}, &of_frozen,
+                                 &p->frozen);
+        if (st)
+            st = hd_err_prefix(st, "%s", hd_job_frozen_path(job));
+    }
+    if (!st && hd_job_has_reference(job))
+        p->frozen += forward_of(p, &config);
+    if (hd_job_has_policy(job)) /* the answers of several updates are rated once */
+        p->frozen /= (double)hd_max(job->rollout_updates, 1);
     hd_arena_done(&arena);
-    if (st)
-        return hd_err_prefix(st, "%s", hd_job_frozen_path(job));
-    *ret_seconds = p.kind[p.first_kind].base.time[HD_LAYER_PROFILE_F][0].run +
-                   p.embedding.time[HD_LAYER_PROFILE_F][0].run +
-                   p.head.time[HD_LAYER_PROFILE_F][0].run;
-    for (int64_t layer = 0; layer < config.L; layer++)
-        *ret_seconds +=
-            p.kind[hd_model_layer_kind(&config, layer)].block.time[HD_LAYER_PROFILE_F][0].run;
-    return HD_OK;
+    return st;
 }
 
 static enum hd_status build(const struct hd_job *job, const struct hd_cluster *cluster,
-                            bool blocks_only, const struct hd_layer_profiles *dense,
-                            struct hd_layer_profiles *p)
+                            const struct profile_scope *scope,
+                            const struct hd_layer_profiles *dense, struct hd_layer_profiles *p)
 {
     enum hd_status st;
 
@@ -613,21 +666,28 @@ static enum hd_status build(const struct hd_job *job, const struct hd_cluster *c
         if (p->has_kind[kind] && dense && (kind & HD_LAYER_DENSE))
             p->kind[kind] = dense->kind[kind];
         else if (p->has_kind[kind])
-            st = measure_kind(job, cluster, kind, blocks_only, p);
-    if (!st && !blocks_only && hd_job_has_frozen_model(job))
-        st = measure_frozen(job, cluster, &p->frozen);
-    return st;
+            st = measure_kind(job, cluster, kind, scope, p);
+    return st || scope->blocks_only ? st : measure_frozen(job, cluster, p);
 }
 
 enum hd_status hd_layer_profiles_build(const struct hd_job *job, const struct hd_cluster *cluster,
                                        struct hd_layer_profiles *ret_profiles)
 {
-    return build(job, cluster, false, NULL, ret_profiles);
+    return build(job, cluster, &(struct profile_scope){0}, NULL, ret_profiles);
 }
 
 enum hd_status hd_layer_profiles_blocks(const struct hd_job *job, const struct hd_cluster *cluster,
                                         const struct hd_layer_profiles *dense,
                                         struct hd_layer_profiles *ret_profiles)
 {
-    return build(job, cluster, true, dense, ret_profiles);
+    return build(job, cluster, &(struct profile_scope){.blocks_only = true}, dense, ret_profiles);
+}
+
+enum hd_status hd_layer_profiles_decode(const struct hd_job *job, const struct hd_cluster *cluster,
+                                        int64_t slots, int64_t rows,
+                                        struct hd_layer_profiles *ret_profiles, double *ret_seconds)
+{
+    const struct profile_scope scope = {.slots = slots, .rows = rows};
+
+    return measure_forward(job, cluster, &scope, ret_profiles, ret_seconds);
 }

@@ -80,11 +80,12 @@ struct hd_layer_profiles {
     double update_first, update_last;
     /* seconds of U that belong to no unit: the exchange of a step's records, and host time */
     double update_base;
-    /* seconds of F of all units of the frozen model (job/frozen_model.h), of one micro-batch; 0:
-     * there is none */
+    /* seconds of F of all units of the models that only compute, the frozen one (job/frozen_model.h) and
+     * the reference (train.policy.kl), of one micro-batch of each step; 0: there is none */
     double frozen;
     int64_t stage_io_bytes; /* bytes of hidden rows that one transfer between two stages moves */
     struct hd_link_group stages; /* the group `pp`, whose ranks send hidden rows between stages */
+    struct hd_link_group tp, world; /* groups that gather logits, and exchange messages */
 };
 
 /* Builds the layer profiles of a resolved job on devices of this cluster. Fails as
@@ -98,6 +99,13 @@ enum hd_status hd_layer_profiles_build(const struct hd_job *job, const struct hd
 enum hd_status hd_layer_profiles_blocks(const struct hd_job *job, const struct hd_cluster *cluster,
                                         const struct hd_layer_profiles *dense,
                                         struct hd_layer_profiles *ret_profiles);
+
+/* Builds the profiles of the program of decoding that reads `rows` tokens of each of `slots` sequences, as
+ * F, and sets *ret_seconds to the time of one call on all stages, without what they send. */
+enum hd_status hd_layer_profiles_decode(const struct hd_job *job, const struct hd_cluster *cluster,
+                                        int64_t slots, int64_t rows,
+                                        struct hd_layer_profiles *ret_profiles,
+                                        double *ret_seconds);
 
 /* Returns whether block `unit` of the chunk is in the same recompute segment as the block before
  * it. Segments begin at every segment-th block of the model, and with each chunk. With `segment` 0

@@ -9,6 +9,7 @@
 static const double grouped_share = 0.9;
 /* least length in K of a slice of a matrix product whose K is split over multiprocessors */
 enum { SPLIT_DEPTH = 512 };
+enum { FEW_ROWS = 16 }; /* rows of the smallest tile; others have a multiple */
 
 static int64_t profiles(int64_t length, int64_t of)
 {
@@ -22,22 +23,23 @@ static double flops_of(const struct hd_rates *r, enum hd_dtype dtype)
 
 /* Returns the seconds of a matrix product. Tiles are computed in waves, one tile per multiprocessor
  * at a time; if there are fewer tiles than multiprocessors, K is split over the idle ones. So a
- * product takes at least one wave. */
+ * product takes at least one wave. Of few rows, as in decoding, tiles have no more than these. */
 static double product_seconds(const struct hd_rates *r, const struct hd_gemm_args *a)
 {
     const double rate = flops_of(r, a->ab_dtype) * (double)a->K / ((double)a->K + r->product_depth);
+    const int64_t rows = hd_min(r->tile_rows, profiles(a->M, FEW_ROWS) * FEW_ROWS);
     int64_t tiles, split = 1;
     double tile_s;
 
     if (!r->multiprocessors)
         return 2.0 * (double)a->M * (double)a->N * (double)a->K / rate;
-    tiles = profiles(a->M, r->tile_rows) * profiles(a->N, r->tile_columns);
+    tiles = profiles(a->M, rows) * profiles(a->N, r->tile_columns);
     if (tiles < r->multiprocessors) {
         split = r->multiprocessors / tiles;
         if (split > profiles(a->K, SPLIT_DEPTH))
             split = profiles(a->K, SPLIT_DEPTH);
     }
-    tile_s = 2.0 * (double)(r->tile_rows * r->tile_columns) * (double)a->K / (double)split *
+    tile_s = 2.0 * (double)(rows * r->tile_columns) * (double)a->K / (double)split *
              r->multiprocessors / rate;
     return tile_s * (double)profiles(tiles * split, r->multiprocessors);
 }

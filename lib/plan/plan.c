@@ -165,7 +165,6 @@ static enum hd_status plan_class(const struct hd_rank_program *layout,
     c->sample_slots = layout->decode.slots;
     c->sample_bytes = layout->decode.bytes;
     c->sample_beyond_bytes = layout->decode.beyond_bytes;
-    c->prompt_rows = layout->decode.rows;
     for (int p = 0; layout->decode.slots && p < HD_DECODE_PROGRAMS; p++)
         for (int k = 0; k < layout->chunk_count; k++)
             hd_dry_add(&c->decode[p], layout->decode.chunks[p][k], HD_CALL_D, true);

@@ -28,8 +28,7 @@ struct hd_plan_class {
     /* validate.samples: sequences at a time, 0: none; bytes of their caches and programs, and those
      * that steps leave no memory for, which are part of memory.work */
     int64_t sample_slots, sample_bytes, sample_beyond_bytes;
-    struct hd_dry step;  /* costs of one optimizer step: all micro-batches and the update */
-    int64_t prompt_rows; /* tokens of each sequence that a call of the program of prompts reads */
+    struct hd_dry step; /* costs of one optimizer step: all micro-batches and the update */
     struct hd_dry decode[HD_DECODE_PROGRAMS]; /* costs of one call of each program of decoding */
     /* Muon: matrices whose steps each of these ranks computes, of how many of its stage, and rounds
      * (program/matrices.h); 0: none */

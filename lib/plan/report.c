@@ -230,6 +230,8 @@ static void add_time(struct hd_json_writer *w, const struct hd_step_cost *p)
             hd_json_add_real(w, hd_group_text((enum hd_group_name)g), p->communication_s[g]);
     hd_json_end(w, '}');
     hd_json_add_real(w, "update", p->update_s);
+    if (p->rollout_s > 0)
+        hd_json_add_real(w, "answers", p->rollout_s);
     hd_json_end(w, '}');
 }
 

@@ -63,6 +63,7 @@ static void try_variant(struct layout_search *s, struct candidate *c)
         return;
     c->bound_s = hd_max_real(search_variant_bound(s, c, &sizes),
                              traffic_bound(s, c, &sizes, &c->blocks->sizes));
+    c->rollout_s = search_rollout(s, &sizes);
     c->tie_break = search_tie_break(c);
     search_push(s, c);
 }
@@ -340,6 +341,7 @@ static bool walk_candidate(struct layout_search *s, const struct candidate *c, b
     const struct profiled *profiled;
     const struct ordered *ordered;
     struct hd_layout_sizes sizes;
+    double rollout_s;
     enum hd_status st;
 
     if (!search_size(s, c, &sizes))
@@ -348,8 +350,9 @@ static bool walk_candidate(struct layout_search *s, const struct candidate *c, b
     profiled = ordered ? search_profiles(s, c, &sizes, alone) : NULL;
     if (!profiled)
         return false;
+    rollout_s = alone ? 0 : search_rollout(s, &sizes);
     st = search_walk(s->asked, &s->model, search_job(s, &sizes), &profiled->profiles, ordered,
-                     ret_cost);
+                     rollout_s, ret_cost);
     search_note_refusal(s, st);
     return !st;
 }
@@ -376,6 +379,7 @@ static void refine_variant(struct layout_search *s, struct candidate *c)
         return;
     s->found->costed++;
     c->bound_s = p.step_s;
+    c->rollout_s = 0;
     if (search_has_segments(s, c)) {
         c->decided = DECIDED_SEGMENTS;
         search_push(s, c);
@@ -673,7 +677,7 @@ static bool is_done(const struct layout_search *s)
 
     return f->plan_count == s->asked->top &&
            (!hd_search_axes(&f->plans[0].job.layout) ||
-            s->heap[0].bound_s > (1 + HD_SEARCH_NEAR) * f->fastest_s);
+            s->heap[0].bound_s + s->heap[0].rollout_s > (1 + HD_SEARCH_NEAR) * f->fastest_s);
 }
 
 /* Returns whether the candidate has a place in the list, or is simpler than the first plan. */

@@ -197,6 +197,11 @@ double search_ideal_seconds(const struct layout_search *s)
     return s->model.flops_per_token * tokens / (s->asked->devices * fastest);
 }
 
+double search_rollout_bound(struct layout_search *s, const struct hd_layout_sizes *z)
+{
+    return gathered_share * search_rollout(s, z);
+}
+
 /* Returns the seconds of the calls first to end - 1 of a layer profile in one micro-batch; of F alone
  * if only a part of the model trains. */
 static double profile_seconds(const struct layout_search *s, const struct hd_layer_profile *p,
@@ -776,7 +781,7 @@ static struct hd_search_rejected memory_of_stages(const struct layout_search *s,
     }
     most = hd_max_real(most, sum / ordered->step.pipeline.stages + frozen_model_bytes(s, z));
     return (struct hd_search_rejected){.sizes = *z,
-                                       .step_s = c->bound_s,
+                                       .step_s = c->bound_s + c->rollout_s,
                                        .stage = fullest,
                                        .needed_bytes = (int64_t)most,
                                        .activations = most_slots / most};

@@ -15,8 +15,10 @@ static const enum hd_job_offload offloads[] = {HD_JOB_OFFLOAD_NONE, HD_JOB_OFFLO
 
 static bool is_before(const struct candidate *a, const struct candidate *b)
 {
-    if (a->bound_s != b->bound_s)
-        return a->bound_s < b->bound_s;
+    const double first = a->bound_s + a->rollout_s, second = b->bound_s + b->rollout_s;
+
+    if (first != second)
+        return first < second;
     if (a->decided != b->decided)
         /* among equal bounds, the candidate nearest to completion comes first */
         return a->decided > b->decided;

@@ -223,6 +223,13 @@ void search_refine_family(struct layout_search *s, struct candidate *c)
 
     if (!search_size(s, c, &sizes))
         return;
+    if (c->rollout_s <= 0) {
+        c->rollout_s = search_rollout_bound(s, &sizes);
+        if (c->rollout_s > 0) {
+            search_push(s, c);
+            return;
+        }
+    }
     while (c->raised < 2 && fits)
         if (raise_bound(s, c, &fits)) {
             search_push(s, c);

@@ -12,6 +12,7 @@
 #ifndef HD_PLAN_SEARCH_INTERNAL_H
 #define HD_PLAN_SEARCH_INTERNAL_H
 
+#include "plan/rollout_profile.h"
 #include "plan/search.h"
 
 /* Values of struct candidate's members recompute and schedule; PINNED_..: the job file gives the
@@ -66,7 +67,9 @@ struct search_traffic {
 
 /* A layout as far as the search has decided it. Kept small: there may be a million. */
 struct candidate {
-    double bound_s;
+    /* lower bounds of the seconds of training; and of those beside, in which answers are written. A
+     * candidate whose cost is known has the sum in bound_s */
+    double bound_s, rollout_s;
     int32_t pp, tp, cp, ep, micro_batch;
     /* values of parallel.virtual_stages and parallel.zero_shard; 0: auto */
     int32_t virtual_stages, zero_shard;
@@ -178,7 +181,7 @@ struct layout_search {
     int64_t frozen_parameters, frozen_experts;
     struct candidate *heap;
     int64_t count, capacity;
-    struct memo blocks, profiles, orders, partitions, traffic;
+    struct memo blocks, profiles, rollouts, orders, partitions, traffic;
     /* the schedule of an uneven partition that search_ordered returned last */
     struct ordered repartition;
     int64_t pp_least; /* least pp that the search tries, if the job does not pin pp */
@@ -292,6 +295,8 @@ double search_host_bytes(const struct layout_search *s, const struct hd_layout_s
 double search_ideal_seconds(const struct layout_search *s);
 double search_blocks_bound(const struct layout_search *s, const struct candidate *c,
                            const struct search_sizes *sizes);
+/* Returns a lower bound of the seconds of answers, for a family with any schedule and ZeRO stage. */
+double search_rollout_bound(struct layout_search *s, const struct hd_layout_sizes *sizes);
 /* Sets the seconds of *sizes to lower bounds for the candidate's micro-batch, from the same blocks
  * with one sequence (NULL: unknown) and with the most. */
 void search_sizes_interpolate(const struct layout_search *s, const struct candidate *c,
@@ -373,6 +378,9 @@ int32_t search_blocks_of(const struct ordered_step *step, int32_t chunk);
  * depend. */
 const struct profiled *search_profiles(struct layout_search *s, const struct candidate *c,
                                        const struct hd_layout_sizes *sizes, bool alone);
+/* Returns the seconds in which the answers of a step of the layout are written; 0: there are none, or its
+ * programs cannot be built. */
+double search_rollout(struct layout_search *s, const struct hd_layout_sizes *sizes);
 /* Returns the schedule of the layout. For an uneven partition it is valid until the next call. */
 const struct ordered *search_ordered(struct layout_search *s, const struct candidate *c,
                                      const struct hd_layout_sizes *sizes);
@@ -382,10 +390,11 @@ const struct ordered *search_ordered(struct layout_search *s, const struct candi
 struct search_traffic *search_traffic_memo(struct layout_search *s,
                                            const struct hd_layout_sizes *sizes);
 
-/* Compute the cost of a whole step of one layout. */
+/* Compute the cost of a whole step of one layout. rollout_s: of search_rollout. */
 enum hd_status search_walk(const struct hd_search_asked *asked, const struct search_model *model,
                            const struct hd_job *job, const struct hd_layer_profiles *profiles,
-                           const struct ordered *ordered, struct hd_step_cost *ret_cost);
+                           const struct ordered *ordered, double rollout_s,
+                           struct hd_step_cost *ret_cost);
 enum hd_status search_cost(const struct hd_search_asked *asked,
                            const struct hd_model_config *config, const struct hd_job *job,
                            struct hd_step_cost *ret_cost);

@@ -150,6 +150,37 @@ const struct profiled *search_profiles(struct layout_search *s, const struct can
     return e ? e->value : NULL;
 }
 
+double search_rollout(struct layout_search *s, const struct hd_layout_sizes *z)
+{
+    const bool gathers = z->zero == 3; /* other stages of ZeRO have whole weights */
+    const int32_t key[KEY_NUMBERS] = {(int32_t)z->tp,
+                                      (int32_t)z->cp,
+                                      (int32_t)z->ep,
+                                      (int32_t)z->dp,
+                                      z->pp > 1,
+                                      gathers,
+                                      gathers ? (int32_t)z->zero_shard : 0};
+    struct hd_layout_sizes of = *z;
+    struct hd_rollout_profile *r;
+    struct memo_entry *e;
+    enum hd_status st;
+
+    if (!hd_job_has_policy(s->asked->spec))
+        return 0;
+    e = find_memo_entry(s, &s->rollouts, key);
+    if (e && !e->known) {
+        of.zero = gathers ? 3 : 0;
+        of.zero_shard = gathers ? z->zero_shard : 0;
+        of.offload = HD_JOB_OFFLOAD_NONE;
+        r = hd_arena_alloc(&s->kept, sizeof *r);
+        st = r ? hd_rollout_profile_build(search_job(s, &of), s->asked->cluster, r)
+               : hd_err(HD_NO_MEMORY, "no memory to search layouts");
+        search_note_refusal(s, st);
+        note(&s->rollouts, e, key, st ? NULL : r);
+    }
+    return e && e->value ? hd_rollout_seconds(e->value, search_job(s, z), s->asked->cluster) : 0;
+}
+
 /* ---- schedules ---- */
 
 static enum hd_status order_of(const struct hd_job *job, int64_t micro_batches,
@@ -314,7 +345,7 @@ static enum hd_status walk_one(const struct hd_search_asked *asked,
 
 enum hd_status search_walk(const struct hd_search_asked *asked, const struct search_model *model,
                            const struct hd_job *job, const struct hd_layer_profiles *profiles,
-                           const struct ordered *o, struct hd_step_cost *ret_cost)
+                           const struct ordered *o, double rollout_s, struct hd_step_cost *ret_cost)
 {
     struct hd_step_cost shorter, more;
     enum hd_status st = walk_one(asked, model, job, profiles, &o->step, ret_cost);
@@ -325,6 +356,8 @@ enum hd_status search_walk(const struct hd_search_asked *asked, const struct sea
         hd_step_cost_add(&more, -1, &shorter);
         hd_step_cost_add(ret_cost, o->repeats, &more);
     }
+    ret_cost->rollout_s = rollout_s;
+    ret_cost->step_s += rollout_s;
     if (!st)
         hd_step_cost_rate(ret_cost, model->flops_per_token, asked->spec, asked->devices,
                           asked->peak_flops);
@@ -336,11 +369,14 @@ enum hd_status search_cost(const struct hd_search_asked *asked,
                            struct hd_step_cost *ret_cost)
 {
     struct ordered ordered;
+    struct hd_rollout_profile rollout = {.draw_s = 0};
     struct hd_layer_profiles profiles;
     struct search_model model;
     struct hd_arena arena;
     enum hd_status st = hd_layer_profiles_build(job, asked->cluster, &profiles);
 
+    if (!st && hd_job_has_policy(job))
+        st = hd_rollout_profile_build(job, asked->cluster, &rollout);
     if (st)
         return st;
     hd_arena_init(&arena, 0);
@@ -348,7 +384,8 @@ enum hd_status search_cost(const struct hd_search_asked *asked,
     if (!st)
         st = search_model_of(config, &arena, &model);
     if (!st)
-        st = search_walk(asked, &model, job, &profiles, &ordered, ret_cost);
+        st = search_walk(asked, &model, job, &profiles, &ordered,
+                         hd_rollout_seconds(&rollout, job, asked->cluster), ret_cost);
     hd_arena_done(&arena);
     return st;
 }

@@ -28,7 +28,9 @@ struct hd_step_cost {
     /* programs_s: seconds until the last program of any pipeline stage ends; busy_s: seconds in
      * which a stage runs programs, mean over stages */
     double programs_s, busy_s;
-    double frozen_s; /* seconds of the frozen model before the step; 0: there is none */
+    /* seconds of models that only compute, before the step, and of the writing of its answers
+     * (hd_rollout_seconds), which are none of the parts above but for frozen_s in compute_s; 0: none */
+    double frozen_s, rollout_s;
     /* share of programs_s, 0 to 1, in which a pipeline stage waits, mean over stages */
     double bubble;
     double tokens_per_s;

@@ -28,11 +28,14 @@ int64_t hd_rank_program_decode_slots(const struct hd_job *job)
     return *job->samples || *job->tasks ? hd_min(hd_max(job->micro_batch, 1), SLOTS_MAX) : 0;
 }
 
-/* Returns the tokens of a sequence that a call of the program of prompts reads. Where it can read whole
- * prompts, of answers to them, it reads as many as the longest may have. */
-static int64_t rows_of_prompts(const struct hd_job *job, int64_t slots)
+/* Reads whole prompts at once, of answers to them, if the program of prompts can. */
+int64_t hd_rank_program_decode_rows(const struct hd_job *job, enum hd_decode_program program)
 {
+    const int64_t slots = hd_rank_program_decode_slots(job);
     int64_t rows = PROMPT_ROWS;
+
+    if (program == HD_DECODE_TOKENS)
+        return 1;
 
     if (hd_job_has_policy(job)) {
         const int64_t bounded = ROLLOUT_LOGITS_MAX / ((int64_t)sizeof(float) * job->vocab);
@@ -45,25 +48,27 @@ static int64_t rows_of_prompts(const struct hd_job *job, int64_t slots)
 
 /* ---- compiling ---- */
 
-static enum hd_status compile_chunk(const struct hd_rank_program *l,
-                                    const struct hd_compile_options *options, int64_t rows,
-                                    struct hd_units units, struct hd_arena *arena,
-                                    struct hd_chunk **ret_chunk)
+enum hd_status hd_rank_decode_compile_units(const struct hd_compile_options *options,
+                                            const struct hd_job *job,
+                                            const struct hd_registry *registry,
+                                            const struct hd_model *model, struct hd_units units,
+                                            int64_t slots, int64_t rows, struct hd_arena *arena,
+                                            struct hd_chunk **ret_chunk)
 {
     const struct hd_rec_shape shape = {.mode = HD_RECORD_DECODE,
-                                       .B = l->decode.slots,
+                                       .B = slots,
                                        .S = rows,
-                                       .slots = l->decode.slots,
-                                       .context = l->job.context,
-                                       .first_position = hd_job_first_position(&l->job)};
+                                       .slots = slots,
+                                       .context = job->context,
+                                       .first_position = hd_job_first_position(job)};
     struct hd_compile_options o = *options;
-    struct hd_rec *rec = hd_rec_new(&l->registry, &shape, arena);
+    struct hd_rec *rec = hd_rec_new(registry, &shape, arena);
 
     if (!rec)
         return hd_err(HD_NO_MEMORY, "no memory to record the model");
     o.fp8 = false; /* only products of training are in fp8 */
     o.split_backward = false;
-    hd_model_record(&l->model, units, rec);
+    hd_model_record(model, units, rec);
     return hd_compile(rec, &o, ret_chunk);
 }
 
@@ -76,7 +81,7 @@ enum hd_status hd_rank_decode_compile(const struct hd_compile_options *options,
     d->slots = hd_rank_program_decode_slots(&l->job);
     if (!d->slots)
         return HD_OK;
-    d->rows = rows_of_prompts(&l->job, d->slots);
+    d->rows = hd_rank_program_decode_rows(&l->job, HD_DECODE_PROMPTS);
     d->state = hd_arena_array(arena, (size_t)l->chunk_count, sizeof *d->state);
     for (int p = 0; p < HD_DECODE_PROGRAMS; p++)
         d->chunks[p] = hd_arena_array(arena, (size_t)l->chunk_count, sizeof(struct hd_chunk *));
@@ -84,8 +89,9 @@ enum hd_status hd_rank_decode_compile(const struct hd_compile_options *options,
         return hd_err(HD_NO_MEMORY, "no memory for chunks");
     for (int p = 0; p < HD_DECODE_PROGRAMS; p++)
         for (int k = 0; !st && k < l->chunk_count; k++)
-            st = compile_chunk(l, options, p == HD_DECODE_PROMPTS ? d->rows : 1,
-                               l->units[hd_rank_program_chunk(l, k)], arena, &d->chunks[p][k]);
+            st = hd_rank_decode_compile_units(
+                options, &l->job, &l->registry, &l->model, l->units[hd_rank_program_chunk(l, k)],
+                d->slots, p == HD_DECODE_PROMPTS ? d->rows : 1, arena, &d->chunks[p][k]);
     return st;
 }
 

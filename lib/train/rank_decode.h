@@ -14,6 +14,14 @@
 enum hd_status hd_rank_decode_compile(const struct hd_compile_options *options,
                                       struct hd_arena *arena, struct hd_rank_program *rank_program);
 
+/* Compiles the program that reads `rows` tokens of each of `slots` sequences, of these units of the job. */
+enum hd_status hd_rank_decode_compile_units(const struct hd_compile_options *options,
+                                            const struct hd_job *job,
+                                            const struct hd_registry *registry,
+                                            const struct hd_model *model, struct hd_units units,
+                                            int64_t slots, int64_t rows, struct hd_arena *arena,
+                                            struct hd_chunk **ret_chunk);
+
 /* Assigns offsets from begin[v] on, the begin of the memory that steps leave free; v is 0 for
  * private, 1 for registered memory. end[v]: the end of that memory, which is raised to the end of
  * what decoding needs. */

@@ -386,6 +386,19 @@ enum hd_status hd_rank_program_compile_units(const struct hd_rank_program_shared
                    ret_chunk);
 }
 
+enum hd_status hd_rank_program_compile_decode(const struct hd_rank_program_shared *shared,
+                                              const struct hd_registry *registry,
+                                              const struct hd_model *model, struct hd_units units,
+                                              int64_t slots, int64_t rows, struct hd_arena *arena,
+                                              struct hd_chunk **ret_chunk)
+{
+    struct hd_compile_options o = compile_options(shared);
+
+    o.unplaced = true;
+    return hd_rank_decode_compile_units(&o, &shared->job, registry, model, units, slots, rows,
+                                        arena, ret_chunk);
+}
+
 enum hd_status hd_rank_program_compile_update(const struct hd_rank_program_shared *shared,
                                               const struct hd_registry *registry,
                                               struct hd_arena *arena, struct hd_chunk **ret_chunk)

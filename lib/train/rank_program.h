@@ -313,6 +313,13 @@ enum hd_status hd_rank_program_compile_units(const struct hd_rank_program_shared
                                              const struct hd_registry *registry,
                                              const struct hd_model *model, struct hd_units units,
                                              struct hd_arena *arena, struct hd_chunk **ret_chunk);
+/* Compiles, for the planner too, the program of decoding that reads `rows` tokens of each of `slots`
+ * sequences. */
+enum hd_status hd_rank_program_compile_decode(const struct hd_rank_program_shared *shared,
+                                              const struct hd_registry *registry,
+                                              const struct hd_model *model, struct hd_units units,
+                                              int64_t slots, int64_t rows, struct hd_arena *arena,
+                                              struct hd_chunk **ret_chunk);
 enum hd_status hd_rank_program_compile_update(const struct hd_rank_program_shared *shared,
                                               const struct hd_registry *registry,
                                               struct hd_arena *arena, struct hd_chunk **ret_chunk);
@@ -343,6 +350,8 @@ const struct hd_chunk *hd_rank_program_get_decode(const struct hd_rank_program *
 /* Returns the number of sequences that ranks of this job decode at a time: as many as a micro-batch
  * has, so that their caches take little more memory than the activations of a step; 0: none. */
 int64_t hd_rank_program_decode_slots(const struct hd_job *job);
+/* Returns the tokens of each of these sequences that a call of the program reads. */
+int64_t hd_rank_program_decode_rows(const struct hd_job *job, enum hd_decode_program program);
 
 /* Returns the number of slots of hidden rows that stages send and receive. */
 int32_t hd_rank_program_stage_io_slots(const struct hd_rank_program *rank_program);

@@ -4,6 +4,7 @@
 
 #include <stdio.h>
 
+#include "plan/rollout_profile.h"
 #include "plan/search.h"
 #include "tests/job_text.h"
 
@@ -37,6 +38,23 @@ static inline struct hd_job priced_job(int64_t layers, int64_t hidden, int64_t g
     priced_set(job.schedule, "auto");
     priced_set(job.recompute, "auto");
     job.cp_exchange = HD_JOB_CP_EXCHANGE_AUTO;
+    return job;
+}
+
+/* A job of grpo, whose answers fill its windows: two groups of four, for `max_tokens` each. */
+static inline struct hd_job priced_answers(int64_t hidden, int64_t max_tokens)
+{
+    struct hd_job job = priced_job(4, hidden, 8);
+
+    job.objective = HD_JOB_OBJECTIVE_GRPO;
+    job.documents = HD_JOB_DOCUMENTS_BOUNDED;
+    job.rewards = "[{\"builtin\": \"format\"}]";
+    job.rollout_prompts = 2;
+    job.rollout_group = 4;
+    job.rollout_max_tokens = max_tokens;
+    job.rollout_updates = 1;
+    job.rollout_temperature = 1;
+    job.policy_cispo_max = 5;
     return job;
 }
 

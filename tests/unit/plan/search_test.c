@@ -662,6 +662,46 @@ static struct hd_search search(const struct hd_job *job, const struct hd_cluster
     return found;
 }
 
+/* Method: training alone takes stages, between which little is sent. A call for a token reads all weights,
+ * stage after stage, and however few of the two groups a replica has; tp ranks read a part each. The
+ * fastest whole step is that of trying all layouts. */
+static void answers_decide_between_layouts(void **state)
+{
+    static struct tried tried;
+    const struct hd_cluster c = priced_cluster(1, 4, 4e11, 1e10);
+    struct hd_job job = priced_answers(2048, 128), learns;
+    struct hd_plan_request request;
+    struct hd_search_asked asked = {.spec = &job,
+                                    .request = &request,
+                                    .cluster = &c,
+                                    .devices = 4,
+                                    .threads = 1,
+                                    .bf16_fast = true,
+                                    .top = 1};
+    struct hd_search_plan whole, training;
+    struct hd_arena arena;
+
+    job.cp = job.micro_batch = 1;
+    priced_set(job.recompute, "none");
+    for (int open = 0; open < 2; open++) { /* ZeRO, which has to gather in each call; then pp */
+        job.pp = !open;
+        job.zero = open - 1;
+        request = priced_request(&job);
+        tried = (struct tried){.asked = &asked};
+        try_all(&tried, request);
+        compare_within(&asked, &tried, open);
+    }
+    whole = search(&job, &c, 0, 1, &arena).plans[0];
+    hd_arena_done(&arena);
+    learns = job;
+    learns.objective = HD_JOB_OBJECTIVE_NEXT_TOKEN;
+    training = search(&learns, &c, 0, 1, &arena).plans[0];
+    hd_arena_done(&arena);
+    assert_int_equal(training.job.tp, 1);
+    assert_int_equal(whole.job.tp, 4);
+    assert_true(whole.cost.rollout_s > training.cost.step_s && training.cost.rollout_s == 0);
+}
+
 /* The model does not fit one device; over slow links between nodes it is cut where little is sent:
  * tp, which exchanges all rows twice a block, stays within a node. */
 static void tp_stays_within_a_node(void **state)

@@ -188,6 +188,38 @@ static void a_teacher_takes_the_same_time_with_any_zero(void **state)
     }
 }
 
+/* Method: memory takes all of the time, Two groups of four answers, of 8 at a
+ * time on one replica and 4 on each of two: a call for the prompts, of (256 - 128) tokens each, and 127
+ * for tokens, which read all matrices but the table, and of each answer keys and values of its prompt and
+ * the half of it. tp ranks read a half each. */
+static void a_token_takes_the_time_to_read_the_weights(void **state)
+{
+    struct hd_cluster c = priced_cluster(1, 2, 1e15, 1e15);
+    struct hd_job job = priced_answers(2048, 128);
+    /* a block: q and o, k and v, and the three of the feed-forward layer; the head; 2 bytes each */
+    const double matrices = 4 * (2 * 2048 + 2 * 1024 + 3 * 4096) * 2048.0 + 512 * 2048;
+    const double caches = 4 * 2 * 1024.0 * (128 + 64); /* of an answer */
+    struct hd_rollout_profile r;
+
+    c.rates.launch_s = 0;
+    c.rates.half_flops *= 10;
+    c.levels[0].latency_s = c.levels[1].latency_s = 0;
+    job.pp = job.cp = job.micro_batch = 1;
+    for (job.tp = 1; job.tp <= 2; job.tp++) {
+        const struct hd_job laid = laid_out(job, 2);
+
+        assert_int_equal(hd_rollout_profile_build(&laid, &c, &r), HD_OK);
+        assert_int_equal(r.calls.slots, 4 * job.tp);
+        assert_int_equal(r.calls.count[HD_DECODE_PROMPTS], 1);
+        assert_int_equal(r.calls.count[HD_DECODE_TOKENS], 127);
+        is_near(r.call_s[HD_DECODE_TOKENS],
+                2 * (matrices / (double)job.tp + 4 * caches) / c.rates.memory_bytes_per_s, 0.04);
+        is_near(hd_rollout_seconds(&r, &laid, &c),
+                127 * r.call_s[HD_DECODE_TOKENS] + r.call_s[HD_DECODE_PROMPTS] + 128 * r.draw_s,
+                1e-9);
+    }
+}
+
 /* Segments begin at multiples of K and with the chunk, so blocks 1 to 6 of 8 are (1, 2), (3, 4, 5),
  * (6) with K = 3. What a chunk keeps is that of the blocks that begin a segment. */
 static void segments_add_up_to_chunks(void **state)
