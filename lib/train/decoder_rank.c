@@ -109,8 +109,7 @@ static enum hd_status compile_programs(struct decoder_rank *d, struct decode_pro
                                            .drafts = d->drafts_max > 0};
 
         p->drafts = input_rows > 0;
-        st = input_rows ? hd_inference_rank_compile_draft(&d->model, &shape, input_rows, &p->chunk)
-                        : hd_inference_rank_compile(&d->model, &shape, &p->chunk);
+        st = hd_inference_rank_compile(&d->model, &shape, input_rows, &p->chunk);
         ret_chunks[i] = p->chunk;
     }
     return st;

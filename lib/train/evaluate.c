@@ -248,7 +248,7 @@ static enum hd_status load(struct evaluation *e)
     struct hd_bases bases;
 
     if (!st)
-        st = hd_inference_rank_compile(m, &shape, &e->chunk);
+        st = hd_inference_rank_compile(m, &shape, 0, &e->chunk);
     if (!st)
         st = hd_inference_rank_open(m, NULL);
     if (!st)
@@ -333,7 +333,7 @@ static enum hd_status evaluate_windows(struct evaluation *e)
 
 static struct hd_step_state *block_of(const struct evaluation *e)
 {
-    return (struct hd_step_state *)(e->model.memory +
+    return (struct hd_step_state *)(e->model.memory.base +
                                     e->model.registry.global_offset[HD_GLOBAL_STEP_STATE]);
 }
 

@@ -27,9 +27,7 @@ void hd_inference_rank_done(struct hd_inference_rank *l)
     hd_staging_done(&l->staging);
     hd_runner_free(l->runner);
     hd_comm_free(l->comm);
-    if (l->table->device && l->memory)
-        l->table->device->release(l->backend, l->memory);
-    hd_private_release(&l->reserved);
+    hd_private_release(&l->memory);
     if (l->backend)
         l->table->close(l->backend);
     hd_arena_done(&l->arena);
@@ -240,16 +238,16 @@ bool hd_inference_rank_has_head(const struct hd_inference_rank *l)
     return stage_of(l) == l->pp - 1;
 }
 
-/* Records and compiles a chunk of the model, or with input_rows > 0 one that drafts. */
-static enum hd_status compile_inference(struct hd_inference_rank *l,
-                                        const struct hd_rec_shape *shape, int64_t input_rows,
-                                        struct hd_chunk **ret_chunk)
+enum hd_status hd_inference_rank_compile(struct hd_inference_rank *l,
+                                         const struct hd_rec_shape *shape, int64_t input_rows,
+                                         struct hd_chunk **ret_chunk)
 {
     struct hd_compile_options options = {
         .precision = hd_precision_uniform(hd_rank_program_compute_dtype(&l->job)),
         .mesh = &l->mesh};
     struct hd_rec *rec = hd_rec_new(&l->registry, shape, &l->arena);
 
+    assert(!input_rows || hd_inference_rank_has_head(l));
     if (!rec)
         return hd_err(HD_NO_MEMORY, "no memory to record the model");
     l->table->describe(&l->options, &options.traits);
@@ -259,21 +257,6 @@ static enum hd_status compile_inference(struct hd_inference_rank *l,
         hd_model_record(&l->model, l->stages ? l->stages[stage_of(l)] : hd_model_units(&l->model),
                         rec);
     return hd_compile(rec, &options, ret_chunk);
-}
-
-enum hd_status hd_inference_rank_compile(struct hd_inference_rank *l,
-                                         const struct hd_rec_shape *shape,
-                                         struct hd_chunk **ret_chunk)
-{
-    return compile_inference(l, shape, 0, ret_chunk);
-}
-
-enum hd_status hd_inference_rank_compile_draft(struct hd_inference_rank *l,
-                                               const struct hd_rec_shape *shape, int64_t input_rows,
-                                               struct hd_chunk **ret_chunk)
-{
-    assert(input_rows > 0 && hd_inference_rank_has_head(l));
-    return compile_inference(l, shape, input_rows, ret_chunk);
 }
 
 /* Opens the communication of the ranks: shm on the CPU; on devices NCCL, which uses shm to exchange
@@ -311,18 +294,6 @@ enum hd_status hd_inference_rank_open(struct hd_inference_rank *l,
     if (!st)
         st = hd_runner_new(l->table, l->backend, l->comm, &l->mesh, &l->runner);
     return st ? st : hd_staging_init(l->table, hd_runner_stream(l->runner), &l->staging);
-}
-
-static enum hd_status reserve_memory(struct hd_inference_rank *l, int64_t size_bytes)
-{
-    void *memory = NULL;
-    enum hd_status st = l->table->device
-                            ? l->table->device->reserve(l->backend, size_bytes, false, &memory)
-                            : hd_private_reserve(size_bytes, l->options.threads, &l->reserved);
-
-    l->memory = l->table->device ? memory : l->reserved.base;
-    l->memory_bytes = st ? 0 : size_bytes;
-    return st;
 }
 
 /* Writes the constants of chunks that share them. */
@@ -395,17 +366,18 @@ enum hd_status hd_inference_rank_reserve(struct hd_inference_rank *l,
     before_rows = hd_work_begin(end);
     if (keeps_rows)
         end = before_rows + 2 * micro_batches * l->stage_io_bytes;
-    st = reserve_memory(l, end);
+    st = hd_private_reserve(l->table, l->backend, end, 0, l->options.threads, &l->memory);
+    l->memory_bytes = st ? 0 : end;
     if (!st)
         st = reserve_registered(l, work.registered_bytes, micro_batches);
     if (st)
         return st;
     if (keeps_rows)
-        l->stage_io = l->memory + before_rows;
-    l->bases.base[HD_REGION_STATE][0] = l->memory;
-    l->bases.chunk_state = l->memory + l->registry.private_bytes;
-    l->bases.base[HD_REGION_WORK][0] = l->memory + before_work;
-    l->draft_state = l->memory + before_drafts;
+        l->stage_io = l->memory.base + before_rows;
+    l->bases.base[HD_REGION_STATE][0] = l->memory.base;
+    l->bases.chunk_state = l->memory.base + l->registry.private_bytes;
+    l->bases.base[HD_REGION_WORK][0] = l->memory.base + before_work;
+    l->draft_state = l->memory.base + before_drafts;
     st = write_inference_constants(l, l->bases.chunk_state, model);
     return st ? st : write_inference_constants(l, l->draft_state, drafts);
 }
@@ -439,14 +411,14 @@ enum hd_status hd_inference_rank_bind(struct hd_inference_rank *l, const struct 
 }
 
 /* Reads one parameter's weights in the encoding that the programs compute with. */
-static enum hd_status read_param(struct hd_inference_rank *l, const struct hd_param_reader *reader,
-                                 int param)
+static enum hd_status read_param(void *user, const struct hd_param_reader *reader, int param)
 {
+    struct hd_inference_rank *l = user;
     const struct hd_param *p = &l->registry.params[param];
     const struct hd_bucket *bucket = &l->registry.buckets[p->bucket];
     const int64_t element = p->quant ? 1 : (int64_t)hd_dtype_size(bucket->stored);
     const struct hd_local_shard shard = {.count = p->count,
-                                         .at = l->memory + bucket->offset[HD_STATE_WEIGHT] +
+                                         .at = l->memory.base + bucket->offset[HD_STATE_WEIGHT] +
                                                p->offset * element,
                                          .dtype = bucket->stored,
                                          .codes = p->quant ? p : NULL};
@@ -476,19 +448,13 @@ static enum hd_status verify_dirs(const struct hd_source_dirs *dirs)
 enum hd_status hd_inference_rank_read_weights(struct hd_inference_rank *l,
                                               const struct hd_source_dirs *dirs)
 {
-    struct hd_param_reader reader = {.values = NULL};
-    struct hd_source *source = NULL;
-    enum hd_status st = l->rank == 0 ? verify_dirs(dirs) : HD_OK;
+    const enum hd_status st = l->rank == 0 ? verify_dirs(dirs) : HD_OK;
 
-    if (!st)
-        st = hd_source_open(dirs, &l->job, &l->registry, &source);
-    if (!st)
-        st =
-            hd_param_reader_init(&l->staging, &l->registry, source, (uint64_t)l->job.seed, &reader);
-    for (int i = 0; !st && i < l->registry.param_count; i++)
-        if (hd_param_is_local(&l->registry, i))
-            st = read_param(l, &reader, i);
-    hd_param_reader_done(&reader);
-    hd_source_close(source);
-    return st;
+    return st ? st
+              : hd_params_read(&(struct hd_param_reading){.staging = &l->staging,
+                                                          .registry = &l->registry,
+                                                          .job = &l->job,
+                                                          .dirs = dirs,
+                                                          .read = read_param,
+                                                          .user = l});
 }

@@ -42,11 +42,8 @@ struct hd_inference_rank {
     struct hd_comm *comm; /* communicator of the ranks; NULL: there is one rank */
     struct hd_runner *runner;
     struct hd_staging staging;
-    /* base of the rank's private memory, on the device if there is one; the registered memory that
-     * collectives use is not part of it */
-    char *memory;
-    struct hd_private reserved; /* without a device, the mapping of `memory` */
-    int64_t memory_bytes;       /* private and registered memory together */
+    struct hd_private memory; /* without the registered memory that collectives use */
+    int64_t memory_bytes;     /* private and registered memory together */
     /* distance in bytes from one lane's work memory to the next lane's; 0: all lanes share one */
     int64_t micro_batch_bytes;
     /* hidden rows of all lanes: per lane the input rows, then the output rows */
@@ -76,14 +73,11 @@ enum hd_status hd_inference_rank_cut(struct hd_inference_rank *l, int64_t block_
 enum hd_status hd_inference_rank_declare(struct hd_inference_rank *l);
 /* Returns true on ranks of the last stage, which compute the logits. */
 bool hd_inference_rank_has_head(const struct hd_inference_rank *l);
+/* Records and compiles a chunk. input_rows 0: of the model; else one that drafts, on a rank with the
+ * head, and the most rows of any chunk of the rank. */
 enum hd_status hd_inference_rank_compile(struct hd_inference_rank *l,
-                                         const struct hd_rec_shape *shape,
+                                         const struct hd_rec_shape *shape, int64_t input_rows,
                                          struct hd_chunk **ret_chunk);
-/* Compiles a chunk that drafts, on a rank with the head. input_rows: the most rows of any chunk of
- * the rank. */
-enum hd_status hd_inference_rank_compile_draft(struct hd_inference_rank *l,
-                                               const struct hd_rec_shape *shape, int64_t input_rows,
-                                               struct hd_chunk **ret_chunk);
 /* Opens the backend and, with several ranks, their communication. connecting: shared by the ranks,
  * which are threads of this process; NULL with one rank. On a device rank r opens the device of
  * index r, and waits here for the others. */

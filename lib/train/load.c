@@ -140,20 +140,6 @@ static void compare_facts(const struct hd_trainer *t, const struct hd_ckpt *ckpt
         hd_text_add(ret_note, ": training continues, but results may differ in the last bits");
 }
 
-static void say_alive(const struct hd_trainer *t)
-{
-    if (t->alive)
-        t->alive(t->alive_user);
-}
-
-/* Opens a reader of this rank's parameters. */
-static enum hd_status open_reader(struct hd_trainer *t, struct hd_source *source,
-                                  struct hd_param_reader *ret_reader)
-{
-    return hd_param_reader_init(&t->staging, &t->rank_program.registry, source,
-                                (uint64_t)t->rank_program.job.seed, ret_reader);
-}
-
 static enum hd_status read_shard(struct hd_trainer *t, const struct hd_param_reader *reader,
                                  int param, int kind)
 {
@@ -270,45 +256,61 @@ static enum hd_status read_average(struct hd_trainer *t, const struct hd_param_r
                                                         : begin_average(t, param, reader->values);
 }
 
-/* Reads weights from the checkpoint and its base (NULL: where the checkpoint's job had it), and
- * moments from the checkpoint. A parameter that
+/* A load: from a checkpoint whose job trained the parameters of `only`, or, if that is NULL, of weights
+ * alone. */
+struct param_load {
+    struct hd_trainer *t;
+    const struct hd_only *only;
+};
+
+/* Reads this rank's shard of a weight and, from a checkpoint, of its moments and average. A parameter that
  * was frozen then and trains now has no moments in the checkpoint: they begin at 0. */
+static enum hd_status load_param(void *user, const struct hd_param_reader *reader, int param)
+{
+    const struct param_load *l = user;
+    struct hd_trainer *t = l->t;
+    const struct hd_param *p = &reader->registry->params[param];
+    const bool has_moments = l->only && p->trainable && hd_only_trains(l->only, p->name);
+    enum hd_status st = read_shard(t, reader, param, HD_SAVED_WEIGHT);
+
+    for (int k = HD_SAVED_MOMENT1; !st && has_moments && k <= HD_SAVED_MOMENT2; k++)
+        if (hd_saved_kind_is_of(reader->registry, p, k))
+            st = read_shard(t, reader, param, k);
+    if (!st && l->only)
+        st = read_average(t, reader, param);
+    if (t->alive)
+        t->alive(t->alive_user);
+    return st;
+}
+
+/* Reads the weights that `dirs` have (NULL: none), gives the others their initial values, and reads what
+ * else a resumed run keeps from its checkpoint (NULL: none). */
+static enum hd_status read_params(struct hd_trainer *t, const struct hd_source_dirs *dirs,
+                                  struct hd_ckpt *ckpt, const struct hd_only *only)
+{
+    return hd_params_read(&(struct hd_param_reading){.staging = &t->staging,
+                                                     .registry = &t->rank_program.registry,
+                                                     .job = &t->rank_program.job,
+                                                     .dirs = dirs,
+                                                     .ckpt = ckpt,
+                                                     .check = ckpt ? check_source : NULL,
+                                                     .read = load_param,
+                                                     .user = &(struct param_load){t, only}});
+}
+
+/* Reads weights from the checkpoint and its base (NULL: where the checkpoint's job had it), and
+ * moments from the checkpoint. */
 static enum hd_status read_state(struct hd_trainer *t, struct hd_ckpt *ckpt, const char *base,
                                  const struct hd_job *then)
 {
     const struct hd_source_dirs dirs = {.dir = hd_ckpt_dir(ckpt), .base = base};
-    struct hd_source *source = NULL;
-    struct hd_param_reader reader = {.values = NULL};
-    const struct hd_registry *r = &t->rank_program.registry;
     char text[HD_JOB_PATH_MAX];
     const struct hd_only only = {text, then->layers, then->tie_embeddings, NULL};
     enum hd_status st = hd_adapter_only(then, text);
 
     if (!st)
-        st = hd_source_open(&dirs, &t->rank_program.job, r, &source);
-    if (!st)
-        st = check_source(r, source);
-    if (!st)
         st = clear_moments(t);
-    if (!st)
-        st = open_reader(t, source, &reader);
-    reader.ckpt = ckpt;
-    for (int i = 0; !st && i < r->param_count; i++) {
-        const bool has_moments = r->params[i].trainable && hd_only_trains(&only, r->params[i].name);
-
-        if (!r->buckets[r->params[i].bucket].is_local)
-            continue;
-        st = read_shard(t, &reader, i, HD_SAVED_WEIGHT);
-        for (int k = HD_SAVED_MOMENT1; !st && has_moments && k <= HD_SAVED_MOMENT2; k++)
-            if (hd_saved_kind_is_of(r, &r->params[i], k))
-                st = read_shard(t, &reader, i, k);
-        if (!st)
-            st = read_average(t, &reader, i);
-        say_alive(t);
-    }
-    hd_source_close(source);
-    hd_param_reader_done(&reader);
-    return st;
+    return st ? st : read_params(t, &dirs, ckpt, &only);
 }
 
 static enum hd_status clear_buffers(struct hd_trainer *t)
@@ -550,22 +552,6 @@ enum hd_status hd_trainer_continue(struct hd_trainer *t, struct hd_text *ret_sai
 
 /* ---- initial weights ---- */
 
-/* Reads the weights that `source` has (NULL: none), and gives the others their initial values. */
-static enum hd_status read_weights(struct hd_trainer *t, struct hd_source *source)
-{
-    const struct hd_registry *r = &t->rank_program.registry;
-    struct hd_param_reader reader;
-    enum hd_status st = open_reader(t, source, &reader);
-
-    for (int i = 0; !st && i < r->param_count; i++)
-        if (hd_param_is_local(r, i)) {
-            st = read_shard(t, &reader, i, HD_SAVED_WEIGHT);
-            say_alive(t);
-        }
-    hd_param_reader_done(&reader);
-    return st;
-}
-
 /* Checks that train.adapter.from has not changed since the job was submitted; rank 0 verifies a
  * checkpoint. */
 static enum hd_status check_adapter(struct hd_trainer *t)
@@ -584,16 +570,12 @@ static enum hd_status init_from_source(struct hd_trainer *t)
 {
     const struct hd_job *job = &t->rank_program.job;
     const struct hd_source_dirs dirs = {.dir = job->init_from, .adapter = job->adapter_from};
-    struct hd_source *source = NULL;
     enum hd_status st = hd_source_check_identity(job->init_from, job->init_identity);
 
     if (!st && hd_source_is_checkpoint(job->init_from))
         st = verify_on_first_rank(t, job->init_from);
     if (!st)
-        st = hd_source_open(&dirs, job, &t->rank_program.registry, &source);
-    if (!st)
-        st = read_weights(t, source);
-    hd_source_close(source);
+        st = read_params(t, &dirs, NULL, NULL);
     return st ? hd_err_prefix(st, "train.init_from") : HD_OK;
 }
 
@@ -603,7 +585,7 @@ static enum hd_status init_weights(struct hd_trainer *t)
     enum hd_status st = *job->adapter_from ? check_adapter(t) : HD_OK;
 
     if (!st)
-        st = *job->init_from ? init_from_source(t) : read_weights(t, NULL);
+        st = *job->init_from ? init_from_source(t) : read_params(t, NULL, NULL, NULL);
     /* a damaged input is the job's fault: a restart would find the same damage */
     return st == HD_CORRUPT ? HD_INVALID : st;
 }

@@ -6,22 +6,26 @@
 #include "train/encoded.h"
 #include "train/norms.h"
 
-enum hd_status hd_param_reader_init(const struct hd_staging *staging,
-                                    const struct hd_registry *registry, struct hd_source *source,
-                                    uint64_t seed, struct hd_param_reader *ret_reader)
+enum hd_status hd_params_read(const struct hd_param_reading *o)
 {
-    *ret_reader = (struct hd_param_reader){.staging = staging,
-                                           .registry = registry,
-                                           .source = source,
-                                           .seed = seed,
-                                           .values = calloc(HD_LOCAL_SHARD_CHUNK, sizeof(float))};
-    return ret_reader->values ? HD_OK
-                              : hd_err(HD_NO_MEMORY, "no memory to read weights and moments");
-}
+    struct hd_param_reader r = {.staging = o->staging,
+                                .registry = o->registry,
+                                .ckpt = o->ckpt,
+                                .seed = (uint64_t)o->job->seed,
+                                .values = calloc(HD_LOCAL_SHARD_CHUNK, sizeof(float))};
+    enum hd_status st =
+        r.values ? HD_OK : hd_err(HD_NO_MEMORY, "no memory to read weights and moments");
 
-void hd_param_reader_done(struct hd_param_reader *r)
-{
-    free(r->values);
+    if (!st && o->dirs)
+        st = hd_source_open(o->dirs, o->job, o->registry, &r.source);
+    if (!st && o->check)
+        st = o->check(o->registry, r.source);
+    for (int i = 0; !st && i < o->registry->param_count; i++)
+        if (hd_param_is_local(o->registry, i))
+            st = o->read(o->user, &r, i);
+    hd_source_close(r.source);
+    free(r.values);
+    return st;
 }
 
 static bool is_in_source(const struct hd_param_reader *r, int param)

@@ -19,12 +19,20 @@ struct hd_param_reader {
     float *values; /* HD_LOCAL_SHARD_CHUNK elements */
 };
 
-/* Sets *ret_reader for weights of `source`, which may be NULL. hd_param_reader_done also follows a
- * failure. */
-enum hd_status hd_param_reader_init(const struct hd_staging *staging,
-                                    const struct hd_registry *registry, struct hd_source *source,
-                                    uint64_t seed, struct hd_param_reader *ret_reader);
-void hd_param_reader_done(struct hd_param_reader *reader);
+struct hd_param_reading {
+    const struct hd_staging *staging;
+    const struct hd_registry *registry;
+    const struct hd_job *job;
+    const struct hd_source_dirs *dirs; /* NULL: all weights are initial ones */
+    struct hd_ckpt *ckpt;              /* as in struct hd_param_reader */
+    /* Callback, called before anything is read. NULL: every model that fits is read. */
+    enum hd_status (*check)(const struct hd_registry *registry, const struct hd_source *source);
+    /* Callback, called for each parameter of which this rank has a shard. */
+    enum hd_status (*read)(void *user, const struct hd_param_reader *reader, int param);
+    void *user;
+};
+/* Opens the directories and reads the rank's parameters. */
+enum hd_status hd_params_read(const struct hd_param_reading *reading);
 
 /* Reads one kind of state (index in hd_saved_kinds) of a parameter into this rank's shard. A weight that
  * no directory has gets its initial values. */

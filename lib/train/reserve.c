@@ -78,31 +78,46 @@ static enum hd_status touch_all(char *base, size_t size_bytes, int threads)
                  : HD_OK;
 }
 
-enum hd_status hd_private_reserve(int64_t size_bytes, int threads, struct hd_private *ret_private)
+static enum hd_status reserve_host(int64_t size_bytes, int threads, struct hd_private *p)
 {
     const size_t page = (size_t)sysconf(_SC_PAGESIZE);
     const size_t used = ((size_t)size_bytes + page - 1) / page * page;
-    struct hd_private p = {.map_bytes = used + page + HUGE_BYTES};
-    enum hd_status st;
+    void *map;
 
-    p.map = mmap(NULL, p.map_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (p.map == MAP_FAILED)
+    p->map_bytes = used + page + HUGE_BYTES;
+    map = mmap(NULL, p->map_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (map == MAP_FAILED)
         return hd_err(HD_NO_MEMORY, "cannot reserve %zu bytes: %s", used, strerror(errno));
-    p.base = (char *)(((uintptr_t)p.map + HUGE_BYTES - 1) / HUGE_BYTES * HUGE_BYTES);
-    (void)madvise(p.base, used, MADV_HUGEPAGE); /* a hint: fewer faults, fewer TLB misses */
-    if (mprotect(p.base, used, PROT_READ | PROT_WRITE) < 0)
-        st = hd_err(HD_NO_MEMORY, "cannot back %zu bytes: %s", used, strerror(errno));
-    else
-        st = touch_all(p.base, used, threads);
-    if (st)
-        (void)munmap(p.map, p.map_bytes);
-    else
-        *ret_private = p;
+    p->map = map;
+    p->host_base = (char *)(((uintptr_t)map + HUGE_BYTES - 1) / HUGE_BYTES * HUGE_BYTES);
+    (void)madvise(p->host_base, used, MADV_HUGEPAGE); /* a hint: fewer faults, fewer TLB misses */
+    if (mprotect(p->host_base, used, PROT_READ | PROT_WRITE) < 0)
+        return hd_err(HD_NO_MEMORY, "cannot back %zu bytes: %s", used, strerror(errno));
+    return touch_all(p->host_base, used, threads);
+}
+
+enum hd_status hd_private_reserve(const struct hd_backend_table *table, struct hd_backend *backend,
+                                  int64_t size_bytes, int64_t host_bytes, int threads,
+                                  struct hd_private *ret_private)
+{
+    struct hd_private *p = ret_private;
+    void *base = NULL;
+    enum hd_status st = HD_OK;
+
+    *p = (struct hd_private){.device = table->device, .backend = backend};
+    host_bytes = p->device ? host_bytes : size_bytes;
+    if (host_bytes)
+        st = reserve_host(host_bytes, threads, p);
+    if (!st && p->device)
+        st = p->device->reserve(backend, size_bytes, false, &base);
+    p->base = p->device ? (st ? NULL : base) : p->host_base;
     return st;
 }
 
 void hd_private_release(struct hd_private *memory)
 {
+    if (memory->device && memory->base)
+        memory->device->release(memory->backend, memory->base);
     if (memory->map)
         (void)munmap(memory->map, memory->map_bytes);
     *memory = (struct hd_private){0};

@@ -136,28 +136,6 @@ static enum hd_status check_device(struct hd_trainer *t)
         t->rank_program.rank, needed, largest, later, total, left, taken, assumed);
 }
 
-/* Reserves the private memory and, on a device, the host memory; without a device they are the same
- * memory. */
-static enum hd_status reserve_private(struct hd_trainer *t, int64_t private_bytes)
-{
-    const int64_t host_bytes = t->table->device ? t->rank_program.memory.host_bytes : private_bytes;
-    enum hd_status st = HD_OK;
-    void *base;
-
-    if (host_bytes)
-        st = hd_private_reserve(host_bytes, (int)t->rank_program.job.threads, &t->reserved);
-    if (st)
-        return st;
-    t->host_base = t->private_base = t->reserved.base;
-    if (!t->table->device)
-        return HD_OK;
-    t->staging.host_begin = t->host_base;
-    t->staging.host_end = t->host_base + host_bytes;
-    st = t->table->device->reserve(t->backend, private_bytes, false, &base);
-    t->private_base = st ? NULL : base;
-    return st;
-}
-
 /* Allocates registered memory; behind another trainer of the same ranks, takes its memory, which
  * peers may still be reading until they are here, too. */
 static enum hd_status take_registered(struct hd_trainer *t, int64_t registered_bytes,
@@ -192,11 +170,18 @@ static enum hd_status reserve(struct hd_trainer *t, const struct hd_trainer_opti
         st = check_device(t);
     r->resident_before_bytes = hd_memory_resident_bytes();
     if (!st)
-        st = reserve_private(t, private_bytes);
+        st = hd_private_reserve(t->table, t->backend, private_bytes, m->host_bytes,
+                                (int)t->rank_program.job.threads, &t->reserved);
     if (!st)
         st = take_registered(t, registered_bytes, &registered);
     if (st)
         return st;
+    t->private_base = t->reserved.base;
+    t->host_base = t->reserved.host_base;
+    if (t->table->device) {
+        t->staging.host_begin = t->host_base;
+        t->staging.host_end = t->host_base + m->host_bytes;
+    }
     t->registered_base = registered;
     r->private_bytes = private_bytes;
     r->registered_bytes = registered_bytes;
@@ -446,8 +431,7 @@ void hd_trainer_free(struct hd_trainer *t)
     hd_offload_close(t);
     hd_staging_done(&t->staging);
     hd_runner_free(t->runner);
-    if (t->table->device && t->private_base)
-        t->table->device->release(t->backend, t->private_base);
+    hd_private_release(&t->reserved);
     if (t->own_backend)
         t->table->close(t->own_backend);
     hd_job_data_close(&t->data);
@@ -456,7 +440,6 @@ void hd_trainer_free(struct hd_trainer *t)
     hd_trainer_close_reference(t);
     hd_packed_completions_free(t->completions);
     hd_trainer_close_teacher(t);
-    hd_private_release(&t->reserved);
     hd_arena_done(&t->arena);
     free(t);
 }

@@ -61,7 +61,7 @@ struct hd_trainer {
     char *private_base, *registered_base; /* memory of tensors; on a device, device addresses */
     /* host memory for profile, sample and batch (rank_program.h) */
     char *host_base;
-    struct hd_private reserved; /* memory of host_base and, without a device, private_base */
+    struct hd_private reserved; /* memory of host_base and private_base */
     struct hd_reservation reservation;
     struct hd_staging staging;
 
