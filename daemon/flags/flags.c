@@ -3,6 +3,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "base/text.h"
 
 int hd_flags_threads(int max)
@@ -21,10 +22,30 @@ int hd_flags_count(int argc, char **argv)
     return count;
 }
 
-static struct hd_flag *find(struct hd_flag *flags, int count, const char *name)
+int hd_flags_answer(int argc, char **argv, const char *usage, const char *name, const char *version)
 {
+    struct hd_text text = {0};
+    enum hd_status st;
+
+    if (argc != 2 || (strcmp(argv[1], "--help") != 0 && strcmp(argv[1], "--version") != 0))
+        return 0;
+    if (argv[1][2] == 'h')
+        return hd_file_print(usage) ? -1 : 1;
+    hd_text_add(&text, "%s %s\n", name, version);
+    st = text.failed ? HD_NO_MEMORY : hd_file_print(text.data);
+    hd_text_free(&text);
+    return st ? -1 : 1;
+}
+
+/* Returns the flag that an argument begins with; *ret_value: its value behind "=", NULL: none. */
+static struct hd_flag *find(struct hd_flag *flags, int count, const char *argument,
+                            const char **ret_value)
+{
+    const size_t len = strcspn(argument, "=");
+
+    *ret_value = argument[len] ? argument + len + 1 : NULL;
     for (int i = 0; i < count; i++)
-        if (strcmp(flags[i].name, name) == 0)
+        if (strlen(flags[i].name) == len && memcmp(flags[i].name, argument, len) == 0)
             return &flags[i];
     return NULL;
 }
@@ -38,6 +59,10 @@ static enum hd_status store(const struct hd_flag *f, const char *value)
         *f->text = value;
     else if (f->kind == HD_IS_REAL)
         st = hd_text_to_double(value, f->least, f->most, f->real);
+    else if (f->kind == HD_IS_BYTES)
+        st = hd_text_to_bytes(value, f->min, f->number);
+    else if (f->kind == HD_IS_READ)
+        st = f->read(value, f->into);
     else
         st = hd_text_to_int64(value, f->min, f->max, &number);
     if (!st && f->kind == HD_IS_INT)
@@ -47,24 +72,25 @@ static enum hd_status store(const struct hd_flag *f, const char *value)
     return st ? hd_err_prefix(st, "%s", f->name) : HD_OK;
 }
 
-enum hd_status hd_flags_read(int argc, char **argv, struct hd_flag *flags, int count)
+enum hd_status hd_flags_read(int argc, char **argv, struct hd_flag *flags, int count, bool repeats)
 {
     enum hd_status st = HD_OK;
 
     for (int i = 0; !st && i < argc; i++) {
-        struct hd_flag *f = find(flags, count, argv[i]);
+        const char *value;
+        struct hd_flag *f = find(flags, count, argv[i], &value);
 
-        if (!f)
+        if (!f || (value && f->kind == HD_IS_SWITCH))
             return hd_err(HD_INVALID, "unknown argument '%s'", argv[i]);
-        if (f->given)
+        if (f->given && !repeats)
             return hd_err(HD_INVALID, "%s is given twice", f->name);
         f->given = true;
         if (f->kind == HD_IS_SWITCH)
             *f->on = true;
-        else if (i + 1 == argc)
+        else if (!value && i + 1 == argc)
             return hd_err(HD_INVALID, "%s needs a value", f->name);
         else
-            st = store(f, argv[++i]);
+            st = store(f, value ? value : argv[++i]);
     }
     for (int i = 0; !st && i < count; i++)
         if (flags[i].required && !flags[i].given)

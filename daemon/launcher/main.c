@@ -15,7 +15,6 @@
  */
 #include <errno.h>
 #include <fcntl.h>
-#include <getopt.h>
 #include <inttypes.h>
 #include <libgen.h>
 #include <limits.h>
@@ -40,6 +39,7 @@
 #include "base/process.h"
 #include "daemon/launcher/request.h"
 #include "daemon/launcher/users.h"
+#include "flags/flags.h"
 #include "version/version.h"
 
 extern char **environ;
@@ -421,15 +421,17 @@ static enum hd_status find_supervisor(struct launcher *l)
     return HD_OK;
 }
 
-static enum hd_status read_networks(const char *list, struct launcher *l)
+static enum hd_status read_networks(const char *list, void *into)
 {
+    struct launcher *l = into;
+
     while (*list) {
         const size_t n = strcspn(list, ",");
 
         if (!n || n > 64 || strspn(list, "0123456789abcdefABCDEF.:/") != n)
-            return hd_err(HD_INVALID, "--data-networks: %.64s is no list such as 10.0.0.0/8", list);
+            return hd_err(HD_INVALID, "%.64s is no list such as 10.0.0.0/8", list);
         if (l->network_count == NETWORKS_MAX)
-            return hd_err(HD_LIMIT, "--data-networks: more than %d", NETWORKS_MAX);
+            return hd_err(HD_LIMIT, "more than %d", NETWORKS_MAX);
         (void)snprintf(l->networks[l->network_count++], sizeof l->networks[0],
                        "--property=IPAddressAllow=%.*s", (int)n, list);
         list += n + (list[n] == ',');
@@ -437,42 +439,23 @@ static enum hd_status read_networks(const char *list, struct launcher *l)
     return HD_OK;
 }
 
+/* The unit has --for, and an administrator's arguments follow it. */
 static enum hd_status read_options(int argc, char **argv, struct launcher *l)
 {
-    static const struct option longs[] = {{"for", required_argument, NULL, 'f'},
-                                          {"listen", required_argument, NULL, 'l'},
-                                          {"systemd-run", required_argument, NULL, 's'},
-                                          {"systemctl", required_argument, NULL, 'c'},
-                                          {"job-users", required_argument, NULL, 'u'},
-                                          {"data-networks", required_argument, NULL, 'n'},
-                                          {NULL, 0, NULL, 0}};
-    int key;
+    struct hd_flag f[] = {HD_FLAG_TEXT("--for", l->user),
+                          HD_FLAG_TEXT("--listen", l->listen),
+                          HD_FLAG_TEXT("--systemd-run", l->systemd_run),
+                          HD_FLAG_TEXT("--systemctl", l->systemctl),
+                          HD_FLAG_TEXT("--job-users", l->users.list),
+                          HD_FLAG_READ("--data-networks", read_networks, *l)};
+    enum hd_status st;
 
     *l = (struct launcher){.user = "heddle",
                            .systemd_run = "/usr/bin/systemd-run",
                            .systemctl = "/usr/bin/systemctl",
                            .users = {.list = ""}};
-    while ((key = getopt_long(argc, argv, "", longs, NULL)) != -1) {
-        if (key == 'f')
-            l->user = optarg;
-        else if (key == 'l')
-            l->listen = optarg;
-        else if (key == 's')
-            l->systemd_run = optarg;
-        else if (key == 'c')
-            l->systemctl = optarg;
-        else if (key == 'u' && users_check_list(optarg) == HD_OK)
-            l->users.list = optarg;
-        else if (key == 'u')
-            return HD_INVALID;
-        else if (key == 'n' && read_networks(optarg, l) == HD_OK)
-            continue;
-        else if (key == 'n')
-            return HD_INVALID;
-        else
-            return hd_err(HD_INVALID, "see heddle-launcher --help");
-    }
-    return optind == argc ? HD_OK : hd_err(HD_INVALID, "unexpected argument \"%s\"", argv[optind]);
+    st = HD_FLAGS_READ_LAST(argc, argv, f);
+    return st ? st : users_check_list(l->users.list);
 }
 
 static volatile sig_atomic_t stopped;
@@ -509,17 +492,17 @@ int main(int argc, char **argv)
 {
     static struct launcher l;
     enum hd_status st;
+    int answered;
 
     if (!hd_process_prepare_or_tell("heddle-launcher",
                                     &(struct hd_process_needs){.files = 24, .threads = 0}))
         return EXIT_FAILURE;
     hd_log_init("heddle-launcher", HD_LOG_INFO);
     hd_file_ignore_size_signal();
-    if (argc == 2 && strcmp(argv[1], "--help") == 0)
-        return hd_file_print(usage) ? EXIT_CANNOT : EXIT_SUCCESS;
-    if (argc == 2 && strcmp(argv[1], "--version") == 0)
-        return printf("heddle-launcher %s\n", hd_version_text) < 0 ? EXIT_CANNOT : EXIT_SUCCESS;
-    st = read_options(argc, argv, &l);
+    answered = hd_flags_answer(argc, argv, usage, "heddle-launcher", hd_version_text);
+    if (answered)
+        return answered < 0 ? EXIT_CANNOT : EXIT_SUCCESS;
+    st = read_options(argc - 1, argv + 1, &l);
     if (!st)
         st = find_user(&l);
     if (!st)

@@ -128,19 +128,17 @@ int main(int argc, char **argv)
 {
     struct settings *s = calloc(1, sizeof *s);
     enum hd_status st;
+    int answered;
 
     if (!hd_process_prepare_or_tell("heddle serve",
                                     &(struct hd_process_needs){.files = 64, .threads = 8}))
         return EXIT_FAILED;
     hd_log_init("heddle-serve", HD_LOG_INFO);
     hd_file_ignore_size_signal();
-    if (argc == 2 && strcmp(argv[1], "--help") == 0) {
+    answered = hd_flags_answer(argc, argv, usage, "heddle-serve", hd_version_text);
+    if (answered) {
         free(s);
-        return hd_file_print(usage) ? EXIT_FAILED : EXIT_SUCCESS;
-    }
-    if (argc == 2 && strcmp(argv[1], "--version") == 0) {
-        free(s);
-        return printf("heddle-serve %s\n", hd_version_text) < 0 ? EXIT_FAILED : EXIT_SUCCESS;
+        return answered < 0 ? EXIT_FAILED : EXIT_SUCCESS;
     }
     (void)signal(SIGPIPE, SIG_IGN);
     st = s ? read_settings(argc - 1, argv + 1, s) : hd_err(HD_NO_MEMORY, "no memory");

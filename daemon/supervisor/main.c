@@ -1,7 +1,6 @@
 /* heddle-supervisor: started by heddled, once per attempt and node. See supervisor.h. */
 #include <errno.h>
 #include <fcntl.h>
-#include <getopt.h>
 #include <libgen.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,6 +15,7 @@
 #include "daemon/isolation/environment.h"
 #include "daemon/supervisor/log_bound.h"
 #include "daemon/supervisor/supervisor.h"
+#include "flags/flags.h"
 #include "version/version.h"
 
 enum { EXIT_FAILED = 1, EXIT_USAGE = 2 };
@@ -57,33 +57,36 @@ static const char usage[] =
     "example: heddle-supervisor --job /jobs/7/attempt-1/nodes/n1/job \\\n"
     "             --run-dir /jobs/7/attempt-1/nodes/n1 --ranks 0,1 --world 2 --node n1\n";
 
-static enum hd_status read_ranks(const char *text, struct sup_options *options)
+static enum hd_status read_ranks(const char *text, void *into)
 {
+    struct sup_options *options = into;
     char copy[HD_ATTEMPT_RANKS_MAX * 24], *rest = copy, *word;
     int64_t rank;
 
     if (snprintf(copy, sizeof copy, "%s", text) >= (int)sizeof copy)
-        return hd_err(HD_INVALID, "--ranks is too long");
+        return hd_err(HD_INVALID, "the list is too long");
     while ((word = strsep(&rest, ","))) {
         if (options->rank_count == HD_ATTEMPT_RANKS_MAX)
-            return hd_err(HD_LIMIT, "--ranks: one node runs at most %d", HD_ATTEMPT_RANKS_MAX);
+            return hd_err(HD_LIMIT, "one node runs at most %d", HD_ATTEMPT_RANKS_MAX);
         if (hd_text_to_int64(word, 0, HD_LINK_RANKS_MAX - 1, &rank))
-            return hd_err(HD_INVALID, "--ranks: %s is not a rank", word);
+            return hd_err(HD_INVALID, "%s is not a rank", word);
         for (int i = 0; i < options->rank_count; i++)
             if (options->ranks[i] == rank)
-                return hd_err(HD_INVALID, "--ranks: %s is given twice", word);
+                return hd_err(HD_INVALID, "%s is given twice", word);
         options->ranks[options->rank_count++] = rank;
     }
     return HD_OK;
 }
 
-static enum hd_status read_gpus(const char *text, struct sup_options *options)
+static enum hd_status read_gpus(const char *text, void *into)
 {
+    struct sup_options *options = into;
+
     while (*text) {
         const size_t n = strcspn(text, ",");
 
         if (options->gpu_count == HD_ATTEMPT_RANKS_MAX || !n || n >= sizeof options->gpus[0])
-            return hd_err(HD_INVALID, "--gpus: %s is not a list of at most %d UUIDs", text,
+            return hd_err(HD_INVALID, "%s is not a list of at most %d UUIDs", text,
                           HD_ATTEMPT_RANKS_MAX);
         (void)snprintf(options->gpus[options->gpu_count++], sizeof options->gpus[0], "%.*s", (int)n,
                        text);
@@ -92,11 +95,11 @@ static enum hd_status read_gpus(const char *text, struct sup_options *options)
     return HD_OK;
 }
 
-static enum hd_status read_path(const char *flag, const char *text, char ret_path[PATH_MAX])
+/* Finds the file; into: char[PATH_MAX]. */
+static enum hd_status read_path(const char *text, void *into)
 {
-    return realpath(text, ret_path)
-               ? HD_OK
-               : hd_err(HD_INVALID, "%s: cannot find %s: %s", flag, text, strerror(errno));
+    return realpath(text, into) ? HD_OK
+                                : hd_err(HD_INVALID, "cannot find %s: %s", text, strerror(errno));
 }
 
 static enum hd_status default_worker(char ret_path[PATH_MAX])
@@ -111,178 +114,121 @@ static enum hd_status default_worker(char ret_path[PATH_MAX])
     return HD_OK;
 }
 
-static enum hd_status open_log(const char *path)
+static enum hd_status open_log(const char *path, void *into)
 {
     const int fd =
         open(path, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, HD_ATTEMPT_FILE_MODE);
 
+    (void)into;
     if (fd < 0 || dup2(fd, STDOUT_FILENO) < 0 || dup2(fd, STDERR_FILENO) < 0)
-        return hd_err(HD_IO, "--log: cannot open %s: %s", path, strerror(errno));
+        return hd_err(HD_IO, "cannot open %s: %s", path, strerror(errno));
     (void)close(fd);
     return HD_OK;
 }
 
-static enum hd_status take_text(const char *flag, const char *text, char *ret_text, size_t size)
+static enum hd_status take_text(const char *text, char *ret_text, size_t size)
 {
     if (strlen(text) >= size)
-        return hd_err(HD_INVALID, "%s is too long", flag);
+        return hd_err(HD_INVALID, "the value is too long");
     memcpy(ret_text, text, strlen(text) + 1);
     return HD_OK;
 }
 
-static enum hd_status read_isolation(const char *text, struct sup_options *options)
+static enum hd_status read_isolation(const char *text, void *into)
 {
     if (strcmp(text, "require") != 0 && strcmp(text, "try") != 0 && strcmp(text, "off") != 0)
-        return hd_err(HD_INVALID, "--isolation: say require, try or off, not %s", text);
-    return take_text("--isolation", text, options->isolation, sizeof options->isolation);
+        return hd_err(HD_INVALID, "say require, try or off, not %s", text);
+    return take_text(text, into, sizeof((struct sup_options *)0)->isolation);
 }
 
-static enum hd_status read_option(int option, const char *text, struct sup_options *options)
+static enum hd_status read_choices_dir(const char *text, void *into)
 {
-    int64_t number;
-    enum hd_status st;
+    return text[0] == '/' ? take_text(text, into, PATH_MAX)
+                          : hd_err(HD_INVALID, "%s is no absolute path", text);
+}
 
-    switch (option) {
-    case 'j':
-        return read_path("--job", text, options->job_file);
-    case 'd':
-        return read_path("--run-dir", text, options->run_dir);
-    case 'r':
-        return read_ranks(text, options);
-    case 'w':
-        return hd_text_to_int64(text, 1, HD_LINK_RANKS_MAX, &options->world);
-    case 'g':
-        return read_gpus(text, options);
-    case 'n':
-        (void)snprintf(options->node, sizeof options->node, "%s", text);
-        return HD_OK;
-    case 'a':
-        (void)snprintf(options->data_address, sizeof options->data_address, "%s", text);
-        return HD_OK;
-    case 'c':
-        if (text[0] != '/' || strlen(text) >= sizeof options->choices_dir)
-            return hd_err(HD_INVALID, "--choices-dir: %s is no absolute path of less than %d bytes",
-                          text, PATH_MAX);
-        memcpy(options->choices_dir, text, strlen(text) + 1);
-        return HD_OK;
-    case 'W':
-        return read_path("--worker", text, options->worker);
-    case 'l':
-        return open_log(text);
-    case 'p':
-        st = hd_text_to_int64(text, 1, INT32_MAX, &number);
-        options->parent = st ? 0 : (pid_t)number;
-        return st;
-    case 'i':
-        return read_isolation(text, options);
-    case 'D':
-        return take_text("--data-roots", text, options->data_roots, sizeof options->data_roots);
-    case 'G':
-        return take_text("--group", text, options->group, sizeof options->group);
-    case 'u':
-        st = hd_text_to_int64(text, 1, UINT32_MAX - 1, &number);
-        options->daemon_uid = st ? options->daemon_uid : (uid_t)number;
-        return st;
-    case 'C':
-        st = take_text("--cpus", text, options->cpus, sizeof options->cpus);
-        return st ? st : hd_cpus_check(text);
-    case 'M':
-        return hd_text_to_bytes(text, 1, &options->memory_bytes);
-    case 'S':
-        return hd_text_to_bytes(text, 1, &options->slack_bytes);
-    case 'L':
-        st = hd_text_to_int64(text, 0, INT64_MAX, &options->log_limit_bytes);
-        if (!st && options->log_limit_bytes && options->log_limit_bytes < SUP_LOG_LIMIT_MIN)
-            st = hd_err(HD_INVALID, "--log-limit: %s is less than %d", text, SUP_LOG_LIMIT_MIN);
-        return st;
-    case 's':
-        return hd_text_to_int64(text, 1, INT64_C(1) << 40, &options->hang_limit_ms);
-    default:
-        return hd_err(HD_INVALID, "unknown option; see --help");
-    }
+/* Copies a list of folders, or a folder; into: char[PATH_MAX]. */
+static enum hd_status read_paths(const char *text, void *into)
+{
+    return take_text(text, into, PATH_MAX);
+}
+
+static enum hd_status read_cpus(const char *text, void *into)
+{
+    const enum hd_status st = take_text(text, into, sizeof((struct sup_options *)0)->cpus);
+
+    return st ? st : hd_cpus_check(text);
 }
 
 static enum hd_status read_options(int argc, char **argv, struct sup_options *ret_options)
 {
-    static const struct option longs[] = {
-        {"job", required_argument, NULL, 'j'},
-        {"run-dir", required_argument, NULL, 'd'},
-        {"ranks", required_argument, NULL, 'r'},
-        {"world", required_argument, NULL, 'w'},
-        {"gpus", required_argument, NULL, 'g'},
-        {"node", required_argument, NULL, 'n'},
-        {"data-address", required_argument, NULL, 'a'},
-        {"choices-dir", required_argument, NULL, 'c'},
-        {"worker", required_argument, NULL, 'W'},
-        {"log", required_argument, NULL, 'l'},
-        {"log-limit", required_argument, NULL, 'L'},
-        {"parent", required_argument, NULL, 'p'},
-        {"silence-limit-ms", required_argument, NULL, 's'},
-        {"isolation", required_argument, NULL, 'i'},
-        {"data-roots", required_argument, NULL, 'D'},
-        {"group", required_argument, NULL, 'G'},
-        {"daemon-uid", required_argument, NULL, 'u'},
-        {"cpus", required_argument, NULL, 'C'},
-        {"memory", required_argument, NULL, 'M'},
-        {"memory-slack", required_argument, NULL, 'S'},
-        {NULL, 0, NULL, 0},
+    struct sup_options o = {
+        .isolation = "try", .slack_bytes = SLACK_BYTES, .log_limit_bytes = SUP_LOG_LIMIT_DEFAULT};
+    const char *node = "?", *address = "";
+    int64_t parent = 0, daemon_uid = -1;
+    struct hd_flag f[] = {
+        HD_FLAG_READ("--job", read_path, o.job_file, .required = true),
+        HD_FLAG_READ("--run-dir", read_path, o.run_dir, .required = true),
+        HD_FLAG_READ("--ranks", read_ranks, o, .required = true),
+        HD_FLAG_INT64("--world", o.world, 1, HD_LINK_RANKS_MAX, .required = true),
+        HD_FLAG_READ("--gpus", read_gpus, o),
+        HD_FLAG_TEXT("--node", node),
+        HD_FLAG_TEXT("--data-address", address),
+        HD_FLAG_READ("--choices-dir", read_choices_dir, o.choices_dir),
+        HD_FLAG_READ("--worker", read_path, o.worker),
+        HD_FLAG_READ("--log", open_log, o),
+        HD_FLAG_INT64("--log-limit", o.log_limit_bytes, 0, INT64_MAX),
+        HD_FLAG_INT64("--parent", parent, 1, INT32_MAX),
+        HD_FLAG_INT64("--silence-limit-ms", o.hang_limit_ms, 1, INT64_C(1) << 40),
+        HD_FLAG_READ("--isolation", read_isolation, o.isolation),
+        HD_FLAG_READ("--data-roots", read_paths, o.data_roots),
+        HD_FLAG_READ("--group", read_paths, o.group),
+        HD_FLAG_INT64("--daemon-uid", daemon_uid, 1, UINT32_MAX - 1),
+        HD_FLAG_READ("--cpus", read_cpus, o.cpus),
+        HD_FLAG_BYTES("--memory", o.memory_bytes),
+        HD_FLAG_BYTES("--memory-slack", o.slack_bytes),
     };
-    struct sup_options options = {.node = "?",
-                                  .daemon_uid = (uid_t)-1,
-                                  .isolation = "try",
-                                  .slack_bytes = SLACK_BYTES,
-                                  .log_limit_bytes = SUP_LOG_LIMIT_DEFAULT};
-    enum hd_status st = HD_OK;
-    int option;
+    enum hd_status st = HD_FLAGS_READ_LAST(argc, argv, f);
 
-    while (!st && (option = getopt_long(argc, argv, "", longs, NULL)) != -1)
-        st = read_option(option, optarg, &options);
-    if (!st && (optind != argc || !options.job_file[0] || !options.run_dir[0] ||
-                !options.rank_count || options.world < options.rank_count))
-        st = hd_err(HD_INVALID, "needs --job, --run-dir, --ranks and --world; see --help");
-    if (!st && options.gpu_count && options.gpu_count != options.rank_count)
-        st = hd_err(HD_INVALID, "--gpus names %d GPUs for %d ranks", options.gpu_count,
-                    options.rank_count);
-    if (!st && options.rank_count != options.world && !options.data_address[0])
+    if (!st && o.world < o.rank_count)
+        st = hd_err(HD_INVALID, "--world: %lld, but --ranks names %d", (long long)o.world,
+                    o.rank_count);
+    if (!st && o.log_limit_bytes && o.log_limit_bytes < SUP_LOG_LIMIT_MIN)
+        st = hd_err(HD_INVALID, "--log-limit: %lld is less than %d", (long long)o.log_limit_bytes,
+                    SUP_LOG_LIMIT_MIN);
+    if (!st && o.gpu_count && o.gpu_count != o.rank_count)
+        st = hd_err(HD_INVALID, "--gpus names %d GPUs for %d ranks", o.gpu_count, o.rank_count);
+    if (!st && o.rank_count != o.world && !*address)
         st = hd_err(HD_INVALID, "--data-address is missing: some ranks run on other nodes");
-    if (!st && !options.worker[0])
-        st = default_worker(options.worker);
-    if (!st)
-        *ret_options = options;
-    return st;
-}
-
-static int print(const char *text)
-{
-    if (!hd_file_print(text))
-        return EXIT_SUCCESS;
-    hd_log(HD_LOG_ERROR, "%s", hd_err_message());
-    return EXIT_FAILED;
-}
-
-static int print_version(void)
-{
-    char line[128];
-
-    (void)snprintf(line, sizeof line, "heddle-supervisor %s\n", hd_version_text);
-    return print(line);
+    if (!st && !o.worker[0])
+        st = default_worker(o.worker);
+    if (st)
+        return st;
+    (void)snprintf(o.node, sizeof o.node, "%s", node);
+    (void)snprintf(o.data_address, sizeof o.data_address, "%s", address);
+    o.parent = (pid_t)parent;
+    o.daemon_uid = (uid_t)daemon_uid;
+    *ret_options = o;
+    return HD_OK;
 }
 
 int main(int argc, char **argv)
 {
     static struct sup sup;
     enum hd_status st;
+    int answered;
 
     if (!hd_process_prepare_or_tell("heddle-supervisor",
                                     &(struct hd_process_needs){.files = 64, .threads = 1}))
         return EXIT_FAILED;
     hd_log_init("heddle-supervisor", HD_LOG_INFO);
     hd_file_ignore_size_signal();
-    if (argc == 2 && strcmp(argv[1], "--help") == 0)
-        return print(usage);
-    if (argc == 2 && strcmp(argv[1], "--version") == 0)
-        return print_version();
-    st = read_options(argc, argv, &sup.options);
+    answered = hd_flags_answer(argc, argv, usage, "heddle-supervisor", hd_version_text);
+    if (answered < 0)
+        hd_log(HD_LOG_ERROR, "%s", hd_err_message());
+    if (answered)
+        return answered < 0 ? EXIT_FAILED : EXIT_SUCCESS;
+    st = read_options(argc - 1, argv + 1, &sup.options);
     if (st) {
         hd_log(HD_LOG_ERROR, "%s", hd_err_message());
         return EXIT_USAGE;

@@ -73,7 +73,7 @@ int hd_worker_gpus(int argc, char **argv)
 {
     struct hd_gpu_list *list = calloc(1, sizeof *list);
     struct hd_text json = {0};
-    enum hd_status st = list ? hd_flags_read(argc, argv, NULL, 0)
+    enum hd_status st = list ? hd_flags_read(argc, argv, NULL, 0, false)
                              : hd_err(HD_NO_MEMORY, "no memory for a list of GPUs");
 
     if (!st) {

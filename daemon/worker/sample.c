@@ -212,7 +212,7 @@ int hd_worker_gpu_sample(int argc, char **argv)
     struct hd_sample_list *list = calloc(1, sizeof *list);
     struct hd_gpu_list *gpus = calloc(1, sizeof *gpus);
     struct hd_text json = {0};
-    enum hd_status st = list && gpus ? hd_flags_read(argc, argv, NULL, 0)
+    enum hd_status st = list && gpus ? hd_flags_read(argc, argv, NULL, 0, false)
                                      : hd_err(HD_NO_MEMORY, "no memory for a sample");
 
     if (!st)
