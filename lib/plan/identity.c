@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/hash.h"
+#include "base/text.h"
 #include "job/data_stages.h"
 
 /* Reduces the stages to what a plan depends on: the sizes of their windows and batches. */
@@ -26,6 +27,30 @@ static void keep_sizes(struct hd_job *job)
     (void)hd_data_stages_write(stages, kept > 1 ? kept : 0, job);
 }
 
+/* Keys, or beginnings of keys, that no plan depends on: where and when a job runs, what the files of its
+ * validations and rewards are, and how often they are used. */
+static const char *const not_of_plans[] = {"name",
+                                           "queue",
+                                           "priority",
+                                           "after",
+                                           "array.",
+                                           "time_limit",
+                                           "hang.",
+                                           "restart.max",
+                                           "checkpoint.copy_to",
+                                           "checkpoint.best.set",
+                                           "data.val.sets",
+                                           "validate.ema",
+                                           "validate.choices_",
+                                           "validate.tasks.",
+                                           "validate.samples.",
+                                           "validate.stop.",
+                                           "train.distill.identity",
+                                           "train.rollout.stop",
+                                           "train.rewards.list",
+                                           "train.rewards.folder",
+                                           "train.rewards.identity"};
+
 /* Returns the job with all that its plan does not depend on, or decides, at its default. */
 static struct hd_job identity_of(const struct hd_job *spec, struct hd_arena *arena)
 {
@@ -38,62 +63,23 @@ static struct hd_job identity_of(const struct hd_job *spec, struct hd_arena *are
     job.train_count = job.val_count = 0; /* the data files may be elsewhere, or not exist yet */
     job.schedule_order = NULL;
     keep_sizes(&job);
-    job.val_sets = nothing.val_sets;
-    job.checkpoint_best_set = nothing.checkpoint_best_set;
-    /* questions add memory to programs of validation, whatever they are */
-    if (*job.choices)
+    for (size_t i = 0; i < hd_job_key_count; i++)
+        for (size_t k = 0; k < sizeof not_of_plans / sizeof not_of_plans[0]; k++)
+            if (hd_text_starts(hd_job_keys[i].path, not_of_plans[k]))
+                hd_job_set_default(&hd_job_keys[i], &job);
+    job.name = "job";
+    /* questions add memory to programs of validation; tasks add programs that decode, for as many
+     * answers at a time as there are slots; prompts add programs: whatever files they are in */
+    if (*spec->choices)
         job.choices = "questions";
+    if (*spec->tasks)
+        job.tasks = "tasks";
+    job.tasks_slots = spec->tasks_slots;
+    if (*spec->samples)
+        job.samples = "samples";
     /* a teacher's file adds fields and a loss, whichever file it is; distill_model stays */
     if (*job.distill_teacher)
         job.distill_teacher = "teacher";
-    job.validate_ema = nothing.validate_ema;
-    job.distill_identity = nothing.distill_identity;
-    job.reward_dir = nothing.reward_dir; /* reward_model stays */
-    job.reward_identity = nothing.reward_identity;
-    job.choices_limit = nothing.choices_limit;
-    job.choices_every = nothing.choices_every;
-    /* tasks add programs that decode, for as many answers at a time as there are slots */
-    if (*job.tasks)
-        job.tasks = "tasks";
-    job.tasks_check = nothing.tasks_check;
-    job.tasks_samples = nothing.tasks_samples;
-    job.tasks_k = nothing.tasks_k;
-    job.tasks_tokens = nothing.tasks_tokens;
-    job.tasks_temperature = nothing.tasks_temperature;
-    job.tasks_top_p = nothing.tasks_top_p;
-    job.tasks_seed = nothing.tasks_seed;
-    job.tasks_limit = nothing.tasks_limit;
-    job.tasks_every = nothing.tasks_every;
-    /* prompts add programs, whatever they are */
-    if (*job.samples)
-        job.samples = "samples";
-    job.samples_every = nothing.samples_every;
-    job.samples_tokens = nothing.samples_tokens;
-    job.samples_temperature = nothing.samples_temperature;
-    job.samples_top_p = nothing.samples_top_p;
-    job.samples_seed = nothing.samples_seed;
-    /* what rates answers is on the nodes, and what ends them is a matter of tokens */
-    job.rewards = nothing.rewards;
-    job.rollout_stop = nothing.rollout_stop;
-    job.stop_metric = nothing.stop_metric;
-    job.stop_patience = nothing.stop_patience;
-    job.stop_min_delta = nothing.stop_min_delta;
-    /* when and how often a job runs does not change its plan */
-    job.name = "job";
-    job.queue = nothing.queue;
-    job.after = nothing.after;
-    job.array_id = nothing.array_id;
-    job.array_at_once = nothing.array_at_once;
-    job.time_limit = nothing.time_limit;
-    job.hang_setup = nothing.hang_setup;
-    job.hang_step = nothing.hang_step;
-    job.hang_validation = nothing.hang_validation;
-    job.hang_checkpoint = nothing.hang_checkpoint;
-    job.hang_ending = nothing.hang_ending;
-    job.hang_action = nothing.hang_action;
-    job.checkpoint_copy_to = nothing.checkpoint_copy_to;
-    job.priority = nothing.priority;
-    job.restart_max = nothing.restart_max;
     return job;
 }
 
