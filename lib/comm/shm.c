@@ -243,7 +243,7 @@ static enum hd_status attach(struct hd_comm *comm, int control_fd, const int *ra
 enum hd_status shm_join(const struct hd_comm_engine *engine, int control_fd, const int *rank_fds,
                         int rank, int world, int64_t deadline_ms, struct hd_comm **ret_comm)
 {
-    struct hd_comm *comm;
+    struct hd_comm *comm = NULL;
     enum hd_status st = hd_comm_check_world(engine->kind, rank, world);
 
     if (st)

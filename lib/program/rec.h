@@ -60,7 +60,6 @@ struct hd_tensor *hd_rec_wrong_width(struct hd_rec *rec, const char *op, const s
 /* Returns true if a parameter of span `which` of the op is trainable. */
 bool hd_op_trains_param(const struct hd_registry *registry, const struct hd_op *op, int which);
 enum hd_op_class hd_op_class_of(enum hd_op_kind kind);
-const char *hd_op_name(enum hd_op_kind kind);
 
 /* Runs the precision pass (precision.c) over the recording. */
 enum hd_status hd_pass_precision(struct hd_rec *rec, const struct hd_precision *precision);

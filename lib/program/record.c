@@ -51,16 +51,6 @@ int hd_rec_row_shards(const struct hd_rec *rec)
     return hd_rec_splits_rows(rec) ? hd_rec_tp_size(rec) : 1;
 }
 
-const char *hd_op_name(enum hd_op_kind kind)
-{
-    static const char *const names[] = {
-#define X(name, class) #name,
-        HD_OP_LIST(X)
-#undef X
-    };
-    return names[kind];
-}
-
 enum hd_op_class hd_op_class_of(enum hd_op_kind kind)
 {
     static const enum hd_op_class classes[] = {
