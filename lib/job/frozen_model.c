@@ -158,11 +158,15 @@ enum hd_status hd_job_of_reward_model(const struct hd_job *job, struct hd_arena 
 {
     const int64_t answers = job->rollout_prompts * job->rollout_group;
     const int64_t together = job->dp * job->micro_batch > 0 ? job->dp * job->micro_batch : 1;
+    /* equal parts of a window: each cp rank takes two, and its tp ranks share their rows */
+    const int64_t parts =
+        (job->cp > 1 ? 2 * job->cp : 1) * (job->tp > 1 && job->sequence > 0 ? job->tp : 1);
     struct hd_job *const t = ret_model;
     const enum hd_status st = begin_frozen(job, reward_path, job->reward_model, true, arena, t);
 
     if (t->context > job->context + TEMPLATE_TOKENS)
         t->context = job->context + TEMPLATE_TOKENS;
+    t->context -= t->context % parts;
     /* the windows that all answers may need, one each */
     t->global_batch = (answers + together - 1) / together * together;
     t->objective = HD_JOB_OBJECTIVE_REWARD;

@@ -26,7 +26,8 @@ enum hd_status hd_job_of_teacher(const struct hd_job *job, struct hd_arena *aren
 
 /* Makes the job whose programs of validation rate the answers of a step of `job`, and whose chat template
  * and tokenizer are those of the reward model. Its windows are a little longer than those of answers, or as
- * long as the model's context, and as many as there are answers. HD_INVALID: as above. */
+ * long as the model's context, less what cp and tp ranks cannot share evenly, and as many as there are
+ * answers. HD_INVALID: as above. */
 enum hd_status hd_job_of_reward_model(const struct hd_job *job, struct hd_arena *arena,
                                       struct hd_job *ret_model);
 

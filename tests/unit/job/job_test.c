@@ -434,6 +434,11 @@ static void a_reward_model_reads_texts_in_its_own_way(void **state)
     assert_string_equal(model.from_dir, "");
     assert_int_equal(model.end_of_text, -2); /* auto */
     assert_int_equal(model.context, 64);
+    job.cp = 3; /* windows are of 2 x 3 x 4 equal parts, of which 64 tokens have 2 each */
+    job.tp = 4;
+    job.sequence = 1;
+    assert_int_equal(hd_job_of_reward_model(&job, &arena, &model), HD_OK);
+    assert_int_equal(model.context, 48);
     theirs.tokenizer = "/rates/a\tb/tokenizer.json"; /* a tab separates keys */
     assert_int_equal(hd_job_set_reward_model(&theirs, &job), HD_INVALID);
     hd_arena_done(&arena);
