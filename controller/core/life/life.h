@@ -32,19 +32,19 @@
 /* X(kind, function): what handles an event HD_CORE_kind. Those of jobs are in submit.c,
  * resume.c, release.c, remove.c; of nodes in membership.c, observe.c; core_planned in layout_cache.c. */
 /* clang-format off */
-#define CORE_HANDLERS(X) \
-    X(SUBMIT, core_submit) X(CANCEL, core_cancel) \
-    X(RESUME, core_resume) X(REQUEUE, core_requeue) \
-    X(CHECKPOINT_NOW, core_checkpoint_now) X(HOLD, core_hold) \
-    X(RELEASE, core_hold) X(SET_QUEUE, core_set_queue) \
-    X(REMOVE_QUEUE, core_remove_queue) X(DRAIN, core_drain) \
-    X(UNDRAIN, core_drain) X(REMOVE_NODE, core_node_remove) \
-    X(HELLO, core_hello) X(ALIVE, core_alive) \
-    X(COPY, core_copy) X(DISCONNECTED, core_disconnected) \
-    X(OBSERVED, core_observed) X(REPORT, core_report) \
-    X(FOUND, core_found) X(END_ALL, core_end_all) \
-    X(REMOVE, core_remove) X(PLANNED, core_planned) \
-    X(PROBE, core_probe_ask) X(PROBED, core_probed) \
+#define CORE_HANDLERS(X)                                                      \
+    X(SUBMIT, core_submit)                 X(CANCEL, core_cancel)             \
+    X(RESUME, core_resume)                 X(REQUEUE, core_requeue)           \
+    X(CHECKPOINT_NOW, core_checkpoint_now) X(HOLD, core_hold)                 \
+    X(RELEASE, core_hold)                  X(SET_QUEUE, core_set_queue)       \
+    X(REMOVE_QUEUE, core_remove_queue)     X(DRAIN, core_drain)               \
+    X(UNDRAIN, core_drain)                 X(REMOVE_NODE, core_node_remove)   \
+    X(HELLO, core_hello)                   X(ALIVE, core_alive)               \
+    X(COPY, core_copy)                     X(DISCONNECTED, core_disconnected) \
+    X(OBSERVED, core_observed)             X(REPORT, core_report)             \
+    X(FOUND, core_found)                   X(END_ALL, core_end_all)           \
+    X(REMOVE, core_remove)                 X(PLANNED, core_planned)           \
+    X(PROBE, core_probe_ask)               X(PROBED, core_probed)             \
     X(JOBS_DIR, core_jobs_dir)
 /* clang-format on */
 #define X(kind, function) \
