@@ -98,7 +98,7 @@ void grid_choose(const struct grid_model *model, bool all_triples, struct grid_c
         choose_tuned(model, all_triples, ret_cover);
         return;
     }
-    for (int size = 0; size <= (all_triples ? 3 : 1); size++)
+    for (int size = 0; size <= (all_triples ? 3 : 0); size++)
         add_each(model, &wish, 0, size, ret_cover);
     for (size_t t = 0; t < sizeof triples / sizeof triples[0]; t++) {
         memset(wish.value, -1, sizeof wish.value);

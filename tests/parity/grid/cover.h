@@ -1,7 +1,7 @@
 /* cover: which layouts of a model are tried, and whether these are enough.
  *
- * Chosen are: everything at rest, each value of each axis alone, the stated triples, and layouts
- * that hold as many of the other pairs as they can; with all triples each pair and each triple by
+ * Chosen are: everything at rest, the stated triples, and layouts that hold as many of the other
+ * pairs as they can; with all triples each value of each axis alone, each pair and each triple by
  * itself. What is not named stays at rest, as far as there is such a layout: sequence=on with dp=2
  * brings a tp with it. Whether every pair is there is computed apart, from what was chosen.
  *

@@ -1,5 +1,5 @@
-/* Every layout of a model trains to the numbers of one rank: each axis alone, every legal pair,
- * stated triples. Layouts are generated from the table in axes.c; `--model` names it.
+/* Every layout of a model trains to the numbers of one rank: every legal pair of values, stated
+ * triples. Layouts are generated from the table in axes.c; `--model` names it.
  *
  * By hand:  grid_llama_test [--full] [--list] [--only 'tp=2 dp=2']
  */

@@ -115,6 +115,8 @@ void grid_benches_close(struct grid_bench benches[GRID_BENCHES_MAX])
 enum hd_status grid_try(struct grid_bench *bench, const struct grid_layout *layout,
                         double *ret_worst)
 {
+    const bool is_counted =
+        !harness_backend()->device; /* which counts bytes, but not those of rows */
     struct traffic *traffic = calloc(1, sizeof *traffic);
     struct hd_rank_program_options options;
     struct hd_job job = grid_job(bench->model, &bench->harness, layout, &options);
@@ -127,10 +129,9 @@ enum hd_status grid_try(struct grid_bench *bench, const struct grid_layout *layo
     st = refer_to(bench, layout);
     pairs_forget_reference(&bench->harness);
     if (!st)
-        st = compare_layout(&job, &options, bench->reference, ret_worst);
-    if (!st && !harness_backend()->device) /* which counts its bytes, but not those of rows */
-        st = traffic_try(&job, traffic);
-    if (!st && !harness_backend()->device)
+        st = compare_layout(&job, &options, bench->reference, is_counted ? traffic : NULL,
+                            ret_worst);
+    if (!st && is_counted)
         st = traffic_compare_dry(traffic, &job);
     free(traffic);
     return st;

@@ -3,6 +3,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "traffic.h"
+
 /* Key biases shift all scores of a query alike, and softmax does not see it: without RoPE their
  * true gradient is zero and what is computed is rounding. */
 static bool has_no_gradient(const struct hd_job *job, const struct hd_param *p)
@@ -315,19 +317,21 @@ static bound_fn *last_bound(const struct hd_job *job)
 enum hd_status compare_with(const struct hd_job *job, const struct run *reference,
                             double *ret_worst)
 {
-    return compare_layout(job, &(struct hd_rank_program_options){0}, reference, ret_worst);
+    return compare_layout(job, &(struct hd_rank_program_options){0}, reference, NULL, ret_worst);
 }
 
 enum hd_status compare_layout(const struct hd_job *job,
                               const struct hd_rank_program_options *options,
-                              const struct run *reference, double *ret_worst)
+                              const struct run *reference, struct traffic *traffic,
+                              double *ret_worst)
 {
     struct run *mine = run_new(reference->steps);
     enum hd_status st;
 
     mine->layout = *options;
     mine->noise = reference->noise;
-    mine->backend = reference->backend;
+    mine->backend = traffic ? traffic_backend() : reference->backend;
+    mine->traffic = traffic;
     mine->before_step = reference->before_step;
     mine->context = reference->context;
     mine->last_at = reference->before_last;

@@ -55,8 +55,10 @@ enum hd_status compare_ranks_agree(const struct run *run, int world);
  * own. */
 enum hd_status compare_with(const struct hd_job *job, const struct run *reference,
                             double *ret_worst);
+/* traffic: counts the run's second step and validation; NULL: they are not counted. */
 enum hd_status compare_layout(const struct hd_job *job,
                               const struct hd_rank_program_options *options,
-                              const struct run *reference, double *ret_worst);
+                              const struct run *reference, struct traffic *traffic,
+                              double *ret_worst);
 
 #endif

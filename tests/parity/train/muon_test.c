@@ -76,7 +76,7 @@ static void every_layout_takes_the_steps_of_one_rank(void **state)
             run_threads(job_of(&h, &one), 1, reference);
             family = l->family;
         }
-        if (compare_layout(&job, &(struct hd_rank_program_options){0}, reference, &worst))
+        if (compare_with(&job, reference, &worst))
             fail_msg("%s %s: %s", l->family, l->text, hd_err_message());
     }
     run_free(reference);

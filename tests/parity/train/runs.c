@@ -7,6 +7,7 @@
 #include "base/random.h"
 #include "pairs.h"
 #include "tests/program/test.h"
+#include "traffic.h"
 
 struct run *run_new(int steps)
 {
@@ -161,9 +162,10 @@ static void keep_routers(const struct hd_router_result *router, struct run_route
         ret->load[e] = router->load[e];
 }
 
-static enum hd_status take_steps(struct hd_trainer *t, struct run *run, int rank)
+static enum hd_status take_steps(struct harness_rank *r, struct hd_trainer *t, struct run *run)
 {
     for (int s = 0; s < run->steps; s++) {
+        const bool is_counted = run->traffic && s == 1; /* what happens once is the first step's */
         struct hd_step_result result;
         enum hd_status st;
 
@@ -174,12 +176,16 @@ static enum hd_status take_steps(struct hd_trainer *t, struct run *run, int rank
         }
         if (run->before_step)
             run->before_step(t, s, run->context);
+        if (is_counted)
+            traffic_begin(r, t);
         st = pairs_step(t, &result);
+        if (!st && is_counted)
+            st = traffic_end_step(r, t, run->traffic);
         if (st)
             return st;
         if (s == 0)
             (void)run_copy_state(t, HD_STATE_GRAD, run->first_grad);
-        if (rank)
+        if (r->rank)
             continue;
         run->loss[s] = result.loss;
         run->grad_norm[s] = result.grad_norm;
@@ -191,16 +197,20 @@ static enum hd_status take_steps(struct hd_trainer *t, struct run *run, int rank
     return HD_OK;
 }
 
-static enum hd_status validate(struct hd_trainer *t, struct run *run, int rank)
+static enum hd_status validate(struct harness_rank *r, struct hd_trainer *t, struct run *run)
 {
     int64_t targets = 0;
     double loss = 0;
-    /* the data of grpo are prompts, and it validates nothing */
-    enum hd_status st = hd_job_has_policy(&hd_trainer_rank_program(t)->job)
-                            ? HD_OK
-                            : hd_trainer_validate(t, &loss, &targets);
+    enum hd_status st = HD_OK;
 
-    if (!st && rank == 0) {
+    if (run->traffic)
+        traffic_begin(r, t);
+    /* the data of grpo are prompts, and it validates nothing */
+    if (!hd_job_has_policy(&hd_trainer_rank_program(t)->job))
+        st = hd_trainer_validate(t, &loss, &targets);
+    if (!st && run->traffic)
+        st = traffic_end_validation(r, t, run->traffic);
+    if (!st && r->rank == 0) {
         run->validation_loss = loss;
         run->validation_targets = targets;
     }
@@ -256,9 +266,9 @@ static enum hd_status body(struct harness_rank *r)
     if (!st)
         (void)run_copy_state(t, HD_STATE_WEIGHT, run->initial);
     if (!st)
-        st = take_steps(t, run, r->rank);
+        st = take_steps(r, t, run);
     if (!st)
-        st = validate(t, run, r->rank);
+        st = validate(r, t, run);
     if (!st)
         st = compare_ranks(r, t, run);
     run->state_hash[r->rank] = run_hash_state(t);

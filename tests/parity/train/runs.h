@@ -27,6 +27,9 @@ struct run {
     void (*before_step)(struct hd_trainer *t, int step, void *context); /* on every rank; or NULL */
     void *context;
     const float *last_at; /* the masters that the last step is taken at; NULL: its own */
+    struct traffic
+        *traffic; /* of the second step and the validation, on traffic_backend(); NULL: is
+                                not counted */
 
     /* found */
     int64_t count;

@@ -139,6 +139,37 @@ static void fold_step(const struct hd_rank_program *l, struct hd_dry *ret_dry)
 
 /* ---- counting ---- */
 
+const struct hd_backend_table *traffic_backend(void)
+{
+    watched = *hd_backend_cpu();
+    watched.launch = launch;
+    watched.stream_open = stream_open;
+    return &watched;
+}
+
+void traffic_begin(struct harness_rank *r, struct hd_trainer *t)
+{
+    hd_comm_count_reset(r->comm);
+    routes = (struct routes){.layout = hd_trainer_rank_program(t)};
+}
+
+enum hd_status traffic_end_step(struct harness_rank *r, struct hd_trainer *t,
+                                struct traffic *traffic)
+{
+    const struct hd_rank_program *l = hd_trainer_rank_program(t);
+
+    routes.layout = NULL;
+    fold_step(l, &traffic->dry[r->rank]);
+    return read_counters(r, &l->mesh, &traffic->step[r->rank]);
+}
+
+enum hd_status traffic_end_validation(struct harness_rank *r, struct hd_trainer *t,
+                                      struct traffic *traffic)
+{
+    routes.layout = NULL;
+    return read_counters(r, &hd_trainer_rank_program(t)->mesh, &traffic->validation[r->rank]);
+}
+
 static enum hd_status count_traffic(struct harness_rank *r)
 {
     struct traffic *traffic = r->shared ? r->shared : r->context;
@@ -159,39 +190,29 @@ static enum hd_status count_traffic(struct harness_rank *r)
     st = harness_init(t);
     if (!st)
         st = pairs_step(t, &result); /* any first-time traffic is not the step's */
-    hd_comm_count_reset(r->comm);
-    routes = (struct routes){.layout = hd_trainer_rank_program(t)};
+    traffic_begin(r, t);
     if (!st)
         st = pairs_step(t, &result);
-    routes.layout = NULL;
     if (!st)
-        st = read_counters(r, &hd_trainer_rank_program(t)->mesh, &traffic->step[r->rank]);
-    hd_comm_count_reset(r->comm);
+        st = traffic_end_step(r, t, traffic);
+    traffic_begin(r, t);
     if (!st && !hd_job_has_policy(&hd_trainer_rank_program(t)->job))
         st = hd_trainer_validate(t, &loss, &targets);
     if (!st)
-        st = read_counters(r, &hd_trainer_rank_program(t)->mesh, &traffic->validation[r->rank]);
-    fold_step(hd_trainer_rank_program(t), &traffic->dry[r->rank]);
+        st = traffic_end_validation(r, t, traffic);
     hd_trainer_free(t);
     return st;
 }
 
-static void watch(void)
-{
-    watched = *hd_backend_cpu();
-    watched.launch = launch;
-    watched.stream_open = stream_open;
-}
-
 enum hd_status traffic_try_on_gloo(const struct hd_job *job, struct traffic *shared)
 {
-    watch();
+    (void)traffic_backend();
     return harness_gloo_processes(job, run_world(job), shared, count_traffic);
 }
 
 enum hd_status traffic_try(const struct hd_job *job, struct traffic *traffic)
 {
-    watch();
+    (void)traffic_backend();
     return harness_threads(job, run_world(job), traffic, count_traffic);
 }
 

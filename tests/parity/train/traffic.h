@@ -17,6 +17,16 @@ struct traffic {
     struct hd_dry dry[HARNESS_WORLD_MAX]; /* of each rank's step */
 };
 
+/* A run that counts is on this backend, the CPU's, which notes what routers did; one thread makes it anew.
+ * Its second step is between traffic_begin and traffic_end_step, a validation between traffic_begin
+ * and traffic_end_validation. */
+const struct hd_backend_table *traffic_backend(void);
+void traffic_begin(struct harness_rank *r, struct hd_trainer *t);
+enum hd_status traffic_end_step(struct harness_rank *r, struct hd_trainer *t,
+                                struct traffic *traffic);
+enum hd_status traffic_end_validation(struct harness_rank *r, struct hd_trainer *t,
+                                      struct traffic *traffic);
+
 /* Runs two steps and a validation of `job` on threads and counts the second one. */
 enum hd_status traffic_try(const struct hd_job *job, struct traffic *traffic);
 /* Runs in processes over gloo; `shared` is memory that they share. Before any thread is made. */
