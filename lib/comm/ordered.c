@@ -21,17 +21,6 @@ bool hd_ordered_runs(enum hd_ordered_isa isa)
     }
 }
 
-const char *hd_ordered_isa_name(enum hd_ordered_isa isa)
-{
-    static const char *const names[] = {
-#define X(name) #name,
-        ORDERED_ISA_LIST(X)
-#undef X
-    };
-
-    return (unsigned)isa < HD_ORDERED_ISA_COUNT ? names[isa] : "unknown";
-}
-
 void hd_ordered_reduce_by(enum hd_ordered_isa isa, void *out, const void *const *in, int in_count,
                           int64_t count, enum hd_dtype dtype, enum hd_comm_reduce reduce,
                           bool keep_fp32)

@@ -120,11 +120,6 @@ struct hd_draft_counts hd_generator_drafts(const struct hd_generator *g)
     return g->drafts ? hd_drafts_counts(g->drafts) : (struct hd_draft_counts){0};
 }
 
-int64_t hd_generator_running(const struct hd_generator *g)
-{
-    return g->running_count;
-}
-
 /* ---- adding and removing sequences ---- */
 
 static enum hd_status check(const struct hd_generator *g, const struct hd_generation *what)

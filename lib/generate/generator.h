@@ -111,7 +111,4 @@ enum hd_status hd_generator_step(struct hd_generator *generator, bool *ret_busy)
 /* Returns the numbers of tokens that were drafted and kept; 0 if the decoder does not draft. */
 struct hd_draft_counts hd_generator_drafts(const struct hd_generator *generator);
 
-/* Returns the number of sequences that have a slot of the decoder. */
-int64_t hd_generator_running(const struct hd_generator *generator);
-
 #endif
