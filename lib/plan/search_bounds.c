@@ -197,9 +197,9 @@ double search_ideal_seconds(const struct layout_search *s)
     return s->model.flops_per_token * tokens / (s->asked->devices * fastest);
 }
 
-double search_rollout_bound(struct layout_search *s, const struct hd_layout_sizes *z)
+double search_rollout_bound(double rollout_s)
 {
-    return gathered_share * search_rollout(s, z);
+    return gathered_share * rollout_s;
 }
 
 /* Returns the seconds of the calls first to end - 1 of a layer profile in one micro-batch; of F alone

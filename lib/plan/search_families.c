@@ -224,7 +224,7 @@ void search_refine_family(struct layout_search *s, struct candidate *c)
     if (!search_size(s, c, &sizes))
         return;
     if (c->rollout_s <= 0) {
-        c->rollout_s = search_rollout_bound(s, &sizes);
+        c->rollout_s = search_rollout_bound(search_rollout(s, &sizes));
         if (c->rollout_s > 0) {
             search_push(s, c);
             return;

@@ -295,8 +295,9 @@ double search_host_bytes(const struct layout_search *s, const struct hd_layout_s
 double search_ideal_seconds(const struct layout_search *s);
 double search_blocks_bound(const struct layout_search *s, const struct candidate *c,
                            const struct search_sizes *sizes);
-/* Returns a lower bound of the seconds of answers, for a family with any schedule and ZeRO stage. */
-double search_rollout_bound(struct layout_search *s, const struct hd_layout_sizes *sizes);
+/* Returns a lower bound of the seconds of answers, for a family with any schedule and ZeRO stage, from
+ * those of one of its layouts (search_rollout). */
+double search_rollout_bound(double rollout_s);
 /* Sets the seconds of *sizes to lower bounds for the candidate's micro-batch, from the same blocks
  * with one sequence (NULL: unknown) and with the most. */
 void search_sizes_interpolate(const struct layout_search *s, const struct candidate *c,
