@@ -103,7 +103,7 @@ job_file() {
     [ -f "$work/corpus.txt" ] || cat "$HEDDLE_SOURCE_DIR"/LICENSE >"$work/corpus.txt"
     cat >"$path" <<END
 name: $name
-model: {family: llama, layers: 2, hidden: 64, heads: 4, context: 64}
+model: {family: llama, layers: 2, hidden: 64, heads: 4, context: 16}
 data: {train: [corpus.txt], val_split: 0.1}
 train: {steps: 30, global_batch: 8, lr: 3e-3, precision: fp32}
 validate: {every: 10, batches: 2}

@@ -105,7 +105,7 @@ make_room() { rm "$dir/jobs/filler"; }
 write_job() { # FILE
     cat >"$1" <<END
 name: chaos
-model: {family: llama, layers: 2, hidden: 64, heads: 4, context: 64}
+model: {family: llama, layers: 2, hidden: 64, heads: 4, context: 8}
 data: {train: [$work/corpus.txt]}
 train: {steps: $STEPS, global_batch: $BATCH, lr: 1e-3, precision: fp32}
 resources: {device_type: cpu, devices: 2}

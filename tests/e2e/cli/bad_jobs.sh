@@ -61,12 +61,12 @@ array() {
 }
 array float.npy '<f4' 40
 array cut.npy '<u2' 19
-change 's/corpus.txt/float.npy/; s/context: 64/context: 64, vocab: 256/'
+change 's/corpus.txt/float.npy/; s/context: 16/context: 16, vocab: 256/'
 same an_array_of_floats 3 "data.train[0]: $work/float.npy: elements of type '<f4'; token ids are little-endian integers: save a.astype('<u2') or a.astype('<u4')"
-change 's/corpus.txt/cut.npy/; s/context: 64/context: 64, vocab: 256/'
+change 's/corpus.txt/cut.npy/; s/context: 16/context: 16, vocab: 256/'
 same an_array_that_was_cut 3 "data.train[0]: $work/cut.npy: 19 bytes after the header, but its 10 elements have 2 each; it was truncated or is being written"
 # a tokenizer.json is heddle-worker's to open: where it cannot (no PCRE2), that is said instead, by all three
-change "s|corpus.txt.|&, tokenizer: $HEDDLE_SOURCE_DIR/tests/unit/tokenizer/tokenizers/gpt2.json|; s/context: 64/context: 64, vocab: 300/"
+change "s|corpus.txt.|&, tokenizer: $HEDDLE_SOURCE_DIR/tests/unit/tokenizer/tokenizers/gpt2.json|; s/context: 16/context: 16, vocab: 300/"
 check_status a_vocabulary_too_small 2 heddle validate "$work/bad.yaml"
 cp "$work/check.err" "$work/vocab.err"
 check_status by_submit 2 heddle submit "$work/bad.yaml"
