@@ -7,6 +7,7 @@
 #include "plan/rollout_profile.h"
 #include "plan/search.h"
 #include "tests/job_text.h"
+#include "tests/program/test.h"
 
 static inline void priced_set(char *member, const char *word)
 {
@@ -91,6 +92,27 @@ static inline struct hd_cluster priced_cluster(int64_t nodes, int64_t devices_pe
     c.rates.network_share = 1;
     hd_cluster_set_levels(&c, 0, NULL, &node, &network);
     return c;
+}
+
+/* Searches the layouts of all devices of a cluster; `top` plans at most. */
+static inline struct hd_search priced_search(const struct hd_job *job, const struct hd_cluster *c,
+                                             int64_t memory_bytes, int top, struct hd_arena *arena)
+{
+    const struct hd_plan_request request = priced_request(job);
+    const struct hd_search_asked asked = {.spec = job,
+                                          .request = &request,
+                                          .cluster = c,
+                                          .devices = (int32_t)hd_cluster_devices(c),
+                                          .threads = 1,
+                                          .bf16_fast = true,
+                                          .memory_bytes = memory_bytes,
+                                          .top = top};
+    struct hd_search found;
+
+    hd_arena_init(arena, 0);
+    if (hd_search_layouts(&asked, arena, &found))
+        fail_msg("%s", hd_err_message());
+    return found;
 }
 
 #endif
