@@ -1,4 +1,4 @@
-/* What the search chooses on clusters whose best layout is known, and what it keeps of a job. */
+/* The search chooses the best layout on clusters whose best one is known, and keeps what a job pins. */
 #include "fixture.h"
 #include "plan/best.h"
 
