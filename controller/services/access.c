@@ -19,10 +19,12 @@ enum hd_status control_check_owner(const struct controller *c, const struct hd_r
 enum hd_status control_check_after(const struct controller *c, const struct hd_rpc_call *call,
                                    const struct hd_job *job, bool is_stored)
 {
-    const struct hd_job_needs needs = convert_needs(job);
+    uint64_t after[HD_JOB_AFTER_MAX];
+    int count = 0;
 
-    for (int32_t i = 0; i < needs.after_count; i++) {
-        const uint64_t other = needs.after[i];
+    (void)hd_after_read(job->after, after, &count); /* cannot fail: control_prepare has read it */
+    for (int i = 0; i < count; i++) {
+        const uint64_t other = after[i];
 
         if (guard_visibility(c, call) == HD_VISIBILITY_OWN &&
             !hd_core_job_is_of(c->core, other, control_caller(call)) &&

@@ -236,11 +236,6 @@ static enum hd_status read_key(struct job_reader *r, const char *path, const cha
     return st ? hd_err_prefix(st, "%s", path) : HD_OK;
 }
 
-static void set_old_default(const struct hd_key *key, struct hd_job *job)
-{
-    hd_job_set_constant(key, key->old_default, key->old_default_text, job);
-}
-
 static enum hd_status add_order_line(struct job_reader *r, const char *value)
 {
     if (!r->order)
@@ -285,7 +280,7 @@ static enum hd_status fill_missing(struct job_reader *r)
             continue;
         if (key->since < r->version)
             return hd_err(HD_INVALID, "the resolved job lacks %s", hd_job_stored_path(key));
-        set_old_default(key, r->job);
+        hd_job_set_old_default(key, r->job);
     }
     return HD_OK;
 }
@@ -396,7 +391,7 @@ enum hd_status hd_layout_read(const char *text, struct hd_layout_sizes *ret_size
 
     for (size_t i = 0; i < hd_job_key_count; i++)
         if (hd_job_key_is_of_layout(&hd_job_keys[i]))
-            set_old_default(&hd_job_keys[i], &job);
+            hd_job_set_old_default(&hd_job_keys[i], &job);
     while (*text) {
         const size_t len = strcspn(text, "\n");
         const struct hd_key *key;

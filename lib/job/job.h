@@ -228,6 +228,9 @@ static inline const char *hd_job_stored_path(const struct hd_key *key)
 {
     return key->old_path ? key->old_path : key->path;
 }
+/* Returns the key behind `last` whose path begins with `group`, such as "train.lr."; last NULL: the
+ * first. The keys of a group stand together in keys.def. NULL: none is left. */
+const struct hd_key *hd_job_next_key(const char *group, const struct hd_key *last);
 /* Returns the key with this stored path; NULL: unknown. */
 const struct hd_key *hd_job_find_stored_key(const char *path);
 /* Returns the word of a WORD key as a job file writes it (hd_key.none_word). */
@@ -429,6 +432,8 @@ enum hd_status hd_job_take_text(struct hd_job *job, const char **member, struct 
 void hd_job_set_defaults(struct hd_job *ret_job);
 /* sets the key's member of the job to the key's default */
 void hd_job_set_default(const struct hd_key *key, struct hd_job *job);
+/* sets it to what builds before the key used; this never changes, whatever becomes of the default */
+void hd_job_set_old_default(const struct hd_key *key, struct hd_job *job);
 /* sets it to a number or, if it is a text, to one that lives as long as the job; NULL: "" */
 void hd_job_set_constant(const struct hd_key *key, double number, const char *text,
                          struct hd_job *job);

@@ -74,14 +74,15 @@ static void sort_keys(void)
     qsort(by_stored_path, hd_job_key_count, sizeof by_stored_path[0], compare_stored_paths);
 }
 
+static pthread_once_t sorted_once = PTHREAD_ONCE_INIT;
+
 static const struct hd_key *find(const struct hd_key *const *keys, const char *path,
                                  int (*compare)(const void *, const void *))
 {
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
     const struct hd_key wanted = {.path = path}, *const at = &wanted;
     const struct hd_key *const *found;
 
-    (void)pthread_once(&once, sort_keys);
+    (void)pthread_once(&sorted_once, sort_keys);
     found = bsearch(&at, keys, hd_job_key_count, sizeof *keys, compare);
     return found ? *found : NULL;
 }
@@ -94,6 +95,33 @@ const struct hd_key *hd_job_find_key(const char *path)
 const struct hd_key *hd_job_find_stored_key(const char *path)
 {
     return find(by_stored_path, path, compare_stored_paths);
+}
+
+/* Returns the first key of a group; if there is none, a key that is not of the group. */
+static const struct hd_key *first_key(const char *group)
+{
+    size_t low = 0, high = hd_job_key_count - 1;
+    const struct hd_key *key;
+
+    (void)pthread_once(&sorted_once, sort_keys);
+    while (low < high) {
+        const size_t middle = (low + high) / 2;
+
+        if (strcmp(by_path[middle]->path, group) < 0)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    for (key = by_path[low]; key > hd_job_keys && hd_text_starts(key[-1].path, group); key--)
+        ;
+    return key;
+}
+
+const struct hd_key *hd_job_next_key(const char *group, const struct hd_key *last)
+{
+    const struct hd_key *key = last ? last + 1 : first_key(group);
+
+    return key < hd_job_keys + hd_job_key_count && hd_text_starts(key->path, group) ? key : NULL;
 }
 
 /* ---- words ---- */
@@ -337,6 +365,11 @@ void hd_job_set_constant(const struct hd_key *key, double number, const char *te
 void hd_job_set_default(const struct hd_key *key, struct hd_job *job)
 {
     hd_job_set_constant(key, key->number, key->text, job);
+}
+
+void hd_job_set_old_default(const struct hd_key *key, struct hd_job *job)
+{
+    hd_job_set_constant(key, key->old_default, key->old_default_text, job);
 }
 
 void hd_job_set_defaults(struct hd_job *ret_job)

@@ -64,7 +64,8 @@ static enum hd_status check_keys(const struct hd_job *job, struct spec_mistakes 
     enum hd_status st = HD_OK;
 
     for (size_t i = 0; i < hd_job_key_count && !st; i++)
-        if (!hd_job_keys[i].hidden && strcmp(hd_job_keys[i].path, "model.head_width") != 0)
+        if (!hd_job_keys[i].hidden &&
+            hd_job_const_member(&hd_job_keys[i], job) != (const void *)&job->head_width)
             st = spec_pass(mistakes, check_key(&hd_job_keys[i], job));
     return st;
 }
@@ -308,15 +309,13 @@ static enum hd_status check_loss_scale(const struct hd_job *job)
 {
     enum hd_status st = check_power("train.loss_scale.initial", job->loss_scale_initial);
 
-    if (!st && job->precision != HD_JOB_PRECISION_FP16)
-        for (size_t i = 0; i < hd_job_key_count; i++)
-            if (strncmp(hd_job_keys[i].path, "train.loss_scale.", 17) == 0 &&
-                *(const int64_t *)hd_job_member(&hd_job_keys[i], (struct hd_job *)(uintptr_t)job) !=
-                    (int64_t)hd_job_keys[i].number)
-                return hd_err(HD_INVALID,
-                              "%s: only fp16 has a loss scale, and train.precision is %s; remove "
-                              "it, or set train.precision: fp16",
-                              hd_job_keys[i].path, hd_job_precision_words[job->precision]);
+    for (const struct hd_key *key = NULL; !st && job->precision != HD_JOB_PRECISION_FP16 &&
+                                          (key = hd_job_next_key("train.loss_scale.", key));)
+        if (!hd_job_is_default(key, job))
+            return hd_err(HD_INVALID,
+                          "%s: only fp16 has a loss scale, and train.precision is %s; remove it, "
+                          "or set train.precision: fp16",
+                          key->path, hd_job_precision_words[job->precision]);
     if (!st)
         st = check_power("train.loss_scale.floor", job->loss_scale_floor);
     if (!st && job->loss_scale_floor > job->loss_scale_initial)
@@ -403,10 +402,8 @@ static enum hd_status check_adapter(const struct hd_job *job)
         return hd_err(HD_INVALID,
                       "train.adapter.dora: not with train.adapter.init: pissa; remove one "
                       "of the two");
-    for (size_t i = 0; i < hd_job_key_count; i++) {
-        const struct hd_key *key = &hd_job_keys[i];
-
-        if (strncmp(key->path, "train.adapter.", 14) != 0 || hd_job_is_default(key, job))
+    for (const struct hd_key *key = NULL; (key = hd_job_next_key("train.adapter.", key));) {
+        if (hd_job_is_default(key, job))
             continue;
         if (none)
             return hd_err(HD_INVALID,
@@ -423,13 +420,12 @@ static enum hd_status check_init(const struct hd_job *job)
 {
     if (!has_base(job))
         return HD_OK;
-    for (size_t i = 0; i < hd_job_key_count; i++)
-        if (hd_text_starts(hd_job_keys[i].path, "model.init.") &&
-            !hd_job_is_default(&hd_job_keys[i], job))
+    for (const struct hd_key *key = NULL; (key = hd_job_next_key("model.init.", key));)
+        if (!hd_job_is_default(key, job))
             return hd_err(HD_INVALID,
                           "%s: no weight is new, they come from %s; remove it, or set "
                           "train.init_from: none",
-                          hd_job_keys[i].path, job->init_from);
+                          key->path, job->init_from);
     return HD_OK;
 }
 
@@ -480,16 +476,12 @@ static enum hd_status check_optimizer_keys(const struct hd_job *job)
                 "whole matrices on the device; set it to none, or use adamw or lion");
         return HD_OK;
     }
-    for (size_t i = 0; i < hd_job_key_count; i++) {
-        const struct hd_key *key = &hd_job_keys[i];
-
-        if (hd_text_starts(key->path, "train.optimizer.") &&
-            strcmp(key->path, "train.optimizer.name") != 0 && !hd_job_is_default(key, job))
+    for (const struct hd_key *key = NULL; (key = hd_job_next_key("train.optimizer.", key));)
+        if (strcmp(key->path, "train.optimizer.name") != 0 && !hd_job_is_default(key, job))
             return hd_err(HD_INVALID,
                           "%s: is a setting of muon, and train.optimizer.name is %s; remove one of "
                           "the two",
                           key->path, hd_job_optimizer_words[job->optimizer]);
-    }
     return HD_OK;
 }
 

@@ -71,15 +71,11 @@ static enum hd_status check_choices(const struct hd_job *job, enum hd_question_k
 /* Refuses settings of tasks that the job does not have. */
 static enum hd_status check_unused_tasks(const struct hd_job *job)
 {
-    for (size_t i = 0; i < hd_job_key_count; i++) {
-        const struct hd_key *key = &hd_job_keys[i];
-
-        if (hd_text_starts(key->path, "validate.tasks.") && key->kind != HD_KEY_FORM &&
-            !hd_job_is_default(key, job))
+    for (const struct hd_key *key = NULL; (key = hd_job_next_key("validate.tasks.", key));)
+        if (!hd_job_is_default(key, job))
             return hd_err(HD_INVALID,
                           "%s: there are no tasks; give validate.tasks.files, or remove the line",
                           key->hidden ? "validate.tasks.check" : key->path);
-    }
     return HD_OK;
 }
 

@@ -2,7 +2,9 @@
  *
  * A key that has a typed field in job.proto is sent in that field; the field's path is the stored
  * except for those in `renamed`. Every other key is sent as a KeyValue {path, value in text form},
- * so that a new key needs no change of job.proto. */
+ * so that a new key needs no change of job.proto. A pair is left out if its value is both the key's
+ * default and the value of builds before the key (hd_key.old_default), which never changes: then
+ * JobSpec.sparse says that an absent key has that value. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -85,10 +87,8 @@ struct map {
         size_t group;
         bool is_sent;
         bool has_auto; /* auto is one of the key's words */
-        /* text form of the key's default, which most keys of most jobs have; NULL: formatted each
-         * time. Kept as long as the process runs */
-        char *default_text;
-        bool is_read_as_default; /* reading default_text gives the default */
+        /* the default is the value of builds before the key: such a pair is not sent */
+        bool is_old_default;
     } keys[SPEC_KEYS_MAX];
 };
 
@@ -130,38 +130,21 @@ static void place_key(struct map *map, size_t index)
     map->keys[index].group = group;
 }
 
-/* Sets the text of a key's default; `job` has all defaults. */
-static void set_default_text(struct map *map, size_t index, struct hd_job *job)
-{
-    const struct hd_key *key = &hd_job_keys[index];
-    struct hd_text text = {0};
-
-    if (hd_job_format(key, job, &text) == HD_OK && text.data && !text.failed) {
-        map->keys[index].default_text = strdup(text.data);
-        map->keys[index].is_read_as_default =
-            !hd_job_parse(key, text.data, job) && hd_job_is_default(key, job);
-    }
-    hd_job_set_default(key, job);
-    hd_text_free(&text);
-}
-
 static struct map the_map;
 static void make_map(void)
 {
-    struct hd_job *defaults = malloc(sizeof *defaults);
+    struct hd_job old;
 
-    if (defaults)
-        hd_job_set_defaults(defaults);
+    hd_job_init(&old, NULL);
     the_map.groups[0].descriptor = &heddle__v1__job_spec__descriptor;
     the_map.group_count = 1;
     for (size_t i = 0; i < hd_job_key_count; i++) {
         the_map.keys[i].is_sent = is_sent(&hd_job_keys[i]);
         the_map.keys[i].has_auto = hd_job_keys[i].words && strstr(hd_job_keys[i].words, "auto");
         place_key(&the_map, i);
-        if (defaults)
-            set_default_text(&the_map, i, defaults);
+        hd_job_set_old_default(&hd_job_keys[i], &old);
+        the_map.keys[i].is_old_default = hd_job_is_default(&hd_job_keys[i], &old);
     }
-    free(defaults);
 }
 
 static const struct map *map_of_keys(void)
@@ -311,29 +294,15 @@ static enum hd_status take_field(const struct hd_key *key, const ProtobufCFieldD
     }
 }
 
-/* Returns the key with this path, searching from *next on, since the pairs of a message mostly come
- * in the order of the keys; NULL: unknown. */
-static const struct hd_key *next_key(size_t *next, const char *path)
-{
-    for (size_t i = *next; i < hd_job_key_count; i++) {
-        if (strcmp(hd_job_stored_path(&hd_job_keys[i]), path) != 0)
-            continue;
-        *next = i + 1;
-        return &hd_job_keys[i];
-    }
-    return hd_job_find_stored_key(path);
-}
-
 /* Sets the job's keys that the message's pairs name, and marks each of them in `seen`. */
 static enum hd_status take_pairs(Heddle__V1__KeyValue *const *pairs, size_t count,
                                  struct hd_job *job, bool seen[SPEC_KEYS_MAX])
 {
     const struct map *map = map_of_keys();
-    size_t next = 0;
 
     for (size_t i = 0; i < count; i++) {
         const Heddle__V1__KeyValue *pair = pairs[i];
-        const struct hd_key *key = next_key(&next, pair->path);
+        const struct hd_key *key = hd_job_find_stored_key(pair->path);
         const size_t index = key ? (size_t)(key - hd_job_keys) : 0;
         char quoted[SPEC_QUOTE_MAX];
         enum hd_status st;
@@ -344,11 +313,6 @@ static enum hd_status take_pairs(Heddle__V1__KeyValue *const *pairs, size_t coun
                           "key, or upgrade",
                           spec_quote(pair->path, quoted));
         seen[index] = true;
-        if (map->keys[index].is_read_as_default &&
-            strcmp(pair->value, map->keys[index].default_text) == 0) {
-            hd_job_set_default(key, job);
-            continue;
-        }
         st = hd_job_parse(key, pair->value, job);
         if (st)
             return hd_err_prefix(st, "%s", key->path);
@@ -439,7 +403,8 @@ enum hd_status hd_spec_from_message(const struct Heddle__V1__JobSpec *message,
         st = take_pairs(message->keys, message->n_keys, ret_job, seen);
     for (size_t i = 0; i < hd_job_key_count && !st; i++)
         if (map->keys[i].is_sent && !map->keys[i].field && !seen[i])
-            hd_job_set_default(&hd_job_keys[i], ret_job);
+            (message->sparse ? hd_job_set_old_default : hd_job_set_default)(&hd_job_keys[i],
+                                                                            ret_job);
     if (!st) /* the number of stages is in a pair */
         st = take_lists(message->data, arena, ret_job);
     if (!st)
@@ -449,15 +414,12 @@ enum hd_status hd_spec_from_message(const struct Heddle__V1__JobSpec *message,
 
 /* ---- to a message ---- */
 
-/* Returns the text form of a key; it lives in the arena, or as long as the process. */
+/* Returns the text form of a key; it lives in the arena. */
 static char *text_of(const struct hd_key *key, const struct hd_job *job, struct hd_arena *arena)
 {
-    char *common = map_of_keys()->keys[key - hd_job_keys].default_text;
     struct hd_text text = {0};
     char *copy;
 
-    if (common && hd_job_is_default(key, job))
-        return common;
     (void)hd_job_format(key, job, &text);
     copy = hd_arena_strdup(arena, text.data ? text.data : "");
     hd_text_free(&text);
@@ -538,13 +500,15 @@ static void put_files(const struct hd_job_file *files, int64_t count, struct hd_
     }
 }
 
-/* Adds the pair of a key to a message's `keys`, which point into `pairs`. */
+/* Adds the pair of a key to a message's `keys`. */
 static void add_pair(const struct hd_key *key, const struct hd_job *job, struct hd_arena *arena,
-                     Heddle__V1__KeyValue *pairs, Heddle__V1__KeyValue **keys, size_t *count)
+                     Heddle__V1__KeyValue **keys, size_t *count)
 {
-    Heddle__V1__KeyValue *pair = &pairs[*count];
+    Heddle__V1__KeyValue *pair =
+        (Heddle__V1__KeyValue *)new_message(arena, &heddle__v1__key_value__descriptor);
 
-    heddle__v1__key_value__init(pair);
+    if (!pair)
+        return;
     /* never freed: the message lives in the arena */
     pair->path = (char *)(uintptr_t)hd_job_stored_path(key);
     pair->value = text_of(key, job, arena);
@@ -556,10 +520,9 @@ struct Heddle__V1__JobSpec *hd_spec_to_message(const struct hd_job *job, struct 
     Heddle__V1__JobSpec *m =
         (Heddle__V1__JobSpec *)new_message(arena, &heddle__v1__job_spec__descriptor);
     const struct map *map = map_of_keys();
-    Heddle__V1__KeyValue *pairs = hd_arena_array(arena, hd_job_key_count, sizeof *pairs);
     ProtobufCMessage *holders[GROUPS_MAX];
 
-    if (!m || !pairs)
+    if (!m)
         return NULL;
     find_holders(map, &m->base, arena, holders);
     m->keys = hd_arena_array(arena, hd_job_key_count, sizeof *m->keys);
@@ -572,9 +535,10 @@ struct Heddle__V1__JobSpec *hd_spec_to_message(const struct hd_job *job, struct 
             continue;
         if (field && holder)
             put_field(key, field, holder, job, arena);
-        else if (!field)
-            add_pair(key, job, arena, pairs, m->keys, &m->n_keys);
+        else if (!field && !(map->keys[i].is_old_default && hd_job_is_default(key, job)))
+            add_pair(key, job, arena, m->keys, &m->n_keys);
     }
+    m->sparse = true;
     if (hd_arena_failed(arena) || !m->data || !m->parallel)
         return NULL;
     if (job->file_text)
@@ -603,9 +567,8 @@ bool hd_spec_plan_to_message(const struct hd_layout_sizes *layout, struct hd_are
                              struct Heddle__V1__Plan *message)
 {
     struct hd_job *job = hd_arena_alloc(arena, sizeof *job);
-    Heddle__V1__KeyValue *pairs = hd_arena_array(arena, hd_job_key_count, sizeof *pairs);
 
-    if (!job || !pairs)
+    if (!job)
         return false;
     job->layout = *layout;
     message->keys = hd_arena_array(arena, hd_job_key_count, sizeof *message->keys);
@@ -617,7 +580,7 @@ bool hd_spec_plan_to_message(const struct hd_layout_sizes *layout, struct hd_are
         if (field)
             put_field(key, field, &message->base, job, arena);
         else if (hd_job_key_is_of_layout(key))
-            add_pair(key, job, arena, pairs, message->keys, &message->n_keys);
+            add_pair(key, job, arena, message->keys, &message->n_keys);
     }
     return !hd_arena_failed(arena);
 }

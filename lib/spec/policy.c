@@ -32,20 +32,18 @@ static bool is_derived_given(const struct hd_job *job, const char *path)
 /* Refuses keys that only grpo has. */
 static enum hd_status check_unused_policy(const struct hd_job *job)
 {
+    static const char *const groups[] = {"train.rollout.", "train.policy."};
+
     if (*job->rewards)
         return hd_err(HD_INVALID, "train.rewards: rates the answers of train.objective: grpo; add "
                                   "that line, or remove this one");
-    for (size_t i = 0; i < hd_job_key_count; i++) {
-        const struct hd_key *key = &hd_job_keys[i];
-
-        if ((hd_text_starts(key->path, "train.rollout.") ||
-             hd_text_starts(key->path, "train.policy.")) &&
-            (key->derived ? is_derived_given(job, key->path) : !hd_job_is_default(key, job)))
-            return hd_err(HD_INVALID,
-                          "%s: is a setting of train.objective: grpo; add that line, or remove "
-                          "this one",
-                          key->path);
-    }
+    for (int g = 0; g < 2; g++)
+        for (const struct hd_key *key = NULL; (key = hd_job_next_key(groups[g], key));)
+            if (key->derived ? is_derived_given(job, key->path) : !hd_job_is_default(key, job))
+                return hd_err(HD_INVALID,
+                              "%s: is a setting of train.objective: grpo; add that line, or remove "
+                              "this one",
+                              key->path);
     return job->rollout_prompts
                ? hd_err(HD_INVALID, "train.rollout.prompts: is a setting of train.objective: "
                                     "grpo; add that line, or remove this one")

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "job/job.h"
+
 bool heard_value(const char *text, const char *name, char *ret_value, size_t size_bytes)
 {
     const size_t len_bytes = strlen(name);
@@ -155,14 +157,44 @@ static bool is_volatile(const char *line)
     return false;
 }
 
+/* Returns the bytes of the lines "spec.keys[n].path=P" and "..value=V" if a sparse JobSpec leaves out
+ * that pair, since its absence says the same to builds of before and of now; 0: it does not, or the
+ * text begins otherwise. */
+static size_t absent_pair_bytes(const char *text)
+{
+    const char *spec = strstr(text, "spec.keys["), *end = text + strcspn(text, "\n");
+    const char *path = strstr(text, "].path="), *second = end + (*end == '\n');
+    const struct hd_key *key;
+    char name[256], value[256] = "";
+    struct hd_job now, old;
+
+    if (!spec || spec > end || !path || path > end)
+        return 0;
+    (void)snprintf(name, sizeof name, "%.*s", (int)(end - path - 7), path + 7);
+    if (strncmp(second, text, (size_t)(path + 2 - text)) == 0 &&
+        strncmp(second + (path + 2 - text), "value=", 6) == 0) {
+        const char *at = second + (path + 8 - text);
+
+        end = at + strcspn(at, "\n");
+        (void)snprintf(value, sizeof value, "%.*s", (int)(end - at), at);
+    }
+    key = hd_job_find_stored_key(name);
+    hd_job_init(&now, NULL);
+    hd_job_init(&old, NULL);
+    if (!key || hd_job_parse(key, value, &now) || !hd_job_is_default(key, &now))
+        return 0;
+    hd_job_set_old_default(key, &old);
+    return hd_job_members_equal(key, &now, &old) ? (size_t)(end + (*end == '\n') - text) : 0;
+}
+
 void heard_mask(const char *text, struct hd_text *ret_text)
 {
     for (const char *line = text; line && *line;) {
-        const size_t count = strcspn(line, "\n");
+        const size_t count = strcspn(line, "\n"), pair = absent_pair_bytes(line);
 
-        if (!is_volatile(line))
+        if (!pair && !is_volatile(line))
             hd_text_add(ret_text, "%.*s\n", (int)count, line);
-        line += count + (line[count] == '\n');
+        line += pair ? pair : count + (line[count] == '\n');
     }
 }
 

@@ -5,7 +5,7 @@
  * their number of messages. It is read from plain_print's text, by the recorded build's field
  * numbers.
  *
- * Used by: tests/recorded.   Uses: plain.   Threads: none of its own.
+ * Used by: tests/recorded.   Uses: plain, job.   Threads: none of its own.
  */
 #ifndef HD_TESTS_RECORDED_HEARD_H
 #define HD_TESTS_RECORDED_HEARD_H
@@ -44,7 +44,7 @@ bool heard_reaches(const struct heard *recorded, const struct heard *other);
 bool heard_value(const char *text, const char *name, char *ret_value, size_t size_bytes);
 
 /* Removes the lines whose fields differ in any two runs: times, builds, random names, numbers of
- * streams. */
+ * streams; and the keys of a job that may be left out of it (JobSpec.sparse). */
 void heard_mask(const char *text, struct hd_text *ret_text);
 
 /* Whether all lines of `old` are lines of `new`, in their order, places in lists apart. What a

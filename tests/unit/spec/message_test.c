@@ -153,6 +153,30 @@ static void a_message_says_all_that_the_file_said(void **state)
     hd_text_free(&b);
 }
 
+/* Goal: what a message leaves out keeps its meaning when a default changes, and a message has no pair
+ * that it could leave out. Method: data.format, whose default is another one since version 10, absent
+ * from a sparse message and from one of a client that sends every pair that it knows. */
+static void an_absent_pair_has_the_value_from_before_its_key(void **state)
+{
+    const struct hd_job *first = read_good(NULL);
+    Heddle__V1__JobSpec *whole = hd_spec_to_message(first, &jobs);
+    struct hd_job old = *first, job;
+
+    for (size_t i = 0; i < whole->n_keys; i++) {
+        const struct hd_key *key = hd_job_find_stored_key(whole->keys[i]->path);
+
+        hd_job_set_old_default(key, &old);
+        if (hd_job_is_default(key, first) && hd_job_members_equal(key, first, &old))
+            fail_msg("%s need not be sent", key->path);
+    }
+    whole->n_keys = 0;
+    assert_int_equal(hd_spec_from_message(whole, &jobs, &job), HD_OK);
+    assert_int_equal(job.data_format, HD_JOB_DATA_FORMAT_TEXT);
+    whole->sparse = false;
+    assert_int_equal(hd_spec_from_message(whole, &jobs, &job), HD_OK);
+    assert_int_equal(job.data_format, HD_JOB_DATA_FORMAT_AUTO);
+}
+
 /* Goal: a word that a file may say is not lost on the way. Method: each word of each key that has
  * some, through a message. */
 static void every_word_of_a_key_is_sent(void **state)
