@@ -16,6 +16,7 @@
 #include "base/child.h"
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/process.h"
 
 extern char **environ;
 
@@ -23,20 +24,12 @@ enum { POLL_US = 10000, LOG_TAIL_BYTES = 400, LOG_BYTES_MAX = 64 << 20 };
 
 enum hd_status process_find(const char *name, struct hd_text *ret_path)
 {
-    char self[4096];
-    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
-    char *slash;
+    char path[PATH_MAX];
+    const enum hd_status st = hd_process_find_beside(name, path);
 
-    if (n < 0)
-        return hd_err(HD_IO, "cannot read /proc/self/exe to find this program's folder: %s",
-                      strerror(errno));
-    self[n] = '\0';
-    slash = strrchr(self, '/');
-    hd_text_add(ret_path, "%.*s/%s", slash ? (int)(slash - self) : 0, self, name);
-    if (!ret_path->failed && access(ret_path->data, X_OK) < 0) {
-        hd_text_clear(ret_path);
-        hd_text_add(ret_path, "%s", name);
-    }
+    if (st)
+        return st;
+    hd_text_add(ret_path, "%s", access(path, X_OK) < 0 ? name : path);
     return ret_path->failed ? hd_err(HD_NO_MEMORY, "no memory for the path of %s", name) : HD_OK;
 }
 

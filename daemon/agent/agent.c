@@ -2,7 +2,6 @@
 #include "daemon/agent/agent.h"
 
 #include <errno.h>
-#include <libgen.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,6 +13,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/notify.h"
+#include "base/process.h"
 #include "daemon/agent/doctor.h"
 #include "daemon/agent/web.h"
 #include "rpc/find.h"
@@ -229,17 +229,11 @@ static void on_reload(uv_signal_t *handle, int number)
 
 static enum hd_status find_self(struct agent *agent)
 {
-    char self[PATH_MAX];
-    const ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
+    const enum hd_status st = hd_process_find_beside("heddle-supervisor", agent->locals.supervisor);
 
-    if (n < 0)
-        return hd_err(HD_IO, "cannot find this program's own file: %s", strerror(errno));
-    self[n] = '\0';
-    (void)snprintf(agent->locals.supervisor, sizeof agent->locals.supervisor,
-                   "%s/heddle-supervisor", dirname(self));
-    if (agent->options.worker && !realpath(agent->options.worker, agent->locals.worker))
+    if (!st && agent->options.worker && !realpath(agent->options.worker, agent->locals.worker))
         return hd_err(HD_INVALID, "--worker %s: %s", agent->options.worker, strerror(errno));
-    return HD_OK;
+    return st;
 }
 
 static enum hd_status find_programs(struct agent *agent)

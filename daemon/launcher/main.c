@@ -16,7 +16,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <libgen.h>
 #include <limits.h>
 #include <poll.h>
 #include <pwd.h>
@@ -409,18 +408,6 @@ static enum hd_status find_user(struct launcher *l)
     return HD_OK;
 }
 
-static enum hd_status find_supervisor(struct launcher *l)
-{
-    char self[PATH_MAX];
-    const ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
-
-    if (n < 0)
-        return hd_err(HD_IO, "cannot find this program's own file: %s", strerror(errno));
-    self[n] = '\0';
-    (void)snprintf(l->supervisor, sizeof l->supervisor, "%.4000s/heddle-supervisor", dirname(self));
-    return HD_OK;
-}
-
 static enum hd_status read_networks(const char *list, void *into)
 {
     struct launcher *l = into;
@@ -506,7 +493,7 @@ int main(int argc, char **argv)
     if (!st)
         st = find_user(&l);
     if (!st)
-        st = find_supervisor(&l);
+        st = hd_process_find_beside("heddle-supervisor", l.supervisor);
     if (!st)
         st = open_socket(&l);
     if (st) {

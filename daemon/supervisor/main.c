@@ -1,7 +1,6 @@
 /* heddle-supervisor: started by heddled, once per attempt and node. See supervisor.h. */
 #include <errno.h>
 #include <fcntl.h>
-#include <libgen.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -102,18 +101,6 @@ static enum hd_status read_path(const char *text, void *into)
                                 : hd_err(HD_INVALID, "cannot find %s: %s", text, strerror(errno));
 }
 
-static enum hd_status default_worker(char ret_path[PATH_MAX])
-{
-    char self[PATH_MAX];
-    const ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
-
-    if (n < 0)
-        return hd_err(HD_IO, "cannot find this program's own file: %s", strerror(errno));
-    self[n] = '\0';
-    (void)snprintf(ret_path, PATH_MAX, "%s/heddle-worker", dirname(self));
-    return HD_OK;
-}
-
 static enum hd_status open_log(const char *path, void *into)
 {
     const int fd =
@@ -201,7 +188,7 @@ static enum hd_status read_options(int argc, char **argv, struct sup_options *re
     if (!st && o.rank_count != o.world && !*address)
         st = hd_err(HD_INVALID, "--data-address is missing: some ranks run on other nodes");
     if (!st && !o.worker[0])
-        st = default_worker(o.worker);
+        st = hd_process_find_beside("heddle-worker", o.worker);
     if (st)
         return st;
     (void)snprintf(o.node, sizeof o.node, "%s", node);

@@ -19,6 +19,7 @@
 
 #include "base/file.h"
 #include "base/log.h"
+#include "base/process.h"
 #include "checkpoint/checkpoint.h"
 #include "daemon/isolation/roots.h"
 #include "daemon/isolation/sandbox.h"
@@ -416,15 +417,9 @@ static void allow_gpus(struct lock *l)
 static void allow_own_folder(struct lock *l)
 {
     char path[PATH_MAX];
-    const ssize_t n = readlink("/proc/self/exe", path, sizeof path - 16);
-    char *slash;
 
-    if (n <= 0)
-        return;
-    path[n] = '\0';
-    slash = strrchr(path, '/');
-    (void)snprintf(slash, 16, "/../lib");
-    allow(l, HD_SANDBOX_READ, path);
+    if (!hd_process_find_beside("../lib", path))
+        allow(l, HD_SANDBOX_READ, path);
 }
 
 /* Lists the allowed folders. The jobs directory is one, because weights and base checkpoints of

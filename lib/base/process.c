@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <libgen.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
@@ -149,4 +150,18 @@ bool hd_process_prepare_or_tell(const char *program, const struct hd_process_nee
         return true;
     (void)fprintf(stderr, "%s: %s\n", program, hd_err_message());
     return false;
+}
+
+enum hd_status hd_process_find_beside(const char *name, char ret_path[PATH_MAX])
+{
+    char self[PATH_MAX];
+    const ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
+
+    if (n < 0)
+        return hd_err(HD_IO, "cannot read /proc/self/exe to find this program's folder: %s",
+                      strerror(errno));
+    self[n] = '\0';
+    return snprintf(ret_path, PATH_MAX, "%s/%s", dirname(self), name) < PATH_MAX
+               ? HD_OK
+               : hd_err(HD_LIMIT, "the path of %s is too long", name);
 }
