@@ -312,7 +312,7 @@ static enum hd_status new_socket(int *ret_fd)
 enum hd_status hd_frame_listen(const char *dir, const char *name, uid_t other, int *ret_fd)
 {
     struct sockaddr_un address;
-    int dir_fd, fd = -1;
+    int dir_fd = -1, fd = -1;
     enum hd_status st = address_of(dir, name, &address, &dir_fd);
 
     if (st)
@@ -345,7 +345,7 @@ enum hd_status hd_frame_listen(const char *dir, const char *name, uid_t other, i
 enum hd_status hd_frame_connect(const char *dir, const char *name, int *ret_fd)
 {
     struct sockaddr_un address;
-    int dir_fd, fd = -1;
+    int dir_fd = -1, fd = -1;
     enum hd_status st = address_of(dir, name, &address, &dir_fd);
 
     if (st)
