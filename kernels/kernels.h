@@ -61,7 +61,7 @@ enum {
     K(latent_join_forward, W(out) R(q) R(kv) R(k_rope))                                           \
     K(latent_join_backward, W(dq) W(dkv) W(dk_rope) R(dout))                                      \
     K(attention_forward, W(out) W(lse) R(q) R(k) R(v) R(q_index) R(kv_index) R(q_bound) R(slopes) \
-                             R(kv_filled) R(kv_slot) R(sample) R(block) S(scratch))               \
+                             R(kv_filled) R(kv_slot) R(sample) R(block) RW(top_score) S(scratch)) \
     K(attention_backward,                                                                         \
       W(dq) W(dk) W(dv) W(sums) R(dout) R(q) R(k) R(v) R(out) R(lse) R(q_index) R(kv_index)       \
           R(q_bound) R(slopes) R(sample) R(block) S(scratch))                                     \
@@ -156,7 +156,8 @@ enum {
     K(fp8_encode, W(code) W(transposed) W(factor) RW(seen) R(inp) R(amax))                        \
     K(fp8_gemm, W(c) R(a) R(b) R(a_factor) R(b_factor) R(bias) R(add) S(scratch))                 \
     K(fp8_history, RW(history) R(seen) R(block))                                                  \
-    K(ema, RW(ema) R(weight) R(block))
+    K(ema, RW(ema) R(weight) R(block))                                                            \
+    K(qk_clip, RW(weight) W(copy) R(top_score) R(block))
 
 enum hd_kernel {
 #define K(name, operands) HD_K_##name,

@@ -197,10 +197,13 @@ struct hd_latent_join_backward_args {
  * Dropout (p > 0) drops weights after the softmax; lse is the sum over all weights, dropped ones
  * included. Counter of a weight in the generator for dropout (ops.h, "Dropout"): sample[b*q_len +
  * i], head first_head + h, index q_index[i], number kv_index[j].
+ * top_score[h] becomes the largest of itself, 0 and the scores of head h over visible pairs, before
+ * dropout; a score that is NaN does not count. With slopes only if causal.
  * Tiled with online softmax; an S x S matrix never exists (Dao et al. 2022, "FlashAttention"). */
 struct hd_attention_forward_args {
     void *out;                /* [B*q_len, H, D]  ldo, dtype */
     float *lse;               /* [H, B*q_len]                */
+    float *top_score;         /* [H], or NULL                */
     const void *q;            /* [B*q_len, H, D]  ldq, dtype */
     const void *k;            /* [slots*kv_stride, G, D] ldk; without kv_slot B slots       */
     const void *v;            /* [slots*kv_stride, G, D] ldv                                */

@@ -1,5 +1,5 @@
-/* ops_update: argument structs of the optimizers with one moment: Lion and Muon. ops.h has AdamW,
- * the step state and the ranges of a shard.
+/* ops_update: argument structs of the optimizers with one moment, Lion and Muon, and of what follows
+ * any update: averages and QK-clip. ops.h has AdamW, the step state and the ranges of a shard.
  *
  * Muon (Jordan et al. 2024) updates a matrix as a whole. `momentum` computes a step for each
  * element, newton_schulz makes the step of a matrix nearly orthogonal, and step_along subtracts it
@@ -65,6 +65,25 @@ struct hd_ema_args {
     const struct hd_step_state *block;
     int64_t N;
     float rate;
+};
+
+/* QK-clip (Kimi Team 2025, "Kimi K2"): after an update, makes the rows of queries or keys of a head
+ * smaller whose attention scores exceeded a threshold in the step. `group` neighbouring query heads
+ * read one key head and have one factor: with S the largest top_score of the group,
+ *   gamma = min(1, threshold / S),  row = gamma^p row,
+ * p = power for the first `split` rows of a head, rest_power for the others. Row r of the matrix
+ * belongs to query head first_head + r / head_rows * head_step, or, of keys, to the first one of its
+ * group. Nothing changes if S is infinite or block->skip_update is set. */
+struct hd_qk_clip_args {
+    float *weight;          /* [N] master weights, elements from `first` on of a matrix */
+    void *copy;             /* [N] copy_dtype, or NULL */
+    const float *top_score; /* of all query heads (attention_forward), over the whole step */
+    const struct hd_step_state *block;
+    int64_t N, first, columns; /* columns: elements of a row */
+    int64_t head_rows, split;
+    int64_t first_head, head_step, group;
+    float threshold, power, rest_power;
+    enum hd_dtype copy_dtype;
 };
 
 /* Elements of one matrix that one rank has: elements [begin, begin + count) of the rank's box of

@@ -298,7 +298,8 @@ void hd_cost_attention_forward(struct hd_costs *costs, const struct hd_attention
     costs->read_bytes += ((a->slopes ? a->H : 0) + (a->kv_filled ? a->B : 0)) * 4;
     costs->read_bytes += a->kv_slot ? a->B * 4 : 0;
     costs->read_bytes += a->sample ? a->B * a->q_len * 4 : 0;
-    costs->write_bytes += q * e + a->H * a->B * a->q_len * 4;
+    costs->read_bytes += a->top_score ? a->H * 4 : 0;
+    costs->write_bytes += q * e + a->H * a->B * a->q_len * 4 + (a->top_score ? a->H * 4 : 0);
 }
 
 /* Counts five products of D multiply-adds per visible pair of query and key: the recomputed scores,

@@ -4,6 +4,7 @@ HD_COSTS_NO_SCRATCH(lion)
 HD_COSTS_NO_SCRATCH(momentum)
 HD_COSTS_NO_SCRATCH(step_along)
 HD_COSTS_NO_SCRATCH(ema)
+HD_COSTS_NO_SCRATCH(qk_clip)
 HD_COSTS_NO_SCRATCH(move_pieces)
 
 /* Adds what a moment costs: its bytes in and out, and for a moment in blocks a product to decode;
@@ -49,6 +50,12 @@ void hd_cost_ema(struct hd_costs *costs, const struct hd_ema_args *a)
     costs->flops += 3.0 * (double)a->N;
     costs->read_bytes += 2 * a->N * 4;
     costs->write_bytes += a->N * 4;
+}
+
+/* Counts the scores that rows need; weights are read and written only where a head is clipped. */
+void hd_cost_qk_clip(struct hd_costs *costs, const struct hd_qk_clip_args *a)
+{
+    costs->read_bytes += (a->N / a->columns + a->head_rows - 1) / a->head_rows * a->group * 4;
 }
 
 void hd_cost_move_pieces(struct hd_costs *costs, const struct hd_move_pieces_args *a)

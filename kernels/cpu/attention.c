@@ -143,6 +143,8 @@ INLINE void store_output_block(const struct hd_attention_forward_args *a, const 
                      vf_load_f32(s->out + i * t->width + d, n) * factor, dtype);
         }
         a->lse[head * a->B * a->q_len + query] = s->max[i] + logf(s->sum[i]);
+        if (a->top_score)
+            raise_top_score(a->top_score + head, s->max[i]);
     }
 }
 

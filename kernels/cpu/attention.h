@@ -237,6 +237,17 @@ INLINE enum hd_status check_heads(const char *kernel, int64_t H, int64_t G, int6
     return HD_OK;
 }
 
+/* Raises *top to a row's largest score; tasks of one head run at the same time. */
+INLINE void raise_top_score(float *top, float score)
+{
+    float old;
+
+    __atomic_load(top, &old, __ATOMIC_RELAXED);
+    while (score > old &&
+           !__atomic_compare_exchange(top, &old, &score, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+        ;
+}
+
 /* Stores one row of a gradient: to[at + d] (+)= scale * row[d] for d < D. */
 INLINE void store_row(void *to, int64_t at, const float *row, int64_t D, float scale,
                       bool accumulate, enum hd_dtype dtype)

@@ -228,6 +228,8 @@ static void store_panel_output(const struct hd_attention_forward_args *a, const 
         FOR_VECTORS (d, n, 0, a->D)
             vf_store_bf16(out + d, n, vf_load_f32(s->out + i * t->width + d, n) * factor);
         a->lse[head * a->B * a->q_len + query] = s->max[i] + logf(s->sum[i]);
+        if (a->top_score)
+            raise_top_score(a->top_score + head, s->max[i]);
     }
 }
 

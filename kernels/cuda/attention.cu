@@ -198,6 +198,7 @@ extern "C" enum hd_status hd_cuda_attention_forward(struct hd_cuda_stream *cuda,
     attention_set(&f.a, args, &mask_extents);
     f.out = args->out;
     f.lse = args->lse;
+    f.top_score = args->top_score;
     f.ldo = args->ldo;
     f.a.kv_filled = args->kv_filled;
     f.a.kv_slot = args->kv_slot;

@@ -66,7 +66,8 @@ struct attention {
 struct attention_forward {
     struct attention a;
     void *out;
-    float *lse; /* log-sum-exp of each query's scores, [H, B*q_len] */
+    float *lse;       /* log-sum-exp of each query's scores, [H, B*q_len] */
+    float *top_score; /* [H], or NULL */
     int64_t ldo;
 };
 
@@ -249,6 +250,21 @@ template <typename ARGS>
 static inline bool attention_scores_are_tiled(const ARGS *args)
 {
     return !(args->cap > 0) || (args->dropout == 0 && args->scale > 0);
+}
+
+/* ---- Device: the largest score ---- */
+
+/* Raises a head's top score to the largest one of a warp, whose lanes all call it. What is not
+ * negative is ordered as its bits are. */
+static __device__ __forceinline__ void attention_raise_top_score(const struct attention_forward *f,
+                                                                 int head, float most)
+{
+    if (!f->top_score)
+        return;
+    for (int distance = ATTENTION_WARP / 2; distance > 0; distance /= 2)
+        most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, distance));
+    if (threadIdx.x % ATTENTION_WARP == 0 && most > 0)
+        (void)atomicMax((unsigned *)(f->top_score + head), __float_as_uint(most));
 }
 
 /* ---- Device: extremes and the iteration over tiles ---- */

@@ -148,11 +148,12 @@ forward_drop(const struct attention *a, float weight[FORWARD_MT][NT][4],
 /* Replaces scores by exp2(factor * (score - base)). A row's base is the largest score of its first
  * keys. It is replaced, and the row's sums are rescaled, only when a result would exceed 2^8: the
  * final division cancels the base, so it need not be the maximum. The four lanes of a row agree;
- * the multiplications are skipped if no row of the warp's eight rescales. */
+ * the multiplications are skipped if no row of the warp's eight rescales. *most becomes the largest
+ * of itself and the scores of the thread's rows; scores of rows past the last query are 0. */
 template <int NT, int DT>
 static __device__ __forceinline__ void
 forward_softmax(float score[FORWARD_MT][NT][4], float out[FORWARD_MT][DT][4],
-                float base[FORWARD_MT][2], float sum[FORWARD_MT][2], float factor)
+                float base[FORWARD_MT][2], float sum[FORWARD_MT][2], float *most, float factor)
 {
 #pragma unroll
     for (int m = 0; m < FORWARD_MT; m++)
@@ -166,6 +167,7 @@ forward_softmax(float score[FORWARD_MT][NT][4], float out[FORWARD_MT][DT][4],
                 top = fmaxf(top, fmaxf(score[m][n][2 * half], score[m][n][2 * half + 1]));
             top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 1));
             top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 2));
+            *most = fmaxf(*most, top);
             grows = (top - base[m][half]) * factor > FORWARD_GROWTH;
             if (__any_sync(0xffffffffu, grows)) {
                 const float rescale = grows ? exp2_approx((base[m][half] - top) * factor) : 1;
@@ -195,11 +197,12 @@ forward_softmax(float score[FORWARD_MT][NT][4], float out[FORWARD_MT][DT][4],
 template <typename T, int D, int MT>
 static __device__ __forceinline__ void
 forward_store(const struct attention_forward *f, const struct attention_block *block,
-              float out[MT][D / 8][4], const float base[MT][2], const float sum[MT][2],
+              float out[MT][D / 8][4], const float base[MT][2], const float sum[MT][2], float most,
               float lse_factor)
 {
     const struct attention *a = &f->a;
 
+    attention_raise_top_score(f, block->head, most * lse_factor);
 #pragma unroll
     for (int m = 0; m < MT; m++)
 #pragma unroll
@@ -262,6 +265,7 @@ static __global__ void __launch_bounds__(FORWARD_THREADS, 2)
     struct attention_tile_iterator iterator = attention_tile_begin();
     struct forward_extras extras = {};
     float out[FORWARD_MT][D / 8][4], base[FORWARD_MT][2], sum[FORWARD_MT][2];
+    float most = 0;
     int step;
 
     clear(out);
@@ -312,7 +316,7 @@ static __global__ void __launch_bounds__(FORWARD_THREADS, 2)
             attention_cap_tile<FORWARD_MT, NT>(a, score);
         if (!is_whole)
             forward_mask<FORWARD_MT, NT>(score, place->keys + first_key, place->queries);
-        forward_softmax<NT, D / 8>(score, out, base, sum, factor);
+        forward_softmax<NT, D / 8>(score, out, base, sum, &most, factor);
         if (GENERAL && a->sample)
             forward_drop<NT>(a, score, &extras, place->keys + first_key, place->block.b,
                              place->block.tile * FORWARD_QUERIES);
@@ -326,7 +330,7 @@ static __global__ void __launch_bounds__(FORWARD_THREADS, 2)
         cp_async_commit();
         multiply_weights<T, D, FORWARD_MT, NT>(out, score, v_tile);
     }
-    forward_store<T, D, FORWARD_MT>(&f, &place->block, out, base, sum,
+    forward_store<T, D, FORWARD_MT>(&f, &place->block, out, base, sum, most,
                                     GENERAL || CAPPED ? ATTENTION_LN2 : a->scale);
 }
 

@@ -117,7 +117,8 @@ hopper_sum_values(float (&out)[D / 8][4], const uint32_t (&weights)[HOPPER_NT / 
 /* Replaces scores by exp2(factor * (score - base)) as forward_softmax does, but leaves the rescaling of
  * `out` to the caller, which is still being summed: by rescale[half], if the result is true. */
 static __device__ __forceinline__ bool hopper_softmax(float (&score)[HOPPER_NT][4], float base[2],
-                                                      float sum[2], float rescale[2], float factor)
+                                                      float sum[2], float rescale[2], float *most,
+                                                      float factor)
 {
     bool any = false;
 
@@ -131,6 +132,7 @@ static __device__ __forceinline__ bool hopper_softmax(float (&score)[HOPPER_NT][
             top = fmaxf(top, fmaxf(score[n][2 * half], score[n][2 * half + 1]));
         top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 1));
         top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 2));
+        *most = fmaxf(*most, top);
         grows = (top - base[half]) * factor > FORWARD_GROWTH;
         rescale[half] = grows ? exp2_approx((base[half] - top) * factor) : 1;
         base[half] = grows ? top : base[half];
@@ -153,6 +155,7 @@ static __device__ __forceinline__ bool hopper_softmax(float (&score)[HOPPER_NT][
 /* The running softmax of a thread's two rows. */
 struct hopper_rows {
     float base[1][2], sum[1][2], rescale[2];
+    float most; /* largest score so far, at least 0 */
 };
 
 /* Makes weights of the scores of a tile; returns whether rows are to be rescaled. */
@@ -164,7 +167,8 @@ static __device__ __forceinline__ bool hopper_weigh(float (&score)[1][HOPPER_NT]
     if (!attention_step_is_whole(step))
         forward_mask<1, HOPPER_NT>(score, place->keys + attention_step_tile(step) * HOPPER_KEYS,
                                    place->queries);
-    return hopper_softmax(score[0], rows->base[0], rows->sum[0], rows->rescale, factor);
+    return hopper_softmax(score[0], rows->base[0], rows->sum[0], rows->rescale, &rows->most,
+                          factor);
 }
 
 template <int D>
@@ -185,6 +189,7 @@ hopper_consume(const struct hopper_forward *h, const struct forward_place *place
 
     q_tile += threadIdx.x / WARP_GROUP * 64 * TENSOR_MAP_COLUMNS;
     clear(out);
+    rows.most = 0;
     for (int half = 0; half < 2; half++) {
         rows.base[0][half] = FORWARD_NO_BASE;
         rows.sum[0][half] = 0;
@@ -234,7 +239,7 @@ hopper_consume(const struct hopper_forward *h, const struct forward_place *place
         wgmma_wait<0>();
         wgmma_pin(out[0]);
     }
-    forward_store<bf16, D, 1>(&h->f, &place->block, out, rows.base, rows.sum, a->scale);
+    forward_store<bf16, D, 1>(&h->f, &place->block, out, rows.base, rows.sum, rows.most, a->scale);
 }
 
 template <int D>

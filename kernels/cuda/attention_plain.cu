@@ -251,7 +251,7 @@ static __global__ void __launch_bounds__(THREADS, 1)
             (int64_t)block.b * (a->mask_extents.q_pad / ATTENTION_GRANULE),
         block.tile);
     struct attention_tile_iterator iterator = attention_tile_begin();
-    float out[M][WIDTH / SIDE] = {}, max[M], sum[M] = {};
+    float out[M][WIDTH / SIDE] = {}, max[M], sum[M] = {}, top = 0;
 
     for (int i = 0; i < M; i++)
         max[i] = -INFINITY;
@@ -285,6 +285,7 @@ static __global__ void __launch_bounds__(THREADS, 1)
         for (int distance = SIDE / 2; distance > 0; distance /= 2)
             total += __shfl_xor_sync(0xffffffffu, total, distance);
         factor = total != 0 ? 1 / total : 0;
+        top = fmaxf(top, max[i]);
         if (query >= a->q_len)
             continue;
 #pragma unroll
@@ -295,6 +296,7 @@ static __global__ void __launch_bounds__(THREADS, 1)
         if (column == 0)
             f.lse[(int64_t)block.head * a->B * a->q_len + at] = max[i] + logf(total);
     }
+    attention_raise_top_score(&f, block.head, top);
 }
 
 /* ---- Backward ---- */

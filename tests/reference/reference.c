@@ -229,6 +229,8 @@ void ref_attention(const struct ref_attention *a, double *out, double *lse, cons
                 for (int64_t j = 0; j < a->kv_len; j++)
                     if (is_visible(a, b, i, j))
                         max = fmax(max, score_of(a, q, k, b, h, i, j));
+                if (a->top)
+                    a->top[h] = fmax(a->top[h], max);
                 if (a->sinks) {
                     max = fmax(max, a->sinks[h]);
                     sum = exp(a->sinks[h] - max);

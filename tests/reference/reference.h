@@ -54,6 +54,8 @@ struct ref_attention {
     const double *sinks;                         /* score per head without a value, or NULL */
     const double *factor;                        /* on weights [B, H, q_len, kv_len], or NULL */
     const int32_t *kv_filled;                    /* [B], or NULL: all */
+    double *top;                                 /* [H], raised to the largest visible scores,
+                                                    sinks not counted; or NULL */
     double scale, cap;                           /* cap 0: none */
     bool causal;
     bool is_naive;  /* every operation's result is rounded; sums are not while they grow */

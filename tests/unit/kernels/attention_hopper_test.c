@@ -57,6 +57,7 @@ static void forward_is_the_reference(void **state)
         const int64_t rows = p.s->B * p.s->q_len, width = p.s->H * p.s->D;
         struct tensor *out = tensor_new(rows * p.ldq, p.dtype);
         struct tensor *lse = tensor_new(p.s->H * rows, HD_F32);
+        struct tensor *top = tensor_new(p.s->H, HD_F32);
         struct hd_attention_forward_args args = attention_forward_args(&p, out, lse);
         const struct ref_attention naive = attention_naive(&p);
         double *naive_out = doubles(rows * width);
@@ -67,7 +68,11 @@ static void forward_is_the_reference(void **state)
                       p.v->values);
         tensor_poison(out);
         tensor_poison(lse);
+        for (int64_t h = 0; h < p.s->H; h++)
+            tensor_put(top, h, 0);
+        args.top_score = top->data;
         device_launch(&device, HD_K_attention_forward, &args);
+        assert_close("top_score", top, p.ref.top, FP32_UNITS);
         attention_check("out", &device, &p, gather_rows(out, rows, width, p.ldq), p.out, naive_out,
                         FP32_UNITS);
         assert_close("lse", lse, p.lse_exact, FP32_UNITS);

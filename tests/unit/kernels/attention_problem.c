@@ -72,6 +72,7 @@ struct problem attention_problem(const struct shape *s, enum hd_dtype dtype)
                                    .slopes = s->slopes ? p.slopes->values : NULL,
                                    .sinks = s->sinks ? p.sinks->values : NULL,
                                    .kv_filled = s->kv_filled >= 0 ? p.kv_filled->data : NULL,
+                                   .top = doubles(s->H),
                                    .scale = (double)(float)(1 / sqrt((double)s->D)),
                                    .causal = s->causal};
     p.out = doubles(q_rows * s->H * s->D);
@@ -154,6 +155,7 @@ struct ref_attention attention_naive(const struct problem *p)
     struct ref_attention naive = p->ref;
 
     naive.is_naive = true;
+    naive.top = NULL;
     naive.naive_bits = p->dtype == HD_F16 ? 11 : 8;
     return naive;
 }

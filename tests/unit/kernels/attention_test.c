@@ -70,6 +70,7 @@ static void forward_is_the_reference(void **state)
         const int64_t rows = p.s->B * p.s->q_len, width = p.s->H * p.s->D;
         struct tensor *out = tensor_new(rows * p.ldq, p.dtype);
         struct tensor *lse = tensor_new(p.s->H * rows, HD_F32);
+        struct tensor *top = tensor_new(p.s->H, HD_F32);
         struct hd_attention_forward_args args = attention_forward_args(&p, out, lse);
         const struct ref_attention naive = attention_naive(&p);
         double *naive_out = doubles(rows * width);
@@ -84,12 +85,41 @@ static void forward_is_the_reference(void **state)
             device = device_open(&settings[setting]);
             tensor_poison(out);
             tensor_poison(lse);
+            for (int64_t h = 0; h < p.s->H; h++)
+                tensor_put(top, h, 0);
+            args.top_score = p.s->slopes && !p.s->causal ? NULL : top->data;
             device_launch(&device, HD_K_attention_forward, &args);
+            if (args.top_score)
+                assert_close("top_score", top, p.ref.top, FP32_UNITS);
             attention_check("out", &device, &p, gather_rows(out, rows, width, p.ldq), p.out,
                             naive_out, FP32_UNITS);
             assert_close("lse", lse, p.lse_exact, FP32_UNITS);
             device_close(&device);
         }
+        tensors_free();
+    }
+}
+
+/* Goal: the largest score of a step survives later launches. Method: a head whose score is larger
+ * already keeps it, the other one is raised. */
+static void a_larger_top_score_stays(void **state)
+{
+    static const struct shape shape = {1, 70, 70, 70, 2, 1, 64, 0, -1, 0, .causal = true};
+
+    for (int i = 0; i < float_type_count; i++) {
+        const struct problem p = attention_problem(&shape, float_types[i]);
+        struct tensor *out = tensor_new(70 * p.ldq, p.dtype), *lse = tensor_new(140, HD_F32);
+        struct tensor *top = tensor_new(2, HD_F32);
+        struct hd_attention_forward_args args = attention_forward_args(&p, out, lse);
+        struct device device = device_open(&settings[0]);
+
+        tensor_put(top, 0, 0);
+        tensor_put(top, 1, 1e6);
+        args.top_score = top->data;
+        device_launch(&device, HD_K_attention_forward, &args);
+        assert_close("top_score", top, (const double[]){p.ref.top[0], 1e6}, FP32_UNITS);
+        assert_true(p.ref.top[0] > 0.5);
+        device_close(&device);
         tensors_free();
     }
 }

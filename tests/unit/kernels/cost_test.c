@@ -703,6 +703,7 @@ static void updates_with_one_moment_are_counted_per_weight(void **state)
     const struct hd_step_along_args s = {.N = 10, .dtype = HD_BF16};
     const struct hd_move_pieces_args p = {.N = 10, .dtype = HD_BF16};
     const struct hd_ema_args e = {.N = 10};
+    const struct hd_qk_clip_args c = {.N = 48, .columns = 4, .head_rows = 3, .group = 2};
     const struct hd_newton_schulz_args n = {
         .count = 2, .rows = 3, .columns = 5, .iterations = 4, .dtype = HD_F32};
 
@@ -717,6 +718,8 @@ static void updates_with_one_moment_are_counted_per_weight(void **state)
     check(cost_of(HD_K_move_pieces, &p), 0, 20, 20);
     /* the average and the weight in, the average out; a subtraction, a product, a sum */
     check(cost_of(HD_K_ema, &e), 30, 80, 40);
+    /* 12 rows of 4 heads, each with two scores; weights only where a head is clipped */
+    check(cost_of(HD_K_qk_clip, &c), 0, 4 * 2 * 4, 0);
     /* An iteration: G of 3 x 3 from 3 x 5 twice, G G of 3 x 3 twice, polynomial times X: 2 * 9 * 5 +
      * 2 * 9 * 3 + 2 * 15 * 3 FLOPs and 5 * 9 of the polynomial, which reads G and G G. Besides, 3 per
      * element for the norm, which reads X twice and writes it. */

@@ -314,6 +314,102 @@ static void an_average_has_the_bits_of_its_line(void **state)
     for_settings(check_average);
 }
 
+/* ---- QK-clip ---- */
+
+/* Goal: each row of a shard that is cut within rows gets the factor of its head. Method: the elements
+ * from 5 on of a matrix of 4 heads with 3 rows of 7, all 1. Scores are 200, 50, 400, 800, of query
+ * heads 2 to 5 of a model with 6, and the threshold is 100: with groups of one, gamma is 1/2, 1, 1/4,
+ * 1/8; with groups of two the first two are 1/2, the others 1/8. The first row of a head has power 1,
+ * the others 2. Keys: 2 heads, 1 and 2 of 3, with those groups. */
+static void check_clip_of(struct device *device, enum hd_dtype copy_dtype, int64_t group, bool keys)
+{
+    static const float scores[] = {1e4F, 1e4F, 200, 50, 400, 800};
+    enum { FIRST = 5, COLUMNS = 7, ROWS = 3, COUNT = 12 * COLUMNS - FIRST };
+    struct tensor *weight = tensor_new(COUNT, HD_F32), *copy = tensor_new(COUNT, copy_dtype);
+    struct hd_step_state block = adam_block();
+    struct hd_qk_clip_args a = {.weight = weight->data,
+                                .copy = copy_dtype == HD_F32 ? NULL : copy->data,
+                                .top_score = reachable(scores, sizeof scores),
+                                .block = &block,
+                                .N = keys ? 6 * COLUMNS - FIRST : COUNT,
+                                .first = FIRST,
+                                .columns = COLUMNS,
+                                .head_rows = ROWS,
+                                .split = 1,
+                                .first_head = 2,
+                                .head_step = keys ? 2 : 1,
+                                .group = group,
+                                .threshold = 100,
+                                .power = 1,
+                                .rest_power = 2,
+                                .copy_dtype = copy_dtype};
+
+    for (int64_t i = 0; i < COUNT; i++) {
+        tensor_put(weight, i, 1);
+        tensor_put(copy, i, 1);
+    }
+    block.skip_update = 1;
+    device_launch(device, HD_K_qk_clip, &a);
+    for (int64_t i = 0; i < COUNT; i++)
+        assert_true(tensor_get(weight, i) == 1 && tensor_get(copy, i) == 1);
+    block.skip_update = 0;
+    device_launch(device, HD_K_qk_clip, &a);
+    for (int64_t i = 0; i < COUNT; i++) {
+        const int64_t row = (FIRST + i) / COLUMNS, head = 2 + row / ROWS * (keys ? 2 : 1);
+        const double gamma = group == 2  ? (head < 4 ? 0.5 : 0.125)
+                             : head == 2 ? 0.5
+                             : head == 3 ? 1
+                             : head == 4 ? 0.25
+                                         : 0.125;
+        const double factor = i >= a.N ? 1 : row % ROWS < 1 ? gamma : gamma * gamma;
+
+        assert_true(tensor_get(weight, i) == factor);
+        assert_true(tensor_get(copy, i) == (a.copy ? factor : 1));
+    }
+}
+
+static void check_clip(struct device *device, enum hd_dtype copy_dtype)
+{
+    check_clip_of(device, copy_dtype, 1, false);
+    check_clip_of(device, copy_dtype, 2, false);
+    check_clip_of(device, copy_dtype, 2, true);
+}
+
+static void rows_of_a_clipped_head_have_its_factor(void **state)
+{
+    for_settings(check_clip);
+}
+
+/* Goal: scores that overflowed change no weight. */
+static void check_no_clip(struct device *device, enum hd_dtype dtype)
+{
+    struct tensor *weight = tensor_new(2, HD_F32);
+    struct hd_step_state block = adam_block();
+    const float scores[] = {INFINITY, NAN};
+    struct hd_qk_clip_args a = {.weight = weight->data,
+                                .top_score = reachable(scores, sizeof scores),
+                                .block = &block,
+                                .N = 2,
+                                .columns = 1,
+                                .head_rows = 1,
+                                .split = 1,
+                                .head_step = 1,
+                                .group = 1,
+                                .threshold = 100,
+                                .power = 1};
+
+    (void)dtype;
+    tensor_put(weight, 0, 1);
+    tensor_put(weight, 1, 1);
+    device_launch(device, HD_K_qk_clip, &a);
+    assert_true(tensor_get(weight, 0) == 1 && tensor_get(weight, 1) == 1);
+}
+
+static void scores_without_bounds_clip_nothing(void **state)
+{
+    for_settings(check_no_clip);
+}
+
 /* ---- pieces ---- */
 
 /* Goal: pieces of boxes of a matrix, cut within rows, get to their places, and back. Method: a matrix
