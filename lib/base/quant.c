@@ -121,11 +121,6 @@ static const float map_values[HD_QUANT_MAP] = {
 #include "base/quant_map.inc"
 };
 
-const float *hd_quant_map(void)
-{
-    return map_values;
-}
-
 /* Returns the nf4 code of the value that is nearest to `quotient`; of two equally near ones the
  * lower. Compares with midpoints in fp32. */
 uint8_t hd_nf4_code(float quotient)

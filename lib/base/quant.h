@@ -65,10 +65,8 @@ enum {
 
 const char *hd_quant_word(enum hd_quant quant);
 
-/* Return the 16 values of nf4 and the 256 values of the map of scales, each ascending. Static
- * memory. */
+/* Returns the 16 values of nf4, ascending. Static memory. */
 const float *hd_nf4_values(void);
-const float *hd_quant_map(void);
 
 /* The rows and columns of a matrix that a rank holds. */
 struct hd_quant_box {

@@ -81,11 +81,6 @@ int hd_comm_rank(const struct hd_comm *comm)
     return comm->rank;
 }
 
-int hd_comm_world(const struct hd_comm *comm)
-{
-    return comm->world;
-}
-
 bool hd_comm_sums_natively(const struct hd_comm *comm)
 {
     return comm->native_sums;
@@ -289,11 +284,6 @@ int hd_comm_group_member(const struct hd_comm_group *group, int index)
 {
     assert(index >= 0 && index < group->size);
     return group->members[index];
-}
-
-const char *hd_comm_group_text(const struct hd_comm_group *group)
-{
-    return group->name;
 }
 
 struct hd_comm_stream *hd_comm_get_stream(struct hd_comm *comm, enum hd_comm_stream_name name)

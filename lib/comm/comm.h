@@ -166,7 +166,6 @@ enum hd_status hd_comm_open_shm(int control_fd, const int *rank_fds, int rank, i
 void hd_comm_free(struct hd_comm *comm);
 
 int hd_comm_rank(const struct hd_comm *comm);
-int hd_comm_world(const struct hd_comm *comm);
 const char *hd_comm_engine_name(const struct hd_comm *comm); /* name of its engine, such as "shm" */
 
 /* Sets the time without progress of any operation of this rank after which a wait fails with
@@ -211,7 +210,6 @@ int hd_comm_group_size(const struct hd_comm_group *group);
 int hd_comm_group_index(
     const struct hd_comm_group *group); /* index of this rank among the members */
 int hd_comm_group_member(const struct hd_comm_group *group, int index); /* rank of a member */
-const char *hd_comm_group_text(const struct hd_comm_group *group);      /* name of the group */
 
 struct hd_comm_stream *hd_comm_get_stream(struct hd_comm *comm, enum hd_comm_stream_name name);
 

@@ -117,11 +117,6 @@ int hd_shm_control_fd(const struct hd_shm_control *ctl)
     return ctl->control_fd;
 }
 
-int hd_shm_control_rank_fd(const struct hd_shm_control *ctl, int rank)
-{
-    return ctl->rank_fds[rank];
-}
-
 const int *hd_shm_control_rank_fds(const struct hd_shm_control *ctl)
 {
     return ctl->rank_fds;

@@ -42,7 +42,6 @@ void hd_shm_control_free(struct hd_shm_control *ctl); /* frees the parent's mapp
 
 int hd_shm_control_world(const struct hd_shm_control *ctl);
 int hd_shm_control_fd(const struct hd_shm_control *ctl); /* descriptor of the control block */
-int hd_shm_control_rank_fd(const struct hd_shm_control *ctl, int rank);
 /* Returns the descriptors of the ranks' regions, [world]. */
 const int *hd_shm_control_rank_fds(const struct hd_shm_control *ctl);
 

@@ -1,7 +1,6 @@
 #include "mesh/mesh.h"
 
 #include <assert.h>
-#include <string.h>
 
 static const char *const group_names[] = {
 #define X(code, name, meaning) name,
@@ -12,17 +11,6 @@ static const char *const group_names[] = {
 const char *hd_group_text(enum hd_group_name name)
 {
     return (unsigned)name < HD_GROUP_COUNT ? group_names[name] : "unknown";
-}
-
-bool hd_group_from_name(const char *text, enum hd_group_name *ret_name)
-{
-    for (int i = 0; i < HD_GROUP_COUNT; i++) {
-        if (strcmp(text, group_names[i]) == 0) {
-            *ret_name = (enum hd_group_name)i;
-            return true;
-        }
-    }
-    return false;
 }
 
 /* Sets *ret_size to the size that the caller gave, or to `fallback` if that is 0. HD_INVALID: the
@@ -170,13 +158,6 @@ int32_t hd_mesh_member(const struct hd_mesh_group *group, int32_t index)
 {
     assert(index >= 0 && index < group->size);
     return group->first + index * group->stride;
-}
-
-bool hd_mesh_has_member(const struct hd_mesh_group *group, int32_t rank)
-{
-    const int32_t distance = rank - group->first;
-
-    return distance >= 0 && distance % group->stride == 0 && distance / group->stride < group->size;
 }
 
 /* ---- partitions ---- */

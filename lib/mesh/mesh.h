@@ -85,7 +85,6 @@ int32_t hd_mesh_rank(const struct hd_mesh *mesh, struct hd_mesh_coord coord);
 struct hd_mesh_group hd_mesh_find_group(const struct hd_mesh *mesh, enum hd_group_name name,
                                         int32_t rank);
 int32_t hd_mesh_member(const struct hd_mesh_group *group, int32_t index);
-bool hd_mesh_has_member(const struct hd_mesh_group *group, int32_t rank);
 
 /* Writes to ret_names the distinct partitions of the world into groups, each by the first group
  * name that gives it. Leaves out the world as one group, and partitions into groups of one rank.
@@ -94,6 +93,5 @@ int hd_mesh_divisions(const struct hd_mesh *mesh, enum hd_group_name ret_names[H
 
 const char *hd_group_text(enum hd_group_name name); /* returns the stable name, such as "dp_cp";
                                                        "unknown" for an unknown code */
-bool hd_group_from_name(const char *text, enum hd_group_name *ret_name);
 
 #endif

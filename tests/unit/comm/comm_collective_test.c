@@ -381,8 +381,8 @@ static void try_everything(struct desk *desk, const struct sizes *sizes)
         const size_t len = strlen(report->failed);
 
         (void)snprintf(report->failed + len, sizeof report->failed - len,
-                       " (group %s of %d, %lld x %s)", hd_comm_group_text(desk->group), desk->size,
-                       (long long)sizes->count, hd_dtype_name(sizes->dtype));
+                       " (group of %d, %lld x %s)", desk->size, (long long)sizes->count,
+                       hd_dtype_name(sizes->dtype));
     }
 }
 

@@ -613,7 +613,7 @@ static void a_rank_attaches_once_and_to_the_right_block(void **state)
     assert_int_equal(hd_shm_control_parse(text, &fds), HD_OK);
     assert_int_equal(fds.world, 2);
     assert_int_equal(fds.control_fd, hd_shm_control_fd(ctl));
-    assert_int_equal(fds.rank_fds[1], hd_shm_control_rank_fd(ctl, 1));
+    assert_int_equal(fds.rank_fds[1], hd_shm_control_rank_fds(ctl)[1]);
     assert_int_equal(hd_shm_control_parse("5", &fds), HD_INVALID);
     assert_int_equal(hd_shm_control_parse("5,x", &fds), HD_INVALID);
     assert_int_equal(hd_shm_control_parse("5,6,", &fds), HD_INVALID);
