@@ -102,7 +102,7 @@ static enum hd_status new_records(const char *path, struct hd_records **ret_reco
 static enum hd_status select_columns(struct hd_records *inner, struct records_columns *columns,
                                      struct hd_records **ret_records)
 {
-    struct hd_records *outer;
+    struct hd_records *outer = NULL;
     const enum hd_status st = new_records(inner->path, &outer);
 
     if (st)
