@@ -22,7 +22,7 @@
 #include "kernels/ops_update.h"
 
 enum {
-    HD_KERNEL_ABI = 20 /* to be raised when the meaning of an argument struct or of a function of
+    HD_KERNEL_ABI = 21 /* to be raised when the meaning of an argument struct or of a function of
                           the table changes */
 };
 
@@ -436,6 +436,7 @@ struct hd_device_memory {
                                the device and not released */
 };
 struct hd_nccl_table; /* defined in kernels/nccl.h */
+struct hd_graph;      /* launches that were captured on a stream, to be enqueued as one */
 struct hd_device_table {
     /* reserve sets *ret_base to zeroed device memory, rounded up to whole pages of
      * traits.page_bytes, aligned to at least 256 bytes; it belongs to the caller until release. A
@@ -471,6 +472,15 @@ struct hd_device_table {
     enum hd_status (*event_finish)(struct hd_event *event);
     enum hd_status (*event_elapsed)(struct hd_event *begin, struct hd_event *end,
                                     double *ret_seconds);
+    /* takes_graphs: whether repeated launches are to be captured; the backend decides by its
+     * setting. NULL: it has no graphs. Between capture_begin and capture_end, which the same thread
+     * calls, launches on the stream do not run: they are recorded with their arguments, whose
+     * values are final; nothing else of the device may be called. capture_end fails if one of them
+     * failed. The graph belongs to the stream and ends with it. graph_launch enqueues it there. */
+    bool (*takes_graphs)(const struct hd_backend *backend);
+    enum hd_status (*capture_begin)(struct hd_stream *stream);
+    enum hd_status (*capture_end)(struct hd_stream *stream, struct hd_graph **ret_graph);
+    enum hd_status (*graph_launch)(struct hd_stream *stream, struct hd_graph *graph);
     enum hd_status (*combine)(struct hd_stream *stream, const struct hd_combine_args *args);
     enum hd_status (*exchange_rows)(struct hd_stream *stream,
                                     const struct hd_exchange_rows_args *args);

@@ -193,6 +193,8 @@ static enum hd_status open_cuda(const struct hd_backend_options *options,
                     "device %d has compute capability %d.%d; Heddle needs 8.0 (A100) or newer",
                     options->device, cuda->traits.capability / 10, cuda->traits.capability % 10);
     if (!st)
+        st = hd_cuda_read_graphs(&cuda->takes_graphs);
+    if (!st)
         st = hd_cuda_check(cudaSetDevice(options->device), "cannot use the device");
     if (!st)
         st = ask_for_sizes(cuda);
@@ -242,6 +244,7 @@ static void stream_close(struct hd_stream *stream)
 
     if (!s)
         return;
+    hd_cuda_graphs_free(s);
     (void)cudaStreamDestroy(s->handle);
     free(s);
 }

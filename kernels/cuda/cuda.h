@@ -47,12 +47,14 @@ struct hd_backend {
     const void *wide[HD_CUDA_WIDE_MAX]; /* kernels that may already use the maximum of shared memory
                                            (hd_cuda_widen) */
     int wide_count;
+    bool takes_graphs; /* by the setting HD_GRAPHS_ENV */
 };
 
 struct hd_cuda_stream {
     struct hd_stream stream;
     struct hd_backend *cuda;
     cudaStream_t handle;
+    struct hd_graph *graphs; /* captured on this stream, newest first */
 };
 
 /* Returns the plug-in's function table. */
@@ -85,6 +87,16 @@ void hd_cuda_staging_free(struct hd_cuda_staging *staging);
 enum hd_status hd_cuda_reserve_by(struct hd_backend *cuda, int64_t size_bytes,
                                   cudaError_t (*take)(void **ret_memory, size_t bytes),
                                   void (*give_back)(void *memory), void **ret_base);
+
+/* Graphs (cuda/graph.c): slots of hd_cuda_device_table. hd_cuda_read_graphs reads the setting;
+ * hd_cuda_graphs_free frees those of a stream, whose launches have ended or will not begin. */
+#define HD_GRAPHS_ENV "HEDDLE_CUDA_GRAPHS"
+enum hd_status hd_cuda_read_graphs(bool *ret_takes_graphs);
+bool hd_cuda_takes_graphs(const struct hd_backend *cuda);
+enum hd_status hd_cuda_capture_begin(struct hd_stream *stream);
+enum hd_status hd_cuda_capture_end(struct hd_stream *stream, struct hd_graph **ret_graph);
+enum hd_status hd_cuda_graph_launch(struct hd_stream *stream, struct hd_graph *graph);
+void hd_cuda_graphs_free(struct hd_cuda_stream *stream);
 
 /* Combine and exchange buffers (cuda/comm.cu); slots of hd_cuda_device_table. */
 enum hd_status hd_cuda_comm_combine(struct hd_stream *stream, const struct hd_combine_args *args);

@@ -23,12 +23,16 @@ struct bound_node {
     uint64_t ticket;
     int waits[HD_NODE_WAITS_MAX], wait_count; /* indices, in hd_bound.nodes, of the collectives for
                                                  which the node waits */
+    int launches; /* kernels from this node on that no collective or wait parts; 0: it is a
+                               collective */
+    struct hd_graph *graph; /* of these kernels; NULL: not captured yet */
 };
 
 struct hd_bound {
     enum hd_call call;
     struct bound_node *nodes;
     int count;
+    bool has_run;                             /* its next run may capture graphs */
     int waits[HD_NODE_WAITS_MAX], wait_count; /* indices, in `nodes`, of the collectives for which
                                                  the end of the program waits */
 };
@@ -44,6 +48,7 @@ struct hd_runner {
                         -1: none fails */
     void (*observer)(void *context, const struct hd_launch_event *event);
     void *observer_context;
+    bool takes_graphs;           /* hd_device_table.takes_graphs */
     struct hd_profiler profiler; /* callbacks of the profile; member span NULL: no profiling */
 };
 
@@ -58,6 +63,8 @@ enum hd_status hd_runner_new(const struct hd_backend_table *table, struct hd_bac
         return hd_err(HD_NO_MEMORY, "no memory for a runner");
     *runner = (struct hd_runner){
         .table = table, .backend = backend, .comm = comm, .mesh = mesh, .fail_in = -1};
+    runner->takes_graphs =
+        table->device && table->device->takes_graphs && table->device->takes_graphs(backend);
     st = table->stream_open(backend, HD_STREAM_FOR_COMPUTE, &runner->compute);
     if (st) {
         free(runner);
@@ -214,6 +221,18 @@ static void bind_end(struct hd_bound *bound)
     }
 }
 
+/* Sets `launches` of all nodes. */
+static void bind_launches(struct hd_bound *bound)
+{
+    for (int i = bound->count - 1; i >= 0; i--) {
+        struct bound_node *b = &bound->nodes[i];
+
+        b->launches = !b->node->is_comm;
+        if (b->launches && i + 1 < bound->count && !b[1].wait_count)
+            b->launches += b[1].launches;
+    }
+}
+
 enum hd_status hd_bind(struct hd_runner *runner, const struct hd_chunk *chunk, enum hd_call call,
                        bool first, bool last, const struct hd_bases *bases, struct hd_arena *arena,
                        struct hd_bound **ret_bound)
@@ -244,6 +263,7 @@ enum hd_status hd_bind(struct hd_runner *runner, const struct hd_chunk *chunk, e
         place[i] = bound->count++;
     }
     bind_end(bound);
+    bind_launches(bound);
     *ret_bound = bound;
     return HD_OK;
 }
@@ -334,28 +354,74 @@ static enum hd_status poll_comm(struct hd_runner *runner)
     return st;
 }
 
+/* Launches one kernel or collective. */
+static enum hd_status launch_node(struct hd_runner *runner, enum hd_call call, struct bound_node *b)
+{
+    enum hd_status st = HD_OK;
+    int64_t begin_ns;
+
+    if (runner->observer)
+        runner->observer(runner->observer_context, &(struct hd_launch_event){call, b->node});
+    if (runner->fail_in >= 0 && runner->fail_in-- == 0)
+        st = hd_err(HD_INTERNAL, "injected failure");
+    begin_ns = span_begin(runner, HD_SPAN_LAUNCH, b);
+    if (!st)
+        st = b->node->is_comm ? launch_comm(runner, b)
+                              : hd_launch(runner->compute, b->node->kernel, b->args);
+    if (!st)
+        span_end(runner, HD_SPAN_LAUNCH, b, begin_ns);
+    return st;
+}
+
+static enum hd_status capture(struct hd_runner *runner, struct bound_node *b)
+{
+    const struct hd_device_table *device = runner->table->device;
+    enum hd_status st = device->capture_begin(runner->compute);
+    struct hd_error error;
+
+    if (st)
+        return st;
+    for (int k = 0; !st && k < b->launches; k++)
+        st = hd_launch(runner->compute, b[k].node->kernel, b[k].args);
+    if (!st)
+        return device->capture_end(runner->compute, &b->graph);
+    hd_err_save(st, &error);
+    (void)device->capture_end(runner->compute, &b->graph);
+    return hd_err_restore(&error);
+}
+
+/* Launches the kernels from `b` on as one graph, which the first call captures. */
+static enum hd_status launch_graph(struct hd_runner *runner, struct bound_node *b)
+{
+    const enum hd_status st = b->graph ? HD_OK : capture(runner, b);
+
+    return st ? st : runner->table->device->graph_launch(runner->compute, b->graph);
+}
+
+/* Returns true if the program is launched by graphs: not in its first run, in which a library may
+ * still load or allocate what a capture forbids, and not where each launch is told or timed. */
+static bool uses_graphs(const struct hd_runner *runner, const struct hd_bound *bound)
+{
+    return runner->takes_graphs && bound->has_run && !runner->observer && !runner->profiler.span &&
+           runner->fail_in < 0;
+}
+
 enum hd_status hd_run(struct hd_runner *runner, struct hd_bound *bound)
 {
+    const bool by_graphs = uses_graphs(runner, bound);
+    int launches;
+
     if (runner->error.status)
         return hd_err_restore(&runner->error);
-    for (int i = 0; i < bound->count; i++) {
+    for (int i = 0; i < bound->count; i += launches) {
         struct bound_node *b = &bound->nodes[i];
         enum hd_status st = HD_OK;
-        int64_t begin_ns;
 
+        launches = by_graphs && b->launches > 1 ? b->launches : 1;
         for (int w = 0; !st && w < b->wait_count; w++)
             st = wait_for(runner, &bound->nodes[b->waits[w]]);
-        if (runner->observer)
-            runner->observer(runner->observer_context,
-                             &(struct hd_launch_event){bound->call, b->node});
-        if (!st && runner->fail_in >= 0 && runner->fail_in-- == 0)
-            st = hd_err(HD_INTERNAL, "injected failure");
-        begin_ns = span_begin(runner, HD_SPAN_LAUNCH, b);
         if (!st)
-            st = b->node->is_comm ? launch_comm(runner, b)
-                                  : hd_launch(runner->compute, b->node->kernel, b->args);
-        if (!st)
-            span_end(runner, HD_SPAN_LAUNCH, b, begin_ns);
+            st = launches > 1 ? launch_graph(runner, b) : launch_node(runner, bound->call, b);
         if (!st && runner->comm)
             st = poll_comm(runner);
         if (st)
@@ -368,6 +434,7 @@ enum hd_status hd_run(struct hd_runner *runner, struct hd_bound *bound)
         if (st)
             return fail_run(runner, st, last->node);
     }
+    bound->has_run = true;
     return HD_OK;
 }
 

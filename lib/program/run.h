@@ -62,7 +62,8 @@ enum hd_status hd_bind(struct hd_runner *runner, const struct hd_chunk *chunk, e
                        struct hd_bound **ret_bound);
 
 /* Launches the program, which may still run on the device when this returns; hd_runner_order and
- * hd_runner_synchronize wait for it. */
+ * hd_runner_synchronize wait for it. If the backend takes graphs, the second run captures the kernels
+ * between collectives as graphs, and later ones replay these. */
 enum hd_status hd_run(struct hd_runner *runner, struct hd_bound *bound);
 
 /* The newest transfer of hidden rows, or of their gradient, that uses a slot of

@@ -89,7 +89,10 @@ void hd_cudasim_fault(int error);
 /* Number of operations of streams that wait to run now. */
 size_t hd_cudasim_pending(void);
 
-/* Prints a line per allocation, stream and event that still exists; returns their number. */
+/* Returns how many captured operations graphs have run so far. */
+size_t hd_cudasim_replays(void);
+
+/* Prints a line per allocation, stream, event and graph that still exists; returns their number. */
 size_t hd_cudasim_leaks(void);
 
 #ifdef __cplusplus

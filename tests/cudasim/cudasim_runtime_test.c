@@ -483,6 +483,87 @@ static void ranks_in_one_process_launch_side_by_side(void **state)
     hd_cudasim_order(HD_CUDASIM_FORWARD, 0);
 }
 
+/* ---- Graphs ---- */
+
+/* Goal: a replay has the arguments of the capture, and reads memory when it runs, also the host's. */
+static void a_graph_has_the_arguments_of_its_capture(void **state)
+{
+    static const unsigned one[3] = {1, 1, 1}, four[3] = {4, 1, 1};
+
+    for (int lazy = 0; lazy < 2; lazy++) {
+        struct hd_cuda_stream s = {.handle = new_stream()};
+        int first = 10, host = 1, *device;
+        cudaGraphExec_t exec;
+        cudaGraph_t graph;
+
+        hd_cudasim_lazy(lazy, 7);
+        assert_int_equal(cudaMalloc((void **)&device, 6 * sizeof *device), cudaSuccess);
+        assert_int_equal(cudaStreamBeginCapture(s.handle, cudaStreamCaptureModeThreadLocal),
+                         cudaSuccess);
+        assert_int_equal(probe_index(&s, device, first, one, four), HD_OK);
+        assert_int_equal(
+            cudaMemcpyAsync(device + 4, &host, sizeof host, cudaMemcpyHostToDevice, s.handle),
+            cudaSuccess);
+        assert_int_equal(
+            cudaMemcpyAsync(device + 5, device, sizeof *device, cudaMemcpyDeviceToDevice, s.handle),
+            cudaSuccess);
+        assert_int_equal(cudaStreamEndCapture(s.handle, &graph), cudaSuccess);
+        assert_int_equal(cudaGraphInstantiateWithFlags(&exec, graph, 0), cudaSuccess);
+        assert_int_equal(cudaGraphDestroy(graph), cudaSuccess);
+        assert_int_equal(device[0], -1); /* poison: nothing has run */
+        first = 20;
+        for (host = 2; host < 4; host++) {
+            const size_t before = hd_cudasim_replays();
+
+            device[0] = device[5] = 0;
+            assert_int_equal(cudaGraphLaunch(exec, s.handle), cudaSuccess);
+            assert_int_equal(device[0], lazy ? 0 : 10);
+            assert_int_equal(cudaStreamSynchronize(s.handle), cudaSuccess);
+            assert_int_equal(device[3], 13);
+            assert_int_equal(device[4], host);
+            assert_int_equal(device[5], 10);
+            assert_int_equal(hd_cudasim_replays() - before, 3);
+        }
+        assert_int_equal(hd_cudasim_leaks(), 3); /* stream, memory, graph */
+        assert_int_equal(cudaGraphLaunch(exec, s.handle), cudaSuccess);
+        assert_int_equal(cudaGraphExecDestroy(exec), cudaSuccess); /* the launch still runs */
+        assert_int_equal(cudaStreamSynchronize(s.handle), cudaSuccess);
+        assert_int_equal(cudaFree(device), cudaSuccess);
+        assert_int_equal(cudaStreamDestroy(s.handle), cudaSuccess);
+        assert_int_equal(hd_cudasim_leaks(), 0);
+    }
+    hd_cudasim_lazy(false, 0);
+}
+
+/* Goal: what CUDA forbids in a capture fails there, and the capture with it. */
+static void a_capture_is_lost_by_what_it_forbids(void **state)
+{
+    cudaStream_t stream = new_stream();
+    cudaEvent_t event = new_event();
+    cudaGraph_t graph;
+    void *memory;
+
+    assert_int_equal(cudaStreamEndCapture(stream, &graph), cudaErrorStreamCaptureUnmatched);
+    for (int i = 0; i < 6; i++) {
+        cudaError_t error;
+
+        assert_int_equal(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal),
+                         cudaSuccess);
+        error = i == 0   ? cudaStreamSynchronize(stream)
+                : i == 1 ? cudaMalloc(&memory, 8)
+                : i == 2 ? cudaEventQuery(event)
+                : i == 3 ? cudaDeviceSynchronize()
+                : i == 4 ? cudaEventRecord(event, stream)
+                         : cudaStreamQuery(stream);
+        assert_int_equal(error, cudaErrorStreamCaptureUnsupported);
+        assert_int_equal(cudaStreamEndCapture(stream, &graph), cudaErrorStreamCaptureInvalidated);
+        assert_null(graph);
+    }
+    (void)cudaGetLastError();
+    assert_int_equal(cudaEventDestroy(event), cudaSuccess);
+    assert_int_equal(cudaStreamDestroy(stream), cudaSuccess);
+}
+
 /* Goal: everything that was not freed is reported, one line each. */
 static void leaks_are_counted(void **state)
 {

@@ -2,7 +2,7 @@
  *
  * Each OS thread that runs kernels has an engine: the fibers of one block and what they wait for.
  *
- * Used by: engine.c, warp.c, tensor.c, async.c, wgmma.c, memory.c, stream.c.   Uses: fiber, cudasim_engine.
+ * Used by: engine.c, warp.c, tensor.c, async.c, wgmma.c, memory.c, stream.c, graph.c.   Uses: fiber, cudasim_engine.
  * Threads: an engine belongs to its OS thread; settings are atomics.
  */
 #ifndef HD_CUDASIM_INTERNAL_H
@@ -271,6 +271,7 @@ size_t hd_sim_memory_leaks(void);
  * false if the device has less left. */
 bool hd_sim_charge(int device, int64_t bytes);
 size_t hd_sim_stream_leaks(void);
+size_t hd_sim_graph_leaks(void);
 
 int hd_sim_device(void); /* current device of this OS thread */
 int hd_sim_device_count(void);
@@ -284,6 +285,16 @@ void hd_sim_drain_blocking(void);
 /* Enqueues run(context), then done(context); runs them at once unless streams are lazy. */
 cudaError_t hd_sim_enqueue(cudaStream_t stream, void (*run)(void *), void (*done)(void *),
                            void *context);
+
+/* graph.c: what a stream captures. hd_sim_captured_by: the place of it in the stream, NULL for the legacy
+ * stream; it holds NULL while nothing is captured. hd_sim_capture: adds an operation, in place of running
+ * it. hd_sim_refuse_in_capture: loses the capture, that of the calling thread if NULL, and returns the
+ * error of a call that none allows; cudaSuccess: nothing is captured. */
+struct hd_sim_captured;
+struct hd_sim_captured **hd_sim_captured_by(cudaStream_t stream, const char *call);
+cudaError_t hd_sim_capture(struct hd_sim_captured *captured, void (*run)(void *),
+                           void (*done)(void *), void *context);
+cudaError_t hd_sim_refuse_in_capture(struct hd_sim_captured *of_stream);
 
 /* An operation that runs on `stream` pretends to take so long: events behind it say so. */
 void hd_sim_pass(cudaStream_t stream, double ms);

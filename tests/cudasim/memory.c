@@ -421,9 +421,12 @@ cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *attr, const void *f
 
 static cudaError_t take(void **ret_memory, size_t size_bytes, enum hd_sim_memory kind)
 {
+    const cudaError_t refused = hd_sim_refuse_in_capture(NULL);
     struct block *block;
     void *base;
 
+    if (refused)
+        return refused;
     if (!ret_memory)
         return hd_sim_set_error(cudaErrorInvalidValue);
     *ret_memory = NULL;
@@ -456,10 +459,11 @@ static cudaError_t take(void **ret_memory, size_t size_bytes, enum hd_sim_memory
 
 static cudaError_t give_back(void *memory, bool of_device)
 {
+    const cudaError_t refused = hd_sim_refuse_in_capture(NULL);
     struct block **link, *block;
 
-    if (!memory)
-        return cudaSuccess;
+    if (refused || !memory)
+        return refused;
     hd_sim_drain_all(); /* as CUDA does, because work may still use the memory */
     pthread_mutex_lock(&lock);
     for (link = &blocks; *link && (*link)->base != memory; link = &(*link)->next)
@@ -578,5 +582,5 @@ size_t hd_sim_memory_leaks(void)
 
 size_t hd_cudasim_leaks(void)
 {
-    return hd_sim_memory_leaks() + hd_sim_stream_leaks();
+    return hd_sim_memory_leaks() + hd_sim_stream_leaks() + hd_sim_graph_leaks();
 }

@@ -43,7 +43,8 @@ struct CUstream_st {
     struct operation *first, **last;
     unsigned flags;
     int device, priority;
-    double ms; /* that operations pretend to have taken */
+    double ms;                        /* that operations pretend to have taken */
+    struct hd_sim_captured *captured; /* NULL: nothing is captured */
 };
 
 struct CUevent_st {
@@ -249,12 +250,32 @@ void hd_sim_drain_blocking(void)
     pthread_mutex_unlock(&lock);
 }
 
+struct hd_sim_captured **hd_sim_captured_by(cudaStream_t stream, const char *call)
+{
+    check_stream(stream, call);
+    return is_legacy(stream) ? NULL : &stream->captured;
+}
+
+/* Returns an error if the stream captures, for calls that wait for it or for its events. */
+static cudaError_t refuse_captured(cudaStream_t stream)
+{
+    return !is_legacy(stream) && stream->captured ? hd_sim_refuse_in_capture(stream->captured)
+                                                  : cudaSuccess;
+}
+
 cudaError_t hd_sim_enqueue(cudaStream_t stream, void (*run)(void *), void (*done)(void *),
                            void *context)
 {
     cudaError_t error = cudaSuccess;
 
     check_stream(stream, "a launch or copy");
+    if (!is_legacy(stream) && stream->captured)
+        return hd_sim_capture(stream->captured, run, done, context);
+    if (is_legacy(stream) && hd_sim_refuse_in_capture(NULL)) {
+        if (done)
+            done(context);
+        return hd_sim_set_error(cudaErrorStreamCaptureImplicit);
+    }
     if (hd_sim_is_lazy() && !is_legacy(stream)) {
         pthread_mutex_lock(&lock);
         error = push(stream, (struct operation){.run = run, .done = done, .context = context});
@@ -314,6 +335,9 @@ cudaError_t hd_sim_enqueue_behind(cudaStream_t stream, struct hd_sim_record *gat
     cudaError_t error;
 
     check_stream(stream, "a launch or copy");
+    error = refuse_captured(stream);
+    if (error)
+        return error;
     error =
         push(stream,
              (struct operation){.run = run, .done = done, .context = context, .waits_for = gate});
@@ -448,6 +472,7 @@ cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t count, enum cudaM
     struct copy *copy;
     size_t room;
     cudaError_t error;
+    bool stages;
 
     if ((unsigned)kind > cudaMemcpyDefault)
         return hd_sim_set_error(cudaErrorInvalidMemcpyDirection);
@@ -458,11 +483,12 @@ cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t count, enum cudaM
         return hd_sim_set_error(cudaErrorInvalidValue);
     source = hd_sim_memory_of(src, &room);
     target = hd_sim_memory_of(dst, &room);
-    copy = malloc(sizeof *copy + (source == HD_SIM_PAGEABLE ? count : 0));
+    stages = source == HD_SIM_PAGEABLE && (is_legacy(stream) || !stream->captured);
+    copy = malloc(sizeof *copy + (stages ? count : 0));
     if (!copy)
         return hd_sim_set_error(cudaErrorMemoryAllocation);
     *copy = (struct copy){.to = dst, .from = src, .size_bytes = count};
-    if (source == HD_SIM_PAGEABLE) {
+    if (stages) {
         memcpy(copy->staged, src, count);
         copy->from = copy->staged;
     }
@@ -542,9 +568,14 @@ cudaError_t cudaStreamGetPriority(cudaStream_t stream, int *priority)
 
 cudaError_t cudaStreamDestroy(cudaStream_t stream)
 {
+    cudaError_t error;
+
     if (is_legacy(stream))
         return hd_sim_set_error(cudaErrorInvalidResourceHandle);
     check_stream(stream, __func__);
+    error = refuse_captured(stream);
+    if (error)
+        return error;
     pthread_mutex_lock(&lock);
     stream->magic = 0;
     if (!stream->first) /* else when its work has ended */
@@ -555,7 +586,12 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream)
 
 cudaError_t cudaStreamSynchronize(cudaStream_t stream)
 {
+    cudaError_t error;
+
     check_stream(stream, __func__);
+    error = refuse_captured(stream);
+    if (error)
+        return error;
     pthread_mutex_lock(&lock);
     if (is_legacy(stream))
         drain_blocking();
@@ -569,8 +605,12 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream)
 cudaError_t cudaStreamQuery(cudaStream_t stream)
 {
     bool idle = true;
+    cudaError_t error;
 
     check_stream(stream, __func__);
+    error = refuse_captured(stream);
+    if (error)
+        return error;
     pthread_mutex_lock(&lock);
     if (!is_legacy(stream)) {
         if (stream->first)
@@ -583,6 +623,10 @@ cudaError_t cudaStreamQuery(cudaStream_t stream)
 
 cudaError_t cudaDeviceSynchronize(void)
 {
+    const cudaError_t error = hd_sim_refuse_in_capture(NULL);
+
+    if (error)
+        return error;
     hd_sim_drain_all();
     return cudaSuccess;
 }
@@ -636,11 +680,14 @@ cudaError_t cudaEventDestroy(cudaEvent_t event)
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 {
     struct hd_sim_record *record;
-    cudaError_t error = cudaSuccess;
+    cudaError_t error;
 
     check_event(event, __func__);
     if (!event || event->device != device_of(stream, __func__))
         return hd_sim_set_error(cudaErrorInvalidResourceHandle);
+    error = refuse_captured(stream);
+    if (error)
+        return error;
     record = calloc(1, sizeof *record);
     if (!record)
         return hd_sim_set_error(cudaErrorMemoryAllocation);
@@ -666,10 +713,13 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags)
 {
     struct hd_sim_record *record;
-    cudaError_t error = cudaSuccess;
+    cudaError_t error;
 
     check_event(event, __func__);
     check_stream(stream, __func__);
+    error = refuse_captured(stream);
+    if (error)
+        return error;
     if (!event)
         return hd_sim_set_error(cudaErrorInvalidResourceHandle);
     if (flags)
@@ -693,8 +743,11 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
 cudaError_t cudaEventQuery(cudaEvent_t event)
 {
     bool done;
+    const cudaError_t error = hd_sim_refuse_in_capture(NULL);
 
     check_event(event, __func__);
+    if (error)
+        return error;
     if (!event)
         return hd_sim_set_error(cudaErrorInvalidResourceHandle);
     pthread_mutex_lock(&lock);

@@ -106,6 +106,15 @@ typedef struct dim3 dim3;
     X(cudaErrorLaunchTimeout, 702, "the launch timed out and was terminated")                \
     X(cudaErrorLaunchFailure, 719, "unspecified launch failure")                             \
     X(cudaErrorNotSupported, 801, "operation not supported")                                 \
+    X(cudaErrorStreamCaptureUnsupported, 900,                                                \
+      "operation not permitted when stream is capturing")                                    \
+    X(cudaErrorStreamCaptureInvalidated, 901,                                                \
+      "operation failed due to a previous error during capture")                             \
+    X(cudaErrorStreamCaptureUnmatched, 903, "capture was not initiated in this stream")      \
+    X(cudaErrorStreamCaptureImplicit, 906,                                                   \
+      "operation would make the legacy stream depend on a capturing blocking stream")        \
+    X(cudaErrorStreamCaptureWrongThread, 908,                                                \
+      "attempt to terminate a thread-local capture sequence from another thread")            \
     X(cudaErrorUnknown, 999, "unknown error")
 
 enum cudaError {
@@ -250,6 +259,24 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream HD_CUDASIM_DE
 cudaError_t cudaEventQuery(cudaEvent_t event);
 cudaError_t cudaEventSynchronize(cudaEvent_t event);
 cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t start, cudaEvent_t end);
+
+/* ---- Graphs (graph.c); of the modes of capture only the thread's own ---- */
+
+enum cudaStreamCaptureMode {
+    cudaStreamCaptureModeGlobal = 0,
+    cudaStreamCaptureModeThreadLocal = 1,
+    cudaStreamCaptureModeRelaxed = 2
+};
+typedef struct CUgraph_st *cudaGraph_t;
+typedef struct CUgraphExec_st *cudaGraphExec_t;
+
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, enum cudaStreamCaptureMode mode);
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *pGraph);
+cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t *pGraphExec, cudaGraph_t graph,
+                                          unsigned long long flags HD_CUDASIM_DEFAULT(0));
+cudaError_t cudaGraphLaunch(cudaGraphExec_t graphExec, cudaStream_t stream);
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t graphExec);
+cudaError_t cudaGraphDestroy(cudaGraph_t graph);
 
 /* ---- Kernels ---- */
 

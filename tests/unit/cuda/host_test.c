@@ -232,6 +232,29 @@ static void an_event_orders_two_streams(void **state)
     close_all(&o);
 }
 
+/* Goal: launches are captured only where the setting asks for it, and a wrong setting is told. */
+static void graphs_are_taken_by_their_setting(void **state)
+{
+    const struct {
+        const char *setting;
+        bool takes;
+    } cases[] = {{"", false}, {"off", false}, {"on", true}};
+    struct hd_backend *backend;
+
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct opened o;
+
+        assert_int_equal(setenv("HEDDLE_CUDA_GRAPHS", cases[i].setting, 1), 0);
+        o = open_all(&plain_options);
+        assert_int_equal(o.table->device->takes_graphs(o.backend), cases[i].takes);
+        close_all(&o);
+    }
+    assert_int_equal(setenv("HEDDLE_CUDA_GRAPHS", "yes", 1), 0);
+    assert_int_equal(hd_backend_cuda()->open(&plain_options, &backend), HD_INVALID);
+    assert_string_equal(hd_err_message(), "HEDDLE_CUDA_GRAPHS is \"yes\"; it takes on or off");
+    assert_int_equal(unsetenv("HEDDLE_CUDA_GRAPHS"), 0);
+}
+
 static void timed_events_tell_a_time(void **state)
 {
     struct opened o = open_all(&plain_options);
