@@ -41,11 +41,13 @@ enum {
     K(bias_backward, W(dbias) R(dout) R(sums) S(scratch))                                         \
     K(embedding_forward, W(out) R(index) R(weight) R(index2) R(weight2))                          \
     K(embedding_backward, W(dweight) R(index) R(dout) S(scratch))                                 \
-    K(rmsnorm_forward, W(out) W(sum) W(rstd) R(inp) R(add) R(weight))                             \
+    K(rmsnorm_forward,                                                                            \
+      W(out) W(sum) W(rstd) W(code) W(code_factor) RW(seen) R(inp) R(add) R(weight) R(history))   \
     K(rmsnorm_backward,                                                                           \
       W(dinp) W(dweight) W(sums) R(dout) R(inp) R(rstd) R(weight) R(add) S(scratch))              \
     K(rmsnorm_backward_weight, W(dweight) R(dout) R(inp) R(rstd) S(scratch))                      \
-    K(layernorm_forward, W(out) W(sum) W(mean) W(rstd) R(inp) R(add) R(weight) R(bias))           \
+    K(layernorm_forward, W(out) W(sum) W(mean) W(rstd) W(code) W(code_factor) RW(seen) R(inp)     \
+                             R(add) R(weight) R(bias) R(history))                                 \
     K(layernorm_backward, W(dinp) W(dweight) W(dbias) W(sums) R(dout) R(inp) R(mean) R(rstd)      \
                               R(weight) R(add) S(scratch))                                        \
     K(layernorm_backward_weight, W(dweight) W(dbias) R(dout) R(inp) R(mean) R(rstd) S(scratch))   \
@@ -69,10 +71,13 @@ enum {
     K(attention_sink_forward, RW(out) RW(lse) R(sink))                                            \
     K(attention_sink_backward, W(dsink) R(dout) R(out) R(lse) R(sink))                            \
     K(cache_append, RW(cache) RW(overflow) R(inp) R(filled) R(slot))                              \
-    K(glu_forward, W(out) R(inp) R(counts))                                                       \
-    K(glu_backward, W(dinp) R(dout) R(inp) R(counts))                                             \
-    K(activation_forward, W(out) R(inp) R(counts))                                                \
-    K(activation_backward, W(dinp) W(sums) R(dout) R(inp) R(counts))                              \
+    K(glu_forward, W(out) W(code) W(code_t) W(code_factor) RW(seen) R(inp) R(counts) R(history))  \
+    K(glu_backward,                                                                               \
+      W(dinp) W(code) W(code_t) W(code_factor) RW(seen) R(dout) R(inp) R(counts) R(history))      \
+    K(activation_forward,                                                                         \
+      W(out) W(code) W(code_t) W(code_factor) RW(seen) R(inp) R(counts) R(history))               \
+    K(activation_backward, W(dinp) W(sums) W(code) W(code_t) W(code_factor) RW(seen) R(dout)      \
+                               R(inp) R(counts) R(history))                                       \
     K(row_gate_forward, W(out) R(y) R(g))                                                         \
     K(row_gate_backward, W(dy) W(dg) R(dout) R(y) R(g))                                           \
     K(sigmoid_gate_forward, W(out) R(y) R(g))                                                     \
@@ -315,6 +320,9 @@ int64_t hd_row_sums_count(const struct hd_traits *traits, int64_t R);
 /* Returns true if the device adds up the rows that a norm's backward writes (sums) in the pass that
  * writes them; if false, a launch with sums is still correct, but reads the rows again. */
 bool hd_norm_takes_sums(const struct hd_traits *traits, int64_t C, enum hd_dtype dtype);
+
+/* Returns true if norms of rows of C channels in bf16 make the codes of their result (HD_FP8_RESULT). */
+bool hd_norm_takes_codes(const struct hd_traits *traits, int64_t C);
 
 /* Returns true if the device adds up the rows that attention_backward writes in the pass that writes
  * them, for arguments with which `sums` is allowed; as above. */

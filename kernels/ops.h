@@ -223,6 +223,19 @@ struct hd_fp8_encode_args {
     enum hd_fp8 format;
 };
 
+/* Members of a kernel whose result a product in fp8 reads, for the codes of it: those that fp8_amax and
+ * fp8_encode make of the result as it is stored, in bf16; E4M3 of values, E5M2 of gradients. They are
+ * made in the pass that computes the result if max(history) > 0, else behind it, from the result.
+ * code, code_t, factor of decoding, seen and history are as in fp8_encode_args and fp8_amax_args;
+ * norms have no code_t. Not with counts or sums. code and code_t NULL: no codes. */
+#define HD_FP8_RESULT          \
+    uint8_t *code, *code_t;    \
+    float *code_factor, *seen; \
+    const float *history;      \
+    int64_t history_len;       \
+    bool codes_only; /* no other kernel reads the result, so that it is written only if the \
+                        codes are made behind it */
+
 /* c[m,n] (+)= *a_factor *b_factor sum_k a[m,k] b[n,k] (+ bias[n]) (+ add[m,n]), summed in fp32.
  * Rows are stored without gaps. Only one of the formats may be E5M2. HD_INVALID: bias or add with
  * accumulate; a side that is no multiple of HD_FP8_SIDE; a factor at an address that is no multiple
@@ -321,6 +334,7 @@ struct hd_rmsnorm_forward_args {
     float factor;  /* 0: 1 */
     bool one_plus; /* true: the factor is 1 + weight, computed in fp32 (Gemma) */
     enum hd_dtype dtype;
+    HD_FP8_RESULT
 };
 
 /* dinp[r,:] = rstd[r] * (w*dout[r,:] - xhat[r,:] * mean_c(w*dout[r,c]*xhat[r,c])) (+ add[r,:]),
@@ -373,6 +387,7 @@ struct hd_layernorm_forward_args {
     float factor; /* 0: 1 */
     bool one_plus;
     enum hd_dtype dtype;
+    HD_FP8_RESULT
 };
 
 /* With xhat = (inp - mean) * rstd and g = w * dout:
@@ -481,6 +496,7 @@ struct hd_glu_forward_args {
     float alpha, limit;
     enum hd_activation act;
     enum hd_dtype dtype;
+    HD_FP8_RESULT
 };
 
 /* The gradient of glu_forward; that of a value beyond its limit is 0. */
@@ -493,6 +509,7 @@ struct hd_glu_backward_args {
     float alpha, limit;
     enum hd_activation act;
     enum hd_dtype dtype;
+    HD_FP8_RESULT
 };
 
 /* out = act(inp); out may alias inp. HD_INVALID: HD_ACT_OSS, which needs an up projection. */
@@ -501,10 +518,11 @@ struct hd_activation_forward_args {
     const void *inp;       /* [N]  dtype */
     const int32_t *counts; /* [groups]: number of rows, of N / R elements each; NULL: all N
                               elements */
-    int64_t N, R, groups;  /* number of elements; of rows (used only with counts); of entries of
-                              counts */
+    int64_t N, R, groups;  /* number of elements; of rows (used only with counts or codes); of
+                              entries of counts */
     enum hd_activation act;
     enum hd_dtype dtype;
+    HD_FP8_RESULT
 };
 
 /* dinp = dout * act'(inp) */
@@ -515,9 +533,10 @@ struct hd_activation_backward_args {
     const void *dout;      /* [N]  dtype */
     const void *inp;       /* [N]  dtype */
     const int32_t *counts; /* [groups], or NULL */
-    int64_t N, R, groups;  /* R is used only with counts or sums */
+    int64_t N, R, groups;  /* R is used only with counts, sums or codes */
     enum hd_activation act;
     enum hd_dtype dtype;
+    HD_FP8_RESULT
 };
 
 /* out[r,:] = y[r,:] * sigmoid(g[r]); out may alias y. (The gate of Qwen2-MoE's shared expert.) */

@@ -52,6 +52,7 @@ void hd_cost_glu_forward(struct hd_costs *costs, const struct hd_glu_forward_arg
     costs->flops += flops * (double)outputs;
     costs->read_bytes += 2 * outputs * e;
     costs->write_bytes += outputs * e;
+    HD_COSTS_ADD_CODES(costs, a, outputs);
 }
 
 /* Counts dgate = dout * up * act'(gate) and dup = dout * act(gate), whose act(gate) costs one
@@ -64,6 +65,7 @@ void hd_cost_glu_backward(struct hd_costs *costs, const struct hd_glu_backward_a
     costs->flops += flops * (double)outputs;
     costs->read_bytes += 3 * outputs * e;
     costs->write_bytes += 2 * outputs * e;
+    HD_COSTS_ADD_CODES(costs, a, 2 * outputs);
 }
 
 void hd_cost_activation_forward(struct hd_costs *costs, const struct hd_activation_forward_args *a)
@@ -73,6 +75,7 @@ void hd_cost_activation_forward(struct hd_costs *costs, const struct hd_activati
     costs->flops += operations_of(a->act).forward * (double)a->N;
     costs->read_bytes += a->N * e;
     costs->write_bytes += a->N * e;
+    HD_COSTS_ADD_CODES(costs, a, a->N);
 }
 
 void hd_cost_activation_backward(struct hd_costs *costs,
@@ -84,4 +87,5 @@ void hd_cost_activation_backward(struct hd_costs *costs,
     costs->read_bytes += 2 * a->N * e;
     costs->write_bytes +=
         a->N * e + (a->sums ? hd_costs_sums_bytes(a->sums, a->R, a->N / a->R) : 0);
+    HD_COSTS_ADD_CODES(costs, a, a->N);
 }

@@ -50,10 +50,23 @@ struct hd_costs_chunks hd_costs_row_chunks_on(const struct hd_traits *traits, in
  * a GPU makes: no program of a CPU has them. 0 if sums is NULL. */
 int64_t hd_costs_sums_bytes(const float *sums, int64_t R, int64_t N);
 
+/* Counts the codes that a kernel makes of the N elements of its result (HD_FP8_RESULT): `orders` of them,
+ * and, with `only`, takes off the result, which is not written. History is read; the first step, in
+ * which the codes are made behind, is not counted. */
+void hd_costs_add_codes(struct hd_costs *costs, int orders, bool only, int64_t history_len,
+                        int64_t N);
+#define HD_COSTS_ADD_CODES(costs, args, N)                                           \
+    hd_costs_add_codes(costs, !!(args)->code + !!(args)->code_t, (args)->codes_only, \
+                       (args)->history_len, N)
+
 /* Limits for a norm's backward on a GPU: it computes the gradients of its weights in the same pass
  * if a row is a whole number of packs and at most two packs per thread of a block of 512
- * threads. */
-enum { HD_COSTS_PACK_BYTES = 16, HD_COSTS_NORM_WEIGHTS_ROW_BYTES = 512 * 2 * HD_COSTS_PACK_BYTES };
+ * threads; and for its forward, which makes codes of such a row with 768 threads. */
+enum {
+    HD_COSTS_PACK_BYTES = 16,
+    HD_COSTS_NORM_WEIGHTS_ROW_BYTES = 512 * 2 * HD_COSTS_PACK_BYTES,
+    HD_COSTS_NORM_CODES_ROW_BYTES = 768 * 2 * HD_COSTS_PACK_BYTES
+};
 
 /* Layout of the scratch of embedding_backward on a GPU: the rows of dout are sorted by index. An
  * index with more than PIECE rows is summed in pieces of PIECE rows. Offsets in bytes. */

@@ -108,6 +108,16 @@ void hd_cost_fp8_encode(struct hd_costs *costs, const struct hd_fp8_encode_args 
     costs->write_bytes += ((a->code ? 1 : 0) + (a->transposed ? 1 : 0)) * a->R * a->C + 4;
 }
 
+void hd_costs_add_codes(struct hd_costs *costs, int orders, bool only, int64_t history_len,
+                        int64_t N)
+{
+    if (!orders)
+        return;
+    costs->flops += 2.0 * (double)N;
+    costs->read_bytes += history_len * 4;
+    costs->write_bytes += (orders - (only ? (int64_t)hd_dtype_size(HD_BF16) : 0)) * N + 4;
+}
+
 void hd_cost_fp8_history(struct hd_costs *costs, const struct hd_fp8_history_args *a)
 {
     costs->read_bytes += a->N * a->history_len * 4;

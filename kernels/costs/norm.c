@@ -16,6 +16,13 @@ bool hd_norm_takes_sums(const struct hd_traits *traits, int64_t C, enum hd_dtype
     return hd_norm_takes_weights(traits, C, dtype);
 }
 
+bool hd_norm_takes_codes(const struct hd_traits *traits, int64_t C)
+{
+    return !hd_traits_is_cuda(traits) ||
+           (C % HD_FP8_SIDE == 0 &&
+            C * (int64_t)hd_dtype_size(HD_BF16) <= HD_COSTS_NORM_CODES_ROW_BYTES);
+}
+
 static int residual_flops(const void *add, float factor)
 {
     return !add ? 0 : hd_costs_scales(factor) ? 2 : 1;
@@ -31,6 +38,7 @@ void hd_cost_rmsnorm_forward(struct hd_costs *costs, const struct hd_rmsnorm_for
     costs->flops += (double)elements * (4 + residual_flops(a->add, a->factor));
     costs->read_bytes += (elements * (a->add ? 2 : 1) + a->C) * e;
     costs->write_bytes += elements * (a->sum ? 2 : 1) * e + a->R * 4;
+    HD_COSTS_ADD_CODES(costs, a, elements);
 }
 
 /* Returns, with dweight, the bytes of one partial sum of C floats per chunk of rows; else 0. */
@@ -82,6 +90,7 @@ void hd_cost_layernorm_forward(struct hd_costs *costs, const struct hd_layernorm
     costs->flops += (double)elements * (5 + vectors + residual_flops(a->add, a->factor));
     costs->read_bytes += (elements * (a->add ? 2 : 1) + vectors * a->C) * e;
     costs->write_bytes += elements * (a->sum ? 2 : 1) * e + 2 * a->R * 4;
+    HD_COSTS_ADD_CODES(costs, a, elements);
 }
 
 /* Returns the number of sums over rows that the gradients of a LayerNorm's weights need. A GPU

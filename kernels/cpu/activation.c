@@ -58,7 +58,7 @@ enum hd_status KERNEL(glu_forward)(struct hd_backend *cpu, const struct hd_glu_f
     if (!st)
         hd_cpu_parallel(cpu, hd_cpu_rows_in_use(args->counts, args->groups, args->R),
                         hd_cpu_row_grain(args->F * 12), glu_rows, args);
-    return st;
+    return st ? st : HD_CPU_ENCODE_RESULT(cpu, args, args->out, args->R, args->F, HD_E4M3);
 }
 
 /* Gradients of gate and up projection. */
@@ -139,7 +139,7 @@ enum hd_status KERNEL(glu_backward)(struct hd_backend *cpu, const struct hd_glu_
     if (!st)
         hd_cpu_parallel(cpu, hd_cpu_rows_in_use(args->counts, args->groups, args->R),
                         hd_cpu_row_grain(args->F * 20), glu_backward_rows, args);
-    return st;
+    return st ? st : HD_CPU_ENCODE_RESULT(cpu, args, args->dinp, args->R, 2 * args->F, HD_E5M2);
 }
 
 static int64_t elements_in_use(const int32_t *counts, int64_t groups, int64_t R, int64_t N)
@@ -175,7 +175,8 @@ enum hd_status KERNEL(activation_forward)(struct hd_backend *cpu,
     if (!st)
         hd_cpu_parallel(cpu, elements_in_use(args->counts, args->groups, args->R, args->N), GRAIN,
                         activation_pieces, args);
-    return st;
+    return st ? st
+              : HD_CPU_ENCODE_RESULT(cpu, args, args->out, args->R, args->N / args->R, HD_E4M3);
 }
 
 INLINE void activation_backward_piece(const struct hd_activation_backward_args *a, int64_t begin,
@@ -210,5 +211,6 @@ enum hd_status KERNEL(activation_backward)(struct hd_backend *cpu,
     if (!st && args->sums)
         st = KERNEL(sum_row_chunks)(cpu, args->sums, args->dinp, args->R, args->N / args->R, 0,
                                     args->dtype);
-    return st;
+    return st ? st
+              : HD_CPU_ENCODE_RESULT(cpu, args, args->dinp, args->R, args->N / args->R, HD_E5M2);
 }

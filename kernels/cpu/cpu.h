@@ -63,6 +63,23 @@ double KERNEL(fma_rate)(double seconds);
  * `piece` rows; 0: hd_costs_row_chunks; bias.c. Cannot fail. */
 enum hd_status KERNEL(sum_row_chunks)(const struct hd_backend *cpu, float *sums, const void *rows,
                                       int64_t R, int64_t N, int64_t piece, enum hd_dtype dtype);
+/* Makes the codes of a kernel's result (HD_FP8_RESULT in ops.h), in passes of their own; fp8.c. */
+enum hd_status KERNEL(encode_result)(struct hd_backend *cpu,
+                                     const struct hd_fp8_encode_args *encode, const float *history,
+                                     int64_t history_len);
+#define HD_CPU_ENCODE_RESULT(cpu, args, result, rows, columns, of)                           \
+    ((args)->code || (args)->code_t                                                          \
+         ? KERNEL(encode_result)(cpu,                                                        \
+                                 &(struct hd_fp8_encode_args){.code = (args)->code,          \
+                                                              .transposed = (args)->code_t,  \
+                                                              .factor = (args)->code_factor, \
+                                                              .seen = (args)->seen,          \
+                                                              .inp = result,                 \
+                                                              .R = rows,                     \
+                                                              .C = columns,                  \
+                                                              .format = of},                 \
+                                 (args)->history, (args)->history_len)                       \
+         : HD_OK)
 #endif
 
 /* Calls body(args, begin, end, thread) for pieces, each of at most `grain` of the items [0, count),

@@ -105,6 +105,23 @@ enum hd_status KERNEL(fp8_encode)(struct hd_backend *cpu, const struct hd_fp8_en
     return HD_OK;
 }
 
+enum hd_status KERNEL(encode_result)(struct hd_backend *cpu,
+                                     const struct hd_fp8_encode_args *encode, const float *history,
+                                     int64_t history_len)
+{
+    struct hd_fp8_encode_args args = *encode;
+    float amax[PARTS];
+    const enum hd_status st =
+        KERNEL(fp8_amax)(cpu, &(struct hd_fp8_amax_args){.amax = amax,
+                                                         .inp = args.inp,
+                                                         .history = history,
+                                                         .N = args.R * args.C,
+                                                         .history_len = history_len});
+
+    args.amax = amax;
+    return st ? st : KERNEL(fp8_encode)(cpu, &args);
+}
+
 /* ---- products ---- */
 
 struct fp8_decoding {

@@ -56,7 +56,7 @@ enum hd_status KERNEL(rmsnorm_forward)(struct hd_backend *cpu,
 
     if (!st)
         hd_cpu_parallel(cpu, args->R, hd_cpu_row_grain(args->C * 8), rmsnorm_rows, args);
-    return st;
+    return st ? st : HD_CPU_ENCODE_RESULT(cpu, args, args->out, args->R, args->C, HD_E4M3);
 }
 
 /* Computes row r of the gradient of RMSNorm's input. Elements of dout and add are read before the
@@ -208,7 +208,7 @@ enum hd_status KERNEL(layernorm_forward)(struct hd_backend *cpu,
 
     if (!st)
         hd_cpu_parallel(cpu, args->R, hd_cpu_row_grain(args->C * 8), layernorm_rows, args);
-    return st;
+    return st ? st : HD_CPU_ENCODE_RESULT(cpu, args, args->out, args->R, args->C, HD_E4M3);
 }
 
 INLINE void layernorm_backward_row(const struct hd_layernorm_backward_args *a, int64_t r,

@@ -5,10 +5,12 @@
  * of the 6 bytes per output of glu in bf16 an H100 issues some 56 instructions, and SwiGLU needs
  * 17. bf16 and f16 use the fast exponential; its error of 2 units of 2^-22 is far below their
  * rounding. SwiGLU and the tanh form of GELU reach 86 to 93% of a copy's rate on an H100; the
- * others are not measured.
+ * others are not measured. With codes of the result (fp8.cuh) they run by tiles, and write 1 or 2 bytes an
+ * element more, but not the 2 of the result if no other kernel reads it.
  */
 #include "kernels/cuda/activation.cuh"
 #include "kernels/cuda/device.cuh"
+#include "kernels/cuda/fp8.cuh"
 #include "kernels/cuda/map.cuh"
 #include "kernels/cuda/row_sums.cuh"
 
@@ -30,7 +32,7 @@ static __device__ __forceinline__ struct cuda_clamped clamp(float gate, float up
 
 template <enum hd_activation ACT, typename T>
 struct glu_forward {
-    static constexpr int UNROLL = 2;
+    static constexpr int UNROLL = 2, OUTPUTS = 1;
     template <int V>
     struct in {
         pack<T, V> gate, up;
@@ -61,14 +63,28 @@ struct glu_forward {
         return activate<ACT, T>(gate) * up;
     }
     template <int V>
-    __device__ void store(const in<V> &x, int64_t r, int64_t f) const
+    __device__ __forceinline__ void values(const in<V> &x, pack<T, V> (&y)[1]) const
     {
-        pack<T, V> y;
-
 #pragma unroll
         for (int j = 0; j < V; j++)
-            y.at[j] = from_float<T>(one(to_float(x.gate.at[j]), to_float(x.up.at[j])));
-        pack_store(out + r * F + f, y);
+            y[0].at[j] = from_float<T>(one(to_float(x.gate.at[j]), to_float(x.up.at[j])));
+    }
+    template <int V>
+    __device__ void store(const in<V> &x, int64_t r, int64_t f) const
+    {
+        pack<T, V> y[1];
+
+        values(x, y);
+        pack_store(out + r * F + f, y[0]);
+    }
+    template <int V>
+    __device__ void load_at(in<V> &x, int64_t r, int64_t f, int64_t) const
+    {
+        load(x, r, f);
+    }
+    __device__ __host__ T *result() const
+    {
+        return out;
     }
 };
 
@@ -81,6 +97,9 @@ static enum hd_status glu_forward_launch(struct hd_cuda_stream *s,
             (T *)a->out, (const T *)a->inp, a->counts, a->R, a->F, a->groups, a->alpha, a->limit
         };
 
+        if constexpr (is_bf16<T>)
+            if (has_codes(a))
+                return fp8_map_launch<HD_E4M3>(s, op, a, a->R, a->F);
         HD_PACK_WIDTH((pack_fits_wide<T>(a->F, a->out, a->inp)), T, V,
                       return map_launch_rows<V>(s, op, a->R, a->F));
     });
@@ -98,7 +117,7 @@ extern "C" enum hd_status hd_cuda_glu_forward(struct hd_cuda_stream *s,
  * their gradients: dinp may alias inp. */
 template <enum hd_activation ACT, typename T>
 struct glu_backward {
-    static constexpr int UNROLL = 1;
+    static constexpr int UNROLL = 1, OUTPUTS = 2;
     template <int V>
     struct in {
         pack<T, V> dout, gate, up;
@@ -142,22 +161,37 @@ struct glu_backward {
             *ret_dup = d * activate<ACT, T>(gate);
         }
     }
+    /* Sets the gradients of gate and up projection. */
     template <int V>
-    __device__ void store(const in<V> &x, int64_t r, int64_t f) const
+    __device__ __forceinline__ void values(const in<V> &x, pack<T, V> (&y)[2]) const
     {
-        pack<T, V> dgate, dup;
-
 #pragma unroll
         for (int j = 0; j < V; j++) {
             float of_gate, of_up;
 
             one(to_float(x.dout.at[j]), to_float(x.gate.at[j]), to_float(x.up.at[j]), &of_gate,
                 &of_up);
-            dgate.at[j] = from_float<T>(of_gate);
-            dup.at[j] = from_float<T>(of_up);
+            y[0].at[j] = from_float<T>(of_gate);
+            y[1].at[j] = from_float<T>(of_up);
         }
-        pack_store(dinp + r * 2 * F + f, dgate);
-        pack_store(dinp + r * 2 * F + F + f, dup);
+    }
+    template <int V>
+    __device__ void store(const in<V> &x, int64_t r, int64_t f) const
+    {
+        pack<T, V> y[2];
+
+        values(x, y);
+        pack_store(dinp + r * 2 * F + f, y[0]);
+        pack_store(dinp + r * 2 * F + F + f, y[1]);
+    }
+    template <int V>
+    __device__ void load_at(in<V> &x, int64_t r, int64_t f, int64_t) const
+    {
+        load(x, r, f);
+    }
+    __device__ __host__ T *result() const
+    {
+        return dinp;
     }
 };
 
@@ -171,6 +205,9 @@ static enum hd_status glu_backward_launch(struct hd_cuda_stream *s,
                 (const T *)a->inp, a->counts, a->R, a->F, a->groups, a->alpha, a->limit
         };
 
+        if constexpr (is_bf16<T>)
+            if (has_codes(a))
+                return fp8_map_launch<HD_E5M2>(s, op, a, a->R, a->F);
         HD_PACK_WIDTH((pack_fits_wide<T>(a->F, a->dinp, a->dout, a->inp)), T, V,
                       return map_launch_rows<V>(s, op, a->R, a->F));
     });
@@ -192,7 +229,7 @@ static __device__ __forceinline__ int64_t elements_in_use(const int32_t *counts,
 
 template <enum hd_activation ACT, typename T>
 struct activation_forward {
-    static constexpr int UNROLL = 4;
+    static constexpr int UNROLL = 4, OUTPUTS = 1;
     template <int V>
     struct in {
         pack<T, V> x;
@@ -212,14 +249,28 @@ struct activation_forward {
         x.x = pack_load<V>(inp + i);
     }
     template <int V>
-    __device__ void store(const in<V> &x, int64_t, int64_t i) const
+    __device__ __forceinline__ void values(const in<V> &x, pack<T, V> (&y)[1]) const
     {
-        pack<T, V> y;
-
 #pragma unroll
         for (int j = 0; j < V; j++)
-            y.at[j] = from_float<T>(activate<ACT, T>(to_float(x.x.at[j])));
-        pack_store(out + i, y);
+            y[0].at[j] = from_float<T>(activate<ACT, T>(to_float(x.x.at[j])));
+    }
+    template <int V>
+    __device__ void store(const in<V> &x, int64_t, int64_t i) const
+    {
+        pack<T, V> y[1];
+
+        values(x, y);
+        pack_store(out + i, y[0]);
+    }
+    template <int V>
+    __device__ void load_at(in<V> &x, int64_t r, int64_t c, int64_t C) const
+    {
+        load(x, 0, r * C + c);
+    }
+    __device__ __host__ T *result() const
+    {
+        return out;
     }
 };
 
@@ -232,6 +283,9 @@ static enum hd_status activation_forward_launch(struct hd_cuda_stream *s,
             (T *)a->out, (const T *)a->inp, a->counts, a->N, a->R, a->groups
         };
 
+        if constexpr (is_bf16<T>)
+            if (has_codes(a))
+                return fp8_map_launch<HD_E4M3>(s, op, a, a->R, a->N / a->R);
         HD_PACK_WIDTH((pack_fits_wide<T>(0, a->out, a->inp)), T, V,
                       return map_launch_flat<V>(s, op, a->N));
     });
@@ -248,7 +302,7 @@ extern "C" enum hd_status hd_cuda_activation_forward(struct hd_cuda_stream *s,
 
 template <enum hd_activation ACT, typename T>
 struct activation_backward {
-    static constexpr int UNROLL = 2;
+    static constexpr int UNROLL = 2, OUTPUTS = 1;
     template <int V>
     struct in {
         pack<T, V> dout, x;
@@ -284,6 +338,20 @@ struct activation_backward {
     {
         pack_store(dinp + i, gradient(x));
     }
+    template <int V>
+    __device__ __forceinline__ void values(const in<V> &x, pack<T, V> (&y)[1]) const
+    {
+        y[0] = gradient(x);
+    }
+    template <int V>
+    __device__ void load_at(in<V> &x, int64_t r, int64_t c, int64_t C) const
+    {
+        load(x, 0, r * C + c);
+    }
+    __device__ __host__ T *result() const
+    {
+        return dinp;
+    }
 };
 
 template <enum hd_activation ACT>
@@ -295,6 +363,9 @@ static enum hd_status activation_backward_launch(struct hd_cuda_stream *s,
             (T *)a->dinp, (const T *)a->dout, (const T *)a->inp, a->counts, a->N, a->R, a->groups
         };
 
+        if constexpr (is_bf16<T>)
+            if (has_codes(a))
+                return fp8_map_launch<HD_E5M2>(s, op, a, a->R, a->N / a->R);
         HD_PACK_WIDTH((pack_fits_wide<T>(0, a->dinp, a->dout, a->inp)), T, V,
                       return map_launch_flat<V>(s, op, a->N));
     });

@@ -10,10 +10,9 @@
  *
  * Not yet measured on a GPU.
  */
-#include "kernels/cuda/block.cuh"
-#include "kernels/cuda/map.cuh"
+#include "kernels/cuda/fp8.cuh"
 
-enum { FP8_THREADS = 256, FP8_UNROLL = 4, FP8_TILE = 64 };
+enum { FP8_UNROLL = 4 };
 static_assert((int)HD_AMAX_PARTS <= (int)FP8_THREADS, "a thread has a part");
 
 /* ---- amax ---- */
@@ -95,15 +94,6 @@ static __device__ __forceinline__ float fp8_scale(const float *amax, float *fact
     return hd_fp8_power(e);
 }
 
-static __device__ __forceinline__ void fp8_see(float *seen, float most, float *shared)
-{
-    if (!seen)
-        return;
-    most = block_max(most, shared);
-    if (threadIdx.x == 0 && most > 0)
-        (void)atomicMax(reinterpret_cast<unsigned *>(seen), __float_as_uint(most));
-}
-
 template <int V, enum hd_fp8 FORMAT>
 static __global__ void __launch_bounds__(FP8_THREADS)
     fp8_encode(uint8_t *code, float *factor, float *seen, const bf16 *inp, const float *amax,
@@ -116,15 +106,7 @@ static __global__ void __launch_bounds__(FP8_THREADS)
     float most = 0;
 
     for (int64_t i = thread; i < packs; i += threads) {
-        const pack<bf16, V> x = pack_load<V>(inp + i * V);
-        pack<uint8_t, V> y;
-
-#pragma unroll
-        for (int j = 0; j < V; j++) {
-            most = hd_fp8_larger(most, to_float(x.at[j]));
-            y.at[j] = hd_fp8_encode(to_float(x.at[j]), power, FORMAT);
-        }
-        pack_store(code + i * V, y);
+        pack_store(code + i * V, fp8_codes<FORMAT>(pack_load<V>(inp + i * V), power, &most));
     }
     if (thread < N % V) {
         const float x = to_float(inp[packs * V + thread]);
@@ -135,56 +117,96 @@ static __global__ void __launch_bounds__(FP8_THREADS)
     fp8_see(seen, most, shared);
 }
 
+/* The elements of a tensor, as an operation of fp8_tile. */
+struct fp8_source {
+    static constexpr int OUTPUTS = 1;
+    template <int V>
+    using in = pack<bf16, V>;
+    const bf16 *inp;
+
+    template <int V>
+    __device__ void load_at(pack<bf16, V> &x, int64_t r, int64_t c, int64_t C) const
+    {
+        x = pack_load<V>(inp + r * C + c);
+    }
+    template <int V>
+    __device__ void values(const pack<bf16, V> &x, pack<bf16, V> (&y)[1]) const
+    {
+        y[0] = x;
+    }
+    __device__ bf16 *result() const
+    {
+        return nullptr;
+    }
+};
+
 /* Encodes tile (blockIdx.x, blockIdx.y) of columns and rows and stores it transposed, and, with
- * `code`, as it is. A row of the tile in shared memory is a column of inp, 17 words apart. A thread
- * encodes V elements of a row and stores BYTES codes of a column. */
+ * f.code, as it is. */
 template <enum hd_fp8 FORMAT, int V>
 static __global__ void __launch_bounds__(FP8_THREADS)
-    fp8_encode_transposed(uint8_t *code, uint8_t *transposed, float *factor, float *seen,
-                          const bf16 *inp, const float *amax, int64_t R, int64_t C)
+    fp8_encode_transposed(struct cuda_fp8_result f, const bf16 *inp, const float *amax, int64_t R,
+                          int64_t C)
 {
-    enum { BYTES = V > 1 ? 4 : 1, APART = FP8_TILE + 4 };
     HD_SHARED(float, shared, BLOCK_WARPS);
-    constexpr int WORDS = FP8_TILE * APART / 4;
+    constexpr int WORDS = FP8_TILE * FP8_APART / 4;
     HD_SHARED(uint32_t, words, WORDS);
-    uint8_t *tile = (uint8_t *)words;
-    const float power = fp8_scale(amax, factor, FORMAT, shared);
-    const int64_t r0 = (int64_t)blockIdx.y * FP8_TILE, c0 = (int64_t)blockIdx.x * FP8_TILE;
-    const int lanes = FP8_TILE / V, writers = FP8_TILE / BYTES;
-    const int column = (int)threadIdx.x % lanes * V, first = (int)threadIdx.x % writers * BYTES;
-    float most = 0;
+    const float power = fp8_scale(amax, f.factor, FORMAT, shared);
+    const struct fp8_source op = {inp};
 
-    for (int r = (int)threadIdx.x / lanes; r < FP8_TILE; r += FP8_THREADS / lanes)
-        if (r0 + r < R && c0 + column < C) {
-            const int64_t at = (r0 + r) * C + c0 + column;
-            const pack<bf16, V> x = pack_load<V>(inp + at);
-            pack<uint8_t, V> y;
-
-#pragma unroll
-            for (int j = 0; j < V; j++) {
-                most = hd_fp8_larger(most, to_float(x.at[j]));
-                y.at[j] = hd_fp8_encode(to_float(x.at[j]), power, FORMAT);
-                tile[(column + j) * APART + r] = y.at[j];
-            }
-            if (code)
-                pack_store(code + at, y);
-        }
-    __syncthreads();
-    for (int c = (int)threadIdx.x / writers; c < FP8_TILE; c += FP8_THREADS / writers)
-        if (c0 + c < C && r0 + first < R)
-            pack_store(transposed + (c0 + c) * R + r0 + first,
-                       pack_load<BYTES>(tile + c * APART + first));
-    fp8_see(seen, most, shared);
+    fp8_see(f.seen,
+            fp8_tile<FORMAT, V>(op, f, (uint8_t *)words, power, R, C,
+                                (int64_t)blockIdx.y * FP8_TILE, (int64_t)blockIdx.x * FP8_TILE),
+            shared);
 }
 
 template <enum hd_fp8 FORMAT, int V>
 static enum hd_status fp8_transposed_launch(struct hd_cuda_stream *s,
                                             const struct hd_fp8_encode_args *a)
 {
+    const struct cuda_fp8_result f = {a->code, a->transposed, a->factor, a->seen, NULL, 0, false};
+
     return HD_LAUNCH(s, (fp8_encode_transposed<FORMAT, V>),
                      dim3((unsigned)divide_up(a->C, FP8_TILE), (unsigned)divide_up(a->R, FP8_TILE)),
-                     dim3(FP8_THREADS), 0, a->code, a->transposed, a->factor, a->seen,
-                     (const bf16 *)a->inp, a->amax, a->R, a->C);
+                     dim3(FP8_THREADS), 0, f, (const bf16 *)a->inp, a->amax, a->R, a->C);
+}
+
+/* ---- codes of a result, behind the kernel that computed it ---- */
+
+/* One block: the scale needs the maximum of the whole tensor before the first code. */
+template <enum hd_fp8 FORMAT>
+static __global__ void __launch_bounds__(FP8_THREADS)
+    fp8_behind(struct cuda_fp8_result f, const bf16 *inp, int64_t R, int64_t C)
+{
+    constexpr int WORDS = FP8_TILE * FP8_APART / 4, V = pack_wide<bf16>;
+    HD_SHARED(float, shared, BLOCK_WARPS);
+    HD_SHARED(uint32_t, words, WORDS);
+    const struct fp8_source op = {inp};
+    float most;
+    int e;
+
+    if (fp8_scale_of<FORMAT>(f, shared) > 0) /* uniform: the same in all threads */
+        return;
+    most = block_max(fp8_largest<V>(inp, R * C), shared);
+    e = hd_fp8_exponent(most, FORMAT);
+    if (threadIdx.x == 0)
+        *f.factor = hd_fp8_power(-e);
+    for (int64_t r0 = 0; r0 < R; r0 += FP8_TILE)
+        for (int64_t c0 = 0; c0 < C; c0 += FP8_TILE) {
+            (void)fp8_tile<FORMAT, V>(op, f, (uint8_t *)words, hd_fp8_power(e), R, C, r0, c0);
+            __syncthreads(); /* the tile was read */
+        }
+    fp8_see(f.seen, most, shared);
+}
+
+extern "C" enum hd_status hd_cuda_fp8_behind(struct hd_cuda_stream *s,
+                                             const struct cuda_fp8_result *f, const void *result,
+                                             int64_t R, int64_t C, enum hd_fp8 format)
+{
+    if (format == HD_E4M3)
+        return HD_LAUNCH(s, fp8_behind<HD_E4M3>, dim3(1), dim3(FP8_THREADS), 0, *f,
+                         (const bf16 *)result, R, C);
+    return HD_LAUNCH(s, fp8_behind<HD_E5M2>, dim3(1), dim3(FP8_THREADS), 0, *f,
+                     (const bf16 *)result, R, C);
 }
 
 template <enum hd_fp8 FORMAT>

@@ -3,12 +3,16 @@
  * Bytes: reads inp and add and writes sum and out, 4 R C e (2 R C e without add). On an H100 91 to
  * 94% of a copy's rate.
  *
+ * With codes (fp8.cuh) one byte more is written, or, if no other kernel reads out, one in place of two.
+ *
  * The variance is computed from deviations from the mean, as in kernels/cpu/norm.c. */
 #include "kernels/cuda/device.cuh"
 
+#include "kernels/cuda/fp8.cuh"
 #include "kernels/cuda/norm.cuh"
 
-constexpr int NARROW_FORWARD = 4, WIDE_FORWARD = 1024; /* blocks per multiprocessor; threads */
+/* blocks per multiprocessor; threads, without and with codes, which need more registers */
+constexpr int NARROW_FORWARD = 4, WIDE_FORWARD = 1024, WIDE_CODES = 768;
 
 /* Arguments of forward; mean and bias are for LayerNorm only, whose bias may be NULL. */
 template <typename T>
@@ -18,6 +22,12 @@ struct cuda_norm_forward {
     const T *inp, *add, *weight, *bias;
     int64_t R, C;
     float eps, factor;
+    struct cuda_fp8_result codes;
+};
+
+/* The scale of the codes, 0: not known yet; the largest magnitude that the thread has encoded. */
+struct norm_codes {
+    float power, most;
 };
 
 /* Adds the residual: x = inp + factor * add, rounded to T: the norm uses the stored values, as
@@ -52,11 +62,11 @@ static __device__ __forceinline__ float pack_squares(float sum, const pack<T, V>
     return sum;
 }
 
-/* Stores out = (x - mean) * rstd * weight (+ bias) from column c on */
-template <bool MEAN, enum cuda_norm_weight W, typename T, int V>
+/* Stores out = (x - mean) * rstd * weight (+ bias) from column c on, and its codes. */
+template <bool MEAN, enum cuda_norm_weight W, bool CODES, typename T, int V>
 static __device__ __forceinline__ void store_norm(const struct cuda_norm_forward<T> &a,
                                                   const pack<T, V> &x, int64_t at, int64_t c,
-                                                  float mean, float rstd)
+                                                  float mean, float rstd, struct norm_codes *codes)
 {
     const pack<T, V> weight = weight_load<W, V>(a.weight + c);
     pack<T, V> bias = {}, out;
@@ -70,11 +80,20 @@ static __device__ __forceinline__ void store_norm(const struct cuda_norm_forward
 
         out.at[j] = from_float<T>(MEAN ? y + to_float(bias.at[j]) : y);
     }
+    if constexpr (CODES) {
+        if (codes->power > 0) {
+            pack_store(a.codes.code + at + c, fp8_codes<HD_E4M3>(out, codes->power, &codes->most));
+            if (a.codes.only)
+                return;
+        }
+    }
     pack_store(a.out + at + c, out);
 }
 
-template <typename T, int V, bool MEAN, enum cuda_norm_weight W, enum norm_shape SHAPE>
-static __global__ void __launch_bounds__(SHAPE == NARROW ? NARROW_THREADS : WIDE_FORWARD,
+template <typename T, int V, bool MEAN, enum cuda_norm_weight W, enum norm_shape SHAPE, bool CODES>
+static __global__ void __launch_bounds__(SHAPE == NARROW ? NARROW_THREADS
+                                         : CODES         ? WIDE_CODES
+                                                         : WIDE_FORWARD,
                                          SHAPE == NARROW ? NARROW_FORWARD : 1)
     norm_forward(struct cuda_norm_forward<T> a, int lanes)
 {
@@ -82,6 +101,7 @@ static __global__ void __launch_bounds__(SHAPE == NARROW ? NARROW_THREADS : WIDE
     constexpr int PACKS = packs_of<SHAPE>;
     const struct norm_place p = place_of<SHAPE>(lanes);
     const int C = (int)a.C;
+    struct norm_codes codes = {CODES ? fp8_scale_of<HD_E4M3>(a.codes, shared) : 0.0f, 0};
 
     for (int64_t first = (int64_t)blockIdx.x * p.rows; first < a.R;
          first += (int64_t)gridDim.x * p.rows) {
@@ -133,9 +153,11 @@ static __global__ void __launch_bounds__(SHAPE == NARROW ? NARROW_THREADS : WIDE
             const int c = (p.lane + k * p.width) * V;
 
             if (mine && c < C)
-                store_norm<MEAN, W>(a, x[k], at, c, mean, rstd);
+                store_norm<MEAN, W, CODES>(a, x[k], at, c, mean, rstd, &codes);
         }
     }
+    if (CODES)
+        fp8_see(a.codes.seen, codes.most, shared);
 }
 
 /* Computes a LONG row. A thread reads only the elements of sum that it wrote itself. */
@@ -174,30 +196,47 @@ static __global__ void __launch_bounds__(LONG_THREADS, LONG_RESIDENT)
                 a.mean[r] = mean;
         }
         for (int64_t c = begin; c < a.C; c += step)
-            store_norm<MEAN, W>(a, pack_load<V>(from + c), r * a.C, c, mean, rstd);
+            store_norm<MEAN, W, false>(a, pack_load<V>(from + c), r * a.C, c, mean, rstd, NULL);
     }
+}
+
+/* Launches the kernel for rows that a thread's registers hold. */
+template <bool MEAN, enum cuda_norm_weight W, int V, bool CODES, typename T>
+static enum hd_status norm_forward_held(struct hd_cuda_stream *s,
+                                        const struct cuda_norm_forward<T> &a, enum norm_shape shape,
+                                        int lanes)
+{
+    if (shape == NARROW)
+        return HD_LAUNCH(s, (norm_forward<T, V, MEAN, W, NARROW, CODES>),
+                         dim3(grid_of(s, divide_up(a.R, NARROW_THREADS / lanes), NARROW_FORWARD)),
+                         dim3(NARROW_THREADS), 0, a, lanes);
+    return HD_LAUNCH(s, (norm_forward<T, V, MEAN, W, WIDE, CODES>),
+                     dim3(grid_of(s, a.R, (CODES ? WIDE_CODES : WIDE_FORWARD) / lanes)),
+                     dim3((unsigned)lanes), 0, a, lanes);
 }
 
 template <bool MEAN, enum cuda_norm_weight W, int V, typename T>
 static enum hd_status norm_forward_launch(struct hd_cuda_stream *s,
                                           const struct cuda_norm_forward<T> &a)
 {
+    enum norm_shape shape;
     int lanes;
 
     if (a.R == 0)
         return HD_OK;
-    switch (norm_shape_of<V>(a.C, WIDE_FORWARD, &lanes)) {
-    case NARROW:
-        return HD_LAUNCH(s, (norm_forward<T, V, MEAN, W, NARROW>),
-                         dim3(grid_of(s, divide_up(a.R, NARROW_THREADS / lanes), NARROW_FORWARD)),
-                         dim3(NARROW_THREADS), 0, a, lanes);
-    case WIDE:
-        return HD_LAUNCH(s, (norm_forward<T, V, MEAN, W, WIDE>),
-                         dim3(grid_of(s, a.R, WIDE_FORWARD / lanes)), dim3((unsigned)lanes), 0, a,
-                         lanes);
-    case LONG:
-        break;
+    shape = norm_shape_of<V>(a.C, a.codes.code ? WIDE_CODES : WIDE_FORWARD, &lanes);
+    if constexpr (is_bf16<T> && V == pack_wide<bf16>) {
+        if (a.codes.code && shape != LONG) {
+            const enum hd_status st = norm_forward_held<MEAN, W, V, true>(s, a, shape, lanes);
+
+            return st ? st : hd_cuda_fp8_behind(s, &a.codes, a.out, a.R, a.C, HD_E4M3);
+        }
     }
+    if (a.codes.code)
+        return hd_err(HD_UNSUPPORTED, "a norm of %lld channels makes no codes of fp8",
+                      (long long)a.C);
+    if (shape != LONG)
+        return norm_forward_held<MEAN, W, V, false>(s, a, shape, lanes);
     return HD_LAUNCH(s, (norm_forward_long<T, V, MEAN, W>), dim3(grid_of(s, a.R, LONG_RESIDENT)),
                      dim3(LONG_THREADS), 0, a);
 }
@@ -208,7 +247,8 @@ extern "C" enum hd_status hd_cuda_rmsnorm_forward(struct hd_cuda_stream *s,
     HD_CUDA_FLOATS(a->dtype, T, {
         const struct cuda_norm_forward<T> f = {
             (T *)a->out, (T *)a->sum, NULL, a->rstd, (const T *)a->inp, (const T *)a->add,
-                (const T *)a->weight, NULL, a->R, a->C, a->eps, hd_factor_of(a->factor)
+                (const T *)a->weight, NULL, a->R, a->C, a->eps, hd_factor_of(a->factor),
+                fp8_result_of(a)
         };
 
         HD_PACK_WIDTH((pack_fits_wide<T>(a->C, a->out, a->sum, a->inp, a->add, a->weight)), T, V, {
@@ -226,7 +266,7 @@ extern "C" enum hd_status hd_cuda_layernorm_forward(struct hd_cuda_stream *s,
         const struct cuda_norm_forward<T> f = {
             (T *)a->out, (T *)a->sum, a->mean, a->rstd, (const T *)a->inp, (const T *)a->add,
                 (const T *)a->weight, (const T *)a->bias, a->R, a->C, a->eps,
-                hd_factor_of(a->factor)
+                hd_factor_of(a->factor), fp8_result_of(a)
         };
 
         HD_PACK_WIDTH((pack_fits_wide<T>(a->C, a->out, a->sum, a->inp, a->add, a->weight) &&

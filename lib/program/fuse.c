@@ -9,6 +9,8 @@
  *              g = norm_backward(..);  db += sum_r g ->  norm_backward with partial sums of g, and
  *                                                        db += sum of these; also activation_backward
  *                                                        and attention_backward
+ *   any:       h = norm(x);  codes = encode(h)        ->  norm with codes of its result; also
+ *                                                        activations, gates and their backward
  *
  * Each fusion saves writing and reading one [R, C] tensor. Two save only the reading: forward GELU
  * in training, where p is written for backward, and the gradient of a bias. The gradients of a
@@ -541,6 +543,87 @@ static void sum_biases(struct hd_emit *e, struct hd_node_list *list)
     }
 }
 
+/* ---- Codes of fp8 from the node that computes the tensor ---- */
+
+/* A node that can make codes of its result (HD_FP8_RESULT), of R rows of C columns. */
+struct code_writer {
+    struct hd_operand *result, *code, *transposed, *factor, *seen, *history; /* transposed NULL: it
+                                                                      makes no codes in this order */
+    int64_t *rows, *history_len;
+    bool *only;
+    enum hd_fp8 format;
+};
+
+/* Sets *ret_writer if the node makes codes of R rows of C columns; else returns false. */
+static bool takes_codes(const struct hd_emit *e, const struct hd_node *node, int64_t R, int64_t C,
+                        struct code_writer *ret_writer)
+{
+#define WRITER(kernel, result, turned, of, condition)                                            \
+    case HD_K_##kernel: {                                                                        \
+        struct hd_##kernel##_args *a = node->args;                                               \
+        struct hd_##kernel##_operands *o = hd_##kernel##_operands_of(node);                      \
+                                                                                                 \
+        *ret_writer = (struct code_writer){&o->result,     &o->code,    turned, &o->code_factor, \
+                                           &o->seen,       &o->history, &a->R,  &a->history_len, \
+                                           &a->codes_only, of};                                  \
+        return a->dtype == HD_BF16 && (condition);                                               \
+    }
+    if (node->is_comm)
+        return false;
+    switch (node->kernel) {
+        WRITER(rmsnorm_forward, out, NULL, HD_E4M3,
+               a->R == R && a->C == C && hd_norm_takes_codes(&e->options->traits, C))
+        WRITER(layernorm_forward, out, NULL, HD_E4M3,
+               a->R == R && a->C == C && hd_norm_takes_codes(&e->options->traits, C))
+        WRITER(glu_forward, out, &o->code_t, HD_E4M3, a->R == R && a->F == C && !o->counts.store)
+        WRITER(glu_backward, dinp, &o->code_t, HD_E5M2,
+               a->R == R && 2 * a->F == C && a->F % HD_FP8_SIDE == 0 && !o->counts.store)
+        WRITER(activation_forward, out, &o->code_t, HD_E4M3, a->N == R * C && !o->counts.store)
+        WRITER(activation_backward, dinp, &o->code_t, HD_E5M2,
+               a->N == R * C && !o->counts.store && !o->sums.store)
+    default:
+        return false;
+    }
+#undef WRITER
+}
+
+/* Makes the node that computes a tensor write its codes, if the scale is known before: by a history of
+ * maxima. The nodes at `at` - 1 and `at`, which find the scale and encode, can then be dropped. A
+ * tensor that is scaled by its own maximum is encoded in a pass of its own. */
+static bool fuse_codes(const struct hd_emit *e, const struct hd_node_list *list, int at)
+{
+    const struct hd_node *encode = list->nodes[at], *amax = at > 0 ? list->nodes[at - 1] : NULL;
+    const struct hd_fp8_encode_args *args = encode->args;
+    const struct hd_fp8_encode_operands *o;
+    const struct hd_fp8_amax_operands *scale;
+    struct code_writer w;
+    int i;
+
+    if (!amax || !is_kernel(encode, HD_K_fp8_encode) || !is_kernel(amax, HD_K_fp8_amax))
+        return false;
+    o = hd_fp8_encode_operands_of(encode);
+    scale = hd_fp8_amax_operands_of(amax);
+    i = find_writer(list, at - 1, o->inp.store);
+    if (!same(o->amax, scale->amax) || !scale->history.store || i < 0 ||
+        !takes_codes(e, list->nodes[i], args->R, args->C, &w) || !same(*w.result, o->inp) ||
+        w.factor->store || args->format != w.format || (o->transposed.store && !w.transposed))
+        return false;
+    count_uses(e, amax, -1);
+    begin_merge(e, list->nodes[i], encode);
+    *w.code = o->code;
+    if (w.transposed)
+        *w.transposed = o->transposed;
+    *w.factor = o->factor;
+    *w.seen = o->seen;
+    *w.history = scale->history;
+    *w.history_len = ((const struct hd_fp8_amax_args *)amax->args)->history_len;
+    (void)end_merge(e, list->nodes[i]);
+    *w.rows = args->R;
+    *w.only = o->inp.store->kind == HD_STORE_TEMPORARY &&
+              e->uses[o->inp.store->id] == operands_in(list->nodes[i], o->inp.store);
+    return true;
+}
+
 /* ---- The pass ---- */
 
 static void fuse_neighbours(struct hd_emit *e, struct hd_node_list *list)
@@ -585,6 +668,18 @@ static void fuse_products(const struct hd_emit *e, struct hd_node_list *list,
     }
 }
 
+static void make_codes(const struct hd_emit *e, struct hd_node_list *list)
+{
+    for (int i = 1; i < list->count; i++) {
+        if (!fuse_codes(e, list, i))
+            continue;
+        list->count -= 2;
+        memmove(&list->nodes[i - 1], &list->nodes[i + 1],
+                (size_t)(list->count - i + 1) * sizeof *list->nodes);
+        i--;
+    }
+}
+
 /* Residuals are merged with products first; norms then take the sums that remain. */
 void hd_pass_fuse(struct hd_emit *e)
 {
@@ -604,4 +699,6 @@ void hd_pass_fuse(struct hd_emit *e)
     }
     for (int c = 0; c < HD_CALL_COUNT; c++)
         sum_biases(e, &e->lists[c]);
+    for (int c = 0; c < HD_CALL_COUNT; c++)
+        make_codes(e, &e->lists[c]);
 }

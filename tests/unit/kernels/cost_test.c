@@ -57,6 +57,13 @@ static void products_of_fp8_read_bytes(void **state)
     const struct hd_fp8_amax_args present = {.N = 15};
     const struct hd_fp8_amax_args old = {.N = 15, .history = (float *)&given, .history_len = 4};
     const struct hd_fp8_history_args h = {.N = 6, .history_len = 4};
+    struct hd_glu_forward_args glu = {.R = 3,
+                                      .F = 5,
+                                      .act = HD_ACT_SILU,
+                                      .dtype = HD_BF16,
+                                      .code = &byte,
+                                      .code_t = &byte,
+                                      .history_len = 4};
 
     check(cost_of(HD_K_fp8_gemm, &a), 2 * 16 * 48 * 32, 16 * 32 + 48 * 32 + 2 * 48 + 8,
           2 * 16 * 48);
@@ -77,6 +84,11 @@ static void products_of_fp8_read_bytes(void **state)
     check(cost_of(HD_K_fp8_amax, &present), 15, 2 * 15, 4 * HD_AMAX_PARTS);
     check(cost_of(HD_K_fp8_amax, &old), 4, 4 * 4, 4 * HD_AMAX_PARTS);
     check(cost_of(HD_K_fp8_history, &h), 0, 4 * 24, 4 * 24);
+    /* 3 x 5 of SwiGLU: 5 operations an element and 2 for its codes, in two orders; then the result,
+     * in bf16, is not written */
+    check(cost_of(HD_K_glu_forward, &glu), 7 * 15, 2 * 30 + 4 * 4, 2 * 15 + 2 * 15 + 4);
+    glu.codes_only = true;
+    check(cost_of(HD_K_glu_forward, &glu), 7 * 15, 2 * 30 + 4 * 4, 2 * 15 + 4);
 }
 
 /* Who has GELU in the product's pass: own code on any device; of libraries that of a GPU, where

@@ -165,6 +165,184 @@ static void elements_become_the_nearest_codes(void **state)
     }
 }
 
+/* ---- codes of a kernel's result ---- */
+
+/* A result of R rows of C columns, and where its codes go. */
+struct coded {
+    struct tensor *result;
+    uint8_t *code, *turned;
+    float *factor, *seen;
+    int64_t R, C;
+    enum hd_fp8 format;
+};
+
+static struct coded coded_new(int64_t R, int64_t C, enum hd_fp8 format)
+{
+    return (struct coded){tensor_new(R * C, HD_BF16),
+                          reachable(NULL, (size_t)(R * C)),
+                          reachable(NULL, (size_t)(R * C)),
+                          floats(NULL, 1),
+                          floats(NULL, 1),
+                          R,
+                          C,
+                          format};
+}
+
+/* Makes the codes of got's result as nodes of their own do, and compares. */
+static void assert_coded(struct device *device, const struct coded *got, const float *history,
+                         int64_t history_len, int orders)
+{
+    const size_t size = (size_t)(got->R * got->C);
+    const struct coded want = coded_new(got->R, got->C, got->format);
+    float *amax = floats(NULL, PARTS);
+    struct hd_fp8_amax_args a = {.amax = amax,
+                                 .inp = got->result->data,
+                                 .history = history,
+                                 .N = got->R * got->C,
+                                 .history_len = history_len};
+    struct hd_fp8_encode_args e = {.code = orders & ROWS ? want.code : NULL,
+                                   .transposed = orders & TRANSPOSED ? want.turned : NULL,
+                                   .factor = want.factor,
+                                   .seen = want.seen,
+                                   .inp = got->result->data,
+                                   .amax = amax,
+                                   .R = got->R,
+                                   .C = got->C,
+                                   .format = got->format};
+
+    device_launch(device, HD_K_fp8_amax, &a);
+    device_launch(device, HD_K_fp8_encode, &e);
+    assert_memory_equal(got->code, want.code, size);
+    assert_memory_equal(got->turned, want.turned, size);
+    assert_true(*got->factor == *want.factor);
+    assert_true(*got->seen == *want.seen);
+}
+
+/* Launches the kernel without codes, then with them, and once more with nobody but the codes that
+ * reads the result: a GPU then leaves it alone, if it knew the scale before. */
+#define CHECK_CODED(device, kernel, args, result_of, coded, old, some)           \
+    do {                                                                         \
+        struct tensor *plain = tensor_new((coded)->result->count, HD_BF16);      \
+        const size_t bytes = (size_t)plain->count * sizeof(uint16_t);            \
+                                                                                 \
+        (args)->result_of = plain->data;                                         \
+        device_launch(device, kernel, args);                                     \
+        (args)->result_of = (coded)->result->data;                               \
+        (args)->code = (some)&ROWS ? (coded)->code : NULL;                       \
+        (args)->code_t = (some)&TRANSPOSED ? (coded)->turned : NULL;             \
+        (args)->code_factor = (coded)->factor;                                   \
+        (args)->seen = (coded)->seen;                                            \
+        (args)->history = old;                                                   \
+        (args)->history_len = HISTORY;                                           \
+        device_launch(device, kernel, args);                                     \
+        assert_memory_equal((coded)->result->data, plain->data, bytes);          \
+        assert_coded(device, coded, old, HISTORY, some);                         \
+        tensor_poison((coded)->result);                                          \
+        memset((coded)->code, 0, (size_t)plain->count);                          \
+        memset((coded)->turned, 0, (size_t)plain->count);                        \
+        *(coded)->factor = *(coded)->seen = 0;                                   \
+        (args)->codes_only = true;                                               \
+        device_launch(device, kernel, args);                                     \
+        assert_int_equal(memcmp((coded)->result->data, plain->data, bytes) != 0, \
+                         hd_traits_is_cuda(&(device)->traits) && (old)[0] > 0);  \
+        memcpy((coded)->result->data, plain->data, bytes);                       \
+        assert_coded(device, coded, old, HISTORY, some);                         \
+    } while (0)
+
+enum { HISTORY = 3 };
+
+static void check_activations(struct device *device, enum hd_activation act, const float *history,
+                              int orders)
+{
+    enum { R = 48, F = 80 };
+    struct tensor *wide = tensor_random(2 * R * F, HD_BF16, 2, 1);
+    struct tensor *dout = tensor_random(R * F, HD_BF16, 1, 2);
+    const struct coded out = coded_new(R, F, HD_E4M3), dinp = coded_new(R, F, HD_E5M2);
+    const struct coded gated = coded_new(R, F, HD_E4M3), dgated = coded_new(R, 2 * F, HD_E5M2);
+    struct hd_glu_forward_args glu = {
+        .inp = wide->data, .R = R, .F = F, .alpha = 1.7f, .limit = 1, .act = act, .dtype = HD_BF16};
+    struct hd_glu_backward_args glu_back = {.dout = dout->data,
+                                            .inp = wide->data,
+                                            .R = R,
+                                            .F = F,
+                                            .alpha = 1.7f,
+                                            .limit = 1,
+                                            .act = act,
+                                            .dtype = HD_BF16};
+    struct hd_activation_forward_args forward = {
+        .inp = wide->data, .N = R * F, .R = R, .act = act, .dtype = HD_BF16};
+    struct hd_activation_backward_args back = {
+        .dout = dout->data, .inp = wide->data, .N = R * F, .R = R, .act = act, .dtype = HD_BF16};
+
+    CHECK_CODED(device, HD_K_glu_forward, &glu, out, &gated, history, orders);
+    CHECK_CODED(device, HD_K_glu_backward, &glu_back, dinp, &dgated, history, orders);
+    if (act != HD_ACT_OSS) {
+        CHECK_CODED(device, HD_K_activation_forward, &forward, out, &out, history, orders);
+        CHECK_CODED(device, HD_K_activation_backward, &back, dinp, &dinp, history, orders);
+    }
+    tensors_free();
+}
+
+/* Rows that some lanes of a warp share, and rows of a block. */
+static void check_norms(struct device *device, int64_t C, const float *history, int form)
+{
+    enum { R = 32 };
+    struct tensor *inp = tensor_random(R * C, HD_BF16, 2, 3), *add = tensor_copy(inp);
+    struct tensor *weight = tensor_random(C, HD_BF16, 1, 4), *sum = tensor_new(R * C, HD_BF16);
+    const struct coded out = coded_new(R, C, HD_E4M3);
+    struct hd_rmsnorm_forward_args rms = {.sum = sum->data,
+                                          .rstd = floats(NULL, R),
+                                          .inp = inp->data,
+                                          .add = add->data,
+                                          .weight = weight->data,
+                                          .R = R,
+                                          .C = C,
+                                          .eps = 1e-5f,
+                                          .one_plus = form,
+                                          .dtype = HD_BF16};
+    struct hd_layernorm_forward_args layer = {.mean = floats(NULL, R),
+                                              .rstd = floats(NULL, R),
+                                              .inp = inp->data,
+                                              .weight = form < 2 ? weight->data : NULL,
+                                              .bias = form < 2 ? weight->data : NULL,
+                                              .R = R,
+                                              .C = C,
+                                              .eps = 1e-5f,
+                                              .one_plus = form == 1,
+                                              .dtype = HD_BF16};
+
+    assert_true(hd_norm_takes_codes(&device->traits, C));
+    if (form < 2) {
+        CHECK_CODED(device, HD_K_rmsnorm_forward, &rms, out, &out, history, ROWS);
+        memset(out.code, 0, (size_t)(R * C));
+        *out.seen = 0;
+    }
+    CHECK_CODED(device, HD_K_layernorm_forward, &layer, out, &out, history, ROWS);
+    tensors_free();
+}
+
+/* Goal: a kernel that computes a tensor makes the same codes of it as nodes of their own, with the
+ * scale of the history, and where that has only zeros, with the tensor's. */
+static void a_result_has_the_codes_of_its_tensor(void **state)
+{
+    static const float histories[2][HISTORY] = {{0.5f, 3, 0}, {0, 0, 0}};
+
+    for (int s = 0; s < setting_count; s++) {
+        struct device device = device_open(&settings[s]);
+
+        for (int i = 0; i < 12; i++) {
+            const int form = i % 3;
+
+            if (!on_takes(s, i, setting_count))
+                continue;
+            check_activations(&device, (enum hd_activation)(i % 6),
+                              floats(histories[i / 6], HISTORY), 1 + (i + i / 6) % BOTH);
+            check_norms(&device, i % 2 ? 1040 : 80, floats(histories[i / 6], HISTORY), form);
+        }
+        device_close(&device);
+    }
+}
+
 /* A GPU's products in fp8 are the library's, from one capability on. */
 static bool multiplies(const struct device *device)
 {

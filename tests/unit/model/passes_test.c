@@ -24,7 +24,7 @@ struct wish {
     int G, tp, dp;
     bool tied, no_fuse, split;
     bool gpu; /* the traits of one, with a library */
-    bool fp8, dropout;
+    bool fp8, history, dropout;
     bool tiled; /* sequences and heads as attention's tensor cores want them */
     enum hd_record_mode mode;
     struct hd_precision precision;
@@ -78,6 +78,7 @@ static void build(struct built *b, const struct wish *w)
     assert_int_equal(hd_mesh_init(&b->mesh, &(struct hd_mesh_sizes){.tp = w->tp, .dp = w->dp}),
                      HD_OK);
     hd_registry_init(&b->registry, &b->arena, &b->mesh, 0);
+    b->registry.amax_history = w->history ? 16 : 0;
     assert_int_equal(hd_model_declare(&config, &b->registry, &b->arena, &b->model), HD_OK);
     assert_int_equal(hd_registry_finish(&b->registry, w->precision.of_class[HD_CLASS_LINEAR], true),
                      HD_OK);
@@ -297,22 +298,57 @@ static const struct hd_node *writer_of(const struct hd_program *p, int at,
     return p->nodes[at];
 }
 
-/* Checks a factor of a product in fp8: codes of its shape, and the factor of the node that made them. */
+/* Checks a factor of a product in fp8: codes of its shape, and the factor of the node that made them,
+ * which an encoding has in the order of the product. */
 static void check_factor(const struct hd_program *p, int at, struct hd_operand codes,
                          struct hd_operand factor, int64_t rows, int64_t columns,
                          enum hd_fp8 format)
 {
     const struct hd_node *node = writer_of(p, at, codes.store);
     const struct hd_fp8_encode_args *args = node->args;
-    const bool turned = hd_fp8_encode_operands_of(node)->transposed.store == codes.store;
 
-    assert_int_equal(node->kernel, HD_K_fp8_encode);
-    assert_ptr_equal(hd_fp8_encode_operands_of(node)->factor.store, factor.store);
-    assert_int_equal(args->format, format);
-    assert_int_equal(turned ? args->C : args->R, rows);
-    assert_int_equal(turned ? args->R : args->C, columns);
+    assert_true(hd_node_writes(node, factor.store));
     assert_int_equal(codes.store->rows, rows);
     assert_int_equal(codes.store->columns, columns);
+    if (node->kernel == HD_K_fp8_encode) {
+        const bool turned = hd_fp8_encode_operands_of(node)->transposed.store == codes.store;
+
+        assert_int_equal(args->format, format);
+        assert_int_equal(turned ? args->C : args->R, rows);
+        assert_int_equal(turned ? args->R : args->C, columns);
+    }
+}
+
+/* Checks the factors of all products in fp8 of a chunk; returns their number. */
+static int check_products(const struct hd_chunk *chunk)
+{
+    int products = 0;
+
+    for (int c = 0; c < HD_CALL_COUNT; c++) {
+        const struct hd_program *p = &chunk->program[c];
+
+        for (int n = 0; n < p->count; n++) {
+            const struct hd_fp8_gemm_args *a = p->nodes[n]->args;
+            const struct hd_fp8_gemm_operands *o;
+
+            if (p->nodes[n]->is_comm || p->nodes[n]->kernel != HD_K_fp8_gemm)
+                continue;
+            products++;
+            o = hd_fp8_gemm_operands_of(p->nodes[n]);
+            check_factor(p, n, o->a, o->a_factor, a->M, a->K, a->a_format);
+            check_factor(p, n, o->b, o->b_factor, a->N, a->K, a->b_format);
+        }
+    }
+    return products;
+}
+
+static int count_everywhere(const struct hd_chunk *chunk, enum hd_kernel kernel)
+{
+    int count = 0;
+
+    for (int c = 0; c < HD_CALL_COUNT; c++)
+        count += count_kernel(chunk, c, kernel);
+    return count;
 }
 
 /* Goal: a gradient is read once for both products of fp8 that it is a factor of, and each product has
@@ -331,28 +367,55 @@ static void gradients_are_encoded_once_for_both_products(void **state)
                                .split = split,
                                .mode = HD_RECORD_TRAIN,
                                .precision = hd_precision_uniform(HD_BF16)};
-        int products = 0, encodings = 0;
         struct built b;
 
         build(&b, &w);
-        for (int c = 0; c < HD_CALL_COUNT; c++) {
-            const struct hd_program *p = &b.chunk->program[c];
+        assert_int_equal(check_products(b.chunk), 3 * 4 * L);
+        assert_int_equal(count_everywhere(b.chunk, HD_K_fp8_encode), (split ? 6 : 5) * 4 * L);
+        hd_arena_done(&b.arena);
+    }
+}
 
-            encodings += count_kernel(b.chunk, c, HD_K_fp8_encode);
-            for (int n = 0; n < p->count; n++) {
-                const struct hd_fp8_gemm_args *a = p->nodes[n]->args;
-                const struct hd_fp8_gemm_operands *o;
+/* Goal: with a history of maxima, a tensor that a product in fp8 reads is encoded by the node that
+ * computes it, if that can; not where W is apart from B, whose products have the codes in an order of
+ * their own. Method: of 5 encodings of each of a block's 4 linears these are gone: the values that
+ * both norms and SwiGLU compute, in forward, and the gradient that SwiGLU computes. */
+static void codes_are_made_where_a_tensor_is_computed(void **state)
+{
+    for (int split = 0; split < 2; split++) {
+        const struct wish w = {.family = "llama",
+                               .G = 4,
+                               .tp = 1,
+                               .dp = 1,
+                               .gpu = true,
+                               .fp8 = true,
+                               .history = true,
+                               .split = split,
+                               .mode = HD_RECORD_TRAIN,
+                               .precision = hd_precision_uniform(HD_BF16)};
+        struct built b;
+        int encodings;
 
-                if (p->nodes[n]->is_comm || p->nodes[n]->kernel != HD_K_fp8_gemm)
-                    continue;
-                products++;
-                o = hd_fp8_gemm_operands_of(p->nodes[n]);
-                check_factor(p, n, o->a, o->a_factor, a->M, a->K, a->a_format);
-                check_factor(p, n, o->b, o->b_factor, a->N, a->K, a->b_format);
-            }
+        build(&b, &w);
+        assert_int_equal(check_products(b.chunk), 3 * 4 * L);
+        encodings = count_everywhere(b.chunk, HD_K_fp8_encode);
+        assert_int_equal(encodings, ((split ? 6 : 5) * 4 - 4) * L);
+        assert_int_equal(count_everywhere(b.chunk, HD_K_fp8_amax), encodings);
+        for (int n = 0; n < b.chunk->program[HD_CALL_F].count; n++) {
+            const struct hd_node *node = b.chunk->program[HD_CALL_F].nodes[n];
+
+            if (!node->is_comm &&
+                node->kernel == HD_K_rmsnorm_forward) /* backward reads it again */
+                assert_false(((const struct hd_rmsnorm_forward_args *)node->args)->codes_only);
         }
-        assert_int_equal(products, 3 * 4 * L);
-        assert_int_equal(encodings, (split ? 6 : 5) * 4 * L);
+        for (int n = 0; n < b.chunk->program[HD_CALL_B].count; n++) {
+            const struct hd_node *node = b.chunk->program[HD_CALL_B].nodes[n];
+
+            if (!node->is_comm &&
+                node->kernel == HD_K_glu_backward) /* W reads it, if it is apart */
+                assert_int_equal(((const struct hd_glu_backward_args *)node->args)->codes_only,
+                                 !split);
+        }
         hd_arena_done(&b.arena);
     }
 }
