@@ -91,8 +91,8 @@ static enum hd_status walk_dimension(const struct overlap_walk *w, int d, const 
 
     for (int s = 0; s < 2; s++)
         clip(&w->side[s], d, base[s], &lo, &hi);
-    if (d == w->dim_count - 1) { /* innermost dimension: the stride is 1, so lo .. hi is one exact
-                                    run */
+    /* innermost dimension: the stride is 1, so lo .. hi is one exact run */
+    if (d == w->dim_count - 1 || d == HD_CKPT_DIMS_MAX - 1) {
         int64_t at[2];
 
         if (lo >= hi)
