@@ -470,8 +470,9 @@ enum hd_status hd_decoder_draft(struct hd_decoder *d, const struct hd_draft_rows
 {
     int at = 0;
 
+    assert(count == 1 || !d->in_pieces);
+    (void)count; /* without assertions */
     if (d->in_pieces) {
-        assert(count == 1);
         draft_pieces(d, drafts);
         return all_do(d, TASK_DRAFT);
     }
