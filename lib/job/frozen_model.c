@@ -96,10 +96,10 @@ static enum hd_status set_item(const char *path, const char *item, size_t len,
 static void clear(bool texts, struct hd_job *frozen)
 {
     static const char *const groups[] = {
-        "train.adapter.",     "train.trainable", "train.ema.",          "train.optimizer.",
-        "train.moments",      "train.dropout.",  "train.neftune_alpha", "train.profile.",
-        "train.fp8.",         "validate.",       "checkpoint.async",    "checkpoint.best",
-        "train.continue_from"};
+        "train.adapter.",  "train.trainable",    "train.ema.",          "train.optimizer.",
+        "train.moments",   "train.dropout.",     "train.neftune_alpha", "train.profile.",
+        "train.fp8.",      "train.qk_clip.",     "validate.",           "checkpoint.async",
+        "checkpoint.best", "train.continue_from"};
 
     for (size_t i = 0; i < hd_job_key_count; i++) {
         const struct hd_key *key = &hd_job_keys[i];

@@ -26,6 +26,7 @@ struct shard {
     double rate;     /* state only */
     bool bias;       /* true: weight decay does not apply to it, although it has two dimensions */
     double lr_scale; /* factor on the learning rate; 0 means 1 */
+    struct hd_score_rows scores;
 };
 
 static struct shard split_rows(void)
@@ -63,6 +64,14 @@ static int64_t ffn_grain(const struct hd_model_config *c, int64_t F)
 static struct shard split_kv_heads(const struct declare *d)
 {
     return (struct shard){.axis = 0, .copies = d->registry->mesh.sizes.kv_replica};
+}
+
+/* Returns `s` for rows of queries or keys of head_rows channels a head (struct hd_score_rows). */
+static struct shard scored(const struct declare *d, struct shard s, int64_t head_rows,
+                           int64_t split, bool keys)
+{
+    s.scores = (struct hd_score_rows){head_rows, split, d->config->H / d->config->G, keys};
+    return s;
 }
 
 static struct shard split_vocabulary(void)
@@ -129,6 +138,7 @@ static int tensor(struct declare *d, const char *what, const int64_t shape[3], s
                                              .keep_fp32 = shard.keep_fp32,
                                              .table = shard.table,
                                              .product = shard.product,
+                                             .scores = shard.scores,
                                              .linear = shard.linear});
 }
 
@@ -495,13 +505,16 @@ static struct hd_attention declare_latents(struct declare *d)
     if (l->q_rank) {
         a.q_a = latent_product(d, "attention.q_a.weight", l->q_rank);
         a.q_a_norm = latent_norm(d, "attention.q_a_norm.weight", l->q_rank);
-        a.q_b = product(d, "attention.q_b.weight", Q, l->q_rank, split_rows(), init_std(d));
+        a.q_b = product(d, "attention.q_b.weight", Q, l->q_rank,
+                        scored(d, split_rows(), c->D, l->nope, false), init_std(d));
     } else {
-        a.qkv = product(d, "attention.q.weight", Q, c->C, split_rows(), init_std(d));
+        a.qkv = product(d, "attention.q.weight", Q, c->C,
+                        scored(d, split_rows(), c->D, l->nope, false), init_std(d));
     }
     a.kv_a = latent_product(d, "attention.kv_a.weight", l->kv_rank + l->rope);
     a.kv_a_norm = latent_norm(d, "attention.kv_a_norm.weight", l->kv_rank);
-    a.kv_b = product(d, "attention.kv_b.weight", KV, l->kv_rank, split_rows(), init_std(d));
+    a.kv_b = product(d, "attention.kv_b.weight", KV, l->kv_rank,
+                     scored(d, split_rows(), l->nope + l->value, l->nope, true), init_std(d));
     a.out = product(d, "attention.out.weight", c->C, V, split_columns(l->value), residual_std(d));
     return a;
 }
@@ -539,18 +552,20 @@ static struct hd_attention declare_attention(struct declare *d)
 {
     const struct hd_model_config *c = d->config;
     const int64_t Q = c->H * c->D, K = c->G * c->D;
+    const struct shard q = scored(d, split_rows(), c->D, c->D, false);
+    const struct shard k = scored(d, split_kv_heads(d), c->D, c->D, true);
     struct hd_attention a = no_attention();
 
     if (c->latents.kv_rank)
         return declare_latents(d);
-    a.qkv = product(d, "attention.q.weight", Q, c->C, split_rows(), init_std(d));
-    (void)fused(d, "attention.k.weight", K, c->C, split_kv_heads(d), init_std(d));
+    a.qkv = product(d, "attention.q.weight", Q, c->C, q, init_std(d));
+    (void)fused(d, "attention.k.weight", K, c->C, k, init_std(d));
     (void)fused(d, "attention.v.weight", K, c->C, split_kv_heads(d), init_std(d));
     if (c->family->output_gate)
         a.gate = product(d, "attention.gate.weight", Q, c->C, split_rows(), init_std(d));
     a.out = product(d, "attention.out.weight", c->C, Q, split_columns(c->D), residual_std(d));
-    a.qkv_bias = bias(d, c->qkv_bias, "attention.q.bias", Q, split_rows(), false);
-    (void)bias(d, c->qkv_bias, "attention.k.bias", K, split_kv_heads(d), true);
+    a.qkv_bias = bias(d, c->qkv_bias, "attention.q.bias", Q, q, false);
+    (void)bias(d, c->qkv_bias, "attention.k.bias", K, k, true);
     (void)bias(d, c->qkv_bias, "attention.v.bias", K, split_kv_heads(d), true);
     a.out_bias = bias(d, c->out_bias, "attention.out.bias", c->C, on_rows(d), false);
     if (c->family->sinks)

@@ -189,7 +189,7 @@ static void emit_round(struct emitted *x)
     for_shards(x, emit_weights);
 }
 
-void hd_muon_emit(struct hd_emit *e, void (*gather)(struct hd_emit *e, int bucket))
+void hd_muon_emit(struct hd_emit *e, void (*finish)(struct hd_emit *e, int bucket))
 {
     const struct hd_registry *r = e->registry;
     struct emitted x = {
@@ -202,8 +202,8 @@ void hd_muon_emit(struct hd_emit *e, void (*gather)(struct hd_emit *e, int bucke
             const struct hd_bucket *p = &r->buckets[b];
 
             e->unit = p->unit;
-            if (hd_bucket_has_matrices(r, p, r->rank) && p->shard_count && p->zero < 3)
-                gather(e, b);
+            if (hd_bucket_has_matrices(r, p, r->rank))
+                finish(e, b);
         }
     }
 }

@@ -7,8 +7,8 @@
 
 #include "program/emit.h"
 
-/* Emits the updates of all buckets with matrices, one round after the other; `gather` emits the
- * gather of a bucket's updated shards. */
-void hd_muon_emit(struct hd_emit *e, void (*gather)(struct hd_emit *e, int bucket));
+/* Emits the updates of all buckets with matrices, one round after the other; `finish` emits what
+ * follows the update of a bucket. */
+void hd_muon_emit(struct hd_emit *e, void (*finish)(struct hd_emit *e, int bucket));
 
 #endif

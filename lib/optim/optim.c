@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "optim/muon.h"
+#include "optim/qk_clip.h"
 #include "program/emit.h"
 
 struct hd_lr_schedule hd_lr_schedule_from_job(const struct hd_job *job)
@@ -244,6 +245,37 @@ static void emit_lion(struct hd_emit *e, int bucket)
                     .ranges = hd_emit_bucket(e, bucket, HD_STATE_RANGES, 0)));
 }
 
+/* Emits QK-clip of the queries and keys in a bucket, whose weights are updated already. */
+static void emit_qk_clip(struct hd_emit *e, int bucket)
+{
+    const struct hd_registry *r = e->registry;
+    const struct hd_bucket *p = &r->buckets[bucket];
+    const struct hd_unit *unit = &r->units[p->unit];
+    struct hd_qk_clip_args args;
+    int64_t element;
+
+    for (int i = unit->first_param; i < unit->first_param + unit->param_count; i++)
+        if (r->params[i].bucket == bucket && hd_qk_clip_of(r, i, &args, &element))
+            (void)hd_emit_qk_clip(
+                e, &args,
+                HD_OPERANDS(qk_clip, .weight = hd_emit_bucket(e, bucket, HD_STATE_WEIGHT, element),
+                            .copy = p->copied ? hd_emit_bucket(e, bucket, HD_STATE_COPY, element)
+                                              : hd_emit_none(),
+                            .top_score = hd_emit_at(hd_emit_global(e, HD_GLOBAL_SCORES),
+                                                    p->unit * r->qk_clip.heads, HD_F32),
+                            .block = hd_emit_global(e, HD_GLOBAL_STEP_STATE)));
+}
+
+/* Emits what follows the update of this rank's shard of a bucket. */
+static void emit_finish(struct hd_emit *e, int bucket)
+{
+    const struct hd_bucket *p = &e->registry->buckets[bucket];
+
+    emit_qk_clip(e, bucket);
+    if (p->shard_count && p->zero < 3)
+        emit_gather(e, bucket);
+}
+
 /* Emits the update of a bucket whose elements are updated one by one. */
 static void emit_update(struct hd_emit *e, int bucket)
 {
@@ -253,8 +285,7 @@ static void emit_update(struct hd_emit *e, int bucket)
         return;
     if (p->shard_end > p->shard_begin)
         (p->rule == HD_RULE_LION ? emit_lion : emit_adamw)(e, bucket);
-    if (p->shard_count && p->zero < 3)
-        emit_gather(e, bucket);
+    emit_finish(e, bucket);
 }
 
 /* Emits the step of the moving average of a bucket's weights, which are updated already. */
@@ -400,47 +431,57 @@ static void emit_no_gradient(struct hd_emit *e, int bucket)
             HD_OPERANDS(zero, .out = hd_emit_bucket(e, bucket, HD_STATE_GRAD, p->shard_begin)));
 }
 
+/* Emits the zeroing of a global, unless it is empty. */
+static void emit_zeroed(struct hd_emit *e, enum hd_global global)
+{
+    struct hd_operand all;
+
+    if (hd_global_bytes(e->registry, global) == 0)
+        return;
+    all = hd_emit_global(e, global);
+    (void)hd_emit_zero(e, HD_ARGS(zero, .size_bytes = all.store->size_bytes),
+                       HD_OPERANDS(zero, .out = all));
+}
+
 /* Emits the start of a step: zeroes the sums of the step state, the routers' records, and the
- * maxima of fp8. */
+ * maxima of fp8 and of attention scores. */
 static void emit_start(struct hd_emit *e)
 {
-    const struct hd_operand routes = hd_emit_global(e, HD_GLOBAL_ROUTES);
-
     (void)hd_emit_step_begin(
         e, HD_ARGS(step_begin, 0),
         HD_OPERANDS(step_begin, .block = hd_emit_global(e, HD_GLOBAL_STEP_STATE)));
-    if (e->registry->routers > 0)
-        (void)hd_emit_zero(e, HD_ARGS(zero, .size_bytes = routes.store->size_bytes),
-                           HD_OPERANDS(zero, .out = routes));
-    if (e->registry->buffer_count > 0) {
-        const struct hd_operand seen = hd_emit_global(e, HD_GLOBAL_AMAX);
-
-        (void)hd_emit_zero(e, HD_ARGS(zero, .size_bytes = seen.store->size_bytes),
-                           HD_OPERANDS(zero, .out = seen));
-    }
+    emit_zeroed(e, HD_GLOBAL_ROUTES);
+    emit_zeroed(e, HD_GLOBAL_AMAX);
+    emit_zeroed(e, HD_GLOBAL_SCORES);
 }
 
-/* Emits the update of the amax histories of fp8 with the maximum over all ranks. That is the
- * maximum of the whole tensor for every layout and division into micro-batches, because ranks
- * without the tensor have zeros. */
+/* Emits the maximum over all ranks of `count` numbers of a global that are at least 0. That is the
+ * maximum of the step for every layout and division into micro-batches, because ranks without a
+ * number have 0. */
+static struct hd_operand emit_most(struct hd_emit *e, enum hd_global global, int64_t count)
+{
+    const struct hd_operand most = hd_emit_global(e, global);
+
+    if (e->registry->mesh.world > 1)
+        (void)hd_emit_comm(e,
+                           HD_ARGS(comm, .kind = HD_COMM_ALL_REDUCE, .group = HD_GROUP_WORLD,
+                                   .count = count, .dtype = HD_F32, .reduce = HD_COMM_MAX),
+                           HD_OPERANDS(comm, .received = most, .sent = most));
+    return most;
+}
+
+/* Emits the update of the amax histories of fp8 with the magnitudes of the whole step. */
 static void emit_histories(struct hd_emit *e)
 {
     const struct hd_registry *r = e->registry;
     const int64_t count = (int64_t)r->buffer_count * HD_AMAX_COUNT;
-    struct hd_operand seen;
 
-    if (!count)
-        return;
-    seen = hd_emit_global(e, HD_GLOBAL_AMAX);
-    if (r->mesh.world > 1)
-        (void)hd_emit_comm(e,
-                           HD_ARGS(comm, .kind = HD_COMM_ALL_REDUCE, .group = HD_GROUP_WORLD,
-                                   .count = count, .dtype = HD_F32, .reduce = HD_COMM_MAX),
-                           HD_OPERANDS(comm, .received = seen, .sent = seen));
-    (void)hd_emit_fp8_history(
-        e, HD_ARGS(fp8_history, .N = count, .history_len = r->amax_history),
-        HD_OPERANDS(fp8_history, .history = hd_emit_global(e, HD_GLOBAL_BUFFERS), .seen = seen,
-                    .block = hd_emit_global(e, HD_GLOBAL_STEP_STATE)));
+    if (count)
+        (void)hd_emit_fp8_history(
+            e, HD_ARGS(fp8_history, .N = count, .history_len = r->amax_history),
+            HD_OPERANDS(fp8_history, .history = hd_emit_global(e, HD_GLOBAL_BUFFERS),
+                        .seen = emit_most(e, HD_GLOBAL_AMAX, count),
+                        .block = hd_emit_global(e, HD_GLOBAL_STEP_STATE)));
 }
 
 /* Emits the changes of the routers' select biases by the load of the step, which every rank has
@@ -548,9 +589,11 @@ enum hd_status hd_optim_compile(const struct hd_registry *registry,
     e->unit = -1;
     emit_exchange(e);
     emit_histories(e);
+    if (registry->qk_clip.threshold > 0)
+        (void)emit_most(e, HD_GLOBAL_SCORES, registry->unit_count * registry->qk_clip.heads);
     emit_select_biases(e);
     emit_for_buckets(e, emit_update);
-    hd_muon_emit(e, emit_gather);
+    hd_muon_emit(e, emit_finish);
     emit_for_buckets(e, emit_ema);
     e->call = HD_CALL_P;
     emit_for_buckets(e, emit_publish);

@@ -285,7 +285,8 @@ bool hd_state_is_on_host(const struct hd_bucket *bucket, enum hd_state_kind kind
 bool hd_global_is_registered(enum hd_global global)
 {
     return global == HD_GLOBAL_SUMS || global == HD_GLOBAL_RECORD || global == HD_GLOBAL_RECORDS ||
-           global == HD_GLOBAL_ROUTES || global == HD_GLOBAL_AMAX || global == HD_GLOBAL_FURTHER;
+           global == HD_GLOBAL_ROUTES || global == HD_GLOBAL_AMAX || global == HD_GLOBAL_FURTHER ||
+           global == HD_GLOBAL_SCORES;
 }
 
 static bool bucket_has_state(const struct hd_registry *registry, const struct hd_bucket *bucket,
@@ -347,6 +348,10 @@ int64_t hd_global_bytes(const struct hd_registry *registry, enum hd_global globa
         [HD_GLOBAL_AMAX] = registry->buffer_count * HD_AMAX_COUNT * (int64_t)sizeof(float),
         [HD_GLOBAL_FURTHER] = registry->further * HD_FURTHER_WORDS * (int64_t)sizeof(double),
         [HD_GLOBAL_MATRICES] = registry->matrices ? registry->matrices->table_bytes : 0,
+        [HD_GLOBAL_SCORES] =
+            registry->qk_clip.threshold > 0
+                ? registry->unit_count * registry->qk_clip.heads * (int64_t)sizeof(float)
+                : 0,
     };
 
     return bytes[global];

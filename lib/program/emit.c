@@ -181,8 +181,8 @@ struct hd_operand hd_emit_wire(struct hd_emit *e, int bucket, int64_t count)
 
 struct hd_operand hd_emit_global(struct hd_emit *e, enum hd_global global)
 {
-    static const char *const names[] = {"block",   "sums", "record",  "records", "routes",
-                                        "buffers", "amax", "further", "matrices"};
+    static const char *const names[] = {"block",   "sums", "record",  "records",  "routes",
+                                        "buffers", "amax", "further", "matrices", "scores"};
 
     _Static_assert(sizeof names / sizeof names[0] == HD_GLOBAL_COUNT, "a name is missing");
 

@@ -140,6 +140,18 @@ struct hd_emit_keys hd_emit_own_keys(const struct hd_emit_attention *a, struct h
                                  .ld = a->ld};
 }
 
+/* Returns where forward of training collects the largest score of each of this rank's heads; absent
+ * without QK-clip, and in a recomputation, which has the same scores. */
+static struct hd_operand top_scores(struct hd_emit *e, const struct hd_emit_attention *a)
+{
+    const struct hd_qk_clip *clip = &e->registry->qk_clip;
+
+    if (!(clip->threshold > 0) || e->rec->shape.mode != HD_RECORD_TRAIN || hd_emit_is_recomputed(e))
+        return hd_emit_none();
+    return hd_emit_at(hd_emit_global(e, HD_GLOBAL_SCORES),
+                      e->unit * clip->heads + e->registry->coord.tp * a->H, HD_F32);
+}
+
 void hd_emit_attend(struct hd_emit *e, const struct hd_emit_attention *a,
                     const struct hd_emit_keys *keys, struct hd_operand out, struct hd_operand lse)
 {
@@ -154,7 +166,8 @@ void hd_emit_attend(struct hd_emit *e, const struct hd_emit_attention *a,
         HD_OPERANDS(attention_forward, .out = out, .lse = lse, .q = a->q, .k = keys->k,
                     .v = keys->v, .q_index = a->index, .kv_index = keys->index,
                     .q_bound = a->bounds, .slopes = a->slopes, .kv_filled = keys->filled,
-                    .kv_slot = keys->slot, .sample = a->samples, .block = a->block));
+                    .kv_slot = keys->slot, .sample = a->samples, .block = a->block,
+                    .top_score = top_scores(e, a)));
 }
 
 void hd_emit_attend_backward(struct hd_emit *e, const struct hd_emit_attention *a,

@@ -393,6 +393,7 @@ int hd_registry_param(struct hd_registry *registry, const struct hd_param_spec *
                            .tied = spec->tied,
                            .head = spec->head,
                            .keep_fp32 = spec->keep_fp32,
+                           .scores = spec->scores,
                            .adapter = spec->adapter,
                            .newly_initialized = spec->newly_initialized,
                            .unit = registry->unit_count - 1,

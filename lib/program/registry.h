@@ -124,6 +124,22 @@ enum hd_init_kind {
     HD_INIT_LOG_UNIFORM
 };
 
+/* Rows of a parameter that make attention scores, as queries or keys, for QK-clip (ops_update.h):
+ * head_rows rows a head, of which it scales the first `split` by the part of queries or keys; of
+ * queries it scales the others by all of the factor, because all heads share their keys. */
+struct hd_score_rows {
+    int64_t head_rows, split; /* 0: the parameter makes none */
+    int64_t group;            /* query heads that read one key head */
+    bool keys;
+};
+
+/* Settings of train.qk_clip. */
+struct hd_qk_clip {
+    float threshold; /* 0: none */
+    float alpha;
+    int64_t heads; /* query heads of a block */
+};
+
 /* Declaration of a parameter by the model. */
 struct hd_param_spec {
     const char *name; /* name in the whole model: blocks.3.attention.q.weight */
@@ -165,6 +181,7 @@ struct hd_param_spec {
                                linear of a block */
     bool linear;            /* true: the parameter is a weight matrix of a linear of a block, or one
                                for each expert, and may be quantised */
+    struct hd_score_rows scores;
 };
 
 struct hd_param {
@@ -184,6 +201,7 @@ struct hd_param {
     int norms_of, router;
     double rate;
     float lr_scale;
+    struct hd_score_rows scores;
     bool decay, trainable, fused;
     enum hd_rule rule; /* rule of the update of a trainable parameter */
     int unit, bucket;
@@ -297,6 +315,8 @@ enum hd_global {
     HD_GLOBAL_FURTHER,  /* double[further, HD_FURTHER_WORDS], registered: records of the losses of
                           further tokens, which the host sets before each step */
     HD_GLOBAL_MATRICES, /* tables of the exchange of matrices (matrices.h) */
+    HD_GLOBAL_SCORES,   /* float[units, query heads], registered: largest attention scores of this
+                           step so far, with qk_clip */
     HD_GLOBAL_COUNT
 };
 
@@ -311,6 +331,7 @@ struct hd_registry {
                       it before the first declaration */
     float ema_rate; /* part of the way to the new weights that their moving average goes in an
                        update; 0: no average is kept. Set before hd_registry_finish */
+    struct hd_qk_clip qk_clip; /* set before hd_registry_finish */
     bool
         reference; /* true: a copy of the trained weights with which the run began is kept; set before
                        hd_registry_finish */

@@ -500,6 +500,36 @@ static enum hd_status check_ema(const struct hd_job *job)
     return HD_OK;
 }
 
+/* Refuses QK-clip where the weights of queries and keys do not decide how large scores become, or do
+ * not all train. */
+static enum hd_status check_qk_clip(const struct hd_job *job)
+{
+    const struct {
+        const char *key, *why;
+        bool refused;
+    } others[] = {
+        {"model.qk_norm", "norms of queries and keys undo what it does to their weights",
+         job->qk_norm},
+        {"model.attention_cap", "the cap bounds scores already", job->attention_cap > 0},
+        {"train.adapter.type", "the weights of queries and keys do not train",
+         job->adapter != HD_JOB_ADAPTER_NONE},
+        {"train.trainable", "all queries and keys must train",
+         !hd_job_is_default(hd_job_find_key("train.trainable"), job)},
+    };
+
+    if (!(job->qk_clip_threshold > 0))
+        return hd_job_is_default(hd_job_find_key("train.qk_clip.alpha"), job)
+                   ? HD_OK
+                   : hd_err(HD_INVALID, "train.qk_clip.alpha: nothing is clipped; give "
+                                        "train.qk_clip.threshold, too, such as 100");
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
+        if (others[i].refused)
+            return hd_err(HD_INVALID,
+                          "train.qk_clip.threshold: does not go with %s: %s; remove one of the two",
+                          others[i].key, others[i].why);
+    return HD_OK;
+}
+
 static enum hd_status check_train(const struct hd_job *job)
 {
     enum hd_status st = check_profile(job);
@@ -518,6 +548,8 @@ static enum hd_status check_train(const struct hd_job *job)
         st = check_reduce(job);
     if (!st)
         st = check_optimizer_keys(job);
+    if (!st)
+        st = check_qk_clip(job);
     if (!st)
         st = check_loss_scale(job);
     if (!st)

@@ -124,6 +124,7 @@ static const struct {
     {"train.global_batch", "batch_size global_batch_size train_batch_size total_batch_size", NULL},
     {"train.batch_schedule", "step_batch_size_schedule rampup_batch_size batch_size_schedule",
      "Spans of steps or tokens, such as \"0:256 2000:512\"."},
+    {"train.qk_clip.threshold", "qk_clip qk_clip_threshold", NULL},
     {"train.ema.decay", "ema_decay use_ema ema_rate", NULL},
     {"parallel.micro_batch",
      "micro_batch_size per_device_train_batch_size train_micro_batch_size_per_gpu "

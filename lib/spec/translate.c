@@ -109,7 +109,7 @@ static void apply(struct translated_file *t, const struct spec_row *row, const c
         put_word(t, row, theirs, node);
         break;
     case HOW_TRUE:
-        if (translate_is_true(t, node))
+        if (translate_is_true(t, node) && !translate_get(t, row->path))
             translate_put(t, row->path, row->arg, NULL);
         translate_tell(t, theirs, row->path, row->note);
         break;

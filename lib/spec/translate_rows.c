@@ -283,6 +283,9 @@ const struct spec_row spec_rows[] = {
          "bf16_full_eval fp16_full_eval fp16_opt_level half_precision_backend pure_bf16 "
          "upcast_layernorm upcast_lmhead_output",
          "masters, sums and norms are in fp32"),
+    COPY(TOOL_MEGATRON, "qk_clip_threshold", "train.qk_clip.threshold", NULL),
+    COPY(TOOL_MEGATRON, "qk_clip_alpha", "train.qk_clip.alpha", NULL),
+    IF_TRUE(TOOL_MEGATRON, "qk_clip", "train.qk_clip.threshold", "100", NULL),
     COPY(TOOL_MEGATRON, "initial_loss_scale", "train.loss_scale.initial", NULL),
     COPY(TOOL_MEGATRON, "min_loss_scale", "train.loss_scale.floor", NULL),
     COPY(TOOL_MEGATRON, "loss_scale_window", "train.loss_scale.interval", NULL),

@@ -1,5 +1,7 @@
 #include "train/offload.h"
 
+#include "optim/qk_clip.h"
+
 enum hd_status hd_offload_open(struct hd_trainer *t)
 {
     const struct hd_backend_table *cpu = hd_backend_cpu();
@@ -50,6 +52,29 @@ static enum hd_status write_weights(struct hd_trainer *t, const struct hd_bucket
                             (p->shard_end - p->shard_begin) * (int64_t)hd_dtype_size(p->compute));
 }
 
+/* Runs QK-clip on a bucket's updated weights; `copies` are those in the compute encoding, or NULL. */
+static enum hd_status clip_bucket(struct hd_trainer *t, const struct hd_bucket *p,
+                                  const struct hd_step_state *block, char *copies)
+{
+    const struct hd_registry *r = &t->rank_program.registry;
+    const struct hd_unit *unit = &r->units[p->unit];
+    enum hd_status st = HD_OK;
+    struct hd_qk_clip_args args;
+    int64_t at;
+
+    for (int i = unit->first_param; !st && i < unit->first_param + unit->param_count; i++) {
+        if (&r->buckets[r->params[i].bucket] != p || !hd_qk_clip_of(r, i, &args, &at))
+            continue;
+        at -= p->shard_begin;
+        args.weight = (float *)on_host(t, p, HD_STATE_WEIGHT) + at;
+        args.copy = copies ? copies + at * (int64_t)hd_dtype_size(p->compute) : NULL;
+        args.top_score = t->scores + p->unit * r->qk_clip.heads;
+        args.block = block;
+        st = hd_launch(t->host_stream, HD_K_qk_clip, &args);
+    }
+    return st;
+}
+
 static enum hd_status update_bucket(struct hd_trainer *t, const struct hd_bucket *p,
                                     const struct hd_step_state *block)
 {
@@ -85,6 +110,8 @@ static enum hd_status update_bucket(struct hd_trainer *t, const struct hd_bucket
         st = p->rule == HD_RULE_LION ? hd_launch(t->host_stream, HD_K_lion, &lion)
                                      : hd_launch(t->host_stream, HD_K_adamw, &args);
     if (!st)
+        st = clip_bucket(t, p, block, args.copy);
+    if (!st)
         st = write_weights(t, p, HD_STATE_WEIGHT, copies);
     if (st || p->offset[HD_STATE_EMA] < 0)
         return st;
@@ -103,6 +130,9 @@ enum hd_status hd_offload_update(struct hd_trainer *t)
     enum hd_status st = hd_staging_read(&t->staging, &block,
                                         hd_trainer_global(t, HD_GLOBAL_STEP_STATE), sizeof block);
 
+    if (!st && r->qk_clip.threshold > 0)
+        st = hd_staging_read(&t->staging, t->scores, hd_trainer_global(t, HD_GLOBAL_SCORES),
+                             hd_global_bytes(r, HD_GLOBAL_SCORES));
     for (int i = 0; !st && !block.skip_update && i < r->bucket_count; i++) {
         const struct hd_bucket *p = &r->buckets[i];
 

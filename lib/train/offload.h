@@ -4,7 +4,7 @@
  * Master weights, moments and averages (train.ema) are in host memory, gradients and compute copies on the device. After
  * program U, which computes the norm of all gradients and the factor of the step, the host updates
  * one bucket after the other: it copies the bucket's gradients to the window (rank_program.h), runs
- * AdamW or Lion of the CPU backend on the job's threads, then moves the averages, and copies the new weights, in the compute
+ * AdamW or Lion of the CPU backend on the job's threads, and QK-clip, then moves the averages, and copies the new weights, in the compute
  * encoding, to the device. Then program P gathers the shards of ZeRO 1 and 2. Besides the state,
  * host memory holds only one bucket at a time.
  *

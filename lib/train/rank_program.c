@@ -720,6 +720,8 @@ enum hd_status hd_rank_program_declare(const struct hd_rank_program_shared *s, i
     ret_registry->sequence = job->sequence && job->tp > 1;
     ret_registry->moments_in_blocks = job->moments == HD_JOB_MOMENTS_INT8;
     ret_registry->ema_rate = (float)hd_job_ema_rate(job);
+    ret_registry->qk_clip =
+        (struct hd_qk_clip){(float)job->qk_clip_threshold, (float)job->qk_clip_alpha, job->heads};
     ret_registry->reference = hd_job_has_reference(job);
     ret_registry->optimizer = hd_optimizer_of_job(job);
     ret_registry->quant = hd_rank_program_quant(job);

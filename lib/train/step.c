@@ -176,6 +176,9 @@ static enum hd_status read_results(struct hd_trainer *t)
     if (!st && r->further)
         st = hd_staging_read(&t->staging, t->further, hd_trainer_global(t, HD_GLOBAL_FURTHER),
                              hd_global_bytes(r, HD_GLOBAL_FURTHER));
+    if (!st && r->qk_clip.threshold > 0)
+        st = hd_staging_read(&t->staging, t->scores, hd_trainer_global(t, HD_GLOBAL_SCORES),
+                             hd_global_bytes(r, HD_GLOBAL_SCORES));
     return st;
 }
 
@@ -241,6 +244,26 @@ static struct hd_further_result read_further(const struct hd_trainer *t)
         }
     }
     return result;
+}
+
+/* Sets the largest attention score of a step, and the number of heads that were clipped; all ranks
+ * have the scores of all (optim.c). */
+static void read_scores(const struct hd_trainer *t, struct hd_step_result *result)
+{
+    const struct hd_registry *r = &t->rank_program.registry;
+    const struct hd_qk_clip *clip = &r->qk_clip;
+    const int64_t group = t->rank_program.job.heads / t->rank_program.job.kv_heads;
+
+    for (int64_t i = 0; clip->threshold > 0 && i < r->unit_count * clip->heads; i += group) {
+        float top = 0;
+
+        for (int64_t h = i; h < i + group; h++)
+            top = t->scores[h] > top ? t->scores[h] : top;
+        if ((double)top > result->max_attention_logit)
+            result->max_attention_logit = (double)top;
+        if (top > clip->threshold && isfinite(top) && !result->skipped)
+            result->clipped_heads += group;
+    }
 }
 
 static bool has_too_many_rows(const struct hd_trainer *t)
@@ -410,6 +433,7 @@ enum hd_status hd_trainer_step(struct hd_trainer *t, int64_t request,
         .further = read_further(t),
         .request = (int64_t)largest_word(t, HD_EXCHANGE_REQUEST),
     };
+    read_scores(t, ret_result);
     if (has_policy)
         ret_result->policy = hd_policy_read_result(t);
     hd_packed_completions_free(t->completions);

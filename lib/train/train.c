@@ -265,6 +265,7 @@ static enum hd_status make_copies(struct hd_trainer *t)
     t->records = hd_arena_alloc(&t->arena, (size_t)hd_global_bytes(r, HD_GLOBAL_RECORDS));
     t->routes = hd_arena_alloc(&t->arena, (size_t)hd_global_bytes(r, HD_GLOBAL_ROUTES) + 1);
     t->further = hd_arena_alloc(&t->arena, (size_t)hd_global_bytes(r, HD_GLOBAL_FURTHER) + 1);
+    t->scores = hd_arena_alloc(&t->arena, (size_t)hd_global_bytes(r, HD_GLOBAL_SCORES) + 1);
     t->messages = hd_arena_array(&t->arena, (size_t)r->mesh.world, HD_EXCHANGE_SLOT_BYTES);
     t->reported_busy_ms =
         hd_arena_array(&t->arena, (size_t)r->mesh.world, sizeof *t->reported_busy_ms);

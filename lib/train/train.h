@@ -222,6 +222,9 @@ struct hd_step_result {
     /* mean divergence from the teacher over the targets that its file has (train.distill.teacher);
      * 0 without */
     double distill_loss;
+    /* with train.qk_clip: largest attention score, and query heads of the groups that were clipped */
+    double max_attention_logit;
+    int64_t clipped_heads;
     struct hd_pair_result pairs;    /* results of the preference pairs of all ranks */
     struct hd_policy_result policy; /* results of the completions of all ranks */
     /* true: no weight changed, because a gradient was not finite, the step had no target, or

@@ -81,8 +81,10 @@ struct hd_trainer {
     /* Host copies of step results. Between two steps only the host changes the step's state block,
      * so it writes its whole copy back to the device. */
     struct hd_step_state block;
-    /* host copies of the global buffers HD_GLOBAL_RECORDS, HD_GLOBAL_ROUTES and HD_GLOBAL_FURTHER */
+    /* host copies of the global buffers HD_GLOBAL_RECORDS, HD_GLOBAL_ROUTES, HD_GLOBAL_FURTHER and
+     * HD_GLOBAL_SCORES */
     double *records, *routes, *further;
+    float *scores;
     char *messages; /* result of hd_trainer_exchange: [world, HD_EXCHANGE_SLOT_BYTES] */
     /* [experts], how often the routers chose each expert in the last step */
     int64_t *router_load;

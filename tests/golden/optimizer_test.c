@@ -85,6 +85,8 @@ static enum hd_status follow(struct harness_rank *r)
     const float *losses = golden_find(f->golden, "curve")->values;
     const float *norms = golden_find(f->golden, "norms")->values;
     const struct golden_tensor *divergence = golden_find(f->golden, "divergence");
+    const struct golden_tensor *top = golden_find(f->golden, "top");
+    const struct golden_tensor *clipped = golden_find(f->golden, "clipped");
     const int steps = (int)golden_find(f->golden, "curve")->count;
     struct hd_step_result result;
     struct hd_trainer *t;
@@ -103,6 +105,12 @@ static enum hd_status follow(struct harness_rank *r)
         if (divergence)
             note(f, "divergence of step", s + 1, result.distill_loss, (double)divergence->values[s],
                  1e-5 * (s + 1));
+        if (top) {
+            note(f, "largest score of step", s + 1, result.max_attention_logit,
+                 (double)top->values[s], 1e-5 * (s + 1));
+            note(f, "clipped heads of step", s + 1, (double)result.clipped_heads,
+                 (double)clipped->values[s], 0);
+        }
     }
     if (!st && !divergence)
         compare_weights(t, f);
@@ -175,6 +183,7 @@ int main(void)
         {"lion", check, NULL, NULL, "optimizer-lion"},
         {"muon", check, NULL, NULL, "optimizer-muon"},
         {"muon_with_the_scale_of_keller", check, NULL, NULL, "optimizer-muon-keller"},
+        {"muon_with_qk_clip", check, NULL, NULL, "optimizer-muon-qk-clip"},
         {"a_student_beside_a_teacher", check, NULL, NULL, "distill-forward"},
         {"a_student_by_the_reverse_divergence", check, NULL, NULL, "distill-reverse"},
         {"a_student_between_the_divergences", check, NULL, NULL, "distill-jsd"},

@@ -7,7 +7,8 @@ generate.py does not use, in its format and by its rules.
 Lion is the six lines of its paper. Muon is torch.optim.Muon for the matrices of linears of blocks, whose
 iteration computes in the precision of its input in place of bf16 and divides by no less than 1e-30, and
 AdamW for all other parameters. A file holds the losses before the steps, the gradient norms, and the
-weights after the last step.
+weights after the last step; with QK-clip, which is written here by the words of its paper (Kimi Team
+2025), also the largest attention scores, and how many heads were clipped.
 """
 import math
 import os
@@ -21,6 +22,7 @@ import generate
 from generate import (BETA1, CLIP, DECAY, EPS, HERE, STEPS, batch, build, case, names, rate, settings, weights,
                       whole_loss)
 
+THRESHOLD, ALPHA = 0.25, 0.375
 CASES = {
     "optimizer-lion": dict(case("llama", layers=1, kv_heads=1), optimizer="lion", beta2=0.99, keys={}),
     "optimizer-muon": dict(case("llama", layers=1, kv_heads=1), optimizer="muon", beta2=0.95, scale="match_rms_adamw",
@@ -32,6 +34,11 @@ CASES = {
                                         "train.optimizer.scale": "keller", "train.optimizer.ns_steps": 5,
                                         "train.optimizer.adamw_lr": 0.5}),
 }
+# two groups of two heads, with biases; the threshold is within the range of the heads' largest scores
+CASES["optimizer-muon-qk-clip"] = {**CASES["optimizer-muon"],
+                                   **dict(heads=4, kv_heads=2, qkv_bias=True, out_bias=True, mlp_bias=True),
+                                   "keys": {**CASES["optimizer-muon"]["keys"], "train.qk_clip.threshold": THRESHOLD,
+                                            "train.qk_clip.alpha": ALPHA}}
 
 
 def iterate(u, coefficients, steps, eps):
@@ -78,6 +85,36 @@ class Muon:
             optimizer.step()
 
 
+class Scores:
+    """The largest attention score of each head in a step: what eager attention hands to softmax."""
+
+    def __init__(self, model):
+        self.of_blocks, self.softmax = [], torch.nn.functional.softmax
+        model.set_attn_implementation("eager")
+        torch.nn.functional.softmax = self.see
+
+    def see(self, scores, *rest, **named):
+        if scores.dim() == 4:
+            self.of_blocks.append(scores.detach().amax(dim=(0, 2, 3)))
+        return self.softmax(scores, *rest, **named)
+
+    def clip(self, c, model):
+        """Scales queries and keys; returns the largest score, and the number of heads that were clipped."""
+        share, width, clipped = c["heads"] // c["kv_heads"], c["head_width"], 0
+        for block, tops in zip(model.model.layers, self.of_blocks):
+            for g in range(c["kv_heads"]):
+                gamma = min(1.0, THRESHOLD / float(tops[g * share:(g + 1) * share].max()))
+                clipped += share * (gamma < 1)
+                for linear, first, rows, power in (
+                        (block.self_attn.q_proj, g * share * width, share * width, ALPHA),
+                        (block.self_attn.k_proj, g * width, width, 1 - ALPHA)):
+                    for tensor in linear.weight, linear.bias:
+                        tensor.data[first:first + rows] *= gamma**power
+        most = max(float(tops.max()) for tops in self.of_blocks)
+        self.of_blocks.clear()
+        return most, clipped
+
+
 def write(name, c):
     model = build(c)
     ours = names(c, model)
@@ -88,7 +125,8 @@ def write(name, c):
     named = list(model.named_parameters())
     trained = [p for _, p in named]
     optimizer = Lion(trained, c["beta2"]) if c["optimizer"] == "lion" else Muon(c, named)
-    losses, norms = [], []
+    scores = Scores(model) if "train.qk_clip.threshold" in c["keys"] else None
+    losses, norms, tops = [], [], []
     for step in range(1, STEPS + 1):
         whole, loss = whole_loss(c, model)
         model.zero_grad()
@@ -97,9 +135,15 @@ def write(name, c):
         for p in trained:
             p.grad *= min(1.0, CLIP / norm)
         optimizer.step(rate(step))
+        if scores:
+            tops.append(scores.clip(c, model))
         losses.append(loss.item())
         norms.append(norm)
     tensors = {"curve": np.array(losses), "norms": np.array(norms)}
+    if scores:
+        torch.nn.functional.softmax = scores.softmax
+        print("largest scores, clipped heads:", tops)
+        tensors.update(top=np.array([top for top, _ in tops]), clipped=np.array([n for _, n in tops]))
     for our_name, (tensor, cut) in ours.items():
         tensors["weight " + our_name] = cut(tensor).detach().numpy().copy()
     keys = {**settings(c), "train.optimizer.name": c["optimizer"], "train.beta2": c["beta2"], **c["keys"]}

@@ -41,6 +41,7 @@ static struct hd_job job_of(const struct harness *h, const struct layout *l)
     job.micro_batch = 2;
     job.guard_spike = 6;
     job.ema_decay = DECAY;
+    job.qk_clip_threshold = 0.02; /* averages are those of the clipped weights */
     if (l->offload)
         job.offload = HD_JOB_OFFLOAD_OPTIMIZER;
     (void)snprintf(job.schedule, sizeof job.schedule, "1f1b");

@@ -40,6 +40,7 @@ static struct hd_job job_of(const struct harness *h, const struct layout *l, boo
         job.reduce = hd_job_find_word(hd_job_reduce_words, l->reduce);
     if (job.pp > 1)
         (void)snprintf(job.schedule, sizeof job.schedule, "1f1b");
+    job.qk_clip_threshold = 0.02; /* some heads are clipped, others not */
     if (offload)
         job.offload = HD_JOB_OFFLOAD_OPTIMIZER;
     return job;
