@@ -58,6 +58,9 @@ static void add_step(struct hd_text *out, const struct lines *lines,
         hd_text_add(out, "  z_loss %.4f", metrics.z_loss);
     if (metrics.distill_loss != 0)
         hd_text_add(out, "  distill_loss %.4f", metrics.distill_loss);
+    if (metrics.max_attention_logit > 0)
+        hd_text_add(out, "  max_logit %.4g  clipped_heads %lld", metrics.max_attention_logit,
+                    (long long)metrics.clipped_heads);
     if (metrics.pairs)
         hd_text_add(out, "  margin %.4f  accuracy %.1f%%", metrics.margin, 100 * metrics.accuracy);
     if (metrics.answers)

@@ -111,6 +111,10 @@ static double value_of(enum hd_prom_family family, const struct metrics_row *row
         return m ? m->loss : NAN;
     case HD_PROM_job_z_loss:
         return m && m->z_loss != 0 ? m->z_loss : NAN;
+    case HD_PROM_job_max_attention_logit:
+        return m && m->max_attention_logit > 0 ? m->max_attention_logit : NAN;
+    case HD_PROM_job_clipped_heads:
+        return m && m->max_attention_logit > 0 ? (double)m->clipped_heads : NAN;
     case HD_PROM_job_grad_norm:
         return m ? m->grad_norm : NAN;
     case HD_PROM_job_tokens_per_second:

@@ -171,6 +171,8 @@ struct hd_step_metrics rank_metrics(const struct rank *r, const struct hd_step_r
                                       .kl = without_sign(s->pairs.kl),
                                       .z_loss = without_sign(s->z_loss),
                                       .distill_loss = without_sign(s->distill_loss),
+                                      .max_attention_logit = without_sign(s->max_attention_logit),
+                                      .clipped_heads = s->clipped_heads,
                                       .loss_scale = (double)s->loss_scale};
 
     for (int k = 0; k < s->further.count; k++) {

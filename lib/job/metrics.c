@@ -73,6 +73,8 @@ bool hd_metric_is_present(const struct hd_step_metrics *metrics, int index, bool
         return metrics->z_loss != 0;
     if (index == HD_METRIC_INDEX_distill_loss)
         return metrics->distill_loss != 0;
+    if (index == HD_METRIC_INDEX_max_attention_logit || index == HD_METRIC_INDEX_clipped_heads)
+        return metrics->max_attention_logit > 0;
     return experts || strncmp(hd_metrics[index].name, "router_", 7) != 0;
 }
 
