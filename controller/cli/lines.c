@@ -66,7 +66,9 @@ static void add_step(struct hd_text *out, const struct lines *lines,
     if (metrics.answers)
         hd_text_add(out, "  chosen %.4f  rejected %.4f  kl %.4f", metrics.reward_chosen,
                     metrics.reward_rejected, metrics.kl);
-    if (metrics.completions)
+    if (metrics.completions && metrics.distill_loss != 0) /* gkd, which rates no answers */
+        hd_text_add(out, "  length %.1f", metrics.length_mean);
+    else if (metrics.completions)
         hd_text_add(out, "  reward %.4f  reward_std %.4f  length %.1f  entropy %.4f",
                     metrics.reward, metrics.reward_std, metrics.length_mean, metrics.entropy);
     if (metrics.completions && metrics.kl != 0)

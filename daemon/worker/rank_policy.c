@@ -97,8 +97,9 @@ void rank_policy_close(struct rank *r)
  * round * prompts .. of the rollout. */
 struct rank_rollout {
     struct rank *r;
-    int64_t step;                   /* first step that trains on it */
-    int64_t first;                  /* draw of group 0 */
+    int64_t step;  /* first step that trains on it */
+    bool writes;   /* the model writes its answers; false: they are those of the rows */
+    int64_t first; /* draw of group 0 */
     struct hd_rollout_file *file;   /* on a rank that rates; NULL: its disk takes no writes */
     struct hd_rollout_group *found; /* [found_count], from the files of an earlier attempt */
     int64_t found_count;
@@ -273,7 +274,25 @@ static const struct hd_rollout_group *find_group(const struct rank_rollout *o, i
     return NULL;
 }
 
-/* Makes the answers of a round: those that were found, and empty ones to be written. */
+/* Makes an answer of a round that is not written: the completion of a row. */
+static struct rank_answer take_completion(struct rank_rollout *o, int64_t draw,
+                                          struct hd_rollout_sequence *s)
+{
+    const struct hd_prompt_row *row = hd_prompt_rows_draw(&o->r->policy->rows, draw);
+
+    *s = (struct hd_rollout_sequence){
+        .prompt = row->ids,
+        .prompt_count = row->count,
+        .ids = row->completion,
+        .log_probabilities = hd_arena_array(&o->r->policy->arena, (size_t)row->completion_count + 1,
+                                            sizeof *s->log_probabilities),
+        .count = row->completion_count,
+        .end = row->is_ended ? HD_ROLLOUT_STOP : HD_ROLLOUT_LENGTH};
+    return (struct rank_answer){.sequence = s, .row = row};
+}
+
+/* Makes the answers of a round: those that were found, and empty ones to be written. Each of those that are
+ * not written has a row of its own. */
 static enum hd_status begin_round(struct rank_rollout *o)
 {
     const struct hd_job *job = &o->r->job;
@@ -298,6 +317,10 @@ static enum hd_status begin_round(struct rank_rollout *o)
             struct hd_rollout_sequence *s =
                 found ? &found->answers[k] : &o->missing[o->missing_count * G + k];
 
+            if (!o->writes) {
+                o->answers[g * G + k] = take_completion(o, draw * G + k, &o->missing[g * G + k]);
+                continue;
+            }
             s->prompt = row->ids;
             s->prompt_count = row->count;
             s->seed = hd_random_key(key, (uint64_t)(draw * G + k));
@@ -307,7 +330,7 @@ static enum hd_status begin_round(struct rank_rollout *o)
             }
             o->answers[g * G + k] = (struct rank_answer){.sequence = s, .row = row};
         }
-        if (!found) {
+        if (!found && o->writes) {
             o->missing_left[o->missing_count] = G;
             o->missing_group[o->missing_count++] = g;
         }
@@ -374,6 +397,8 @@ static enum hd_status rate_answers(struct rank_rollout *o)
     bool *wanted = hd_arena_array(&r->policy->arena, (size_t)P, sizeof *wanted);
     enum hd_status st = wanted ? HD_OK : hd_err(HD_NO_MEMORY, "no memory for rewards");
 
+    if (!each) /* with gkd a teacher takes the place of rewards */
+        return st;
     for (int64_t g = 0; !st && g < P; g++) {
         const struct hd_rollout_group *found = find_group(o, o->begin + g);
 
@@ -454,8 +479,11 @@ static enum hd_status run_rollout(struct rank *r, int64_t number)
     const struct hd_job *job = &r->job;
     const int64_t rounds = job->rollout_resample > 1 ? job->rollout_resample : 1;
     const size_t most = (size_t)(job->rollout_prompts * job->rollout_group);
+    const uint64_t key = hd_random_key((uint64_t)job->seed, hd_random_hash("on_policy"));
     struct rank_rollout o = {.r = r,
                              .step = number * job->rollout_updates + 1,
+                             .writes =
+                                 hd_random_uniform(key, (uint64_t)number) < job->distill_on_policy,
                              .first = number * rounds * job->rollout_prompts};
     enum hd_status st;
 
@@ -554,13 +582,15 @@ static enum hd_status set_completions(struct rank *r)
 
     if (!rewards)
         return hd_err(HD_NO_MEMORY, "no memory for rewards");
+    make_completions(r);
+    if (!hd_job_has_policy_loss(&r->job))
+        return HD_OK;
     for (int64_t i = 0; i < p->count; i++)
         rewards[i] = p->answers[i].reward;
     if (p->divergences && r->job.policy_kl_in == HD_JOB_POLICY_KL_IN_REWARD)
         hd_advantage_take(p->divergences, p->count, r->job.policy_kl_beta, rewards);
     hd_advantages(rewards, p->count, r->job.rollout_group, scale_of(&r->job),
                   r->job.policy_loss == HD_JOB_POLICY_LOSS_RLOO, p->advantages, &p->numbers);
-    make_completions(r);
     for (int64_t i = 0; i < p->count; i++)
         p->completions[i].advantage = p->advantages[i];
     return HD_OK;
@@ -700,7 +730,9 @@ static void show_answers(struct rank *r, int64_t step)
                                                                   : "not finite";
 
         hd_text_clear(&text);
-        (void)snprintf(end, sizeof end, "%s, reward %.6g", why, a->reward);
+        (void)snprintf(end, sizeof end, "%s", why);
+        if (p->rater.rewards.count)
+            (void)snprintf(end, sizeof end, "%s, reward %.6g", why, a->reward);
         if (!rank_answer_text(&r->policy->rater, a->sequence, &text))
             rank_say_sample(r, step, i, best == worst ? 1 : 2, a->row->shown,
                             text.data ? text.data : "", end);

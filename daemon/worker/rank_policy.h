@@ -1,5 +1,5 @@
 /* rank_policy: the first phase of a step that trains on the model's own answers (train.objective:
- * grpo); the second is hd_trainer_step.
+ * grpo, gkd); the second is hd_trainer_step. With gkd there are no rewards and no numbers of them.
  *
  *     prompts of the step (prompt_rows.h) --hd_trainer_rollout--> answers --rewards--> numbers
  *         --hd_trainer_share--> every rank has all --advantage.h--> hd_trainer_set_completions

@@ -144,8 +144,9 @@ static enum hd_status open_data(struct samples *s)
 
     if (hd_job_has_policy(job))
         return hd_err(HD_UNSUPPORTED,
-                      "the data of train.objective: grpo are prompts, of which there are no "
-                      "samples; heddle samples shows answers of a run");
+                      "the data of train.objective: %s are prompts, of which there are no "
+                      "samples; heddle samples shows answers of a run",
+                      hd_job_objective_words[job->objective]);
     st = make_folder(s);
     if (st)
         return st;

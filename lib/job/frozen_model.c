@@ -146,6 +146,10 @@ enum hd_status hd_job_of_teacher(const struct hd_job *job, struct hd_arena *aren
     struct hd_job *const t = ret_teacher;
     const enum hd_status st = begin_frozen(job, teacher_path, job->distill_model, false, arena, t);
 
+    if (hd_job_has_policy(job)) { /* windows of completions are packed */
+        t->documents = HD_JOB_DOCUMENTS_BOUNDED;
+        t->objective = HD_JOB_OBJECTIVE_NEXT_TOKEN;
+    }
     t->distill_write = true;
     t->distill_vocab = hd_job_distill_vocab(job);
     t->init_from = job->distill_teacher;

@@ -445,8 +445,14 @@ bool hd_job_has_pairs(const struct hd_job *job)
 
 bool hd_job_has_policy(const struct hd_job *job)
 {
+    return hd_job_has_policy_loss(job) || job->objective == HD_JOB_OBJECTIVE_GKD;
+}
+
+bool hd_job_has_policy_loss(const struct hd_job *job)
+{
     return job->objective == HD_JOB_OBJECTIVE_GRPO;
 }
+
 bool hd_job_has_reference(const struct hd_job *job)
 {
     return hd_job_has_policy(job) && job->policy_kl > HD_JOB_POLICY_KL_NONE; /* 0: not set */

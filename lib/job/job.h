@@ -267,8 +267,11 @@ int64_t hd_job_prefix(const struct hd_job *job);
 int64_t hd_job_first_position(const struct hd_job *job);
 /* Returns whether train.objective is a loss on pairs of answers. */
 bool hd_job_has_pairs(const struct hd_job *job);
-/* Returns whether train.objective is a policy gradient on completions that the model samples (grpo). */
+/* Returns whether the job trains on completions that the model samples (grpo, gkd). */
 bool hd_job_has_policy(const struct hd_job *job);
+/* Returns whether the loss on them is a policy gradient by their rewards (grpo); with gkd it is the
+ * divergence from a teacher. */
+bool hd_job_has_policy_loss(const struct hd_job *job);
 /* Returns whether answers that the model samples are compared with the weights with which the run began
  * (train.policy.kl). */
 bool hd_job_has_reference(const struct hd_job *job);

@@ -48,6 +48,14 @@ static bool has_further(const struct hd_step_metrics *metrics, int depth)
     return hd_metric_get(metrics, HD_METRIC_INDEX_mtp_loss_1 + depth) != 0;
 }
 
+/* Returns whether answers that nothing rates (gkd) have the metric of answers, too. */
+static bool has_without_reward(int index)
+{
+    return index == HD_METRIC_INDEX_completions || index == HD_METRIC_INDEX_rollout_ms ||
+           index == HD_METRIC_INDEX_rollout_tokens_per_s ||
+           (index >= HD_METRIC_INDEX_length_mean && index <= HD_METRIC_INDEX_clipped);
+}
+
 bool hd_metric_is_present(const struct hd_step_metrics *metrics, int index, bool experts)
 {
     if (index >= HD_METRIC_INDEX_mtp_loss_1 && index <= HD_METRIC_INDEX_mtp_loss_4)
@@ -60,7 +68,8 @@ bool hd_metric_is_present(const struct hd_step_metrics *metrics, int index, bool
         return metrics->targets > 0;
     if (index == HD_METRIC_INDEX_margin || index == HD_METRIC_INDEX_reward)
         return metrics->pairs > 0 || metrics->answers > 0 ||
-               (metrics->completions > 0 && index == HD_METRIC_INDEX_reward);
+               (metrics->completions > 0 && metrics->distill_loss == 0 &&
+                index == HD_METRIC_INDEX_reward);
     if (index == HD_METRIC_INDEX_pairs || index == HD_METRIC_INDEX_accuracy)
         return metrics->pairs > 0;
     if (index == HD_METRIC_INDEX_kl && metrics->completions > 0)
@@ -68,7 +77,8 @@ bool hd_metric_is_present(const struct hd_step_metrics *metrics, int index, bool
     if (index >= HD_METRIC_INDEX_answers && index <= HD_METRIC_INDEX_kl)
         return metrics->answers > 0;
     if (index >= HD_METRIC_INDEX_completions && index <= HD_METRIC_INDEX_rollout_tokens_per_s)
-        return metrics->completions > 0;
+        return metrics->completions > 0 &&
+               (metrics->distill_loss == 0 || has_without_reward(index));
     if (index == HD_METRIC_INDEX_z_loss)
         return metrics->z_loss != 0;
     if (index == HD_METRIC_INDEX_distill_loss)

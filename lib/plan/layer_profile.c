@@ -646,7 +646,7 @@ static enum hd_status measure_frozen(const struct hd_job *job, const struct hd_c
     }
     if (!st && hd_job_has_reference(job))
         p->frozen += forward_of(p, &config);
-    if (hd_job_has_policy(job)) /* the answers of several updates are rated once */
+    if (hd_job_has_policy_loss(job)) /* the answers of several updates are rated once */
         p->frozen /= (double)hd_max(job->rollout_updates, 1);
     hd_arena_done(&arena);
     return st;

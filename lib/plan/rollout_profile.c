@@ -105,5 +105,7 @@ double hd_rollout_seconds(const struct hd_rollout_profile *r, const struct hd_jo
         }
         seconds += (double)r->calls.count[p] * call_s;
     }
+    if (job->objective == HD_JOB_OBJECTIVE_GKD) /* other steps take completions of rows */
+        seconds *= job->distill_on_policy;
     return seconds / (double)hd_max(job->rollout_updates, 1);
 }

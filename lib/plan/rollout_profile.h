@@ -38,7 +38,8 @@ enum hd_status hd_rollout_profile_build(const struct hd_job *job, const struct h
                                         struct hd_rollout_profile *ret_profile);
 
 /* Returns the seconds of a step in which the answers of this layout are written. With `updates` steps on
- * the same answers these are their even share. */
+ * the same answers these are their even share; with train.distill.on_policy below 1 the mean
+ * over steps. */
 double hd_rollout_seconds(const struct hd_rollout_profile *profile, const struct hd_job *job,
                           const struct hd_cluster *cluster);
 

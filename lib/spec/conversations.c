@@ -50,9 +50,9 @@ static enum hd_status look_at_prompts(const struct hd_job *job, const char *path
 
     if (!spec_has_records(path))
         return hd_err(HD_INVALID,
-                      "%s has no records, and train.objective: grpo needs prompts: a .jsonl, "
-                      ".parquet or the like with prompt, or messages, and what the rewards read",
-                      path);
+                      "%s has no records, and train.objective: %s needs prompts: a .jsonl, "
+                      ".parquet or the like with prompt, or messages, and what rewards read",
+                      path, hd_job_objective_words[job->objective]);
     st = hd_lines_open(&lines, path, job->columns, 16 << 20);
     do
         st = st ? st : hd_lines_next(&lines, &there);
@@ -64,10 +64,10 @@ static enum hd_status look_at_prompts(const struct hd_job *job, const char *path
         st = hd_json_parse_line(&arena, lines.line.data, lines.line.len_bytes, &limits, &root);
     if (!st && !hd_json_member(root, "prompt") && !hd_json_member(root, "messages"))
         st = hd_err(HD_INVALID,
-                    "%s:%lld: has neither `prompt` nor `messages`, and train.objective: grpo "
+                    "%s:%lld: has neither `prompt` nor `messages`, and train.objective: %s "
                     "answers prompts; rename a column, or say which it is: data.columns: "
                     "{prompt: NAME}",
-                    path, (long long)lines.number);
+                    path, (long long)lines.number, hd_job_objective_words[job->objective]);
     hd_arena_done(&arena);
     hd_lines_close(&lines);
     return st;

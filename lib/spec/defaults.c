@@ -282,6 +282,7 @@ static void fill_absent_of_policy(struct spec_draft *draft)
 void spec_fill_absent(struct spec_draft *draft)
 {
     struct hd_job *job = draft->job;
+    const bool gkd = job->objective == HD_JOB_OBJECTIVE_GKD;
 
     for (size_t i = 0; i < hd_job_key_count; i++)
         if (!draft->given[i] && !hd_job_keys[i].derived)
@@ -300,6 +301,10 @@ void spec_fill_absent(struct spec_draft *draft)
     if (absent(draft, "train.preference.sft"))
         job->preference_sft = job->objective == HD_JOB_OBJECTIVE_CPO ? 1 : 0;
     fill_absent_of_policy(draft);
+    if (absent(draft, "train.distill.loss"))
+        job->distill_loss = gkd ? HD_JOB_DISTILL_LOSS_JSD : HD_JOB_DISTILL_LOSS_FORWARD;
+    if (absent(draft, "train.distill.weight"))
+        job->distill_weight = gkd ? 1 : 0.5;
     if (absent(draft, "validate.batches") &&
         (job->val_count || job->val_split > 0 ||
          /* also without data if the job asks for validation: the check then reports that data is

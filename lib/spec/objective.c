@@ -160,7 +160,8 @@ static enum hd_status check_distill_keys(const struct hd_job *job)
                                        "train.distill.loss",   "train.distill.beta",
                                        "train.distill.weight", "train.distill.tail",
                                        "train.distill.vocab"};
-    const bool distills = job->distill_write || hd_job_has_teacher(job);
+    const bool distills = job->distill_write || hd_job_has_teacher(job) ||
+                          job->objective == HD_JOB_OBJECTIVE_GKD; /* which is told what it lacks */
 
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++)
         if (!distills && !is_default(job, keys[i]))
@@ -168,6 +169,10 @@ static enum hd_status check_distill_keys(const struct hd_job *job)
                           "%s: there is no teacher; name its file in train.distill.teacher, or "
                           "remove the line",
                           keys[i]);
+    if (job->objective != HD_JOB_OBJECTIVE_GKD && !is_default(job, "train.distill.on_policy"))
+        return hd_err(HD_INVALID,
+                      "train.distill.on_policy: only train.objective: gkd has answers of the "
+                      "student; use that, or remove the line");
     if (job->distill_loss != HD_JOB_DISTILL_LOSS_JSD && !is_default(job, "train.distill.beta"))
         return hd_err(HD_INVALID,
                       "train.distill.beta: only train.distill.loss: jsd has it; use that, or "
@@ -215,10 +220,11 @@ static enum hd_status check_distill(const struct hd_job *job)
                                   "train.distill.teacher, or write it from another job");
     if (hd_job_has_teacher(job) && job->distill_teacher[0] != '/')
         return hd_err(HD_INVALID, "train.distill.teacher: is not an absolute path");
-    if (job->objective != HD_JOB_OBJECTIVE_NEXT_TOKEN)
+    if (job->objective != HD_JOB_OBJECTIVE_NEXT_TOKEN &&
+        (job->distill_write || job->objective != HD_JOB_OBJECTIVE_GKD))
         return refuse(job, job->distill_write ? "train.distill.write" : "train.distill.teacher",
-                      "the loss is not that of next tokens, of which a teacher's file is; use "
-                      "next_token");
+                      "the loss is not that of next tokens, which a teacher predicts; use "
+                      "next_token, or gkd on the student's own answers");
     if (hd_job_has_teacher(job) && job->head_z_loss > 0)
         return hd_err(HD_INVALID, "train.z_loss: with train.distill.teacher there is none; set 0");
     if (job->vocab && job->distill_vocab > job->vocab && job->tokenizer[0] != '/')

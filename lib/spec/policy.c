@@ -1,14 +1,15 @@
 /* policy: refuses, before a step runs, settings that do not work where a model trains on its own
- * answers (train.objective: grpo), and settings of such jobs in others. */
+ * answers (train.objective: grpo, gkd), and settings of such jobs in others. */
 #include <string.h>
 
 #include "job/frozen_model.h"
 #include "job/rewards.h"
 #include "spec_internal.h"
 
-static enum hd_status refuse_with_grpo(const char *key, const char *why)
+static enum hd_status refuse_with(const struct hd_job *job, const char *key, const char *why)
 {
-    return hd_err(HD_INVALID, "%s: with train.objective: grpo %s", key, why);
+    return hd_err(HD_INVALID, "%s: with train.objective: %s %s", key,
+                  hd_job_objective_words[job->objective], why);
 }
 
 /* Returns whether a key whose default depends on others has a value that other jobs do
@@ -26,61 +27,81 @@ static bool is_derived_given(const struct hd_job *job, const char *path)
     if (strcmp(path, "train.policy.clip_high") == 0)
         return job->policy_clip_high > 0 &&
                (job->policy_clip_high < 0.28 || job->policy_clip_high > 0.28);
+    if (strcmp(path, "train.rollout.prompts") == 0)
+        return job->rollout_prompts > 0;
     return strcmp(path, "train.rollout.stop") == 0 && *job->rollout_stop;
 }
 
-/* Refuses keys that only grpo has. */
+/* Refuses keys that only grpo has, and keys of answers if there are none. */
 static enum hd_status check_unused_policy(const struct hd_job *job)
 {
-    static const char *const groups[] = {"train.rollout.", "train.policy."};
+    static const char *const groups[] = {"train.policy.", "train.rollout."};
+    static const char *const others[] = {"grpo", "grpo or gkd"};
+    const bool answers = hd_job_has_policy(job);
 
     if (*job->rewards)
         return hd_err(HD_INVALID, "train.rewards: rates the answers of train.objective: grpo; add "
                                   "that line, or remove this one");
-    for (int g = 0; g < 2; g++)
+    for (int g = 0; g < (answers ? 1 : 2); g++)
         for (const struct hd_key *key = NULL; (key = hd_job_next_key(groups[g], key));)
             if (key->derived ? is_derived_given(job, key->path) : !hd_job_is_default(key, job))
                 return hd_err(HD_INVALID,
-                              "%s: is a setting of train.objective: grpo; add that line, or remove "
+                              "%s: is a setting of train.objective: %s; add that line, or remove "
                               "this one",
-                              key->path);
-    return job->rollout_prompts
-               ? hd_err(HD_INVALID, "train.rollout.prompts: is a setting of train.objective: "
-                                    "grpo; add that line, or remove this one")
-               : HD_OK;
+                              key->path, others[g]);
+    return HD_OK;
+}
+
+/* Checks what only gkd has: a teacher beside the student, and no rewards. */
+static enum hd_status check_gkd(const struct hd_job *job)
+{
+    if (!hd_job_has_teacher_model(job))
+        return hd_err(HD_INVALID,
+                      "train.distill.teacher: train.objective: gkd needs a model folder or "
+                      "checkpoint, which is there when the job is made; a teacher's file "
+                      "has no predictions of the student's answers");
+    if (job->distill_weight < 1)
+        return refuse_with(job, "train.distill.weight", "there is no loss of labels; set 1");
+    if (job->rollout_resample > 1)
+        return refuse_with(job, "train.rollout.resample", "there are no rewards; remove the line");
+    return check_unused_policy(job);
 }
 
 static enum hd_status check_policy_data(const struct hd_job *job)
 {
     if (strcmp(job->tokenizer, "none") == 0)
-        return refuse_with_grpo("data.tokenizer", "prompts are text; give a tokenizer");
+        return refuse_with(job, "data.tokenizer", "prompts are text; give a tokenizer");
     if (job->data_format != HD_JOB_DATA_FORMAT_AUTO)
-        return refuse_with_grpo("data.format",
-                                "a row is {prompt, ..} or {messages, ..}; remove the line");
+        return refuse_with(job, "data.format",
+                           "a row is {prompt, ..} or {messages, ..}; remove the line");
     if (job->data_loss != HD_JOB_DATA_LOSS_ANSWERS)
-        return refuse_with_grpo("data.loss", "the answers that the model writes count; remove the "
-                                             "line");
+        return refuse_with(job, "data.loss",
+                           "the answers that the model writes count; remove the "
+                           "line");
     if (job->too_long == HD_JOB_TOO_LONG_CUT)
-        return refuse_with_grpo("data.too_long", "a prompt that is cut is another one; use drop or "
-                                                 "error");
+        return refuse_with(job, "data.too_long",
+                           "a prompt that is cut is another one; use drop or "
+                           "error");
     if (strcmp(job->bad_rows, "error") != 0)
-        return refuse_with_grpo("data.bad_rows", "a row that is no prompt ends the job; mend or "
-                                                 "remove such rows, and remove the line");
+        return refuse_with(job, "data.bad_rows",
+                           "a row that is no prompt ends the job; mend or "
+                           "remove such rows, and remove the line");
     if (job->weight_count || hd_job_stage_count(job))
-        return refuse_with_grpo("data.train", "prompts are one list of files, without weights and "
-                                              "stages; join the files");
+        return refuse_with(job, "data.train",
+                           "prompts are one list of files, without weights and "
+                           "stages; join the files");
     if (job->val_count || job->val_split > 0)
-        return refuse_with_grpo(job->val_count ? "data.val" : "data.val_split",
-                                "there is no validation loss; use validate.tasks or "
-                                "validate.choices, and remove the line");
+        return refuse_with(job, job->val_count ? "data.val" : "data.val_split",
+                           "there is no validation loss; use validate.tasks or "
+                           "validate.choices, and remove the line");
     if (*job->batch_schedule)
-        return refuse_with_grpo("train.batch_schedule",
-                                "a step has the windows that its answers may "
-                                "need; remove the line");
-    if (*job->distill_teacher || job->distill_write)
-        return refuse_with_grpo("train.distill", "there is no teacher; remove its keys");
+        return refuse_with(job, "train.batch_schedule",
+                           "a step has the windows that its answers may "
+                           "need; remove the line");
+    if (hd_job_has_policy_loss(job) && (*job->distill_teacher || job->distill_write))
+        return refuse_with(job, "train.distill", "there is no teacher; remove its keys");
     if (job->epochs > 0)
-        return refuse_with_grpo("train.epochs", "steps are not counted by data; give train.steps");
+        return refuse_with(job, "train.epochs", "steps are not counted by data; give train.steps");
     return HD_OK;
 }
 
@@ -113,7 +134,7 @@ static enum hd_status check_equal_passes(const struct hd_job *job)
 
     for (size_t i = 0; i < sizeof not_both / sizeof not_both[0]; i++)
         if (not_both[i].is_set)
-            return refuse_with_grpo(not_both[i].key, not_both[i].why);
+            return refuse_with(job, not_both[i].key, not_both[i].why);
     return HD_OK;
 }
 
@@ -234,32 +255,32 @@ enum hd_status spec_check_overlong(const char *key, const struct hd_rewards *rew
     return HD_OK;
 }
 
-enum hd_status spec_check_policy(const struct hd_job *job)
+static enum hd_status check_rewards(const struct hd_job *job)
 {
     struct hd_rewards rewards;
     struct hd_arena arena;
     enum hd_status st;
 
-    if (!hd_job_has_policy(job))
-        return check_unused_policy(job);
-    if (!job->rollout_prompts)
-        return hd_err(HD_INVALID, "train.rollout.prompts: is missing: the number of prompts that a "
-                                  "step answers, such as 16");
     if (!*job->rewards)
         return hd_err(HD_INVALID, "train.rewards: is missing: what rates an answer, such as "
                                   "[{builtin: number, field: answer}]");
+    if (job->rollout_group < 2)
+        return refuse_with(job, "train.rollout.group",
+                           "the answers to a prompt are compared; give at least 2");
     hd_arena_init(&arena, 0);
     st = hd_rewards_read("train.rewards", job->rewards, &arena, &rewards);
     if (!st)
         st = spec_check_overlong("train.rewards", &rewards, "train.rollout.max_tokens",
                                  job->rollout_max_tokens);
     hd_arena_done(&arena);
-    if (!st)
-        st = check_policy_data(job);
-    if (!st)
-        st = check_equal_passes(job);
-    if (!st)
-        st = check_loss_keys(job);
+    return st;
+}
+
+/* Checks the loss by rewards. */
+static enum hd_status check_policy_loss(const struct hd_job *job)
+{
+    enum hd_status st = check_loss_keys(job);
+
     if (!st)
         st = check_divergence(job);
     if (!st)
@@ -267,5 +288,25 @@ enum hd_status spec_check_policy(const struct hd_job *job)
     if (!st && job->rollout_resample > 1 && job->rollout_updates > 1)
         st = hd_err(HD_INVALID, "train.rollout.resample: not with train.rollout.updates above 1; "
                                 "remove one of the two");
+    return st;
+}
+
+enum hd_status spec_check_policy(const struct hd_job *job)
+{
+    const bool rates = hd_job_has_policy_loss(job);
+    enum hd_status st;
+
+    if (!hd_job_has_policy(job))
+        return check_unused_policy(job);
+    if (!job->rollout_prompts)
+        return hd_err(HD_INVALID, "train.rollout.prompts: is missing: the number of prompts that a "
+                                  "step answers, such as 16");
+    st = rates ? check_rewards(job) : check_gkd(job);
+    if (!st)
+        st = check_policy_data(job);
+    if (!st)
+        st = check_equal_passes(job);
+    if (!st && rates)
+        st = check_policy_loss(job);
     return st ? st : check_windows_of_answers(job);
 }

@@ -354,21 +354,42 @@ static void finish_train(struct translated_file *t)
         put_number(t, "train.lr.min", t->min_ratio * strtod(peak, NULL), NULL);
 }
 
-/* Leaves out the keys that only grpo has. */
-static void leave_policy(struct translated_file *t)
+/* Leaves out the keys that only grpo has; gkd: but for those that gkd has, too. */
+static void leave_policy(struct translated_file *t, bool gkd)
 {
     static const char *const keys[] = {"train.rewards",
                                        "train.rollout.group",
-                                       "train.rollout.max_tokens",
-                                       "train.rollout.temperature",
-                                       "train.rollout.updates",
                                        "train.policy.clip_low",
                                        "train.policy.clip_high",
                                        "train.policy.scale",
-                                       "train.policy.mask_truncated"};
+                                       "train.policy.mask_truncated",
+                                       "train.rollout.max_tokens",
+                                       "train.rollout.temperature",
+                                       "train.rollout.updates"};
 
-    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++)
+    for (size_t i = 0; i < (gkd ? 6 : sizeof keys / sizeof keys[0]); i++)
         translate_leave(t, keys[i], "only train.objective: grpo has it");
+}
+
+/* Completes a job of GKD, whose answers are one for each prompt, and whose loss is named by its beta. */
+static void finish_gkd(struct translated_file *t)
+{
+    const char *beta = translate_get(t, "train.preference.beta");
+    const char *temperature = translate_get(t, "train.rollout.temperature");
+
+    translate_lack(t, "lmbda",
+                   "train.objective: gkd needs train.rollout.prompts, the prompts that a step "
+                   "answers, and train.steps");
+    leave_policy(t, true);
+    translate_put(t, "train.rollout.group", "1", NULL);
+    translate_leave(t, "train.epochs", "train.steps is to be written");
+    if (temperature)
+        translate_put(t, "train.distill.temperature", temperature, NULL);
+    if (t->has_beta && (!beta || strtod(beta, NULL) >= 1))
+        translate_put(t, "train.distill.loss", beta ? "reverse" : "forward", NULL);
+    else if (beta)
+        translate_put(t, "train.distill.beta", beta, NULL);
+    translate_drop(t, "train.preference.beta");
 }
 
 /* Completes a job of GRPO. Its prompts and rewards have no counterpart that could be copied: `heddle
@@ -405,10 +426,14 @@ static void finish_rules(struct translated_file *t)
                       "by beta; for `trl orpo` write orpo");
     if (t->tool == TOOL_TRL && !objective && translate_get(t, "train.preference.center"))
         translate_put(t, "train.objective", objective = "reward", NULL);
+    if (t->tool == TOOL_TRL && !objective && translate_get(t, "train.distill.on_policy"))
+        translate_put(t, "train.objective", objective = "gkd", "by lmbda");
     if (objective && strcmp(objective, "grpo") == 0)
         finish_policy(t);
+    else if (objective && strcmp(objective, "gkd") == 0)
+        finish_gkd(t);
     else
-        leave_policy(t);
+        leave_policy(t, false);
     if (!objective || strcmp(objective, "next_token") == 0 || strcmp(objective, "reward") == 0)
         translate_leave(t, "train.preference.beta", "only training on preferences has it");
     if (!objective || strcmp(objective, "reward") != 0)

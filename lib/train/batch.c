@@ -240,7 +240,7 @@ static struct fields find_fields(const struct hd_trainer *t, const struct hd_chu
         f.batch.answers = f.filled[OTHERS];
         f.batch.reference = f.filled[OTHERS + 1];
     }
-    if (hd_job_has_policy(&l->job)) {
+    if (hd_job_has_policy_loss(&l->job)) {
         f.batch.sampled = f.filled[OTHERS + 2];
         f.batch.advantage = f.filled[OTHERS + 3];
     }
@@ -309,7 +309,7 @@ enum hd_status hd_batch_feed_training(struct hd_trainer *t, const struct hd_chun
     const struct hd_rank_program *l = &t->rank_program;
     const struct fields f = find_fields(t, chunk, bases);
     enum hd_status st =
-        fill_fields(t, hd_job_has_policy(&l->job) ? hd_policy_fill : fill_training, NULL,
+        fill_fields(t, t->completions ? hd_policy_fill : fill_training, NULL,
                     (l->coord.dp * t->micro_batches + micro_batch) * l->job.micro_batch, &f);
 
     if (!st && t->frozen && f.teacher.ids_tensor)

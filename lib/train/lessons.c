@@ -1,7 +1,7 @@
 /* lessons: the predictions of a teacher's model, which is on the student's ranks, for the batch of each
  * step (train.distill.teacher, a folder with weights).
  *
- *     before a step: its micro-batches --program E of the teacher's model--> the likeliest next tokens of
+ *     before a step: its micro-batches, of files or of the student's answers --program E of the teacher's model--> the likeliest next tokens of
  *       each row, in host memory --> fields TEACHER_IDS, TEACHER_LOGQ of the student's micro-batches
  *
  * The teacher's model (frozen.c) has the student's mesh, so a rank of the stage of the head has its rows'
@@ -81,11 +81,13 @@ enum hd_status hd_trainer_take_lessons(struct hd_trainer *t)
     p.records = calloc((size_t)hd_trainer_lesson_elements(t), 2 * sizeof *p.records);
     if (!p.records)
         return hd_err(HD_NO_MEMORY, "no memory for the teacher's predictions");
-    m->data = t->data; /* borrowed */
+    m->data = t->data; /* borrowed, as the completions */
+    m->completions = t->completions;
     m->steps_done = t->steps_done;
     m->data_skipped = t->data_skipped;
     m->micro_batches = t->micro_batches;
     st = run_lessons(t, &p);
+    m->completions = NULL;
     free(p.records);
     if (st)
         hd_comm_abort(t->comm, hd_err_message());

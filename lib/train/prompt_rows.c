@@ -4,6 +4,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/math.h"
 #include "base/random.h"
 #include "data/fingerprint.h"
 #include "data/lines.h"
@@ -22,12 +23,52 @@ struct row_reader {
     /* most tokens of a prompt, beside answers of as many tokens as the key says; how to make them fit */
     int64_t prompt_max, answer_max;
     const char *answer_key, *remedy;
+    bool has_completions;
     int64_t rows_max; /* rows that are read; 0: all */
     const struct hd_job_file *files;
     int64_t file_count;
     const char *key; /* of the files */
     int capacity;
 };
+
+/* Returns the text of a completion: a text, or a list of one message. NULL: it is neither. */
+static const char *text_of_completion(const struct hd_json *completion)
+{
+    const bool listed = completion && completion->kind == HD_JSON_ARRAY && completion->count == 1;
+    const struct hd_json *text = listed ? hd_json_member(completion->first, "content") : completion;
+
+    return text && text->kind == HD_JSON_STRING ? text->text : NULL;
+}
+
+/* Encodes the completion of the newest row. */
+static enum hd_status keep_completion(struct row_reader *r, const struct hd_json *completion)
+{
+    const char *text = text_of_completion(completion);
+    struct hd_prompt_row *row = &r->rows->rows[r->rows->count - 1];
+    struct hd_id_list ids = {0};
+    enum hd_status st;
+
+    if (!text)
+        return hd_err(
+            HD_INVALID,
+            "has no `completion`, a text or one message, on which steps train whose answers "
+            "the student does not write (train.distill.on_policy); name its column in "
+            "data.columns: {completion: NAME}, or set train.distill.on_policy to 1");
+    st = hd_whole_encoder_plain(&r->encoder.whole, text, strlen(text), &ids);
+    if (!st && r->encoder.end >= 0)
+        st = hd_id_list_reserve(&ids, 1);
+    if (!st && r->encoder.end >= 0)
+        ids.ids[ids.count++] = r->encoder.end;
+    row->is_ended = r->encoder.end >= 0 && (int64_t)ids.count <= r->answer_max;
+    row->completion_count = hd_min((int64_t)ids.count, r->answer_max);
+    row->completion = hd_arena_array(&r->rows->arena, ids.count, sizeof *row->completion);
+    if (!st && !row->completion)
+        st = hd_err(HD_NO_MEMORY, "no memory for completions");
+    if (!st && ids.count)
+        memcpy(row->completion, ids.ids, (size_t)row->completion_count * sizeof *row->completion);
+    hd_id_list_free(&ids);
+    return st;
+}
 
 /* Keeps a row with its ids. */
 static enum hd_status keep_row(struct row_reader *r, const char *line, const char *shown,
@@ -70,6 +111,7 @@ static enum hd_status read_row(struct row_reader *r, const char *line, size_t by
     static const struct hd_json_limits limits = {.values_max = 1 << 16, .depth_max = 32};
     const struct hd_json *root, *prompt, *messages;
     struct hd_id_list ids = {0};
+    const int64_t before = r->rows->count;
     struct hd_arena arena;
     enum hd_status st;
 
@@ -89,6 +131,8 @@ static enum hd_status read_row(struct row_reader *r, const char *line, size_t by
         st = hd_prompt_encode(&r->encoder, messages, messages ? "" : prompt->text, &ids);
     if (!st)
         st = keep_row(r, line, messages ? hd_prompt_last_message(messages) : prompt->text, &ids);
+    if (!st && r->has_completions && r->rows->count > before)
+        st = keep_completion(r, hd_json_member(root, "completion"));
     hd_id_list_free(&ids);
     hd_arena_done(&arena);
     return st;
@@ -210,6 +254,8 @@ enum hd_status hd_prompt_rows_open(const struct hd_job *job, struct hd_job_token
                            .prompt_max = hd_job_rollout_prompt_max(job),
                            .answer_max = job->rollout_max_tokens,
                            .answer_key = "train.rollout.max_tokens",
+                           .has_completions =
+                               job->objective == HD_JOB_OBJECTIVE_GKD && job->distill_on_policy < 1,
                            .remedy = "raise train.global_batch or model.context"};
 
     return open_prompt_rows(&r, tokenizer, alive, user);

@@ -16,6 +16,11 @@ struct hd_prompt_row {
     const char *shown; /* for people: the prompt, or the last message */
     const int32_t *ids;
     int64_t count;
+    /* train.distill.on_policy below 1: the row's `completion`, with the token that ends it, at most
+     * train.rollout.max_tokens of them; else NULL */
+    int32_t *completion;
+    int64_t completion_count;
+    bool is_ended; /* the last one is that token */
 };
 
 struct hd_prompt_rows { /* initialise with {0} */
@@ -32,7 +37,7 @@ struct hd_prompt_rows { /* initialise with {0} */
 
 /* Reads all rows. tokenizer: the job's; NULL: opened for this call. alive: called often, may be
  * NULL. The caller calls hd_prompt_rows_close, also after a failure. HD_INVALID, naming file and
- * line: a row has no prompt, cannot be encoded, or is longer than hd_job_rollout_prompt_max; or a
+ * line: a row has no prompt, or no completion where one is needed, cannot be encoded, or is longer than hd_job_rollout_prompt_max; or a
  * text of train.rollout.stop is not one token. */
 enum hd_status hd_prompt_rows_open(const struct hd_job *job, struct hd_job_tokenizer *tokenizer,
                                    void (*alive)(void *user), void *user,

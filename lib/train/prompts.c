@@ -231,8 +231,10 @@ static enum hd_status open_chat(struct hd_prompt_encoder *e, const struct hd_job
     rules.roles = roles;
     rules.end_of_text = -1;
     st = hd_conversation_encoder_new(&rules, &e->conversations);
-    return st ? st
-              : hd_stops_add_chat(e->conversations, e->chat.opened, rules.tokenizer, &e->stops);
+    if (st)
+        return st;
+    (void)hd_conversation_find_end(e->conversations, &e->end); /* best effort: as the stops below */
+    return hd_stops_add_chat(e->conversations, e->chat.opened, rules.tokenizer, &e->stops);
 }
 
 enum hd_status hd_prompt_encoder_open(const struct hd_job *job, struct hd_job_tokenizer *tokenizer,
@@ -258,6 +260,7 @@ enum hd_status hd_prompt_encoder_open(const struct hd_job *job, struct hd_job_to
     for (int i = 0; i < special->stop_count; i++)
         hd_stops_add(&e->stops, special->stops[i]);
     hd_stops_add(&e->stops, (int32_t)end);
+    e->end = end >= 0 || !e->stops.count ? (int32_t)end : e->stops.ids[0];
     return open_chat(e, job, tokenizer, roles);
 }
 

@@ -23,6 +23,7 @@ struct hd_prompt_encoder {
     struct hd_job_chat chat;
     struct hd_conversation_encoder *conversations; /* NULL: the job has no chat template */
     struct hd_stops stops;
+    int32_t end;       /* token behind an answer in the job's data; -1: none */
     int64_t drawn_max; /* ids of the tokenizer's vocabulary */
 };
 /* Opens the encoder, whose members borrow from `tokenizer`. roles: text of data.roles, or NULL. The

@@ -84,6 +84,7 @@ enum hd_preference hd_rank_program_preference(const struct hd_job *job)
         return HD_PREFERENCE_REWARD;
     case HD_JOB_OBJECTIVE_NEXT_TOKEN:
     case HD_JOB_OBJECTIVE_GRPO:
+    case HD_JOB_OBJECTIVE_GKD:
         break;
     }
     return HD_PREFERENCE_NONE;
@@ -203,7 +204,7 @@ static enum hd_status check_plan(const struct hd_job *job)
                       "model.mtp.layers: with train.objective: %s no further tokens "
                       "are predicted; remove the line",
                       hd_job_objective_words[job->objective]);
-    if (hd_job_has_policy(job) && job->logit_cap > 0 &&
+    if (hd_job_has_policy_loss(job) && job->logit_cap > 0 &&
         hd_factor_of((float)job->rollout_temperature) != 1)
         return hd_err(
             HD_UNSUPPORTED,
@@ -279,7 +280,7 @@ static enum hd_status compile(const struct hd_job *job, const struct hd_registry
         .context = job->context,
         .first_position = hd_job_first_position(job),
         .bounded = job->documents == HD_JOB_DOCUMENTS_BOUNDED || scores || hd_job_has_policy(job),
-        .scores = scores || rates || (mode == HD_RECORD_EVAL && hd_job_has_policy(job)),
+        .scores = scores || rates || (mode == HD_RECORD_EVAL && hd_job_has_policy_loss(job)),
         .gather_keys = job->cp_exchange == HD_JOB_CP_EXCHANGE_ALL_GATHER,
         .ends_backward = ends_backward,
         .preference = hd_rank_program_preference(job),
@@ -291,7 +292,7 @@ static enum hd_status compile(const struct hd_job *job, const struct hd_registry
                     .sft = (float)job->preference_sft,
                     .desirable = (float)job->preference_desirable,
                     .undesirable = (float)job->preference_undesirable},
-        .has_policy = hd_job_has_policy(job),
+        .has_policy = hd_job_has_policy_loss(job),
         .policy = policy_of(job, mode)};
     struct hd_rec *rec = hd_rec_new(registry, &shape, arena);
 

@@ -30,7 +30,7 @@ enum {
 /* Returns the number of fields that only samples of answers have. */
 static inline int64_t hd_rank_program_answer_fields(const struct hd_job *job)
 {
-    return hd_job_has_policy(job) ? 4 : hd_job_has_pairs(job) ? 2 : 0;
+    return hd_job_has_policy_loss(job) ? 4 : hd_job_has_pairs(job) ? 2 : 0;
 }
 static inline int64_t hd_rank_program_sample_fields(const struct hd_job *job)
 {

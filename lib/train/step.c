@@ -355,7 +355,8 @@ enum hd_status hd_trainer_step(struct hd_trainer *t, int64_t request,
                                struct hd_step_result *ret_result)
 {
     const struct hd_job *job = &t->rank_program.job;
-    const bool pairs = hd_job_has_pairs(job), has_policy = hd_job_has_policy(job);
+    const bool pairs = hd_job_has_pairs(job), has_policy = hd_job_has_policy(job),
+               policy_loss = hd_job_has_policy_loss(job);
     const int64_t begin = hd_clock_now_ns();
     enum hd_status st;
     struct hd_comm_waited before;
@@ -414,9 +415,9 @@ enum hd_status hd_trainer_step(struct hd_trainer *t, int64_t request,
         .tokens_per_s = (double)tokens / seconds,
         .step_ms = seconds * 1e3,
         .mfu = mfu_of(t, t->flops_per_token * (double)tokens / seconds),
-        .targets = (int64_t)(pairs        ? t->block.pair_targets
-                             : has_policy ? t->block.policy_total[HD_POLICY_TOKENS]
-                                          : t->block.total_targets),
+        .targets = (int64_t)(pairs         ? t->block.pair_targets
+                             : policy_loss ? t->block.policy_total[HD_POLICY_TOKENS]
+                                           : t->block.total_targets),
         .z_loss = t->block.mean_z,
         .distill_loss = t->block.mean_distill,
         .pairs = pairs_of(t, pairs ? (int64_t)t->block.total_targets : 0, t->block.mean_margin,
@@ -434,7 +435,7 @@ enum hd_status hd_trainer_step(struct hd_trainer *t, int64_t request,
         .request = (int64_t)largest_word(t, HD_EXCHANGE_REQUEST),
     };
     read_scores(t, ret_result);
-    if (has_policy)
+    if (policy_loss)
         ret_result->policy = hd_policy_read_result(t);
     hd_packed_completions_free(t->completions);
     t->completions = NULL;

@@ -159,3 +159,27 @@ void golden_open(const char *name, int steps, struct harness *h, struct hd_arena
     if (strcmp(ret_job->family, "gpt2") == 0)
         ret_job->positions = HD_JOB_POSITIONS_LEARNED;
 }
+
+static void make_ids(const char *what, int k, int64_t vocab, int64_t count, int32_t *ids)
+{
+    char name[32];
+
+    (void)snprintf(name, sizeof name, "%s %d", what, k);
+    for (int64_t i = 0; i < count; i++)
+        ids[i] = (int32_t)(golden_number(name, i) * (double)vocab);
+}
+
+void golden_make_completions(int64_t vocab, struct golden_completions *c)
+{
+    static const float none[GOLDEN_COMPLETION_IDS_MAX];
+
+    for (int k = 0; k < GOLDEN_COMPLETIONS; k++) {
+        c->list[k] = (struct hd_policy_completion){.prompt = c->prompt[k],
+                                                   .prompt_count = 2 + k % 3,
+                                                   .ids = c->ids[k],
+                                                   .count = 3 + k % 4,
+                                                   .sampled = none};
+        make_ids("prompt", k, vocab, c->list[k].prompt_count, c->prompt[k]);
+        make_ids("completion", k, vocab, c->list[k].count, c->ids[k]);
+    }
+}

@@ -9,6 +9,7 @@
 #include "base/arena.h"
 #include "harness.h"
 #include "job/job.h"
+#include "train/policy.h"
 
 enum { GOLDEN_TENSORS_MAX = 64, GOLDEN_NAME_MAX = 128 };
 
@@ -40,5 +41,16 @@ void golden_set_weights(struct hd_trainer *t);
 double golden_number(const char *name, int64_t i);
 /* Element i of parameter `name`. */
 float golden_weight(const char *name, int dim_count, int64_t i);
+
+enum { GOLDEN_COMPLETIONS = 6, GOLDEN_COMPLETION_IDS_MAX = 8 };
+
+/* Completions by the rule of policy.py, with log-probabilities of 0, without advantages. They take 4 to 9 rows: one
+ * window of 32 is not enough, two are. */
+struct golden_completions {
+    int32_t prompt[GOLDEN_COMPLETIONS][GOLDEN_COMPLETION_IDS_MAX],
+        ids[GOLDEN_COMPLETIONS][GOLDEN_COMPLETION_IDS_MAX];
+    struct hd_policy_completion list[GOLDEN_COMPLETIONS];
+};
+void golden_make_completions(int64_t vocab, struct golden_completions *ret_completions);
 
 #endif

@@ -20,8 +20,10 @@ enum { STEPS = 20 };
 
 struct followed {
     const struct golden *golden;
-    char story[200]; /* first difference; "": none */
-    struct hd_saved teacher;
+    char story[200];    /* first difference; "": none */
+    const char *prefix; /* of the names whose weights are saved */
+    struct hd_saved saved;
+    struct golden_completions completions;
 };
 
 static void write_tokens(struct harness *h, struct hd_job *job, struct hd_job_file *file)
@@ -94,10 +96,14 @@ static enum hd_status follow(struct harness_rank *r)
 
     if (st)
         return st;
-    golden_set_weights(t);
+    if (!*r->job->init_from)
+        golden_set_weights(t);
     st = hd_trainer_open_teacher(t);
     for (int s = 0; s < steps && !st; s++) {
-        st = hd_trainer_step(t, 0, &result);
+        if (hd_job_has_policy(r->job))
+            st = hd_trainer_set_completions(t, f->completions.list, GOLDEN_COMPLETIONS);
+        if (!st)
+            st = hd_trainer_step(t, 0, &result);
         note(f, "loss of step", s + 1, result.loss, (double)losses[s],
              1e-5 * (s + 1) * (double)losses[s]);
         note(f, "norm of step", s + 1, result.grad_norm, (double)norms[s],
@@ -118,8 +124,8 @@ static enum hd_status follow(struct harness_rank *r)
     return st;
 }
 
-/* Saves a checkpoint of the teacher, whose weights are those of the rule for "teacher NAME". */
-static enum hd_status save_teacher(struct harness_rank *r)
+/* Saves a checkpoint whose weights are those of the rule for the prefix and their names. */
+static enum hd_status save_weights(struct harness_rank *r)
 {
     struct followed *f = r->context;
     const struct hd_registry *registry;
@@ -134,12 +140,12 @@ static enum hd_status save_teacher(struct harness_rank *r)
         float *w = harness_take(t, i, HD_STATE_WEIGHT);
         char name[GOLDEN_NAME_MAX];
 
-        (void)snprintf(name, sizeof name, "teacher %s", p->name);
+        (void)snprintf(name, sizeof name, "%s%s", f->prefix, p->name);
         for (int64_t k = 0; k < p->real_count; k++)
             w[k] = golden_weight(name, p->dim_count, k);
         harness_put(t, i, HD_STATE_WEIGHT, w);
     }
-    st = hd_trainer_save(t, &f->teacher);
+    st = hd_trainer_save(t, &f->saved);
     hd_trainer_free(t);
     return st;
 }
@@ -152,9 +158,28 @@ static void make_teacher(struct followed *f, struct hd_job *job)
     must(hd_job_of_teacher(job, job_arena(), &teacher));
     teacher.init_from = "";
     teacher.distill_write = false;
-    must(harness_threads(&teacher, 1, f, save_teacher));
-    job->distill_teacher = f->teacher.path;
+    teacher.attempt_dir = job_text("%s.teacher", job->attempt_dir);
+    f->prefix = "teacher ";
+    must(harness_threads(&teacher, 1, f, save_weights));
+    job->distill_teacher = job_text("%s", f->saved.path);
 }
+
+/* Makes the checkpoint from which ranks of any layout take the student's weights. */
+static void make_student(struct followed *f, struct hd_job *job)
+{
+    struct hd_job student = *job;
+
+    student.objective = HD_JOB_OBJECTIVE_NEXT_TOKEN;
+    student.distill_teacher = student.distill_model = "";
+    f->prefix = "";
+    must(harness_threads(&student, 1, f, save_weights));
+    job->init_from = job_text("%s", f->saved.path);
+}
+
+/* A job of answers has all of them, others the first. */
+static const struct {
+    int64_t tp, pp, dp, cp;
+} layouts[] = {{1, 1, 1, 1}, {2, 1, 1, 1}, {1, 2, 1, 1}, {1, 1, 2, 1}, {1, 1, 1, 2}};
 
 static void check(void **state)
 {
@@ -169,10 +194,21 @@ static void check(void **state)
     write_tokens(&h, &job, &file);
     if (*job.distill_model)
         make_teacher(&f, &job);
-    if (harness_threads(&job, 1, &f, follow))
-        fail_msg("%s", hd_err_message());
-    if (*f.story)
-        fail_msg("%s", f.story);
+    if (hd_job_has_policy(&job))
+        make_student(&f, &job);
+    golden_make_completions(job.vocab, &f.completions);
+    for (size_t i = 0; i < (hd_job_has_policy(&job) ? sizeof layouts / sizeof layouts[0] : 1);
+         i++) {
+        job.tp = layouts[i].tp;
+        job.pp = layouts[i].pp;
+        job.dp = layouts[i].dp;
+        job.cp = layouts[i].cp;
+        (void)snprintf(job.schedule, sizeof job.schedule, "%s", job.pp > 1 ? "1f1b" : "none");
+        if (harness_threads(&job, (int)(job.tp * job.pp * job.dp * job.cp), &f, follow))
+            fail_msg("%s", hd_err_message());
+        if (*f.story)
+            fail_msg("layout %zu: %s", i, f.story);
+    }
     hd_arena_done(&arena);
     harness_teardown(&h);
 }
@@ -187,6 +223,7 @@ int main(void)
         {"a_student_beside_a_teacher", check, NULL, NULL, "distill-forward"},
         {"a_student_by_the_reverse_divergence", check, NULL, NULL, "distill-reverse"},
         {"a_student_between_the_divergences", check, NULL, NULL, "distill-jsd"},
+        {"a_student_on_its_own_answers_in_each_layout", check, NULL, NULL, "distill-gkd"},
     };
 
     return cmocka_run_group_tests_name("optimizer_golden", tests, NULL, NULL);

@@ -10,49 +10,31 @@
 #include "golden.h"
 #include "harness.h"
 #include "tests/program/test.h"
-#include "train/policy.h"
 
-enum { STEPS = 20, SCHEDULE = 20, COMPLETIONS = 6, IDS_MAX = 8 }; /* the schedule of generate.py */
+enum { STEPS = 20, SCHEDULE = 20 }; /* the schedule of generate.py */
 
 struct fixture {
     struct harness h;
     struct hd_arena arena;
     struct golden golden;
     struct hd_job job;
-    int32_t prompt[COMPLETIONS][IDS_MAX], ids[COMPLETIONS][IDS_MAX];
-    struct hd_policy_completion list[COMPLETIONS];
+    struct golden_completions completions;
     struct hd_job_file file;
     char path[200];
 };
 
-static void make_ids(const struct fixture *f, const char *what, int k, int64_t count, int32_t *ids)
-{
-    char name[32];
-
-    (void)snprintf(name, sizeof name, "%s %d", what, k);
-    for (int64_t i = 0; i < count; i++)
-        ids[i] = (int32_t)(golden_number(name, i) * (double)f->job.vocab);
-}
-
-/* By the rule of policy.py. They take 4 to 9 rows: one window of 32 is not enough, two are. */
 static void make_completions(struct fixture *f)
 {
     const float *sampled = golden_find(&f->golden, "sampled")->values;
     const float *reference = golden_find(&f->golden, "reference")->values;
 
-    for (int k = 0; k < COMPLETIONS; k++) {
-        struct hd_policy_completion *c = &f->list[k];
+    golden_make_completions(f->job.vocab, &f->completions);
+    for (int k = 0; k < GOLDEN_COMPLETIONS; k++) {
+        struct hd_policy_completion *c = &f->completions.list[k];
 
-        *c = (struct hd_policy_completion){.prompt = f->prompt[k],
-                                           .prompt_count = 2 + k % 3,
-                                           .ids = f->ids[k],
-                                           .count = 3 + k % 4,
-                                           .sampled = sampled,
-                                           .reference = reference,
-                                           .advantage =
-                                               (float)(golden_number("advantage", k) * 2 - 0.5)};
-        make_ids(f, "prompt", k, c->prompt_count, f->prompt[k]);
-        make_ids(f, "completion", k, c->count, f->ids[k]);
+        c->sampled = sampled;
+        c->reference = reference;
+        c->advantage = (float)(golden_number("advantage", k) * 2 - 0.5);
         sampled += c->count;
         reference += c->count;
     }
@@ -102,7 +84,7 @@ static enum hd_status compare_steps(struct harness_rank *r)
         const double kl = (double)golden_find(&f->golden, "kl")->values[i];
         const double entropy = (double)golden_find(&f->golden, "entropy")->values[i];
 
-        st = hd_trainer_set_completions(t, f->list, COMPLETIONS);
+        st = hd_trainer_set_completions(t, f->completions.list, GOLDEN_COMPLETIONS);
         if (!st)
             st = hd_trainer_step(t, 0, &s);
         if (!st)
@@ -113,7 +95,7 @@ static enum hd_status compare_steps(struct harness_rank *r)
             st = check("kl", i + 1, s.policy.kl, kl, 10 * bound);
         if (!st)
             st = check("entropy", i + 1, s.policy.entropy, entropy, bound);
-        if (!st && (s.policy.completions != COMPLETIONS ||
+        if (!st && (s.policy.completions != GOLDEN_COMPLETIONS ||
                     s.policy.tokens != 3 + 4 + 5 + 6 + 3 + 4 || s.targets != s.policy.tokens))
             st = hd_err(HD_INTERNAL, "%lld completions with %lld tokens",
                         (long long)s.policy.completions, (long long)s.policy.tokens);

@@ -96,6 +96,35 @@ check_equal with_a_checkpoint_of_the_step_before 1 "$(find "$work/e" -name step-
 heddle local --resume "$work/e/latest" -o jsonl >>"$work/e.jsonl" 2>>"$work/e.err"
 check_equal and_goes_on_with_the_same_numbers "$(series "$work/b.jsonl" loss)" "$(series "$work/e.jsonl" loss)"
 
+# gkd: a student learns from that model what it says, in some steps behind completions of rows; a run that is cut into two
+# has the same numbers
+for i in {1..40}; do printf '{"prompt":"say %d:","completion":"%d"}\n' "$i" "$((i % 2))"; done >"$work/rows.jsonl"
+cat >"$work/gkd.yaml" <<END
+name: gkd
+model: {family: llama, layers: 1, hidden: 32, heads: 2, context: 32}
+data: {train: [rows.jsonl], tokenizer: bytes}
+train:
+  objective: gkd
+  steps: 8
+  global_batch: 16
+  lr: {peak: 1e-2, warmup: 0, decay: constant}
+  precision: fp32
+  rollout: {prompts: 8, group: 2, max_tokens: 4}
+  distill: {teacher: $(find "$work/a" -type d -name step-00000012), top_k: 64, on_policy: 0.5}
+END
+heddle local "$work/gkd.yaml" --state-dir "$work/g" -o jsonl >"$work/g.jsonl" 2>"$work/g.err"
+check_equal a_student_answers_to_its_teacher 0 $?
+read -r first last < <(series "$work/g.jsonl" distill_loss | awk '{print $1, $NF}')
+check and_comes_nearer awk -v a="$first" -v b="$last" 'BEGIN {exit !(b > 0 && b < 0.8 * a)}'
+check_equal on_answers_of_its_own_and_of_rows "1 4" "$(series "$work/g.jsonl" length_max | tr ' ' '\n' | sort -nu | xargs)"
+heddle local "$work/gkd.yaml" --set train.steps=3 --state-dir "$work/h" -o jsonl >"$work/h.jsonl" 2>"$work/h.err"
+heddle local --resume "$work/h/latest" --set train.steps=8 -o jsonl >>"$work/h.jsonl" 2>>"$work/h.err"
+check_equal in_two_runs_as_in_one "$(series "$work/g.jsonl" distill_loss)" "$(series "$work/h.jsonl" distill_loss)"
+check gkd_has_a_plan heddle plan "$work/gkd.yaml"
+check_equal with_its_teacher_and_answers 2 "$(grep -c '^teacher  \|^  its answers, at most: 3 x a token of each of 16,' "$work/check.out")"
+check_status rows_need_completions_then 2 heddle validate "$work/gkd.yaml" --set data.train=[prompts.jsonl]
+check_equal which_a_line_tells 1 "$(grep -c 'prompts.jsonl:1: has no .completion.' "$work/check.err")"
+
 check the_mean_of_each_reward_is_shown grep -rqa train/rewards/model/std "$work/a" --include='events*'
 check validate_takes_rows_with_a_prompt_and_what_rewards_read heddle validate "$work/grpo.yaml"
 check_equal a_program_needs_no_column 0 "$(heddle validate "$work/grpo.yaml" --set 'train.rewards=[{program: judge.sh}]' 2>&1 | grep -c '^train.rewards')"

@@ -316,8 +316,8 @@ static const struct mistake mistakes[] = {
      "or "
      "remove the line"},
     {13, "  global_batch: 8\n  rollout: {group: 4}",
-     "job.yaml:14: train.rollout.group: is a setting of train.objective: grpo; add that line, or "
-     "remove this one"},
+     "job.yaml:14: train.rollout.group: is a setting of train.objective: grpo or gkd; add that "
+     "line, or remove this one"},
     {13, "  global_batch: 8\n  objective: grpo\n  rollout: {prompts: 4}",
      "job.yaml:11: train.rewards: is missing: what rates an answer, such as [{builtin: number, "
      "field: answer}]"},
@@ -734,6 +734,18 @@ static void what_does_not_go_together_is_refused(void **state)
           "train.distill.write=true"},
          "train.distill.write: a teacher reads all data in windows of one model.context; remove "
          "context, global_batch and rope_theta of data.stages"},
+        {{"train={steps: 9, global_batch: 16, lr: 1e-3, objective: gkd, rollout: {prompts: 2, "
+          "max_tokens: 8}, distill: {teacher: /t}}",
+          "data={train: corpus/a.txt}"},
+         "train.distill.teacher: train.objective: gkd needs a model folder or checkpoint, which is "
+         "there when"},
+        {{"train.distill.teacher=/t", "train.distill.on_policy=0.5"},
+         "train.distill.on_policy: only train.objective: gkd has answers of the student"},
+        {{"train={steps: 9, global_batch: 16, lr: 1e-3, objective: grpo, rollout: {prompts: 2, "
+          "group: "
+          "1}, rewards: [number]}",
+          "data={train: corpus/a.txt}"},
+         "train.rollout.group: with train.objective: grpo the answers to a prompt are compared"},
         {{"train={steps: 9, global_batch: 16, lr: 1e-3, objective: grpo, rollout: {prompts: 2, "
           "max_tokens: 8}, rewards: [number]}",
           "data.bad_rows=skip"},

@@ -81,6 +81,7 @@ static const struct {
     {TRL, "reward_funcs", "8", "train.objective", false},
     {TRL, "num_generations", "8", "train.rollout.group", false},
     {TRL, "reward_model_name_or_path", "a/b", "train.rewards", false},
+    {TRL, "lmbda", "0.5", "train.distill.on_policy", false},
     {TRL, "max_completion_length", "64", "train.rollout.max_tokens", false},
     {TRL, "epsilon", "0.1", "train.policy.clip_low", false},
     {TRL, "scale_rewards", "false", "train.policy.scale", false},
