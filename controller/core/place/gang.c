@@ -311,14 +311,16 @@ static bool is_better_gang(const struct core_placement *a, const struct core_pla
     return a->unused_count < b->unused_count;
 }
 
-static int32_t count_unused(const struct core_forecast *forecast, const struct hd_job_needs *needs,
+static int32_t count_unused(const struct hd_core *core, const struct core_forecast *forecast,
+                            const struct hd_job_needs *needs,
                             const struct core_placement *placement)
 {
     const enum hd_device_kind kind = hd_device_kind_of(placement->plan.layout.device);
     int32_t unused_count = -placement->device_count;
 
     for (size_t i = 0; i < placement->member_count; i++)
-        unused_count += core_count_free(forecast, needs, placement->members[i].node, kind);
+        unused_count +=
+            core_count_free(core, forecast, needs, placement->members[i].node->index, kind);
     return unused_count;
 }
 
@@ -362,7 +364,8 @@ void core_gang_find(struct hd_core *core, const struct core_view *view, enum hd_
             continue;
         count = core_prefer_switches(core, members, count, placement.device_count);
         placement.member_count = choose(members, count, placement.device_count);
-        placement.unused_count = count_unused(core_forecast_of(core, view), needs, &placement);
+        placement.unused_count =
+            count_unused(core, core_forecast_of(core, view), needs, &placement);
         placement.tier = core_tier_of(core, members, placement.member_count);
         if ((view->nodes_max && placement.member_count > (size_t)view->nodes_max) ||
             (view->tier_max && placement.tier > view->tier_max))

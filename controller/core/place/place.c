@@ -66,7 +66,7 @@ static void find_on_one_node(struct hd_core *core, const struct core_view *view,
             placement.device_count = core_pick_count(view->needs, kind, available, &placement.plan);
         asked = available;
         placement.unused_count =
-            core_count_free(forecast, view->needs, node, kind) - placement.device_count;
+            core_count_free(core, forecast, view->needs, i, kind) - placement.device_count;
         if (is_better_node(&forecast->free[kind], &placement, node, &best, member.node)) {
             best = placement;
             member =

@@ -283,7 +283,7 @@ static struct core_placement find_cleared(const struct defragmentation *g,
         core_forecast_end(after, migrations[i].attempt, true);
     view.forecast = after;
     placement = core_find_placement(g->core, &view);
-    core_count_surplus(after, &g->needs, g->kind, &placement);
+    core_count_surplus(g->core, after, &g->needs, g->kind, &placement);
     for (size_t i = 0; i < *count; i++)
         if (core_is_on(&placement, migrations[i].attempt))
             migrations[kept++] = migrations[i];
@@ -413,7 +413,7 @@ static bool find_target(struct hd_core *core, struct job_migration *migration, u
         migration->target = find_node_like(core, &view, kind, name, group);
     } else {
         migration->target = core_find_placement(core, &view);
-        core_count_surplus(&core->present, &needs, kind, &migration->target);
+        core_count_surplus(core, &core->present, &needs, kind, &migration->target);
     }
     for (size_t i = 0; i < migration->target.member_count; i++)
         if (strcmp(kind_device_name(migration->target.members[i].node, kind), name) != 0)

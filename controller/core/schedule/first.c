@@ -2,13 +2,15 @@
  * can be predicted (predict.c). */
 #include "controller/core/schedule/schedule.h"
 
-void core_count_surplus(const struct core_forecast *forecast, const struct hd_job_needs *needs,
-                        enum hd_device_kind kind, struct core_placement *placement)
+void core_count_surplus(const struct hd_core *core, const struct core_forecast *forecast,
+                        const struct hd_job_needs *needs, enum hd_device_kind kind,
+                        struct core_placement *placement)
 {
     for (size_t i = 0; i < placement->member_count; i++) {
         struct core_member *member = &placement->members[i];
 
-        member->surplus = core_count_free(forecast, needs, member->node, kind) - member->count;
+        member->surplus =
+            core_count_free(core, forecast, needs, member->node->index, kind) - member->count;
     }
 }
 
@@ -53,7 +55,7 @@ void core_find_first(struct hd_core *core, struct core_forecast *forecast,
     if (needed <= forecast->count) {
         ret->start.mono_ms = needed ? runs[needed - 1].until_mono_ms : core->now.mono_ms;
         ret->start.after = needed ? runs[needed - 1].job : 0;
-        core_count_surplus(forecast, view->needs, kind, &ret->placement);
+        core_count_surplus(core, forecast, view->needs, kind, &ret->placement);
         client.forecast = forecast;
         if (ret->placement
                 .device_count) /* computed before its devices are free, so that the layout is known

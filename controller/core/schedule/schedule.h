@@ -129,8 +129,9 @@ void core_find_first(struct hd_core *core, struct core_forecast *forecast,
                      struct core_first *ret_first);
 /* Sets `surplus` of each member of the placement: devices of its node that are free in the forecast
  * and that the placement does not use. */
-void core_count_surplus(const struct core_forecast *forecast, const struct hd_job_needs *needs,
-                        enum hd_device_kind kind, struct core_placement *placement);
+void core_count_surplus(const struct hd_core *core, const struct core_forecast *forecast,
+                        const struct hd_job_needs *needs, enum hd_device_kind kind,
+                        struct core_placement *placement);
 /* Reduces the needs to the fewest devices of this kind for which a layout exists. False: there is
  * none. */
 bool core_least_needs(const struct hd_job_needs *needs, enum hd_device_kind kind,

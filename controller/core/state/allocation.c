@@ -210,8 +210,6 @@ int32_t core_available(const struct hd_core *core, const struct core_view *view,
 
     if (!allowance)
         return 0;
-    count = view->needs->memory_min > core->least_memory[kind]
-                ? core_count_free(forecast, view->needs, core->nodes[i], kind)
-                : forecast->free[kind].of_node[i];
+    count = core_count_free(core, forecast, view->needs, i, kind);
     return count < allowance ? count : allowance;
 }

@@ -225,13 +225,15 @@ int32_t core_count_devices(const struct hd_job_needs *needs, const struct core_n
     return count;
 }
 
-int32_t core_count_free(const struct core_forecast *forecast, const struct hd_job_needs *needs,
-                        const struct core_node *node, enum hd_device_kind kind)
+int32_t core_count_free(const struct hd_core *core, const struct core_forecast *forecast,
+                        const struct hd_job_needs *needs, size_t index, enum hd_device_kind kind)
 {
+    const struct core_node *node = core->nodes[index];
     int32_t count = 0;
 
-    if (needs->memory_min <= node->counts[kind].least_memory)
-        return forecast->free[kind].of_node[node->index];
+    if (needs->memory_min <= core->least_memory[kind] || /* the node is not read for most jobs */
+        needs->memory_min <= node->counts[kind].least_memory)
+        return forecast->free[kind].of_node[index];
     for (int32_t d = core_free_device(forecast, needs, node, kind, 0); d >= 0;
          d = core_free_device(forecast, needs, node, kind, d + 1))
         count++;

@@ -231,9 +231,10 @@ core_tiers(const struct hd_core *core); /* distance of nodes without a common sw
  * free_only: without those that attempts hold now. */
 int32_t core_count_devices(const struct hd_job_needs *needs, const struct core_node *node,
                            enum hd_device_kind kind, bool free_only);
-/* Counts those that are free in the forecast. Valid after core_arrays_ready. */
-int32_t core_count_free(const struct core_forecast *forecast, const struct hd_job_needs *needs,
-                        const struct core_node *node, enum hd_device_kind kind);
+/* Counts those of the node with this index that are free in the forecast. Valid after
+ * core_arrays_ready. */
+int32_t core_count_free(const struct hd_core *core, const struct core_forecast *forecast,
+                        const struct hd_job_needs *needs, size_t index, enum hd_device_kind kind);
 
 /* Rebuilds the arrays by node index of data.h if they are stale. False: no memory. */
 bool core_arrays_ready(struct hd_core *core);
