@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "controller/core/schedule/schedule.h"
 
 enum {
@@ -278,6 +279,38 @@ static bool keep_layout(const struct core_layout_client *client,
     return true;
 }
 
+/* Returns a hash of the sizes that a job file gives or leaves open. It takes the place of their text in
+ * keys, which a pass forms thousands of. */
+static uint64_t hash_sizes(const struct hd_layout_sizes *sizes)
+{
+    struct hd_job job; /* only the layout is read */
+    struct hd_hash hash;
+
+    job.layout = *sizes;
+    hd_hash_begin(&hash);
+    for (size_t i = 0; i < hd_job_key_count; i++) {
+        const struct hd_key *key = &hd_job_keys[i];
+
+        if (hd_job_key_is_of_layout(key))
+            hd_hash_add(&hash,
+                        hd_job_key_is_text(key) ? hd_job_text(key, &job)
+                                                : hd_job_const_member(key, &job),
+                        hd_job_member_bytes(key, &job) + hd_job_key_is_text(key));
+    }
+    return hd_hash_value(&hash);
+}
+
+/* Returns whether the sizes have no word that this build does not know. */
+static bool is_known(struct hd_core *core, const struct hd_layout_sizes *sizes)
+{
+    struct hd_text text = {0};
+    const bool known = !hd_layout_write(sizes, &text);
+
+    core->no_memory |= text.failed;
+    hd_text_free(&text);
+    return known;
+}
+
 /* Fills a layout request and its key with everything that the answer depends on. keep: request only
  * whether an earlier attempt's layout fits. False: no request is needed or possible. */
 static bool form_question(struct hd_core *core, const struct core_layout_client *client,
@@ -287,7 +320,6 @@ static bool form_question(struct hd_core *core, const struct core_layout_client 
     const struct hd_job_needs *needs = client->needs;
     const enum hd_device_kind kind = hd_device_kind_of(placement->plan.layout.device);
     const struct core_node *measured = measured_node(placement, kind);
-    struct hd_text wish = {0};
 
     asked->probe_uuid = measured ? measured->rec.uuid : "";
     asked->wish = core_plan_request_on(needs, kind);
@@ -301,21 +333,14 @@ static bool form_question(struct hd_core *core, const struct core_layout_client 
         return false;
     if (keep && !keep_layout(client, placement, asked))
         return false;
-    if (hd_layout_write(&asked->wish.sizes, &wish)) { /* the job file has a word that this build
-                                                       * does not know: no layout search */
-        hd_text_free(&wish);
-        return false;
-    }
-    core->no_memory |= wish.failed;
-    hd_text_add(key, "%016" PRIx64 " %" PRIu64 " %s %d %d %d %s %s %lld %d %d", needs->shape,
-                needs->shape ? 0 : client->job, wish.data ? wish.data : "", asked->devices,
-                asked->together, asked->tier, asked->device_name, asked->traits,
+    hd_text_add(key, "%016" PRIx64 " %" PRIu64 " %016" PRIx64 " %d %d %d %s %s %lld %d %d",
+                needs->shape, needs->shape ? 0 : client->job, hash_sizes(&asked->wish.sizes),
+                asked->devices, asked->together, asked->tier, asked->device_name, asked->traits,
                 (long long)asked->memory_bytes, asked->threads, asked->bf16);
     if (measured)
         hd_text_add(key, " %s %lld", asked->probe_uuid, (long long)measured->probe.measured_ms);
-    hd_text_free(&wish);
     core->no_memory |= key->failed;
-    return !core->no_memory;
+    return !core->no_memory && (entry_of(core, key->data) || is_known(core, &asked->wish.sizes));
 }
 
 bool core_asks_no_more(const struct hd_core *core)
