@@ -65,6 +65,16 @@ rm "$TMPDIR/asked"
 [ "$(grep -nE -- '--beside-asan' "$TMPDIR/asked" | cut -d: -f1)" = 2 ] && [ "$(wc -l <"$TMPDIR/asked")" = 3 ]
 check dev_leaves_to_asan_what_it_shows_if_it_runs $?
 
+# clang-format here is one that finds $FOUND.
+mkdir "$TMPDIR/bin"
+printf '#!/bin/sh\n[ -z "$FOUND" ] || echo "$FOUND"\n[ -z "$FOUND" ]\n' >"$TMPDIR/bin/clang-format-14"
+chmod +x "$TMPDIR/bin/clang-format-14"
+with_format() { FOUND=$1 PATH=$TMPDIR/bin:$PATH "$tree/.ci/run" engine format >"$TMPDIR/ends" 2>&1; }
+with_format '' && grep -q '^ok   clang_format_changes_nothing$' "$TMPDIR/ends" &&
+    [ "$(tail -n 1 "$TMPDIR/ends")" = '4 passed, 0 failed, 1 skipped' ] && ! with_format 'a.c:1: error' &&
+    [ "$(tail -n 1 "$TMPDIR/ends")" = '3 passed, 1 failed, 1 skipped' ]
+check what_runs_beside_a_stage_counts $?
+
 # Kernels are compiled and tested as what was touched asks for; the tests' changes here are $TOUCHED.
 printf '#!/bin/sh\necho "$TOUCHED"\n' >"$tree/tests/changed"
 chmod +x "$tree/tests/changed"
