@@ -91,11 +91,14 @@ enum { HD_COSTS_RECORD_BLOCKS = 64 };
  * the slab tile by tile. A panel consists of 32-bit words: one fp32 value, or two bf16 values that
  * are neighbours along K. */
 enum {
-    HD_COSTS_GEMM_ROWS = 1344,    /* rows of a slab: a multiple of every panel's rows (6, 14, 32) */
-    HD_COSTS_GEMM_COLUMNS = 1024, /* columns of a slab: a multiple of every panel's columns (8, 16,
+    HD_COSTS_GEMM_PAIRS = 512,  /* maximum depth of a slice of K, in words that are pairs */
+    HD_COSTS_GEMM_WORDS = 1024, /* maximum depth of a slice of K, in words that are fp32 values */
+    HD_COSTS_GEMM_SLAB = 672 * 1024, /* maximum rows of a slab (1344 of pairs, 672 of fp32 values: a
+                                        multiple of every panel's rows) times that depth */
+    HD_COSTS_GEMM_ROWS_ALIGN = 42, /* multiple of the rows of every panel of fp32 values (6, 14) */
+    HD_COSTS_GEMM_COLUMNS = 1024,  /* columns of a slab: a multiple of every panel's columns (8, 16,
                                      32) */
-    HD_COSTS_GEMM_WORDS = 512,    /* maximum depth of a slice of K, in words */
-    HD_COSTS_GEMM_PANEL = 32,     /* maximum rows, or columns, of a panel */
+    HD_COSTS_GEMM_PANEL = 32,      /* maximum rows, or columns, of a panel */
     HD_COSTS_GEMM_WORDS_ALIGN = 16
 };
 struct hd_costs_gemm_layout {

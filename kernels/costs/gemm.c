@@ -7,17 +7,22 @@ struct hd_costs_gemm_layout hd_costs_lay_out_gemm(const struct hd_gemm_args *arg
     const bool pairs = args->ab_dtype == HD_BF16 && traits->bf16_products != HD_BF16_WIDENED;
     const int64_t K = args->K > 0 ? args->K : 1, word = pairs ? 2 : 1; /* number of elements of K in
                                                                           a word of a panel */
-    const int64_t slices = hd_divide_up(hd_divide_up(K, word), HD_COSTS_GEMM_WORDS);
-    struct hd_costs_gemm_layout l = {.pairs = pairs};
+    const int64_t words = pairs ? HD_COSTS_GEMM_PAIRS : HD_COSTS_GEMM_WORDS;
+    const int64_t slices = hd_divide_up(hd_divide_up(K, word), words);
+    /* the scratch is for this many rows: unlike l.rows it grows with M, as experts need it */
+    const int64_t rows = hd_min(HD_COSTS_GEMM_SLAB / words, args->M);
+    struct hd_costs_gemm_layout l = {.pairs = pairs, .rows = rows};
 
-    l.rows = hd_min(HD_COSTS_GEMM_ROWS, args->M);
+    if (!pairs && rows > 0) /* slabs of about equal size: each packs all of b */
+        l.rows = hd_round_up(hd_divide_up(args->M, hd_divide_up(args->M, rows)),
+                             HD_COSTS_GEMM_ROWS_ALIGN);
     l.columns = hd_min(HD_COSTS_GEMM_COLUMNS, args->N);
     l.words = hd_round_up(hd_divide_up(hd_divide_up(K, word), slices), HD_COSTS_GEMM_WORDS_ALIGN);
     l.depth = l.words * word;
-    l.a_words = (l.rows + HD_COSTS_GEMM_PANEL) * l.words;
+    l.a_words = (rows + HD_COSTS_GEMM_PANEL) * l.words;
     l.b_words = (l.columns + HD_COSTS_GEMM_PANEL) * l.words;
     if (args->c_dtype != HD_F32 && K > l.depth)
-        l.sums_floats = l.rows * l.columns;
+        l.sums_floats = rows * l.columns;
     if (hd_costs_gemm_is_encoded(args))
         l.strip_bytes = HD_COSTS_GEMM_PANEL * l.depth * (int64_t)hd_dtype_size(args->ab_dtype);
     l.scratch_bytes = hd_tensor_align(l.a_words * 4) + hd_tensor_align(l.b_words * 4) +

@@ -26,13 +26,9 @@
 #include "kernels/cpu/panel.h"
 #include "kernels/cpu/transpose.h"
 
-/* Size of a group of tiles of c, which one thread computes at a time: about 200 KiB of a's panels
- * times 400 KiB of b's. */
-enum { GROUP_ROWS = 112, GROUP_COLUMNS = 256, PACK_PANELS = 8 };
-
-/* Most words of a's panels that one thread alone packs at a time: 384 KiB, of the 512 KiB or more
- * that the second cache has. */
-enum { CHUNK_WORDS = 96 * 1024 };
+/* Size of a group of tiles of c, which one of several threads computes at a time: at most 224 KiB of
+ * a's panels times 512 KiB of b's (pairs) or 1 MiB (fp32 values). */
+enum { GROUP_ROWS = 112, GROUP_WORDS = 56 * 1024, GROUP_COLUMNS = 256, PACK_PANELS = 8 };
 
 struct slab {
     const struct hd_gemm_args *args;
@@ -265,6 +261,22 @@ INLINE void add_tile(float *c, int64_t ldc, const float *tile, int64_t rows, int
         }
 }
 
+/* Stores a whole tile of complete sums: c = tile (+ sums). */
+INLINE void round_tile(void *c, int64_t at, int64_t ldc, const float *tile, const float *sums,
+                       int64_t sums_ld, int64_t rows, enum hd_dtype c_dtype)
+{
+    for (int64_t i = 0; i < rows; i++, at += ldc, tile += MICRO_N) {
+        UNROLL
+        for (int64_t j = 0; j < MICRO_N; j += VL) {
+            vf x = vf_load_f32(tile + j, VL);
+
+            if (sums)
+                x += vf_load_f32(sums + i * sums_ld + j, VL);
+            vf_store(c, at + j, VL, x, c_dtype);
+        }
+    }
+}
+
 /* Stores a tile: sums (+)= tile; or, in the last slice of K, c = sums + tile (+ c) (+ bias) (+ add)
  * and the epilogue. row and column are relative to the slab. */
 INLINE void store_tile(const struct slab *s, const float *tile, int64_t row, int64_t rows,
@@ -275,10 +287,12 @@ INLINE void store_tile(const struct slab *s, const float *tile, int64_t row, int
     const bool bias = a->bias && s->last;
     const bool epilogue = a->epilogue && s->last;
     const bool residual = a->add && s->last;
+    const bool rounds = s->last && !a->accumulate && (own_sums || first);
+    const int64_t at_c = (s->row + row) * a->ldc + s->column + column;
 
     if (c_dtype == HD_F32 && !bias && !epilogue &&
         !residual) { /* the slab has no separate sums: c holds them */
-        float *c = (float *)a->c + (s->row + row) * a->ldc + s->column + column;
+        float *c = (float *)a->c + at_c;
         const bool add = a->accumulate || !first;
 
         if (columns == MICRO_N && add)
@@ -289,9 +303,17 @@ INLINE void store_tile(const struct slab *s, const float *tile, int64_t row, int
             add_tile(c, a->ldc, tile, rows, columns, add);
         return;
     }
+    if (rounds && columns == MICRO_N && !bias && !epilogue && !residual) {
+        if (first)
+            round_tile(a->c, at_c, a->ldc, tile, NULL, 0, rows, c_dtype);
+        else
+            round_tile(a->c, at_c, a->ldc, tile, s->sums + row * s->sums_ld + column, s->sums_ld,
+                       rows, c_dtype);
+        return;
+    }
     for (int64_t i = 0; i < rows; i++)
         FOR_VECTORS (j, n, 0, columns) {
-            const int64_t at = (s->row + row + i) * a->ldc + s->column + column + j;
+            const int64_t at = at_c + i * a->ldc + j;
             const int64_t at_sums = (row + i) * s->sums_ld + column + j;
             vf x = vf_load_f32(tile + i * MICRO_N + j, n);
 
@@ -444,51 +466,46 @@ static void compute_groups(const void *args, int64_t begin, int64_t end, int thr
 }
 
 /* Returns whether compute_alone() computes the slab. On AVX-512 it was not measured. A quantised b
- * would be decoded once for each chunk of rows. */
+ * would be decoded once for each slab of rows. */
 static bool is_for_one(const struct hd_backend *cpu, const struct slab *s)
 {
-    return VEC_BYTES < 64 && !cpu->pool && !s->panels && !s->strips && s->args->trans_b &&
-           !s->args->trans_a;
+    return VEC_BYTES < 64 && !cpu->pool && !s->panels && !s->strips;
 }
 
-/* Prefetches some rows of a transposed b: the columns [column, column + count) of the slab's c. */
-static void prefetch_columns(const struct slab *s, int64_t column, int64_t count)
+/* Prefetches part `part` of `parts` of a panel of b, from `column` on. */
+static void prefetch_b(const struct slab *s, int64_t column, int64_t part, int64_t parts)
 {
     const struct hd_gemm_args *a = s->args;
+    const int64_t columns = hd_min(MICRO_N, s->columns - column);
+    const int64_t lines = a->trans_b ? columns : s->depth;
+    const int64_t first =
+        a->trans_b ? (s->column + column) * a->ldb + s->k : s->k * a->ldb + s->column + column;
 
-    for (int64_t i = column; i < hd_min(column + count, s->columns); i++)
-        prefetch_row(a->b, (s->column + i) * a->ldb + s->k, s->depth, a->ab_dtype);
+    for (int64_t i = part * lines / parts; columns > 0 && i < (part + 1) * lines / parts; i++)
+        prefetch_row(a->b, first + i * a->ldb, a->trans_b ? s->depth : columns, a->ab_dtype);
 }
 
-/* Computes a slab of a product whose factors both lie along K on one thread, a chunk of rows at a
- * time. All chunks of a are packed to one place, and all panels of b to another, because most of the
- * time of packing is that of writes to places that no cache holds. While the thread multiplies by a
- * panel of b, it prefetches the next one. */
+/* Computes a slab on one thread: packs all of its rows of a, then one panel of b at a time. All
+ * panels of b are packed to one place, because most of the time of packing is that of writes to
+ * places that no cache holds. While the thread multiplies by a panel of b, it prefetches the next
+ * one. */
 static void compute_alone(const struct slab *s)
 {
-    const int64_t chunks = hd_divide_up(s->rows * s->words, CHUNK_WORDS);
-    const int64_t rows = hd_round_up(hd_divide_up(s->rows, chunks), s->panel_rows);
+    const int64_t panels = hd_divide_up(s->rows, s->panel_rows);
 
-    for (int64_t row = 0; row < s->rows; row += rows)
-        for (int64_t column = 0; column < s->columns; column += MICRO_N) {
-            const int64_t panels = hd_divide_up(hd_min(rows, s->rows - row), s->panel_rows);
-            struct slab part = *s;
+    pack_a_panels(s, 0, panels, 0);
+    for (int64_t column = 0; column < s->columns; column += MICRO_N) {
+        struct slab part = *s;
 
-            part.row += row;
-            part.rows = hd_min(rows, s->rows - row);
-            part.column += column;
-            part.columns = hd_min(MICRO_N, s->columns - column);
-            part.sums = s->sums ? s->sums + row * s->sums_ld + column : NULL;
-            if (column == 0)
-                pack_a_panels(&part, 0, panels, 0);
-            pack_b_panels(&part, 0, 1, 0);
-            for (int64_t i = 0; i < panels; i++) {
-                const int64_t first = i * MICRO_N / panels;
-
-                prefetch_columns(s, column + MICRO_N + first, (i + 1) * MICRO_N / panels - first);
-                compute_tile(&part, i * s->panel_rows, 0);
-            }
+        part.column += column;
+        part.columns = hd_min(MICRO_N, s->columns - column);
+        part.sums = s->sums ? s->sums + column : NULL;
+        pack_b_panels(&part, 0, 1, 0);
+        for (int64_t i = 0; i < panels; i++) {
+            prefetch_b(s, column + MICRO_N, i, panels);
+            compute_tile(&part, i * s->panel_rows, 0);
         }
+    }
 }
 
 /* ---- slabs and slices ---- */
@@ -538,7 +555,7 @@ void KERNEL(gemm_blocked)(struct hd_backend *cpu, const struct hd_gemm_args *arg
     char *scratch = args->scratch;
 
     s.panel_rows = s.panels ? s.panels->rows : MICRO_M;
-    s.group_panels = GROUP_ROWS / s.panel_rows;
+    s.group_panels = hd_min(GROUP_ROWS, GROUP_WORDS / l.words) / s.panel_rows;
     s.a = (uint32_t *)scratch;
     s.b = (uint32_t *)(scratch + hd_tensor_align(l.a_words * 4));
     scratch = (char *)s.b + hd_tensor_align(l.b_words * 4);

@@ -137,23 +137,23 @@ static void experts_products_share_scratch_or_have_their_own(void **state)
     struct hd_grouped_gemm_weight_args w = {.E = 4, .T = 300, .M = 64, .N = 96};
 
     assert_int_equal(hd_kernel_scratch_bytes(HD_K_grouped_gemm, &a, &traits),
-                     64 + 4 * 512 * (1032 + 96));
-    traits.threads = 2; /* 2 times 512 rows and the columns: more than one of 1000 rows */
+                     64 + 4 * 512 * (704 + 96));
+    traits.threads = 2; /* 2 times 512 rows and the columns: more than a slab of 672 rows */
     a.N = 1024;
     assert_int_equal(hd_kernel_scratch_bytes(HD_K_grouped_gemm, &a, &traits),
                      64 + 2 * 4 * 512 * (544 + 1056));
     traits.threads = 3; /* never two small experts for each thread */
     assert_int_equal(hd_kernel_scratch_bytes(HD_K_grouped_gemm, &a, &traits),
-                     64 + 4 * 512 * (1032 + 1056));
+                     64 + 4 * 512 * (704 + 1056));
     a.T = 8; /* decoding reads weights as they lie */
     a.trans_b = true;
     assert_int_equal(hd_kernel_scratch_bytes(HD_K_grouped_gemm, &a, &traits), 64);
-    /* the depth is a count: 300 rows are 304 words; of 600 the deepest slice is 512 */
+    /* the depth is a count: 300 rows are 304 words; of 1200 the deepest slice is 1024 */
     assert_int_equal(hd_kernel_scratch_bytes(HD_K_grouped_gemm_weight, &w, &traits),
                      4 * 304 * (96 + 128));
-    w.T = 600;
+    w.T = 1200;
     assert_int_equal(hd_kernel_scratch_bytes(HD_K_grouped_gemm_weight, &w, &traits),
-                     4 * 512 * (96 + 128));
+                     4 * 1024 * (96 + 128));
 }
 
 RUN_CASES()

@@ -760,7 +760,7 @@ static void scratch_follows_shape_and_threads(void **state)
     const struct hd_embedding_backward_args table = {.R = 9, .V = 20};
     const struct hd_gemm_args product = {.M = 1000, .N = 1000, .K = 1000, .c_dtype = HD_F32};
     struct hd_gemm_args rounded = {
-        .M = 1000, .N = 1000, .K = 1000, .ab_dtype = HD_BF16, .c_dtype = HD_BF16};
+        .M = 1000, .N = 1000, .K = 2000, .ab_dtype = HD_BF16, .c_dtype = HD_BF16};
     const struct hd_gemm_args row = {.M = 1, .N = 1000, .K = 1000, .trans_b = true};
 
     /* two chunks of 64 rows and of 1 row; never more than 64 chunks */
@@ -770,23 +770,24 @@ static void scratch_follows_shape_and_threads(void **state)
     assert_int_equal(hd_kernel_scratch_bytes(HD_K_cross_entropy, &with_z, &traits), 2 * 9 * 8);
     assert_int_equal(hd_kernel_scratch_bytes(HD_K_embedding_backward, &table, &traits),
                      (21 + 9) * 8);
-    /* panels of a slab of 1000 x 1000, each with room for one more panel of 32, two slices of 500
-     * words rounded up to 512; c holds the sums */
+    /* panels of a slab of 672 x 1000, each with room for one more panel of 32, one slice of 1000
+     * words rounded up to 1008; c holds the sums */
     assert_int_equal(hd_kernel_scratch_bytes(HD_K_gemm, &product, &traits),
-                     2 * 4 * (1000 + 32) * 512);
-    /* a bf16 result cannot: 1000 x 1000 more; pairs of bf16 are words, so one slice will do */
+                     4 * (704 + 1032) * 1008);
+    /* a bf16 result cannot hold those of two slices */
     assert_int_equal(hd_kernel_scratch_bytes(HD_K_gemm, &rounded, &traits),
-                     2 * 4 * (1000 + 32) * 512 + 4 * 1000 * 1000);
+                     4 * (704 + 1032) * 1008 + 4 * 672 * 1000);
+    /* words that are pairs: 1000 rows are one slab, slices have 500 words rounded up to 512 */
     traits.bf16_products = HD_BF16_PAIRS;
     assert_int_equal(hd_kernel_scratch_bytes(HD_K_gemm, &rounded, &traits),
-                     2 * 4 * (1000 + 32) * 512);
+                     2 * 4 * (1000 + 32) * 512 + 4 * 1000 * 1000);
     /* decoding: one row */
     assert_int_equal(hd_kernel_scratch_bytes(HD_K_gemm, &row, &traits), 0);
     /* the library's budget counts where the library may multiply */
     traits.gemm_scratch_bytes = 10000000;
     traits.own_bf16 = true;
     assert_int_equal(hd_kernel_scratch_bytes(HD_K_gemm, &rounded, &traits),
-                     2 * 4 * (1000 + 32) * 512);
+                     2 * 4 * (1000 + 32) * 512 + 4 * 1000 * 1000);
     assert_int_equal(hd_kernel_scratch_bytes(HD_K_gemm, &product, &traits), 10000000);
 }
 

@@ -107,8 +107,8 @@ static void every_combination_is_right(void **state)
 }
 
 /* Goal: products of several slabs and of several slices of the depth are whole. Method: more rows
- * than a slab has (1344), more columns (1024), and a depth of more than one slice even where a
- * word is a pair (512 words). */
+ * than a slab has (672, with pairs 1344), more columns (1024), and a depth of more than one slice
+ * (1024 values). */
 static void slabs_and_slices_are_put_together(void **state)
 {
     static const int64_t sizes[][3] = {{1350, 5, 1030}, {5, 1030, 1031}};
