@@ -82,39 +82,38 @@ typedef struct dim3 dim3;
 
 /* ---- Errors ---- */
 
-#define HD_CUDASIM_ERRORS(X)                                                                 \
-    X(cudaSuccess, 0, "no error")                                                            \
-    X(cudaErrorInvalidValue, 1, "invalid argument")                                          \
-    X(cudaErrorMemoryAllocation, 2, "out of memory")                                         \
-    X(cudaErrorInitializationError, 3, "initialization error")                               \
-    X(cudaErrorCudartUnloading, 4, "driver shutting down")                                   \
-    X(cudaErrorInvalidConfiguration, 9, "invalid configuration argument")                    \
-    X(cudaErrorInvalidDevicePointer, 17, "invalid device pointer")                           \
-    X(cudaErrorInvalidMemcpyDirection, 21, "invalid copy direction for memcpy")              \
-    X(cudaErrorDevicesUnavailable, 46, "CUDA-capable device(s) is/are busy or unavailable")  \
-    X(cudaErrorInsufficientDriver, 35, "driver version is insufficient for runtime")         \
-    X(cudaErrorInvalidDeviceFunction, 98, "invalid device function")                         \
-    X(cudaErrorNoDevice, 100, "no CUDA-capable device is detected")                          \
-    X(cudaErrorInvalidDevice, 101, "invalid device ordinal")                                 \
-    X(cudaErrorNoKernelImageForDevice, 209, "no kernel image is available for device")       \
-    X(cudaErrorECCUncorrectable, 214, "uncorrectable ECC error encountered")                 \
-    X(cudaErrorOperatingSystem, 304, "OS call failed or operation not supported on this OS") \
-    X(cudaErrorInvalidResourceHandle, 400, "invalid resource handle")                        \
-    X(cudaErrorNotReady, 600, "device not ready")                                            \
-    X(cudaErrorIllegalAddress, 700, "an illegal memory access was encountered")              \
-    X(cudaErrorLaunchOutOfResources, 701, "too many resources requested for launch")         \
-    X(cudaErrorLaunchTimeout, 702, "the launch timed out and was terminated")                \
-    X(cudaErrorLaunchFailure, 719, "unspecified launch failure")                             \
-    X(cudaErrorNotSupported, 801, "operation not supported")                                 \
-    X(cudaErrorStreamCaptureUnsupported, 900,                                                \
-      "operation not permitted when stream is capturing")                                    \
-    X(cudaErrorStreamCaptureInvalidated, 901,                                                \
-      "operation failed due to a previous error during capture")                             \
-    X(cudaErrorStreamCaptureUnmatched, 903, "capture was not initiated in this stream")      \
-    X(cudaErrorStreamCaptureImplicit, 906,                                                   \
-      "operation would make the legacy stream depend on a capturing blocking stream")        \
-    X(cudaErrorStreamCaptureWrongThread, 908,                                                \
-      "attempt to terminate a thread-local capture sequence from another thread")            \
+#define HD_CUDASIM_ERRORS(X)                                                                      \
+    X(cudaSuccess, 0, "no error")                                                                 \
+    X(cudaErrorInvalidValue, 1, "invalid argument")                                               \
+    X(cudaErrorMemoryAllocation, 2, "out of memory")                                              \
+    X(cudaErrorInitializationError, 3, "initialization error")                                    \
+    X(cudaErrorCudartUnloading, 4, "driver shutting down")                                        \
+    X(cudaErrorInvalidConfiguration, 9, "invalid configuration argument")                         \
+    X(cudaErrorInvalidDevicePointer, 17, "invalid device pointer")                                \
+    X(cudaErrorInvalidMemcpyDirection, 21, "invalid copy direction for memcpy")                   \
+    X(cudaErrorDevicesUnavailable, 46, "CUDA-capable device(s) is/are busy or unavailable")       \
+    X(cudaErrorInsufficientDriver, 35, "driver version is insufficient for runtime")              \
+    X(cudaErrorInvalidDeviceFunction, 98, "invalid device function")                              \
+    X(cudaErrorNoDevice, 100, "no CUDA-capable device is detected")                               \
+    X(cudaErrorInvalidDevice, 101, "invalid device ordinal")                                      \
+    X(cudaErrorNoKernelImageForDevice, 209, "no kernel image is available for device")            \
+    X(cudaErrorECCUncorrectable, 214, "uncorrectable ECC error encountered")                      \
+    X(cudaErrorOperatingSystem, 304, "OS call failed or operation not supported on this OS")      \
+    X(cudaErrorInvalidResourceHandle, 400, "invalid resource handle")                             \
+    X(cudaErrorNotReady, 600, "device not ready")                                                 \
+    X(cudaErrorIllegalAddress, 700, "an illegal memory access was encountered")                   \
+    X(cudaErrorLaunchOutOfResources, 701, "too many resources requested for launch")              \
+    X(cudaErrorLaunchTimeout, 702, "the launch timed out and was terminated")                     \
+    X(cudaErrorLaunchFailure, 719, "unspecified launch failure")                                  \
+    X(cudaErrorNotSupported, 801, "operation not supported")                                      \
+    X(cudaErrorStreamCaptureUnsupported, 900, "operation not permitted when stream is capturing") \
+    X(cudaErrorStreamCaptureInvalidated, 901,                                                     \
+      "operation failed due to a previous error during capture")                                  \
+    X(cudaErrorStreamCaptureUnmatched, 903, "capture was not initiated in this stream")           \
+    X(cudaErrorStreamCaptureImplicit, 906,                                                        \
+      "operation would make the legacy stream depend on a capturing blocking stream")             \
+    X(cudaErrorStreamCaptureWrongThread, 908,                                                     \
+      "attempt to terminate a thread-local capture sequence from another thread")                 \
     X(cudaErrorUnknown, 999, "unknown error")
 
 enum cudaError {
