@@ -22,14 +22,19 @@ int hd_flags_count(int argc, char **argv)
     return count;
 }
 
+static bool is_help(const char *argument)
+{
+    return strcmp(argument, "--help") == 0 || strcmp(argument, "-h") == 0;
+}
+
 int hd_flags_answer(int argc, char **argv, const char *usage, const char *name, const char *version)
 {
     struct hd_text text = {0};
     enum hd_status st;
 
-    if (argc != 2 || (strcmp(argv[1], "--help") != 0 && strcmp(argv[1], "--version") != 0))
+    if (argc < 2 || (!is_help(argv[1]) && strcmp(argv[1], "--version") != 0))
         return 0;
-    if (argv[1][2] == 'h')
+    if (is_help(argv[1]))
         return hd_file_print(usage) ? -1 : 1;
     hd_text_add(&text, "%s %s\n", name, version);
     st = text.failed ? HD_NO_MEMORY : hd_file_print(text.data);
@@ -81,7 +86,7 @@ enum hd_status hd_flags_read(int argc, char **argv, struct hd_flag *flags, int c
         struct hd_flag *f = find(flags, count, argv[i], &value);
 
         if (!f || (value && f->kind == HD_IS_SWITCH))
-            return hd_err(HD_INVALID, "unknown argument '%s'", argv[i]);
+            return hd_err(HD_INVALID, "unknown argument '%s'; see --help", argv[i]);
         if (f->given && !repeats)
             return hd_err(HD_INVALID, "%s is given twice", f->name);
         f->given = true;
@@ -94,6 +99,6 @@ enum hd_status hd_flags_read(int argc, char **argv, struct hd_flag *flags, int c
     }
     for (int i = 0; !st && i < count; i++)
         if (flags[i].required && !flags[i].given)
-            return hd_err(HD_INVALID, "%s is missing", flags[i].name);
+            return hd_err(HD_INVALID, "%s is missing; see --help", flags[i].name);
     return st;
 }

@@ -93,8 +93,8 @@ enum hd_status hd_flags_read(int argc, char **argv, struct hd_flag *flags, int c
 #define HD_FLAGS_READ_LAST(argc, argv, flags) \
     hd_flags_read((argc), (argv), (flags), (int)(sizeof(flags) / sizeof(flags)[0]), true)
 
-/* Prints `usage` if --help is the only argument, and name and version if --version is. Returns 1 if it has
- * printed, 0 for other arguments, -1 if it cannot print. */
+/* Prints `usage` if --help or -h is the first argument, and name and version if --version is. Returns 1 if
+ * it has printed, 0 for other arguments, -1 if it cannot print. */
 int hd_flags_answer(int argc, char **argv, const char *usage, const char *name,
                     const char *version);
 

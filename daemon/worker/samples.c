@@ -594,6 +594,15 @@ static enum hd_status check_reward_model(const struct hd_job *job,
     return st;
 }
 
+/* Returns the rows that a rollout takes in the mean: one for each prompt, or, of the share of gkd in which
+ * rows have the answers, one for each answer. */
+static double rows_of_rollout(const struct hd_job *job)
+{
+    const double written = job->objective == HD_JOB_OBJECTIVE_GKD ? job->distill_on_policy : 1;
+
+    return (double)job->rollout_prompts * (written + (1 - written) * (double)job->rollout_group);
+}
+
 /* Reads the prompts that the model is to answer as a rank does, and writes what there is. */
 static enum hd_status check_rows(struct samples *s, struct hd_text *out)
 {
@@ -609,11 +618,10 @@ static enum hd_status check_rows(struct samples *s, struct hd_text *out)
                     (long long)rows.count, rows.count == 1 ? "" : "s", (long long)rows.longest);
         if (rows.dropped)
             hd_text_add(out, "; data.too_long: %lld are left out", (long long)rows.dropped);
-        hd_text_add(
-            out, "; %.3g passes over them in %lld steps\n",
-            (double)(((s->job.steps - 1) / s->job.rollout_updates + 1) * s->job.rollout_prompts) /
-                (double)rows.count,
-            (long long)s->job.steps);
+        hd_text_add(out, "; %.3g passes over them in %lld steps\n",
+                    (double)((s->job.steps - 1) / s->job.rollout_updates + 1) *
+                        rows_of_rollout(&s->job) / (double)rows.count,
+                    (long long)s->job.steps);
         if (!rows.stops.count)
             hd_text_add(out,
                         "no token ends an answer, so that each has train.rollout.max_tokens; give "

@@ -229,8 +229,10 @@ static enum hd_status check_data(const struct hd_job *job)
                       "tokens; write 256 or remove the line",
                       (long long)job->vocab);
     if (job->validate_batches && !job->val_count && job->val_split == 0)
-        return hd_err(HD_INVALID, "validate.batches: there is nothing to validate on; give "
-                                  "data.val or data.val_split, or write 0");
+        return hd_err(HD_INVALID,
+                      "validate.batches: there is nothing to validate on; give %s, or write 0",
+                      hd_job_has_policy(job) ? "validate.tasks or validate.choices"
+                                             : "data.val or data.val_split");
     st = spec_check_choices(job);
     return st ? st : spec_check_samples(job);
 }
@@ -506,15 +508,15 @@ static enum hd_status check_qk_clip(const struct hd_job *job)
 {
     const struct {
         const char *key, *why;
-        bool refused;
+        bool refused, of_family; /* of_family: mostly the family's, and not in the job file */
     } others[] = {
         {"model.qk_norm", "norms of queries and keys undo what it does to their weights",
-         job->qk_norm},
-        {"model.attention_cap", "the cap bounds scores already", job->attention_cap > 0},
+         job->qk_norm, true},
+        {"model.attention_cap", "the cap bounds scores already", job->attention_cap > 0, true},
         {"train.adapter.type", "the weights of queries and keys do not train",
-         job->adapter != HD_JOB_ADAPTER_NONE},
+         job->adapter != HD_JOB_ADAPTER_NONE, false},
         {"train.trainable", "all queries and keys must train",
-         !hd_job_is_default(hd_job_find_key("train.trainable"), job)},
+         !hd_job_is_default(hd_job_find_key("train.trainable"), job), false},
     };
 
     if (!(job->qk_clip_threshold > 0))
@@ -524,9 +526,9 @@ static enum hd_status check_qk_clip(const struct hd_job *job)
                                         "train.qk_clip.threshold, too, such as 100");
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
         if (others[i].refused)
-            return hd_err(HD_INVALID,
-                          "train.qk_clip.threshold: does not go with %s: %s; remove one of the two",
-                          others[i].key, others[i].why);
+            return hd_err(HD_INVALID, "train.qk_clip.threshold: does not go with %s: %s; remove %s",
+                          others[i].key, others[i].why,
+                          others[i].of_family ? "train.qk_clip" : "one of the two");
     return HD_OK;
 }
 

@@ -60,14 +60,19 @@ static enum hd_status look_at_prompts(const struct hd_job *job, const char *path
     hd_arena_init(&arena, 0);
     if (!st && !there)
         st = hd_err(HD_INVALID, "%s has no record", path);
-    if (!st)
+    if (!st) {
         st = hd_json_parse_line(&arena, lines.line.data, lines.line.len_bytes, &limits, &root);
+        if (st)
+            st = hd_err_prefix(st, "%s:%s%lld", path, hd_lines_unit(&lines),
+                               (long long)lines.number);
+    }
     if (!st && !hd_json_member(root, "prompt") && !hd_json_member(root, "messages"))
         st = hd_err(HD_INVALID,
-                    "%s:%lld: has neither `prompt` nor `messages`, and train.objective: %s "
+                    "%s:%s%lld: has neither `prompt` nor `messages`, and train.objective: %s "
                     "answers prompts; rename a column, or say which it is: data.columns: "
                     "{prompt: NAME}",
-                    path, (long long)lines.number, hd_job_objective_words[job->objective]);
+                    path, hd_lines_unit(&lines), (long long)lines.number,
+                    hd_job_objective_words[job->objective]);
     hd_arena_done(&arena);
     hd_lines_close(&lines);
     return st;

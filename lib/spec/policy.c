@@ -58,8 +58,13 @@ static enum hd_status check_gkd(const struct hd_job *job)
     if (!hd_job_has_teacher_model(job))
         return hd_err(HD_INVALID,
                       "train.distill.teacher: train.objective: gkd needs a model folder or "
-                      "checkpoint, which is there when the job is made; a teacher's file "
-                      "has no predictions of the student's answers");
+                      "checkpoint, which is there when the job is made%s%s%s",
+                      *job->distill_teacher ? "; " : "", job->distill_teacher,
+                      *job->distill_teacher
+                          ? " is neither: a teacher's file has no predictions of the student's "
+                            "answers, and of a run one of its checkpoints is to be named (heddle "
+                            "checkpoint ls)"
+                          : "; add the line");
     if (job->distill_weight < 1)
         return refuse_with(job, "train.distill.weight", "there is no loss of labels; set 1");
     if (job->rollout_resample > 1)

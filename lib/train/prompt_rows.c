@@ -61,7 +61,8 @@ static enum hd_status keep_completion(struct row_reader *r, const struct hd_json
         ids.ids[ids.count++] = r->encoder.end;
     row->is_ended = r->encoder.end >= 0 && (int64_t)ids.count <= r->answer_max;
     row->completion_count = hd_min((int64_t)ids.count, r->answer_max);
-    row->completion = hd_arena_array(&r->rows->arena, ids.count, sizeof *row->completion);
+    row->completion =
+        hd_arena_array(&r->rows->arena, (size_t)row->completion_count + 1, sizeof *row->completion);
     if (!st && !row->completion)
         st = hd_err(HD_NO_MEMORY, "no memory for completions");
     if (!st && ids.count)
@@ -214,8 +215,13 @@ static enum hd_status read_files(struct row_reader *r, void (*alive)(void *user)
     for (int64_t i = 0; !st && i < r->file_count; i++)
         st = read_file(r, &r->files[i], alive, user);
     if (!st && !r->rows->count)
-        st = hd_err(HD_INVALID, "there is no prompt%s",
-                    r->rows->dropped ? " that is short enough" : "");
+        st = r->rows->dropped
+                 ? hd_err(HD_INVALID,
+                          "all %lld prompts are longer than the %lld tokens for which there is "
+                          "room beside %s = %lld; shorten them, or %s",
+                          (long long)r->rows->dropped, (long long)r->prompt_max, r->answer_key,
+                          (long long)r->answer_max, r->remedy)
+                 : hd_err(HD_INVALID, "there is no prompt; write {\"prompt\": TEXT} into a line");
     return st ? hd_err_prefix(st, "%s", r->key) : HD_OK;
 }
 

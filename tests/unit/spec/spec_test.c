@@ -716,7 +716,8 @@ static void what_does_not_go_together_is_refused(void **state)
         {{"train.distill.teacher=/t", "train.z_loss=1e-4"},
          "train.z_loss: with train.distill.teacher there is none; set 0"},
         {{"train.qk_clip.threshold=100", "model.qk_norm=true"},
-         "train.qk_clip.threshold: does not go with model.qk_norm: norms of queries and keys"},
+         "train.qk_clip.threshold: does not go with model.qk_norm: norms of queries and keys undo "
+         "what it does to their weights; remove train.qk_clip"},
         {{"train.qk_clip.threshold=100", "model.attention_cap=50"},
          "train.qk_clip.threshold: does not go with model.attention_cap: the cap bounds scores"},
         {{"train.qk_clip.threshold=100", "train.adapter.type=lora"},
