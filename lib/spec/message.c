@@ -4,7 +4,8 @@
  * except for those in `renamed`. Every other key is sent as a KeyValue {path, value in text form},
  * so that a new key needs no change of job.proto. A pair is left out if its value is both the key's
  * default and the value of builds before the key (hd_key.old_default), which never changes: then
- * JobSpec.sparse says that an absent key has that value. */
+ * JobSpec.sparse says that an absent key has that value. Builds that do not know `sparse` read their own
+ * default there, which is the same as long as no default is changed back to the old one. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
