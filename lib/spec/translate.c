@@ -287,6 +287,7 @@ static void finish_defaults(struct translated_file *t)
     static const char *const needed[][2] = {{"train.global_batch", "8"}, {"train.lr.peak", "1e-4"}};
 
     if (t->tool == TOOL_TRL && !translate_get(t, "train.lr.peak") &&
+        !translate_get(t, "train.distill.teacher") &&
         (t->has_beta || translate_get(t, "train.objective")))
         translate_put(t, "train.lr.peak", "1e-6", "their default of a preference");
     for (size_t i = 0; i < sizeof defaults / sizeof defaults[0]; i++) {
@@ -374,10 +375,17 @@ static void leave_policy(struct translated_file *t, bool gkd)
 /* Completes a job of GKD, whose answers are one for each prompt, and whose loss is named by its beta. */
 static void finish_gkd(struct translated_file *t)
 {
+    static const char *const theirs[][2] = {{"train.distill.on_policy", "0.5"},
+                                            {"train.rollout.temperature", "0.9"},
+                                            {"train.rollout.max_tokens", "128"}};
     const char *beta = translate_get(t, "train.preference.beta");
-    const char *temperature = translate_get(t, "train.rollout.temperature");
+    const char *temperature;
 
-    translate_lack(t, "lmbda",
+    for (size_t i = 0; i < sizeof theirs / sizeof theirs[0]; i++)
+        if (t->tool == TOOL_TRL && !translate_get(t, theirs[i][0]))
+            translate_put(t, theirs[i][0], theirs[i][1], "their default");
+    temperature = translate_get(t, "train.rollout.temperature");
+    translate_lack(t, "teacher_model_name_or_path",
                    "train.objective: gkd needs train.rollout.prompts, the prompts that a step "
                    "answers, and train.steps");
     leave_policy(t, true);
@@ -428,6 +436,8 @@ static void finish_rules(struct translated_file *t)
         translate_put(t, "train.objective", objective = "reward", NULL);
     if (t->tool == TOOL_TRL && !objective && translate_get(t, "train.distill.on_policy"))
         translate_put(t, "train.objective", objective = "gkd", "by lmbda");
+    if (t->tool == TOOL_TRL && !objective && translate_get(t, "train.distill.teacher"))
+        translate_put(t, "train.objective", objective = "gkd", "by the teacher of theirs");
     if (objective && strcmp(objective, "grpo") == 0)
         finish_policy(t);
     else if (objective && strcmp(objective, "gkd") == 0)

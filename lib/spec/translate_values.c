@@ -552,7 +552,8 @@ void translate_value(struct translated_file *t, const struct spec_row *row, cons
         t->has_beta = true;
         if (translate_number(t, node, -1) > 0)
             translate_put(t, row->path, value, NULL);
-        translate_tell(t, theirs, row->path, "of grpo train.policy.kl_beta");
+        translate_tell(t, theirs, row->path,
+                       "of grpo train.policy.kl_beta, of gkd train.distill.beta");
         break;
     case CALL_PRECISION:
         take_precision(t, theirs, node);

@@ -273,7 +273,8 @@ static void beta_belongs_to_the_trainer(void **state)
     static const char *const rows[][2] = {
         {"num_generations: 8\n", "\n    kl_beta: 0.04\n"},
         {"loss_type: dapo\n", "\n  objective: grpo\n"},
-        {"teacher_model_name_or_path: a/d\n", "\n    teacher: hf://a/d"},
+        {"teacher_model_name_or_path: a/d\n", "\n  objective: gkd "},
+        {"teacher_model_name_or_path: a/d\n", "\n    on_policy: 0.5  # their default"},
         {"teacher_model_name_or_path: a/d\nlmbda: 0.5\n", "\n    beta: 0.04\n"},
         {"", "\n  objective: dpo "},
     };
