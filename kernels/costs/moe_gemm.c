@@ -87,16 +87,16 @@ int64_t hd_scratch_grouped_gemm(const struct hd_grouped_gemm_args *args,
 }
 
 /* Returns the scratch for the largest product. K of a weight gradient is the number of rows of the
- * expert. A slice is at most HD_COSTS_GEMM_WORDS deep, and the scratch is largest if K is one slice
- * of that depth. */
+ * expert. A slice is at most HD_COSTS_GEMM_WORDS values deep, as words or as pairs, and the scratch is
+ * largest if K is one slice of that depth. */
 int64_t hd_scratch_grouped_gemm_weight(const struct hd_grouped_gemm_weight_args *args,
                                        const struct hd_traits *traits)
 {
-    const struct hd_gemm_args one = hd_costs_grouped_weight_product(args, 1);
-    const int64_t word = hd_costs_lay_out_gemm(&one, traits).pairs ? 2 : 1;
     const struct hd_gemm_args deepest =
-        hd_costs_grouped_weight_product(args, hd_min(args->T, HD_COSTS_GEMM_WORDS * word));
+        hd_costs_grouped_weight_product(args, hd_min(args->T, HD_COSTS_GEMM_WORDS));
 
+    _Static_assert((int)HD_COSTS_GEMM_WORDS == 2 * (int)HD_COSTS_GEMM_PAIRS,
+                   "slices of fp32 values and of pairs are equally deep");
     if (hd_traits_is_cuda(traits))
         return 0;
     return hd_costs_lay_out_gemm(&deepest, traits).scratch_bytes;

@@ -154,6 +154,11 @@ static void experts_products_share_scratch_or_have_their_own(void **state)
     w.T = 1200;
     assert_int_equal(hd_kernel_scratch_bytes(HD_K_grouped_gemm_weight, &w, &traits),
                      4 * 1024 * (96 + 128));
+    /* as pairs these are 512 words; those of all 1200, in two slices, would be 304 */
+    w.ab_dtype = HD_BF16;
+    traits.bf16_products = HD_BF16_PAIRS;
+    assert_int_equal(hd_kernel_scratch_bytes(HD_K_grouped_gemm_weight, &w, &traits),
+                     4 * 512 * (96 + 128));
 }
 
 RUN_CASES()
