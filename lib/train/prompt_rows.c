@@ -217,7 +217,7 @@ static enum hd_status read_files(struct row_reader *r, void (*alive)(void *user)
     if (!st && !r->rows->count)
         st = r->rows->dropped
                  ? hd_err(HD_INVALID,
-                          "all %lld prompts are longer than the %lld tokens for which there is "
+                          "all prompts, %lld, are longer than the %lld tokens for which there is "
                           "room beside %s = %lld; shorten them, or %s",
                           (long long)r->rows->dropped, (long long)r->prompt_max, r->answer_key,
                           (long long)r->answer_max, r->remedy)
