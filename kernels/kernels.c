@@ -4,31 +4,48 @@
 #include "base/text.h"
 #include "kernels/stream.h"
 
+/* Compiles if the operands of a row are the pointers of its struct, all of them and first in it: NULL
+ * initialises no number, and 1 no pointer. */
+#pragma GCC diagnostic push
+#pragma GCC diagnostic error "-Wint-conversion"
+#pragma GCC diagnostic ignored "-Wmissing-braces"
+#pragma GCC diagnostic ignored "-Wmissing-field-initializers"
+#define OPERAND(...) NULL,
+#define K(kernel, operations, operands)                                   \
+    _Static_assert(sizeof(struct {                                        \
+                       struct hd_##kernel##_args args;                    \
+                       long rest; /* behind a struct of pointers alone */ \
+                   }){operands 1},                                        \
+                   "the row of " #kernel " has the pointers of its struct");
+#include "kernels/kernels.def"
+#pragma GCC diagnostic pop
+
 /* One info row per kernel, in which `args` names the kernel's struct: offsetof in the operand list
  * needs one name in all rows. (The only typedef of a struct in Heddle.) */
-#define OPERAND(member, access) {#member, offsetof(args, member), access},
-#define READ(member)            OPERAND(member, HD_READ)
-#define WRITE(member)           OPERAND(member, HD_WRITE)
-#define READ_WRITE(member)      OPERAND(member, HD_READ_WRITE)
-#define SCRATCH(member)         OPERAND(member, HD_SCRATCH)
-#define K(kernel, list)                                                             \
-    static const struct hd_kernel_info *info_##kernel(void)                         \
-    {                                                                               \
-        typedef struct hd_##kernel##_args args;                                     \
-        static const struct hd_kernel_operand operands[] = {list};                  \
-        static const struct hd_kernel_info info = {                                 \
-            #kernel, sizeof(args), sizeof operands / sizeof operands[0], operands}; \
-        return &info;                                                               \
+#define ACCESS_READ                          HD_READ, 0
+#define ACCESS_WRITE                         HD_WRITE, 0
+#define ACCESS_UPDATE                        HD_READ_WRITE, 0
+#define ACCESS_ADD                           HD_WRITE, offsetof(args, accumulate)
+#define ACCESS_SCRATCH                       HD_SCRATCH, 0
+#define OPERAND(access, absent, member, ...) {#member, offsetof(args, member), ACCESS_##access},
+#define K(kernel, operations, list)                                                              \
+    static const struct hd_kernel_info *info_##kernel(void)                                      \
+    {                                                                                            \
+        typedef struct hd_##kernel##_args args;                                                  \
+        static const struct hd_kernel_operand operands[] = {list};                               \
+        static const struct hd_kernel_info info = {                                              \
+            #kernel, sizeof(args), sizeof operands / sizeof operands[0], operands};              \
+                                                                                                 \
+        _Static_assert(sizeof operands / sizeof operands[0] <= HD_KERNEL_OPERANDS_MAX, #kernel); \
+        return &info;                                                                            \
     }
-HD_KERNEL_OPERAND_LIST(K, READ, WRITE, READ_WRITE, SCRATCH)
-#undef K
+#include "kernels/kernels.def"
 
 const struct hd_kernel_info *hd_kernel_get_info(enum hd_kernel kernel)
 {
     static const struct hd_kernel_info *(*const rows[])(void) = {
-#define K(name, list) info_##name,
-        HD_KERNEL_LIST(K)
-#undef K
+#define K(name, ...) info_##name,
+#include "kernels/kernels.def"
     };
     return rows[kernel]();
 }

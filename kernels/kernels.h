@@ -28,147 +28,14 @@ enum {
 
 /* ---- The table ----
  *
- * One row per kernel: its name (argument struct hd_NAME_args) and its tensors: R read, W written,
- * RW both, S scratch. This list generates hd_kernel_get_info below and the structs of named
- * operands in program/operands.h. The order of rows and operands is part of the ABI hash.
- *
- * HD_KERNEL_LIST(K) expands to K(name, operands) per row, for a K that ignores the operands;
- * HD_KERNEL_OPERAND_LIST expands the operands with the caller's macros R, W, RW and S. */
-#define HD_KERNEL_LIST(K) HD_KERNEL_OPERAND_LIST(K, R, W, RW, S)
-#define HD_KERNEL_OPERAND_LIST(K, R, W, RW, S)                                                    \
-    K(gemm, W(c) W(pre) R(a) R(b) R(bias) R(gelu_inp) R(add) S(scratch))                          \
-    K(bias_forward, W(out) R(inp) R(bias))                                                        \
-    K(bias_backward, W(dbias) R(dout) R(sums) S(scratch))                                         \
-    K(embedding_forward, W(out) R(index) R(weight) R(index2) R(weight2))                          \
-    K(embedding_backward, W(dweight) R(index) R(dout) S(scratch))                                 \
-    K(rmsnorm_forward,                                                                            \
-      W(out) W(sum) W(rstd) W(code) W(code_factor) RW(seen) R(inp) R(add) R(weight) R(history))   \
-    K(rmsnorm_backward,                                                                           \
-      W(dinp) W(dweight) W(sums) R(dout) R(inp) R(rstd) R(weight) R(add) S(scratch))              \
-    K(rmsnorm_backward_weight, W(dweight) R(dout) R(inp) R(rstd) S(scratch))                      \
-    K(layernorm_forward, W(out) W(sum) W(mean) W(rstd) W(code) W(code_factor) RW(seen) R(inp)     \
-                             R(add) R(weight) R(bias) R(history))                                 \
-    K(layernorm_backward, W(dinp) W(dweight) W(dbias) W(sums) R(dout) R(inp) R(mean) R(rstd)      \
-                              R(weight) R(add) S(scratch))                                        \
-    K(layernorm_backward_weight, W(dweight) W(dbias) R(dout) R(inp) R(mean) R(rstd) S(scratch))   \
-    K(head_norm_forward, W(out) W(rstd) R(inp) R(q_weight) R(k_weight))                           \
-    K(head_norm_backward, W(dinp) R(dout) R(inp) R(rstd) R(q_weight) R(k_weight))                 \
-    K(head_norm_backward_weight, W(dq_weight) W(dk_weight) R(dout) R(inp) R(rstd) S(scratch))     \
-    K(qk_norm_sums, W(sums) R(inp) R(dout) R(q_weight) R(k_weight))                               \
-    K(qk_norm_forward, W(out) W(rstd) R(inp) R(sums) R(q_weight) R(k_weight))                     \
-    K(qk_norm_backward, W(dinp) R(dout) R(inp) R(rstd) R(sums) R(q_weight) R(k_weight))           \
-    K(qk_norm_backward_weight, W(dq_weight) W(dk_weight) R(dout) R(inp) R(rstd) S(scratch))       \
-    K(rope, RW(x) R(position) R(table))                                                           \
-    K(query_factor, RW(x) R(position) R(table))                                                   \
-    K(latent_join_forward, W(out) R(q) R(kv) R(k_rope))                                           \
-    K(latent_join_backward, W(dq) W(dkv) W(dk_rope) R(dout))                                      \
-    K(attention_forward, W(out) W(lse) R(q) R(k) R(v) R(q_index) R(kv_index) R(q_bound) R(slopes) \
-                             R(kv_filled) R(kv_slot) R(sample) R(block) RW(top_score) S(scratch)) \
-    K(attention_backward,                                                                         \
-      W(dq) W(dk) W(dv) W(sums) R(dout) R(q) R(k) R(v) R(out) R(lse) R(q_index) R(kv_index)       \
-          R(q_bound) R(slopes) R(sample) R(block) S(scratch))                                     \
-    K(attention_merge, W(out) RW(acc) RW(lse) R(block_out) R(block_lse))                          \
-    K(attention_sink_forward, RW(out) RW(lse) R(sink))                                            \
-    K(attention_sink_backward, W(dsink) R(dout) R(out) R(lse) R(sink))                            \
-    K(cache_append, RW(cache) RW(overflow) R(inp) R(filled) R(slot))                              \
-    K(glu_forward, W(out) W(code) W(code_t) W(code_factor) RW(seen) R(inp) R(counts) R(history))  \
-    K(glu_backward,                                                                               \
-      W(dinp) W(code) W(code_t) W(code_factor) RW(seen) R(dout) R(inp) R(counts) R(history))      \
-    K(activation_forward,                                                                         \
-      W(out) W(code) W(code_t) W(code_factor) RW(seen) R(inp) R(counts) R(history))               \
-    K(activation_backward, W(dinp) W(sums) W(code) W(code_t) W(code_factor) RW(seen) R(dout)      \
-                               R(inp) R(counts) R(history))                                       \
-    K(row_gate_forward, W(out) R(y) R(g))                                                         \
-    K(row_gate_backward, W(dy) W(dg) R(dout) R(y) R(g))                                           \
-    K(sigmoid_gate_forward, W(out) R(y) R(g))                                                     \
-    K(sigmoid_gate_backward, W(dy) W(dg) R(dout) R(y) R(g))                                       \
-    K(conv_forward,                                                                               \
-      W(out) RW(state) R(inp) R(weight) R(bound) R(before) R(after) R(slot) R(halo) R(position))  \
-    K(conv_backward, W(dinp) W(dhalo) R(dout) R(inp) R(weight) R(bound) R(halo) R(position))      \
-    K(conv_backward_weight,                                                                       \
-      W(dweight) R(dout) R(inp) R(weight) R(bound) R(halo) R(position) S(scratch))                \
-    K(delta_gates_forward, W(gates) R(inp) R(A_log) R(dt_bias))                                   \
-    K(delta_gates_backward, W(dinp) W(terms) R(dgates) R(inp) R(A_log) R(dt_bias))                \
-    K(gated_delta_forward, W(out) RW(state) R(qkv) R(gates) R(bound) R(before) R(after) R(slot)   \
-                               R(initial) R(position) S(scratch))                                 \
-    K(gated_delta_backward, W(dqkv) W(dgates) R(dout) R(qkv) R(gates) R(bound) R(initial)         \
-                                R(dfinal) R(position) S(scratch))                                 \
-    K(delta_summary, W(summary) R(qkv) R(gates) R(bound) R(position) S(scratch))                  \
-    K(delta_state_gradient, W(dstate) R(dout) R(qkv) R(gates) R(bound) R(position) S(scratch))    \
-    K(delta_prefix, W(state) R(summaries))                                                        \
-    K(gated_norm_forward, W(out) W(rstd) R(inp) R(gate) R(weight))                                \
-    K(gated_norm_backward, W(dinp) W(dgate) R(dout) R(inp) R(gate) R(rstd) R(weight))             \
-    K(gated_norm_backward_weight, W(dweight) R(dout) R(inp) R(gate) R(rstd) S(scratch))           \
-    K(add, W(out) R(a) R(b))                                                                      \
-    K(clamp_forward, W(out) R(inp))                                                               \
-    K(clamp_backward, W(dinp) R(dout) R(inp))                                                     \
-    K(dropout, W(out) R(inp) R(sample) R(index) R(block) R(counts))                               \
-    K(noise, W(out) R(inp) R(sample) R(index) R(length) R(block))                                 \
-    K(cast, W(out) R(inp))                                                                        \
-    K(copy_columns, W(out) R(inp))                                                                \
-    K(dora_squares, W(squares) R(weight) R(b) R(p) R(g))                                          \
-    K(dora_inverse, W(inverse) R(squares))                                                        \
-    K(dora_scale, W(out) R(inp) R(magnitude) R(inverse))                                          \
-    K(dora_backward, W(dmagnitude) R(dout) R(inp) R(inverse) S(scratch))                          \
-    K(zero, W(out))                                                                               \
-    K(map_logits, RW(logits))                                                                     \
-    K(cross_entropy,                                                                              \
-      W(dlogits) W(logp) RW(record) RW(block) R(logits) R(target) R(weight) S(scratch))           \
-    K(cross_entropy_stats, W(stats) R(logits) R(target))                                          \
-    K(cross_entropy_shared,                                                                       \
-      W(dlogits) W(logp) RW(record) RW(block) R(logits) R(stats) R(target) R(weight) S(scratch))  \
-    K(top_logits, W(top) R(logits))                                                               \
-    K(top_merge, W(out) R(top))                                                                   \
-    K(distill_stats, W(stats) R(logits) R(target) R(ids))                                         \
-    K(distill, W(dlogits) RW(block) R(logits) R(stats) R(target) R(ids) R(logq) S(scratch))       \
-    K(answer_sums, W(sums) R(logp) R(reference) R(answer) R(target))                              \
-    K(preference, W(weight) RW(block) R(sums) R(answer))                                          \
-    K(policy, W(weight) RW(block) R(logp) R(sampled) R(reference) R(advantage) R(sums) R(answer)  \
-                  R(target) R(spread))                                                            \
-    K(entropy, W(spread) R(logits) R(target))                                                     \
-    K(score_forward, W(value) R(x) R(weight) R(answer))                                           \
-    K(score_backward, W(dx) W(dweight) R(block) R(pull) R(x) R(weight))                           \
-    K(step_begin, RW(block))                                                                      \
-    K(square_sums, W(sums) RW(block) R(grad))                                                     \
-    K(step_record, W(record) R(block) R(sums))                                                    \
-    K(step_finish, RW(block) R(records))                                                          \
-    K(adamw, RW(weight) RW(m) RW(v) W(copy) R(grad) R(block) R(ranges))                           \
-    K(lion, RW(weight) RW(m) W(copy) R(grad) R(block) R(ranges))                                  \
-    K(momentum, RW(m) W(step) R(grad) R(block) R(ranges))                                         \
-    K(step_along, RW(weight) W(copy) R(step) R(block) R(ranges))                                  \
-    K(move_pieces, RW(out) R(inp) R(pieces))                                                      \
-    K(newton_schulz, RW(x) S(scratch))                                                            \
-    K(route_noise, W(noise) R(sample) R(index) R(block))                                          \
-    K(route_forward, W(probs) W(lse) W(chosen) W(gate) R(logits) R(noise_logits) R(noise)         \
-                         R(lengths) R(select_bias))                                               \
-    K(route_counts, W(counts) R(chosen) R(begins) R(lengths))                                     \
-    K(route_record,                                                                               \
-      RW(record) R(counts) R(chosen) R(slot) R(probs) R(lse) R(begins) R(lengths) S(scratch))     \
-    K(route_backward, W(dlogits) W(dnoise_logits) R(dgate) R(probs) R(lse) R(chosen) R(gate)      \
-                          R(noise_logits) R(noise) R(counts) R(begins) R(lengths) R(block))       \
-    K(route_bias, RW(bias) R(load) R(block))                                                      \
-    K(assign, W(slot) W(counts) W(sent) RW(block) R(chosen) R(begins) R(lengths) S(scratch))      \
-    K(permute_forward, W(out) R(inp) R(slot))                                                     \
-    K(permute_backward, W(dinp) R(dout) R(slot))                                                  \
-    K(combine_forward, W(out) R(inp) R(gate) R(slot))                                             \
-    K(combine_backward, W(dinp) W(dgate) R(dout) R(inp) R(gate) R(slot))                          \
-    K(regroup, W(out) W(counts) RW(block) R(inp) R(all_counts) S(scratch))                        \
-    K(grouped_gemm, W(c) R(a) R(b) R(counts) S(scratch))                                          \
-    K(grouped_gemm_weight, W(c) R(a) R(b) R(counts) S(scratch))                                   \
-    K(expert_bias_forward, RW(out) R(bias) R(counts))                                             \
-    K(expert_bias_backward, W(dbias) R(dout) R(counts))                                           \
-    K(fp8_amax, W(amax) R(inp) R(history))                                                        \
-    K(fp8_encode, W(code) W(transposed) W(factor) RW(seen) R(inp) R(amax))                        \
-    K(fp8_gemm, W(c) R(a) R(b) R(a_factor) R(b_factor) R(bias) R(add) S(scratch))                 \
-    K(fp8_history, RW(history) R(seen) R(block))                                                  \
-    K(ema, RW(ema) R(weight) R(block))                                                            \
-    K(qk_clip, RW(weight) W(copy) R(top_score) R(block))
-
+ * One row per kernel in kernels.def: its operations, and its operands with their sizes. From a row
+ * follow hd_kernel_get_info, costs, sizes of scratch and of operands below, and the structs of named
+ * operands in program/operands.h. A pointer of an argument struct that its row lacks, and a row or an
+ * operand without its struct or member, do not compile (kernels.c). */
 enum hd_kernel {
-#define K(name, operands) HD_K_##name,
-    HD_KERNEL_LIST(K)
-#undef K
-        HD_KERNEL_COUNT
+#define K(name, ...) HD_K_##name,
+#include "kernels/kernels.def"
+    HD_KERNEL_COUNT
 };
 
 enum hd_access { HD_READ = 1, HD_WRITE = 2, HD_READ_WRITE = 3, HD_SCRATCH = 4 };
@@ -179,13 +46,15 @@ struct hd_kernel_operand {
     const char *name;
     size_t offset; /* bytes from the begin of the argument struct to the operand's pointer */
     enum hd_access access;
+    size_t accumulate; /* offset of the flag with which the kernel adds to the operand instead of
+                          storing it; 0: none */
 };
 struct hd_kernel_info {
     const char *name;
     size_t args_size_bytes;
     int operand_count;
     const struct hd_kernel_operand *operands; /* [operand_count], in the order of the kernel's row
-                                                 in HD_KERNEL_LIST */
+                                                 in kernels.def */
 };
 const struct hd_kernel_info *hd_kernel_get_info(enum hd_kernel kernel);
 
@@ -328,6 +197,16 @@ bool hd_norm_takes_codes(const struct hd_traits *traits, int64_t C);
  * them, for arguments with which `sums` is allowed; as above. */
 bool hd_attention_takes_sums(const struct hd_traits *traits,
                              const struct hd_attention_backward_args *args);
+
+/* Bytes of one operand: what its memory has at least from the operand's address on, and what a launch
+ * reads and writes of it. All 0 for scratch, and for an operand that may be absent and is. */
+struct hd_operand_bytes {
+    int64_t size_bytes, read_bytes, write_bytes;
+};
+enum { HD_KERNEL_OPERANDS_MAX = 20 };
+/* Sets the first operand_count of `ret`. Pointers in args are only compared with NULL. */
+void hd_kernel_operand_bytes(enum hd_kernel kernel, const void *args,
+                             struct hd_operand_bytes ret[HD_KERNEL_OPERANDS_MAX]);
 
 /* Costs of kernel launches: floating point operations, and bytes that must be read from and written
  * to memory at least once. */

@@ -329,12 +329,12 @@ struct hd_rmsnorm_forward_args {
     const void *inp;    /* [R, C]  dtype          */
     const void *add;    /* [R, C]  dtype, or NULL */
     const void *weight; /* [C]     dtype          */
+    HD_FP8_RESULT
     int64_t R, C;
     float eps;
     float factor;  /* 0: 1 */
     bool one_plus; /* true: the factor is 1 + weight, computed in fp32 (Gemma) */
     enum hd_dtype dtype;
-    HD_FP8_RESULT
 };
 
 /* dinp[r,:] = rstd[r] * (w*dout[r,:] - xhat[r,:] * mean_c(w*dout[r,c]*xhat[r,c])) (+ add[r,:]),
@@ -382,12 +382,12 @@ struct hd_layernorm_forward_args {
     const void *add;    /* [R, C]  dtype, or NULL */
     const void *weight; /* [C]     dtype, or NULL: the norm has no weight */
     const void *bias;   /* [C]     dtype, or NULL: the norm has no bias */
+    HD_FP8_RESULT
     int64_t R, C;
     float eps;
     float factor; /* 0: 1 */
     bool one_plus;
     enum hd_dtype dtype;
-    HD_FP8_RESULT
 };
 
 /* With xhat = (inp - mean) * rstd and g = w * dout:
@@ -492,11 +492,11 @@ struct hd_glu_forward_args {
     void *out;             /* [R, F]   dtype */
     const void *inp;       /* [R, 2F]  dtype */
     const int32_t *counts; /* [groups], or NULL: all rows */
+    HD_FP8_RESULT
     int64_t R, F, groups;
     float alpha, limit;
     enum hd_activation act;
     enum hd_dtype dtype;
-    HD_FP8_RESULT
 };
 
 /* The gradient of glu_forward; that of a value beyond its limit is 0. */
@@ -505,11 +505,11 @@ struct hd_glu_backward_args {
     const void *dout;      /* [R, F]   dtype */
     const void *inp;       /* [R, 2F]  dtype */
     const int32_t *counts; /* [groups], or NULL */
+    HD_FP8_RESULT
     int64_t R, F, groups;
     float alpha, limit;
     enum hd_activation act;
     enum hd_dtype dtype;
-    HD_FP8_RESULT
 };
 
 /* out = act(inp); out may alias inp. HD_INVALID: HD_ACT_OSS, which needs an up projection. */
@@ -518,11 +518,11 @@ struct hd_activation_forward_args {
     const void *inp;       /* [N]  dtype */
     const int32_t *counts; /* [groups]: number of rows, of N / R elements each; NULL: all N
                               elements */
-    int64_t N, R, groups;  /* number of elements; of rows (used only with counts or codes); of
+    HD_FP8_RESULT
+    int64_t N, R, groups; /* number of elements; of rows (used only with counts or codes); of
                               entries of counts */
     enum hd_activation act;
     enum hd_dtype dtype;
-    HD_FP8_RESULT
 };
 
 /* dinp = dout * act'(inp) */
@@ -533,10 +533,10 @@ struct hd_activation_backward_args {
     const void *dout;      /* [N]  dtype */
     const void *inp;       /* [N]  dtype */
     const int32_t *counts; /* [groups], or NULL */
-    int64_t N, R, groups;  /* R is used only with counts, sums or codes */
+    HD_FP8_RESULT
+    int64_t N, R, groups; /* R is used only with counts, sums or codes */
     enum hd_activation act;
     enum hd_dtype dtype;
-    HD_FP8_RESULT
 };
 
 /* out[r,:] = y[r,:] * sigmoid(g[r]); out may alias y. (The gate of Qwen2-MoE's shared expert.) */

@@ -1,10 +1,5 @@
 #include "kernels/costs/costs.h"
 
-HD_COSTS_NO_SCRATCH(glu_forward)
-HD_COSTS_NO_SCRATCH(glu_backward)
-HD_COSTS_NO_SCRATCH(activation_forward)
-HD_COSTS_NO_SCRATCH(activation_backward)
-
 enum hd_status hd_costs_activation_check(enum hd_activation act)
 {
     if (act == HD_ACT_OSS)
@@ -43,49 +38,15 @@ static struct operations operations_of(enum hd_activation act)
     return (struct operations){4, 8};
 }
 
-/* Counts the activation of the gate and its product with the up projection, which OSS includes. */
-void hd_cost_glu_forward(struct hd_costs *costs, const struct hd_glu_forward_args *a)
+int hd_costs_activation_flops(enum hd_activation act, bool backward)
 {
-    const int64_t outputs = a->R * a->F, e = (int64_t)hd_dtype_size(a->dtype);
-    const int flops = operations_of(a->act).forward + (a->act == HD_ACT_OSS ? 0 : 1);
-
-    costs->flops += flops * (double)outputs;
-    costs->read_bytes += 2 * outputs * e;
-    costs->write_bytes += outputs * e;
-    HD_COSTS_ADD_CODES(costs, a, outputs);
+    return backward ? operations_of(act).backward : operations_of(act).forward;
 }
 
-/* Counts dgate = dout * up * act'(gate) and dup = dout * act(gate), whose act(gate) costs one
- * product more, because act' has computed the rest of it. */
-void hd_cost_glu_backward(struct hd_costs *costs, const struct hd_glu_backward_args *a)
+/* Adds the product with the up projection, which OSS includes. Backward: dgate = dout * up * act'(gate),
+ * and dup = dout * act(gate), whose act(gate) costs one product more, because act' has computed the rest
+ * of it. */
+int hd_costs_glu_flops(enum hd_activation act, bool backward)
 {
-    const int64_t outputs = a->R * a->F, e = (int64_t)hd_dtype_size(a->dtype);
-    const int flops = operations_of(a->act).backward + (a->act == HD_ACT_OSS ? 0 : 3);
-
-    costs->flops += flops * (double)outputs;
-    costs->read_bytes += 3 * outputs * e;
-    costs->write_bytes += 2 * outputs * e;
-    HD_COSTS_ADD_CODES(costs, a, 2 * outputs);
-}
-
-void hd_cost_activation_forward(struct hd_costs *costs, const struct hd_activation_forward_args *a)
-{
-    const int64_t e = (int64_t)hd_dtype_size(a->dtype);
-
-    costs->flops += operations_of(a->act).forward * (double)a->N;
-    costs->read_bytes += a->N * e;
-    costs->write_bytes += a->N * e;
-    HD_COSTS_ADD_CODES(costs, a, a->N);
-}
-
-void hd_cost_activation_backward(struct hd_costs *costs,
-                                 const struct hd_activation_backward_args *a)
-{
-    const int64_t e = (int64_t)hd_dtype_size(a->dtype);
-
-    costs->flops += (operations_of(a->act).backward + (a->sums ? 1 : 0)) * (double)a->N;
-    costs->read_bytes += 2 * a->N * e;
-    costs->write_bytes +=
-        a->N * e + (a->sums ? hd_costs_sums_bytes(a->sums, a->R, a->N / a->R) : 0);
-    HD_COSTS_ADD_CODES(costs, a, a->N);
+    return hd_costs_activation_flops(act, backward) + (act == HD_ACT_OSS ? 0 : backward ? 3 : 1);
 }

@@ -286,41 +286,21 @@ static double visible_pairs(int64_t known_pairs, int64_t q_len, int64_t kv_len, 
 
 /* Counts two products of D multiply-adds per visible pair of query and key; the few operations of
  * softmax and cap are not counted. */
-void hd_cost_attention_forward(struct hd_costs *costs, const struct hd_attention_forward_args *a)
+double hd_costs_attention_forward_flops(const struct hd_attention_forward_args *a)
 {
-    const int64_t e = (int64_t)hd_dtype_size(a->dtype);
-    const int64_t q = a->B * a->q_len * a->H * a->D, kv = a->B * a->kv_len * a->G * a->D;
-
-    costs->flops += 4.0 * (double)(a->B * a->H * a->D) *
-                    visible_pairs(a->pairs, a->q_len, a->kv_len, a->window, a->chunk, a->causal);
-    costs->read_bytes += (q + 2 * kv) * e;
-    costs->read_bytes += (a->B * a->q_len * (a->q_bound ? 2 : 1) + a->B * a->kv_len) * 4;
-    costs->read_bytes += ((a->slopes ? a->H : 0) + (a->kv_filled ? a->B : 0)) * 4;
-    costs->read_bytes += a->kv_slot ? a->B * 4 : 0;
-    costs->read_bytes += a->sample ? a->B * a->q_len * 4 : 0;
-    costs->read_bytes += a->top_score ? a->H * 4 : 0;
-    costs->write_bytes += q * e + a->H * a->B * a->q_len * 4 + (a->top_score ? a->H * 4 : 0);
+    return 4.0 * (double)(a->B * a->H * a->D) *
+           visible_pairs(a->pairs, a->q_len, a->kv_len, a->window, a->chunk, a->causal);
 }
 
 /* Counts five products of D multiply-adds per visible pair of query and key: the recomputed scores,
- * dout v^T, dq, dk and dv. */
-void hd_cost_attention_backward(struct hd_costs *costs, const struct hd_attention_backward_args *a)
+ * dout v^T, dq, dk and dv; with sums an add per gradient. */
+double hd_costs_attention_backward_flops(const struct hd_attention_backward_args *a)
 {
-    const int64_t e = (int64_t)hd_dtype_size(a->dtype);
-    const int64_t g = (int64_t)hd_dtype_size(a->grad_dtype);
-    const int64_t q = a->B * a->q_len * a->H * a->D, kv = a->B * a->kv_len * a->G * a->D;
+    const int64_t rows = a->B * (a->q_len * a->H + 2 * a->kv_len * a->G);
 
-    costs->flops += 10.0 * (double)(a->B * a->H * a->D) *
-                    visible_pairs(a->pairs, a->q_len, a->kv_len, a->window, a->chunk, a->causal);
-    costs->read_bytes += (3 * q + 2 * kv) * e + a->H * a->B * a->q_len * 4;
-    costs->read_bytes += (a->B * a->q_len * (a->q_bound ? 2 : 1) + a->B * a->kv_len) * 4;
-    costs->read_bytes += (a->slopes ? a->H : 0) * 4 + (a->accumulate ? (q + 2 * kv) * g : 0);
-    costs->read_bytes += a->sample ? a->B * a->q_len * 4 : 0;
-    costs->write_bytes += (q + 2 * kv) * g;
-    if (a->sums) {
-        costs->flops += (double)(q + 2 * kv);
-        costs->write_bytes += (q + 2 * kv) / HD_ATTENTION_SUM_ROWS * (int64_t)sizeof *a->sums;
-    }
+    return 10.0 * (double)(a->B * a->H * a->D) *
+               visible_pairs(a->pairs, a->q_len, a->kv_len, a->window, a->chunk, a->causal) +
+           (a->sums ? (double)(rows * a->D) : 0);
 }
 
 /* Returns whether the gradients are rows of one tensor that pieces of HD_ATTENTION_SUM_ROWS divide;
@@ -354,45 +334,4 @@ bool hd_attention_takes_sums(const struct hd_traits *traits,
     return hd_traits_is_cuda(traits) && has_whole_pieces(a) &&
            hd_costs_attention_is_tiled(a->dtype, a->D) &&
            hd_costs_attention_backward_mask_extents(a).parts == 1;
-}
-
-HD_COSTS_NO_SCRATCH(attention_merge)
-
-/* Counts two multiplies and an add per element; operations once per row and head are not
- * counted. */
-void hd_cost_attention_merge(struct hd_costs *costs, const struct hd_attention_merge_args *a)
-{
-    const int64_t e = (int64_t)hd_dtype_size(a->dtype);
-    const int64_t rows = a->R * a->H, elements = rows * a->D;
-
-    costs->flops += a->first ? 0 : 3.0 * (double)elements;
-    costs->read_bytes += elements * e + rows * 4 + (a->first ? 0 : elements * 4 + rows * 4);
-    costs->write_bytes += elements * (a->out ? e : 4) + rows * 4;
-}
-
-HD_COSTS_NO_SCRATCH(attention_sink_forward)
-HD_COSTS_NO_SCRATCH(attention_sink_backward)
-
-/* Counts a multiply per element; operations once per row and head are not counted. */
-void hd_cost_attention_sink_forward(struct hd_costs *costs,
-                                    const struct hd_attention_sink_forward_args *a)
-{
-    const int64_t e = (int64_t)hd_dtype_size(a->dtype);
-    const int64_t rows = a->R * a->H, elements = rows * a->D;
-
-    costs->flops += (double)elements;
-    costs->read_bytes += elements * e + rows * 4 + a->H * e;
-    costs->write_bytes += elements * e + rows * 4;
-}
-
-/* Counts a multiply-add per element; operations once per row and head are not counted. */
-void hd_cost_attention_sink_backward(struct hd_costs *costs,
-                                     const struct hd_attention_sink_backward_args *a)
-{
-    const int64_t e = (int64_t)hd_dtype_size(a->dtype);
-    const int64_t rows = a->R * a->H, elements = rows * a->D;
-
-    costs->flops += 2.0 * (double)elements;
-    costs->read_bytes += 2 * elements * e + rows * 4 + a->H * e;
-    costs->write_bytes += rows * 4;
 }

@@ -27,9 +27,9 @@ int64_t hd_row_sums_count(const struct hd_traits *traits, int64_t R)
     return hd_costs_row_chunks_on(traits, R).count;
 }
 
-int64_t hd_costs_sums_bytes(const float *sums, int64_t R, int64_t N)
+int64_t hd_costs_partial_bytes(const struct hd_traits *traits, int64_t R, int64_t N)
 {
-    return sums ? hd_costs_device_row_chunks(R).count * N * (int64_t)sizeof *sums : 0;
+    return hd_costs_row_chunks_on(traits, R).count * N * (int64_t)sizeof(float);
 }
 
 struct hd_costs_chunks hd_costs_row_chunks_on(const struct hd_traits *traits, int64_t R)

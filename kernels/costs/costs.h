@@ -1,12 +1,8 @@
-/* costs: scratch bytes and costs of each kernel, as functions of its arguments and the traits of a
- * device.
+/* costs: what the rows of kernels.def say, and layouts of scratch.
  *
- * hd_scratch_NAME and hd_cost_NAME of a kernel are in the file with the same name as its
- * implementations. If scratch has several areas, a function here returns their layout; the backends
- * take the offsets from it, so the planned size and the used size always agree.
- *
- * Costs count floating point operations by shape (a multiply and an add are two, an exponential is
- * one) and the bytes of each tensor once, as if caches were perfect.
+ * If scratch has several areas, a function here returns their layout; the backends take the offsets
+ * from it, so the planned size and the used size always agree. Functions of one kernel are in the file
+ * with the same name as its implementations.
  *
  * Used by: kernels/costs, kernels/cpu, kernels/cuda.   Uses: base, kernels.h.
  * Threads: pure functions.
@@ -16,21 +12,69 @@
 
 #include "kernels/kernels.h"
 
-#define K(name, operands)                                          \
-    int64_t hd_scratch_##name(const struct hd_##name##_args *args, \
-                              const struct hd_traits *traits);     \
-    void hd_cost_##name(struct hd_costs *costs, const struct hd_##name##_args *args);
-HD_KERNEL_LIST(K)
-#undef K
+/* ---- Called by the rows of kernels.def ---- */
 
-/* Defines hd_scratch_NAME of a kernel that needs no scratch. */
-#define HD_COSTS_NO_SCRATCH(name)                                                                  \
-    int64_t hd_scratch_##name(const struct hd_##name##_args *args, const struct hd_traits *traits) \
-    {                                                                                              \
-        (void)args;                                                                                \
-        (void)traits;                                                                              \
-        return 0;                                                                                  \
-    }
+/* Returns the elements from the first to behind the last of rows that lie `ld` elements apart. */
+static inline int64_t hd_costs_extent(int64_t rows, int64_t ld, int64_t columns)
+{
+    return rows > 0 ? (rows - 1) * ld + columns : 0;
+}
+
+/* Returns whether a factor of an argument struct multiplies anything. */
+static inline bool hd_costs_scales(float factor)
+{
+    return hd_factor_of(factor) != 1;
+}
+
+/* Returns the rows that k and v have at least: a cache may have its sequences in any slots. */
+static inline int64_t hd_costs_cached_rows(const struct hd_attention_forward_args *a)
+{
+    return (a->kv_slot ? 0 : (a->B - 1) * a->kv_stride) + a->kv_len;
+}
+
+/* A factor of a product that may be quantised: bytes of its memory, and bytes of it that are read. */
+struct hd_costs_factor_bytes {
+    int64_t extent_bytes, moved_bytes;
+};
+struct hd_costs_factor_bytes hd_costs_factor(const struct hd_quant_factor *codes, int64_t rows,
+                                             int64_t columns, int64_t ld, enum hd_dtype dtype);
+struct hd_costs_factor_bytes hd_costs_gemm_b(const struct hd_gemm_args *args);
+struct hd_costs_factor_bytes hd_costs_grouped_b(const struct hd_grouped_gemm_args *args);
+
+/* Return operations: per element of an epilogue, an activation, and its product with an up
+ * projection; of a residual; per logit of its map, and of its gradient; of a launch. */
+int hd_costs_epilogue_flops(enum hd_gemm_epilogue epilogue);
+int hd_costs_activation_flops(enum hd_activation act, bool backward);
+int hd_costs_glu_flops(enum hd_activation act, bool backward);
+int hd_costs_residual_flops(const void *add, float factor);
+int hd_costs_map_flops(struct hd_logit_map map);
+int hd_costs_map_gradient_flops(struct hd_logit_map map);
+double hd_costs_attention_forward_flops(const struct hd_attention_forward_args *args);
+double hd_costs_attention_backward_flops(const struct hd_attention_backward_args *args);
+double hd_costs_delta_flops(int64_t B, int64_t S, int64_t H, int64_t Dk, int64_t Dv);
+double hd_costs_delta_summary_flops(const struct hd_delta_summary_args *args);
+struct hd_costs hd_costs_newton(const struct hd_newton_schulz_args *args);
+
+/* Returns the bytes of one partial sum of N floats per chunk of R rows. */
+int64_t hd_costs_partial_bytes(const struct hd_traits *traits, int64_t R, int64_t N);
+/* Returns the number of sums over rows that the gradients of a LayerNorm's weights need. A GPU
+ * computes both, and does not use that of dbias if it is absent. */
+int hd_costs_layernorm_sums(const struct hd_traits *traits, const float *dbias);
+
+/* Return the bytes of a launch's scratch. */
+#define SCRATCH(name) \
+    int64_t hd_scratch_##name(const struct hd_##name##_args *args, const struct hd_traits *traits)
+SCRATCH(gemm);
+SCRATCH(fp8_gemm);
+SCRATCH(grouped_gemm_weight);
+SCRATCH(embedding_backward);
+SCRATCH(head_norm_backward_weight);
+SCRATCH(attention_forward);
+SCRATCH(attention_backward);
+SCRATCH(regroup);
+#undef SCRATCH
+
+/* ---- Layouts of scratch, and checks of arguments ---- */
 
 /* Sums over rows are computed as partial sums of `count` chunks of `rows` rows (the last may have
  * fewer), which are then added in order. The chunks depend on R only, so the result does not depend
@@ -45,19 +89,6 @@ struct hd_costs_chunks hd_costs_device_row_chunks(int64_t R);
 /* Returns the division of R rows into chunks on the device with these traits:
  * hd_costs_device_row_chunks on a GPU, else hd_costs_row_chunks. */
 struct hd_costs_chunks hd_costs_row_chunks_on(const struct hd_traits *traits, int64_t R);
-
-/* Returns the bytes of the partial sums that a kernel writes beside R rows of N values, as many as
- * a GPU makes: no program of a CPU has them. 0 if sums is NULL. */
-int64_t hd_costs_sums_bytes(const float *sums, int64_t R, int64_t N);
-
-/* Counts the codes that a kernel makes of the N elements of its result (HD_FP8_RESULT): `orders` of them,
- * and, with `only`, takes off the result, which is not written. History is read; the first step, in
- * which the codes are made behind, is not counted. */
-void hd_costs_add_codes(struct hd_costs *costs, int orders, bool only, int64_t history_len,
-                        int64_t N);
-#define HD_COSTS_ADD_CODES(costs, args, N)                                           \
-    hd_costs_add_codes(costs, !!(args)->code + !!(args)->code_t, (args)->codes_only, \
-                       (args)->history_len, N)
 
 /* Limits for a norm's backward on a GPU: it computes the gradients of its weights in the same pass
  * if a row is a whole number of packs and at most two packs per thread of a block of 512
@@ -117,10 +148,6 @@ struct hd_costs_gemm_layout hd_costs_lay_out_gemm(const struct hd_gemm_args *arg
                                                   const struct hd_traits *traits);
 /* Returns true if the GEMM's b is quantised: it has codes instead of elements. */
 bool hd_costs_gemm_is_encoded(const struct hd_gemm_args *args);
-/* Returns the bytes of a factor [rows, columns] in memory; an unquantised one has elements of
- * dtype. */
-int64_t hd_costs_factor_bytes(const struct hd_quant_factor *codes, int64_t rows, int64_t columns,
-                              enum hd_dtype dtype);
 /* Limits of a slab on a GPU: codes of b are decoded to scratch before they are multiplied, one slab
  * of columns of c at a time, so that the scratch is bounded. */
 enum { HD_COSTS_DECODED_BYTES = 64 << 20, HD_COSTS_DECODED_COLUMNS = 256 };
@@ -201,12 +228,6 @@ enum hd_status hd_costs_activation_check(enum hd_activation act);
 
 /* Returns HD_INVALID if route_forward (ops_moe.h) cannot choose with these arguments. */
 enum hd_status hd_costs_route_check(const struct hd_route_forward_args *args);
-
-/* Returns whether a factor of an argument struct multiplies anything. */
-static inline bool hd_costs_scales(float factor)
-{
-    return hd_factor_of(factor) != 1;
-}
 
 /* Operations per element of GELU, x * sigmoid(2u): u (4), doubling (1), sigmoid (3), product (1);
  * and of its backward: sigmoid(2u) (8), its derivative (2), du/dx (3), combining them (5). */

@@ -2,9 +2,6 @@
 #include "base/math.h"
 #include "kernels/costs/costs.h"
 
-HD_COSTS_NO_SCRATCH(delta_gates_forward)
-HD_COSTS_NO_SCRATCH(delta_gates_backward)
-
 enum hd_status hd_costs_check_delta(int64_t G, int64_t H, int64_t Dk, int64_t Dv)
 {
     if (G > 0 && H % G == 0 && Dk > 0 && Dv > 0 && Dk % 8 == 0 && Dv % 8 == 0 &&
@@ -111,56 +108,6 @@ hd_costs_delta_state_gradient_layout(const struct hd_delta_state_gradient_args *
     return layout_of(&(struct sizes){a->B, a->S, a->G, a->H, a->Dk, a->Dv}, STATE_GRADIENT, traits);
 }
 
-int64_t hd_scratch_gated_delta_forward(const struct hd_gated_delta_forward_args *args,
-                                       const struct hd_traits *traits)
-{
-    return hd_costs_delta_forward_layout(args, traits).scratch_floats * (int64_t)sizeof(float);
-}
-
-int64_t hd_scratch_gated_delta_backward(const struct hd_gated_delta_backward_args *args,
-                                        const struct hd_traits *traits)
-{
-    return hd_costs_delta_backward_layout(args, traits).scratch_floats * (int64_t)sizeof(float);
-}
-
-int64_t hd_scratch_delta_summary(const struct hd_delta_summary_args *args,
-                                 const struct hd_traits *traits)
-{
-    return hd_costs_delta_summary_layout(args, traits).scratch_floats * (int64_t)sizeof(float);
-}
-
-int64_t hd_scratch_delta_state_gradient(const struct hd_delta_state_gradient_args *args,
-                                        const struct hd_traits *traits)
-{
-    return hd_costs_delta_state_gradient_layout(args, traits).scratch_floats *
-           (int64_t)sizeof(float);
-}
-
-HD_COSTS_NO_SCRATCH(delta_prefix)
-
-/* Counts per element: exponential, addition, division for beta; exponential, logarithm and two
- * products for g. */
-void hd_cost_delta_gates_forward(struct hd_costs *costs,
-                                 const struct hd_delta_gates_forward_args *a)
-{
-    const int64_t e = (int64_t)hd_dtype_size(a->dtype), numbers = a->R * 2 * a->H;
-
-    costs->flops += 4.0 * (double)numbers;
-    costs->read_bytes += numbers * e + 2 * a->H * 4;
-    costs->write_bytes += numbers * 4;
-}
-
-/* Counts forward, and a product with the derivative. */
-void hd_cost_delta_gates_backward(struct hd_costs *costs,
-                                  const struct hd_delta_gates_backward_args *a)
-{
-    const int64_t e = (int64_t)hd_dtype_size(a->dtype), numbers = a->R * 2 * a->H;
-
-    costs->flops += 6.0 * (double)numbers;
-    costs->read_bytes += numbers * (e + 4) + 2 * a->H * 4;
-    costs->write_bytes += numbers * (e + (a->terms ? 4 : 0));
-}
-
 /* Returns the operations of one value head in a chunk of c rows, as products of matrices: those
  * with the state, K M, Q M and (fK)^T U; and those among the rows, on and below the diagonal: L and
  * A, the solution and A U. */
@@ -187,72 +134,17 @@ static double sum_chunks(double (*flops)(double c, double Dk, double Dv), int64_
            ((double)(S / HD_DELTA_CHUNK) * whole + flops((double)rest, (double)Dk, (double)Dv));
 }
 
-/* Returns the bytes of the states of all value heads of B sequences; 0 if they are absent. */
-static int64_t states_bytes(const float *states, int64_t B, int64_t H, int64_t Dk, int64_t Dv)
+double hd_costs_delta_flops(int64_t B, int64_t S, int64_t H, int64_t Dk, int64_t Dv)
 {
-    return states ? B * H * Dk * Dv * (int64_t)sizeof(float) : 0;
+    return sum_chunks(chunk_flops, B, S, H, Dk, Dv);
 }
 
-void hd_cost_gated_delta_forward(struct hd_costs *costs,
-                                 const struct hd_gated_delta_forward_args *a)
+double hd_costs_delta_summary_flops(const struct hd_delta_summary_args *a)
 {
-    const int64_t e = (int64_t)hd_dtype_size(a->dtype), R = a->B * a->S;
-    const int64_t states = states_bytes(a->state, a->B, a->H, a->Dk, a->Dv);
-
-    costs->flops += sum_chunks(chunk_flops, a->B, a->S, a->H, a->Dk, a->Dv);
-    costs->read_bytes += R * (2 * a->G * a->Dk + a->H * a->Dv) * e + R * 2 * a->H * 4 + states +
-                         states_bytes(a->initial, a->B, a->H, a->Dk, a->Dv) +
-                         (a->bound ? R * 4 : 0);
-    costs->write_bytes += R * a->H * a->Dv * e + states;
-}
-
-/* Counts forward, and twice as much for the gradients. */
-void hd_cost_gated_delta_backward(struct hd_costs *costs,
-                                  const struct hd_gated_delta_backward_args *a)
-{
-    const int64_t e = (int64_t)hd_dtype_size(a->dtype), R = a->B * a->S;
-    const int64_t row = 2 * a->G * a->Dk + a->H * a->Dv;
-
-    costs->flops += 3.0 * sum_chunks(chunk_flops, a->B, a->S, a->H, a->Dk, a->Dv);
-    costs->read_bytes += R * (row + a->H * a->Dv) * e + R * 2 * a->H * 4 +
-                         2 * states_bytes(a->initial, a->B, a->H, a->Dk, a->Dv) +
-                         (a->bound ? R * 4 : 0);
-    costs->write_bytes += R * row * e + R * 2 * a->H * 4;
-}
-
-void hd_cost_delta_summary(struct hd_costs *costs, const struct hd_delta_summary_args *a)
-{
-    const int64_t e = (int64_t)hd_dtype_size(a->dtype), R = a->B * a->S;
-
-    costs->flops += sum_chunks(chunk_summary_flops, a->B, a->S, a->H, a->Dk, a->Dv);
-    costs->read_bytes +=
-        R * (a->G * a->Dk + a->H * a->Dv) * e + R * 2 * a->H * 4 + (a->bound ? R * 4 : 0);
-    costs->write_bytes += a->B * a->H * a->Dk * (a->Dk + a->Dv) * 4;
-}
-
-/* Counts the products with the gradient of the state, (fK) dM, Q^T (e dO) and K^T (beta e dR), and
- * those among the rows, L, A, A^T dO and the solution: as many as forward has. */
-void hd_cost_delta_state_gradient(struct hd_costs *costs,
-                                  const struct hd_delta_state_gradient_args *a)
-{
-    const int64_t e = (int64_t)hd_dtype_size(a->dtype), R = a->B * a->S;
-
-    costs->flops += sum_chunks(chunk_flops, a->B, a->S, a->H, a->Dk, a->Dv);
-    costs->read_bytes +=
-        R * (2 * a->G * a->Dk + a->H * a->Dv) * e + R * 2 * a->H * 4 + (a->bound ? R * 4 : 0);
-    costs->write_bytes += a->B * a->H * a->Dk * a->Dv * 4;
+    return sum_chunks(chunk_summary_flops, a->B, a->S, a->H, a->Dk, a->Dv);
 }
 
 int64_t hd_costs_delta_prefix_steps(const struct hd_delta_prefix_args *a)
 {
     return 2 * a->P - 1 - a->rank;
-}
-
-void hd_cost_delta_prefix(struct hd_costs *costs, const struct hd_delta_prefix_args *a)
-{
-    const int64_t heads = a->B * a->H, steps = hd_costs_delta_prefix_steps(a);
-
-    costs->flops += 2.0 * (double)(steps * heads * a->Dk * a->Dk * a->Dv);
-    costs->read_bytes += steps * heads * a->Dk * (a->Dk + a->Dv) * 4;
-    costs->write_bytes += 2 * heads * a->Dk * a->Dv * 4;
 }

@@ -1,9 +1,5 @@
 #include "kernels/costs/costs.h"
 
-HD_COSTS_NO_SCRATCH(fp8_amax)
-HD_COSTS_NO_SCRATCH(fp8_encode)
-HD_COSTS_NO_SCRATCH(fp8_history)
-
 struct hd_gemm_args hd_costs_fp8_as_gemm(const struct hd_fp8_gemm_args *a)
 {
     return (struct hd_gemm_args){.c = a->c,
@@ -77,49 +73,4 @@ int64_t hd_scratch_fp8_gemm(const struct hd_fp8_gemm_args *args, const struct hd
 {
     return hd_traits_is_cuda(traits) ? traits->gemm_scratch_bytes
                                      : hd_costs_lay_out_fp8(args, traits).scratch_bytes;
-}
-
-void hd_cost_fp8_gemm(struct hd_costs *costs, const struct hd_fp8_gemm_args *a)
-{
-    const int64_t c = a->M * a->N * (int64_t)hd_dtype_size(a->c_dtype);
-
-    costs->flops += 2.0 * (double)a->M * (double)a->N * (double)a->K;
-    costs->read_bytes += a->M * a->K + a->N * a->K + (a->bias ? 2 * a->N : 0) + 2 * 4;
-    costs->read_bytes += a->accumulate || a->add ? c : 0;
-    costs->write_bytes += c;
-}
-
-/* Counts the reading of an amax history, from which the scale is taken in all steps but the
- * first. */
-void hd_cost_fp8_amax(struct hd_costs *costs, const struct hd_fp8_amax_args *a)
-{
-    const int64_t bytes = a->N * (int64_t)hd_dtype_size(HD_BF16);
-
-    costs->flops += (double)(a->history ? a->history_len : a->N);
-    costs->read_bytes += a->history ? a->history_len * 4 : bytes;
-    costs->write_bytes += HD_AMAX_PARTS * 4;
-}
-
-/* Counts two operations per element: a maximum and a product with the scale. */
-void hd_cost_fp8_encode(struct hd_costs *costs, const struct hd_fp8_encode_args *a)
-{
-    costs->flops += 2.0 * (double)a->R * (double)a->C;
-    costs->read_bytes += a->R * a->C * (int64_t)hd_dtype_size(HD_BF16) + HD_AMAX_PARTS * 4;
-    costs->write_bytes += ((a->code ? 1 : 0) + (a->transposed ? 1 : 0)) * a->R * a->C + 4;
-}
-
-void hd_costs_add_codes(struct hd_costs *costs, int orders, bool only, int64_t history_len,
-                        int64_t N)
-{
-    if (!orders)
-        return;
-    costs->flops += 2.0 * (double)N;
-    costs->read_bytes += history_len * 4;
-    costs->write_bytes += (orders - (only ? (int64_t)hd_dtype_size(HD_BF16) : 0)) * N + 4;
-}
-
-void hd_cost_fp8_history(struct hd_costs *costs, const struct hd_fp8_history_args *a)
-{
-    costs->read_bytes += a->N * a->history_len * 4;
-    costs->write_bytes += a->N * a->history_len * 4;
 }

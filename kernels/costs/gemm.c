@@ -35,23 +35,43 @@ bool hd_costs_gemm_is_encoded(const struct hd_gemm_args *args)
     return args->b_codes.quant != HD_QUANT_NONE;
 }
 
-int64_t hd_costs_factor_bytes(const struct hd_quant_factor *codes, int64_t rows, int64_t columns,
-                              enum hd_dtype dtype)
+/* Returns the bytes of a factor that has codes, up to the second level of the scales of nf4, which is
+ * that of the whole matrix and read little of. */
+static struct hd_costs_factor_bytes encoded(const struct hd_quant_factor *codes, int64_t rows,
+                                            int64_t count)
 {
-    const int64_t count = rows * columns;
+    const struct hd_quant_matrix *last = &codes->matrix[codes->count > 0 ? codes->count - 1 : 0];
 
-    switch (codes->quant) {
-    case HD_QUANT_NF4: /* codes of 4 bits, and 8 bits per block; the second level of scales is
-                          negligible */
-        return hd_divide_up(count, 2) + hd_divide_up(count, HD_NF4_BLOCK);
-    case HD_QUANT_INT8:
-    case HD_QUANT_FP8:
-        return count + rows * (int64_t)sizeof(float);
-    case HD_QUANT_NONE:
-    case HD_QUANT_COUNT:
-        break;
-    }
-    return count * (int64_t)hd_dtype_size(dtype);
+    if (codes->quant == HD_QUANT_NF4) /* codes of 4 bits, and 8 bits per block */
+        return (struct hd_costs_factor_bytes){
+            last->second + HD_NF4_SECOND_SCALES * (int64_t)sizeof(float),
+            hd_divide_up(count, 2) + hd_divide_up(count, HD_NF4_BLOCK)};
+    return (struct hd_costs_factor_bytes){last->scales + last->rows * (int64_t)sizeof(float),
+                                          count + rows * (int64_t)sizeof(float)};
+}
+
+struct hd_costs_factor_bytes hd_costs_factor(const struct hd_quant_factor *codes, int64_t rows,
+                                             int64_t columns, int64_t ld, enum hd_dtype dtype)
+{
+    const int64_t size = (int64_t)hd_dtype_size(dtype);
+
+    if (codes->quant != HD_QUANT_NONE)
+        return encoded(codes, rows, rows * columns);
+    return (struct hd_costs_factor_bytes){hd_costs_extent(rows, ld, columns) * size,
+                                          rows * columns * size};
+}
+
+struct hd_costs_factor_bytes hd_costs_gemm_b(const struct hd_gemm_args *a)
+{
+    return hd_costs_factor(&a->b_codes, a->trans_b ? a->N : a->K, a->trans_b ? a->K : a->N, a->ldb,
+                           a->ab_dtype);
+}
+
+int hd_costs_epilogue_flops(enum hd_gemm_epilogue epilogue)
+{
+    return epilogue == HD_EPILOGUE_GELU            ? HD_COSTS_GELU_FLOPS
+           : epilogue == HD_EPILOGUE_GELU_BACKWARD ? HD_COSTS_GELU_BACKWARD_FLOPS
+                                                   : 0;
 }
 
 struct hd_costs_slabs hd_costs_gemm_slabs(const struct hd_gemm_args *args)
@@ -172,25 +192,4 @@ int64_t hd_scratch_gemm(const struct hd_gemm_args *args, const struct hd_traits 
     return own > traits->gemm_scratch_bytes || hd_costs_gemm_is_own(args, traits)
                ? own
                : traits->gemm_scratch_bytes;
-}
-
-/* Counts for an epilogue its kernel's operations and one matrix of bytes. */
-void hd_cost_gemm(struct hd_costs *costs, const struct hd_gemm_args *a)
-{
-    const int64_t ab = (int64_t)hd_dtype_size(a->ab_dtype), c = (int64_t)hd_dtype_size(a->c_dtype);
-
-    costs->flops += 2.0 * (double)a->M * (double)a->N * (double)a->K;
-    if (a->epilogue == HD_EPILOGUE_GELU) {
-        costs->flops += HD_COSTS_GELU_FLOPS * (double)a->M * (double)a->N;
-        costs->write_bytes += a->pre ? a->M * a->N * c : 0;
-    }
-    if (a->epilogue == HD_EPILOGUE_GELU_BACKWARD) {
-        costs->flops += HD_COSTS_GELU_BACKWARD_FLOPS * (double)a->M * (double)a->N;
-        costs->read_bytes += a->M * a->N * c;
-    }
-    costs->read_bytes += (a->M * a->K + (a->bias ? a->N : 0)) * ab;
-    costs->read_bytes += hd_costs_factor_bytes(&a->b_codes, a->trans_b ? a->N : a->K,
-                                               a->trans_b ? a->K : a->N, a->ab_dtype);
-    costs->read_bytes += a->accumulate || a->add ? a->M * a->N * c : 0;
-    costs->write_bytes += a->M * a->N * c;
 }

@@ -80,12 +80,6 @@ struct hd_costs_grouped_layout hd_costs_lay_out_grouped(const struct hd_grouped_
     return l;
 }
 
-int64_t hd_scratch_grouped_gemm(const struct hd_grouped_gemm_args *args,
-                                const struct hd_traits *traits)
-{
-    return hd_costs_lay_out_grouped(args, traits).scratch_bytes;
-}
-
 /* Returns the scratch for the largest product. K of a weight gradient is the number of rows of the
  * expert. A slice is at most HD_COSTS_GEMM_WORDS values deep, as words or as pairs, and the scratch is
  * largest if K is one slice of that depth. */
@@ -102,28 +96,14 @@ int64_t hd_scratch_grouped_gemm_weight(const struct hd_grouped_gemm_weight_args 
     return hd_costs_lay_out_gemm(&deepest, traits).scratch_bytes;
 }
 
-/* Counts every row once, and the weights of at most T experts, since no more can have rows. */
-void hd_cost_grouped_gemm(struct hd_costs *costs, const struct hd_grouped_gemm_args *a)
+struct hd_costs_factor_bytes hd_costs_grouped_b(const struct hd_grouped_gemm_args *a)
 {
-    const int64_t ab = (int64_t)hd_dtype_size(a->ab_dtype), c = (int64_t)hd_dtype_size(a->c_dtype);
+    const struct hd_gemm_args one = hd_costs_grouped_product(a, 1);
+    const bool encoded = hd_costs_gemm_is_encoded(&one);
+    struct hd_costs_factor_bytes b = hd_costs_gemm_b(&one);
 
-    costs->flops += 2.0 * (double)a->T * (double)a->N * (double)a->K;
-    costs->read_bytes += a->T * a->K * ab + 4 * a->E;
-    costs->read_bytes +=
-        hd_min(a->E, a->T) * hd_costs_factor_bytes(&a->b_codes, a->trans_b ? a->N : a->K,
-                                                   a->trans_b ? a->K : a->N, a->ab_dtype);
-    costs->write_bytes += a->T * a->N * c;
-}
-
-/* Counts without accumulate a write of every expert's gradient; with it, a read and a write for
- * experts with rows only. */
-void hd_cost_grouped_gemm_weight(struct hd_costs *costs,
-                                 const struct hd_grouped_gemm_weight_args *a)
-{
-    const int64_t ab = (int64_t)hd_dtype_size(a->ab_dtype), weight = 4 * a->M * a->N;
-    const int64_t added = hd_min(a->E, a->T) * weight;
-
-    costs->flops += 2.0 * (double)a->T * (double)a->M * (double)a->N;
-    costs->read_bytes += a->T * (a->M + a->N) * ab + 4 * a->E + (a->accumulate ? added : 0);
-    costs->write_bytes += a->accumulate ? added : a->E * weight;
+    b.extent_bytes +=
+        (a->E - 1) * a->stride_b * (encoded ? 1 : (int64_t)hd_dtype_size(a->ab_dtype));
+    b.moved_bytes *= hd_min(a->E, a->T);
+    return b;
 }

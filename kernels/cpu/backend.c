@@ -233,11 +233,10 @@ static enum hd_status launch(struct hd_stream *stream, enum hd_kernel kernel, co
     struct hd_backend *cpu = ((struct cpu_stream *)stream)->cpu;
 
     switch (kernel) {
-#define K(name, operands) \
-    case HD_K_##name:     \
+#define K(name, ...)  \
+    case HD_K_##name: \
         return cpu->kernels->name(cpu, args);
-        HD_KERNEL_LIST(K)
-#undef K
+#include "kernels/kernels.def"
     case HD_KERNEL_COUNT:
         break;
     }

@@ -19,10 +19,9 @@ struct hd_cpu_pool;         /* defined in cpu/parallel.c */
 
 /* Table of the kernels compiled for one instruction set: one function per kernel. */
 struct hd_cpu_kernels {
-#define K(name, operands) \
+#define K(name, ...) \
     enum hd_status (*name)(struct hd_backend * cpu, const struct hd_##name##_args *args);
-    HD_KERNEL_LIST(K)
-#undef K
+#include "kernels/kernels.def"
     /* multiplies and adds in registers for about `seconds`; returns the rate in operations per
      * second */
     double (*fma_rate)(double seconds);
@@ -54,10 +53,9 @@ struct hd_backend {
 #define HD_CPU_PASTE(name, isa)  HD_CPU_PASTE2(name, isa)
 #define KERNEL(name)             HD_CPU_PASTE(name, HD_CPU_ISA)
 #ifdef HD_CPU_ISA
-#define K(name, operands) \
+#define K(name, ...) \
     enum hd_status KERNEL(name)(struct hd_backend * cpu, const struct hd_##name##_args *args);
-HD_KERNEL_LIST(K)
-#undef K
+#include "kernels/kernels.def"
 double KERNEL(fma_rate)(double seconds);
 /* Computes partial sums of R rows of N values (`sums` of bias_backward in ops.h), over pieces of
  * `piece` rows; 0: hd_costs_row_chunks; bias.c. Cannot fail. */

@@ -93,7 +93,8 @@ static void compute(const void *args, int64_t begin, int64_t end, int thread)
 
 void KERNEL(gemm_row)(struct hd_backend *cpu, const struct hd_gemm_args *args)
 {
-    const int64_t row_bytes = hd_costs_factor_bytes(&args->b_codes, 1, args->K, args->ab_dtype);
+    const int64_t row_bytes =
+        hd_costs_factor(&args->b_codes, 1, args->K, args->K, args->ab_dtype).moved_bytes;
 
     hd_cpu_parallel(cpu, args->N, hd_cpu_row_grain(row_bytes), compute, args);
 }

@@ -6,8 +6,7 @@
 #define HD_CPU_TABLE(isa)  HD_CPU_TABLE2(isa)
 
 const struct hd_cpu_kernels HD_CPU_TABLE(HD_CPU_ISA) = {
-#define K(name, operands) .name = KERNEL(name),
-    HD_KERNEL_LIST(K)
-#undef K
-        .fma_rate = KERNEL(fma_rate),
+#define K(name, ...) .name = KERNEL(name),
+#include "kernels/kernels.def"
+    .fma_rate = KERNEL(fma_rate),
 };

@@ -258,11 +258,10 @@ static enum hd_status launch_kernel(struct hd_stream *stream, enum hd_kernel ker
     if (st)
         return st;
     switch (kernel) {
-#define K(name, operands) \
-    case HD_K_##name:     \
+#define K(name, ...)  \
+    case HD_K_##name: \
         return hd_cuda_##name(s, args);
-        HD_KERNEL_LIST(K)
-#undef K
+#include "kernels/kernels.def"
     case HD_KERNEL_COUNT:
         break;
     }

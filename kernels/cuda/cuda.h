@@ -154,10 +154,9 @@ double hd_cuda_peak(const char *name, int capability, int multiprocessors, doubl
                     enum hd_dtype dtype, bool tf32);
 
 /* Declares one launching function per kernel. */
-#define K(name, operands) \
+#define K(name, ...) \
     enum hd_status hd_cuda_##name(struct hd_cuda_stream *cuda, const struct hd_##name##_args *args);
-HD_KERNEL_LIST(K)
-#undef K
+#include "kernels/kernels.def"
 
 #ifdef __cplusplus
 }

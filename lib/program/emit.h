@@ -229,15 +229,14 @@ void hd_emit_contributes(struct hd_node *node, bool first);
  * a bias into a GEMM. */
 struct hd_node *hd_emit_kernel(struct hd_emit *e, enum hd_kernel kernel, const void *args,
                                const void *operands);
-#define K(name, list)                                                                         \
+#define K(name, ...)                                                                          \
     static inline struct hd_node *hd_emit_##name(struct hd_emit *e,                           \
                                                  const struct hd_##name##_args *args,         \
                                                  const struct hd_##name##_operands *operands) \
     {                                                                                         \
         return hd_emit_kernel(e, HD_K_##name, args, operands);                                \
     }
-HD_KERNEL_LIST(K)
-#undef K
+#include "kernels/kernels.def"
 
 /* Arguments of a collective node; count and rows as in struct hd_node. hd_emit_comm appends the
  * node and never returns NULL. */
@@ -322,8 +321,8 @@ void hd_move_last_to(struct hd_node_list *list, int at);
 void hd_pass_stream(struct hd_emit *e);
 void hd_pass_place(struct hd_emit *e, struct hd_chunk *chunk);
 
-/* Returns the `accumulate` argument of a kernel that adds to a parameter's gradient; NULL for any
- * other kernel. */
+/* Returns the `accumulate` argument of a kernel that can add to an operand (ACC in kernels.def); NULL
+ * for any other kernel. */
 bool *hd_node_accumulate(const struct hd_node *node);
 
 #endif

@@ -62,13 +62,11 @@ static bool writes_grad_bucket(const struct hd_node *node)
 
 void hd_emit_contributes(struct hd_node *node, bool first)
 {
-    bool *accumulate = node->args ? hd_node_accumulate(node) : NULL; /* after a failure `node` is a
-                                                                        dummy without args */
-
     node->contribution = true;
     node->first_contribution = first;
-    node->overwrites = first && node->args && writes_grad_bucket(node);
-    if (accumulate)
-        *accumulate = true; /* hd_bind clears the flag for a first contribution in the step's first
-                               micro-batch */
+    if (!node->args) /* a dummy, after a failure */
+        return;
+    node->overwrites = first && writes_grad_bucket(node);
+    *hd_node_accumulate(node) = true; /* hd_bind clears the flag for a first contribution in the
+                                         step's first micro-batch */
 }

@@ -1,6 +1,6 @@
 /* operands: the operands of kernel nodes and of collectives, by name.
  *
- * Generated from HD_KERNEL_LIST: for a row K(add, W(out) R(a) R(b))
+ * Generated from kernels/kernels.def: for a row K(add, .., W(out, ..) R(a, ..) R(b, ..))
  *
  *     struct hd_add_operands { struct hd_operand out, a, b; };
  *     struct hd_add_operands *hd_add_operands_of(node);
@@ -17,28 +17,26 @@
 
 #include "program/program.h"
 
-#define HD_OPERAND_MEMBER(name) struct hd_operand name;
-#define K(name, list)             \
+#define OPERAND(access, absent, member, ...) struct hd_operand member;
+#define K(name, operations, list) \
     struct hd_##name##_operands { \
         list                      \
     };
-HD_KERNEL_OPERAND_LIST(K, HD_OPERAND_MEMBER, HD_OPERAND_MEMBER, HD_OPERAND_MEMBER,
-                       HD_OPERAND_MEMBER)
-#undef K
+#include "kernels/kernels.def"
+#define HD_OPERAND_MEMBER(name) struct hd_operand name;
 struct hd_comm_operands {
     HD_COMM_OPERAND_LIST(HD_OPERAND_MEMBER, HD_OPERAND_MEMBER, HD_OPERAND_MEMBER)
 };
 #undef HD_OPERAND_MEMBER
 
 /* Returns the operands of a node of this kernel. */
-#define K(name, list)                                                                              \
+#define K(name, ...)                                                                               \
     static inline struct hd_##name##_operands *hd_##name##_operands_of(const struct hd_node *node) \
     {                                                                                              \
         assert(!node->is_comm && node->kernel == HD_K_##name);                                     \
         return (struct hd_##name##_operands *)node->operands;                                      \
     }
-HD_KERNEL_LIST(K)
-#undef K
+#include "kernels/kernels.def"
 static inline struct hd_comm_operands *hd_comm_operands_of(const struct hd_node *node)
 {
     assert(node->is_comm);

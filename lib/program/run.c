@@ -121,6 +121,27 @@ static void *resolve(const struct hd_bases *bases, struct hd_operand o)
     return o.store ? (char *)hd_store_address(bases, o.store) + o.offset_bytes : NULL;
 }
 
+/* Returns HD_INTERNAL unless the store of each operand has the bytes that the kernel touches. */
+static enum hd_status check_operands(const struct hd_node *node, const void *args)
+{
+    const struct hd_kernel_info *info = hd_kernel_get_info(node->kernel);
+    struct hd_operand_bytes bytes[HD_KERNEL_OPERANDS_MAX];
+
+    hd_kernel_operand_bytes(node->kernel, args, bytes);
+    for (int k = 0; k < info->operand_count; k++) {
+        const struct hd_operand *o = &node->operands[k];
+
+        if (o->store && o->offset_bytes + bytes[k].size_bytes > o->store->size_bytes)
+            return hd_err(HD_INTERNAL,
+                          "%s: %s needs %lld bytes from byte %lld of '%s' on, which has %lld; this "
+                          "is a fault of Heddle, please report it",
+                          info->name, info->operands[k].name, (long long)bytes[k].size_bytes,
+                          (long long)o->offset_bytes, o->store->name,
+                          (long long)o->store->size_bytes);
+    }
+    return HD_OK;
+}
+
 static enum hd_status bind_kernel(struct hd_runner *runner, bool first,
                                   const struct hd_bases *bases, struct hd_arena *arena,
                                   struct bound_node *b)
@@ -128,6 +149,7 @@ static enum hd_status bind_kernel(struct hd_runner *runner, bool first,
     const struct hd_node *node = b->node;
     const struct hd_kernel_info *info = hd_kernel_get_info(node->kernel);
     struct hd_node copy = *node;
+    enum hd_status st;
 
     b->args = hd_arena_alloc(arena, info->args_size_bytes);
     if (!b->args)
@@ -141,7 +163,8 @@ static enum hd_status bind_kernel(struct hd_runner *runner, bool first,
     copy.args = b->args;
     if (node->contribution)
         *hd_node_accumulate(&copy) = !(node->first_contribution && (first || node->overwrites));
-    return runner->table->prepare(runner->backend, node->kernel, b->args);
+    st = check_operands(node, b->args);
+    return st ? st : runner->table->prepare(runner->backend, node->kernel, b->args);
 }
 
 static enum hd_status bind_comm(struct hd_runner *runner, const struct hd_bases *bases,

@@ -11,7 +11,7 @@ static void routing_moves_a_value_per_row_and_expert(void **state)
     struct hd_traits traits = {.threads = 2};
     struct hd_route_backward_args b = {.at = {.Q = 2, .runs = 1, .P = 1}, .R = 6, .E = 4, .K = 2};
     int32_t counts, fields;
-    float noise;
+    float noise, dnoise;
 
     /* sample and index in */
     check(cost_of(HD_K_route_noise, &n), 33 * 24, 4 * 12, 4 * 24);
@@ -37,6 +37,7 @@ static void routing_moves_a_value_per_row_and_expert(void **state)
     /* probabilities, lse; dgate, choices and gates */
     check(cost_of(HD_K_route_backward, &b), 6 * 24 + 5 * 12, 4 * (24 + 6 + 36), 4 * 24);
     b.counts = &counts; /* of 2 sequences */
+    b.dnoise_logits = &dnoise;
     b.noise = b.noise_logits = &noise;
     check(cost_of(HD_K_route_backward, &b), 11 * 24 + 5 * 12, 4 * (24 + 6 + 36 + 8 + 48), 4 * 48);
 }
@@ -64,7 +65,7 @@ static void routing_by_scores_costs_a_little_more(void **state)
 static void rows_of_experts_are_moved_up_to_the_bound(void **state)
 {
     const struct hd_assign_args a = {
-        .at = {.Q = 2, .runs = 1, .P = 1}, .R = 6, .E = 4, .K = 2, .T = 9, .P = 2};
+        .at = {.Q = 2, .runs = 1, .P = 3}, .R = 6, .E = 4, .K = 2, .T = 9, .P = 2};
     const struct hd_permute_forward_args pf = {.R = 6, .K = 2, .C = 5, .T = 9, .dtype = HD_BF16};
     const struct hd_permute_backward_args pb = {.R = 6, .K = 2, .C = 5, .T = 9, .dtype = HD_F32};
     const struct hd_combine_forward_args cf = {.R = 6, .K = 2, .C = 5, .T = 9, .dtype = HD_BF16};
@@ -74,8 +75,8 @@ static void rows_of_experts_are_moved_up_to_the_bound(void **state)
     const struct hd_regroup_args g = {.P = 3, .E = 4, .T = 9, .C = 5, .dtype = HD_BF16};
     const struct hd_traits traits = {.threads = 2};
 
-    /* choices in; slots, counts and what goes to 2 ranks out */
-    check(cost_of(HD_K_assign, &a), 12, 4 * 12, 4 * (12 + 4 + 2));
+    /* the choices of 3 ranks in; slots, counts and what goes to 2 ranks out */
+    check(cost_of(HD_K_assign, &a), 12, 4 * 36, 4 * (12 + 4 + 2));
     check(cost_of(HD_K_permute_forward, &pf), 0, 2 * 30 + 4 * 12, 2 * 45);
     check(cost_of(HD_K_permute_backward, &pb), 45, 4 * 45 + 4 * 12, 4 * 30);
     check(cost_of(HD_K_combine_forward, &cf), 90, 2 * 45 + 8 * 12, 2 * 30);
@@ -103,6 +104,9 @@ static void experts_products_are_priced_at_the_bound(void **state)
     check(cost_of(HD_K_grouped_gemm, &a), 2 * 9 * 15, 2 * (9 * 5 + 4 * 15) + 4 * 4, 4 * 9 * 3);
     a.T = 2; /* two rows have two experts at most */
     check(cost_of(HD_K_grouped_gemm, &a), 2 * 2 * 15, 2 * (2 * 5 + 2 * 15) + 4 * 4, 4 * 2 * 3);
+    a.accumulate = true; /* c is read too */
+    check(cost_of(HD_K_grouped_gemm, &a), 2 * 2 * 15, 2 * (2 * 5 + 2 * 15) + 4 * 4 + 4 * 2 * 3,
+          4 * 2 * 3);
     check(cost_of(HD_K_grouped_gemm_weight, &w), 2 * 9 * 15, 2 * 9 * 8 + 4 * 4, 4 * 4 * 15);
     w.accumulate = true;
     check(cost_of(HD_K_grouped_gemm_weight, &w), 2 * 9 * 15, 2 * 9 * 8 + 4 * 4 + 4 * 4 * 15,

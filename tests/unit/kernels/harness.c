@@ -109,16 +109,36 @@ struct loan {
     bool written;
 };
 
-static bool is_in_tensor(const void *data)
+/* Returns the bytes of the tensor from `data` on; -1: it is in no tensor. */
+static int64_t bytes_from(const void *data)
 {
     for (int i = live_count - 1; i >= 0; i--) {
         const char *begin = live[i]->data;
-        const size_t bytes = (size_t)live[i]->count * hd_dtype_size(live[i]->dtype);
+        const char *end = begin + (size_t)live[i]->count * hd_dtype_size(live[i]->dtype);
 
-        if ((const char *)data >= begin && (const char *)data <= begin + bytes)
-            return true;
+        if ((const char *)data >= begin && (const char *)data <= end)
+            return end - (const char *)data;
     }
-    return false;
+    return -1;
+}
+
+/* Fails if the kernel's row in kernels.def asks for more than the contract gives: the tensors of the
+ * tests have no more. */
+static void check_sizes(enum hd_kernel kernel, const struct hd_kernel_info *info, const void *args)
+{
+    struct hd_operand_bytes bytes[HD_KERNEL_OPERANDS_MAX];
+
+    hd_kernel_operand_bytes(kernel, args, bytes);
+    for (int i = 0; i < info->operand_count; i++) {
+        const void *data;
+        int64_t given;
+
+        memcpy(&data, (const char *)args + info->operands[i].offset, sizeof data);
+        given = data ? bytes_from(data) : -1;
+        if (given >= 0 && bytes[i].size_bytes > given)
+            fail_msg("%s: %s has %lld bytes, its row asks for %lld", info->name,
+                     info->operands[i].name, (long long)given, (long long)bytes[i].size_bytes);
+    }
 }
 
 /* Only device memory goes to a device: blocks are lent, all else must be in tensors. */
@@ -131,7 +151,7 @@ static struct loan lend(const struct hd_kernel_info *info, void *args)
         void *data;
 
         memcpy(&data, (char *)args + operand->offset, sizeof data);
-        if (!data || operand->access == HD_SCRATCH || is_in_tensor(data))
+        if (!data || operand->access == HD_SCRATCH || bytes_from(data) >= 0)
             continue;
         if (strcmp(operand->name, "block") != 0)
             fail_msg("%s: %s is in no tensor, where a device would not find it", info->name,
@@ -176,6 +196,8 @@ enum hd_status device_try(struct device *device, enum hd_kernel kernel, void *ar
     st = hd_launch(device->stream, kernel, args);
     if (!st)
         st = table->synchronize(device->stream);
+    if (!st)
+        check_sizes(kernel, info, args);
     give_back(info, args, &loan);
     check_guard(scratch, bytes);
     on_memory_free(memory);

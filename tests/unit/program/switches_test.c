@@ -134,7 +134,8 @@ struct rank {
     const struct choice *choice;
     int tp, index;
     bool recompute, split, eval, logits; /* eval: E in place of F and B; logits: no loss */
-    int moved; /* parameter whose weights are moved by `step` times a direction; -1: none */
+    bool short_stores; /* first binds every program with stores that are too small */
+    int moved;         /* parameter whose weights are moved by `step` times a direction; -1: none */
     double step;
     uint64_t direction;
     const struct hd_shm_control *ctl;
@@ -322,6 +323,33 @@ static void fill(const struct rank *r, const struct toy *toy, const struct hd_ch
     }
 }
 
+/* Takes the last byte that a kernel touches from each store of a program, one after the other. */
+static void bind_short_stores(struct hd_runner *runner, const struct hd_chunk *chunk,
+                              enum hd_call call, const struct hd_bases *bases,
+                              struct hd_arena *arena)
+{
+    const struct hd_program *p = &chunk->program[call];
+    struct hd_operand_bytes bytes[HD_KERNEL_OPERANDS_MAX];
+    struct hd_bound *bound;
+
+    for (int i = 0; i < p->count; i++) {
+        const int count = p->nodes[i]->is_comm ? 0 : hd_node_operand_count(p->nodes[i]);
+
+        for (int k = 0; k < count; k++) {
+            const struct hd_operand *o = &p->nodes[i]->operands[k];
+            const int64_t whole = o->store ? o->store->size_bytes : 0;
+
+            hd_kernel_operand_bytes(p->nodes[i]->kernel, p->nodes[i]->args, bytes);
+            if (!o->store || !bytes[k].size_bytes)
+                continue;
+            o->store->size_bytes = o->offset_bytes + bytes[k].size_bytes - 1;
+            assert_int_equal(hd_bind(runner, chunk, call, true, true, bases, arena, &bound),
+                             HD_INTERNAL);
+            o->store->size_bytes = whole;
+        }
+    }
+}
+
 static void run_call(struct hd_runner *runner, const struct hd_chunk *chunk, enum hd_call call,
                      const struct hd_bases *bases, struct hd_arena *arena)
 {
@@ -364,8 +392,11 @@ static void *rank_main(void *argument)
     block = (struct hd_step_state *)(bases.base[HD_REGION_STATE][0] +
                                      toy.registry.global_offset[HD_GLOBAL_STEP_STATE]);
     block->loss_scale = 1;
-    for (size_t i = 0; i < sizeof calls / sizeof calls[0]; i++)
+    for (size_t i = 0; i < sizeof calls / sizeof calls[0]; i++) {
+        if (r->short_stores)
+            bind_short_stores(runner, chunk, calls[i], &bases, &arena);
         run_call(runner, chunk, calls[i], &bases, &arena);
+    }
     assert_int_equal(hd_runner_synchronize(runner), HD_OK);
 
     r->loss = block->loss_sum;
@@ -438,6 +469,17 @@ static void gradients_agree_with_differences(void **state)
     }
     free(base);
     free(moved);
+}
+
+/* Goal: a program whose memory does not hold what its kernels touch never runs. */
+static void stores_that_are_too_small_are_refused(void **state)
+{
+    struct rank *one = calloc(1, sizeof *one);
+
+    for (int k = 0; k < CHOICES; k++)
+        run_ranks(one,
+                  (struct rank){.choice = &choices[k], .tp = 1, .moved = -1, .short_stores = true});
+    free(one);
 }
 
 static double distance(const float *a, const float *b, int n)

@@ -1,71 +1,5 @@
 #include "kernels/costs/costs.h"
 
-HD_COSTS_NO_SCRATCH(lion)
-HD_COSTS_NO_SCRATCH(momentum)
-HD_COSTS_NO_SCRATCH(step_along)
-HD_COSTS_NO_SCRATCH(ema)
-HD_COSTS_NO_SCRATCH(qk_clip)
-HD_COSTS_NO_SCRATCH(move_pieces)
-
-/* Adds what a moment costs: its bytes in and out, and for a moment in blocks a product to decode;
- * the maximum, the division and the code to encode (4). */
-static void add_moment(struct hd_costs *costs, int64_t N, int64_t moment_bytes)
-{
-    const int64_t bytes = moment_bytes ? moment_bytes : N * 4;
-
-    costs->flops += moment_bytes ? 5.0 * (double)N : 0;
-    costs->read_bytes += bytes;
-    costs->write_bytes += bytes;
-}
-
-/* Counts per weight: grad_factor (1), c (3), the sign (1), m (3), decay and step (4). */
-void hd_cost_lion(struct hd_costs *costs, const struct hd_lion_args *a)
-{
-    costs->flops += 12.0 * (double)a->N;
-    add_moment(costs, a->N, a->moment_bytes);
-    costs->read_bytes += 2 * a->N * 4;
-    costs->write_bytes += a->N * (4 + (a->copy ? (int64_t)hd_dtype_size(a->copy_dtype) : 0));
-}
-
-/* Counts per weight: grad_factor (1), m (2), and with nesterov the step (2). */
-void hd_cost_momentum(struct hd_costs *costs, const struct hd_momentum_args *a)
-{
-    costs->flops += (a->nesterov ? 5.0 : 3.0) * (double)a->N;
-    add_moment(costs, a->N, a->moment_bytes);
-    costs->read_bytes += a->N * 4;
-    costs->write_bytes += a->N * (int64_t)hd_dtype_size(a->dtype);
-}
-
-/* Counts per weight a product and a subtraction for the decay, and for the step. */
-void hd_cost_step_along(struct hd_costs *costs, const struct hd_step_along_args *a)
-{
-    costs->flops += 4.0 * (double)a->N;
-    costs->read_bytes += a->N * (4 + (int64_t)hd_dtype_size(a->dtype));
-    costs->write_bytes += a->N * (4 + (a->copy ? (int64_t)hd_dtype_size(a->copy_dtype) : 0));
-}
-
-/* Counts per weight a subtraction, a product and a sum. */
-void hd_cost_ema(struct hd_costs *costs, const struct hd_ema_args *a)
-{
-    costs->flops += 3.0 * (double)a->N;
-    costs->read_bytes += 2 * a->N * 4;
-    costs->write_bytes += a->N * 4;
-}
-
-/* Counts the scores that rows need; weights are read and written only where a head is clipped. */
-void hd_cost_qk_clip(struct hd_costs *costs, const struct hd_qk_clip_args *a)
-{
-    costs->read_bytes += (a->N / a->columns + a->head_rows - 1) / a->head_rows * a->group * 4;
-}
-
-void hd_cost_move_pieces(struct hd_costs *costs, const struct hd_move_pieces_args *a)
-{
-    costs->read_bytes += a->N * (int64_t)hd_dtype_size(a->dtype);
-    costs->write_bytes += a->N * (int64_t)hd_dtype_size(a->dtype);
-}
-
-/* ---- newton_schulz ---- */
-
 struct hd_costs_newton_layout hd_costs_lay_out_newton(const struct hd_newton_schulz_args *a,
                                                       const struct hd_traits *traits)
 {
@@ -163,29 +97,26 @@ struct hd_newton_terms hd_costs_newton_terms(const struct hd_newton_schulz_args 
     return (struct hd_newton_terms){3.4445f * scale, -4.7750f * scale, 2.0315f * scale};
 }
 
-int64_t hd_scratch_newton_schulz(const struct hd_newton_schulz_args *args,
-                                 const struct hd_traits *traits)
-{
-    return hd_costs_lay_out_newton(args, traits).scratch_bytes;
-}
-
 /* Counts per matrix: squares, their sum and the division (3 per element); per iteration the three
  * products, and 5 per element of the polynomial, which reads G and G G and writes the result. */
-void hd_cost_newton_schulz(struct hd_costs *costs, const struct hd_newton_schulz_args *a)
+struct hd_costs hd_costs_newton(const struct hd_newton_schulz_args *a)
 {
     const int64_t size = (int64_t)hd_dtype_size(a->dtype), elements = a->rows * a->columns;
-    const int64_t n = a->rows < a->columns ? a->rows : a->columns;
+    const int64_t n = hd_min(a->rows, a->columns);
     struct hd_costs one = {0};
 
     for (int k = 0; k < HD_NEWTON_PRODUCTS; k++) {
         const struct hd_gemm_args g = hd_costs_newton_product(a, (enum hd_newton_product)k);
 
-        hd_cost_gemm(&one, &g);
+        one.flops += 2.0 * (double)g.M * (double)g.N * (double)g.K;
+        one.read_bytes += (g.M * g.K + g.N * g.K) * size;
+        one.write_bytes += g.M * g.N * (int64_t)hd_dtype_size(g.c_dtype);
     }
     one.flops += 5.0 * (double)(n * n);
     one.read_bytes += n * n * (size + 4);
     one.write_bytes += n * n * size;
-    costs->flops += (double)a->count * ((double)a->iterations * one.flops + 3.0 * (double)elements);
-    costs->read_bytes += a->count * (a->iterations * one.read_bytes + 2 * elements * size);
-    costs->write_bytes += a->count * (a->iterations * one.write_bytes + elements * size);
+    return (struct hd_costs){
+        .flops = (double)a->count * ((double)a->iterations * one.flops + 3.0 * (double)elements),
+        .read_bytes = a->count * (a->iterations * one.read_bytes + 2 * elements * size),
+        .write_bytes = a->count * (a->iterations * one.write_bytes + elements * size)};
 }
