@@ -266,7 +266,8 @@ static void emit_qk_clip(struct hd_emit *e, int bucket)
                             .block = hd_emit_global(e, HD_GLOBAL_STEP_STATE)));
 }
 
-/* Emits what follows the update of this rank's shard of a bucket. */
+/* Emits what follows the update of a bucket's shard, for every optimizer: QK-clip, and the gather of the
+ * weights that other ranks updated. */
 static void emit_finish(struct hd_emit *e, int bucket)
 {
     const struct hd_bucket *p = &e->registry->buckets[bucket];

@@ -23,7 +23,8 @@ struct hd_rollout_calls {
 
 struct hd_rollout_profile {
     struct hd_rollout_calls calls;
-    double call_s[HD_DECODE_PROGRAMS]; /* of a call on all stages, without what they send */
+    /* seconds of a call: the sum over all pipeline stages, without their transfers */
+    double call_s[HD_DECODE_PROGRAMS];
     int64_t stage_io_bytes[HD_DECODE_PROGRAMS];
     double draw_s; /* of a draw: logits to the host, tokens to all ranks */
     struct hd_link_group stages;

@@ -53,8 +53,8 @@ enum hd_status hd_trainer_refresh_bucket(struct hd_trainer *t, const struct hd_b
     return st;
 }
 
-/* Waits, for as long as a save may take, until all ranks have read their weights: some may be minutes
- * behind the others, on a slower disk or with larger matrices to decompose. */
+/* Waits until all ranks have read their weights. The deadline is that of a save, as a rank may be minutes
+ * behind the others: its disk is slower, or its matrices take longer to decompose. */
 static enum hd_status await_readers(struct hd_trainer *t)
 {
     struct hd_comm_stream *stream = hd_comm_get_stream(t->comm, HD_COMM_STREAM_REDUCE);

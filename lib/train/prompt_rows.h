@@ -16,11 +16,11 @@ struct hd_prompt_row {
     const char *shown; /* for people: the prompt, or the last message */
     const int32_t *ids;
     int64_t count;
-    /* train.distill.on_policy below 1: the row's `completion`, with the token that ends it, at most
-     * train.rollout.max_tokens of them; else NULL */
+    /* NULL unless train.distill.on_policy is below 1: the tokens of the row's `completion`, an end token
+     * behind them, cut to train.rollout.max_tokens */
     int32_t *completion;
     int64_t completion_count;
-    bool is_ended; /* the last one is that token */
+    bool is_ended; /* the end token is among them: it was not cut off */
 };
 
 struct hd_prompt_rows { /* initialise with {0} */

@@ -218,8 +218,9 @@ static void assert_coded(struct device *device, const struct coded *got, const f
     assert_true(*got->seen == *want.seen);
 }
 
-/* Launches the kernel without codes, then with them, and once more with nobody but the codes that
- * reads the result: a GPU then leaves it alone, if it knew the scale before. */
+/* Launches the kernel three times: without codes; with codes, and the result must be the same; and with
+ * codes_only, where no other kernel reads the result. There a GPU does not write the result if the
+ * history gave it the scale, and the codes must be the same. */
 #define CHECK_CODED(device, kernel, args, result_of, coded, old, some)           \
     do {                                                                         \
         struct tensor *plain = tensor_new((coded)->result->count, HD_BF16);      \

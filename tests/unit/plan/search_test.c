@@ -444,7 +444,8 @@ static void the_search_finds_the_best_of_all(void **state)
                   "uneven stages %d times; a simpler layout is taken %d times\n",
                   rare.segments, rare.offload, rare.gpipe, rare.cuts, rare.simpler);
     if (CLUSTERS >= 40)
-        assert_true(rare.offload > 0 && rare.simpler > 0); /* cuts: a case of their own */
+        /* uneven stages are too rare here: an_uneven_cut_that_alone_fits_is_found has them */
+        assert_true(rare.offload > 0 && rare.simpler > 0);
 }
 
 static void the_search_finds_the_best_of_experts(void **state)
