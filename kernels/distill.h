@@ -1,4 +1,4 @@
-/* distill: the divergence of one row from its teacher (hd_distill_args in ops.h); one code for every
+/* distill: the divergence of one row from its teacher (hd_distill_args in ops_loss.h); one code for every
  * backend.
  *
  * Used by: kernels/cpu, kernels/cuda.   Uses: kernels.h.   Threads: pure functions.

@@ -1,6 +1,6 @@
 /* kernels: the list of device operations (one row per kernel) and the table of functions that each
- * backend (cpu, cuda) implements. ops.h, ops_attention.h, ops_delta.h, ops_moe.h and ops_update.h
- * define what each kernel computes.
+ * backend (cpu, cuda) implements. ops.h and its siblings, ops_attention.h, ops_delta.h, ops_loss.h,
+ * ops_moe.h and ops_update.h, define what each kernel computes.
  *
  * A kernel is a pure function of its arguments: tensors by address, sizes and switches by value. It
  * allocates nothing, keeps no state between launches and is deterministic for a given thread count,
@@ -18,6 +18,7 @@
 #include "kernels/ops.h"
 #include "kernels/ops_attention.h"
 #include "kernels/ops_delta.h"
+#include "kernels/ops_loss.h"
 #include "kernels/ops_moe.h"
 #include "kernels/ops_update.h"
 

@@ -1,4 +1,4 @@
-/* pair: loss and gradient of one pair of answers (hd_preference_args in ops.h); one code for every
+/* pair: loss and gradient of one pair of answers (hd_preference_args in ops_loss.h); one code for every
  * backend.
  *
  * Used by: kernels/cpu, kernels/cuda.   Uses: kernels.h.   Threads: a pure function. */

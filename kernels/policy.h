@@ -1,4 +1,4 @@
-/* policy: loss and gradient of one token of a completion (hd_policy_args in ops.h); one code for
+/* policy: loss and gradient of one token of a completion (hd_policy_args in ops_loss.h); one code for
  * every backend.
  *
  * A number that is not finite passes through every limit below, so that a step with such a number

@@ -10,7 +10,7 @@
  *
  * An answer whose reward is a NaN is in no mean and no deviation, and has the advantage 0.
  *
- * Used by: worker, tests.   Uses: base.   Threads: any; pure.
+ * Used by: worker, tests.   Uses: kernels.   Threads: any; pure.
  */
 #ifndef HD_TRAIN_ADVANTAGE_H
 #define HD_TRAIN_ADVANTAGE_H
@@ -18,7 +18,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "kernels/ops.h"
+#include "kernels/kernels.h"
 
 enum hd_advantage_scale { HD_ADVANTAGE_GROUP, HD_ADVANTAGE_BATCH, HD_ADVANTAGE_NONE };
 
