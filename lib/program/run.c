@@ -23,8 +23,8 @@ struct bound_node {
     uint64_t ticket;
     int waits[HD_NODE_WAITS_MAX], wait_count; /* indices, in hd_bound.nodes, of the collectives for
                                                  which the node waits */
-    int launches; /* kernels from this node on that no collective or wait parts; 0: it is a
-                               collective */
+    int launches; /* number of kernels from this node on up to the next collective, or to the next
+                     kernel that waits for one; 0: this node is a collective */
     struct hd_graph *graph; /* of these kernels; NULL: not captured yet */
 };
 
@@ -400,6 +400,7 @@ static enum hd_status capture(struct hd_runner *runner, struct bound_node *b)
 {
     const struct hd_device_table *device = runner->table->device;
     enum hd_status st = device->capture_begin(runner->compute);
+    struct hd_graph *partial; /* of a failed capture; nobody launches it */
     struct hd_error error;
 
     if (st)
@@ -409,7 +410,7 @@ static enum hd_status capture(struct hd_runner *runner, struct bound_node *b)
     if (!st)
         return device->capture_end(runner->compute, &b->graph);
     hd_err_save(st, &error);
-    (void)device->capture_end(runner->compute, &b->graph);
+    (void)device->capture_end(runner->compute, &partial);
     return hd_err_restore(&error);
 }
 
