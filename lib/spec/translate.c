@@ -355,21 +355,19 @@ static void finish_train(struct translated_file *t)
         put_number(t, "train.lr.min", t->min_ratio * strtod(peak, NULL), NULL);
 }
 
-/* Leaves out the keys that only grpo has; gkd: but for those that gkd has, too. */
+/* Leaves out the keys of rewards, and without gkd also those of answers, which grpo and gkd have. */
 static void leave_policy(struct translated_file *t, bool gkd)
 {
-    static const char *const keys[] = {"train.rewards",
-                                       "train.rollout.group",
-                                       "train.policy.clip_low",
-                                       "train.policy.clip_high",
-                                       "train.policy.scale",
-                                       "train.policy.mask_truncated",
-                                       "train.rollout.max_tokens",
-                                       "train.rollout.temperature",
-                                       "train.rollout.updates"};
+    static const char *const of_rewards[] = {
+        "train.rewards",          "train.rollout.group", "train.policy.clip_low",
+        "train.policy.clip_high", "train.policy.scale",  "train.policy.mask_truncated"};
+    static const char *const of_answers[] = {"train.rollout.max_tokens",
+                                             "train.rollout.temperature", "train.rollout.updates"};
 
-    for (size_t i = 0; i < (gkd ? 6 : sizeof keys / sizeof keys[0]); i++)
-        translate_leave(t, keys[i], "only train.objective: grpo has it");
+    for (size_t i = 0; i < sizeof of_rewards / sizeof of_rewards[0]; i++)
+        translate_leave(t, of_rewards[i], "only train.objective: grpo has it");
+    for (size_t i = 0; !gkd && i < sizeof of_answers / sizeof of_answers[0]; i++)
+        translate_leave(t, of_answers[i], "only train.objective: grpo and gkd have it");
 }
 
 /* Completes a job of GKD, whose answers are one for each prompt, and whose loss is named by its beta. */
