@@ -360,7 +360,7 @@ static void explain(const struct step_walk *s, int32_t stage, double end, struct
     known = p->compute_s + p->update_s;
     for (int g = 0; g < HD_GROUP_COUNT; g++)
         known += p->communication_s[g];
-    p->bubble_s = hd_max_real(end - known, 0);
+    p->bubble_s = end - known > 1e-9 * end ? end - known : 0; /* less is rounding */
 }
 
 enum hd_status hd_step_cost_of_layout(const struct hd_layer_profiles *profiles,
