@@ -17,7 +17,7 @@
 #include "base/log.h"
 #include "worker/reward_program.h"
 
-enum { MESSAGE_MAX = 512, KEEPER_FD = 3, STOP_TRIES = 100, STOP_MS = 10 };
+enum { MESSAGE_MAX = 512, KEEPER_FD = 3, STOP_TRIES = 1000, STOP_MS = 10 };
 static const double first_s = 60; /* a program's first answer may take this much longer */
 
 struct reward_keeper {
@@ -236,8 +236,18 @@ void reward_keeper_stop(struct reward_keeper *k)
     if (!k)
         return;
     (void)close(k->socket); /* the keeper then kills its programs and ends, also in a rating */
-    for (int i = 0; i < STOP_TRIES && waitpid(k->pid, NULL, WNOHANG) == 0; i++)
+    for (int i = 0; i < STOP_TRIES; i++) {
+        if (waitpid(k->pid, NULL, WNOHANG) != 0) {
+            free(k);
+            return;
+        }
         (void)poll(NULL, 0, STOP_MS);
+    }
+    hd_log(HD_LOG_WARN,
+           "the process that runs reward programs has not ended for %d s; it is killed",
+           STOP_TRIES * STOP_MS / 1000);
+    if (kill(k->pid, SIGKILL) == 0)
+        (void)waitpid(k->pid, NULL, 0);
     free(k);
 }
 

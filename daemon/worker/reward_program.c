@@ -53,7 +53,8 @@ struct rating {
     int64_t first_id;
     double *rewards;
     bool *done;
-    int64_t given;        /* lines that the program has got whole */
+    int64_t given; /* lines that the program has got whole */
+    bool began;    /* since the program's start, or since this call, it has got a part of one */
     struct hd_text write; /* the line that it is getting */
     size_t written;       /* bytes of it */
     int64_t moved_ms;     /* time of the last answer, or of the start */
@@ -352,6 +353,7 @@ static bool write_input(struct reward_program *p, struct rating *r)
 
         if (n < 0)
             return errno == EAGAIN || errno == EINTR;
+        r->began = true;
         r->written += (size_t)n;
         if (r->written == r->write.len_bytes) {
             hd_text_clear(&r->write);
@@ -361,10 +363,11 @@ static bool write_input(struct reward_program *p, struct rating *r)
     return true;
 }
 
-/* Gives up the oldest answer that the program has got, or was getting, and not rated. */
+/* Gives up the oldest answer that the program has got, or was getting, and not rated. A program that had ended before
+ * it got any costs none. */
 static void give_up_oldest(struct reward_program *p, struct rating *r, const char *why)
 {
-    for (int64_t i = 0; i < r->count && i <= r->given; i++)
+    for (int64_t i = 0; r->began && i < r->count && i <= r->given; i++)
         if (!r->done[i]) {
             r->done[i] = true;
             r->left--;
@@ -373,6 +376,7 @@ static void give_up_oldest(struct reward_program *p, struct rating *r, const cha
             break;
         }
     r->given = 0; /* the next program gets the others again */
+    r->began = false;
     hd_text_clear(&r->write);
 }
 
@@ -381,6 +385,16 @@ static void give_up_oldest(struct reward_program *p, struct rating *r, const cha
 static int64_t deadline_of(const struct reward_program *p, const struct rating *r)
 {
     return r->moved_ms + p->timeout_ms + (p->has_answered ? 0 : p->first_ms);
+}
+
+/* Reads what a program that has closed its input wrote before it did. */
+static void read_last_output(struct reward_program *p, struct rating *r)
+{
+    struct pollfd end = {p->output, POLLIN, 0};
+
+    for (int i = 0; i < CLOSED_TRIES && poll(&end, 1, CLOSED_MS) > 0; i++)
+        if (!read_output(p, r))
+            break;
 }
 
 /* Waits for the program, and exchanges lines with it. Sets *ret_why to why it must end; NULL: it
@@ -403,8 +417,10 @@ static enum hd_status exchange_lines(struct reward_program *p, struct rating *r,
         return hd_err(HD_ABORTED, "reward %s: the rank that asked has ended", p->reward->name);
     if (ends[0].revents && !read_output(p, r))
         *ret_why = "it has ended, or closed its output";
-    else if (ends[2].revents && !write_input(p, r))
+    else if (ends[2].revents && !write_input(p, r)) {
         *ret_why = "it has closed its input";
+        read_last_output(p, r);
+    }
     return HD_OK;
 }
 

@@ -23,21 +23,25 @@ static struct reward_bounds bounds = {.group = {-1, -1, -1, -1}};
 /* Makes a program of the shell, whose loop has the line in $l and its id in $id. */
 static struct reward_program *shell_of(const char *loop, double timeout_s, double first_s)
 {
-    static char script[1024];
-    static struct hd_reward reward;
+    /* one for each program of a case: a program starts with its first rating */
+    static char scripts[4][1024];
+    static struct hd_reward rewards[4];
+    static int made;
+    char *const script = scripts[made % 4];
+    struct hd_reward *const reward = &rewards[made++ % 4];
     struct reward_program *p = NULL;
 
-    reward = (struct hd_reward){.name = "test",
-                                .argv = {"/bin/sh", "-c", script},
-                                .timeout_s = timeout_s,
-                                .memory_bytes = 1 << 26};
+    *reward = (struct hd_reward){.name = "test",
+                                 .argv = {"/bin/sh", "-c", script},
+                                 .timeout_s = timeout_s,
+                                 .memory_bytes = 1 << 26};
     (void)signal(SIGPIPE, SIG_IGN); /* as a keeper does: a program may have ended */
 
-    (void)snprintf(script, sizeof script,
+    (void)snprintf(script, sizeof scripts[0],
                    "say() { printf '{\"id\":%%s,\"reward\":%%s}\\n' \"$1\" \"$2\"; }\n"
                    "while read -r l; do id=${l#*:}; id=${id%%%%,*}\n%s\ndone",
                    loop);
-    must(reward_program_new(&reward, first_s, &bounds, &p));
+    must(reward_program_new(reward, first_s, &bounds, &p));
     return p;
 }
 
@@ -79,7 +83,7 @@ static void answers_may_come_in_any_order(void **state)
 
 static void one_that_hangs_or_ends_costs_one_answer(void **state)
 {
-    struct reward_program *hangs = shell("case $l in *bad*) sleep 1000;; esac; say $id 1", 0.4);
+    struct reward_program *hangs = shell("case $l in *bad*) sleep 1000;; esac; say $id 1", 4);
     struct reward_program *ends = shell("case $l in *bad*) exit 3;; esac; say $id 1", 20);
 
     (void)state;
@@ -88,6 +92,28 @@ static void one_that_hangs_or_ends_costs_one_answer(void **state)
     assert_rates(ends, NAN); /* it was started again, and rates later answers */
     reward_program_free(hangs);
     reward_program_free(ends);
+}
+
+/* What it wrote before it ended counts, also if it has closed its input; and one that ended between two calls costs
+ * none. */
+static void an_end_takes_no_answer_with_it(void **state)
+{
+    struct reward_program *p =
+        shell("case $l in *bad*) exec 0<&-; sleep 0.1; exit 3;; esac; say $id 1", 20);
+    double rewards[COUNT];
+
+    (void)state;
+    for (int i = 0; i < 3; i++)
+        assert_rates(p, NAN);
+    reward_program_free(p);
+    p = shell("say $id 1; n=$((n + 1)); [ $n = 6 ] && exit 0", 20);
+    for (int call = 0; call < 3; call++) {
+        must(reward_program_rate(p, lines, COUNT, -1, rewards));
+        (void)poll(NULL, 0, 50); /* it ends */
+        for (int i = 0; i < COUNT; i++)
+            assert_true(rewards[i] == 1);
+    }
+    reward_program_free(p);
 }
 
 static void what_is_no_answer_is_left_out(void **state)
@@ -145,7 +171,7 @@ static void full_pipes_do_not_block(void **state)
 
 static void one_that_writes_without_end_and_no_answer_is_given_up(void **state)
 {
-    struct reward_program *p = shell("case $l in *bad*) exec yes;; esac; say $id 1", 0.4);
+    struct reward_program *p = shell("case $l in *bad*) exec yes;; esac; say $id 1", 1.5);
 
     (void)state;
     assert_rates(p, NAN);
