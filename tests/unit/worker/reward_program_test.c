@@ -94,8 +94,8 @@ static void one_that_hangs_or_ends_costs_one_answer(void **state)
     reward_program_free(ends);
 }
 
-/* What it wrote before it ended counts, also if it has closed its input; and one that ended between two calls costs
- * none. */
+/* Answers that a program wrote before it ended count, also if it has closed its input; a program that
+ * ended between two calls costs none. */
 static void an_end_takes_no_answer_with_it(void **state)
 {
     struct reward_program *p =
