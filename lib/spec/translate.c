@@ -420,6 +420,17 @@ static void finish_policy(struct translated_file *t)
 }
 
 /* Leaves out keys of adapters, pairs and validation where the job has none of these. */
+/* Megatron-LM's threshold and alpha of QK-clip have defaults; --qk-clip alone switches it on. */
+static void finish_qk_clip(struct translated_file *t)
+{
+    const struct yaml_node *on = hd_yaml_find(t->root, "qk_clip");
+
+    if (t->tool != TOOL_MEGATRON || (on && translate_is_true(t, on)))
+        return;
+    translate_leave(t, "train.qk_clip.threshold", "without --qk-clip nothing is clipped");
+    translate_leave(t, "train.qk_clip.alpha", "without --qk-clip nothing is clipped");
+}
+
 static void finish_rules(struct translated_file *t)
 {
     const char *objective = translate_get(t, "train.objective");
@@ -446,6 +457,7 @@ static void finish_rules(struct translated_file *t)
         translate_leave(t, "train.preference.beta", "only training on preferences has it");
     if (!objective || strcmp(objective, "reward") != 0)
         translate_leave(t, "train.preference.center", "only train.objective: reward has it");
+    finish_qk_clip(t);
     if (!t->has_adapter) {
         static const char *const keys[] = {"rank",      "alpha", "dropout", "targets",
                                            "trainable", "dora",  "rslora",  "loraplus_lr_ratio",

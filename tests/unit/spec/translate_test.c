@@ -267,6 +267,34 @@ static void settings_of_grpo_are_translated(void **state)
     }
 }
 
+/* Goal: --qk-clip decides, wherever it stands; its numbers alone clip nothing. */
+static void a_switch_of_megatron_decides(void **state)
+{
+    static const char *const rows[][2] = {
+        {"--qk-clip-threshold 50 --qk-clip", "threshold: 50"},
+        {"--qk-clip --qk-clip-threshold 50", "threshold: 50"},
+        {"--qk-clip", "threshold: 100"},
+        {"--qk-clip-threshold 50 --qk-clip-alpha 0.4", NULL},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct hd_spec_translation made = {0};
+        struct hd_text file = {0};
+
+        hd_text_add(&file, "--num-layers 2 --hidden-size 64 --micro-batch-size 2 %s\n", rows[i][0]);
+        translate("their.args", file.data, &made);
+        if (rows[i][1] ? !strstr(made.job.data, rows[i][1])
+                       : strstr(made.job.data, "qk_clip:") != NULL)
+            fail_msg("%s", made.job.data);
+        if (!rows[i][1])
+            assert_non_null(strstr(made.table.data, "without --qk-clip nothing is clipped"));
+        hd_text_free(&file);
+        hd_text_free(&made.job);
+        hd_text_free(&made.table);
+    }
+}
+
 /* Goal: beta alone makes a job of dpo, beside generations or a teacher it does not. */
 static void beta_belongs_to_the_trainer(void **state)
 {
