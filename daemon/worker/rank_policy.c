@@ -768,6 +768,12 @@ void rank_policy_note(struct rank *r, const struct hd_step_result *s)
                  "none, or they are too long for the reward model");
         p->unrated = true;
     }
+    if (p->count && !lengths_of(p).sum && !p->empty) {
+        rank_say(r, HD_LINK_LEVEL_WARN,
+                 "no answer of a step has a token, so that nothing is learned from it: the "
+                 "completions of the rows are empty, or the model ends each answer at once");
+        p->empty = true;
+    }
     show_rewards(r, s->step);
     if (s->step == 1 || s->step % every == 0)
         show_answers(r, s->step);

@@ -27,6 +27,7 @@ struct rank_policy {
     char dir[HD_JOB_PATH_MAX]; /* of the files of answers */
     bool unrecorded;           /* the newest file could not be written, as was reported */
     bool unrated;              /* no answer of a step had a reward, as was reported */
+    bool empty;                /* no answer of a step had a token, as was reported */
 
     /* of the newest step of this attempt; until there is one `fresh` is true */
     bool fresh;

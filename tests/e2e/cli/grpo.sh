@@ -120,6 +120,10 @@ check_equal on_answers_of_its_own_and_of_rows "1 4" "$(series "$work/g.jsonl" le
 heddle local "$work/gkd.yaml" --set train.steps=3 --state-dir "$work/h" -o jsonl >"$work/h.jsonl" 2>"$work/h.err"
 heddle local --resume "$work/h/latest" --set train.steps=8 -o jsonl >>"$work/h.jsonl" 2>>"$work/h.err"
 check_equal in_two_runs_as_in_one "$(series "$work/g.jsonl" distill_loss)" "$(series "$work/h.jsonl" distill_loss)"
+sed 's/"completion":"."/"completion":""/' "$work/rows.jsonl" >"$work/empty.jsonl"
+heddle local "$work/gkd.yaml" --set data.train=[empty.jsonl] --set train.distill.on_policy=0 --set train.steps=2 \
+    --state-dir "$work/m" >"$work/m.out" 2>"$work/m.err"
+check_equal nothing_to_learn_is_told_once "0 1" "$? $(cat "$work/m.out" "$work/m.err" | grep -c 'no answer of a step has a token')"
 check gkd_has_a_plan heddle plan "$work/gkd.yaml"
 check_equal with_its_teacher_and_answers 2 "$(grep -c '^teacher  \|^  its answers, at most: 3 x a token of each of 16,' "$work/check.out")"
 check_status rows_need_completions_then 2 heddle validate "$work/gkd.yaml" --set data.train=[prompts.jsonl]
