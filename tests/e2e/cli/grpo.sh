@@ -96,8 +96,7 @@ check_equal with_a_checkpoint_of_the_step_before 1 "$(find "$work/e" -name step-
 heddle local --resume "$work/e/latest" -o jsonl >>"$work/e.jsonl" 2>>"$work/e.err"
 check_equal and_goes_on_with_the_same_numbers "$(series "$work/b.jsonl" loss)" "$(series "$work/e.jsonl" loss)"
 
-# gkd: a student learns from that model what it says, in some steps behind completions of rows; a run that is cut into two
-# has the same numbers
+# gkd: a student learns from that model what it says, in some steps behind completions of rows
 for i in {1..40}; do printf '{"prompt":"say %d:","completion":"%d"}\n' "$i" "$((i % 2))"; done >"$work/rows.jsonl"
 cat >"$work/gkd.yaml" <<END
 name: gkd
@@ -117,9 +116,16 @@ check_equal a_student_answers_to_its_teacher 0 $?
 read -r first last < <(series "$work/g.jsonl" distill_loss | awk '{print $1, $NF}')
 check and_comes_nearer awk -v a="$first" -v b="$last" 'BEGIN {exit !(b > 0 && b < 0.8 * a)}'
 check_equal on_answers_of_its_own_and_of_rows "1 4" "$(series "$work/g.jsonl" length_max | tr ' ' '\n' | sort -nu | xargs)"
-heddle local "$work/gkd.yaml" --set train.steps=3 --state-dir "$work/h" -o jsonl >"$work/h.jsonl" 2>"$work/h.err"
-heddle local --resume "$work/h/latest" --set train.steps=8 -o jsonl >>"$work/h.jsonl" 2>>"$work/h.err"
-check_equal in_two_runs_as_in_one "$(series "$work/g.jsonl" distill_loss)" "$(series "$work/h.jsonl" distill_loss)"
+# a rank is killed behind step 5, wherever it is then; the run goes on from the checkpoint of step 4
+"$HEDDLE_BIN/heddle" local "$work/gkd.yaml" --set checkpoint.every=2 --set train.steps=300 --state-dir "$work/h" -o jsonl >"$work/h.jsonl" 2>"$work/h.err" &
+local=$!
+await 60 grep -q '"type":"step".*"step":5,' "$work/h.jsonl"
+kill -KILL $(ranks_below $local | head -n 1)
+await 60 grep -q '"type":"step".*"step":12,' "$work/h.jsonl"
+kill -INT $local
+wait $local
+check_equal in_the_second_attempt_too 1 "$(find "$work/h" -path '*/attempt-2' | wc -l)"
+check_equal with_the_numbers_of_one "$(series "$work/g.jsonl" distill_loss)" "$(series "$work/h.jsonl" distill_loss | cut -d' ' -f-8) "
 sed 's/"completion":"."/"completion":""/' "$work/rows.jsonl" >"$work/empty.jsonl"
 heddle local "$work/gkd.yaml" --set data.train=[empty.jsonl] --set train.distill.on_policy=0 --set train.steps=2 \
     --state-dir "$work/m" >"$work/m.out" 2>"$work/m.err"
