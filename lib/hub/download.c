@@ -5,10 +5,7 @@
  *                       --> size and hash are right: rename to the blob's name, link it
  *                       --> wrong: begin again, once
  */
-#include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -17,47 +14,32 @@
 #include "hub_internal.h"
 #include "pki/pki.h"
 
-enum { CHUNK_BYTES = 1 << 20, WRONG_MAX = 2 };
+enum { WRONG_MAX = 2 };
 
 struct download {
     struct hub_client *client;
     const struct hd_hub_request *request;
     const struct hd_hub_file *file;
-    struct hub_meter *meter;
-    struct hd_text blob, part, url;
-    struct hd_pki_digest *digest; /* hash of the bytes in FILE.incomplete */
-    int fd;
-    int64_t have; /* bytes in FILE.incomplete, all of them hashed */
-    bool wrong;   /* FILE.incomplete cannot become the file, so a retry begins with an empty one */
-    bool begun;   /* the answer under way has given bytes */
-    bool whole;   /* the next request asks for the whole file: the host sent a wrong range */
+    struct hd_text blob, url;
+    struct hub_part part; /* FILE.incomplete */
+    bool wrong; /* FILE.incomplete cannot become the file, so a retry begins with an empty one */
+    bool begun; /* the answer under way has given bytes */
+    bool whole; /* the next request asks for the whole file: the host sent a wrong range */
 };
-
-static const volatile sig_atomic_t *stop_of(const struct download *d)
-{
-    return d->request->stop;
-}
-
-static void count_bytes(const struct download *d, int64_t bytes)
-{
-    (void)__atomic_add_fetch(&d->meter->bytes, bytes, __ATOMIC_RELAXED);
-}
 
 /* Begins the hash of the file: SHA-256 of a large one, else that of git, whose input begins with
  * the size. */
-static enum hd_status begin_hash(struct download *d)
+static enum hd_status begin_hash(struct hub_part *part, void *user)
 {
+    const struct download *d = user;
     const bool is_large = *d->file->sha256;
     char head[48];
-    enum hd_status st;
+    enum hd_status st = hd_pki_digest_new(is_large ? HD_PKI_SHA256 : HD_PKI_SHA1, part->digests);
 
-    hd_pki_digest_free(d->digest);
-    d->digest = NULL;
-    st = hd_pki_digest_new(is_large ? HD_PKI_SHA256 : HD_PKI_SHA1, &d->digest);
     if (!st && !is_large) {
         const int n = snprintf(head, sizeof head, "blob %lld", (long long)d->file->size_bytes);
 
-        hd_pki_digest_add(d->digest, head, (size_t)n + 1); /* the digest includes the NUL */
+        hd_pki_digest_add(part->digests[0], head, (size_t)n + 1); /* the digest includes the NUL */
     }
     return st;
 }
@@ -65,53 +47,8 @@ static enum hd_status begin_hash(struct download *d)
 /* Empties FILE.incomplete, and begins the hash again. */
 static enum hd_status begin_again(struct download *d)
 {
-    count_bytes(d, -d->have);
-    d->have = 0;
     d->wrong = false;
-    if (ftruncate(d->fd, 0) < 0 || lseek(d->fd, 0, SEEK_SET) < 0)
-        return hd_err(hd_file_write_status(errno), "cannot empty %s: %s", d->part.data,
-                      hd_file_error_text(errno));
-    return begin_hash(d);
-}
-
-/* Hashes the bytes of an earlier, interrupted download. */
-static enum hd_status hash_part(struct download *d)
-{
-    char *chunk = malloc(CHUNK_BYTES);
-    enum hd_status st = chunk ? HD_OK : hd_err(HD_NO_MEMORY, "no memory to read a file");
-    ssize_t n = 1;
-
-    while (!st && n > 0) {
-        n = read(d->fd, chunk, CHUNK_BYTES);
-        if (n < 0 && errno == EINTR)
-            n = 1;
-        else if (n < 0)
-            st = hd_err(HD_IO, "cannot read %s: %s", d->part.data, strerror(errno));
-        else {
-            hd_pki_digest_add(d->digest, chunk, (size_t)n);
-            d->have += n;
-            count_bytes(d, n);
-        }
-        if (!st && hub_is_stopped(stop_of(d)))
-            st = hd_err(HD_ABORTED, "interrupted");
-    }
-    free(chunk);
-    return st;
-}
-
-static enum hd_status open_part(struct download *d)
-{
-    struct stat info;
-    enum hd_status st;
-
-    d->fd = open(d->part.data, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
-    if (d->fd < 0 || fstat(d->fd, &info) < 0)
-        return hd_err(hd_file_write_status(errno), "cannot open %s: %s", d->part.data,
-                      hd_file_error_text(errno));
-    st = begin_hash(d);
-    if (!st)
-        st = info.st_size > d->file->size_bytes ? begin_again(d) : hash_part(d);
-    return st;
+    return hub_part_empty(&d->part);
 }
 
 /* Takes the next bytes of the file. */
@@ -121,28 +58,20 @@ static enum hd_status take(void *user, const struct hub_answer *answer, const vo
     struct download *d = user;
     enum hd_status st = HD_OK;
 
-    if (!d->begun && answer->status == 206 && answer->range_begin != d->have) {
+    if (!d->begun && answer->status == 206 && answer->range_begin != d->part.have) {
         d->whole = true;
         return hd_err(HD_UNAVAILABLE, "%s sent another part of %s than was asked for", answer->host,
                       d->file->path);
     }
-    if (!d->begun && answer->status == 200 && d->have)
+    if (!d->begun && answer->status == 200 && d->part.have)
         st = begin_again(d); /* the host does not know ranges */
     d->begun = true;
-    if (!st && (int64_t)count > d->file->size_bytes - d->have) {
+    if (!st && (int64_t)count > d->file->size_bytes - d->part.have) {
         d->wrong = true;
         st = hd_err(HD_CORRUPT, "%s sent more than the %lld bytes of %s", answer->host,
                     (long long)d->file->size_bytes, d->file->path);
     }
-    if (!st)
-        st = hd_file_write_all(d->fd, bytes, count);
-    if (st)
-        return st == HD_CORRUPT ? st : hd_err_prefix(st, "%s", d->part.data);
-    hd_pki_digest_add(d->digest, bytes, count);
-    d->have += (int64_t)count;
-    count_bytes(d, (int64_t)count);
-    (void)__atomic_add_fetch(&d->meter->fetched, (int64_t)count, __ATOMIC_RELAXED);
-    return HD_OK;
+    return st ? st : hub_part_add(&d->part, bytes, count);
 }
 
 /* Asks once for what is missing. *ret_answer: the answer, if *ret_answered. */
@@ -156,7 +85,7 @@ static enum hd_status ask(struct download *d, struct hub_answer *ret_answer)
     d->begun = false;
     *ret_answer = (struct hub_answer){.retry_after_s = -1};
     if (!st)
-        st = hub_get(d->client, d->url.data, d->have, take, d, ret_answer);
+        st = hub_get(d->client, d->url.data, d->part.have, take, d, ret_answer);
     if (!st && ret_answer->status == 416)
         d->whole = true; /* at the host the file is shorter than FILE.incomplete */
     return st;
@@ -168,8 +97,8 @@ static enum hd_status get_all(struct download *d)
     const struct hd_hub_settings *settings = d->request->settings;
     enum hd_status st = HD_OK;
 
-    for (int tries = 0; !st && d->have < d->file->size_bytes;) {
-        const int64_t before = d->have;
+    for (int tries = 0; !st && d->part.have < d->file->size_bytes;) {
+        const int64_t before = d->part.have;
         struct hub_answer answer;
         bool is_body, has_answer;
 
@@ -178,18 +107,18 @@ static enum hd_status get_all(struct download *d)
         is_body = has_answer && (answer.status == 200 || answer.status == 206);
         if (st && st != HD_UNAVAILABLE && st != HD_TIMEOUT)
             return st;
-        if (is_body && d->have == d->file->size_bytes)
+        if (is_body && d->part.have == d->file->size_bytes)
             return HD_OK;
         if (is_body)
             st = hd_err(HD_UNAVAILABLE, "%s sent only %lld of the %lld bytes of %s", answer.host,
-                        (long long)d->have, (long long)d->file->size_bytes, d->file->path);
+                        (long long)d->part.have, (long long)d->file->size_bytes, d->file->path);
         else if (has_answer)
             st = hub_explain(settings, d->request->name, &answer, d->file->path);
-        tries = d->have > before ? 1 : tries + 1;
+        tries = d->part.have > before ? 1 : tries + 1;
         if (tries >= HUB_TRIES ||
             (has_answer && !is_body && answer.status != 416 && !hub_may_retry(&answer)))
             return st;
-        st = hub_pause(settings, tries, has_answer && !is_body ? &answer : NULL, stop_of(d));
+        st = hub_pause(settings, tries, has_answer && !is_body ? &answer : NULL, d->request->stop);
         if (st == HD_UNAVAILABLE)
             return hub_explain(settings, d->request->name, &answer, d->file->path);
     }
@@ -200,7 +129,7 @@ static enum hd_status get_all(struct download *d)
 static enum hd_status check_hash(struct download *d)
 {
     char is[HD_PKI_HASH_TEXT_MAX];
-    enum hd_status st = hd_pki_digest_end(d->digest, is);
+    enum hd_status st = hd_pki_digest_end(d->part.digests[0], is);
 
     d->wrong = !st && strcmp(is, hub_etag(d->file)) != 0;
     if (d->wrong)
@@ -238,15 +167,11 @@ static enum hd_status get_right(struct download *d)
 static enum hd_status keep(struct download *d, const char *folder)
 {
     struct hd_text blobs = {0};
-    enum hd_status st = HD_OK;
+    enum hd_status st;
 
-    if (fsync(d->fd) < 0 || rename(d->part.data, d->blob.data) < 0)
-        st = hd_err(hd_file_write_status(errno), "cannot keep %s: %s", d->blob.data,
-                    hd_file_error_text(errno));
     hd_text_add(&blobs, "%s/blobs", folder);
-    if (!st)
-        st = blobs.failed ? hd_err(HD_NO_MEMORY, "no memory for a path")
-                          : hd_file_sync_dir(blobs.data);
+    st = blobs.failed ? hd_err(HD_NO_MEMORY, "no memory for a path")
+                      : hub_part_keep(&d->part, d->blob.data, blobs.data);
     hd_text_free(&blobs);
     return st;
 }
@@ -269,9 +194,9 @@ static enum hd_status get_locked(struct download *d, const char *folder, const c
     enum hd_status st = HD_OK;
 
     if (has_blob(d)) {
-        count_bytes(d, d->file->size_bytes);
+        (void)__atomic_add_fetch(&d->part.meter->bytes, d->file->size_bytes, __ATOMIC_RELAXED);
     } else {
-        st = open_part(d);
+        st = hub_part_open(&d->part, 0666);
         if (!st)
             st = get_right(d);
         if (!st)
@@ -288,9 +213,9 @@ static enum hd_status name_paths(struct download *d, const char *folder, const c
     hd_text_add(&d->blob, "%s/blobs", folder);
     st = d->blob.failed ? HD_OK : hd_file_make_dirs(d->blob.data, 0777);
     hd_text_add(&d->blob, "/%s", hub_etag(d->file));
-    hd_text_add(&d->part, "%s/blobs/%s.incomplete", folder, hub_etag(d->file));
+    hd_text_add(&d->part.path, "%s/blobs/%s.incomplete", folder, hub_etag(d->file));
     hub_add_resolve(&d->url, r->settings->endpoint, r->name, commit, d->file->path);
-    if (d->blob.failed || d->part.failed || d->url.failed)
+    if (d->blob.failed || d->part.path.failed || d->url.failed)
         st = hd_err(HD_NO_MEMORY, "no memory for a path");
     return st;
 }
@@ -299,23 +224,26 @@ enum hd_status hub_download(struct hub_client *client, const struct hd_hub_reque
                             const char *folder, const char *commit, const struct hd_hub_file *file,
                             struct hub_meter *meter)
 {
-    struct download d = {
-        .client = client, .request = request, .file = file, .meter = meter, .fd = -1};
+    struct download d = {.client = client, .request = request, .file = file};
     int lock = -1;
-    enum hd_status st = name_paths(&d, folder, commit);
+    enum hd_status st;
 
+    d.part = (struct hub_part){.fd = -1,
+                               .size_bytes = file->size_bytes,
+                               .begin_digests = begin_hash,
+                               .user = &d,
+                               .meter = meter,
+                               .stop = request->stop};
+    st = name_paths(&d, folder, commit);
     if (!st)
         st = hub_lock_blob(request->settings->cache, request->name, hub_etag(file), request->stop,
                            &meter->waits, &lock);
     if (!st)
         st = get_locked(&d, folder, commit);
-    if (d.fd >= 0)
-        (void)close(d.fd);
+    hub_part_close(&d.part);
     if (lock >= 0)
         (void)close(lock);
-    hd_pki_digest_free(d.digest);
     hd_text_free(&d.blob);
-    hd_text_free(&d.part);
     hd_text_free(&d.url);
     return st;
 }

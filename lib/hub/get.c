@@ -1,28 +1,23 @@
 /* get: finds a repository's files in the cache, looks up the hub, and downloads what is missing. */
 #include <errno.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 
-#include "base/clock.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "hub_internal.h"
 
 enum {
-    PROGRESS_MS = 100,
     INDEX_VALUES_MAX = 4000000,
     /* tries of a request to which no answer comes at all: the machine has no network */
     NO_ANSWER_TRIES = 3
 };
 
 struct hub_fetch {
-    struct hd_hub_request request;   /* the caller's, but for `stop` */
+    struct hd_hub_request request;   /* the caller's, but for `stop`: the pool's */
     struct hd_hub_settings settings; /* the caller's, with the cache's real path */
-    const volatile sig_atomic_t *caller_stop;
     struct hd_arena *arena;
     struct hd_hub_result *result;
     struct hd_text folder; /* folder of the repository in the cache */
@@ -33,13 +28,7 @@ struct hub_fetch {
     const struct hd_hub_file **missing;
     size_t missing_count;
 
-    /* shared by the threads, under the mutex but for `next` and `meter` */
-    pthread_mutex_t mutex;
-    pthread_cond_t changed; /* a thread has ended */
-    size_t next, running;
-    struct hub_meter meter;
-    struct hd_error error;     /* first failure */
-    volatile sig_atomic_t end; /* not 0: the threads end */
+    struct hub_pool pool;
 };
 
 static enum hd_status no_memory_for_path(void)
@@ -226,8 +215,8 @@ static enum hd_status ask_api(struct hub_fetch *g, struct hub_client *client, co
         most = ret_answer->status || tries < NO_ANSWER_TRIES ? tries : NO_ANSWER_TRIES;
         if (!may_retry || try >= most)
             return st;
-        if (hub_pause(&g->settings, try, ret_answer->status ? ret_answer : NULL, g->caller_stop))
-            return hub_is_stopped(g->caller_stop) ? hd_err(HD_ABORTED, "interrupted") : st;
+        if (hub_pause(&g->settings, try, ret_answer->status ? ret_answer : NULL, g->pool.stop))
+            return hub_is_stopped(g->pool.stop) ? hd_err(HD_ABORTED, "interrupted") : st;
         st = HD_OK;
     }
     return st;
@@ -303,7 +292,7 @@ static enum hd_status look_up(struct hub_fetch *g, int tries)
     struct hub_client *client = NULL;
     char commit[HD_HUB_COMMIT_MAX];
     const char *path;
-    enum hd_status st = hub_client_new(&g->settings, g->caller_stop, &client);
+    enum hd_status st = hub_client_new(&g->settings, g->pool.stop, &client);
 
     if (!st)
         st = look_up_commit(g, client, tries, commit);
@@ -338,8 +327,8 @@ static enum hd_status find_missing(struct hub_fetch *g)
         struct stat info;
 
         if (hub_has_file(g->result->snapshot, f->path, f->size_bytes)) {
-            g->meter.bytes += f->size_bytes;
-            g->meter.files++;
+            g->pool.meter.bytes += f->size_bytes;
+            g->pool.meter.files++;
             continue;
         }
         g->missing[g->missing_count++] = f;
@@ -354,100 +343,25 @@ static enum hd_status find_missing(struct hub_fetch *g)
     return needed ? hd_file_check_space(g->folder.data, needed) : HD_OK;
 }
 
-static void *run_thread(void *user)
+/* Downloads a missing file, by its index. */
+static enum hd_status get_missing(void *owner, struct hub_client *client, size_t i)
 {
-    struct hub_fetch *g = user;
-    struct hub_client *client = NULL;
-    enum hd_status st = hub_client_new(&g->settings, &g->end, &client);
+    struct hub_fetch *g = owner;
 
-    while (!st && !hub_is_stopped(&g->end)) {
-        const size_t i = __atomic_fetch_add(&g->next, 1, __ATOMIC_RELAXED);
-
-        if (i >= g->missing_count)
-            break;
-        st = hub_download(client, &g->request, g->folder.data, g->tree.commit, g->missing[i],
-                          &g->meter);
-        if (!st)
-            (void)__atomic_add_fetch(&g->meter.files, 1, __ATOMIC_RELAXED);
-    }
-    hub_client_free(client);
-    (void)pthread_mutex_lock(&g->mutex);
-    if (st && !g->error.status) {
-        hd_err_save(st, &g->error);
-        __atomic_store_n(&g->end, 1, __ATOMIC_RELAXED);
-    }
-    g->running--;
-    (void)pthread_cond_signal(&g->changed);
-    (void)pthread_mutex_unlock(&g->mutex);
-    return NULL;
-}
-
-static void report(struct hub_fetch *g, int64_t begin_ms)
-{
-    const int64_t span_ms = hd_clock_now_ms() - begin_ms;
-    const struct hd_hub_progress p = {
-        .done_bytes = __atomic_load_n(&g->meter.bytes, __ATOMIC_RELAXED),
-        .total_bytes = g->result->size_bytes,
-        .done_files = (size_t)__atomic_load_n(&g->meter.files, __ATOMIC_RELAXED),
-        .total_files = g->file_count,
-        .bytes_per_s =
-            span_ms > 0 ? __atomic_load_n(&g->meter.fetched, __ATOMIC_RELAXED) * 1000 / span_ms : 0,
-        .note = __atomic_load_n(&g->meter.waits, __ATOMIC_RELAXED)
-                    ? "another process downloads a file of it"
-                    : NULL};
-
-    if (g->request.progress)
-        g->request.progress(g->request.user, &p);
-}
-
-/* Waits for the threads, and has them end when the caller's flag is set. */
-static void await_threads(struct hub_fetch *g)
-{
-    const int64_t begin_ms = hd_clock_now_ms();
-
-    (void)pthread_mutex_lock(&g->mutex);
-    while (g->running) {
-        struct timespec until;
-
-        (void)clock_gettime(CLOCK_REALTIME, &until);
-        until.tv_nsec += PROGRESS_MS * 1000000L;
-        until.tv_sec += until.tv_nsec / 1000000000L;
-        until.tv_nsec %= 1000000000L;
-        (void)pthread_cond_timedwait(&g->changed, &g->mutex, &until);
-        if (hub_is_stopped(g->caller_stop))
-            __atomic_store_n(&g->end, 1, __ATOMIC_RELAXED);
-        (void)pthread_mutex_unlock(&g->mutex);
-        report(g, begin_ms);
-        (void)pthread_mutex_lock(&g->mutex);
-    }
-    (void)pthread_mutex_unlock(&g->mutex);
+    return hub_download(client, &g->request, g->folder.data, g->tree.commit, g->missing[i],
+                        &g->pool.meter);
 }
 
 static enum hd_status download_missing(struct hub_fetch *g)
 {
-    pthread_t threads[HUB_THREADS];
-    size_t count = g->missing_count < HUB_THREADS ? g->missing_count : HUB_THREADS;
-    size_t started = 0;
+    enum hd_status st;
 
-    g->request.stop = &g->end;
-    (void)pthread_mutex_init(&g->mutex, NULL);
-    (void)pthread_cond_init(&g->changed, NULL);
-    (void)pthread_mutex_lock(&g->mutex);
-    for (; started < count; started++, g->running++)
-        if (pthread_create(&threads[started], NULL, run_thread, g) != 0)
-            break;
-    (void)pthread_mutex_unlock(&g->mutex);
-    await_threads(g);
-    for (size_t i = 0; i < started; i++)
-        (void)pthread_join(threads[i], NULL);
-    (void)pthread_cond_destroy(&g->changed);
-    (void)pthread_mutex_destroy(&g->mutex);
-    g->result->fetched_bytes = g->meter.fetched;
-    if (hub_is_stopped(g->caller_stop))
-        return hd_err(HD_ABORTED, "interrupted; the same command goes on where this one stopped");
-    if (g->error.status)
-        return hd_err_restore(&g->error);
-    return started || !count ? HD_OK : hd_err(HD_NO_MEMORY, "cannot start a thread");
+    g->request.stop = &g->pool.end;
+    g->pool.total_bytes = g->result->size_bytes;
+    g->pool.total_files = g->file_count;
+    st = hub_pool_run(&g->pool, g->missing_count);
+    g->result->fetched_bytes = g->pool.meter.fetched;
+    return st;
 }
 
 static enum hd_status download_wanted(struct hub_fetch *g)
@@ -527,7 +441,12 @@ enum hd_status hd_hub_get(const struct hd_hub_request *request, struct hd_arena 
     g->request = *request;
     g->settings = *request->settings;
     g->request.settings = &g->settings;
-    g->caller_stop = request->stop;
+    g->pool = (struct hub_pool){.settings = &g->settings,
+                                .get = get_missing,
+                                .owner = g,
+                                .progress = request->progress,
+                                .user = request->user,
+                                .stop = request->stop};
     g->arena = arena;
     g->result = ret_result;
     st = settle_cache(g);

@@ -8,6 +8,8 @@
  *     request.c    one HTTP request, by libcurl   (no_request.c: a build without it)
  *     answer.c     what an HTTP status means, as a message
  *     download.c   one file: lock, continue, check, name
+ *     part.c       the unfinished file of a download
+ *     pool.c       threads that download
  *     get.c        all files of a request
  *     dataset.c    which files of a data set are its training data
  *     mlflow.c     a tracking server of MLflow (mlflow.h)
@@ -16,7 +18,10 @@
 #ifndef HD_HUB_HUB_INTERNAL_H
 #define HD_HUB_HUB_INTERNAL_H
 
+#include <sys/types.h>
+
 #include "hub/hub.h"
+#include "pki/pki.h"
 
 enum {
     HUB_FILES_MAX = 200000,       /* files of a repository */
@@ -222,7 +227,7 @@ enum hd_status hub_explain(const struct hd_hub_settings *settings, const struct 
 enum hd_status hub_pause(const struct hd_hub_settings *settings, int try,
                          const struct hub_answer *answer, const volatile sig_atomic_t *stop);
 
-/* ---- download.c ---- */
+/* ---- part.c ---- */
 
 struct hub_meter {                   /* progress that threads report */
     volatile int64_t bytes, fetched; /* atomic: bytes in the cache; bytes that came now */
@@ -230,9 +235,55 @@ struct hub_meter {                   /* progress that threads report */
     volatile int waits;              /* files that another process downloads */
 };
 
+/* FILE.incomplete: the bytes of a file that have come, all of them hashed. */
+struct hub_part {
+    struct hd_text path;
+    int fd;                           /* -1: not open */
+    int64_t have, size_bytes;         /* bytes that it has; bytes of the whole file */
+    struct hd_pki_digest *digests[2]; /* of the bytes that it has; NULL: none */
+    /* Makes digests for an empty file, where hub_part_forget has freed others. */
+    enum hd_status (*begin_digests)(struct hub_part *part, void *user);
+    void *user;
+    struct hub_meter *meter;
+    const volatile sig_atomic_t *stop;
+};
+
+/* Opens the file, and hashes what an earlier, interrupted download left in it. */
+enum hd_status hub_part_open(struct hub_part *part, mode_t mode);
+enum hd_status hub_part_empty(struct hub_part *part); /* empties it, and begins the digests again */
+/* Appends bytes that came now. */
+enum hd_status hub_part_add(struct hub_part *part, const void *bytes, size_t count);
+/* Gives the whole file its name, in `folder`. */
+enum hd_status hub_part_keep(struct hub_part *part, const char *path, const char *folder);
+void hub_part_forget(struct hub_part *part); /* frees the digests */
+void hub_part_close(struct hub_part *part);
+
+/* ---- download.c ---- */
+
 /* Downloads one file into the cache, unless its blob is in it, and links it into the snapshot. */
 enum hd_status hub_download(struct hub_client *client, const struct hd_hub_request *request,
                             const char *folder, const char *commit, const struct hd_hub_file *file,
                             struct hub_meter *meter);
+
+/* ---- pool.c ---- */
+
+struct hub_pool {
+    const struct hd_hub_settings *settings; /* of the threads' connections */
+    /* Downloads the file of this index, in a thread that has the client. */
+    enum hd_status (*get)(void *owner, struct hub_client *client, size_t i);
+    void *owner;
+    void (*progress)(void *user, const struct hd_hub_progress *progress); /* NULL: not called */
+    void *user;
+    const volatile sig_atomic_t *stop; /* the caller's flag */
+    const int *slow; /* atomic; not 0: the server asks for fewer requests, and half of the threads
+                        end; NULL: it never does */
+    int64_t total_bytes;
+    size_t total_files;
+    struct hub_meter meter;
+    volatile sig_atomic_t end; /* not 0: the threads end */
+};
+/* Gets the files 0 to count - 1, unless threads end early because the server is slow. Returns the
+ * first failure. */
+enum hd_status hub_pool_run(struct hub_pool *pool, size_t count);
 
 #endif

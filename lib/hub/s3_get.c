@@ -5,19 +5,16 @@
  */
 #include <errno.h>
 #include <fnmatch.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
-#include "base/clock.h"
 #include "base/file.h"
 #include "s3_internal.h"
 
-enum { PROGRESS_MS = 100, NAMES_BYTES_MAX = 256 << 20 };
+enum { NAMES_BYTES_MAX = 256 << 20 };
 
 struct s3_fetch {
     const struct hd_s3_request *request;
@@ -36,13 +33,7 @@ struct s3_fetch {
     const struct s3_want **missing;
     size_t missing_count;
 
-    /* shared by the threads, under the mutex but for `next` and `meter` */
-    pthread_mutex_t mutex;
-    pthread_cond_t changed;
-    size_t next, running;
-    struct hub_meter meter;
-    struct hd_error error;
-    volatile sig_atomic_t end;
+    struct hub_pool pool;
 };
 
 static enum hd_status s3_no_memory(void)
@@ -351,7 +342,8 @@ static enum hd_status get_index(struct s3_fetch *g, struct hub_client *client,
         return HD_OK;
     st = s3_name_want(g->settings, g->cache, g->name->bucket, &index);
     if (!st && !s3_has(&index))
-        st = s3_download(g->s3, client, g->cache, g->name->bucket, &index, &g->meter, &g->end);
+        st = s3_download(g->s3, client, g->cache, g->name->bucket, &index, &g->pool.meter,
+                         &g->pool.end);
     (void)snprintf(beside, sizeof beside, "%.*s.idx", (int)strlen(want->path) - 4, want->path);
     if (!st && link(index.path, beside) < 0 && errno != EEXIST)
         st = hd_err(hd_file_write_status(errno), "cannot link %s to %s: %s", beside, index.path,
@@ -367,100 +359,28 @@ static bool has_index(const struct s3_want *want)
     return !want->index || hd_file_exists(beside);
 }
 
-static void *s3_run_thread(void *user)
+/* Downloads a missing object and its index, by the object's index. */
+static enum hd_status s3_get_missing(void *owner, struct hub_client *client, size_t i)
 {
-    struct s3_fetch *g = user;
-    struct hub_client *client = NULL;
-    enum hd_status st = hub_client_new(&g->s3->http, &g->end, &client);
+    struct s3_fetch *g = owner;
+    const enum hd_status st = s3_download(g->s3, client, g->cache, g->name->bucket, g->missing[i],
+                                          &g->pool.meter, &g->pool.end);
 
-    while (!st && !hub_is_stopped(&g->end)) {
-        const size_t i = __atomic_fetch_add(&g->next, 1, __ATOMIC_RELAXED);
-
-        if (i >= g->missing_count)
-            break;
-        st = s3_download(g->s3, client, g->cache, g->name->bucket, g->missing[i], &g->meter,
-                         &g->end);
-        if (!st)
-            st = get_index(g, client, g->missing[i]);
-        if (!st)
-            (void)__atomic_add_fetch(&g->meter.files, 1, __ATOMIC_RELAXED);
-        /* a store that asks for fewer requests gets half of the connections */
-        if (__atomic_load_n(&g->s3->slow, __ATOMIC_RELAXED) && i % 2)
-            break;
-    }
-    hub_client_free(client);
-    (void)pthread_mutex_lock(&g->mutex);
-    if (st && !g->error.status) {
-        hd_err_save(st, &g->error);
-        __atomic_store_n(&g->end, 1, __ATOMIC_RELAXED);
-    }
-    g->running--;
-    (void)pthread_cond_signal(&g->changed);
-    (void)pthread_mutex_unlock(&g->mutex);
-    return NULL;
-}
-
-static void s3_report(struct s3_fetch *g, int64_t begin_ms)
-{
-    const int64_t span_ms = hd_clock_now_ms() - begin_ms;
-    const struct hd_hub_progress p = {
-        .done_bytes = __atomic_load_n(&g->meter.bytes, __ATOMIC_RELAXED),
-        .total_bytes = g->result->size_bytes,
-        .done_files = (size_t)__atomic_load_n(&g->meter.files, __ATOMIC_RELAXED),
-        .total_files = g->count,
-        .bytes_per_s =
-            span_ms > 0 ? __atomic_load_n(&g->meter.fetched, __ATOMIC_RELAXED) * 1000 / span_ms : 0,
-        .note = __atomic_load_n(&g->meter.waits, __ATOMIC_RELAXED)
-                    ? "another process downloads a file of it"
-                    : NULL};
-
-    if (g->request->progress)
-        g->request->progress(g->request->user, &p);
-}
-
-static void s3_await_threads(struct s3_fetch *g)
-{
-    const int64_t begin_ms = hd_clock_now_ms();
-
-    (void)pthread_mutex_lock(&g->mutex);
-    while (g->running) {
-        struct timespec until;
-
-        (void)clock_gettime(CLOCK_REALTIME, &until);
-        until.tv_nsec += PROGRESS_MS * 1000000L;
-        until.tv_sec += until.tv_nsec / 1000000000L;
-        until.tv_nsec %= 1000000000L;
-        (void)pthread_cond_timedwait(&g->changed, &g->mutex, &until);
-        if (hub_is_stopped(g->request->stop))
-            __atomic_store_n(&g->end, 1, __ATOMIC_RELAXED);
-        (void)pthread_mutex_unlock(&g->mutex);
-        s3_report(g, begin_ms);
-        (void)pthread_mutex_lock(&g->mutex);
-    }
-    (void)pthread_mutex_unlock(&g->mutex);
+    return st ? st : get_index(g, client, g->missing[i]);
 }
 
 /* Runs threads until all missing objects are there, or one has failed. */
 static enum hd_status s3_download_missing(struct s3_fetch *g)
 {
-    pthread_t threads[S3_THREADS];
-    const size_t count = g->missing_count < S3_THREADS ? g->missing_count : S3_THREADS;
-    size_t started = 0;
+    enum hd_status st;
 
-    (void)pthread_mutex_lock(&g->mutex);
-    for (; started < count; started++, g->running++)
-        if (pthread_create(&threads[started], NULL, s3_run_thread, g) != 0)
-            break;
-    (void)pthread_mutex_unlock(&g->mutex);
-    s3_await_threads(g);
-    for (size_t i = 0; i < started; i++)
-        (void)pthread_join(threads[i], NULL);
-    g->result->fetched_bytes = g->meter.fetched;
-    if (hub_is_stopped(g->request->stop))
-        return hd_err(HD_ABORTED, "interrupted; the same command goes on where this one stopped");
-    if (g->error.status)
-        return hd_err_restore(&g->error);
-    return started || !count ? HD_OK : hd_err(HD_NO_MEMORY, "cannot start a thread");
+    g->pool.settings = &g->s3->http;
+    g->pool.slow = &g->s3->slow;
+    g->pool.total_bytes = g->result->size_bytes;
+    g->pool.total_files = g->count;
+    st = hub_pool_run(&g->pool, g->missing_count);
+    g->result->fetched_bytes = g->pool.meter.fetched;
+    return st;
 }
 
 /* Lists what the cache lacks. */
@@ -468,15 +388,15 @@ static enum hd_status s3_find_missing(struct s3_fetch *g)
 {
     int64_t needed = 0;
 
-    g->missing_count = g->next = 0;
+    g->missing_count = 0;
     g->missing = hd_arena_array(g->arena, g->count + 1, sizeof *g->missing);
     if (!g->missing)
         return s3_no_memory();
-    g->meter.bytes = g->meter.files = 0;
+    g->pool.meter.bytes = g->pool.meter.files = 0;
     for (size_t i = 0; i < g->count; i++) {
         if (s3_has(&g->wants[i]) && has_index(&g->wants[i])) {
-            g->meter.bytes += g->wants[i].object->size_bytes;
-            g->meter.files++;
+            g->pool.meter.bytes += g->wants[i].object->size_bytes;
+            g->pool.meter.files++;
         } else {
             g->missing[g->missing_count++] = &g->wants[i];
             needed += g->wants[i].object->size_bytes;
@@ -683,8 +603,11 @@ enum hd_status hd_s3_get(const struct hd_s3_request *request, struct hd_arena *a
     g->name = request->name;
     g->arena = arena;
     g->result = ret_result;
-    (void)pthread_mutex_init(&g->mutex, NULL);
-    (void)pthread_cond_init(&g->changed, NULL);
+    g->pool = (struct hub_pool){.get = s3_get_missing,
+                                .owner = g,
+                                .progress = request->progress,
+                                .user = request->user,
+                                .stop = request->stop};
     st = s3_settle_cache(g);
     if (!st)
         st = hd_s3_new(request->settings, request->stop, &g->s3);
@@ -694,8 +617,6 @@ enum hd_status hd_s3_get(const struct hd_s3_request *request, struct hd_arena *a
         st = g->is_folder ? make_folder(g) : list_paths(g);
     if (!st)
         st = list_files(g);
-    (void)pthread_cond_destroy(&g->changed);
-    (void)pthread_mutex_destroy(&g->mutex);
     hd_s3_free(g->s3);
     free(g);
     return st;

@@ -25,7 +25,6 @@
 enum {
     S3_TRIES = 8,
     S3_QUERY_MAX = 8,
-    S3_THREADS = 8,
     S3_ID_MAX = 41 /* hexadecimal digits of an ID of the cache, and NUL */
 };
 

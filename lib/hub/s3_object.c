@@ -8,10 +8,7 @@
  * An ETag is the MD5 of many objects, but not of all (uploads in parts, keys of a service). Where it
  * looks like one and is not that of the bytes, the object is read a second time: bytes that are the
  * same twice are the store's, and others are refused. */
-#include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -19,20 +16,13 @@
 #include "base/file.h"
 #include "s3_internal.h"
 
-enum { CHUNK_BYTES = 1 << 20 };
-
 struct s3_transfer {
     struct hd_s3 *s3;
     struct hub_client *client;
     const char *bucket;
     const struct s3_want *want;
-    struct hub_meter *meter;
-    const volatile sig_atomic_t *stop;
-    struct hd_text part, lock;
-    struct hd_pki_digest *md5,
-        *sha256; /* digests of the bytes in ID.incomplete; md5 NULL: this machine forbids MD5 */
-    int fd;
-    int64_t have;
+    struct hub_part part; /* ID.incomplete */
+    struct hd_text lock;
     bool begun;                         /* the answer under way has given bytes */
     char claimed[HD_PKI_HASH_TEXT_MAX]; /* SHA-256 that the store claims; "": none */
 };
@@ -83,78 +73,15 @@ bool s3_has(const struct s3_want *want)
 
 /* ---- bytes ---- */
 
-static void s3_count_bytes(const struct s3_transfer *d, int64_t bytes)
+/* Digests of an object. */
+enum { SHA256, MD5 };
+
+static enum hd_status begin_hashes(struct hub_part *part, void *user)
 {
-    (void)__atomic_add_fetch(&d->meter->bytes, bytes, __ATOMIC_RELAXED);
-}
-
-static void free_hashes(struct s3_transfer *d)
-{
-    hd_pki_digest_free(d->md5);
-    hd_pki_digest_free(d->sha256);
-    d->md5 = d->sha256 = NULL;
-}
-
-static enum hd_status begin_hashes(struct s3_transfer *d)
-{
-    free_hashes(d);
-    if (hd_pki_digest_new(HD_PKI_MD5, &d->md5))
-        d->md5 = NULL; /* this machine's security policy forbids MD5 */
-    return hd_pki_digest_new(HD_PKI_SHA256, &d->sha256);
-}
-
-static void add_bytes(struct s3_transfer *d, const void *bytes, size_t count)
-{
-    if (d->md5)
-        hd_pki_digest_add(d->md5, bytes, count);
-    hd_pki_digest_add(d->sha256, bytes, count);
-    d->have += (int64_t)count;
-    s3_count_bytes(d, (int64_t)count);
-}
-
-static enum hd_status s3_begin_again(struct s3_transfer *d)
-{
-    s3_count_bytes(d, -d->have);
-    d->have = 0;
-    if (ftruncate(d->fd, 0) < 0 || lseek(d->fd, 0, SEEK_SET) < 0)
-        return hd_err(hd_file_write_status(errno), "cannot empty %s: %s", d->part.data,
-                      hd_file_error_text(errno));
-    return begin_hashes(d);
-}
-
-/* Hashes the bytes of an earlier, interrupted download. */
-static enum hd_status s3_hash_part(struct s3_transfer *d)
-{
-    char *chunk = malloc(CHUNK_BYTES);
-    enum hd_status st = chunk ? HD_OK : hd_err(HD_NO_MEMORY, "no memory to read a file");
-    ssize_t n = 1;
-
-    while (!st && n > 0) {
-        n = read(d->fd, chunk, CHUNK_BYTES);
-        if (n < 0)
-            st = hd_err(HD_IO, "cannot read %s: %s", d->part.data, strerror(errno));
-        else
-            add_bytes(d, chunk, (size_t)n);
-        if (!st && hub_is_stopped(d->stop))
-            st = hd_err(HD_ABORTED, "interrupted");
-    }
-    free(chunk);
-    return st;
-}
-
-static enum hd_status s3_open_part(struct s3_transfer *d)
-{
-    struct stat info;
-    enum hd_status st;
-
-    d->fd = open(d->part.data, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
-    if (d->fd < 0 || fstat(d->fd, &info) < 0)
-        return hd_err(hd_file_write_status(errno), "cannot open %s: %s", d->part.data,
-                      hd_file_error_text(errno));
-    st = begin_hashes(d);
-    if (!st)
-        st = info.st_size > d->want->object->size_bytes ? s3_begin_again(d) : s3_hash_part(d);
-    return st;
+    (void)user;
+    if (hd_pki_digest_new(HD_PKI_MD5, &part->digests[MD5]))
+        part->digests[MD5] = NULL; /* this machine's security policy forbids MD5 */
+    return hd_pki_digest_new(HD_PKI_SHA256, &part->digests[SHA256]);
 }
 
 /* Sets `claimed` from a base64 SHA-256; leaves it empty if the text is none, such as that of an
@@ -193,11 +120,11 @@ static enum hd_status s3_take(void *user, const struct hub_answer *answer, const
     enum hd_status st = HD_OK;
 
     if (!d->begun && answer->status == 206 && answer->range_begin >= 0 &&
-        answer->range_begin != d->have)
+        answer->range_begin != d->part.have)
         return hd_err(HD_CORRUPT, "%s sends another part of %s than was asked for", answer->host,
                       o->key);
-    if (!d->begun && answer->status == 200 && d->have)
-        st = s3_begin_again(d); /* the store does not know ranges */
+    if (!d->begun && answer->status == 200 && d->part.have)
+        st = hub_part_empty(&d->part); /* the store does not know ranges */
     if (!d->begun && answer->status == 200)
         read_checksum(d, answer->sha256);
     if (!d->begun && *answer->etag && strcmp(answer->etag, o->etag) != 0)
@@ -205,16 +132,10 @@ static enum hd_status s3_take(void *user, const struct hub_answer *answer, const
                       "s3://%s/%s was changed while it was read; the same command reads it again",
                       d->bucket, o->key);
     d->begun = true;
-    if (!st && (int64_t)count > o->size_bytes - d->have)
+    if (!st && (int64_t)count > o->size_bytes - d->part.have)
         return hd_err(HD_CORRUPT, "%s sends more than the %lld bytes of %s", answer->host,
                       (long long)o->size_bytes, o->key);
-    if (!st)
-        st = hd_file_write_all(d->fd, bytes, count);
-    if (st)
-        return hd_err_prefix(st, "%s", d->part.data);
-    add_bytes(d, bytes, count);
-    (void)__atomic_add_fetch(&d->meter->fetched, (int64_t)count, __ATOMIC_RELAXED);
-    return HD_OK;
+    return st ? st : hub_part_add(&d->part, bytes, count);
 }
 
 /* Asks until ID.incomplete has all bytes. */
@@ -224,26 +145,27 @@ static enum hd_status s3_get_all(struct s3_transfer *d, struct hub_answer *ret_a
     enum hd_status st = HD_OK;
 
     *ret_answer = (struct hub_answer){.status = 0};
-    for (int tries = 0; !st && d->have < o->size_bytes;) {
+    for (int tries = 0; !st && d->part.have < o->size_bytes;) {
         const struct s3_call call = {.bucket = d->bucket,
                                      .key = o->key,
                                      .etag = o->etag,
-                                     .from = d->have,
-                                     .wants_checksum = !d->have,
+                                     .from = d->part.have,
+                                     .wants_checksum = !d->part.have,
                                      .sink = s3_take,
                                      .user = d,
                                      .once = true};
-        const int64_t before = d->have;
+        const int64_t before = d->part.have;
 
         d->begun = false;
         st = s3_send(d->s3, d->client, &call, ret_answer);
-        if (!st && d->have < o->size_bytes)
-            st = hd_err(HD_UNAVAILABLE, "%s sent only %lld of the %lld bytes of %s",
-                        ret_answer->host, (long long)d->have, (long long)o->size_bytes, o->key);
-        tries = d->have > before ? 1 : tries + 1;
+        if (!st && d->part.have < o->size_bytes)
+            st =
+                hd_err(HD_UNAVAILABLE, "%s sent only %lld of the %lld bytes of %s",
+                       ret_answer->host, (long long)d->part.have, (long long)o->size_bytes, o->key);
+        tries = d->part.have > before ? 1 : tries + 1;
         if ((st != HD_UNAVAILABLE && st != HD_TIMEOUT) || tries >= S3_TRIES)
             continue;
-        st = s3_pause(d->s3, tries, ret_answer, d->stop);
+        st = s3_pause(d->s3, tries, ret_answer, d->part.stop);
     }
     return st;
 }
@@ -260,11 +182,11 @@ static enum hd_status check_hashes(struct s3_transfer *d, const struct hub_answe
 {
     const struct s3_object *o = d->want->object;
     char md5[HD_PKI_HASH_TEXT_MAX] = "";
-    enum hd_status st = hd_pki_digest_end(d->sha256, ret_sha256);
+    enum hd_status st = hd_pki_digest_end(d->part.digests[SHA256], ret_sha256);
 
     *ret_doubt = false;
-    if (!st && d->md5)
-        st = hd_pki_digest_end(d->md5, md5);
+    if (!st && d->part.digests[MD5])
+        st = hd_pki_digest_end(d->part.digests[MD5], md5);
     if (st)
         return st;
     if (*d->claimed && strcmp(d->claimed, ret_sha256) != 0)
@@ -303,7 +225,7 @@ static enum hd_status s3_get_right(struct s3_transfer *d)
         memcpy(before, now, sizeof before);
         hd_err_save(st, &error);
         d->claimed[0] = '\0';
-        st = s3_begin_again(d);
+        st = hub_part_empty(&d->part);
         if (st)
             return st;
         st = hd_err_restore(&error);
@@ -330,11 +252,8 @@ static enum hd_status s3_keep(struct s3_transfer *d, const char *cache)
         st = hub_write_file(source.data, text.data, text.len_bytes);
     if (!st)
         st = hd_file_make_dirs(folder.data, 0755);
-    if (!st && (fsync(d->fd) < 0 || rename(d->part.data, d->want->path) < 0))
-        st = hd_err(hd_file_write_status(errno), "cannot keep %s: %s", d->want->path,
-                    hd_file_error_text(errno));
     if (!st)
-        st = hd_file_sync_dir(folder.data);
+        st = hub_part_keep(&d->part, d->want->path, folder.data);
     hd_text_free(&folder);
     hd_text_free(&source);
     hd_text_free(&text);
@@ -349,33 +268,32 @@ enum hd_status s3_download(struct hd_s3 *s3, struct hub_client *client, const ch
                             .client = client,
                             .bucket = bucket,
                             .want = want,
-                            .meter = meter,
-                            .stop = stop,
-                            .fd = -1};
+                            .part = {.fd = -1,
+                                     .size_bytes = want->object->size_bytes,
+                                     .begin_digests = begin_hashes,
+                                     .meter = meter,
+                                     .stop = stop}};
     int lock = -1;
     enum hd_status st = HD_OK;
 
-    hd_text_add(&d.part, "%s/objects/%s.incomplete", cache, want->id);
+    hd_text_add(&d.part.path, "%s/objects/%s.incomplete", cache, want->id);
     hd_text_add(&d.lock, "%s/locks/%s.lock", cache, want->id);
-    if (d.part.failed || d.lock.failed)
+    if (d.part.path.failed || d.lock.failed)
         st = hd_err(HD_NO_MEMORY, "no memory for a path");
     if (!st)
         st = hub_lock_path(d.lock.data, stop, &meter->waits, &lock);
     if (!st && s3_has(want)) {
-        s3_count_bytes(&d, want->object->size_bytes);
+        (void)__atomic_add_fetch(&meter->bytes, want->object->size_bytes, __ATOMIC_RELAXED);
     } else if (!st) {
-        st = s3_open_part(&d);
+        st = hub_part_open(&d.part, 0644);
         if (!st)
             st = s3_get_right(&d);
         if (!st)
             st = s3_keep(&d, cache);
     }
-    if (d.fd >= 0)
-        (void)close(d.fd);
+    hub_part_close(&d.part);
     if (lock >= 0)
         (void)close(lock);
-    free_hashes(&d);
-    hd_text_free(&d.part);
     hd_text_free(&d.lock);
     return st;
 }
