@@ -8,6 +8,8 @@
 #include <unistd.h>
 #include <wchar.h>
 
+#include "controller/cli/cli.h"
+
 bool bar_is_possible(void)
 {
     const char *term = getenv("TERM");
@@ -49,4 +51,14 @@ void bar_put(struct bar *bar, const char *text, int columns)
     bar_clear(bar);
     (void)fputs(text, stderr);
     bar->columns = columns;
+}
+
+void bar_put_cut(struct bar *bar, const char *text)
+{
+    const int columns = bar_terminal_columns() - 1;
+    struct hd_text line = {0};
+
+    cli_add_cut(&line, text, columns);
+    bar_put(bar, line.failed ? "" : line.data, columns);
+    hd_text_free(&line);
 }

@@ -4,7 +4,7 @@
  * may now wrap over several rows; bar_clear empties all of them. Print other output to the terminal
  * only after bar_clear and before the next bar_put.
  *
- * Used by: watch.c, cmd_plan.c.   Uses: libc.   Threads: one.
+ * Used by: watch.c, cmd_plan.c, fetch.c.   Uses: cli.h.   Threads: one.
  */
 #ifndef HD_CLI_BAR_H
 #define HD_CLI_BAR_H
@@ -23,6 +23,8 @@ int bar_terminal_columns(void); /* returns 80 if the width is unknown */
 bool bar_has_blocks(void);
 
 void bar_clear(struct bar *bar);
+/* Replaces the line by `text`, cut at the terminal's width. */
+void bar_put_cut(struct bar *bar, const char *text);
 /* Replaces the line by `text`, at most `columns` wide. `columns` is less than the terminal's width
  * when the text was made; the terminal may have become narrower since. */
 void bar_put(struct bar *bar, const char *text, int columns);

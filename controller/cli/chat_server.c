@@ -7,7 +7,6 @@
 #include <string.h>
 #include <strings.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -28,25 +27,6 @@ enum {
 static enum hd_status cannot_connect(const struct chat_server *server, const char *why)
 {
     return hd_err(HD_UNAVAILABLE, "cannot reach the server at %s: %s", server->address, why);
-}
-
-static enum hd_status connect_unix(const struct chat_server *server, int *ret_fd)
-{
-    struct sockaddr_un address = {.sun_family = AF_UNIX};
-    const char *path = server->address + strlen("unix:");
-    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    enum hd_status st = fd < 0 ? cannot_connect(server, strerror(errno)) : HD_OK;
-
-    if (!st && strlen(path) >= sizeof address.sun_path)
-        st = cannot_connect(server, "the path is too long");
-    (void)snprintf(address.sun_path, sizeof address.sun_path, "%s", path);
-    if (!st && connect(fd, (struct sockaddr *)&address, sizeof address) < 0)
-        st = cannot_connect(server, strerror(errno));
-    if (st && fd >= 0)
-        (void)close(fd);
-    else
-        *ret_fd = fd;
-    return st;
 }
 
 static enum hd_status connect_tcp(const struct chat_server *server, int *ret_fd)
@@ -81,8 +61,12 @@ static enum hd_status connect_tcp(const struct chat_server *server, int *ret_fd)
 
 static enum hd_status open_connection(const struct chat_server *server, int *ret_fd)
 {
-    return hd_rpc_address_is_unix(server->address) ? connect_unix(server, ret_fd)
-                                                   : connect_tcp(server, ret_fd);
+    if (!hd_rpc_address_is_unix(server->address))
+        return connect_tcp(server, ret_fd);
+    *ret_fd = process_reach(server->address + strlen("unix:"));
+    if (*ret_fd >= 0)
+        return HD_OK;
+    return cannot_connect(server, errno == ENAMETOOLONG ? "the path is too long" : strerror(errno));
 }
 
 /* ---- the server ---- */
@@ -128,26 +112,20 @@ static enum hd_status await_server(struct chat_server *server)
 
 enum hd_status chat_server_start(struct chat_server *server, const char *const *argv, size_t argc)
 {
-    const char *args[ARGS_MAX + 4] = {NULL, "--listen", server->address};
-    struct hd_text program = {0};
+    const char *args[ARGS_MAX + 4] = {"heddle-serve", "--listen", server->address};
     enum hd_status st = local_controller_make_dir(&server->place);
 
-    if (!st)
-        st = process_find("heddle-serve", &program);
     if (!st && argc > ARGS_MAX)
         st = hd_err(HD_INVALID, "more than %d words for heddle-serve", ARGS_MAX);
+    if (st)
+        return st;
     (void)snprintf(server->address, sizeof server->address, "unix:%s/serve.sock",
                    server->place.dir);
     (void)snprintf(server->log, sizeof server->log, "%s/serve.log", server->place.dir);
-    if (!st) {
-        args[0] = program.data;
-        memcpy(args + 3, argv, argc * sizeof *argv);
-        server->process = (struct process){.name = "heddle-serve", .log = server->log};
-        /* the setting of ranks: docs/decisions/cpu-kernels.md */
-        (void)setenv("GOMP_SPINCOUNT", "4000", 0);
-        st = process_start(&server->process, (char *const *)(uintptr_t)args);
-    }
-    hd_text_free(&program);
+    memcpy(args + 3, argv, argc * sizeof *argv);
+    /* the setting of ranks: docs/decisions/cpu-kernels.md */
+    (void)setenv("GOMP_SPINCOUNT", "4000", 0);
+    st = process_start(args, server->log, &server->process);
     return st ? st : await_server(server);
 }
 

@@ -277,6 +277,9 @@ bool cli_is_interrupted(int code);
  * the disk is full: the command should then return cli_out_end's exit code. */
 bool cli_out(struct hd_text *text);
 int cli_out_end(int code);
+/* Writes the text to stdout and frees it. Returns the exit code of the command: `code`, unless
+ * standard output cannot be written. */
+int cli_print(struct hd_text *text, int code);
 
 /* ---- words and numbers for people (words.c) ---- */
 

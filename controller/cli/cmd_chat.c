@@ -37,9 +37,9 @@ struct chat {
     struct chat_message *messages;
     size_t count, capacity;
     struct hd_text answer; /* the answer that arrives */
-    double temperature;
-    const char *top_p, *top_k, *max_tokens, *seed; /* NULL: not given */
-    bool is_terminal;                              /* of input and output */
+    double temperature, top_p;
+    int64_t top_k, max_tokens, seed;
+    bool is_terminal; /* of input and output */
 };
 
 /* ---- the conversation ---- */
@@ -89,14 +89,14 @@ static void write_request(const struct chat *c, struct hd_text *out)
     write_messages(c, &w);
     hd_json_add_bool(&w, "stream", true);
     hd_json_add_real(&w, "temperature", c->temperature);
-    if (c->top_p)
-        hd_json_add_real(&w, "top_p", strtod(c->top_p, NULL));
-    if (c->top_k)
-        hd_json_add_int64(&w, "top_k", strtoll(c->top_k, NULL, 10));
-    if (c->max_tokens)
-        hd_json_add_int64(&w, "max_tokens", strtoll(c->max_tokens, NULL, 10));
-    if (c->seed)
-        hd_json_add_int64(&w, "seed", strtoll(c->seed, NULL, 10));
+    if (cli_given(c->cli, "top-p"))
+        hd_json_add_real(&w, "top_p", c->top_p);
+    if (cli_given(c->cli, "top-k"))
+        hd_json_add_int64(&w, "top_k", c->top_k);
+    if (cli_given(c->cli, "max-tokens"))
+        hd_json_add_int64(&w, "max_tokens", c->max_tokens);
+    if (cli_given(c->cli, "seed"))
+        hd_json_add_int64(&w, "seed", c->seed);
     hd_json_end(&w, '}');
 }
 
@@ -148,8 +148,9 @@ static enum hd_status answer_to(struct chat *c, const char *text)
     if (!st && cli_stopped_by)
         cli_note("(stopped)");
     else if (!st && strcmp(reason, "length") == 0)
-        cli_note("(cut: %s)", c->max_tokens ? "--max-tokens was reached"
-                                            : "the context is full; /reset begins anew");
+        cli_note("(cut: %s)", cli_given(c->cli, "max-tokens")
+                                  ? "--max-tokens was reached"
+                                  : "the context is full; /reset begins anew");
     else if (!st && !c->answer.len_bytes)
         cli_note("(the answer is empty)");
     cli_stopped_by = 0;
@@ -344,22 +345,6 @@ static int converse(struct chat *c)
 
 /* ---- all ---- */
 
-static int check_chat_numbers(const struct chat *c)
-{
-    int64_t i;
-    double d;
-
-    if (c->top_p && hd_text_to_double(c->top_p, 0, 1, &d))
-        return cli_usage("chat: --top-p: %s", hd_err_message());
-    if (c->top_k && hd_text_to_int64(c->top_k, 0, 1 << 24, &i))
-        return cli_usage("chat: --top-k: %s", hd_err_message());
-    if (c->max_tokens && hd_text_to_int64(c->max_tokens, 1, 1 << 24, &i))
-        return cli_usage("chat: --max-tokens: %s", hd_err_message());
-    if (c->seed && hd_text_to_int64(c->seed, 0, INT64_MAX, &i))
-        return cli_usage("chat: --seed: %s", hd_err_message());
-    return CLI_CONTINUE;
-}
-
 /* Starts heddle-serve with the model of the first argument; it takes the flags of a model. */
 static int start_server(struct chat *c, const char *step)
 {
@@ -424,12 +409,13 @@ static int cli_chat(struct cli *cli, int argc, char **argv)
         {"system", 0, CLI_FLAG_WORDS, &system, "TEXT", .help = "the system message"},
         {"temperature", 0, CLI_FLAG_REAL, &c.temperature, "T",
          "below 1: likely tokens are chosen more often; else 0.8", .min = 0, .max = 100},
-        {"top-k", 0, CLI_FLAG_TEXT, &c.top_k, "K", .joins = true},
-        {"top-p", 0, CLI_FLAG_TEXT, &c.top_p, "P",
-         .help = "among the K most likely, or those that add up to P"},
-        {"max-tokens", 0, CLI_FLAG_TEXT, &c.max_tokens, "N",
-         .help = "of an answer; else as many as there is room for"},
-        {"seed", 0, CLI_FLAG_TEXT, &c.seed, "S", .help = "the same seed gives the same answers"},
+        {"top-k", 0, CLI_FLAG_INT, &c.top_k, "K", .min = 0, .max = 1 << 24, .joins = true},
+        {"top-p", 0, CLI_FLAG_REAL, &c.top_p, "P",
+         "among the K most likely, or those that add up to P", .min = 0, .max = 1},
+        {"max-tokens", 0, CLI_FLAG_INT, &c.max_tokens, "N",
+         "of an answer; else as many as there is room for", .min = 1, .max = 1 << 24},
+        {"seed", 0, CLI_FLAG_INT, &c.seed, "S", "the same seed gives the same answers", .min = 0,
+         .max = INT64_MAX},
         {"context", 0, CLI_FLAG_TEXT, NULL, "N",
          .help = "tokens of the conversation; else as of heddle serve"},
         {"draft", 0, CLI_FLAG_TEXT, NULL, "N",
@@ -451,8 +437,6 @@ static int cli_chat(struct cli *cli, int argc, char **argv)
     if (code == CLI_CONTINUE && !server && !cli->arg_count)
         code = cli_usage("chat: what to chat with is missing: a job, a run, a model's folder, "
                          "hf://ORG/NAME, or --server ADDR");
-    if (code == CLI_CONTINUE)
-        code = check_chat_numbers(&c);
     if (code != CLI_CONTINUE)
         return code;
     c.is_terminal = isatty(STDIN_FILENO) && isatty(STDOUT_FILENO);

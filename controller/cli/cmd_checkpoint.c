@@ -41,7 +41,7 @@ static void show_checkpoint_item(struct hd_json_writer *w, const void *item)
     const Heddle__V1__CheckpointInfo *c = item;
     struct hd_text copy = {0};
 
-    show_checkpoint(w, c);
+    show_members(w, &c->base, show_checkpoint_form);
     add_copy(c->path, &copy);
     if (copy.len_bytes)
         hd_json_add_string(w, "copy", copy.data);
@@ -213,12 +213,13 @@ struct checkpoint_flags {
 static int export_checkpoint(const struct cli *cli, const struct checkpoint_flags *flags,
                              const char *checkpoint)
 {
-    const char *argv[20] = {NULL, "export", "--checkpoint", checkpoint, "--out", flags->out};
+    const char *argv[20] = {"heddle-worker", "export", "--checkpoint",
+                            checkpoint,      "--out",  flags->out};
     size_t n = cli_pass_flags(cli, argv, 6);
 
     if (cli->format >= CLI_JSON)
         argv[n++] = cli->format == CLI_JSONL ? "--jsonl" : "--json";
-    return cli_fail(process_become("heddle-worker", argv));
+    return cli_fail(process_become(argv));
 }
 
 /* ---- checkpoint combine ---- */
@@ -270,12 +271,10 @@ static int combine_adapters(const struct cli *cli, const char *out)
     if (code == CLI_CONTINUE) {
         cli_add_clean(&text, out);
         hd_text_add(&text, ": an adapter of rank %lld from %zu\n", (long long)rank, count);
-        (void)cli_out(&text);
-        code = cli_out_end(CLI_OK);
+        code = cli_print(&text, CLI_OK);
     }
     for (size_t i = 0; i < count; i++)
         free(dirs[i]);
-    hd_text_free(&text);
     return code;
 }
 

@@ -229,9 +229,7 @@ static int cli_completion(struct cli *cli, int argc, char **argv)
         add_fish(&out);
     else
         return cli_usage("completion: %s is not bash, zsh or fish", cli->args[0]);
-    (void)cli_out(&out);
-    hd_text_free(&out);
-    return cli_out_end(CLI_OK);
+    return cli_print(&out, CLI_OK);
 }
 
 const struct cli_body cli_body_completion = {

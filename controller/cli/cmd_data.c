@@ -13,10 +13,11 @@ static const char **begin_words(const struct cli *cli, size_t more, size_t *ret_
 {
     const char **argv = calloc((size_t)cli->arg_count + more + 2 * CLI_FLAGS_MAX + 8, sizeof *argv);
 
-    *ret_count = 1;
+    *ret_count = 2;
     if (!argv)
         return NULL;
-    argv[(*ret_count)++] = cli->args[0];
+    argv[0] = "heddle-worker";
+    argv[1] = cli->args[0];
     *ret_count = cli_pass_flags(cli, argv, *ret_count);
     if (cli->format == CLI_JSON)
         argv[(*ret_count)++] = "--json";
@@ -35,7 +36,7 @@ static enum hd_status exec_tokenize(const struct cli *cli)
     argv[n++] = "--";
     for (int i = 1; i < cli->arg_count; i++)
         argv[n++] = cli->args[i];
-    st = process_become("heddle-worker", argv);
+    st = process_become(argv);
     free(argv);
     return st;
 }
@@ -102,7 +103,7 @@ static enum hd_status exec_train(const struct cli *cli, const struct cli_list *s
         argv[n++] = job->train[i].path;
     for (int i = 1; !job && i < cli->arg_count; i++)
         argv[n++] = cli->args[i];
-    st = process_become("heddle-worker", argv);
+    st = process_become(argv);
     free(argv);
     return st;
 }

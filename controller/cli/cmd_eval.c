@@ -14,11 +14,12 @@ static enum hd_status exec_eval(const struct cli *cli, const struct cli_list *fi
 {
     const char **argv =
         calloc((size_t)cli->arg_count + files->count + 2 * CLI_FLAGS_MAX + 8, sizeof *argv);
-    size_t n = 1;
+    size_t n = 0;
     enum hd_status st;
 
     if (!argv)
         return hd_err(HD_NO_MEMORY, "no memory for the arguments");
+    argv[n++] = "heddle-worker";
     argv[n++] = with_choices ? "choices" : "eval";
     argv[n++] = "--checkpoint";
     argv[n++] = model;
@@ -30,7 +31,7 @@ static enum hd_status exec_eval(const struct cli *cli, const struct cli_list *fi
         argv[n++] = files->items[i];
     for (int i = 1; i < cli->arg_count; i++)
         argv[n++] = cli->args[i];
-    st = process_become("heddle-worker", argv);
+    st = process_become(argv);
     free(argv);
     return st;
 }

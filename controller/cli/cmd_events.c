@@ -23,11 +23,6 @@ static void add_rank_cell(struct cli_rows *rows, const void *item)
         rows_cell(rows, NULL, "%s", "");
 }
 
-static void show_event_item(struct hd_json_writer *w, const void *item)
-{
-    show_event(w, item);
-}
-
 static const struct rows_column event_columns[] = {
     {"TIME", ROWS_OF(Heddle__V1__Event, time_unix_ms), .form = ROWS_TIME},
     {"KIND", ROWS_OF(Heddle__V1__Event, kind)},
@@ -37,7 +32,7 @@ static const struct rows_column event_columns[] = {
     {"MESSAGE", .text = "{message:people}"},
 };
 static const struct rows_kind event_rows = {"EventList", "event", ROWS_COLUMNS(event_columns),
-                                            .show = show_event_item};
+                                            .json = show_event_form};
 
 /* Appends an event as one line. */
 static void add_event_line(const struct cli *cli, struct hd_text *out, const void *item)
@@ -55,7 +50,7 @@ static void add_event_line(const struct cli *cli, struct hd_text *out, const voi
 }
 
 /* Events that are followed: lines, and of JSON always one object a line. */
-static const struct rows_kind followed_rows = {"EventList", "event", .show = show_event_item,
+static const struct rows_kind followed_rows = {"EventList", "event", .json = show_event_form,
                                                .line = add_event_line};
 
 /* Adds all events from the request's place on to the rows; follow: prints each page as it comes. */

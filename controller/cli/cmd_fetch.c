@@ -43,13 +43,19 @@ static enum hd_status copy_file(const char *from, const char *path, const char *
     return st;
 }
 
+/* Makes the folder of --out, where there is space for the files. */
+static enum hd_status make_out(const char *out, int64_t size_bytes)
+{
+    const enum hd_status st = hd_file_make_dirs(out, 0777);
+
+    return st ? st : hd_file_check_space(out, size_bytes);
+}
+
 static enum hd_status copy_out(const struct hd_hub_result *result, const char *out)
 {
     char from[PATH_MAX];
-    enum hd_status st = hd_file_make_dirs(out, 0777);
+    enum hd_status st = make_out(out, result->size_bytes);
 
-    if (!st)
-        st = hd_file_check_space(out, result->size_bytes);
     for (size_t i = 0; i < result->file_count && !st; i++)
         st = snprintf(from, sizeof from, "%s/%s", result->snapshot, result->files[i].path) <
                      (int)sizeof from
@@ -60,10 +66,8 @@ static enum hd_status copy_out(const struct hd_hub_result *result, const char *o
 
 static enum hd_status copy_objects_out(const struct hd_s3_result *result, const char *out)
 {
-    enum hd_status st = hd_file_make_dirs(out, 0777);
+    enum hd_status st = make_out(out, result->size_bytes);
 
-    if (!st)
-        st = hd_file_check_space(out, result->size_bytes);
     for (size_t i = 0; i < result->file_count && !st; i++)
         st = copy_file(result->files[i].path, result->files[i].rel, out);
     return st;

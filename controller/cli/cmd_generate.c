@@ -1,17 +1,7 @@
 /* generate: generates text with a trained model; heddle-worker does the work. */
 #include "controller/cli/found.h"
-#include "controller/cli/process.h"
 
 enum { CLI_DRAFTS_MAX = 8 }; /* HD_DECODER_DRAFTS_MAX */
-
-/* Replaces this process by heddle-worker, which takes the flags; returns only on failure. */
-static enum hd_status exec_generate(const struct cli *cli, const char *checkpoint)
-{
-    const char *argv[48] = {NULL, "generate", "--checkpoint", checkpoint};
-
-    (void)cli_pass_flags(cli, argv, 4);
-    return process_become("heddle-worker", argv);
-}
 
 static int check_generate_flags(const struct cli *cli)
 {
@@ -31,8 +21,7 @@ static int check_generate_flags(const struct cli *cli)
 
 static int cli_generate(struct cli *cli, int argc, char **argv)
 {
-    const char *step_text = NULL, *model;
-    struct found f;
+    const char *step_text = NULL;
     const struct cli_flag flags[] = {
         {"chat", .kind = CLI_FLAG_BOOL,
          .help = "answers by the model's chat template, or FILE; --system T\n"
@@ -73,13 +62,7 @@ static int cli_generate(struct cli *cli, int argc, char **argv)
 
     if (code == CLI_CONTINUE)
         code = check_generate_flags(cli);
-    if (code != CLI_CONTINUE)
-        return code;
-    code = found_model(cli, step_text, &f, &model);
-    if (code == CLI_CONTINUE)
-        code = cli_fail(exec_generate(cli, model));
-    found_done(&f);
-    return code;
+    return code == CLI_CONTINUE ? found_become(cli, "heddle-worker", "generate", step_text) : code;
 }
 
 const struct cli_body cli_body_generate = {

@@ -215,10 +215,8 @@ static int revoke_token(struct cli *cli)
     if (code != CLI_CONTINUE)
         return code;
     hd_text_add(&out, "%d revoked\n", response->count);
-    (void)cli_out(&out);
-    hd_text_free(&out);
     hd_rpc_message_free(&response->base);
-    return cli_out_end(CLI_OK);
+    return cli_print(&out, CLI_OK);
 }
 
 static int cli_token(struct cli *cli, int argc, char **argv)
@@ -541,8 +539,6 @@ int cli_node_revoke(struct cli *cli)
     if (code != CLI_CONTINUE)
         return code;
     hd_text_add(&out, "node %s: %d revoked\n", cli->args[1], response->count);
-    (void)cli_out(&out);
-    hd_text_free(&out);
     hd_rpc_message_free(&response->base);
-    return cli_out_end(CLI_OK);
+    return cli_print(&out, CLI_OK);
 }

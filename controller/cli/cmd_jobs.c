@@ -39,7 +39,7 @@ static const struct rows_column job_columns[] = {
     {"STEP", .text = "{step}/{steps}", .right = true},
     {"LOSS", .text = "[{step?}{loss:4}]", .right = true},
     {"TOK/S", .text = "[{step?}{tokens_per_s:count}]", .right = true},
-    {"MFU", .text = "[{mfu:percent}]", .right = true, .in_width = ROWS_WIDE_ONLY},
+    {"MFU", .text = "[{mfu:percent}]", .right = true, .in_width = ROWS_WIDE_OR_TOP},
     {"CKPT", ROWS_OF(Heddle__V1__JobStatus, checkpoint_step), .in_width = ROWS_WIDE_ONLY},
     {"RESTARTS", ROWS_OF(Heddle__V1__JobStatus, restarts), .in_width = ROWS_WIDE_ONLY},
     {"AGE", ROWS_OF(Heddle__V1__JobStatus, submitted_unix_ms), .form = ROWS_WHEN,
@@ -50,23 +50,9 @@ static const struct rows_column job_columns[] = {
     {"REASON", ROWS_OF(Heddle__V1__JobStatus, reason)},
 };
 static const struct rows_kind job_rows = {"JobList", "job", ROWS_COLUMNS(job_columns),
-                                          .show = rows_show_job};
+                                          .json = show_job_form};
 
-/* Columns of heddle top: those of a narrow terminal, and MFU. */
-static const struct rows_column top_columns[] = {
-    {"JOB", ROWS_OF(Heddle__V1__JobStatus, job)},
-    {"NAME", ROWS_OF(Heddle__V1__JobStatus, name)},
-    {"OWNER", ROWS_OF(Heddle__V1__JobStatus, owner)},
-    {"STATE", .cell = add_job_state_cell},
-    {"DEVICES", ROWS_OF(Heddle__V1__JobStatus, devices)},
-    {"STEP", .text = "{step}/{steps}", .right = true},
-    {"LOSS", .text = "[{step?}{loss:4}]", .right = true},
-    {"TOK/S", .text = "[{step?}{tokens_per_s:count}]", .right = true},
-    {"MFU", .text = "[{mfu:percent}]", .right = true},
-    {"AGE", ROWS_OF(Heddle__V1__JobStatus, submitted_unix_ms), .form = ROWS_AGE},
-    {"REASON", ROWS_OF(Heddle__V1__JobStatus, reason)},
-};
-const struct rows_kind rows_top = {"JobList", "job", ROWS_COLUMNS(top_columns)};
+const struct rows_kind rows_top = {"JobList", "job", ROWS_COLUMNS(job_columns), .is_top = true};
 
 static int take_state(const char *text, Heddle__V1__JobState *ret_state)
 {
@@ -157,7 +143,7 @@ const struct cli_body cli_body_jobs = {
 
 /* ---- cancel, hold, release ---- */
 
-static const struct rows_kind cancelled_rows = {"JobList", "job", .show = rows_show_job,
+static const struct rows_kind cancelled_rows = {"JobList", "job", .json = show_job_form,
                                                 .text = "job {job} {state}\n"};
 
 /* Changes one job and adds it to the rows. Requests and responses of these calls begin alike: a job's

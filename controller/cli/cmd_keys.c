@@ -85,9 +85,7 @@ static int cli_keys(struct cli *cli, int argc, char **argv)
     if (!out.len_bytes)
         return cli_usage("keys: %s is no key and no group of a job file; `heddle keys` lists all",
                          prefix);
-    (void)cli_out(&out);
-    hd_text_free(&out);
-    return cli_out_end(CLI_OK);
+    return cli_print(&out, CLI_OK);
 }
 
 const struct cli_body cli_body_keys = {

@@ -130,37 +130,28 @@ static void name_choices(const struct local *l, char *ret_path, size_t size)
 
 static enum hd_status start_daemon(struct local *l)
 {
-    struct hd_text program = {0};
     char state[LOCAL_DIR_MAX + 32], choices[RUN_PATH_MAX + 32], devices[32];
-    char *isolation = (char *)(uintptr_t)(l->isolation ? l->isolation : "try");
-    enum hd_status st = process_find("heddled", &program);
+    const char *argv[] = {"heddled",
+                          "--ephemeral",
+                          "--controller",
+                          l->controller.address,
+                          "--state-dir",
+                          state,
+                          "--node-name",
+                          "local",
+                          "--devices",
+                          devices,
+                          "--choices-dir",
+                          choices,
+                          "--isolation",
+                          l->isolation ? l->isolation : "try",
+                          NULL};
 
     (void)snprintf(state, sizeof state, "%s/node", l->controller.dir);
     name_choices(l, choices, sizeof choices);
     (void)snprintf(l->daemon_log, sizeof l->daemon_log, "%s/heddled.log", l->run.path);
     name_devices(l->spec, devices, sizeof devices);
-    if (!st) {
-        char *const argv[] = {program.data,
-                              "--ephemeral",
-                              "--controller",
-                              l->controller.address,
-                              "--state-dir",
-                              state,
-                              "--node-name",
-                              "local",
-                              "--devices",
-                              devices,
-                              "--choices-dir",
-                              choices,
-                              "--isolation",
-                              isolation,
-                              NULL};
-
-        l->daemon = (struct process){.name = "heddled", .log = l->daemon_log};
-        st = process_start(&l->daemon, argv);
-    }
-    hd_text_free(&program);
-    return st;
+    return process_start(argv, l->daemon_log, &l->daemon);
 }
 
 /* Fails if the run's records and its job folder do not match. job NULL: the records have no job. */
@@ -427,11 +418,8 @@ static int resume(struct local *l)
     int code = fetch_spec(l);
 
     request.job = l->job;
-    if (code == CLI_CONTINUE && l->overrides.count) {
-        request.spec = hd_spec_to_message(l->spec, &l->arena);
-        if (!request.spec)
-            code = cli_fail(hd_err(HD_NO_MEMORY, "no memory for a job"));
-    }
+    if (code == CLI_CONTINUE && l->overrides.count)
+        code = cli_pack_spec(l->spec, &l->arena, &request.spec);
     if (code == CLI_CONTINUE)
         code = cli_call(l->cli, "ResumeJob", &request.base, &response);
     if (code == CLI_CONTINUE)

@@ -130,11 +130,6 @@ static void add_free_cell(struct cli_rows *rows, const void *item)
     rows_cell(rows, NULL, "%zu", is_ready(n) ? free_devices : 0);
 }
 
-static void show_node_item(struct hd_json_writer *w, const void *item)
-{
-    show_node(w, item);
-}
-
 static const struct rows_column node_columns[] = {
     {"NODE", ROWS_OF(Heddle__V1__NodeStatus, name)},
     {"STATE", .cell = add_node_state_cell},
@@ -151,7 +146,7 @@ static const struct rows_column node_columns[] = {
     {"REASON", .cell = add_reason_cell},
 };
 static const struct rows_kind node_rows = {"NodeList", "node", ROWS_COLUMNS(node_columns),
-                                           .show = show_node_item};
+                                           .json = show_node_form};
 
 static int cli_nodes(struct cli *cli, int argc, char **argv)
 {
@@ -202,34 +197,26 @@ static const struct rows_kind device_rows = {NULL, NULL, ROWS_COLUMNS(device_col
 
 static void add_node_text(const struct cli *cli, struct hd_text *out, const void *item)
 {
-    static const char *const facts[][2] = {
-        {"reason", "{reason:people}"},
-        {"build", "{build}"},
-        {"uuid", "{node_uuid}"},
-        {"data address", "{data_address}"},
-        {"jobs folder", "[{jobs_dir_visible?}seen]{jobs_dir_problem}"},
-        {"isolation", "{isolation.mode}"},
-        {"bounded by", "{isolation.tier}"},
-        {"locks", "{isolation.locks}"},
-        {"lacks", "{isolation.lacks}"},
-        {"users", "{isolation.users}"},
-        {"last message", "[{seen_unix_ms:utc}]"},
-        {"jobs leave by", "[{drain_deadline_unix_ms:utc}]"},
-    };
     const Heddle__V1__NodeStatus *n = item;
     const bool is_past = n->drain_deadline_unix_ms <= cli_now_ms(cli);
+    const char *const facts[][2] = {
+        {"  reason", "{reason:people}"},
+        {"  build", "{build}"},
+        {"  uuid", "{node_uuid}"},
+        {"  data address", "{data_address}"},
+        {"  jobs folder", "[{jobs_dir_visible?}seen]{jobs_dir_problem}"},
+        {"  isolation", "{isolation.mode}"},
+        {"  bounded by", "{isolation.tier}"},
+        {"  locks", "{isolation.locks}"},
+        {"  lacks", "{isolation.lacks}"},
+        {"  users", "{isolation.users}"},
+        {"  last message", "[{seen_unix_ms:utc}]"},
+        {is_past ? "  jobs left by" : "  jobs leave by", "[{drain_deadline_unix_ms:utc}]"},
+    };
     struct cli_rows devices;
 
     cli_say(out, n, "node {name} {state}\n");
-    for (size_t i = 0; i < sizeof facts / sizeof facts[0]; i++) {
-        const bool is_left = is_past && strcmp(facts[i][0], "jobs leave by") == 0;
-        struct hd_text value = {0};
-
-        cli_say(&value, n, facts[i][1]);
-        if (value.len_bytes)
-            hd_text_add(out, "  %-13s %s\n", is_left ? "jobs left by" : facts[i][0], value.data);
-        hd_text_free(&value);
-    }
+    cli_say_facts(out, 16, n, facts, sizeof facts / sizeof facts[0]);
     if (!n->n_devices)
         return;
     hd_text_add(out, "\n");
@@ -239,7 +226,7 @@ static void add_node_text(const struct cli *cli, struct hd_text *out, const void
     rows_end_in(&devices, out);
 }
 
-static const struct rows_kind one_node_rows = {"NodeList", "node", .show = show_node_item,
+static const struct rows_kind one_node_rows = {"NodeList", "node", .json = show_node_form,
                                                .line = add_node_text};
 
 static int cli_show_node(struct cli *cli, int argc, char **argv)
@@ -294,7 +281,7 @@ static void add_node_line(const struct cli *cli, struct hd_text *out, const void
     hd_text_add(out, "\n");
 }
 
-static const struct rows_kind changed_rows = {"NodeList", "node", .show = show_node_item,
+static const struct rows_kind changed_rows = {"NodeList", "node", .json = show_node_form,
                                               .line = add_node_line};
 
 static int cli_drain(struct cli *cli, int argc, char **argv)

@@ -153,39 +153,35 @@ static int show_layouts(const struct cli *cli, const struct plan_flags *f,
                         const struct hd_report_asked *asked, const struct hd_report *l,
                         struct plan_asked *a)
 {
+    const bool has_plan = l->search.plan_count;
     struct hd_text out = {0};
-    int code = CLI_CONTINUE;
+    int code;
 
-    if (l->search.plan_count)
+    if (has_plan)
         show_chosen(l, a);
-    if (f->out)
-        code = write_plan(f->out, asked, l);
-    if (code == CLI_CONTINUE) {
-        if (cli->format != CLI_JSON && l->search.plan_count)
-            plan_machine_find_between(a);
-        if (cli->format == CLI_JSON)
-            hd_report_json(asked, l, &out);
-        else if (cli->format == CLI_JSONL && l->search.plan_count)
-            plan_show_json(cli, a, &out);
-        else if (cli->format <= CLI_WIDE) {
-            plan_layouts_people(cli, asked, l, f->explain, &out);
-            if (l->search.plan_count) {
-                hd_text_add(&out, "\n");
-                plan_show_people(cli, a, &out);
-                plan_layouts_spans(l, a->threads > 0 ? a->threads : 1, &out);
-                if (f->explain && hd_plan_owners(&a->job, &a->traits, &out))
-                    cli_note("heddle: plan: %s", hd_err_message());
-            }
-        }
-        (void)cli_out(&out);
-        code = cli_out_end(l->search.plan_count ? CLI_OK : CLI_USAGE);
-        if (!l->search.plan_count && cli->format >= CLI_JSON)
-            cli_note(
-                "heddle: plan: no layout fits the memory of the devices; %s what is over, by how "
-                "much, and where",
-                cli->format == CLI_JSON ? "least.reason says" : "without -o it says");
+    code = f->out ? write_plan(f->out, asked, l) : CLI_CONTINUE;
+    if (code != CLI_CONTINUE)
+        return code;
+    if (cli->format != CLI_JSON && has_plan)
+        plan_machine_find_between(a);
+    if (cli->format == CLI_JSON)
+        hd_report_json(asked, l, &out);
+    else if (cli->format == CLI_JSONL && has_plan)
+        plan_show_json(cli, a, &out);
+    else if (cli->format <= CLI_WIDE)
+        plan_layouts_people(cli, asked, l, f->explain, &out);
+    if (cli->format <= CLI_WIDE && has_plan) {
+        hd_text_add(&out, "\n");
+        plan_show_people(cli, a, &out);
+        plan_layouts_spans(l, a->threads > 0 ? a->threads : 1, &out);
+        if (f->explain && hd_plan_owners(&a->job, &a->traits, &out))
+            cli_note("heddle: plan: %s", hd_err_message());
     }
-    hd_text_free(&out);
+    code = cli_print(&out, has_plan ? CLI_OK : CLI_USAGE);
+    if (!has_plan && cli->format >= CLI_JSON)
+        cli_note("heddle: plan: no layout fits the memory of the devices; %s what is over, by how "
+                 "much, and where",
+                 cli->format == CLI_JSON ? "least.reason says" : "without -o it says");
     return code;
 }
 
@@ -246,8 +242,6 @@ static void show_search(void *about, const struct hd_search *so_far)
     enum { SILENT_MS = 1000, EVERY_MS = 200 };
     struct search_bar *b = about;
     const int64_t now_ms = hd_clock_now_ms();
-    const int columns = bar_terminal_columns() - 1;
-    struct hd_text line = {0};
     char text[128];
 
     if (now_ms < b->begin_ms + SILENT_MS || now_ms < b->drawn_ms + EVERY_MS)
@@ -258,9 +252,7 @@ static void show_search(void *about, const struct hd_search *so_far)
                    "out",
                    (long long)(now_ms - b->begin_ms) / 1000, (long long)so_far->families,
                    (long long)so_far->costed, (long long)so_far->laid_out);
-    cli_add_cut(&line, text, columns);
-    bar_put(&b->bar, line.failed ? "" : line.data, columns);
-    hd_text_free(&line);
+    bar_put_cut(&b->bar, text);
 }
 
 static int plan_layouts(const struct cli *cli, const struct plan_flags *f, struct plan_asked *a)
@@ -365,12 +357,10 @@ static int plan_devices(const struct cli *cli, const struct plan_flags *f, struc
         plan_layouts_time(&layouts, &out);
         plan_layouts_spans(&layouts, a->threads, &out);
     }
-    (void)cli_out(&out);
-    code = cli_out_end(plan_show_fits(a) ? CLI_OK : CLI_JOB_FAILED);
+    code = cli_print(&out, plan_show_fits(a) ? CLI_OK : CLI_JOB_FAILED);
     if (code == CLI_JOB_FAILED && cli->format >= CLI_JSON)
         cli_note("heddle: plan: a rank takes more memory than its device has; heddle plan "
                  "without -o says how much, and what to change");
-    hd_text_free(&out);
     return code;
 }
 
@@ -385,8 +375,7 @@ static void print_data(const struct hd_job *job, const struct hd_json *epoch)
     stage_table_add(job, tokens, &out);
     if (epoch)
         data_check_describe(job, epoch, &out);
-    (void)cli_out(&out);
-    hd_text_free(&out);
+    (void)cli_print(&out, CLI_OK);
 }
 
 static int plan(struct cli *cli, struct plan_flags *f, struct plan_asked *a)

@@ -18,11 +18,6 @@ static void add_max_cell(struct cli_rows *rows, const void *item)
         rows_cell(rows, NULL, "%s", "");
 }
 
-static void show_queue_item(struct hd_json_writer *w, const void *item)
-{
-    show_queue(w, item);
-}
-
 static const struct rows_column queue_columns[] = {
     {"QUEUE", ROWS_OF(Heddle__V1__QueueStatus, name)},
     {"WEIGHT", ROWS_OF(Heddle__V1__QueueStatus, weight)},
@@ -32,7 +27,7 @@ static const struct rows_column queue_columns[] = {
     {"WAITING", ROWS_OF(Heddle__V1__QueueStatus, jobs_waiting)},
 };
 static const struct rows_kind queue_rows = {"QueueList", "queue", ROWS_COLUMNS(queue_columns),
-                                            .show = show_queue_item};
+                                            .json = "*"};
 
 static int list_queues(struct cli *cli)
 {
@@ -158,7 +153,7 @@ static void add_explained(const struct cli *cli, struct hd_text *out, const void
     }
 }
 
-static const struct rows_kind explained_rows = {"JobList", "job", .show = rows_show_job,
+static const struct rows_kind explained_rows = {"JobList", "job", .json = show_job_form,
                                                 .line = add_explained};
 
 static int cli_explain(struct cli *cli, int argc, char **argv)

@@ -219,8 +219,7 @@ static int copy_recipe(const struct recipe *r, const char *to, const struct cli_
     if (st)
         return st == HD_INVALID ? cli_usage("recipe copy: %s", hd_err_message()) : cli_fail(st);
     hd_text_add(&line, "%s: the recipe %s; README.md there has its commands\n", to, r->name);
-    (void)cli_out(&line);
-    hd_text_free(&line);
+    (void)cli_print(&line, CLI_OK);
     tell_copy(&copy);
     return cli_out_end(CLI_OK);
 }

@@ -54,15 +54,14 @@ enum hd_status cli_change_spec(const Heddle__V1__JobStatus *status,
                                const struct cli_list *overrides, struct hd_arena *arena,
                                struct hd_job *ret_job)
 {
-    struct hd_job *stored = hd_arena_alloc(arena, sizeof *stored);
+    struct hd_job *stored = NULL;
     struct hd_text text = {0};
     struct hd_json_writer writer = {.out = &text};
     char *folder =
         /* stored paths are absolute; paths in --set are relative to the working directory */
         getcwd(NULL, 0);
     char name[48];
-    enum hd_status st = stored ? hd_spec_from_message(status->spec, arena, stored)
-                               : hd_err(HD_NO_MEMORY, "no memory for a job");
+    enum hd_status st = cli_open_spec(status->spec, arena, &stored);
 
     if (!st) {
         follow_model(overrides, stored);
@@ -100,9 +99,8 @@ static enum hd_status check_base(const Heddle__V1__JobStatus *status, struct hd_
 {
     const unsigned long long number = (unsigned long long)status->job;
     char is[HD_HASH_TEXT_MAX];
-    struct hd_job *job = hd_arena_alloc(arena, sizeof *job);
-    enum hd_status st = job ? hd_spec_from_message(status->spec, arena, job)
-                            : hd_err(HD_NO_MEMORY, "no memory for a job");
+    struct hd_job *job = NULL;
+    enum hd_status st = cli_open_spec(status->spec, arena, &job);
     uint64_t hash = 0;
 
     if (st || job->checkpoint_base != HD_JOB_CHECKPOINT_BASE_OMIT || !job->train_count ||
@@ -145,10 +143,8 @@ static int prepare(struct cli *cli, const struct cli_list *overrides, struct hd_
         st = overrides->count ? cli_change_spec(response->job, overrides, arena, job)
                               : check_base(response->job, arena);
     code = !st && overrides->count ? cli_find_after(cli, job) : CLI_CONTINUE;
-    if (!st && overrides->count && code == CLI_CONTINUE) {
-        request->spec = hd_spec_to_message(job, arena);
-        st = request->spec ? HD_OK : hd_err(HD_NO_MEMORY, "no memory for a job");
-    }
+    if (!st && overrides->count && code == CLI_CONTINUE)
+        code = cli_pack_spec(job, arena, &request->spec);
     hd_rpc_message_free(&response->base);
     return st ? cli_fail(st) : code;
 }
@@ -223,8 +219,7 @@ static void add_lower_rate(const Heddle__V1__JobStatus *status, struct hd_text *
     struct hd_job *job;
 
     hd_arena_init(&arena, 0);
-    job = hd_arena_alloc(&arena, sizeof *job);
-    if (job && status->spec && !hd_spec_from_message(status->spec, &arena, job)) {
+    if (status->spec && !cli_open_spec(status->spec, &arena, &job)) {
         char peak[32];
 
         (void)snprintf(peak, sizeof peak, "%.3g", job->lr_peak / 10);

@@ -1,19 +1,9 @@
 /* serve: serves a trained model over HTTP, by heddle-serve. */
 #include "controller/cli/found.h"
-#include "controller/cli/process.h"
-
-/* Replaces this process by heddle-serve, which takes and checks the flags; returns only on failure. */
-static enum hd_status exec_serve(const struct cli *cli, const char *model)
-{
-    const char *argv[4 + 2 * CLI_FLAGS_MAX] = {NULL, "--checkpoint", model};
-
-    (void)cli_pass_flags(cli, argv, 3);
-    return process_become("heddle-serve", argv);
-}
 
 static int cli_serve(struct cli *cli, int argc, char **argv)
 {
-    const char *step_text = NULL, *model;
+    const char *step_text = NULL;
     const struct cli_flag flags[] = {
         {"listen", 0, CLI_FLAG_TEXT, NULL, "ADDR",
          .help = "HOST:PORT or unix:PATH; else 127.0.0.1:8000"},
@@ -51,16 +41,9 @@ static int cli_serve(struct cli *cli, int argc, char **argv)
          .help = "up to N tokens are guessed by the model's MTP layer; else 0"},
         {"date", 0, CLI_FLAG_TEXT, NULL, "D", .help = NULL},
     };
-    struct found f;
     int code = cli_parse(cli, argc, argv, flags, sizeof flags / sizeof flags[0], 1, 1);
 
-    if (code != CLI_CONTINUE)
-        return code;
-    code = found_model(cli, step_text, &f, &model);
-    if (code == CLI_CONTINUE)
-        code = cli_fail(exec_serve(cli, model));
-    found_done(&f);
-    return code;
+    return code == CLI_CONTINUE ? found_become(cli, "heddle-serve", NULL, step_text) : code;
 }
 
 const struct cli_body cli_body_serve = {

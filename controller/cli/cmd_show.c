@@ -6,6 +6,8 @@
 #include "base/clock.h"
 #include "controller/cli/fetch.h"
 #include "controller/cli/rows.h"
+#include "controller/cli/say.h"
+#include "controller/cli/submit.h"
 #include "spec/spec.h"
 
 static void add_fact(struct hd_text *out, const char *name, const char *fmt, ...)
@@ -83,23 +85,6 @@ static void add_prediction(struct hd_text *out, const Heddle__V1__JobStatus *j)
         add_fact(out, "step time", "predicted %.4g ms", plan->predicted_step_ms);
     }
     add_fact(out, "memory", "predicted %s of a device", memory);
-}
-
-static void add_progress_facts(struct hd_text *out, const Heddle__V1__JobStatus *j)
-{
-    char rate[32];
-
-    add_fact(out, "step", "%lld of %lld", (long long)j->step, (long long)j->steps);
-    if (j->step) {
-        cli_format_count(j->tokens_per_s, rate);
-        add_fact(out, "loss", "%.4f", j->loss);
-        add_fact(out, "rate", "%s tok/s", rate);
-    }
-    add_prediction(out, j);
-    if (j->mfu > 0)
-        add_fact(out, "mfu", "%.1f%%", 100 * j->mfu);
-    if (j->checkpoint_step)
-        add_fact(out, "checkpoint", "step %lld", (long long)j->checkpoint_step);
 }
 
 /* Appends the layers of each stage, or of each chunk. */
@@ -218,8 +203,7 @@ static void add_sources(struct hd_text *out, const Heddle__V1__JobStatus *j)
     struct hd_job *job;
 
     hd_arena_init(&arena, 0);
-    job = hd_arena_alloc(&arena, sizeof *job);
-    if (job && j->spec && !hd_spec_from_message(j->spec, &arena, job))
+    if (j->spec && !cli_open_spec(j->spec, &arena, &job))
         fetch_describe(job, &names);
     for (char *line = names.data, *end; line && (end = strchr(line, '\n')); line = end + 1) {
         *end = '\0';
@@ -231,41 +215,40 @@ static void add_sources(struct hd_text *out, const Heddle__V1__JobStatus *j)
 
 static void show_facts(struct cli *cli, struct hd_text *out, const Heddle__V1__JobStatus *j)
 {
-    char word[CLI_WORD_MAX], when[HD_CLOCK_TEXT_MAX];
-    struct hd_text nodes = {0}, owner = {0};
+    static const char *const head[][2] = {{"job", "{job} {name}"}, {"owner", "{owner:people}"}};
+    static const char *const steps[][2] = {
+        {"reason", "{reason}"},
+        {"submitted", "{submitted_unix_ms:utc}"},
+        {"step", "{step} of {steps}"},
+        {"loss", "[{step?}{loss:4}]"},
+        {"rate", "[{step?}{tokens_per_s:count} tok/s]"},
+    };
+    static const char *const reached[][2] = {{"mfu", "[{mfu:percent}]"},
+                                             {"checkpoint", "[step {checkpoint_step}]"}};
+    static const char *const place[][2] = {
+        {"devices", "{devices}"}, {"nodes", "{nodes}"}, {"directory", "{directory}"}};
+    const Heddle__V1__AttemptStatus *newest = j->n_attempts ? j->attempts[j->n_attempts - 1] : NULL;
+    char word[CLI_WORD_MAX];
 
-    cli_add_nodes(&nodes, j);
-    add_fact(out, "job", "%llu %s", (unsigned long long)j->job, j->name);
-    cli_add_people(&owner, j->owner);
-    add_fact(out, "owner", "%s", owner.failed ? "?" : owner.data);
+    cli_say_facts(out, 12, j, head, 2);
     hd_text_add(out, "%-12s", "state");
     cli_add_coloured(out, cli->colour ? cli_state_colour(j->state) : NULL,
                      cli_job_state(j->state, word));
     hd_text_add(out, "\n");
-    add_fact(out, "reason", "%s", j->reason);
-    hd_clock_format_utc(j->submitted_unix_ms, when);
-    add_fact(out, "submitted", "%s", when);
-    add_progress_facts(out, j);
+    cli_say_facts(out, 12, j, steps, sizeof steps / sizeof steps[0]);
+    add_prediction(out, j);
+    cli_say_facts(out, 12, j, reached, 2);
     add_best(cli, out, j->job);
-    if (j->n_attempts && *j->attempts[j->n_attempts - 1]->run_as)
-        add_fact(out, "runs as", "%s", run_as_word(j->attempts[j->n_attempts - 1]->run_as));
-    add_fact(out, "devices", "%d", j->devices);
-    add_fact(out, "nodes", "%s", nodes.failed ? "?" : nodes.data);
-    add_fact(out, "directory", "%s", j->directory);
+    if (newest && *newest->run_as)
+        add_fact(out, "runs as", "%s", run_as_word(newest->run_as));
+    cli_say_facts(out, 12, j, place, 3);
     add_sources(out, j);
-    if (j->n_attempts && j->attempts[j->n_attempts - 1]->plan) {
-        add_layout(out, j->attempts[j->n_attempts - 1]->plan);
-        add_ranks(out, j->attempts[j->n_attempts - 1]->plan);
+    if (newest && newest->plan) {
+        add_layout(out, newest->plan);
+        add_ranks(out, newest->plan);
     }
-    if (j->n_attempts)
+    if (newest)
         add_attempts(cli, out, j);
-    hd_text_free(&nodes);
-    hd_text_free(&owner);
-}
-
-static void show_whole_job(struct hd_json_writer *w, const void *item)
-{
-    show_job(w, item, true);
 }
 
 static const struct rows_kind whole_job_rows = {"JobList", "job", .show = show_whole_job};
@@ -286,10 +269,8 @@ static int cli_show(struct cli *cli, int argc, char **argv)
         code = rows_print_one(cli, &whole_job_rows, response->job);
     } else {
         show_facts(cli, &out, response->job);
-        (void)cli_out(&out);
-        code = cli_out_end(CLI_OK);
+        code = cli_print(&out, CLI_OK);
     }
-    hd_text_free(&out);
     hd_rpc_message_free(&response->base);
     return code;
 }

@@ -192,9 +192,9 @@ static int ask_for_verdict(struct submit_command *s, const struct hd_job *job)
     int code;
 
     hd_arena_init(&arena, 0);
-    request.spec = hd_spec_to_message(job, &arena);
-    code = request.spec ? cli_call(s->cli, "ValidateJob", &request.base, &verdict)
-                        : cli_fail(hd_err(HD_NO_MEMORY, "no memory for a job"));
+    code = cli_pack_spec(job, &arena, &request.spec);
+    if (code == CLI_CONTINUE)
+        code = cli_call(s->cli, "ValidateJob", &request.base, &verdict);
     hd_arena_done(&arena);
     if (code != CLI_CONTINUE)
         return code;
@@ -471,8 +471,7 @@ static int run_submission(struct submit_command *s, const char *range,
     if (code == CLI_CONTINUE)
         code = validate_members(s);
     if (code == CLI_CONTINUE && s->dry) {
-        (void)cli_out(&s->out);
-        code = cli_out_end(CLI_OK);
+        code = cli_print(&s->out, CLI_OK);
     } else if (code == CLI_CONTINUE) {
         code = submit_all(s);
     }

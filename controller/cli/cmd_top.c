@@ -140,11 +140,8 @@ static void show_overview(struct hd_json_writer *w, const void *item)
     hd_json_add_int64(w, "devices_with_a_problem", (int64_t)t->broken);
     hd_json_add_real(w, "tokens_per_s", t->tokens_per_s);
     hd_json_begin(w, "jobs", '[');
-    for (size_t i = 0; i < t->jobs->n_jobs; i++) {
-        hd_json_begin(w, NULL, '{');
-        show_job(w, t->jobs->jobs[i], false);
-        hd_json_end(w, '}');
-    }
+    for (size_t i = 0; i < t->jobs->n_jobs; i++)
+        show_item(w, &t->jobs->jobs[i]->base, show_job_form);
     hd_json_end(w, ']');
 }
 

@@ -205,10 +205,8 @@ static int cli_topo(struct cli *cli, int argc, char **argv)
             add_switches(t, &out);
         for (size_t i = 0; i < t->n_nodes; i++)
             add_node(t->nodes[i], cli_now_ms(cli), cli->arg_count || cli->format == CLI_WIDE, &out);
-        (void)cli_out(&out);
-        code = cli_out_end(CLI_OK);
+        code = cli_print(&out, CLI_OK);
     }
-    hd_text_free(&out);
     hd_rpc_message_free(&t->base);
     return code;
 }

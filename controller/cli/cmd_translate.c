@@ -110,8 +110,7 @@ static int cli_translate(struct cli *cli, int argc, char **argv)
         hd_text_add(&out, "%s", out_path ? made.table.data : made.job.data);
         if (!out_path)
             add_notes(&made, &out);
-        (void)cli_out(&out);
-        code = cli_out_end(CLI_OK);
+        code = cli_print(&out, CLI_OK);
     }
     if (code == CLI_OK && made.tool && out_path)
         cli_note("heddle: %s of %s: %s%s%s is written; next: heddle validate %s", cli->args[0],
@@ -121,7 +120,6 @@ static int cli_translate(struct cli *cli, int argc, char **argv)
         cli_note("heddle: a file of %s; --out job.yaml writes the job file%s%s", made.tool,
                  made.template_file ? ", and beside it " : "",
                  made.template_file ? made.template_file : "");
-    hd_text_free(&out);
     hd_text_free(&template);
     hd_text_free(&made.job);
     hd_text_free(&made.table);

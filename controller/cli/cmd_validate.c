@@ -25,11 +25,9 @@ static int ask_to_validate(struct cli *cli, const struct hd_job *spec, struct hd
                            Heddle__V1__ValidateJobResponse **ret_response)
 {
     Heddle__V1__ValidateJobRequest request = HEDDLE__V1__VALIDATE_JOB_REQUEST__INIT;
+    const int code = cli_pack_spec(spec, arena, &request.spec);
 
-    request.spec = hd_spec_to_message(spec, arena);
-    if (!request.spec)
-        return cli_fail(hd_err(HD_NO_MEMORY, "no memory for a job"));
-    return cli_call(cli, "ValidateJob", &request.base, ret_response);
+    return code == CLI_CONTINUE ? cli_call(cli, "ValidateJob", &request.base, ret_response) : code;
 }
 
 /* ---- for programs ---- */

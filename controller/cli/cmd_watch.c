@@ -18,6 +18,29 @@ static void print_next(struct cli *cli, uint64_t job, int code)
     hd_text_free(&resume);
 }
 
+/* Follows the job or run of the first argument to its end. */
+static int follow_job(struct cli *cli, struct watch_options *options)
+{
+    const char *name = cli->args[0];
+    int code = cli_find_job_or_run(cli, name, &options->job);
+
+    options->one_machine = cli->run != NULL;
+    if (code == CLI_CONTINUE)
+        code = cli_connect(cli);
+    if (code == CLI_CONTINUE)
+        code = cli_watch_job(cli, options);
+    if (cli_is_interrupted(code) && options->quiet)
+        cli_note("heddle: the waiting has ended, %s %s goes on", cli->run ? "run" : "job", name);
+    else if (cli_is_interrupted(code) && cli->run)
+        cli_note("heddle: the watching has ended; the run goes on if it has not ended");
+    else if (cli_is_interrupted(code))
+        cli_note("heddle: the watching has ended; job %s goes on if it has not ended; heddle watch "
+                 "%s | heddle cancel %s",
+                 name, name, name);
+    print_next(cli, options->job, code);
+    return code;
+}
+
 static int cli_watch(struct cli *cli, int argc, char **argv)
 {
     struct watch_options options = {0};
@@ -32,21 +55,7 @@ static int cli_watch(struct cli *cli, int argc, char **argv)
     };
     int code = cli_parse(cli, argc, argv, flags, sizeof flags / sizeof flags[0], 1, 1);
 
-    if (code == CLI_CONTINUE)
-        code = cli_find_job_or_run(cli, cli->args[0], &options.job);
-    options.one_machine = cli->run != NULL;
-    if (code == CLI_CONTINUE)
-        code = cli_connect(cli);
-    if (code == CLI_CONTINUE)
-        code = cli_watch_job(cli, &options);
-    if (cli_is_interrupted(code) && cli->run)
-        cli_note("heddle: the watching has ended; the run goes on if it has not ended");
-    else if (cli_is_interrupted(code))
-        cli_note("heddle: the watching has ended; job %s goes on if it has not ended; heddle watch "
-                 "%s | heddle cancel %s",
-                 cli->args[0], cli->args[0], cli->args[0]);
-    print_next(cli, options.job, code);
-    return code;
+    return code == CLI_CONTINUE ? follow_job(cli, &options) : code;
 }
 
 const struct cli_body cli_body_watch = {
@@ -69,18 +78,7 @@ static int cli_wait(struct cli *cli, int argc, char **argv)
     struct watch_options options = {.quiet = true};
     int code = cli_parse(cli, argc, argv, NULL, 0, 1, 1);
 
-    if (code == CLI_CONTINUE)
-        code = cli_find_job_or_run(cli, cli->args[0], &options.job);
-    options.one_machine = cli->run != NULL;
-    if (code == CLI_CONTINUE)
-        code = cli_connect(cli);
-    if (code == CLI_CONTINUE)
-        code = cli_watch_job(cli, &options);
-    if (cli_is_interrupted(code))
-        cli_note("heddle: the waiting has ended, %s %s goes on", cli->run ? "run" : "job",
-                 cli->args[0]);
-    print_next(cli, options.job, code);
-    return code;
+    return code == CLI_CONTINUE ? follow_job(cli, &options) : code;
 }
 
 const struct cli_body cli_body_wait = {

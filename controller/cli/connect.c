@@ -1,14 +1,13 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/process.h"
 #include "controller/cli/cli.h"
+#include "controller/cli/process.h"
 #include "controller/cli/watch.h"
 #include "heddle/v1/identity.pb-c.h"
 #include "pki/pki.h"
@@ -34,30 +33,21 @@ enum {
  * a call would wait until its timeout. */
 static enum hd_status probe_socket(const char *path)
 {
-    struct sockaddr_un address = {.sun_family = AF_UNIX};
-    enum hd_status st = HD_OK;
-    int fd;
+    const int fd = process_reach(path);
 
-    if (strlen(path) >= sizeof address.sun_path)
-        return HD_OK; /* the address check reports this error */
-    (void)snprintf(address.sun_path, sizeof address.sun_path, "%s", path);
-    fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (fd < 0)
-        return hd_err(HD_IO, "cannot open a socket: %s", strerror(errno));
-    if (connect(fd, (struct sockaddr *)&address, sizeof address) < 0) {
-        if (errno == EACCES)
-            st = hd_err(HD_DENIED,
-                        "no permission to use the controller's socket %s: %s; run as its owner, "
-                        "or use its port with a token",
-                        path, strerror(errno));
-        else
-            st = hd_err(HD_UNAVAILABLE,
-                        "no controller answers at unix:%s (%s); start heddle-controller, or give "
-                        "the address of another one with --controller",
-                        path, strerror(errno));
-    }
-    (void)close(fd);
-    return st;
+    if (fd >= 0)
+        (void)close(fd);
+    if (fd >= 0 || errno == ENAMETOOLONG) /* the address check reports a long path */
+        return HD_OK;
+    if (errno == EACCES)
+        return hd_err(HD_DENIED,
+                      "no permission to use the controller's socket %s: %s; run as its owner, or "
+                      "use its port with a token",
+                      path, strerror(errno));
+    return hd_err(HD_UNAVAILABLE,
+                  "no controller answers at unix:%s (%s); start heddle-controller, or give the "
+                  "address of another one with --controller",
+                  path, strerror(errno));
 }
 
 static enum hd_status find_in_contexts(struct cli *cli)

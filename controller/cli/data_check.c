@@ -38,11 +38,11 @@ static enum hd_status parse_answer(const struct hd_text *answer, struct hd_arena
 }
 
 /* Runs heddle-worker on the tokenizer and, with `files`, on the job's files. */
-static enum hd_status run_worker(const struct hd_job *job, bool files, const char *program,
-                                 struct hd_arena *arena, const struct hd_json **ret_data,
-                                 struct hd_text *ret_errors, int *ret_exit)
+static enum hd_status run_worker(const struct hd_job *job, bool files, struct hd_arena *arena,
+                                 const struct hd_json **ret_data, struct hd_text *ret_errors,
+                                 int *ret_exit)
 {
-    const char *argv[24] = {program, "data", "--tokenizer", job->tokenizer, "--vocab"};
+    const char *argv[24] = {"heddle-worker", "data", "--tokenizer", job->tokenizer, "--vocab"};
     struct hd_text list = {0}, answer = {0};
     char vocab[24], end_of_text[24];
     size_t n = 5;
@@ -162,19 +162,15 @@ static enum hd_status run_samples(const struct hd_job *job, const char *const *f
                                   struct hd_text *ret_answer, struct hd_text *ret_errors,
                                   int *ret_exit)
 {
-    const char *argv[12] = {NULL, "samples"};
-    struct hd_text program = {0}, text = {0};
+    const char *argv[12] = {"heddle-worker", "samples"};
+    struct hd_text text = {0};
     size_t n = 2;
-    enum hd_status st = process_find("heddle-worker", &program);
+    enum hd_status st = hd_job_write(job, &text);
 
     while (*flags)
         argv[n++] = *flags++;
-    argv[0] = program.data;
-    if (!st)
-        st = hd_job_write(job, &text);
     if (!st)
         st = process_ask(argv, &text, 0, ret_answer, ret_errors, ret_exit);
-    hd_text_free(&program);
     hd_text_free(&text);
     return st;
 }
@@ -199,69 +195,69 @@ static int64_t sample_of(const struct hd_job *job)
     return job->epochs > 0 || bytes <= WHOLE_BYTES ? 1 : 1 + bytes / SAMPLE_BYTES;
 }
 
+/* Runs heddle-worker samples for a check. Returns CLI_CONTINUE with *ret_ran if it has answered, and
+ * without if it is not installed; CLI_USAGE if a file of the job is wrong (*ret_problem); or another
+ * exit code after a message. */
+static int check_samples(const struct hd_job *job, const char *const *flags,
+                         struct hd_text *ret_answer, struct hd_text *ret_problem, bool *ret_ran)
+{
+    struct hd_text errors = {0};
+    int status = 0;
+    const enum hd_status st = run_samples(job, flags, ret_answer, &errors, &status);
+    const bool has_problem =
+        take_problem(job, "heddle-worker samples: ", status, &errors, ret_problem);
+
+    hd_text_free(&errors);
+    *ret_ran = !st && !status;
+    if (st)
+        return st == HD_IO ? CLI_CONTINUE : cli_fail(st);
+    return !status ? CLI_CONTINUE : has_problem ? CLI_USAGE : exit_of_worker(status);
+}
+
 int data_check_epoch(const struct hd_job *job, struct hd_arena *arena,
                      const struct hd_json **ret_epoch, struct hd_text *ret_problem)
 {
     static const struct hd_json_limits limits = {.values_max = 1 << 16, .depth_max = 8};
     const int64_t every = sample_of(job);
-    const char *flags[4] = {"--facts", NULL};
     char number[24];
+    const char *const flags[] = {every > 1 ? "--sample" : "--facts", every > 1 ? number : NULL,
+                                 NULL};
     const struct hd_json *root = NULL;
-    struct hd_text answer = {0}, errors = {0};
-    bool has_problem;
-    int status = 0;
-    enum hd_status st;
+    struct hd_text answer = {0};
+    enum hd_status st = HD_OK;
+    bool ran;
+    int code;
 
     *ret_epoch = NULL;
     if (!counts_epoch(job))
         return CLI_CONTINUE;
-    if (every > 1) {
-        (void)snprintf(number, sizeof number, "%lld", (long long)every);
-        flags[0] = "--sample";
-        flags[1] = number;
-    }
-    st = run_samples(job, flags, &answer, &errors, &status);
-    has_problem = take_problem(job, "heddle-worker samples: ", status, &errors, ret_problem);
-    hd_text_free(&errors);
-    if (st == HD_IO && job->epochs == 0)
-        st = HD_OK; /* heddle-worker is not installed: nothing to report */
-    else if (!st && status) {
-        hd_text_free(&answer);
-        return has_problem ? CLI_USAGE : exit_of_worker(status);
-    } else if (!st) {
+    (void)snprintf(number, sizeof number, "%lld", (long long)every);
+    code = check_samples(job, flags, &answer, ret_problem, &ran);
+    if (code == CLI_CONTINUE && ran) {
         st = hd_json_parse(arena, answer.data ? answer.data : "", answer.len_bytes, &limits, &root);
         *ret_epoch = st ? NULL : hd_json_member(root, "epoch");
-    } else if (st == HD_IO) {
+    } else if (code == CLI_CONTINUE && job->epochs > 0) {
         st = hd_err(HD_UNAVAILABLE,
                     "train.epochs: heddle-worker counts what an epoch is, and could "
                     "not be started: %s; give train.steps",
                     hd_err_message());
     }
     hd_text_free(&answer);
-    return st ? cli_fail(st) : CLI_CONTINUE;
+    return st ? cli_fail(st) : code;
 }
 
 int data_check_questions(const struct hd_job *job, struct hd_text *ret_lines,
                          struct hd_text *ret_problem)
 {
     static const char *const flags[] = {"--questions", NULL};
-    struct hd_text errors = {0};
-    bool has_problem;
-    int status = 0;
-    enum hd_status st;
+    bool ran = true;
+    int code = CLI_CONTINUE;
 
-    if (!*job->choices && !*job->tasks && !*job->samples && !hd_job_has_policy(job))
-        return CLI_CONTINUE;
-    st = run_samples(job, flags, ret_lines, &errors, &status);
-    has_problem = take_problem(job, "heddle-worker samples: ", status, &errors, ret_problem);
-    hd_text_free(&errors);
-    if (st == HD_IO) /* heddle-worker is not installed: nothing to report */
-        return CLI_CONTINUE;
-    if (!st && status) {
+    if (*job->choices || *job->tasks || *job->samples || hd_job_has_policy(job))
+        code = check_samples(job, flags, ret_lines, ret_problem, &ran);
+    if (code != CLI_CONTINUE)
         hd_text_clear(ret_lines);
-        return has_problem ? CLI_USAGE : exit_of_worker(status);
-    }
-    return st ? cli_fail(st) : CLI_CONTINUE;
+    return code;
 }
 
 static int64_t fact(const struct hd_json *epoch, const char *name)
@@ -373,11 +369,9 @@ int data_check_show(const struct hd_job *job, const char *first, const char *cou
         flags[n++] = "--colour";
     st = run_samples(job, flags, &answer, NULL, &status);
     if (!st && !status)
-        (void)cli_out(&answer);
+        return cli_print(&answer, CLI_OK);
     hd_text_free(&answer);
-    if (st)
-        return cli_fail(st);
-    return status ? exit_of_worker(status) : cli_out_end(CLI_OK);
+    return st ? cli_fail(st) : exit_of_worker(status);
 }
 
 /* Prints gaps and contradictions in the tokenizer's files. */
@@ -397,19 +391,16 @@ static void print_notes(const struct hd_json *data)
 static int check_data(const struct hd_job *job, bool files, struct hd_arena *arena,
                       const struct hd_json **ret_data, struct hd_text *ret_problem)
 {
-    struct hd_text program = {0}, errors = {0};
+    struct hd_text errors = {0};
     bool has_problem;
     int status = 0;
-    enum hd_status st = process_find("heddle-worker", &program);
+    enum hd_status st = run_worker(job, files, arena, ret_data, files ? &errors : NULL, &status);
 
-    if (!st)
-        st = run_worker(job, files, program.data, arena, ret_data, files ? &errors : NULL, &status);
     /* records that are left out are listed by the worker that makes an epoch, if one does */
     if (!st && !status && counts_epoch(job))
         hd_text_clear(&errors);
     has_problem = take_problem(job, "heddle-worker data: ", status, &errors, ret_problem);
     hd_text_free(&errors);
-    hd_text_free(&program);
     if (st == HD_IO) {
         if (files)
             cli_note("heddle: the data files were not checked: %s", hd_err_message());

@@ -71,21 +71,22 @@ static bool has_terminal(void)
     return isatty(STDERR_FILENO) && !(term && strcmp(term, "dumb") == 0);
 }
 
-static void tell_result(const struct hd_hub_request *request, const struct hd_hub_result *result)
+/* Tells what was downloaded, or that the cache is used because nothing could be. name: of the model, the
+ * data or the objects; freed. */
+static void tell_result(struct hd_text *name, bool unreachable, size_t files, int64_t size_bytes,
+                        int64_t fetched_bytes)
 {
-    struct hd_text name = {0};
+    const char *text = name->failed || !name->data ? "" : name->data;
     char fetched[32], total[32];
 
-    hd_hub_write(request->name, result->commit, &name);
-    hd_text_format_bytes(result->fetched_bytes, fetched);
-    hd_text_format_bytes(result->size_bytes, total);
-    if (result->unreachable)
-        cli_note("heddle: %s; what the cache has is used: %s", hd_err_message(),
-                 name.failed ? "" : name.data);
-    else if (result->fetched_bytes)
-        cli_note("heddle: %s: %zu file%s, %s; %s downloaded now", name.failed ? "" : name.data,
-                 result->file_count, result->file_count == 1 ? "" : "s", total, fetched);
-    hd_text_free(&name);
+    hd_text_format_bytes(fetched_bytes, fetched);
+    hd_text_format_bytes(size_bytes, total);
+    if (unreachable)
+        cli_note("heddle: %s; what the cache has is used: %s", hd_err_message(), text);
+    else if (fetched_bytes)
+        cli_note("heddle: %s: %zu file%s, %s; %s downloaded now", text, files,
+                 files == 1 ? "" : "s", total, fetched);
+    hd_text_free(name);
 }
 
 /* ---- getting ---- */
@@ -110,6 +111,7 @@ enum hd_status fetch_get(struct hd_hub_request *request, bool chooses, struct hd
                          struct hd_hub_result *ret_result)
 {
     struct fetch_view view;
+    struct hd_text name = {0};
     enum hd_status st;
 
     begin_view(&view);
@@ -119,9 +121,12 @@ enum hd_status fetch_get(struct hd_hub_request *request, bool chooses, struct hd
     st = chooses ? hd_hub_get_set(request, arena, ret_result)
                  : hd_hub_get(request, arena, ret_result);
     end_view(&view);
-    if (!st)
-        tell_result(request, ret_result);
-    return st;
+    if (st)
+        return st;
+    hd_hub_write(request->name, ret_result->commit, &name);
+    tell_result(&name, ret_result->unreachable, ret_result->file_count, ret_result->size_bytes,
+                ret_result->fetched_bytes);
+    return HD_OK;
 }
 
 int fetch_exit_of(enum hd_status st)
@@ -130,27 +135,11 @@ int fetch_exit_of(enum hd_status st)
                                               : cli_exit_of(st);
 }
 
-/* ---- object stores ---- */
-
-static void tell_objects(const struct hd_s3_request *request, const struct hd_s3_result *result)
-{
-    char fetched[32], total[32];
-
-    hd_text_format_bytes(result->fetched_bytes, fetched);
-    hd_text_format_bytes(result->size_bytes, total);
-    if (result->unreachable)
-        cli_note("heddle: %s; what the cache has is used: s3://%s/%s", hd_err_message(),
-                 request->name->bucket, request->name->key);
-    else if (result->fetched_bytes)
-        cli_note("heddle: s3://%s/%s: %zu file%s, %s; %s downloaded now", request->name->bucket,
-                 request->name->key, result->file_count, result->file_count == 1 ? "" : "s", total,
-                 fetched);
-}
-
 enum hd_status fetch_get_s3(struct hd_s3_request *request, struct hd_arena *arena,
                             struct hd_s3_result *ret_result)
 {
     struct fetch_view view;
+    struct hd_text name = {0};
     enum hd_status st;
 
     begin_view(&view);
@@ -159,9 +148,12 @@ enum hd_status fetch_get_s3(struct hd_s3_request *request, struct hd_arena *aren
     request->user = &view;
     st = hd_s3_get(request, arena, ret_result);
     end_view(&view);
-    if (!st)
-        tell_objects(request, ret_result);
-    return st;
+    if (st)
+        return st;
+    hd_text_add(&name, "s3://%s/%s", request->name->bucket, request->name->key);
+    tell_result(&name, ret_result->unreachable, ret_result->file_count, ret_result->size_bytes,
+                ret_result->fetched_bytes);
+    return HD_OK;
 }
 
 /* ---- names of a job file ---- */

@@ -194,32 +194,32 @@ static int take_flag(struct cli *cli, struct parse *p)
     return set_value(cli, flag, value ? value : p->argv[p->at++]);
 }
 
-static int take_format(struct cli *cli, const char *text)
+/* Finds a word in a list that ends with NULL; returns its number, -1: it is not in the list. */
+static int find_word(const char *const *names, const char *text)
 {
-    static const char *const names[] = {"table", "wide", "json", "jsonl"};
-
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        if (strcmp(text, names[i]) == 0) {
-            cli->format = (enum cli_format)i;
-            return CLI_CONTINUE;
-        }
-    }
-    return cli_usage("%s: -o %s is not table, wide, json or jsonl", cli->command->name, text);
+    for (int i = 0; names[i]; i++)
+        if (strcmp(text, names[i]) == 0)
+            return i;
+    return -1;
 }
 
-static int take_colour(struct cli *cli, const char *text)
+/* Takes -o and --color. */
+static int take_shared(struct cli *cli, const struct shared *shared)
 {
-    /* indexed by enum cli_colour_when */
-    static const char *const names[] = {"auto", "always", "never"};
+    static const char *const formats[] = {"table", "wide", "json", "jsonl", NULL};
+    static const char *const whens[] = {"auto", "always", "never", NULL};
+    const int format = find_word(formats, shared->output), when = find_word(whens, shared->colour);
 
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        if (strcmp(text, names[i]) == 0) {
-            cli_set_colour((enum cli_colour_when)i);
-            cli->colour = cli_has_colour(STDOUT_FILENO);
-            return CLI_CONTINUE;
-        }
-    }
-    return cli_usage("%s: --color %s is not auto, always or never", cli->command->name, text);
+    if (format < 0)
+        return cli_usage("%s: -o %s is not table, wide, json or jsonl", cli->command->name,
+                         shared->output);
+    if (when < 0)
+        return cli_usage("%s: --color %s is not auto, always or never", cli->command->name,
+                         shared->colour);
+    cli->format = (enum cli_format)format;
+    cli_set_colour((enum cli_colour_when)when);
+    cli->colour = cli_has_colour(STDOUT_FILENO);
+    return CLI_CONTINUE;
 }
 
 /* Reports too few or too many arguments, with the usage of the command. */
@@ -365,14 +365,10 @@ int cli_parse(struct cli *cli, int argc, char **argv, const struct cli_flag *fla
     code = take_words(cli, &p);
     if (code == CLI_CONTINUE && shared.help) {
         cli_add_help(cli->command, &help);
-        (void)cli_out(&help);
-        hd_text_free(&help);
-        return cli_out_end(CLI_OK);
+        return cli_print(&help, CLI_OK);
     }
     if (code == CLI_CONTINUE)
-        code = take_format(cli, shared.output);
-    if (code == CLI_CONTINUE)
-        code = take_colour(cli, shared.colour);
+        code = take_shared(cli, &shared);
     if (code == CLI_CONTINUE && cli->command->body->verbs && cli->arg_count)
         return check_verb(cli, &p);
     if (code == CLI_CONTINUE && (cli->arg_count < min_args || cli->arg_count > max_args))

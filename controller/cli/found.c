@@ -9,6 +9,7 @@
 
 #include "base/file.h"
 #include "controller/cli/fetch.h"
+#include "controller/cli/process.h"
 #include "hf/hf.h"
 
 enum { ATTEMPTS_MAX = 100000 };
@@ -42,14 +43,15 @@ void found_done(struct found *f)
 
 /* ---- on disk ---- */
 
-bool found_is_model(const char *dir)
+/* Returns whether the folder is a transformers model and no checkpoint of Heddle. */
+static bool is_model(const char *dir)
 {
     return hd_file_is_dir(dir) && hd_hf_has_config(dir) && !hd_source_is_checkpoint(dir);
 }
 
 bool found_is_export(const char *dir)
 {
-    return found_is_model(dir) ||
+    return is_model(dir) ||
            (hd_file_is_dir(dir) && hd_hf_has_hashes(dir) && !hd_source_is_checkpoint(dir));
 }
 
@@ -302,7 +304,7 @@ int found_model(struct cli *cli, const char *step_text, struct found *f, const c
     if (code != CLI_CONTINUE)
         return code;
     *ret_path = cli->args[0];
-    if (found_is_model(cli->args[0]))
+    if (is_model(cli->args[0]))
         return step_text ? cli_usage("%s: --step: %s is a model folder, which has no steps",
                                      cli->command->name, cli->args[0])
                          : CLI_CONTINUE;
@@ -314,5 +316,22 @@ int found_model(struct cli *cli, const char *step_text, struct found *f, const c
     cli_disconnect(cli);
     if (code == CLI_CONTINUE)
         *ret_path = f->items[0].path;
+    return code;
+}
+
+int found_become(struct cli *cli, const char *program, const char *verb, const char *step_text)
+{
+    const char *argv[8 + 2 * CLI_FLAGS_MAX] = {program, verb};
+    const char *model = NULL;
+    size_t n = verb ? 2 : 1;
+    struct found f;
+    int code = found_model(cli, step_text, &f, &model);
+
+    argv[n++] = "--checkpoint";
+    argv[n++] = model;
+    (void)cli_pass_flags(cli, argv, n);
+    if (code == CLI_CONTINUE)
+        code = cli_fail(process_become(argv));
+    found_done(&f);
     return code;
 }

@@ -2,7 +2,7 @@
  *
  * A JOB is looked up at the controller. A DIR may be a checkpoint, an attempt's folder, a job's
  * folder, or the folder of a `heddle local` run; only manifests are read, no tensors. A Hugging
- * Face model folder is no checkpoint: commands test for one first (found_is_model).
+ * Face model folder is no checkpoint: commands test for one first (found_model).
  *
  * Used by: checkpoint, eval, generate, show.   Uses: cli.h, checkpoint, hf.   Threads: one.
  */
@@ -42,8 +42,11 @@ enum hd_status found_keep(struct found *f, const char *name, int64_t step);
  * printing a message; call found_done in both cases. */
 int found_model(struct cli *cli, const char *step_text, struct found *f, const char **ret_path);
 
-/* Returns whether the folder is a transformers model and no checkpoint of Heddle. */
-bool found_is_model(const char *dir);
+/* Replaces this process by a program with the model that the first argument names and the flags that
+ * pass (cli_pass_flags). verb: its first word; NULL: none. Returns only on failure, with an exit code
+ * after printing a message. */
+int found_become(struct cli *cli, const char *program, const char *verb, const char *step_text);
+
 /* Returns whether the folder is a transformers model, or one that `heddle checkpoint export` wrote
  * and that was damaged since. */
 bool found_is_export(const char *dir);

@@ -186,3 +186,17 @@ int cli_read_spec_to_plan(const char *path, const struct cli_list *overrides,
 {
     return read_spec(path, overrides, TO_PLAN, missing_data, arena, ret_job, ret_epoch);
 }
+
+enum hd_status cli_open_spec(const Heddle__V1__JobSpec *spec, struct hd_arena *arena,
+                             struct hd_job **ret_job)
+{
+    *ret_job = hd_arena_alloc(arena, sizeof **ret_job);
+    return *ret_job ? hd_spec_from_message(spec, arena, *ret_job)
+                    : hd_err(HD_NO_MEMORY, "no memory for a job");
+}
+
+int cli_pack_spec(const struct hd_job *job, struct hd_arena *arena, Heddle__V1__JobSpec **ret_spec)
+{
+    *ret_spec = hd_spec_to_message(job, arena);
+    return *ret_spec ? CLI_CONTINUE : cli_fail(hd_err(HD_NO_MEMORY, "no memory for a job"));
+}

@@ -5,9 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -76,44 +74,32 @@ enum hd_status local_controller_make_dir(struct local_controller *c)
 enum hd_status local_controller_start(struct local_controller *c,
                                       const struct local_controller_options *options)
 {
-    struct hd_text program = {0};
-    enum hd_status st = process_find("heddle-controller", &program);
+    const char *argv[] = {"heddle-controller",
+                          "--ephemeral",
+                          "--end-jobs",
+                          "--state-dir",
+                          options->state_dir,
+                          "--listen",
+                          c->address,
+                          "--jobs-dir",
+                          options->jobs_dir,
+                          "--state-reserve",
+                          "0",
+                          options->http ? "--http" : NULL,
+                          options->http,
+                          NULL};
 
     (void)snprintf(c->log, sizeof c->log, "%s", options->log);
-    if (!st) {
-        const char *const argv[] = {program.data,
-                                    "--ephemeral",
-                                    "--end-jobs",
-                                    "--state-dir",
-                                    options->state_dir,
-                                    "--listen",
-                                    c->address,
-                                    "--jobs-dir",
-                                    options->jobs_dir,
-                                    "--state-reserve",
-                                    "0",
-                                    options->http ? "--http" : NULL,
-                                    options->http,
-                                    NULL};
-
-        c->process = (struct process){.name = "heddle-controller", .log = c->log};
-        st = process_start(&c->process, (char *const *)(uintptr_t)argv);
-    }
-    hd_text_free(&program);
-    return st;
+    return process_start(argv, c->log, &c->process);
 }
 
 static bool answers(const char *socket_path)
 {
-    struct sockaddr_un address = {.sun_family = AF_UNIX};
-    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    bool yes;
+    const int fd = process_reach(socket_path);
 
-    (void)snprintf(address.sun_path, sizeof address.sun_path, "%s", socket_path);
-    yes = fd >= 0 && connect(fd, (struct sockaddr *)&address, sizeof address) == 0;
     if (fd >= 0)
         (void)close(fd);
-    return yes;
+    return fd >= 0;
 }
 
 enum hd_status local_controller_await(struct local_controller *c,

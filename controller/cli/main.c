@@ -27,9 +27,7 @@ static int print_help(const struct cli_command *command)
     struct hd_text text = {0};
 
     cli_add_help(command, &text);
-    (void)cli_out(&text);
-    hd_text_free(&text);
-    return cli_out_end(CLI_OK);
+    return cli_print(&text, CLI_OK);
 }
 
 static const struct cli_command *find_command(const char *name)

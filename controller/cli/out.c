@@ -184,3 +184,10 @@ int cli_out_end(int code)
     said = true;
     return CLI_FAILED;
 }
+
+int cli_print(struct hd_text *text, int code)
+{
+    (void)cli_out(text);
+    hd_text_free(text);
+    return cli_out_end(code);
+}

@@ -5,6 +5,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "controller/cli/plan_command.h"
+#include "controller/cli/submit.h"
 #include "controller/cli/table.h"
 #include "spec/spec.h"
 
@@ -102,7 +103,6 @@ static int show_plans(const struct cli *cli, const char *plan, const char *out_f
     const struct hd_json *root = NULL, *chosen;
     struct hd_text out = {0};
     enum hd_status st = hd_json_parse(arena, plan, strlen(plan), &limits, &root);
-    int code;
 
     if (!st && out_file)
         st = hd_file_write_atomic(out_file, plan, strlen(plan), 0644);
@@ -113,10 +113,7 @@ static int show_plans(const struct cli *cli, const char *plan, const char *out_f
         hd_text_add(&out, "%s", plan);
     else
         print_plans(cli, root, &out);
-    (void)cli_out(&out);
-    code = cli_out_end(chosen && chosen->kind == HD_JSON_OBJECT ? CLI_OK : CLI_USAGE);
-    hd_text_free(&out);
-    return code;
+    return cli_print(&out, chosen && chosen->kind == HD_JSON_OBJECT ? CLI_OK : CLI_USAGE);
 }
 
 int plan_live(struct cli *cli, const struct hd_job *spec, int top, const char *out_file,
@@ -124,13 +121,11 @@ int plan_live(struct cli *cli, const struct hd_job *spec, int top, const char *o
 {
     Heddle__V1__PlanJobRequest request = HEDDLE__V1__PLAN_JOB_REQUEST__INIT;
     Heddle__V1__PlanJobResponse *response = NULL;
-    int code;
+    int code = cli_pack_spec(spec, arena, &request.spec);
 
-    request.spec = hd_spec_to_message(spec, arena);
     request.top = top;
-    if (!request.spec)
-        return cli_fail(hd_err(HD_NO_MEMORY, "no memory for a job"));
-    code = cli_call(cli, "PlanJob", &request.base, &response);
+    if (code == CLI_CONTINUE)
+        code = cli_call(cli, "PlanJob", &request.base, &response);
     if (code != CLI_CONTINUE)
         return code;
     code = show_plans(cli, response->plan, out_file, arena);

@@ -29,30 +29,25 @@ static enum hd_status ask_about(struct plan_asked *a, enum hd_job_device device,
                                 struct hd_text *ret_answer, int *ret_status)
 {
     const int32_t connected = hd_plan_ranks_max(device, NULL);
-    struct hd_text program = {0};
-    enum hd_status st = process_find("heddle-worker", &program);
     char number[24], ranks[24];
+    const char *argv[] = {"heddle-worker",
+                          "device",
+                          "--threads",
+                          number,
+                          "--world",
+                          ranks,
+                          "--device",
+                          hd_job_device_words[device],
+                          measure ? "--measure" : NULL,
+                          NULL};
     const char *word;
+    enum hd_status st;
 
     (void)snprintf(number, sizeof number, "%lld", (long long)a->threads);
     (void)snprintf(ranks, sizeof ranks, "%lld",
                    (long long)(a->devices < connected ? a->devices : connected));
-    if (!st) {
-        const char *const argv[] = {program.data,
-                                    "device",
-                                    "--threads",
-                                    number,
-                                    "--world",
-                                    ranks,
-                                    "--device",
-                                    hd_job_device_words[device],
-                                    measure ? "--measure" : NULL,
-                                    NULL};
-
-        st = process_ask(argv, NULL, measure ? PROCESS_MEASURE_MS : PROCESS_QUESTION_MS, ret_answer,
-                         NULL, ret_status);
-    }
-    hd_text_free(&program);
+    st = process_ask(argv, NULL, measure ? PROCESS_MEASURE_MS : PROCESS_QUESTION_MS, ret_answer,
+                     NULL, ret_status);
     word = !st && ret_answer->data ? strstr(ret_answer->data, "\ngloo_bytes ") : NULL;
     a->between_bytes = word ? strtoll(word + strlen("\ngloo_bytes "), NULL, 10) : 0;
     return st;

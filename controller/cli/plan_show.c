@@ -271,13 +271,14 @@ static void add_chunk(const struct hd_plan_chunk *c, struct hd_text *out)
         hd_text_add(out, "%shead", c->embedding || c->layers ? ", " : "");
 }
 
-/* Returns, of the rank classes of a pipeline stage, the one that takes the most memory. */
-static const struct hd_plan_class *largest_of_stage(const struct hd_plan *p, int32_t stage)
+/* Returns, of the rank classes of a pipeline stage, the one that takes the most memory; stage -1: of
+ * all. */
+static const struct hd_plan_class *largest(const struct hd_plan *p, int32_t stage)
 {
     const struct hd_plan_class *most = NULL;
 
     for (int32_t i = 0; i < p->class_count; i++)
-        if (p->classes[i].stage == stage &&
+        if ((stage < 0 || p->classes[i].stage == stage) &&
             (!most || hd_memory_total(&p->classes[i].memory) > hd_memory_total(&most->memory)))
             most = &p->classes[i];
     return most;
@@ -299,7 +300,7 @@ static void print_pipeline(const struct cli *cli, const struct plan_asked *a, st
                 100 * p->bubble);
     table_init(&table, columns, 8);
     for (int32_t s = 0; s < p->pipeline.stages; s++) {
-        const struct hd_plan_class *r = largest_of_stage(p, s);
+        const struct hd_plan_class *r = largest(p, s);
         struct hd_text has = {0};
         char size[32];
 
@@ -430,17 +431,6 @@ static void print_kind(const struct cli *cli, const struct plan_asked *a,
         print_rollout(a, kind, out);
 }
 
-/* Returns the rank class that takes the most memory. */
-static const struct hd_plan_class *largest_of_all(const struct hd_plan *p)
-{
-    const struct hd_plan_class *most = &p->classes[0];
-
-    for (int32_t i = 1; i < p->class_count; i++)
-        if (hd_memory_total(&p->classes[i].memory) > hd_memory_total(&most->memory))
-            most = &p->classes[i];
-    return most;
-}
-
 /* Prints a table for each kind of rank; if there are many kinds, only for the one that takes the
  * most memory. */
 static void print_kinds(const struct cli *cli, const struct plan_asked *a, struct hd_text *out)
@@ -455,7 +445,7 @@ static void print_kinds(const struct cli *cli, const struct plan_asked *a, struc
             print_kind(cli, a, &p->classes[i], out);
     if (kinds <= KINDS_SHOWN)
         return;
-    print_kind(cli, a, largest_of_all(p), out);
+    print_kind(cli, a, largest(p, -1), out);
     hd_text_add(out,
                 "\nof %d kinds of ranks this one takes most memory; -o json shows every rank\n",
                 kinds);
@@ -482,17 +472,10 @@ static const char *whose_memory(const struct hd_gpu_kind *kind)
                                 : ", a little less than such GPUs report";
 }
 
-/* Returns the memory that a CPU rank takes at most if --device-memory limits it. */
+/* Returns the memory that a CPU rank takes at most. */
 static int64_t most_of_cpu(const struct plan_asked *a)
 {
-    int64_t most = 0;
-
-    for (int32_t i = 0; i < a->plan.class_count; i++) {
-        const int64_t total = hd_memory_total(&a->plan.classes[i].memory);
-
-        most = total > most ? total : most;
-    }
-    return most;
+    return hd_memory_total(&largest(&a->plan, -1)->memory);
 }
 
 bool plan_show_fits(const struct plan_asked *a)

@@ -9,7 +9,9 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -22,34 +24,35 @@ extern char **environ;
 
 enum { POLL_US = 10000, LOG_TAIL_BYTES = 400, LOG_BYTES_MAX = 64 << 20 };
 
-enum hd_status process_find(const char *name, struct hd_text *ret_path)
+/* Puts the path of a program in this program's folder in place of its name in argv[0]. */
+static enum hd_status find_program(const char **argv, char path[PATH_MAX])
 {
-    char path[PATH_MAX];
-    const enum hd_status st = hd_process_find_beside(name, path);
+    const enum hd_status st = strchr(argv[0], '/') ? HD_OK : hd_process_find_beside(argv[0], path);
 
-    if (st)
-        return st;
-    hd_text_add(ret_path, "%s", access(path, X_OK) < 0 ? name : path);
-    return ret_path->failed ? hd_err(HD_NO_MEMORY, "no memory for the path of %s", name) : HD_OK;
+    if (!st && !strchr(argv[0], '/') && access(path, X_OK) == 0)
+        argv[0] = path;
+    return st;
 }
 
-enum hd_status process_become(const char *name, const char **argv)
+static enum hd_status cannot_start(const char *program, int error, bool tells_remedy)
 {
-    struct hd_text program = {0};
-    enum hd_status st = process_find(name, &program);
+    return hd_err(HD_IO, "cannot start %s: %s%s", program, strerror(error),
+                  tells_remedy ? "; it belongs beside heddle, or into PATH (cmake --build BUILD -t "
+                                 "programs makes all programs)"
+                               : "");
+}
+
+enum hd_status process_become(const char **argv)
+{
+    char path[PATH_MAX];
+    const enum hd_status st = find_program(argv, path);
 
     if (st)
         return st;
-    argv[0] = program.data;
     /* the setting of ranks: docs/decisions/cpu-kernels.md */
     (void)setenv("GOMP_SPINCOUNT", "4000", 0);
-    (void)execvp(program.data, (char *const *)argv);
-    st = hd_err(HD_IO,
-                "cannot start %s: %s; it belongs beside heddle, or into PATH (cmake --build BUILD "
-                "-t programs makes all programs)",
-                program.data, strerror(errno));
-    hd_text_free(&program);
-    return st;
+    (void)execvp(argv[0], (char *const *)argv);
+    return cannot_start(argv[0], errno, true);
 }
 
 /* ---- a question ---- */
@@ -112,8 +115,9 @@ static void gather(int fd, struct hd_text *text)
             hd_text_add_bytes(text, buffer, (size_t)n);
 }
 
-enum hd_status process_ask(const char *const *argv, const struct hd_text *input, int timeout_ms,
-                           struct hd_text *ret_output, struct hd_text *ret_errors, int *ret_exit)
+static enum hd_status ask_program(const char **argv, const struct hd_text *input, int timeout_ms,
+                                  struct hd_text *ret_output, struct hd_text *ret_errors,
+                                  int *ret_exit)
 {
     int in_fd = -1, err_fd = -1, fds[2], error, status = 0;
     pid_t pid;
@@ -139,10 +143,7 @@ enum hd_status process_ask(const char *const *argv, const struct hd_text *input,
     if (error || st)
         close_file(err_fd);
     if (error)
-        return hd_err(HD_IO, "cannot start %s: %s%s", argv[0], strerror(error),
-                      error == ENOENT ? "; it belongs beside heddle, or into PATH (cmake --build "
-                                        "BUILD -t programs makes all programs)"
-                                      : "");
+        return cannot_start(argv[0], error, error == ENOENT);
     if (st)
         return hd_err_prefix(st, "%s", argv[0]);
     if (ret_errors && lseek(err_fd, 0, SEEK_SET) == 0)
@@ -150,6 +151,37 @@ enum hd_status process_ask(const char *const *argv, const struct hd_text *input,
     close_file(err_fd);
     *ret_exit = WIFEXITED(status) ? WEXITSTATUS(status) : PROCESS_KILLED;
     return ret_output->failed ? hd_err(HD_NO_MEMORY, "no memory for what %s says", argv[0]) : HD_OK;
+}
+
+enum hd_status process_ask(const char **argv, const struct hd_text *input, int timeout_ms,
+                           struct hd_text *ret_output, struct hd_text *ret_errors, int *ret_exit)
+{
+    const char *const name = argv[0];
+    char path[PATH_MAX];
+    enum hd_status st = find_program(argv, path);
+
+    if (!st)
+        st = ask_program(argv, input, timeout_ms, ret_output, ret_errors, ret_exit);
+    argv[0] = name;
+    return st;
+}
+
+int process_reach(const char *socket_path)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    int error;
+
+    if (snprintf(address.sun_path, sizeof address.sun_path, "%s", socket_path) >=
+        (int)sizeof address.sun_path)
+        error = ENAMETOOLONG;
+    else if (fd >= 0 && connect(fd, (struct sockaddr *)&address, sizeof address) == 0)
+        return fd;
+    else
+        error = errno;
+    close_file(fd);
+    errno = error;
+    return -1;
 }
 
 /* ---- children ---- */
@@ -185,27 +217,34 @@ static void exec_child(const struct process *process, pid_t parent, int log_fd, 
     _exit(127);
 }
 
-enum hd_status process_start(struct process *process, char *const *argv)
+enum hd_status process_start(const char **argv, const char *log, struct process *ret_process)
 {
-    int log_fd = open(process->log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0640);
+    const struct process process = {.name = argv[0], .log = log};
     const pid_t parent = getpid();
-    int null_fd;
+    char path[PATH_MAX];
+    int null_fd, log_fd;
     pid_t pid;
+    enum hd_status st = find_program(argv, path);
 
+    if (st)
+        return st;
+    log_fd = open(log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0640);
     if (log_fd < 0)
-        return hd_err(HD_IO, "cannot create %s: %s", process->log, strerror(errno));
+        return hd_err(HD_IO, "cannot create %s: %s", log, strerror(errno));
     (void)fflush(NULL); /* else the child could write buffered output a second time */
     pid = fork();
     if (pid == 0) {
         null_fd = open("/dev/null", O_RDONLY);
         if (null_fd >= 0)
             (void)dup2(null_fd, STDIN_FILENO);
-        exec_child(process, parent, log_fd, argv);
+        exec_child(&process, parent, log_fd, (char *const *)argv);
     }
     (void)close(log_fd);
+    argv[0] = process.name;
     if (pid < 0)
-        return hd_err(HD_IO, "cannot start %s: %s", process->name, strerror(errno));
-    process->pid = pid;
+        return cannot_start(process.name, errno, false);
+    *ret_process = process;
+    ret_process->pid = pid;
     return HD_OK;
 }
 

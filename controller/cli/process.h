@@ -17,31 +17,32 @@
 #include "base/text.h"
 
 struct process {
-    const char *name; /* program's name, for messages */
+    const char *name; /* program's name, for messages; NULL: none was started */
     const char *log;  /* path of the file that gets the program's output */
     pid_t pid;        /* process of the program; 0: not started, or reaped */
     int wait_status;  /* valid after the child was reaped */
 };
 
-/* Finds a program: its path if it is in this program's folder, else its bare name, searched in
- * PATH. */
-enum hd_status process_find(const char *name, struct hd_text *ret_path);
+/* A program's name in argv[0] means that of this program's folder, else one of PATH; a path is taken
+ * as it is. */
 
-/* Replaces this process by a program that process_find finds; returns only on failure. argv ends
- * with NULL; this function sets argv[0]. */
-enum hd_status process_become(const char *name, const char **argv);
+/* Replaces this process by the program argv[0]; returns only on failure. argv ends with NULL. */
+enum hd_status process_become(const char **argv);
 
 /* Makes orphaned descendants children of this process. */
 enum hd_status process_adopt_orphans(void);
 
-/* Starts a program as a child. argv ends with NULL; argv[0] is the program's path. The child gets
- * SIGTERM when this process ends, even by SIGKILL. */
-enum hd_status process_start(struct process *process, char *const *argv);
+/* Starts the program argv[0] as a child, with its output in the file `log`, and sets *ret_process.
+ * argv ends with NULL. The child gets SIGTERM when this process ends, even by SIGKILL. */
+enum hd_status process_start(const char **argv, const char *log, struct process *ret_process);
 
 /* Returns whether the child has ended. process_explain then sets the error message: exit status,
  * path of the log and its last line. */
 bool process_has_ended(struct process *process);
 enum hd_status process_explain(const struct process *process);
+
+/* Connects to a Unix socket. Returns its descriptor; -1 with errno: no program answers there. */
+int process_reach(const char *socket_path);
 
 enum { PROCESS_KILLED = 255 }; /* pseudo exit status: the program was ended by a signal */
 
@@ -50,7 +51,7 @@ enum { PROCESS_KILLED = 255 }; /* pseudo exit status: the program was ended by a
  * HD_TIMEOUT: it was killed after timeout_ms (0: no limit, for work on the user's files, which the
  * user can see takes long). *ret_exit: exit status, or PROCESS_KILLED. */
 enum { PROCESS_QUESTION_MS = 120 * 1000, PROCESS_MEASURE_MS = 15 * 60 * 1000 };
-enum hd_status process_ask(const char *const *argv, const struct hd_text *input, int timeout_ms,
+enum hd_status process_ask(const char **argv, const struct hd_text *input, int timeout_ms,
                            struct hd_text *ret_output, struct hd_text *ret_errors, int *ret_exit);
 
 /* Sends the child SIGTERM (if grace_ms > 0) and after grace_ms SIGKILL; returns when it has ended.

@@ -14,10 +14,12 @@ static bool is_json(const struct cli_rows *rows)
 
 static bool is_shown(const struct cli_rows *rows, const struct rows_column *column)
 {
-    const bool wide = rows->cli->format == CLI_WIDE;
+    const bool is_top = rows->kind->is_top, wide = rows->cli->format == CLI_WIDE && !is_top;
 
     return column->title &&
-           (column->in_width == ROWS_ALWAYS || (column->in_width == ROWS_WIDE_ONLY) == wide);
+           (column->in_width == ROWS_ALWAYS ||
+            (column->in_width == ROWS_WIDE_OR_TOP ? wide || is_top
+                                                  : (column->in_width == ROWS_WIDE_ONLY) == wide));
 }
 
 static bool has_table(const struct rows_kind *kind)
@@ -28,7 +30,7 @@ static bool has_table(const struct rows_kind *kind)
 /* Returns whether a column is right-aligned. */
 static bool is_right(const struct rows_column *c)
 {
-    return c->right || c->form == ROWS_WHEN || c->form == ROWS_AGE ||
+    return c->right || c->form == ROWS_WHEN ||
            (c->form != ROWS_TIME && c->type != ROWS_NONE && c->type != ROWS_TEXT);
 }
 
@@ -97,8 +99,8 @@ static void add_column(struct cli_rows *rows, const struct rows_column *c, const
     number = column_number(c, item);
     if (c->form == ROWS_TIME && number)
         hd_clock_format_utc(number, text);
-    else if (c->form == ROWS_WHEN || c->form == ROWS_AGE)
-        cli_format_when(rows->cli, number, c->form == ROWS_AGE ? CLI_TABLE : rows->cli->format,
+    else if (c->form == ROWS_WHEN)
+        cli_format_when(rows->cli, number, rows->kind->is_top ? CLI_TABLE : rows->cli->format,
                         text);
     else if (c->form == ROWS_BYTES || (c->form == ROWS_SOME_BYTES && number))
         hd_text_format_bytes(number, text);
@@ -204,10 +206,8 @@ static void finish(struct cli_rows *rows)
 int rows_end(struct cli_rows *rows, int code)
 {
     finish(rows);
-    if (code == CLI_CONTINUE) {
-        (void)cli_out(&rows->out);
-        code = cli_out_end(CLI_OK);
-    }
+    if (code == CLI_CONTINUE)
+        return cli_print(&rows->out, CLI_OK);
     hd_text_free(&rows->out);
     return code;
 }
@@ -290,11 +290,6 @@ int rows_ask(struct cli *cli, const char *method, const ProtobufCMessage *reques
 
 /* ---- jobs ---- */
 
-void rows_show_job(struct hd_json_writer *writer, const void *job)
-{
-    show_job(writer, job, false);
-}
-
 static void end_job_line(const struct cli *cli, struct hd_text *out, const void *item)
 {
     const Heddle__V1__JobStatus *job = item;
@@ -307,9 +302,9 @@ static void end_job_line(const struct cli *cli, struct hd_text *out, const void 
                     : "");
 }
 
-const struct rows_kind rows_job_named = {"JobList", "job", .show = rows_show_job,
+const struct rows_kind rows_job_named = {"JobList", "job", .json = show_job_form,
                                          .text = "job {job} {name} {state}[: {reason}]",
                                          .line = end_job_line};
-const struct rows_kind rows_job_state = {"JobList", "job", .show = rows_show_job,
+const struct rows_kind rows_job_state = {"JobList", "job", .json = show_job_form,
                                          .text = "job {job} {state}[: {reason}]",
                                          .line = end_job_line};

@@ -6,7 +6,7 @@
  *         {"STEP", .text = "{step}/{steps}", .right = true},
  *     };
  *     static const struct rows_kind queues = {"QueueList", "queue", ROWS_COLUMNS(columns),
- *                                             .show = show_queue_item, or .json = "name weight"};
+ *                                             .json = "name weight", or .show = a function};
  *     return rows_print(cli, &queues, (const void *const *)response->queues, response->n_queues);
  *
  * A kind of list is written down once: what its columns show, its JSON members, its names. The
@@ -43,12 +43,11 @@ enum rows_form {
     ROWS_SOME,      /* a number of which 0 is shown as "-" */
     ROWS_TIME,      /* a time (Unix, ms), shown in UTC; 0: "-" */
     ROWS_WHEN,      /* a time (Unix, ms), shown by its age, with -o wide in UTC; 0: "-" */
-    ROWS_AGE,       /* a time (Unix, ms), shown by its age */
     ROWS_BYTES,     /* a size, shown as "1.2 MB" */
     ROWS_SOME_BYTES /* a size of which 0 is shown as "-" */
 };
 
-enum rows_width { ROWS_ALWAYS, ROWS_NARROW_ONLY, ROWS_WIDE_ONLY };
+enum rows_width { ROWS_ALWAYS, ROWS_NARROW_ONLY, ROWS_WIDE_ONLY, ROWS_WIDE_OR_TOP };
 
 struct rows_column {
     const char *title;        /* title of the column; NULL: in JSON alone */
@@ -76,6 +75,7 @@ struct rows_kind {
     const char *text;
     void (*line)(const struct cli *cli, struct hd_text *out, const void *item);
     bool is_uncut; /* the last column is not cut at the terminal's width */
+    bool is_top;   /* the columns are those of heddle top, whatever the format */
 };
 #define ROWS_COLUMNS(rows) .columns = rows, .column_count = sizeof rows / sizeof rows[0]
 
@@ -118,8 +118,6 @@ void rows_text_cell(struct cli_rows *rows, const char *colour, struct hd_text *t
 
 /* ---- jobs ---- */
 
-/* Writes a job without its details, in lists. */
-void rows_show_job(struct hd_json_writer *writer, const void *job);
 extern const struct rows_kind rows_job_named; /* lines "job 7 tiny queued: REASON" */
 extern const struct rows_kind rows_job_state; /* lines "job 7 queued: REASON" */
 extern const struct rows_kind rows_top;       /* the table of heddle top */

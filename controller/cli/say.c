@@ -141,3 +141,16 @@ void cli_say(struct hd_text *out, const void *message, const char *form)
     hd_text_add(out, "%s", "");
     (void)add_said(out, message, form, form + strlen(form));
 }
+
+void cli_say_facts(struct hd_text *out, int width, const void *message,
+                   const char *const facts[][2], size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        struct hd_text text = {0};
+
+        cli_say(&text, message, facts[i][1]);
+        if (text.len_bytes)
+            hd_text_add(out, "%-*s%s\n", width, facts[i][0], text.data);
+        hd_text_free(&text);
+    }
+}

@@ -25,4 +25,9 @@
 
 void cli_say(struct hd_text *out, const void *message, const char *form);
 
+/* Appends lines "NAME  TEXT", the name in `width` columns, without those whose text is empty. facts: name
+ * and form of each. */
+void cli_say_facts(struct hd_text *out, int width, const void *message,
+                   const char *const facts[][2], size_t count);
+
 #endif

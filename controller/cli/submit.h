@@ -31,6 +31,13 @@ int cli_read_spec_to_plan(const char *path, const struct cli_list *overrides,
                           struct hd_text *missing_data, struct hd_arena *arena,
                           struct hd_job **ret_job, const struct hd_json **ret_epoch);
 
+/* Reads a job of the controller into `arena`. */
+enum hd_status cli_open_spec(const Heddle__V1__JobSpec *spec, struct hd_arena *arena,
+                             struct hd_job **ret_job);
+/* Sets *ret_spec to the job as a message, in `arena`. Returns CLI_CONTINUE, or an exit code after a
+ * message. */
+int cli_pack_spec(const struct hd_job *job, struct hd_arena *arena, Heddle__V1__JobSpec **ret_spec);
+
 /* Prints a problem that data_check.h reported, with the line of the job file, on stderr. Frees the
  * text. */
 void cli_print_problem(const char *path, const struct cli_list *overrides, bool only_planned,

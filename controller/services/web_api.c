@@ -25,6 +25,18 @@ static void begin_list(struct hd_json_writer *w, const char *kind)
     hd_json_begin(w, "items", '[');
 }
 
+/* Adds an item of a list on a line of its own. message NULL: there was no memory for it; returns
+ * false. */
+static bool add_item(struct hd_json_writer *w, const ProtobufCMessage *message, const char *form)
+{
+    w->out->failed |= message == NULL;
+    if (!message)
+        return false;
+    hd_json_add_line(w);
+    show_item(w, message, form);
+    return true;
+}
+
 /* Closes the JSON list and its envelope, and sends the reply. */
 static void reply_list(struct hd_http_request *request, struct hd_json_writer *w)
 {
@@ -99,13 +111,8 @@ static void web_jobs(struct hd_query *query, enum hd_status st)
             const Heddle__V1__JobStatus *job =
                 convert_job(&query->arena, asked->c, &veil, &query->jobs[i]);
 
-            text.failed |= job == NULL;
-            if (!job)
+            if (!add_item(&w, job ? &job->base : NULL, show_job_form))
                 break;
-            hd_json_add_line(&w);
-            hd_json_begin(&w, NULL, '{');
-            show_job(&w, job, false);
-            hd_json_end(&w, '}');
         }
         reply_list(asked->request, &w);
     }
@@ -134,7 +141,7 @@ static void web_job(struct hd_query *query, enum hd_status st)
     } else {
         begin_list(&w, "JobList");
         hd_json_begin(&w, NULL, '{');
-        show_job(&w, job, true);
+        show_whole_job(&w, job);
         hd_json_end(&w, '}');
         reply_list(asked->request, &w);
     }
@@ -209,13 +216,8 @@ static void web_events(struct hd_query *query, enum hd_status st)
             const Heddle__V1__Event *event =
                 convert_event(&query->arena, &veil, &query->entries[i].event);
 
-            text.failed |= event == NULL;
-            if (!event)
+            if (!add_item(&w, event ? &event->base : NULL, show_event_form))
                 break;
-            hd_json_add_line(&w);
-            hd_json_begin(&w, NULL, '{');
-            show_event(&w, event);
-            hd_json_end(&w, '}');
         }
         reply_list(asked->request, &w);
     }
@@ -238,14 +240,10 @@ static void web_checkpoints(struct hd_query *query, enum hd_status st)
             Heddle__V1__CheckpointInfo *checkpoint =
                 convert_checkpoint(&query->arena, &query->entries[i].checkpoint);
 
-            text.failed |= checkpoint == NULL;
-            if (!checkpoint)
+            if (checkpoint)
+                checkpoint->best = &query->entries[i].checkpoint == best;
+            if (!add_item(&w, checkpoint ? &checkpoint->base : NULL, show_checkpoint_form))
                 break;
-            checkpoint->best = &query->entries[i].checkpoint == best;
-            hd_json_add_line(&w);
-            hd_json_begin(&w, NULL, '{');
-            show_checkpoint(&w, checkpoint);
-            hd_json_end(&w, '}');
         }
         reply_list(asked->request, &w);
     }
@@ -371,13 +369,8 @@ static void list_nodes(struct controller *c, struct hd_http_request *request)
     for (size_t i = 0; i < count && !text.failed; i++) {
         const Heddle__V1__NodeStatus *node = convert_node(&arena, c, &veil, i);
 
-        text.failed |= node == NULL;
-        if (!node)
+        if (!add_item(&w, node ? &node->base : NULL, show_node_form))
             break;
-        hd_json_add_line(&w);
-        hd_json_begin(&w, NULL, '{');
-        show_node(&w, node);
-        hd_json_end(&w, '}');
     }
     reply_list(request, &w);
     hd_arena_done(&arena);
@@ -393,9 +386,7 @@ static void list_queues(struct controller *c, struct hd_http_request *request)
         Heddle__V1__QueueStatus queue;
 
         convert_queue(c, i, &queue);
-        hd_json_begin(&w, NULL, '{');
-        show_queue(&w, &queue);
-        hd_json_end(&w, '}');
+        show_item(&w, &queue.base, "*");
     }
     reply_list(request, &w);
 }

@@ -228,6 +228,11 @@ static void add_marked(struct hd_json_writer *w, const ProtobufCMessage *message
 
 void show_members(struct hd_json_writer *w, const ProtobufCMessage *message, const char *form)
 {
+    if (strcmp(form, "*") == 0) {
+        for (unsigned i = 0; i < message->descriptor->n_fields; i++)
+            show_members(w, message, message->descriptor->fields[i].name);
+        return;
+    }
     for (size_t len; *form; form += len + (form[len] == ' ')) {
         struct form_item item;
         struct show_field f;
@@ -244,4 +249,11 @@ void show_members(struct hd_json_writer *w, const ProtobufCMessage *message, con
         else
             add_marked(w, message, &item, &f);
     }
+}
+
+void show_item(struct hd_json_writer *w, const ProtobufCMessage *message, const char *form)
+{
+    hd_json_begin(w, NULL, '{');
+    show_members(w, message, form);
+    hd_json_end(w, '}');
 }

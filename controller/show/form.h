@@ -18,6 +18,8 @@
  *     [FIELD]    of each of its messages this field
  *     {FORM}     an object of members of the same message
  *
+ * The form "*" has all members of the message under their names.
+ *
  * A name that the message does not have is a mistake of the programmer.
  *
  * Used by: show, cli.   Uses: base, proto.   Threads: any.
@@ -29,6 +31,8 @@
 #include "heddle/v1/job.pb-c.h"
 
 void show_members(struct hd_json_writer *writer, const ProtobufCMessage *message, const char *form);
+/* Adds an object with these members to the array that is open in the writer. */
+void show_item(struct hd_json_writer *writer, const ProtobufCMessage *message, const char *form);
 
 void show_time(struct hd_json_writer *writer, const char *key, int64_t unix_ms); /* 0: null */
 

@@ -14,10 +14,21 @@ void show_envelope_begin(struct hd_json_writer *w, const char *kind)
 #define CHECKPOINT "attempt step path manifest_hash? size_bytes~ time=time_unix_ms@ val_loss best"
 #define END        "cause rank- node? message exit_code signal bad_input"
 
-void show_checkpoint(struct hd_json_writer *w, const Heddle__V1__CheckpointInfo *c)
-{
-    show_members(w, &c->base, CHECKPOINT);
-}
+const char show_checkpoint_form[] = CHECKPOINT;
+const char show_event_form[] = "sequence time=time_unix_ms@ kind job? attempt node? rank- message";
+const char show_node_form[] =
+    "name node_uuid state reason build jobs_dir_visible data_address? jobs_dir_problem? "
+    "seen_at=seen_unix_ms@ drain_deadline_at=drain_deadline_unix_ms@ "
+    "isolation(mode tier? locks? lacks? users?) "
+    "devices(index kind name uuid? memory_bytes~ threads job? held|job problem?)";
+const char show_job_form[] =
+    "job name owner state reason queue priority held stale! "
+    "expected_start_at=expected_start_unix_ms@ attempt restarts step steps loss/step "
+    "tokens_per_s/step mfu? checkpoint_step submitted_at=submitted_unix_ms@ "
+    "started_at=started_unix_ms@ ended_at=ended_unix_ms@ devices nodes blockers[kind] choice!("
+    "now{nodes=now_nodes switch=now_switch? step_time_s=now_step_s} "
+    "later{nodes=later_nodes switch=later_switch? step_time_s=later_step_s} "
+    "later_at=later_unix_ms@ saved_s) directory?";
 
 static void add_plan(struct hd_json_writer *w, const Heddle__V1__Plan *plan)
 {
@@ -60,19 +71,11 @@ static void add_spec(struct hd_json_writer *w, const Heddle__V1__JobSpec *spec)
     hd_arena_done(&arena);
 }
 
-void show_job(struct hd_json_writer *w, const Heddle__V1__JobStatus *j, bool with_details)
+void show_whole_job(struct hd_json_writer *w, const void *job)
 {
-    show_members(w, &j->base,
-                 "job name owner state reason queue priority held stale! "
-                 "expected_start_at=expected_start_unix_ms@ attempt restarts step steps loss/step "
-                 "tokens_per_s/step mfu? checkpoint_step submitted_at=submitted_unix_ms@ "
-                 "started_at=started_unix_ms@ ended_at=ended_unix_ms@ devices nodes blockers[kind] "
-                 "choice!("
-                 "now{nodes=now_nodes switch=now_switch? step_time_s=now_step_s} "
-                 "later{nodes=later_nodes switch=later_switch? step_time_s=later_step_s} "
-                 "later_at=later_unix_ms@ saved_s) directory?");
-    if (!with_details)
-        return;
+    const Heddle__V1__JobStatus *j = job;
+
+    show_members(w, &j->base, show_job_form);
     hd_json_begin(w, "attempts", '[');
     for (size_t i = 0; i < j->n_attempts; i++)
         add_attempt(w, j->attempts[i]);
@@ -87,28 +90,6 @@ void show_job(struct hd_json_writer *w, const Heddle__V1__JobStatus *j, bool wit
 bool show_is_held(const Heddle__V1__DeviceInfo *d)
 {
     return d->held || d->job; /* an older controller sends only the job, not `held` */
-}
-
-void show_node(struct hd_json_writer *w, const Heddle__V1__NodeStatus *n)
-{
-    show_members(
-        w, &n->base,
-        "name node_uuid state reason build jobs_dir_visible data_address? "
-        "jobs_dir_problem? seen_at=seen_unix_ms@ drain_deadline_at=drain_deadline_unix_ms@ "
-        "isolation(mode tier? locks? lacks? users?) "
-        "devices(index kind name uuid? memory_bytes~ threads job? held|job problem?)");
-}
-
-void show_queue(struct hd_json_writer *w, const Heddle__V1__QueueStatus *q)
-{
-    /* all members, under their names and in their order */
-    for (unsigned i = 0; i < q->base.descriptor->n_fields; i++)
-        show_members(w, &q->base, q->base.descriptor->fields[i].name);
-}
-
-void show_event(struct hd_json_writer *w, const Heddle__V1__Event *e)
-{
-    show_members(w, &e->base, "sequence time=time_unix_ms@ kind job? attempt node? rank- message");
 }
 
 /* ---- a job's history, line by line ---- */
@@ -182,7 +163,7 @@ bool show_history(struct hd_json_writer *w, uint64_t job, const Heddle__V1__Watc
     case HEDDLE__V1__WATCH_JOB_RESPONSE__BODY_EVENT:
         hd_json_begin(w, NULL, '{');
         hd_json_add_string(w, "type", "event");
-        show_event(w, entry->event);
+        show_members(w, &entry->event->base, show_event_form);
         break;
     case HEDDLE__V1__WATCH_JOB_RESPONSE__BODY_STATUS:
         line_begin(w, "event", job, entry->status->attempt);

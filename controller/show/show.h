@@ -17,14 +17,13 @@
 /* Opens an envelope; the caller adds its members and ends it with hd_json_end(writer, '}'). */
 void show_envelope_begin(struct hd_json_writer *writer, const char *kind);
 
-/* Add the members of a job, node etc. to the JSON object that is open in the writer. */
-void show_job(struct hd_json_writer *writer, const Heddle__V1__JobStatus *job, bool with_details);
+/* The members of a job in lists, and of others (form.h). */
+extern const char show_job_form[], show_node_form[], show_event_form[], show_checkpoint_form[];
+/* Adds the members of a job, a Heddle__V1__JobStatus, with its attempts and its spec to the JSON
+ * object that is open in the writer. */
+void show_whole_job(struct hd_json_writer *writer, const void *job);
 /* Returns whether a job holds the device, even if the caller may not see that job. */
 bool show_is_held(const Heddle__V1__DeviceInfo *device);
-void show_node(struct hd_json_writer *writer, const Heddle__V1__NodeStatus *node);
-void show_queue(struct hd_json_writer *writer, const Heddle__V1__QueueStatus *queue);
-void show_event(struct hd_json_writer *writer, const Heddle__V1__Event *event);
-void show_checkpoint(struct hd_json_writer *writer, const Heddle__V1__CheckpointInfo *checkpoint);
 
 /* Writes one entry of a job's history as a JSON object. False: its kind is of a newer
  * controller. */

@@ -7,7 +7,7 @@
 
 enum { PROGRESS_MS = 100 };
 
-/* What the threads share; under the mutex but for `next`. */
+/* State that the threads share, under the mutex but for `next`. */
 struct pool_run {
     struct hub_pool *pool;
     pthread_mutex_t mutex;

@@ -488,24 +488,23 @@ static void text_is_cut_by_columns(void **state)
 static void a_child_and_what_it_left_behind_are_ended(void **state)
 {
     /* the shell leaves a sleep in a session of its own, which ignores SIGTERM */
-    char *const argv[] = {(char *)"/bin/sh", (char *)"-c",
-                          (char *)"(trap '' TERM; setsid sleep 600 & ) ; exit 3", NULL};
-    struct process child = {.name = "sh", .log = "/dev/null"};
+    const char *argv[] = {"/bin/sh", "-c", "(trap '' TERM; setsid sleep 600 & ) ; exit 3", NULL};
+    struct process child;
 
     assert_int_equal(process_adopt_orphans(), HD_OK);
-    assert_int_equal(process_start(&child, argv), HD_OK);
+    assert_int_equal(process_start(argv, "/dev/null", &child), HD_OK);
     while (!process_has_ended(&child))
         continue;
     assert_int_equal(process_explain(&child), HD_IO);
-    assert_string_equal(hd_err_message(), "sh ended with status 3; its log is /dev/null");
+    assert_string_equal(hd_err_message(), "/bin/sh ended with status 3; its log is /dev/null");
     process_stop_all(200); /* returns only when there is no child left */
 }
 
 static void a_program_that_is_not_there_is_named(void **state)
 {
     char log[256];
-    char *const argv[] = {(char *)"/nonexistent/program", NULL};
-    struct process child = {.name = "program", .log = log};
+    const char *argv[] = {"/nonexistent/program", NULL};
+    struct process child;
     char expected[512];
     int fd;
 
@@ -514,15 +513,14 @@ static void a_program_that_is_not_there_is_named(void **state)
     fd = mkstemp(log);
     assert_true(fd >= 0);
     (void)close(fd);
-    assert_int_equal(process_start(&child, argv), HD_OK);
+    assert_int_equal(process_start(argv, log, &child), HD_OK);
     while (!process_has_ended(&child))
         continue;
     (void)process_explain(&child);
-    (void)snprintf(
-        expected, sizeof expected,
-        "program ended with status 127; its log is %s: cannot start program: No such file or "
-        "directory",
-        log);
+    (void)snprintf(expected, sizeof expected,
+                   "/nonexistent/program ended with status 127; its log is %s: cannot start "
+                   "/nonexistent/program: No such file or directory",
+                   log);
     assert_string_equal(hd_err_message(), expected);
     (void)unlink(log);
 }
