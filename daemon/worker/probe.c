@@ -65,7 +65,7 @@ enum hd_status probe_agree(struct probe *p, bool *ret_goes_on)
     enum hd_status st;
 
     *ret_goes_on = hd_clock_now_ns() < p->end_ns;
-    if (!p->comm)
+    if (!p->peers.comm)
         return HD_OK;
     most[0] = *ret_goes_on ? 0 : 1;
     most[1] = (float)*p->record_count;
@@ -88,14 +88,14 @@ static enum hd_status join_all(struct probe *p)
         return HD_OK;
     for (int i = 0; i < p->world; i++)
         ranks[i] = i;
-    st = probe_meet(p, p->all, p->rank, p->world, &p->comm);
+    st = probe_meet(p, p->all, p->rank, p->world, &p->peers);
     if (!st)
         st = hd_comm_alloc_registered(
-            p->comm, ((size_t)PROBE_VISIBLE_MIB << 20) + PROBE_COUNTS_BYTES, &registered);
+            p->peers.comm, ((size_t)PROBE_VISIBLE_MIB << 20) + PROBE_COUNTS_BYTES, &registered);
     if (st)
         return st;
     p->registered = registered;
-    return hd_comm_open_group(p->comm, "all", ranks, p->world, &p->group);
+    return hd_comm_open_group(p->peers.comm, "all", ranks, p->world, &p->group);
 }
 
 /* Writes the device's name; called in the measuring process, because the driver may hang, and would
@@ -152,9 +152,9 @@ static enum hd_status measure_device(struct probe *p)
         st = probe_models(p, !half);
     if (!st)
         st = probe_products(p, !half);
-    if (st && p->comm)
-        hd_comm_abort(p->comm, hd_err_message());
-    hd_comm_free(p->comm);
+    if (st && p->peers.comm)
+        hd_comm_abort(p->peers.comm, hd_err_message());
+    hd_rank_close(&p->peers);
     if (p->is_gpu)
         probe_close(p);
     return st;

@@ -21,6 +21,7 @@
 
 #include "comm/shm_control.h"
 #include "plan/calibration.h"
+#include "train/opened_rank.h"
 
 enum {
     PROBE_DEVICES_MAX = 64,
@@ -98,7 +99,7 @@ struct probe {
     struct hd_shm_control
         /* shared memory through which ranks 2k and 2k + 1 communicate; NULL for an odd last rank */
         *pairs[PROBE_CONTROLS];
-    struct hd_comm *comm; /* communicator of all processes; NULL with one device */
+    struct hd_opened_rank peers; /* communicator of all processes; none with one device */
     struct hd_comm_group *group;
     int32_t *counts; /* row counts of all_to_all_v, at an address in `registered` */
     /* registered memory for collectives: PROBE_VISIBLE_MIB, then PROBE_COUNTS_BYTES; for a GPU in
@@ -141,10 +142,10 @@ enum hd_status probe_fill(struct probe *p, void *memory, int64_t bytes);
 enum hd_status probe_begin(struct probe *p);
 enum hd_status probe_end(struct probe *p, double *ret_seconds);
 
-/* Opens communication with the other processes through `control`, as rank `rank` of `world`; the
- * device must be open. */
+/* Opens communication with the other processes through `control`, as rank `rank` of `world`, or, with
+ * NULL, that of this process alone; the device must be open. */
 enum hd_status probe_meet(struct probe *p, struct hd_shm_control *control, int rank, int world,
-                          struct hd_comm **ret_comm);
+                          struct hd_opened_rank *ret_opened);
 /* Replaces each values[i] by the largest value that any process gives at index i. */
 enum hd_status probe_most(struct probe *p, float *values, int count);
 /* Waits until all work launched on the communication stream is complete, on a GPU also on the

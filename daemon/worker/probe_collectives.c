@@ -88,7 +88,7 @@ static enum hd_status launch(struct probe *p, struct hd_comm_group *g, struct hd
 static enum hd_status time_one(struct probe *p, struct hd_comm_group *g, enum hd_comm_kind kind,
                                int64_t bytes)
 {
-    struct hd_comm_stream *s = hd_comm_get_stream(p->comm, HD_COMM_STREAM_REDUCE);
+    struct hd_comm_stream *s = hd_comm_get_stream(p->peers.comm, HD_COMM_STREAM_REDUCE);
     const int times = p->quick ? 2 : bytes <= 64 << 10 ? 40 : bytes <= 1 << 20 ? 8 : 3;
     struct probe_record r = {.what = PROBE_COLLECTIVE, .kind = kind, .bytes = (double)bytes};
     double best = 0;
@@ -140,7 +140,7 @@ static enum hd_status time_group(struct probe *p, int members)
     for (int i = 0; i < members; i++)
         ranks[i] = first + i;
     if (first + members <= p->world)
-        st = hd_comm_open_group(p->comm, "probe", ranks, members, &g);
+        st = hd_comm_open_group(p->peers.comm, "probe", ranks, members, &g);
     for (int k = 0; !st && k < KINDS; k++) {
         st = probe_agree(p, &goes_on);
         if (st || !goes_on)

@@ -112,7 +112,7 @@ static enum hd_status message(struct probe *p, struct hd_comm_stream *s, int par
 static enum hd_status time_messages(struct probe *p, int partner, int64_t bytes, int times,
                                     double *ret_seconds)
 {
-    struct hd_comm_stream *s = hd_comm_get_stream(p->comm, HD_COMM_STREAM_REDUCE);
+    struct hd_comm_stream *s = hd_comm_get_stream(p->peers.comm, HD_COMM_STREAM_REDUCE);
     const bool first = p->rank < partner;
     double best = 0;
     enum hd_status st = HD_OK;

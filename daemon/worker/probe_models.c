@@ -10,7 +10,6 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "comm/local.h"
 #include "job/family.h"
 #include "program/dry.h"
 #include "program/launch_times.h"
@@ -423,21 +422,6 @@ static enum hd_status run_gpu_steps(struct probe *p, struct hd_trainer *t, struc
     return st;
 }
 
-/* Opens the communication between the ranks of a model. hub: set only for a single GPU. */
-static enum hd_status open_comm(struct probe *p, struct hd_shm_control *pair,
-                                struct hd_comm_hub **hub, struct hd_comm **ret_comm)
-{
-    const struct hd_comm_device device = {.table = p->table, .backend = p->backend};
-    enum hd_status st;
-
-    if (pair)
-        return probe_meet(p, pair, p->rank % 2, 2, ret_comm);
-    if (!p->is_gpu)
-        return hd_comm_open_self(ret_comm);
-    st = hd_comm_hub_new(1, hub);
-    return st ? st : hd_comm_open_local(*hub, 0, &device, PROBE_DEADLINE_MS, ret_comm);
-}
-
 /* Collects the times of collectives among two devices without other work, as this process measured
  * them. */
 static enum hd_status collectives_alone(const struct probe *p, struct hd_arena *arena,
@@ -466,7 +450,7 @@ static enum hd_status measure_model(struct probe *p, const struct probe_model *m
     struct times *times = calloc(1, sizeof *times);
     struct hd_calibration alone;
     struct hd_arena arena;
-    struct hd_comm_hub *hub = NULL;
+    struct hd_opened_rank opened = {.table = p->table};
     struct hd_trainer *t = NULL;
     enum hd_status st = times ? HD_OK : hd_err(HD_NO_MEMORY, "no memory for the times of launches");
 
@@ -477,7 +461,8 @@ static enum hd_status measure_model(struct probe *p, const struct probe_model *m
         times->alone = &alone;
     }
     if (!st)
-        st = open_comm(p, pair, &hub, &options.comm);
+        st = probe_meet(p, pair, p->rank % 2, 2, &opened);
+    options.comm = opened.comm;
     if (!st)
         st = hd_trainer_new(&job, &options, &t);
     if (!st)
@@ -489,9 +474,7 @@ static enum hd_status measure_model(struct probe *p, const struct probe_model *m
     if (st && options.comm)
         hd_comm_abort(options.comm, hd_err_message());
     hd_trainer_free(t);
-    hd_comm_free(options.comm);
-    if (hub)
-        hd_comm_hub_free(hub);
+    hd_rank_close(&opened);
     hd_arena_done(&arena);
     free(times);
     return st ? hd_err_prefix(st, "a %s of %lld x %lld", m->family, (long long)m->layers,

@@ -4,8 +4,6 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "comm/local.h"
-#include "comm/nccl.h"
 #include "kernels/plugin.h"
 #include "worker/probe.h"
 
@@ -122,16 +120,16 @@ enum hd_status probe_end(struct probe *p, double *ret_seconds)
 /* Opens shm between CPU processes; between GPUs NCCL, over a shared memory of their processes on
  * the host. */
 enum hd_status probe_meet(struct probe *p, struct hd_shm_control *control, int rank, int world,
-                          struct hd_comm **ret_comm)
+                          struct hd_opened_rank *ret_opened)
 {
-    const struct hd_comm_device device = {.table = p->table, .backend = p->backend};
-    const struct hd_comm_nccl_options options = {.deadline_ms = PROBE_DEADLINE_MS};
-    struct hd_comm *host = NULL;
-    enum hd_status st =
-        hd_comm_open_shm(hd_shm_control_fd(control), hd_shm_control_rank_fds(control), rank, world,
-                         PROBE_DEADLINE_MS, p->is_gpu ? &host : ret_comm);
-
-    return st || !p->is_gpu ? st : hd_comm_open_nccl(host, &device, &options, ret_comm);
+    return hd_rank_open(&(struct hd_rank_opening){.table = p->table,
+                                                  .instance = p->backend,
+                                                  .shm = control,
+                                                  .alone = !control,
+                                                  .rank = rank,
+                                                  .world = world,
+                                                  .deadline_ms = PROBE_DEADLINE_MS},
+                        ret_opened);
 }
 
 /* Waits for a communication stream. On a GPU, hd_comm_wait returns when the work is only enqueued;
@@ -151,7 +149,7 @@ enum hd_status probe_wait(struct probe *p, struct hd_comm_stream *s)
 
 enum hd_status probe_most(struct probe *p, float *values, int count)
 {
-    struct hd_comm_stream *s = hd_comm_get_stream(p->comm, HD_COMM_STREAM_REDUCE);
+    struct hd_comm_stream *s = hd_comm_get_stream(p->peers.comm, HD_COMM_STREAM_REDUCE);
     const int64_t bytes = count * (int64_t)sizeof *values;
     float *at = (float *)p->registered;
     enum hd_status st = HD_OK;

@@ -97,7 +97,7 @@ static bool alive(void *context, int64_t done_bytes, int64_t total_bytes)
 
     (void)done_bytes, (void)total_bytes;
     hd_link_report_phase(r->link, HD_LINK_PHASE_SETUP, hd_max(r->saved_step, 0));
-    return hd_comm_failure(r->comm) == HD_OK;
+    return hd_comm_failure(r->open.comm) == HD_OK;
 }
 
 static bool reference_goes_on(void *context, int64_t done_windows, int64_t windows)
@@ -327,8 +327,8 @@ static enum hd_status set_up(struct rank *r)
     struct hd_token_cache tokens;
     const struct hd_trainer_options options = {.layout = {.step = first_step(r)},
                                                .backend = r->backend,
-                                               .instance = r->device.instance,
-                                               .comm = r->comm,
+                                               .instance = r->open.backend,
+                                               .comm = r->open.comm,
                                                .rank = (int)r->rank,
                                                .tokenizer = &tokenizer,
                                                .tokens = &tokens,
@@ -567,7 +567,7 @@ static enum hd_status one_step(struct rank *r)
     st = rank_check_skip(r, &s);
     if (!st)
         st = rank_check_spike(r, &s, &went_back);
-    r->fails_alike = st && !hd_comm_failure(r->comm);
+    r->fails_alike = st && !hd_comm_failure(r->open.comm);
     if (went_back)
         return st;
     if (!st && is_turn(r->job.validate_every, s.step) && s.step < r->job.steps &&
@@ -723,9 +723,9 @@ static void report_failure(struct rank *r, enum hd_status st)
 
     (void)snprintf(message, sizeof message, "%s", hd_err_message());
     hd_log(HD_LOG_ERROR, "%s", message);
-    if (r->comm) {
-        hd_comm_abort(r->comm, message);
-        log_flight(r->comm);
+    if (r->open.comm) {
+        hd_comm_abort(r->open.comm, message);
+        log_flight(r->open.comm);
     }
     if (r->link)
         hd_link_report_failure(r->link, st, blame, r->trainer ? "training" : "setup", message);
@@ -758,8 +758,7 @@ int hd_worker_rank(int argc, char **argv)
     hd_tensorboard_close(r.tensorboard);
     hd_job_tokenizer_close(&r.tokenizer);
     hd_trainer_free(r.trainer);
-    hd_comm_free(r.comm);
-    hd_worker_device_close(&r.device);
+    hd_rank_close(&r.open);
     hd_link_close(r.link);
     hd_arena_done(&r.arena);
     return exit_status(&r, st);

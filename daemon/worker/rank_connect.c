@@ -131,7 +131,7 @@ static enum hd_status meet_here(struct rank *r)
     struct hd_link_values values;
     char me[64];
     enum hd_status st = hd_comm_open_shm(r->fds.control_fd, r->fds.rank_fds, (int)r->rank,
-                                         (int)r->world, r->step_deadline_ms, &r->comm);
+                                         (int)r->world, r->step_deadline_ms, &r->open.comm);
 
     if (st)
         return st;
@@ -215,12 +215,12 @@ static enum hd_status meet_at_doors(struct rank *r)
     if (!st) {
         hd_gloo_listener_report(door, tell_awaited, tensorboard);
         st = hd_comm_open_gloo(door, cards, (int)r->rank, (int)r->world, RENDEZVOUS_TIMEOUT_MS,
-                               &r->comm);
+                               &r->open.comm);
     }
     if (!st) {
-        hd_comm_show_in(r->comm, tensorboard);
+        hd_comm_show_in(r->open.comm, tensorboard);
         tensorboard = NULL;
-        hd_comm_set_deadline(r->comm, r->step_deadline_ms);
+        hd_comm_set_deadline(r->open.comm, r->step_deadline_ms);
     }
     hd_comm_status_page_close(tensorboard);
     hd_link_values_free(&values);
@@ -254,8 +254,8 @@ enum hd_status rank_connect(struct rank *r, const char *job_path)
     if (!st && r->data_address)
         st = rank_close_network(r);
     if (!st && r->backend->device)
-        st = blame_the_node(hd_worker_device_open(r->backend, &r->job, r->choices_dir, r->comm,
-                                                  &r->fds, &r->device, &r->comm));
+        st = blame_the_node(hd_trainer_open_rank(r->backend, &r->job, r->choices_dir, r->open.comm,
+                                                 &r->fds, &r->open));
     return st;
 }
 

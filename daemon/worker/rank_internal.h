@@ -29,6 +29,7 @@
 #include "metrics/tensorboard.h"
 #include "train/guard.h"
 #include "train/job_tokenizer.h"
+#include "train/opened_rank.h"
 #include "train/straggler.h"
 #include "train/train.h"
 #include "train/trend.h"
@@ -63,9 +64,9 @@ struct rank {
     int64_t read_ms; /* time of the newest sign of life while weights are read; 0: none yet */
     struct hd_shm_fds fds;
     const struct hd_backend_table *backend;
-    /* device of this rank, open if the backend has its own memory (a GPU); else all members are
-     * 0 */
-    struct hd_worker_device device;
+    /* communicator of the ranks; the device, if the backend has its own memory (a GPU): else each
+     * trainer opens its own backend */
+    struct hd_opened_rank open;
     /* name and address of this node, by which ranks of other nodes connect; NULL: all ranks are on
      * this node */
     const char *node, *data_address;
@@ -76,8 +77,7 @@ struct rank {
      * allowed */
     const char *data_roots;
     struct hd_link *link;
-    int nccl_log; /* file descriptor of NCCL's log (comm/nccl_log.h); -1: none */
-    struct hd_comm *comm;
+    int nccl_log;               /* file descriptor of NCCL's log (comm/nccl_log.h); -1: none */
     struct hd_trainer *trainer; /* of the present span of data.stages (job/data_stages.h) */
     /* true: the checkpoint to start from is damaged or incomplete */
     bool bad_base;

@@ -40,13 +40,9 @@ static enum hd_status enter_sandbox(const void *of)
 static enum hd_status find_place(struct rank_rater *rater)
 {
     const struct hd_job *job = &rater->r->job;
-    const struct hd_mesh_sizes sizes = {.pp = (int32_t)job->pp,
-                                        .dp = (int32_t)job->dp,
-                                        .cp = (int32_t)job->cp,
-                                        .tp = (int32_t)job->tp};
     struct hd_mesh_coord own;
     struct hd_mesh mesh;
-    enum hd_status st = hd_mesh_init(&mesh, &sizes);
+    enum hd_status st = hd_rank_program_mesh(job, &mesh);
 
     if (st)
         return st;

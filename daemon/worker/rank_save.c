@@ -94,7 +94,7 @@ static enum hd_status leave_out(struct rank *r, enum hd_status st)
     const bool is_new = !r->storage.problem;
     char text[HD_LINK_TEXT_MAX];
 
-    if (st && hd_comm_failure(r->comm))
+    if (st && hd_comm_failure(r->open.comm))
         return st;
     if (!st) {
         (void)storage_report(&r->storage, NULL, NULL);
@@ -167,7 +167,7 @@ void rank_keep_save(struct rank *r, enum hd_status st)
 {
     struct hd_error error;
 
-    if (!hd_trainer_is_saving(r->trainer) || !r->fails_alike || hd_comm_failure(r->comm))
+    if (!hd_trainer_is_saving(r->trainer) || !r->fails_alike || hd_comm_failure(r->open.comm))
         return;
     hd_err_save(st, &error);
     (void)rank_end_save(r);

@@ -32,30 +32,6 @@ int hd_worker_gpu_sample(int argc, char **argv);
 int hd_worker_gpus(int argc, char **argv);
 int hd_worker_probe(int argc, char **argv);
 
-struct hd_backend_table;
-struct hd_job;
-
-/* Device of a rank whose memory is on a GPU: the backend instance that its communicator shares with
- * the trainer. hd_worker_device_open opens the instance and the communicator *ret_comm.
- * choices_dir: folder in which choices of GEMM algorithms are stored; NULL: none. host: with
- * several ranks, their communicator through host memory, which *ret_comm then uses and owns; it is
- * freed on failure. host NULL: there is one rank, and the communicator maps memory of the
- * supervisor (`fds`), so that the rank's record of collectives outlives the rank. */
-struct hd_comm;
-struct hd_shm_fds;
-struct hd_worker_device {
-    const struct hd_backend_table *table;
-    struct hd_backend *instance;
-    struct hd_comm_hub *hub;
-};
-enum hd_status hd_worker_device_open(const struct hd_backend_table *table, const struct hd_job *job,
-                                     const char *choices_dir, struct hd_comm *host,
-                                     const struct hd_shm_fds *fds,
-                                     struct hd_worker_device *ret_device,
-                                     struct hd_comm **ret_comm);
-/* Closes the device; call it after the communicator and the trainer are freed. */
-void hd_worker_device_close(struct hd_worker_device *device);
-
 /* Exit statuses of the verbs that the heddle command runs, equal to its own; verb `rank` has those
  * of link.h. */
 enum { HD_WORKER_OK = 0, HD_WORKER_USAGE = 2, HD_WORKER_NOT_FOUND = 4, HD_WORKER_FAILED = 6 };

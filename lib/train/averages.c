@@ -40,6 +40,6 @@ enum hd_status hd_trainer_take_averages(struct hd_trainer *t, bool take)
     }
     t->has_averages = take;
     if (!st)
-        st = t->table->synchronize(hd_runner_stream(t->runner));
+        st = t->open.table->synchronize(hd_runner_stream(t->open.runner));
     return st;
 }

@@ -191,7 +191,7 @@ static struct teacher_fields find_teacher(const struct hd_trainer *t, const stru
         return f;
     f.ids = f.ids_tensor;
     f.logq = f.logq_tensor;
-    if (t->staging.device) {
+    if (t->open.staging.device) {
         f.ids = (int32_t *)(void *)(t->host_base + t->rank_program.teacher +
                                     hd_tensor_align(places * (int64_t)sizeof(int64_t)));
         f.logq = (float *)(f.ids + rows * job->distill_top_k);
@@ -224,8 +224,8 @@ static struct fields find_fields(const struct hd_trainer *t, const struct hd_chu
         if (!store)
             continue;
         f.tensor[k] = hd_store_address(bases, store);
-        f.filled[k] =
-            t->staging.device ? (int32_t *)(t->host_base + l->batch) + k * f.rows : f.tensor[k];
+        f.filled[k] = t->open.staging.device ? (int32_t *)(t->host_base + l->batch) + k * f.rows
+                                             : f.tensor[k];
     }
     f.batch = (struct hd_data_batch){.tokens = f.filled[0],
                                      .targets = f.filled[1],
@@ -259,17 +259,17 @@ static enum hd_status write_fields(const struct hd_trainer *t, const struct fiel
 {
     enum hd_status st = HD_OK;
 
-    for (int k = 0; t->staging.device && !st && k < HD_BATCH_FIELDS_MAX; k++)
+    for (int k = 0; t->open.staging.device && !st && k < HD_BATCH_FIELDS_MAX; k++)
         if (f->tensor[k])
-            st = hd_staging_write(&t->staging, f->tensor[k], f->filled[k],
+            st = hd_staging_write(&t->open.staging, f->tensor[k], f->filled[k],
                                   f->rows * (int64_t)sizeof(int32_t));
-    if (t->staging.device && !st && f->teacher.ids) {
+    if (t->open.staging.device && !st && f->teacher.ids) {
         const int64_t bytes =
             f->rows * t->rank_program.job.distill_top_k * (int64_t)sizeof(int32_t);
 
-        st = hd_staging_write(&t->staging, f->teacher.ids_tensor, f->teacher.ids, bytes);
+        st = hd_staging_write(&t->open.staging, f->teacher.ids_tensor, f->teacher.ids, bytes);
         if (!st)
-            st = hd_staging_write(&t->staging, f->teacher.logq_tensor, f->teacher.logq, bytes);
+            st = hd_staging_write(&t->open.staging, f->teacher.logq_tensor, f->teacher.logq, bytes);
     }
     return st;
 }
@@ -283,7 +283,7 @@ static enum hd_status fill_fields(struct hd_trainer *t, fill_fn *fill_whole, con
     if (!st)
         st = write_fields(t, f);
     if (st)
-        hd_comm_abort(t->comm, hd_err_message());
+        hd_comm_abort(t->open.comm, hd_err_message());
     return st;
 }
 
@@ -292,11 +292,11 @@ static enum hd_status write_lesson(const struct hd_trainer *t, const struct fiel
                                    int64_t micro_batch)
 {
     const int64_t bytes = f->rows * t->rank_program.job.distill_top_k * (int64_t)sizeof(int32_t);
-    const enum hd_status st = hd_staging_write(&t->staging, f->teacher.ids_tensor,
+    const enum hd_status st = hd_staging_write(&t->open.staging, f->teacher.ids_tensor,
                                                hd_trainer_lesson_ids(t, micro_batch), bytes);
 
     return st ? st
-              : hd_staging_write(&t->staging, f->teacher.logq_tensor,
+              : hd_staging_write(&t->open.staging, f->teacher.logq_tensor,
                                  hd_trainer_lesson_logq(t, micro_batch), bytes);
 }
 

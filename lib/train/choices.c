@@ -48,7 +48,7 @@ static void decide(struct hd_trainer *t, struct open_choices *open, const struct
     for (int i = 0; i < open->count; i++) {
         if (open->list[i].product != choice->product)
             continue;
-        t->table->choose(t->backend, choice, 1);
+        t->open.table->choose(t->open.backend, choice, 1);
         open->list[i] = open->list[--open->count];
         return;
     }
@@ -96,16 +96,17 @@ static enum hd_status hold_rounds(struct hd_trainer *t, const struct hd_choice *
 enum hd_status hd_trainer_settle_choices(struct hd_trainer *t)
 {
     int count = 0;
-    const struct hd_choice *own = t->table->choices ? t->table->choices(t->backend, &count) : NULL;
+    const struct hd_choice *own =
+        t->open.table->choices ? t->open.table->choices(t->open.backend, &count) : NULL;
     enum hd_status st = HD_OK;
 
-    if (!t->table->choices || t->rank_program.job.deterministic)
+    if (!t->open.table->choices || t->rank_program.job.deterministic)
         /* this condition is equal on all ranks of the job, so no rank waits for another */
         return HD_OK;
     /* a rank without choices_dir sends no choice, but receives those of the other ranks */
     if (t->rank_program.mesh.world > 1)
         st = hold_rounds(t, own, own ? count : 0);
     if (!st && own)
-        t->table->keep_choices(t->backend);
+        t->open.table->keep_choices(t->open.backend);
     return st;
 }

@@ -9,7 +9,7 @@ static enum hd_status open_stage_channel(struct hd_inference_rank *m, int from_s
 
     from.pp = from_stage;
     to.pp = from_stage + 1;
-    return hd_comm_open_channel(m->comm, "pp", hd_mesh_rank(&m->mesh, from),
+    return hd_comm_open_channel(m->open.comm, "pp", hd_mesh_rank(&m->mesh, from),
                                 hd_mesh_rank(&m->mesh, to), ret_channel);
 }
 
@@ -17,7 +17,7 @@ static enum hd_status open_stage_channel(struct hd_inference_rank *m, int from_s
  * connect the channel to the previous stage first, so none waits for another in a circle. */
 static enum hd_status connect_ranks(struct hd_inference_rank *m, const struct decoder_link *l)
 {
-    struct hd_comm_stream *stream = hd_comm_get_stream(m->comm, HD_COMM_STREAM_REDUCE);
+    struct hd_comm_stream *stream = hd_comm_get_stream(m->open.comm, HD_COMM_STREAM_REDUCE);
     enum hd_status st = HD_OK;
 
     if (l->from)
@@ -60,13 +60,13 @@ static enum hd_status transfer(struct hd_inference_rank *m, const struct hd_chun
     const struct hd_transfer_args args = {
         .sends = sends,
         .group = group,
-        .stream = hd_comm_get_stream(m->comm, sends ? HD_COMM_STREAM_SEND_NEXT
-                                                    : HD_COMM_STREAM_RECEIVE_PREVIOUS),
+        .stream = hd_comm_get_stream(m->open.comm, sends ? HD_COMM_STREAM_SEND_NEXT
+                                                         : HD_COMM_STREAM_RECEIVE_PREVIOUS),
         .buffer = hd_store_address(&bases, rows),
         .count = rows->rows * rows->columns,
         .dtype = rows->dtype};
 
-    return hd_runner_transfer(m->runner, &args, slot);
+    return hd_runner_transfer(m->open.runner, &args, slot);
 }
 
 enum hd_status decoder_link_receive(struct decoder_link *l, struct hd_inference_rank *m,
@@ -80,7 +80,7 @@ enum hd_status decoder_link_receive(struct decoder_link *l, struct hd_inference_
 enum hd_status decoder_link_await(struct decoder_link *l, struct hd_inference_rank *m,
                                   int micro_batch)
 {
-    return l->from ? hd_runner_await(m->runner, &l->arrivals[micro_batch]) : HD_OK;
+    return l->from ? hd_runner_await(m->open.runner, &l->arrivals[micro_batch]) : HD_OK;
 }
 
 enum hd_status decoder_link_send(struct decoder_link *l, struct hd_inference_rank *m,

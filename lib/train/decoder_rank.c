@@ -149,8 +149,8 @@ static enum hd_status run_start(struct decoder_rank *d)
         return HD_OK;
     st = hd_inference_rank_bind(&d->model, chunk, HD_CALL_S, &bases, &bound);
     if (!st)
-        st = hd_run(d->model.runner, bound);
-    return st ? st : hd_runner_synchronize(d->model.runner);
+        st = hd_run(d->model.open.runner, bound);
+    return st ? st : hd_runner_synchronize(d->model.open.runner);
 }
 
 /* Returns true if tp ranks can share the model and each rank has at least one row of the head. */
@@ -270,7 +270,7 @@ enum hd_status decoder_rank_open(struct decoder_rank *d, const struct hd_decoder
 
 void decoder_rank_close(struct decoder_rank *d)
 {
-    if (d->model.table) /* else the rank was never opened */
+    if (d->model.open.table) /* else the rank was never opened */
         hd_inference_rank_done(&d->model);
 }
 
@@ -302,7 +302,7 @@ static enum hd_status put_field(struct decoder_rank *d, const struct decode_prog
 
     if (!store)
         return HD_OK;
-    return hd_staging_write(&d->model.staging, hd_store_address(&bases, store), d->fields,
+    return hd_staging_write(&d->model.open.staging, hd_store_address(&bases, store), d->fields,
                             count * (int64_t)sizeof *d->fields);
 }
 
@@ -385,7 +385,7 @@ static enum hd_status run_part(struct decoder_rank *d, const struct decoder_part
     if (!st)
         st = decoder_link_await(&d->link, &d->model, micro_batch);
     if (!st)
-        st = hd_run(d->model.runner, p->bound[micro_batch]);
+        st = hd_run(d->model.open.runner, p->bound[micro_batch]);
     return st ? st : decoder_link_send(&d->link, &d->model, p->chunk, micro_batch);
 }
 
@@ -400,7 +400,7 @@ enum hd_status decoder_rank_run(struct decoder_rank *d, const struct decoder_par
     }
     for (int k = 0; !st && k < count; k++)
         st = run_part(d, &parts[k], k);
-    return st ? st : hd_runner_synchronize(d->model.runner);
+    return st ? st : hd_runner_synchronize(d->model.open.runner);
 }
 
 /* Writes, per row of a draft, the index of the hidden row that it continues, and per sequence the
@@ -435,7 +435,7 @@ static enum hd_status draft_part(struct decoder_rank *d, const struct decoder_pa
         st = put_filled(d, p, micro_batch, part->rows, part->count);
     if (!st)
         st = put_taken(d, p, micro_batch, part, before);
-    return st ? st : hd_run(d->model.runner, p->bound[micro_batch]);
+    return st ? st : hd_run(d->model.open.runner, p->bound[micro_batch]);
 }
 
 enum hd_status decoder_rank_draft(struct decoder_rank *d, const struct decoder_part *parts,
@@ -448,7 +448,7 @@ enum hd_status decoder_rank_draft(struct decoder_rank *d, const struct decoder_p
     for (int k = 0; !st && k < count; k++)
         if (most_tokens(&parts[k]))
             st = draft_part(d, &parts[k], k);
-    return st ? st : hd_runner_synchronize(d->model.runner);
+    return st ? st : hd_runner_synchronize(d->model.open.runner);
 }
 
 enum hd_status decoder_rank_logits(struct decoder_rank *d, int part, int index, int64_t row,
@@ -465,8 +465,8 @@ enum hd_status decoder_rank_logits(struct decoder_rank *d, int part, int index, 
         return HD_OK;
     own = (const float *)hd_store_address(&bases, store) +
           (p->drafts ? index : index * p->S + row) * store->columns;
-    if (d->model.table->device)
-        return hd_staging_read(&d->model.staging, ret_all + head->start[0], own, bytes);
+    if (d->model.open.table->device)
+        return hd_staging_read(&d->model.open.staging, ret_all + head->start[0], own, bytes);
     memcpy(ret_all + head->start[0], own, (size_t)bytes);
     return HD_OK;
 }

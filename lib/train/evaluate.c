@@ -324,16 +324,16 @@ static enum hd_status evaluate_windows(struct evaluation *e)
             hd_data_move_positions(batch.positions, e->batch * e->context,
                                    hd_job_first_position(&e->model.job));
         if (!st)
-            st = hd_run(e->model.runner, e->bound);
+            st = hd_run(e->model.open.runner, e->bound);
         if (!st)
-            st = hd_runner_synchronize(e->model.runner);
+            st = hd_runner_synchronize(e->model.open.runner);
     }
     return st;
 }
 
 static struct hd_step_state *block_of(const struct evaluation *e)
 {
-    return (struct hd_step_state *)(e->model.memory.base +
+    return (struct hd_step_state *)(e->model.open.memory.base +
                                     e->model.registry.global_offset[HD_GLOBAL_STEP_STATE]);
 }
 

@@ -42,7 +42,7 @@ static enum hd_status take_scores(struct hd_trainer *t, const struct hd_chunk *c
 
     if (!store || l->coord.tp != 0)
         return HD_OK;
-    st = hd_staging_read(&t->staging, p->logp, hd_store_address(bases, store),
+    st = hd_staging_read(&t->open.staging, p->logp, hd_store_address(bases, store),
                          l->job.micro_batch * rows * (int64_t)sizeof *p->logp);
     window = hd_batch_first_window(t, &p->windows, micro_batch);
     for (int64_t i = 0; !st && i < l->job.micro_batch; i++) {

@@ -8,16 +8,16 @@ enum hd_status hd_trainer_exchange(struct hd_trainer *t, const void *mine, size_
                                    const char **ret_all)
 {
     const int64_t all_bytes = t->rank_program.mesh.world * (int64_t)HD_EXCHANGE_SLOT_BYTES;
-    struct hd_comm_stream *stream = hd_comm_get_stream(t->comm, HD_COMM_STREAM_REDUCE);
+    struct hd_comm_stream *stream = hd_comm_get_stream(t->open.comm, HD_COMM_STREAM_REDUCE);
     char *all = t->registered_base + t->rank_program.exchange, *own = all + all_bytes;
     char slot[HD_EXCHANGE_SLOT_BYTES] = {0};
     enum hd_status st;
 
     assert(size_bytes <= sizeof slot);
     memcpy(slot, mine, size_bytes);
-    st = hd_staging_write(&t->staging, own, slot, sizeof slot);
+    st = hd_staging_write(&t->open.staging, own, slot, sizeof slot);
     if (!st)
-        st = hd_comm_follow(stream, hd_runner_stream(t->runner));
+        st = hd_comm_follow(stream, hd_runner_stream(t->open.runner));
     if (!st)
         st = hd_comm_all_gather(
             t->world, stream,
@@ -25,7 +25,7 @@ enum hd_status hd_trainer_exchange(struct hd_trainer *t, const void *mine, size_
     if (!st)
         st = hd_comm_wait(stream, hd_comm_record(stream));
     if (!st)
-        st = hd_staging_read(&t->staging, t->messages, all, all_bytes);
+        st = hd_staging_read(&t->open.staging, t->messages, all, all_bytes);
     *ret_all = t->messages;
     return st;
 }

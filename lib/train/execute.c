@@ -90,13 +90,13 @@ static enum hd_status bind_run(struct hd_trainer *t, const struct hd_bound_instr
     if (list->bound[i])
         return HD_OK;
     if (in->kind == HD_DO_UPDATE && t->rank_program.registry.offload) {
-        const enum hd_status st =
-            hd_bind(t->runner, chunk, HD_CALL_P, true, true, &bases, &t->arena, &list->publish);
+        const enum hd_status st = hd_bind(t->open.runner, chunk, HD_CALL_P, true, true, &bases,
+                                          &t->arena, &list->publish);
 
         if (st)
             return st;
     }
-    return hd_bind(t->runner, chunk, list->decodes ? HD_CALL_D : in->call, step || in->first,
+    return hd_bind(t->open.runner, chunk, list->decodes ? HD_CALL_D : in->call, step || in->first,
                    step || in->last, &bases, &t->arena, &list->bound[i]);
 }
 
@@ -111,7 +111,7 @@ static enum hd_status open_peer_channel(struct hd_trainer *t, const struct hd_in
 
     other.pp = in->peer;
     peer = hd_mesh_rank(&l->mesh, other);
-    return hd_comm_open_channel(t->comm, in->call == HD_CALL_B ? "grad" : "pp",
+    return hd_comm_open_channel(t->open.comm, in->call == HD_CALL_B ? "grad" : "pp",
                                 sends ? l->rank : peer, sends ? peer : l->rank, ret_group);
 }
 
@@ -120,7 +120,7 @@ static struct hd_comm_stream *stream_of(struct hd_trainer *t, const struct hd_in
     const bool next = in->peer == (t->rank_program.coord.pp + 1) % t->rank_program.pipeline.stages;
     const int channel = (in->kind == HD_DO_SEND ? 0 : 4) + (in->call == HD_CALL_B ? 2 : 0) + !next;
 
-    return hd_comm_get_stream(t->comm,
+    return hd_comm_get_stream(t->open.comm,
                               (enum hd_comm_stream_name)(HD_COMM_STREAM_SEND_NEXT + channel));
 }
 
@@ -270,8 +270,8 @@ static enum hd_status run_program(struct hd_trainer *t, const struct hd_instruct
 
     for (int k = HD_SLOT_IN; !st && k < HD_SLOT_USES; k++)
         if (in->kind == HD_DO_RUN && in->slot[k] >= 0)
-            st = hd_runner_await(t->runner, &t->slots[in->slot[k]]);
-    return st ? st : hd_run(t->runner, bound);
+            st = hd_runner_await(t->open.runner, &t->slots[in->slot[k]]);
+    return st ? st : hd_run(t->open.runner, bound);
 }
 
 static enum hd_status execute_one(struct hd_trainer *t, const struct hd_bound_instructions *list,
@@ -293,15 +293,15 @@ static enum hd_status execute_one(struct hd_trainer *t, const struct hd_bound_in
         if (!st && list->publish && in->kind == HD_DO_UPDATE)
             st = hd_offload_update(t);
         if (!st && list->publish && in->kind == HD_DO_UPDATE)
-            st = hd_run(t->runner, list->publish);
+            st = hd_run(t->open.runner, list->publish);
         return st;
     case HD_DO_SEND:
     case HD_DO_RECEIVE:
-        return hd_runner_transfer(t->runner, &list->transfers[i], &t->slots[slot_of(in)]);
+        return hd_runner_transfer(t->open.runner, &list->transfers[i], &t->slots[slot_of(in)]);
     case HD_DO_SYNCHRONIZE:
         break;
     }
-    return hd_runner_order(t->runner);
+    return hd_runner_order(t->open.runner);
 }
 
 static bool is_of_micro_batch(const struct hd_instruction *in)
@@ -326,5 +326,5 @@ enum hd_status hd_execute(struct hd_trainer *t, const struct hd_bound_instructio
         if (st)
             return st;
     }
-    return hd_runner_synchronize(t->runner);
+    return hd_runner_synchronize(t->open.runner);
 }

@@ -17,11 +17,7 @@ void hd_trainer_close_frozen(struct hd_trainer *t)
 
     if (!m)
         return;
-    /* waits for the device: after a failure its kernels may still use the memory */
-    if (m->table->device && m->runner)
-        (void)m->table->synchronize(hd_runner_stream(m->runner));
-    hd_staging_done(&m->staging);
-    hd_runner_free(m->runner);
+    hd_rank_close(&m->open);
     hd_arena_done(&m->arena);
     free(m);
     t->frozen = NULL;
@@ -34,9 +30,9 @@ static void take_memory(const struct hd_trainer *t, struct hd_trainer *m)
 
     m->private_base = t->private_base + begin[0];
     m->registered_base = t->registered_base + begin[1];
-    m->host_base = t->table->device ? t->host_base + begin[2] : m->private_base;
-    m->staging.host_begin = t->staging.host_begin;
-    m->staging.host_end = t->staging.host_end;
+    m->host_base = t->open.table->device ? t->host_base + begin[2] : m->private_base;
+    m->open.staging.host_begin = t->open.staging.host_begin;
+    m->open.staging.host_end = t->open.staging.host_end;
 }
 
 static enum hd_status bind_frozen(struct hd_trainer *m)
@@ -52,8 +48,8 @@ static enum hd_status bind_frozen(struct hd_trainer *m)
         return hd_err(HD_NO_MEMORY, "no memory for a frozen model");
     st = hd_execute_bind(m, &l->eval_plan, NULL, m->round);
     for (int k = 0; !st && k < l->chunk_count; k++)
-        st =
-            hd_staging_write_constants(&m->staging, l->eval[k], m->private_base + l->eval_state[k]);
+        st = hd_staging_write_constants(&m->open.staging, l->eval[k],
+                                        m->private_base + l->eval_state[k]);
     return st;
 }
 
@@ -67,18 +63,17 @@ enum hd_status hd_trainer_open_frozen(struct hd_trainer *t)
     t->frozen = m;
     hd_arena_init(&m->arena, 0);
     m->rank_program = *t->rank_program.frozen_program;
-    m->table = t->table;
-    m->backend = t->backend;
-    m->comm = t->comm;
     m->world = t->world;
     m->traits = t->traits;
     m->step_deadline_ms = t->step_deadline_ms;
     m->save_deadline_ms = t->save_deadline_ms;
     m->alive = t->alive;
     m->alive_user = t->alive_user;
-    st = hd_runner_new(m->table, m->backend, m->comm, &m->rank_program.mesh, &m->runner);
-    if (!st)
-        st = hd_staging_init(m->table, hd_runner_stream(m->runner), &m->staging);
+    st = hd_rank_open(&(struct hd_rank_opening){.table = t->open.table,
+                                                .instance = t->open.backend,
+                                                .comm = t->open.comm,
+                                                .mesh = &m->rank_program.mesh},
+                      &m->open);
     if (st)
         return st;
     take_memory(t, m);

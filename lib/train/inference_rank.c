@@ -6,7 +6,6 @@
 #include "base/file.h"
 #include "base/math.h"
 #include "comm/comm.h"
-#include "comm/nccl.h"
 #include "hf/hf.h"
 #include "tokenizer/companions.h"
 #include "train/param_reader.h"
@@ -16,20 +15,18 @@
 void hd_inference_rank_init(struct hd_inference_rank *l, const struct hd_backend_table *backend,
                             int threads)
 {
-    *l = (struct hd_inference_rank){
-        .table = backend, .options = {.threads = threads}, .pp = 1, .tp = 1, .tokenizer = ""};
+    *l = (struct hd_inference_rank){.open = {.table = backend},
+                                    .options = {.threads = threads},
+                                    .pp = 1,
+                                    .tp = 1,
+                                    .tokenizer = ""};
     hd_arena_init(&l->arena, 0);
     hd_job_init(&l->job, &l->arena);
 }
 
 void hd_inference_rank_done(struct hd_inference_rank *l)
 {
-    hd_staging_done(&l->staging);
-    hd_runner_free(l->runner);
-    hd_comm_free(l->comm);
-    hd_private_release(&l->memory);
-    if (l->backend)
-        l->table->close(l->backend);
+    hd_rank_close(&l->open);
     hd_arena_done(&l->arena);
 }
 
@@ -250,7 +247,7 @@ enum hd_status hd_inference_rank_compile(struct hd_inference_rank *l,
     assert(!input_rows || hd_inference_rank_has_head(l));
     if (!rec)
         return hd_err(HD_NO_MEMORY, "no memory to record the model");
-    l->table->describe(&l->options, &options.traits);
+    l->open.table->describe(&l->options, &options.traits);
     if (input_rows)
         hd_model_record_draft(&l->model, input_rows, rec);
     else
@@ -259,49 +256,35 @@ enum hd_status hd_inference_rank_compile(struct hd_inference_rank *l,
     return hd_compile(rec, &options, ret_chunk);
 }
 
-/* Opens the communication of the ranks: shm on the CPU; on devices NCCL, which uses shm to exchange
- * its ids. */
-static enum hd_status open_comm(struct hd_inference_rank *l,
-                                const struct hd_shm_control *connecting)
-{
-    const struct hd_comm_device device = {.table = l->table, .backend = l->backend};
-    const struct hd_comm_nccl_options options = {.mesh = &l->mesh,
-                                                 .deadline_ms = HD_STEP_DEADLINE_MS};
-    struct hd_comm *host = NULL;
-    enum hd_status st =
-        hd_comm_open_shm(hd_shm_control_fd(connecting), hd_shm_control_rank_fds(connecting),
-                         l->rank, l->mesh.world, HD_STEP_DEADLINE_MS, &host);
-
-    if (st || !l->table->device) {
-        l->comm = host;
-        return st;
-    }
-    return hd_comm_open_nccl(host, &device, &options, &l->comm);
-}
-
 enum hd_status hd_inference_rank_open(struct hd_inference_rank *l,
                                       const struct hd_shm_control *connecting)
 {
+    const struct hd_backend_table *table = l->open.table;
     enum hd_status st;
 
-    if (l->table->device)
+    if (table->device)
         l->options.device = l->rank;
-    st = l->table->open(&l->options, &l->backend);
-    if (st && l->table->device && l->mesh.world > 1)
+    st = hd_rank_open(&(struct hd_rank_opening){.table = table,
+                                                .options = l->options,
+                                                .shm = connecting,
+                                                .rank = l->rank,
+                                                .world = l->mesh.world,
+                                                .nccl_mesh = &l->mesh,
+                                                .deadline_ms = HD_STEP_DEADLINE_MS,
+                                                .mesh = &l->mesh},
+                      &l->open);
+    if (st && !l->open.backend && table->device && l->mesh.world > 1)
         st = hd_err_prefix(st, "each of the %d ranks needs a GPU of its own", l->mesh.world);
-    if (!st && connecting)
-        st = open_comm(l, connecting);
-    if (!st)
-        st = hd_runner_new(l->table, l->backend, l->comm, &l->mesh, &l->runner);
-    return st ? st : hd_staging_init(l->table, hd_runner_stream(l->runner), &l->staging);
+    return st;
 }
 
 /* Writes the constants of chunks that share them. */
 static enum hd_status write_inference_constants(struct hd_inference_rank *l, char *chunk_state,
                                                 const struct hd_inference_chunks *chunks)
 {
-    return chunks->count ? hd_staging_write_constants(&l->staging, chunks->list[0], chunk_state)
-                         : HD_OK;
+    return chunks->count
+               ? hd_staging_write_constants(&l->open.staging, chunks->list[0], chunk_state)
+               : HD_OK;
 }
 
 /* Reserves the memory that other ranks can access: the registered parts of state and work, and the
@@ -315,9 +298,9 @@ static enum hd_status reserve_registered(struct hd_inference_rank *l, int64_t wo
     char *memory = NULL;
     enum hd_status st;
 
-    if (!l->comm)
+    if (!l->open.comm)
         return HD_OK;
-    st = hd_comm_alloc_registered(l->comm, (size_t)all, (void **)&memory);
+    st = hd_comm_alloc_registered(l->open.comm, (size_t)all, (void **)&memory);
     if (st)
         return st;
     l->memory_bytes += all;
@@ -357,7 +340,7 @@ enum hd_status hd_inference_rank_reserve(struct hd_inference_rank *l,
     const int64_t before_drafts =
         hd_work_begin(l->registry.private_bytes + add_extents(l, model, &work));
     const int64_t before_work = hd_work_begin(before_drafts + add_extents(l, drafts, &work));
-    const bool keeps_rows = !l->comm && l->stage_io_bytes; /* no other rank accesses them */
+    const bool keeps_rows = !l->open.comm && l->stage_io_bytes; /* no other rank accesses them */
     int64_t end, before_rows;
     enum hd_status st;
 
@@ -366,18 +349,18 @@ enum hd_status hd_inference_rank_reserve(struct hd_inference_rank *l,
     before_rows = hd_work_begin(end);
     if (keeps_rows)
         end = before_rows + 2 * micro_batches * l->stage_io_bytes;
-    st = hd_private_reserve(l->table, l->backend, end, 0, l->options.threads, &l->memory);
+    st = hd_rank_reserve(&l->open, end, 0, l->options.threads);
     l->memory_bytes = st ? 0 : end;
     if (!st)
         st = reserve_registered(l, work.registered_bytes, micro_batches);
     if (st)
         return st;
     if (keeps_rows)
-        l->stage_io = l->memory.base + before_rows;
-    l->bases.base[HD_REGION_STATE][0] = l->memory.base;
-    l->bases.chunk_state = l->memory.base + l->registry.private_bytes;
-    l->bases.base[HD_REGION_WORK][0] = l->memory.base + before_work;
-    l->draft_state = l->memory.base + before_drafts;
+        l->stage_io = l->open.memory.base + before_rows;
+    l->bases.base[HD_REGION_STATE][0] = l->open.memory.base;
+    l->bases.chunk_state = l->open.memory.base + l->registry.private_bytes;
+    l->bases.base[HD_REGION_WORK][0] = l->open.memory.base + before_work;
+    l->draft_state = l->open.memory.base + before_drafts;
     st = write_inference_constants(l, l->bases.chunk_state, model);
     return st ? st : write_inference_constants(l, l->draft_state, drafts);
 }
@@ -407,7 +390,7 @@ enum hd_status hd_inference_rank_bind(struct hd_inference_rank *l, const struct 
                                       enum hd_call call, const struct hd_bases *bases,
                                       struct hd_bound **ret_bound)
 {
-    return hd_bind(l->runner, chunk, call, true, true, bases, &l->arena, ret_bound);
+    return hd_bind(l->open.runner, chunk, call, true, true, bases, &l->arena, ret_bound);
 }
 
 /* Reads one parameter's weights in the encoding that the programs compute with. */
@@ -417,11 +400,11 @@ static enum hd_status read_param(void *user, const struct hd_param_reader *reade
     const struct hd_param *p = &l->registry.params[param];
     const struct hd_bucket *bucket = &l->registry.buckets[p->bucket];
     const int64_t element = p->quant ? 1 : (int64_t)hd_dtype_size(bucket->stored);
-    const struct hd_local_shard shard = {.count = p->count,
-                                         .at = l->memory.base + bucket->offset[HD_STATE_WEIGHT] +
-                                               p->offset * element,
-                                         .dtype = bucket->stored,
-                                         .codes = p->quant ? p : NULL};
+    const struct hd_local_shard shard = {
+        .count = p->count,
+        .at = l->open.memory.base + bucket->offset[HD_STATE_WEIGHT] + p->offset * element,
+        .dtype = bucket->stored,
+        .codes = p->quant ? p : NULL};
 
     if (!hd_source_has(reader->source, param) && !p->quant && p->init != HD_INIT_NORMS) {
         /* left at zero: an adapter whose factors no directory has adds nothing */
@@ -451,7 +434,7 @@ enum hd_status hd_inference_rank_read_weights(struct hd_inference_rank *l,
     const enum hd_status st = l->rank == 0 ? verify_dirs(dirs) : HD_OK;
 
     return st ? st
-              : hd_params_read(&(struct hd_param_reading){.staging = &l->staging,
+              : hd_params_read(&(struct hd_param_reading){.staging = &l->open.staging,
                                                           .registry = &l->registry,
                                                           .job = &l->job,
                                                           .dirs = dirs,

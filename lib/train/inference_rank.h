@@ -12,12 +12,9 @@
 #ifndef HD_TRAIN_INFERENCE_RANK_H
 #define HD_TRAIN_INFERENCE_RANK_H
 
-#include "comm/shm_control.h"
-#include "program/run.h"
+#include "train/opened_rank.h"
 #include "train/rank_program.h"
-#include "train/reserve.h"
 #include "train/source.h"
-#include "train/staging.h"
 
 struct hd_inference_rank {
     struct hd_arena arena;
@@ -36,14 +33,9 @@ struct hd_inference_rank {
     struct hd_registry registry;
     struct hd_model model;
     struct hd_bases bases;
-    const struct hd_backend_table *table;
     struct hd_backend_options options;
-    struct hd_backend *backend;
-    struct hd_comm *comm; /* communicator of the ranks; NULL: there is one rank */
-    struct hd_runner *runner;
-    struct hd_staging staging;
-    struct hd_private memory; /* without the registered memory that collectives use */
-    int64_t memory_bytes;     /* private and registered memory together */
+    struct hd_opened_rank open;
+    int64_t memory_bytes; /* private and registered memory together */
     /* distance in bytes from one lane's work memory to the next lane's; 0: all lanes share one */
     int64_t micro_batch_bytes;
     /* hidden rows of all lanes: per lane the input rows, then the output rows */

@@ -42,7 +42,7 @@ static enum hd_status keep_lesson(struct hd_trainer *m, const struct hd_chunk *c
 
     if (!store)
         return HD_OK;
-    st = hd_staging_read(&m->staging, p->records, hd_store_address(bases, store),
+    st = hd_staging_read(&m->open.staging, p->records, hd_store_address(bases, store),
                          2 * count * (int64_t)sizeof *p->records);
     for (int64_t i = 0; !st && i < count; i++) {
         ids[i] = (int32_t)p->records[2 * i + 1];
@@ -90,6 +90,6 @@ enum hd_status hd_trainer_take_lessons(struct hd_trainer *t)
     m->completions = NULL;
     free(p.records);
     if (st)
-        hd_comm_abort(t->comm, hd_err_message());
+        hd_comm_abort(t->open.comm, hd_err_message());
     return st;
 }

@@ -15,20 +15,21 @@
 static enum hd_status gather_copies(struct hd_trainer *t, const struct hd_bucket *p)
 {
     const struct hd_registry *r = &t->rank_program.registry;
-    struct hd_comm_stream *stream = hd_comm_get_stream(t->comm, HD_COMM_STREAM_GATHER);
+    struct hd_comm_stream *stream = hd_comm_get_stream(t->open.comm, HD_COMM_STREAM_GATHER);
     char *copy = t->registered_base + p->offset[HD_STATE_COPY];
     const int64_t shard_bytes = p->shard_count * (int64_t)hd_dtype_size(p->compute);
     struct hd_comm_group *group;
-    enum hd_status st = hd_comm_mesh_group(t->comm, &r->mesh, p->shard_group, &group);
+    enum hd_status st = hd_comm_mesh_group(t->open.comm, &r->mesh, p->shard_group, &group);
 
     if (!st)
-        st = hd_comm_follow(stream, hd_runner_stream(t->runner));
+        st = hd_comm_follow(stream, hd_runner_stream(t->open.runner));
     if (!st)
         st = hd_comm_all_gather(
             group, stream,
             &(struct hd_comm_all_gather_args){copy + hd_comm_group_index(group) * shard_bytes, copy,
                                               p->shard_count, p->compute});
-    return st ? st : hd_comm_wait_on(stream, hd_comm_record(stream), hd_runner_stream(t->runner));
+    return st ? st
+              : hd_comm_wait_on(stream, hd_comm_record(stream), hd_runner_stream(t->open.runner));
 }
 
 enum hd_status hd_trainer_refresh_bucket(struct hd_trainer *t, const struct hd_bucket *p,
@@ -42,7 +43,7 @@ enum hd_status hd_trainer_refresh_bucket(struct hd_trainer *t, const struct hd_b
     if (p->copied && p->shard_end > p->shard_begin && p->offloaded)
         st = hd_offload_copy(t, p, from);
     else if (p->copied && p->shard_end > p->shard_begin)
-        st = hd_launch(hd_runner_stream(t->runner), HD_K_cast,
+        st = hd_launch(hd_runner_stream(t->open.runner), HD_K_cast,
                        &(struct hd_cast_args){.out = copy,
                                               .inp = hd_trainer_state(t, p, from),
                                               .N = p->shard_end - p->shard_begin,
@@ -57,14 +58,14 @@ enum hd_status hd_trainer_refresh_bucket(struct hd_trainer *t, const struct hd_b
  * behind the others: its disk is slower, or its matrices take longer to decompose. */
 static enum hd_status await_readers(struct hd_trainer *t)
 {
-    struct hd_comm_stream *stream = hd_comm_get_stream(t->comm, HD_COMM_STREAM_REDUCE);
+    struct hd_comm_stream *stream = hd_comm_get_stream(t->open.comm, HD_COMM_STREAM_REDUCE);
     enum hd_status st;
 
-    hd_comm_set_deadline(t->comm, t->save_deadline_ms);
+    hd_comm_set_deadline(t->open.comm, t->save_deadline_ms);
     st = hd_comm_barrier(t->world, stream);
     if (!st)
         st = hd_comm_wait(stream, hd_comm_record(stream));
-    hd_comm_set_deadline(t->comm, t->step_deadline_ms);
+    hd_comm_set_deadline(t->open.comm, t->step_deadline_ms);
     return st;
 }
 
@@ -78,7 +79,7 @@ static enum hd_status refresh_copies(struct hd_trainer *t)
     for (int i = 0; !st && i < r->bucket_count; i++)
         if (r->buckets[i].is_local && r->buckets[i].copied)
             st = hd_trainer_refresh_bucket(t, &r->buckets[i], HD_STATE_WEIGHT);
-    return st ? st : t->table->synchronize(hd_runner_stream(t->runner));
+    return st ? st : t->open.table->synchronize(hd_runner_stream(t->open.runner));
 }
 
 /* ---- resuming ---- */
@@ -159,7 +160,7 @@ static enum hd_status clear_moments(struct hd_trainer *t)
             const struct hd_bucket *p = &r->buckets[i];
 
             if (p->offset[hd_saved_kinds[k]] >= 0)
-                st = hd_staging_clear(&t->staging, hd_trainer_state(t, p, hd_saved_kinds[k]),
+                st = hd_staging_clear(&t->open.staging, hd_trainer_state(t, p, hd_saved_kinds[k]),
                                       hd_bucket_state_bytes(r, p, hd_saved_kinds[k]));
         }
     return st;
@@ -174,9 +175,10 @@ static enum hd_status begin_average(struct hd_trainer *t, int param, float *valu
 
     for (int64_t at = 0, n; !st && at < ema.count; at += n) {
         n = ema.count - at < HD_LOCAL_SHARD_CHUNK ? ema.count - at : HD_LOCAL_SHARD_CHUNK;
-        st = hd_local_shard_read(&t->staging, &weight, ema.first - weight.first + at, n, values);
+        st = hd_local_shard_read(&t->open.staging, &weight, ema.first - weight.first + at, n,
+                                 values);
         if (!st)
-            st = hd_local_shard_write(&t->staging, &ema, at, n, values);
+            st = hd_local_shard_write(&t->open.staging, &ema, at, n, values);
     }
     return st;
 }
@@ -288,7 +290,7 @@ static enum hd_status load_param(void *user, const struct hd_param_reader *reade
 static enum hd_status read_params(struct hd_trainer *t, const struct hd_source_dirs *dirs,
                                   struct hd_ckpt *ckpt, const struct hd_only *only)
 {
-    return hd_params_read(&(struct hd_param_reading){.staging = &t->staging,
+    return hd_params_read(&(struct hd_param_reading){.staging = &t->open.staging,
                                                      .registry = &t->rank_program.registry,
                                                      .job = &t->rank_program.job,
                                                      .dirs = dirs,
@@ -317,9 +319,10 @@ static enum hd_status clear_buffers(struct hd_trainer *t)
 {
     const struct hd_registry *r = &t->rank_program.registry;
 
-    return r->buffer_count ? hd_staging_clear(&t->staging, hd_trainer_global(t, HD_GLOBAL_BUFFERS),
-                                              hd_global_bytes(r, HD_GLOBAL_BUFFERS))
-                           : HD_OK;
+    return r->buffer_count
+               ? hd_staging_clear(&t->open.staging, hd_trainer_global(t, HD_GLOBAL_BUFFERS),
+                                  hd_global_bytes(r, HD_GLOBAL_BUFFERS))
+               : HD_OK;
 }
 
 /* Restores the rows of a moving-average buffer; if the saved window has another length, only its
@@ -340,7 +343,7 @@ static enum hd_status read_buffer(struct hd_trainer *t, struct hd_ckpt *ckpt,
         return hd_err(HD_NO_MEMORY, "no memory to read %s", b->name);
     st = hd_source_read_checkpoint(ckpt, is, values);
     for (int64_t row = 0; !st && row < b->rows; row++)
-        st = hd_staging_write(&t->staging, save_buffer_at(t, b) + row * b->columns,
+        st = hd_staging_write(&t->open.staging, save_buffer_at(t, b) + row * b->columns,
                               values + row * columns, shared_columns * (int64_t)sizeof *values);
     free(values);
     return st;
@@ -376,9 +379,9 @@ static enum hd_status verify_on_first_rank(struct hd_trainer *t, const char *dir
         return hd_err(HD_NO_MEMORY, "no memory for the results of the ranks");
     if (t->rank_program.rank == 0)
         mine = save_outcome_of(hd_ckpt_verify(dir));
-    hd_comm_set_deadline(t->comm, t->save_deadline_ms);
+    hd_comm_set_deadline(t->open.comm, t->save_deadline_ms);
     st = save_agree(t, &mine, all);
-    hd_comm_set_deadline(t->comm, t->step_deadline_ms);
+    hd_comm_set_deadline(t->open.comm, t->step_deadline_ms);
     free(all);
     return st;
 }

@@ -39,8 +39,8 @@ static enum hd_status find_in(struct hd_trainer *t, int param,
         const void *values;
         int64_t at;
 
-        n = hd_staging_piece(&t->staging, (local_shard->count - first) * size) / size;
-        st = hd_staging_fetch(&t->staging, local_shard->at + first * size, n * size, &values);
+        n = hd_staging_piece(&t->open.staging, (local_shard->count - first) * size) / size;
+        st = hd_staging_fetch(&t->open.staging, local_shard->at + first * size, n * size, &values);
         at = st ? -1 : hd_f32_find_nonfinite(values, n);
         if (at >= 0)
             name_element(t, param, local_shard->first + first + at, ((const float *)values)[at],

@@ -48,7 +48,7 @@ static enum hd_status write_weights(struct hd_trainer *t, const struct hd_bucket
 {
     const char *weights = p->compute == HD_F32 ? on_host(t, p, from) : copies;
 
-    return hd_staging_write(&t->staging, on_device(t, p, HD_STATE_COPY), weights,
+    return hd_staging_write(&t->open.staging, on_device(t, p, HD_STATE_COPY), weights,
                             (p->shard_end - p->shard_begin) * (int64_t)hd_dtype_size(p->compute));
 }
 
@@ -103,7 +103,7 @@ static enum hd_status update_bucket(struct hd_trainer *t, const struct hd_bucket
                                       .range_count = args.range_count,
                                       .moment_bytes = args.moment_bytes,
                                       .copy_dtype = args.copy_dtype};
-    enum hd_status st = hd_staging_read(&t->staging, window, on_device(t, p, HD_STATE_GRAD),
+    enum hd_status st = hd_staging_read(&t->open.staging, window, on_device(t, p, HD_STATE_GRAD),
                                         count * (int64_t)sizeof(float));
 
     if (!st)
@@ -127,11 +127,11 @@ enum hd_status hd_offload_update(struct hd_trainer *t)
 {
     const struct hd_registry *r = &t->rank_program.registry;
     struct hd_step_state block;
-    enum hd_status st = hd_staging_read(&t->staging, &block,
+    enum hd_status st = hd_staging_read(&t->open.staging, &block,
                                         hd_trainer_global(t, HD_GLOBAL_STEP_STATE), sizeof block);
 
     if (!st && r->qk_clip.threshold > 0)
-        st = hd_staging_read(&t->staging, t->scores, hd_trainer_global(t, HD_GLOBAL_SCORES),
+        st = hd_staging_read(&t->open.staging, t->scores, hd_trainer_global(t, HD_GLOBAL_SCORES),
                              hd_global_bytes(r, HD_GLOBAL_SCORES));
     for (int i = 0; !st && !block.skip_update && i < r->bucket_count; i++) {
         const struct hd_bucket *p = &r->buckets[i];

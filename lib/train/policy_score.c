@@ -86,7 +86,7 @@ static enum hd_status take_values(struct hd_trainer *t, const struct hd_chunk *c
 
     if (!store || l->coord.tp != 0)
         return HD_OK;
-    st = hd_staging_read(&t->staging, s->values, hd_store_address(bases, store),
+    st = hd_staging_read(&t->open.staging, s->values, hd_store_address(bases, store),
                          l->job.micro_batch * rows * (int64_t)sizeof *s->values);
     for (int64_t i = 0; !st && i < l->job.micro_batch && first + i < s->packed->windows; i++)
         for (int64_t r = 0; r < rows; r++) {

@@ -537,6 +537,23 @@ static enum hd_status plan_snapshots(struct hd_rank_program_shared *s, struct hd
     return st ? st : hd_save_plan_bytes(&registry, arena, &s->snapshot_bytes);
 }
 
+enum hd_status hd_rank_program_mesh(const struct hd_job *job, struct hd_mesh *ret_mesh)
+{
+    struct hd_model_config config;
+    const enum hd_status st = hd_model_config_from_job(job, &config);
+
+    return st ? st
+              : hd_mesh_init(ret_mesh, &(struct hd_mesh_sizes){
+                                           .pp = (int32_t)job->pp,
+                                           .dp = (int32_t)job->dp,
+                                           .cp = (int32_t)job->cp,
+                                           .tp = (int32_t)job->tp,
+                                           .ep = (int32_t)job->ep,
+                                           .zero_shard = (int32_t)job->zero_shard,
+                                           .stages_meet = hd_optimizer_needs_matrices(job),
+                                           .kv_replica = hd_model_kv_replica(&config, job->tp)});
+}
+
 /* Computes the sizes that all ranks share, and the division of the model into chunks. */
 static enum hd_status share_partition(const struct hd_job *job, struct hd_units *cut,
                                       struct hd_arena *arena, struct hd_rank_program_shared *s)
@@ -546,15 +563,7 @@ static enum hd_status share_partition(const struct hd_job *job, struct hd_units 
     if (!st)
         st = hd_model_config_from_job(job, &s->config);
     if (!st)
-        st = hd_mesh_init(&s->mesh, &(struct hd_mesh_sizes){
-                                        .pp = (int32_t)job->pp,
-                                        .dp = (int32_t)job->dp,
-                                        .cp = (int32_t)job->cp,
-                                        .tp = (int32_t)job->tp,
-                                        .ep = (int32_t)job->ep,
-                                        .zero_shard = (int32_t)job->zero_shard,
-                                        .stages_meet = hd_optimizer_needs_matrices(job),
-                                        .kv_replica = hd_model_kv_replica(&s->config, job->tp)});
+        st = hd_rank_program_mesh(job, &s->mesh);
     if (!st)
         st = check_sizes(job, &s->config);
     if (st)

@@ -369,6 +369,9 @@ int64_t hd_rank_program_window_copy(const struct hd_bucket *bucket);
 int64_t hd_rank_program_transfer(const struct hd_rank_program *rank_program,
                                  const struct hd_instruction *in, enum hd_dtype *ret_dtype);
 
+/* Sets *ret_mesh to the mesh of the job's ranks. */
+enum hd_status hd_rank_program_mesh(const struct hd_job *job, struct hd_mesh *ret_mesh);
+
 /* Returns the quantization of the blocks' matrices (model.quantization); NONE: not quantized. */
 enum hd_quant hd_rank_program_quant(const struct hd_job *job);
 

@@ -338,7 +338,7 @@ static enum hd_status take_results(struct hd_trainer *t, const struct hd_chunk *
 
     if (!store || !p->part)
         return HD_OK;
-    st = hd_staging_read(&t->staging, p->logp, hd_store_address(bases, store),
+    st = hd_staging_read(&t->open.staging, p->logp, hd_store_address(bases, store),
                          l->job.micro_batch * rows * (int64_t)sizeof *p->logp);
     window = hd_batch_first_window(t, &p->windows, micro_batch);
     for (int64_t i = 0; !st && i < l->job.micro_batch; i++) {
@@ -568,14 +568,15 @@ enum hd_status hd_trainer_prepare_reference(struct hd_trainer *t,
     *ret_made = false;
     if (!hd_trainer_needs_reference(t))
         return HD_OK;
-    hd_comm_set_deadline(t->comm, t->save_deadline_ms); /* disks are slower than steps */
+    hd_comm_set_deadline(t->open.comm, t->save_deadline_ms); /* disks are slower than steps */
     st = open_file(t, &found);
     if (!st && !found)
         st = hd_trainer_init(t); /* the reference needs the initial weights, not a checkpoint's */
-    hd_comm_set_deadline(t->comm, t->save_deadline_ms); /* hd_trainer_init sets that of steps */
+    hd_comm_set_deadline(t->open.comm,
+                         t->save_deadline_ms); /* hd_trainer_init sets that of steps */
     if (!st && !found)
         st = make_file(t, watch);
-    hd_comm_set_deadline(t->comm, t->step_deadline_ms);
+    hd_comm_set_deadline(t->open.comm, t->step_deadline_ms);
     if (st)
         return hd_err_prefix(st, "the reference of train.objective: %s",
                              hd_job_objective_words[t->rank_program.job.objective]);

@@ -9,6 +9,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "train/opened_rank.h"
+
 enum {
     HUGE_BYTES = 2 << 20,
     /* one more thread touches the memory for each PIECE_BYTES of it, up to the rank's threads */
@@ -96,31 +98,39 @@ static enum hd_status reserve_host(int64_t size_bytes, int threads, struct hd_pr
     return touch_all(p->host_base, used, threads);
 }
 
-enum hd_status hd_private_reserve(const struct hd_backend_table *table, struct hd_backend *backend,
-                                  int64_t size_bytes, int64_t host_bytes, int threads,
-                                  struct hd_private *ret_private)
+enum hd_status hd_rank_reserve(struct hd_opened_rank *o, int64_t size_bytes, int64_t host_bytes,
+                               int threads)
 {
-    struct hd_private *p = ret_private;
+    const struct hd_device_table *device = o->table->device;
+    struct hd_private *p = &o->memory;
     void *base = NULL;
     enum hd_status st = HD_OK;
 
-    *p = (struct hd_private){.device = table->device, .backend = backend};
-    host_bytes = p->device ? host_bytes : size_bytes;
+    host_bytes = device ? host_bytes : size_bytes;
     if (host_bytes)
         st = reserve_host(host_bytes, threads, p);
-    if (!st && p->device)
-        st = p->device->reserve(backend, size_bytes, false, &base);
-    p->base = p->device ? (st ? NULL : base) : p->host_base;
-    return st;
+    if (st)
+        return st;
+    if (!device) {
+        p->base = p->host_base;
+        return HD_OK;
+    }
+    st = device->reserve(o->backend, size_bytes, false, &base);
+    if (st)
+        return st;
+    p->base = base;
+    o->staging.host_begin = p->host_base;
+    o->staging.host_end = p->host_base + host_bytes;
+    return HD_OK;
 }
 
-void hd_private_release(struct hd_private *memory)
+void hd_rank_release(struct hd_opened_rank *o)
 {
-    if (memory->device && memory->base)
-        memory->device->release(memory->backend, memory->base);
-    if (memory->map)
-        (void)munmap(memory->map, memory->map_bytes);
-    *memory = (struct hd_private){0};
+    if (o->memory.base && o->table->device)
+        o->table->device->release(o->backend, o->memory.base);
+    if (o->memory.map)
+        (void)munmap(o->memory.map, o->memory.map_bytes);
+    o->memory = (struct hd_private){0};
 }
 
 /* ---- queries ---- */

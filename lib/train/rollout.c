@@ -108,7 +108,7 @@ static enum hd_status open_head(struct hd_trainer *t, struct hd_rollouts *o)
                              (size_t)columns_of(l) * sizeof *o->rows);
     if (hd_arena_failed(&t->arena))
         return hd_err(HD_NO_MEMORY, "no memory for logits");
-    return l->mesh.sizes.tp > 1 ? hd_comm_mesh_group(t->comm, &l->mesh, HD_GROUP_TP, &o->tp)
+    return l->mesh.sizes.tp > 1 ? hd_comm_mesh_group(t->open.comm, &l->mesh, HD_GROUP_TP, &o->tp)
                                 : HD_OK;
 }
 
@@ -128,7 +128,8 @@ static enum hd_status bind_starts(struct hd_trainer *t, struct hd_rollouts *o)
             bases.base[HD_REGION_WORK][v] = base[v] + l->decode.work[v];
         }
         if (chunk->program[HD_CALL_S].count)
-            st = hd_bind(t->runner, chunk, HD_CALL_S, true, true, &bases, &t->arena, &o->starts[k]);
+            st = hd_bind(t->open.runner, chunk, HD_CALL_S, true, true, &bases, &t->arena,
+                         &o->starts[k]);
     }
     return st;
 }
@@ -271,7 +272,7 @@ static enum hd_status put_decode_field(const struct hd_trainer *t, const struct 
 {
     const struct hd_store *store = hd_chunk_find_batch(chunk, field);
 
-    return store ? hd_staging_write(&t->staging, hd_store_address(bases, store),
+    return store ? hd_staging_write(&t->open.staging, hd_store_address(bases, store),
                                     t->rollouts->fields, count * (int64_t)sizeof(int32_t))
                  : HD_OK;
 }
@@ -330,7 +331,7 @@ static enum hd_status feed_decode(struct hd_trainer *t, const struct hd_chunk *c
     if (!st)
         st = put_decode_field(t, chunk, bases, HD_BATCH_FILLED, 3 * B);
     if (st)
-        hd_comm_abort(t->comm, hd_err_message());
+        hd_comm_abort(t->open.comm, hd_err_message());
     return st;
 }
 
@@ -370,7 +371,7 @@ static enum hd_status read_logit_rows(struct hd_trainer *t, const struct rollout
         s = &o->now->sequences[slots[b].sequence];
         if (o->program == HD_DECODE_PROMPTS) /* the last row of the prompt's last piece */
             row = (s->prompt_count - 1) % t->rank_program.decode.rows;
-        st = hd_staging_read(&t->staging, o->rows + *ret_count * columns,
+        st = hd_staging_read(&t->open.staging, o->rows + *ret_count * columns,
                              output + (b * S + row) * columns, columns * (int64_t)sizeof *output);
         (*ret_count)++;
     }
@@ -382,20 +383,20 @@ static enum hd_status gather_rows(struct hd_trainer *t, int64_t count)
 {
     const struct hd_rank_program *l = &t->rank_program;
     struct hd_rollouts *o = t->rollouts;
-    struct hd_comm_stream *stream = hd_comm_get_stream(t->comm, HD_COMM_STREAM_REDUCE);
+    struct hd_comm_stream *stream = hd_comm_get_stream(t->open.comm, HD_COMM_STREAM_REDUCE);
     const int64_t columns = o->output->columns, bytes = count * columns * (int64_t)sizeof *o->rows;
     const int64_t most = hd_tensor_align(l->decode.slots * columns * (int64_t)sizeof *o->rows);
     char *all = t->registered_base + l->decode.logits, *own = all + l->mesh.sizes.tp * most;
-    enum hd_status st = hd_staging_write(&t->staging, own, o->rows, bytes);
+    enum hd_status st = hd_staging_write(&t->open.staging, own, o->rows, bytes);
 
     if (!st)
-        st = hd_comm_follow(stream, hd_runner_stream(t->runner));
+        st = hd_comm_follow(stream, hd_runner_stream(t->open.runner));
     if (!st)
         st = hd_comm_all_gather(
             o->tp, stream, &(struct hd_comm_all_gather_args){own, all, count * columns, HD_F32});
     if (!st)
         st = hd_comm_wait(stream, hd_comm_record(stream));
-    return st ? st : hd_staging_read(&t->staging, o->rows, all, l->mesh.sizes.tp * bytes);
+    return st ? st : hd_staging_read(&t->open.staging, o->rows, all, l->mesh.sizes.tp * bytes);
 }
 
 /* Puts row `row` of `count` gathered ones together in `logits`. Returns whether all are finite. */
@@ -591,13 +592,13 @@ static enum hd_status start(struct hd_trainer *t)
         const struct hd_chunk *chunk = l->decode.chunks[HD_DECODE_TOKENS][k];
 
         /* no number in a row that is not valid yet may be a NaN, which zero times it is, too */
-        st = hd_staging_clear(&t->staging, t->private_base + l->decode.state[k],
+        st = hd_staging_clear(&t->open.staging, t->private_base + l->decode.state[k],
                               chunk->extent[HD_REGION_STATE].private_bytes);
         if (!st)
-            st = hd_staging_write_constants(&t->staging, chunk,
+            st = hd_staging_write_constants(&t->open.staging, chunk,
                                             t->private_base + l->decode.state[k]);
         if (!st && o->starts[k])
-            st = hd_run(t->runner, o->starts[k]);
+            st = hd_run(t->open.runner, o->starts[k]);
     }
     return st;
 }

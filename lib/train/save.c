@@ -176,7 +176,7 @@ static enum hd_status write_shard(struct hd_trainer *t, const char *dir, struct 
                                   struct save_outcome *ret_outcome)
 {
     struct shard_plan plan = {0};
-    struct shard_source source = {&t->staging, &plan,
+    struct shard_source source = {&t->open.staging, &plan,
                                   hd_arena_array(arena, HD_LOCAL_SHARD_CHUNK, sizeof(float))};
     enum hd_status st = plan_shard(t, arena, &plan);
 
@@ -349,7 +349,7 @@ static enum hd_status give_up(struct hd_trainer *t, enum hd_status st, const cha
     struct hd_error error;
 
     hd_err_save(st, &error);
-    if (hd_comm_failure(t->comm))
+    if (hd_comm_failure(t->open.comm))
         return hd_err_restore(&error);
     if (t->rank_program.rank == 0)
         (void)hd_ckpt_remove_partial(dir);
@@ -436,9 +436,9 @@ enum hd_status hd_trainer_save(struct hd_trainer *t, struct hd_saved *ret_saved)
 
     assert(!hd_trainer_is_saving(t));
     hd_arena_init(&arena, 0);
-    hd_comm_set_deadline(t->comm, t->save_deadline_ms); /* disks are slower than steps */
+    hd_comm_set_deadline(t->open.comm, t->save_deadline_ms); /* disks are slower than steps */
     st = save(t, &at, &arena, &saved);
-    hd_comm_set_deadline(t->comm, t->step_deadline_ms);
+    hd_comm_set_deadline(t->open.comm, t->step_deadline_ms);
     hd_arena_done(&arena);
     if (st)
         return hd_err_prefix(st, "checkpoint of step %lld", (long long)at.step);
@@ -503,7 +503,7 @@ static enum hd_status copy_entries(struct hd_trainer *t, struct hd_background_sa
     for (size_t i = 0; !st && i < b->plan.count; i++) {
         const int64_t bytes = hd_ckpt_entry_bytes(&b->plan.entries[i]);
 
-        st = hd_local_shard_read(&t->staging, &b->plan.local_shard[i], 0,
+        st = hd_local_shard_read(&t->open.staging, &b->plan.local_shard[i], 0,
                                  bytes / (int64_t)sizeof(float), (float *)copy);
         b->copies[i] = copy;
         copy += bytes;
@@ -564,9 +564,9 @@ enum hd_status hd_trainer_save_begin(struct hd_trainer *t)
     assert(b && !b->in_flight);
     *b = (struct hd_background_save){.in_flight = true, .at = now(t), .rank = t->rank_program.rank};
     hd_arena_init(&b->arena, 0);
-    hd_comm_set_deadline(t->comm, t->save_deadline_ms);
+    hd_comm_set_deadline(t->open.comm, t->save_deadline_ms);
     st = begin(t, b);
-    hd_comm_set_deadline(t->comm, t->step_deadline_ms);
+    hd_comm_set_deadline(t->open.comm, t->step_deadline_ms);
     if (st)
         end_save(b);
     return st ? hd_err_prefix(st, "checkpoint of step %lld", (long long)b->at.step) : HD_OK;
@@ -591,9 +591,9 @@ enum hd_status hd_trainer_save_finish(struct hd_trainer *t, struct hd_saved *ret
     if (b->has_thread)
         (void)pthread_join(b->thread, NULL);
     b->has_thread = false;
-    hd_comm_set_deadline(t->comm, t->save_deadline_ms);
+    hd_comm_set_deadline(t->open.comm, t->save_deadline_ms);
     st = publish(t, &b->at, &b->mine, &b->arena, &b->saved);
-    hd_comm_set_deadline(t->comm, t->step_deadline_ms);
+    hd_comm_set_deadline(t->open.comm, t->step_deadline_ms);
     if (!st)
         *ret_saved = b->saved;
     end_save(b);
@@ -607,10 +607,10 @@ enum hd_status hd_trainer_check_space(struct hd_trainer *t)
     enum hd_status st;
 
     hd_arena_init(&arena, 0);
-    hd_comm_set_deadline(t->comm, t->save_deadline_ms);
+    hd_comm_set_deadline(t->open.comm, t->save_deadline_ms);
     st = all ? agree_on_space(t, &arena, all)
              : hd_err(HD_NO_MEMORY, "no memory for the results of the ranks");
-    hd_comm_set_deadline(t->comm, t->step_deadline_ms);
+    hd_comm_set_deadline(t->open.comm, t->step_deadline_ms);
     hd_arena_done(&arena);
     free(all);
     return st ? hd_err_prefix(st, "the next checkpoint") : HD_OK;

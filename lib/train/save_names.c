@@ -86,7 +86,7 @@ const char *save_sums_fact(const struct hd_trainer *t, char ret_text[SAVE_SUMS_T
     const struct hd_rank_program *l = &t->rank_program;
     const int32_t shard = l->mesh.sizes.zero_shard, replicas = l->mesh.sizes.dp * l->mesh.sizes.cp;
     int used = snprintf(ret_text, SAVE_SUMS_TEXT, "%s",
-                        hd_comm_sums_natively(t->comm) ? "native" : "ordered");
+                        hd_comm_sums_natively(t->open.comm) ? "native" : "ordered");
 
     if (l->registry.zero >= 2 && replicas > 1)
         used += snprintf(ret_text + used, (size_t)(SAVE_SUMS_TEXT - used), " in each micro-batch");

@@ -37,7 +37,7 @@ enum hd_status hd_trainer_keep_reference(struct hd_trainer *t)
         const struct hd_bucket *p = &r->buckets[i];
 
         if (p->offset[HD_STATE_REFERENCE] >= 0)
-            st = hd_staging_copy(&t->staging, hd_trainer_state(t, p, HD_STATE_REFERENCE),
+            st = hd_staging_copy(&t->open.staging, hd_trainer_state(t, p, HD_STATE_REFERENCE),
                                  read_by_programs(t, p),
                                  hd_bucket_state_bytes(r, p, HD_STATE_REFERENCE));
     }

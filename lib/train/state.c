@@ -86,7 +86,7 @@ enum hd_status hd_trainer_read_state(struct hd_trainer *t, int param, enum hd_st
 
     if (!shard.count)
         return HD_OK;
-    return hd_local_shard_read(&t->staging, &shard, 0, shard.count, ret_values + shard.first);
+    return hd_local_shard_read(&t->open.staging, &shard, 0, shard.count, ret_values + shard.first);
 }
 
 enum hd_status hd_trainer_write_state(struct hd_trainer *t, int param, enum hd_state_kind kind,
@@ -96,25 +96,25 @@ enum hd_status hd_trainer_write_state(struct hd_trainer *t, int param, enum hd_s
 
     if (!shard.count || shard.codes)
         return HD_OK;
-    return hd_local_shard_write(&t->staging, &shard, 0, shard.count, values + shard.first);
+    return hd_local_shard_write(&t->open.staging, &shard, 0, shard.count, values + shard.first);
 }
 
 enum hd_status hd_trainer_swap(struct hd_trainer *t, char *a, char *b, int64_t size_bytes)
 {
     /* programs leave nothing in the work region */
     char host[SWAP_PIECE], *const work = t->private_base + t->rank_program.work[0];
-    const bool on_host = !hd_staging_is_on_device(&t->staging, a);
+    const bool on_host = !hd_staging_is_on_device(&t->open.staging, a);
     char *const spare = on_host ? host : work;
     const int64_t spare_bytes = on_host ? SWAP_PIECE : t->rank_program.work_bytes;
     enum hd_status st = HD_OK;
 
     for (int64_t at = 0, n; !st && at < size_bytes; at += n) {
         n = hd_min(size_bytes - at, spare_bytes);
-        st = hd_staging_copy(&t->staging, spare, a + at, n);
+        st = hd_staging_copy(&t->open.staging, spare, a + at, n);
         if (!st)
-            st = hd_staging_copy(&t->staging, a + at, b + at, n);
+            st = hd_staging_copy(&t->open.staging, a + at, b + at, n);
         if (!st)
-            st = hd_staging_copy(&t->staging, b + at, spare, n);
+            st = hd_staging_copy(&t->open.staging, b + at, spare, n);
     }
     return st;
 }

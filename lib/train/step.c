@@ -47,7 +47,7 @@ static enum hd_status set_further(struct hd_trainer *t, int64_t targets)
     }
     if (st || !r->further)
         return st;
-    return hd_staging_write(&t->staging, hd_trainer_global(t, HD_GLOBAL_FURTHER), t->further,
+    return hd_staging_write(&t->open.staging, hd_trainer_global(t, HD_GLOBAL_FURTHER), t->further,
                             hd_global_bytes(r, HD_GLOBAL_FURTHER));
 }
 
@@ -80,7 +80,7 @@ static enum hd_status count_batch(struct hd_trainer *t, int64_t *ret_tokens)
     if (!st)
         st = set_further(t, targets);
     if (st) {
-        hd_comm_abort(t->comm, hd_err_message());
+        hd_comm_abort(t->open.comm, hd_err_message());
         return st;
     }
     t->block.loss_per_token = (float)((double)targets / (double)tokens);
@@ -168,16 +168,16 @@ static enum hd_status read_results(struct hd_trainer *t)
     enum hd_status st = hd_trainer_read_sums(t);
 
     if (!st)
-        st = hd_staging_read(&t->staging, t->records, hd_trainer_global(t, HD_GLOBAL_RECORDS),
+        st = hd_staging_read(&t->open.staging, t->records, hd_trainer_global(t, HD_GLOBAL_RECORDS),
                              hd_global_bytes(r, HD_GLOBAL_RECORDS));
     if (!st && r->routers)
-        st = hd_staging_read(&t->staging, t->routes, hd_trainer_global(t, HD_GLOBAL_ROUTES),
+        st = hd_staging_read(&t->open.staging, t->routes, hd_trainer_global(t, HD_GLOBAL_ROUTES),
                              hd_global_bytes(r, HD_GLOBAL_ROUTES));
     if (!st && r->further)
-        st = hd_staging_read(&t->staging, t->further, hd_trainer_global(t, HD_GLOBAL_FURTHER),
+        st = hd_staging_read(&t->open.staging, t->further, hd_trainer_global(t, HD_GLOBAL_FURTHER),
                              hd_global_bytes(r, HD_GLOBAL_FURTHER));
     if (!st && r->qk_clip.threshold > 0)
-        st = hd_staging_read(&t->staging, t->scores, hd_trainer_global(t, HD_GLOBAL_SCORES),
+        st = hd_staging_read(&t->open.staging, t->scores, hd_trainer_global(t, HD_GLOBAL_SCORES),
                              hd_global_bytes(r, HD_GLOBAL_SCORES));
     return st;
 }
@@ -305,7 +305,7 @@ static struct hd_reported_step read_reported(struct hd_trainer *t)
 static void note_waits(struct hd_trainer *t, double step_ms)
 {
     struct hd_comm_waited waited;
-    const bool known = hd_comm_take_waited(t->comm, &waited);
+    const bool known = hd_comm_take_waited(t->open.comm, &waited);
 
     t->busy_ms = known ? fmax(0, step_ms - (double)waited.ns * 1e-6) : -1;
     t->awaited = known ? waited.rank : -1;
@@ -347,7 +347,7 @@ static enum hd_status set_size(struct hd_trainer *t)
         t, hd_batch_spans_batch(batches, t->steps_done + t->data_skipped) /
                (job->dp * job->micro_batch));
     if (st)
-        hd_comm_abort(t->comm, hd_err_message());
+        hd_comm_abort(t->open.comm, hd_err_message());
     return st;
 }
 
@@ -366,7 +366,7 @@ enum hd_status hd_trainer_step(struct hd_trainer *t, int64_t request,
     bool rescaled;
 
     /* discards the waits of saves and validations since the last step */
-    (void)hd_comm_take_waited(t->comm, &before);
+    (void)hd_comm_take_waited(t->open.comm, &before);
     begin_stage(t);
     if (hd_trainer_needs_reference(t) && !t->reference)
         return hd_err(HD_INTERNAL, "a step of %s without the reference's log-probabilities",
@@ -387,9 +387,9 @@ enum hd_status hd_trainer_step(struct hd_trainer *t, int64_t request,
         st = set_block(t, request, tokens);
     if (st)
         return st;
-    hd_profile_step_begin(t->profile, t->runner, t->steps_done + 1);
+    hd_profile_step_begin(t->profile, t->open.runner, t->steps_done + 1);
     st = hd_execute(t, t->step, t->micro_batches, hd_batch_feed_training, NULL, NULL);
-    hd_profile_step_end(t->profile, t->runner, st != HD_OK);
+    hd_profile_step_end(t->profile, t->open.runner, st != HD_OK);
     if (!st)
         st = read_results(t);
     if (!st && t->block.too_many_rows && !has_too_many_rows(t)) /* set behind the step's records */

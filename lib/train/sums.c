@@ -3,7 +3,7 @@
 
 enum hd_status hd_trainer_write_block(struct hd_trainer *t)
 {
-    return hd_staging_write(&t->staging, hd_trainer_global(t, HD_GLOBAL_STEP_STATE), &t->block,
+    return hd_staging_write(&t->open.staging, hd_trainer_global(t, HD_GLOBAL_STEP_STATE), &t->block,
                             sizeof t->block);
 }
 
@@ -23,7 +23,7 @@ enum hd_status hd_trainer_reset_sums(struct hd_trainer *t)
 
 enum hd_status hd_trainer_read_sums(struct hd_trainer *t)
 {
-    return hd_staging_read(&t->staging, &t->block, hd_trainer_global(t, HD_GLOBAL_STEP_STATE),
+    return hd_staging_read(&t->open.staging, &t->block, hd_trainer_global(t, HD_GLOBAL_STEP_STATE),
                            sizeof t->block);
 }
 

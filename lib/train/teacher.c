@@ -215,10 +215,10 @@ enum hd_status hd_trainer_open_teacher(struct hd_trainer *t)
     if (!hd_job_has_teacher(job))
         return HD_OK;
     st = hd_job_teacher_file(job, &path);
-    hd_comm_set_deadline(t->comm, t->save_deadline_ms);
+    hd_comm_set_deadline(t->open.comm, t->save_deadline_ms);
     if (!st)
         st = share_key(t, &key);
-    hd_comm_set_deadline(t->comm, t->step_deadline_ms);
+    hd_comm_set_deadline(t->open.comm, t->step_deadline_ms);
     if (!st)
         st = map_teacher(t, path.data, key);
     hd_text_free(&path);
@@ -308,7 +308,7 @@ static enum hd_status take_records(struct hd_trainer *t, const struct hd_chunk *
 
     if (!store || p->fd < 0)
         return HD_OK;
-    st = hd_staging_read(&t->staging, p->records, hd_store_address(bases, store),
+    st = hd_staging_read(&t->open.staging, p->records, hd_store_address(bases, store),
                          l->job.micro_batch * rows * 2 * k * (int64_t)sizeof *p->records);
     for (int64_t i = 0; !st && i < l->job.micro_batch; i++) {
         if (window + i >= p->windows.windows->window_count)
@@ -548,7 +548,7 @@ enum hd_status hd_trainer_write_teacher(struct hd_trainer *t,
         st = find_path(t, "teacher.unfinished", &unfinished);
     if (!st)
         st = find_path(t, "teacher", &path);
-    hd_comm_set_deadline(t->comm, t->save_deadline_ms); /* disks are slower than steps */
+    hd_comm_set_deadline(t->open.comm, t->save_deadline_ms); /* disks are slower than steps */
     if (!st)
         st = share_key(t, &key);
     head = new_head(t, key);
@@ -556,7 +556,7 @@ enum hd_status hd_trainer_write_teacher(struct hd_trainer *t,
         st = hd_trainer_agree(t, t->rank_program.rank == 0 && is_written(path.data, &head), &there);
     if (!st && !there)
         st = write_all(t, watch, folder.data, unfinished.data, path.data, &head);
-    hd_comm_set_deadline(t->comm, t->step_deadline_ms);
+    hd_comm_set_deadline(t->open.comm, t->step_deadline_ms);
     hd_text_format_bytes(size_of(&head), size);
     if (!st)
         hd_text_add(ret_said,

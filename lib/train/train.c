@@ -71,7 +71,7 @@ static int64_t later_overhead(const struct hd_trainer *t, int64_t in_use_bytes)
 static enum hd_status connect_peers(struct hd_trainer *t)
 {
     const struct hd_rank_program *l = &t->rank_program;
-    struct hd_comm_stream *stream = hd_comm_get_stream(t->comm, HD_COMM_STREAM_REDUCE);
+    struct hd_comm_stream *stream = hd_comm_get_stream(t->open.comm, HD_COMM_STREAM_REDUCE);
     enum hd_status st = HD_OK;
 
     for (int g = 0; !st && g < HD_GROUP_COUNT; g++) {
@@ -81,7 +81,7 @@ static enum hd_status connect_peers(struct hd_trainer *t)
 
         if (!uses)
             continue;
-        st = hd_comm_mesh_group(t->comm, &l->mesh, name, &group);
+        st = hd_comm_mesh_group(t->open.comm, &l->mesh, name, &group);
         if (!st)
             st = hd_comm_connect(group, stream, uses);
     }
@@ -102,11 +102,11 @@ static enum hd_status check_device(struct hd_trainer *t)
     char needed[32], total[32], left[32], taken[32], largest[96], later[32], assumed[32];
     struct hd_device_memory device;
     int64_t later_bytes;
-    enum hd_status st = t->table->device->memory(t->backend, &device);
+    enum hd_status st = t->open.table->device->memory(t->open.backend, &device);
 
     if (st)
         return st;
-    if (hd_comm_has_registered(t->comm)) /* that of the trainer before, which this one takes */
+    if (hd_comm_has_registered(t->open.comm)) /* that of the trainer before, which this one takes */
         device.free_bytes += m->registered_bytes;
     later_bytes = later_overhead(t, device.total_bytes - device.free_bytes);
     if (needed_bytes + later_bytes <= device.free_bytes)
@@ -141,15 +141,15 @@ static enum hd_status check_device(struct hd_trainer *t)
 static enum hd_status take_registered(struct hd_trainer *t, int64_t registered_bytes,
                                       void **ret_base)
 {
-    struct hd_comm_stream *stream = hd_comm_get_stream(t->comm, HD_COMM_STREAM_REDUCE);
+    struct hd_comm_stream *stream = hd_comm_get_stream(t->open.comm, HD_COMM_STREAM_REDUCE);
     enum hd_status st;
 
-    if (!hd_comm_has_registered(t->comm))
-        return hd_comm_alloc_registered(t->comm, (size_t)registered_bytes, ret_base);
+    if (!hd_comm_has_registered(t->open.comm))
+        return hd_comm_alloc_registered(t->open.comm, (size_t)registered_bytes, ret_base);
     st = hd_comm_barrier(t->world, stream);
     if (!st)
         st = hd_comm_wait(stream, hd_comm_record(stream));
-    return st ? st : hd_comm_reuse_registered(t->comm, (size_t)registered_bytes, ret_base);
+    return st ? st : hd_comm_reuse_registered(t->open.comm, (size_t)registered_bytes, ret_base);
 }
 
 static enum hd_status reserve(struct hd_trainer *t, const struct hd_trainer_options *options)
@@ -164,24 +164,20 @@ static enum hd_status reserve(struct hd_trainer *t, const struct hd_trainer_opti
 
     if (!st)
         st = check_reservation("registered", registered_bytes, m->registered_bytes);
-    if (!st && t->table->device)
+    if (!st && t->open.table->device)
         st = connect_peers(t);
-    if (!st && t->table->device)
+    if (!st && t->open.table->device)
         st = check_device(t);
     r->resident_before_bytes = hd_memory_resident_bytes();
     if (!st)
-        st = hd_private_reserve(t->table, t->backend, private_bytes, m->host_bytes,
-                                (int)t->rank_program.job.threads, &t->reserved);
+        st = hd_rank_reserve(&t->open, private_bytes, m->host_bytes,
+                             (int)t->rank_program.job.threads);
     if (!st)
         st = take_registered(t, registered_bytes, &registered);
     if (st)
         return st;
-    t->private_base = t->reserved.base;
-    t->host_base = t->reserved.host_base;
-    if (t->table->device) {
-        t->staging.host_begin = t->host_base;
-        t->staging.host_end = t->host_base + m->host_bytes;
-    }
+    t->private_base = t->open.memory.base;
+    t->host_base = t->open.memory.host_base;
     t->registered_base = registered;
     r->private_bytes = private_bytes;
     r->registered_bytes = registered_bytes;
@@ -226,8 +222,8 @@ static enum hd_status write_matrix_tables(struct hd_trainer *t)
     if (!tables)
         return hd_err(HD_NO_MEMORY, "no memory for the tables of matrices");
     hd_matrix_plan_fill(r, r->matrices, tables);
-    st =
-        hd_staging_write(&t->staging, hd_trainer_global(t, HD_GLOBAL_MATRICES), tables, size_bytes);
+    st = hd_staging_write(&t->open.staging, hd_trainer_global(t, HD_GLOBAL_MATRICES), tables,
+                          size_bytes);
     free(tables);
     return st;
 }
@@ -239,10 +235,10 @@ static enum hd_status write_once(struct hd_trainer *t)
     enum hd_status st = HD_OK;
 
     for (int k = 0; !st && k < l->chunk_count; k++) {
-        st = hd_staging_write_constants(&t->staging, l->train[k],
+        st = hd_staging_write_constants(&t->open.staging, l->train[k],
                                         t->private_base + l->train_state[k]);
         if (!st)
-            st = hd_staging_write_constants(&t->staging, l->eval[k],
+            st = hd_staging_write_constants(&t->open.staging, l->eval[k],
                                             t->private_base + l->eval_state[k]);
     }
     if (!st)
@@ -251,8 +247,8 @@ static enum hd_status write_once(struct hd_trainer *t)
         const struct hd_bucket *p = &r->buckets[i];
 
         if (p->offset[HD_STATE_RANGES] >= 0)
-            st = hd_staging_write(&t->staging, hd_trainer_state(t, p, HD_STATE_RANGES), p->ranges,
-                                  p->range_count * (int64_t)sizeof *p->ranges);
+            st = hd_staging_write(&t->open.staging, hd_trainer_state(t, p, HD_STATE_RANGES),
+                                  p->ranges, p->range_count * (int64_t)sizeof *p->ranges);
     }
     return st;
 }
@@ -284,11 +280,33 @@ struct hd_backend_options hd_trainer_backend_options(const struct hd_job *job)
         .threads = (int)job->threads, .tf32 = job->tf32, .deterministic = job->deterministic};
 }
 
+enum hd_status hd_trainer_open_rank(const struct hd_backend_table *table, const struct hd_job *job,
+                                    const char *choices_dir, struct hd_comm *host,
+                                    const struct hd_shm_fds *fds, struct hd_opened_rank *ret_opened)
+{
+    struct hd_mesh mesh;
+    struct hd_rank_opening opening = {.table = table,
+                                      .options = hd_trainer_backend_options(job),
+                                      .host = host,
+                                      .alone = !host,
+                                      .fds = fds,
+                                      .nccl_mesh = &mesh,
+                                      .native = job->native_reduction,
+                                      .deadline_ms = HD_STEP_DEADLINE_MS};
+    const enum hd_status st = hd_rank_program_mesh(job, &mesh);
+
+    opening.options.choices_dir = choices_dir;
+    if (!st)
+        return hd_rank_open(&opening, ret_opened);
+    *ret_opened = (struct hd_opened_rank){.table = table, .comm = host};
+    return st;
+}
+
 static int64_t planned_on_host(const struct hd_trainer *t)
 {
     const struct hd_memory *m = &t->rank_program.memory;
 
-    return m->host_bytes + (t->table->device ? 0 : m->private_bytes + m->registered_bytes);
+    return m->host_bytes + (t->open.table->device ? 0 : m->private_bytes + m->registered_bytes);
 }
 
 /* Makes the schedules of the stages that have one of their own; the data must be open. */
@@ -328,13 +346,13 @@ static enum hd_status set_up_trainer(struct hd_trainer *t, const struct hd_job *
     const struct hd_job *job = &t->rank_program.job; /* as it is in the trainer's span */
     struct hd_rank_program_options layout = options->layout;
     struct hd_backend_options backend = hd_trainer_backend_options(whole);
-    enum hd_status st = hd_backend_check(t->table);
+    enum hd_status st = hd_backend_check(t->open.table);
 
     if (st)
         return st;
     backend.force_plain = options->force_plain;
     backend.epilogues_separate = options->epilogues_separate;
-    t->table->describe(&backend, &t->traits);
+    t->open.table->describe(&backend, &t->traits);
     if (!layout.step)
         layout.step = 1;
     st = hd_rank_program_build(whole, options->rank, &t->traits, &layout, &t->arena,
@@ -354,17 +372,17 @@ static enum hd_status set_up_trainer(struct hd_trainer *t, const struct hd_job *
         st = hd_trainer_open_samples(t, options->tokenizer);
     if (!st)
         make_schedules(t, job);
-    if (!st && !options->instance)
-        st = t->table->open(&backend, &t->own_backend);
-    t->backend = options->instance ? options->instance : t->own_backend;
     if (!st)
-        st = hd_comm_mesh_group(t->comm, &t->rank_program.mesh, HD_GROUP_WORLD, &t->world);
+        st = hd_rank_open(&(struct hd_rank_opening){.table = options->backend,
+                                                    .instance = options->instance,
+                                                    .options = backend,
+                                                    .comm = options->comm,
+                                                    .mesh = &t->rank_program.mesh},
+                          &t->open);
     if (!st)
-        st = hd_runner_new(t->table, t->backend, t->comm, &t->rank_program.mesh, &t->runner);
+        st = hd_comm_mesh_group(t->open.comm, &t->rank_program.mesh, HD_GROUP_WORLD, &t->world);
     if (!st)
-        st = hd_staging_init(t->table, hd_runner_stream(t->runner), &t->staging);
-    if (!st)
-        st = hd_profile_new(&t->rank_program, t->table, t->backend, &t->profile);
+        st = hd_profile_new(&t->rank_program, t->open.table, t->open.backend, &t->profile);
     if (!st)
         st = reserve(t, options);
     if (!st)
@@ -373,7 +391,7 @@ static enum hd_status set_up_trainer(struct hd_trainer *t, const struct hd_job *
         hd_profile_attach(t->profile, t->host_base + t->rank_program.profile);
     if (!st)
         st = bind_all(t);
-    if (!st && !t->table->device) /* peers map the reserved memory */
+    if (!st && !t->open.table->device) /* peers map the reserved memory */
         st = connect_peers(t);
     if (!st)
         st = make_copies(t);
@@ -390,7 +408,7 @@ static enum hd_status set_up_trainer(struct hd_trainer *t, const struct hd_job *
     t->flops_per_token = hd_model_flops_per_token(&t->rank_program.model.config);
     t->peak = options->peak > 0
                   ? options->peak
-                  : t->table->measure_peak(t->backend, hd_rank_program_peak_dtype(job));
+                  : t->open.table->measure_peak(t->open.backend, hd_rank_program_peak_dtype(job));
     return HD_OK;
 }
 
@@ -403,8 +421,8 @@ enum hd_status hd_trainer_new(const struct hd_job *job, const struct hd_trainer_
     if (!t)
         return hd_err(HD_NO_MEMORY, "no memory for a trainer");
     hd_arena_init(&t->arena, 0);
-    t->table = options->backend;
-    t->comm = options->comm;
+    t->open = (struct hd_opened_rank){
+        .table = options->backend, .comm = options->comm, .borrows_comm = true};
     hd_trainer_forget_numbers(t);
     t->step_deadline_ms = HD_STEP_DEADLINE_MS;
     t->save_deadline_ms = HD_SAVE_DEADLINE_MS;
@@ -423,18 +441,12 @@ void hd_trainer_free(struct hd_trainer *t)
 {
     if (!t)
         return;
-    /* waits for the device: after a failure its kernels may still use the memory */
-    if (t->table->device && t->runner)
-        (void)t->table->synchronize(hd_runner_stream(t->runner));
+    hd_rank_settle(&t->open);
     hd_trainer_background_done(t);
     hd_trainer_close_frozen(t);
     hd_profile_free(t->profile);
     hd_offload_close(t);
-    hd_staging_done(&t->staging);
-    hd_runner_free(t->runner);
-    hd_private_release(&t->reserved);
-    if (t->own_backend)
-        t->table->close(t->own_backend);
+    hd_rank_close(&t->open);
     hd_job_data_close(&t->data);
     hd_exams_close(&t->exams);
     hd_prompts_close(&t->prompts);
@@ -457,8 +469,8 @@ enum hd_status hd_trainer_device_use(struct hd_trainer *t, struct hd_device_use 
         hd_rank_program_gpu_overhead(&t->rank_program, &t->traits);
     struct hd_device_memory device;
     int64_t other_bytes;
-    enum hd_status st = t->table->device
-                            ? t->table->device->memory(t->backend, &device)
+    enum hd_status st = t->open.table->device
+                            ? t->open.table->device->memory(t->open.backend, &device)
                             : hd_err(HD_UNSUPPORTED, "the rank's tensors are in host memory");
 
     if (st)
@@ -477,7 +489,7 @@ void hd_trainer_set_deadlines(struct hd_trainer *t, int64_t step_ms, int64_t sav
 {
     t->step_deadline_ms = step_ms;
     t->save_deadline_ms = save_ms;
-    hd_comm_set_deadline(t->comm, step_ms);
+    hd_comm_set_deadline(t->open.comm, step_ms);
     if (t->frozen)
         hd_trainer_set_deadlines(t->frozen, step_ms, save_ms);
 }
@@ -489,7 +501,7 @@ const struct hd_rank_program *hd_trainer_rank_program(const struct hd_trainer *t
 
 struct hd_runner *hd_trainer_runner(struct hd_trainer *t)
 {
-    return t->runner;
+    return t->open.runner;
 }
 
 int64_t hd_trainer_steps_done(const struct hd_trainer *t)

@@ -7,10 +7,9 @@
 #include "train/exam.h"
 #include "train/guard.h"
 #include "train/job_data.h"
+#include "train/opened_rank.h"
 #include "train/prompts.h"
-#include "train/reserve.h"
 #include "train/scale.h"
-#include "train/staging.h"
 #include "train/train.h"
 
 struct hd_profile;
@@ -42,15 +41,11 @@ struct hd_val_numbers {
 struct hd_trainer {
     struct hd_arena arena;
     struct hd_rank_program rank_program;
-    const struct hd_backend_table *table;
-    struct hd_backend *backend;
-    struct hd_backend *own_backend;  /* NULL: `backend` is borrowed */
+    struct hd_opened_rank open;      /* its communicator is borrowed */
     struct hd_backend *host_backend; /* CPU backend for parallel.offload (offload.h); else NULL */
     struct hd_stream *host_stream;
     struct hd_traits traits;
-    struct hd_comm *comm;
     struct hd_comm_group *world;
-    struct hd_runner *runner;
     double peak;            /* measured FLOP/s of this rank */
     double flops_per_token; /* hd_model_flops_per_token */
     /* ms that a rank waits for other ranks, in steps and in saves or loads */
@@ -61,9 +56,7 @@ struct hd_trainer {
     char *private_base, *registered_base; /* memory of tensors; on a device, device addresses */
     /* host memory for profile, sample and batch (rank_program.h) */
     char *host_base;
-    struct hd_private reserved; /* memory of host_base and private_base */
     struct hd_reservation reservation;
-    struct hd_staging staging;
 
     /* bound instruction streams: `step` for the next training step, `round` for a round of
      * validation */

@@ -8,6 +8,7 @@
 
 #include "job/job.h"
 #include "kernels/kernels.h"
+#include "train/opened_rank.h"
 #include "train/train.h"
 
 /* One case: a model's shape, and how many sequences a step has. */
@@ -36,10 +37,7 @@ struct gpu_run {
 
 /* One rank that trains on a device, and what it stands on. */
 struct gpu_rank {
-    const struct hd_backend_table *table;
-    struct hd_backend *backend;
-    struct hd_comm_hub *hub;
-    struct hd_comm *comm;
+    struct hd_opened_rank open;
     struct hd_trainer *trainer; /* with its first weights */
 };
 

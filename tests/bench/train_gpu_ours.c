@@ -6,7 +6,6 @@
 
 #include "base/file.h"
 #include "base/random.h"
-#include "comm/local.h"
 #include "data/token_writer.h"
 #include "program/dry.h"
 #include "program/launch_times.h"
@@ -423,16 +422,14 @@ enum hd_status gpu_rank_open(const struct hd_job *job, const struct gpu_run *run
     struct gpu_rank *r = ret_rank;
     enum hd_status st;
 
-    *r = (struct gpu_rank){.table = run->table};
-    st = run->table->open(&backend, &r->backend);
-    options.instance = r->backend;
-    if (!st)
-        st = hd_comm_hub_new(1, &r->hub);
-    if (!st)
-        st = hd_comm_open_local(
-            r->hub, 0, &(struct hd_comm_device){.table = run->table, .backend = r->backend},
-            HD_STEP_DEADLINE_MS, &r->comm);
-    options.comm = r->comm;
+    *r = (struct gpu_rank){.trainer = NULL};
+    st = hd_rank_open(&(struct hd_rank_opening){.table = run->table,
+                                                .options = backend,
+                                                .alone = true,
+                                                .deadline_ms = HD_STEP_DEADLINE_MS},
+                      &r->open);
+    options.instance = r->open.backend;
+    options.comm = r->open.comm;
     if (!st)
         st = hd_trainer_new(job, &options, &r->trainer);
     return st ? st : hd_trainer_init(r->trainer);
@@ -441,12 +438,7 @@ enum hd_status gpu_rank_open(const struct hd_job *job, const struct gpu_run *run
 void gpu_rank_close(struct gpu_rank *r)
 {
     hd_trainer_free(r->trainer);
-    if (r->comm)
-        hd_comm_free(r->comm);
-    if (r->hub)
-        hd_comm_hub_free(r->hub);
-    if (r->backend)
-        r->table->close(r->backend);
+    hd_rank_close(&r->open);
 }
 
 static enum hd_status train(const struct gpu_case *c, const struct gpu_run *run, const char *tokens,
@@ -464,11 +456,11 @@ static enum hd_status train(const struct gpu_case *c, const struct gpu_run *run,
     if (!st)
         st = gpu_rank_open(&job, run, choices, &rank);
     if (!st)
-        st = measure(c, run, rank.backend, &limits);
+        st = measure(c, run, rank.open.backend, &limits);
     if (!st)
         st = time_steps(rank.trainer, c, run, &limits, out, ret_ms);
     if (!st)
-        st = show_classes(rank.trainer, run, rank.backend, &limits, out);
+        st = show_classes(rank.trainer, run, rank.open.backend, &limits, out);
     gpu_rank_close(&rank);
     return st;
 }

@@ -15,7 +15,7 @@
 #include "tests/cudasim/nccl_stand_in.h"
 #include "tests/job_text.h"
 #include "tests/program/test.h"
-#include "worker/worker.h"
+#include "train/opened_rank.h"
 
 enum { STEPS = 3, WORLD = 4 };
 
@@ -89,8 +89,8 @@ static void *run_rank(void *arg)
 {
     struct starting *s = arg;
     struct trained *run = s->run;
-    struct hd_worker_device device = {0};
-    struct hd_comm *host, *comm = NULL;
+    struct hd_opened_rank opened = {0};
+    struct hd_comm *host;
     char choices_dir[PATH_MAX];
     enum hd_status st =
         hd_comm_open_shm(hd_shm_control_fd(run->ctl), hd_shm_control_rank_fds(run->ctl), s->rank,
@@ -99,15 +99,14 @@ static void *run_rank(void *arg)
     (void)snprintf(choices_dir, sizeof choices_dir, "%s/%d", run->choices ? run->choices : "",
                    s->rank);
     if (!st)
-        st = hd_worker_device_open(harness_backend(), &run->job, run->choices ? choices_dir : NULL,
-                                   host, NULL, &device, &comm);
+        st = hd_trainer_open_rank(harness_backend(), &run->job, run->choices ? choices_dir : NULL,
+                                  host, NULL, &opened);
     if (!st)
-        st = train_on(run, s->rank, comm, device.instance);
+        st = train_on(run, s->rank, opened.comm, opened.backend);
     hd_err_save(st, &s->error);
-    if (st && comm)
-        hd_comm_abort(comm, hd_err_message());
-    hd_comm_free(comm);
-    hd_worker_device_close(&device);
+    if (st && opened.comm)
+        hd_comm_abort(opened.comm, hd_err_message());
+    hd_rank_close(&opened);
     return NULL;
 }
 

@@ -11,6 +11,7 @@
 #include "tests/cudasim/cudasim.h"
 #include "tests/cudasim/nccl_stand_in.h"
 #include "tests/program/test.h"
+#include "train/opened_rank.h"
 
 enum { WORLD = 2, STEPS = 2 };
 
@@ -57,31 +58,30 @@ static enum hd_status train(struct hd_trainer *t, struct hd_backend *backend, st
     return st;
 }
 
-static enum hd_status open_and_train(struct run *run, int rank, struct hd_backend *backend,
-                                     struct hd_comm **ret_comm)
+static enum hd_status open_and_train(struct run *run, int rank, struct hd_opened_rank *opened)
 {
     const struct hd_mesh_sizes sizes = {.dp = (int32_t)run->job.dp, .pp = (int32_t)run->job.pp};
-    const struct hd_comm_device device = {harness_backend(), backend, false};
-    const struct hd_trainer_options trainer = {
-        .peak = HARNESS_PEAK, .backend = harness_backend(), .instance = backend, .rank = rank};
-    struct hd_trainer_options options = trainer;
-    struct hd_comm_nccl_options nccl = {.deadline_ms = 60000};
+    struct hd_trainer_options options = {
+        .peak = HARNESS_PEAK, .backend = harness_backend(), .rank = rank};
     struct found *found = &run->found[rank];
     struct hd_backend_options described = hd_trainer_backend_options(&run->job);
     struct hd_gpu_overhead overhead;
     struct hd_traits traits;
     struct hd_trainer *t;
     struct hd_mesh mesh;
-    struct hd_comm *host;
     enum hd_status st = hd_mesh_init(&mesh, &sizes);
 
-    nccl.mesh = &mesh;
     if (!st)
-        st = hd_comm_open_shm(hd_shm_control_fd(run->ctl), hd_shm_control_rank_fds(run->ctl), rank,
-                              WORLD, 60000, &host);
-    if (!st)
-        st = hd_comm_open_nccl(host, &device, &nccl, ret_comm);
-    options.comm = *ret_comm;
+        st = hd_rank_open(&(struct hd_rank_opening){.table = harness_backend(),
+                                                    .options = {.threads = 1, .device = rank},
+                                                    .shm = run->ctl,
+                                                    .rank = rank,
+                                                    .world = WORLD,
+                                                    .nccl_mesh = &mesh,
+                                                    .deadline_ms = 60000},
+                          opened);
+    options.instance = opened->backend;
+    options.comm = opened->comm;
     if (!st)
         st = hd_trainer_new(&run->job, &options, &t);
     if (st)
@@ -90,7 +90,7 @@ static enum hd_status open_and_train(struct run *run, int rank, struct hd_backen
     overhead = hd_rank_program_gpu_overhead(hd_trainer_rank_program(t), &traits);
     found->planned_bytes = hd_memory_on_device(&hd_trainer_rank_program(t)->memory, &traits);
     found->nccl_bytes = overhead.communicators_bytes;
-    st = train(t, backend, found);
+    st = train(t, opened->backend, found);
     hd_trainer_free(t);
     return st;
 }
@@ -98,22 +98,15 @@ static enum hd_status open_and_train(struct run *run, int rank, struct hd_backen
 static void *run_rank(void *arg)
 {
     struct starting *s = arg;
-    const struct hd_backend_options options = {.threads = 1, .device = s->rank};
     struct found *found = &s->run->found[s->rank];
-    struct hd_backend *backend = NULL;
-    struct hd_comm *comm = NULL;
+    struct hd_opened_rank opened = {.comm = NULL};
 
-    found->status = harness_backend()->open(&options, &backend);
-    if (!found->status)
-        found->status = open_and_train(s->run, s->rank, backend, &comm);
+    found->status = open_and_train(s->run, s->rank, &opened);
     (void)snprintf(found->message, sizeof found->message, "%s",
                    found->status ? hd_err_message() : "");
-    if (found->status && comm)
-        hd_comm_abort(comm, found->message);
-    if (comm)
-        hd_comm_free(comm);
-    if (backend)
-        harness_backend()->close(backend);
+    if (found->status && opened.comm)
+        hd_comm_abort(opened.comm, found->message);
+    hd_rank_close(&opened);
     return NULL;
 }
 

@@ -1,0 +1,70 @@
+/* opened_rank: what a rank opens before it computes: backend, communicator, runner with its staging,
+ * memory. Training, frozen models, generation, evaluation, probes and benchmarks open a rank by
+ * hd_rank_open, and close it by hd_rank_close, in reverse order.
+ *
+ * A rank of several takes its backend and communicator from the worker that has them open
+ * (rank_connect.c); these are borrowed, and closed by their owner, last.
+ *
+ * Used by: worker, tests.   Uses: comm, program.
+ * Threads: the rank's.
+ */
+#ifndef HD_TRAIN_OPENED_RANK_H
+#define HD_TRAIN_OPENED_RANK_H
+
+#include "comm/shm_control.h"
+#include "program/run.h"
+#include "train/reserve.h"
+#include "train/staging.h"
+
+struct hd_comm_hub;
+
+struct hd_opened_rank {
+    const struct hd_backend_table *table;
+    struct hd_backend *backend;
+    struct hd_comm_hub *hub; /* of a communicator of one rank on a device; else NULL */
+    struct hd_comm *comm;    /* communicator of the ranks; NULL: there is one rank, without any */
+    struct hd_runner *runner;
+    struct hd_staging staging;
+    struct hd_private memory; /* without the registered memory that collectives use */
+    bool borrows_backend, borrows_comm;
+};
+
+struct hd_rank_opening {
+    const struct hd_backend_table *table;
+    struct hd_backend *instance; /* borrowed backend; NULL: one is opened with `options` */
+    struct hd_backend_options options;
+
+    /* The communicator is the first of these that is set; none: the rank has no communicator. */
+    struct hd_comm *comm; /* borrowed */
+    /* communicator of all ranks through host memory, which the opening takes over, also on failure;
+     * between devices NCCL uses it */
+    struct hd_comm *host;
+    const struct hd_shm_control
+        *shm;   /* with it rank `rank` of `world` opens such a `host` itself */
+    bool alone; /* there is one rank, whose communicator is on its own device */
+
+    int rank, world;
+    /* control block (alone) of the supervisor, so that the record of collectives outlives the rank;
+     * NULL: memory of its own */
+    const struct hd_shm_fds *fds;
+    const struct hd_mesh *nccl_mesh; /* as in hd_comm_nccl_options, as is `native` */
+    bool native;
+    int64_t deadline_ms; /* deadline in ms of waits for other ranks */
+
+    const struct hd_mesh *mesh; /* mesh of the runner; NULL: neither runner nor staging is opened */
+};
+
+/* Opens what `opening` says. hd_rank_close also follows a failure. If the backend cannot be opened,
+ * ret_opened->backend is NULL. */
+enum hd_status hd_rank_open(const struct hd_rank_opening *opening,
+                            struct hd_opened_rank *ret_opened);
+/* Reserves size_bytes > 0 of memory for tensors and, if the backend has a device, host_bytes beside it;
+ * touches each page of host memory with `threads` threads. HD_NO_MEMORY: no address space, or not
+ * enough memory for the pages. */
+enum hd_status hd_rank_reserve(struct hd_opened_rank *opened, int64_t size_bytes,
+                               int64_t host_bytes, int threads);
+/* Waits for the device: after a failure its kernels may still use memory that is about to be freed. */
+void hd_rank_settle(const struct hd_opened_rank *opened);
+void hd_rank_close(struct hd_opened_rank *opened); /* {0} is fine */
+
+#endif
