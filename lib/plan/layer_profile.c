@@ -424,6 +424,9 @@ static enum hd_status measure_blocks(struct builder *b, struct hd_block_profiles
     return st;
 }
 
+/* All blocks of the model, of whatever kind. */
+enum { ALL_KINDS = -1 };
+
 /* Makes all blocks of the job's model blocks of this kind. */
 static void choose_kind(struct hd_job *job, int kind)
 {
@@ -439,16 +442,15 @@ static void choose_kind(struct hd_job *job, int kind)
 /* Shrinks the job to a small one: two blocks of this kind on the first stage and, if the job has
  * several stages, one on the last; one micro-batch. If the job has train.trainable, which names
  * parameters of the whole model, everything trains and no weight is quantized. An adapter stays,
- * since every block has it. */
+ * since every block has it. ALL_KINDS: the whole model on one stage. */
 static void shrink(struct hd_job *job, int kind)
 {
-    const bool staged = job->pp > 1;
+    const bool whole = kind == ALL_KINDS, staged = job->pp > 1 && !whole;
 
     const char *const schedule = !staged                                 ? "none"
                                  : strncmp(job->schedule, "zb-", 3) == 0 ? "zb-h1"
                                                                          : "1f1b";
 
-    job->layers = staged ? 3 : 2;
     (void)snprintf(job->stages, sizeof job->stages, "%s", staged ? "2,1" : "auto");
     (void)snprintf(job->schedule, sizeof job->schedule, "%s", schedule);
     job->pp = staged ? 2 : 1;
@@ -461,9 +463,12 @@ static void shrink(struct hd_job *job, int kind)
     job->validate_batches = 1;
     job->checkpoint_async = false;
     job->profile_first = 0;
-    choose_kind(job, kind);
     if (hd_layer_profile_segment(job) > 1)
         (void)snprintf(job->recompute, sizeof job->recompute, "full");
+    if (whole)
+        return;
+    job->layers = staged ? 3 : 2;
+    choose_kind(job, kind);
     job->only = "all";
     job->adapter_also = "";
     if (job->adapter == HD_JOB_ADAPTER_NONE)
@@ -491,7 +496,6 @@ static enum hd_status choose_devices(struct builder *b, const struct hd_job *job
     struct hd_mesh_sizes sizes = *compiled;
     enum hd_status st;
 
-    b->mesh = b->shared.mesh;
     if (!b->cluster->links)
         return HD_OK;
     sizes.pp = (int32_t)job->pp;
@@ -502,7 +506,8 @@ static enum hd_status choose_devices(struct builder *b, const struct hd_job *job
     return st ? st : hd_rank_map_of_job(b->cluster, job, b->devices);
 }
 
-static enum hd_status share(struct builder *b, const struct hd_job *job, int kind)
+/* Declares the parameters of the first and the last stage of the small job. */
+static enum hd_status declare_small(struct builder *b, const struct hd_job *job, int kind)
 {
     struct hd_job small = *job;
     enum hd_status st;
@@ -510,8 +515,7 @@ static enum hd_status share(struct builder *b, const struct hd_job *job, int kin
     shrink(&small, kind);
     st = hd_rank_program_prepare(&small, &b->cluster->traits, &(struct hd_rank_program_options){0},
                                  &b->arena, &b->shared);
-    if (!st)
-        st = choose_devices(b, job);
+    b->mesh = b->shared.mesh;
     if (!st)
         st = declare(b, 0);
     if (!st && b->shared.mesh.sizes.pp > 1)
@@ -521,6 +525,13 @@ static enum hd_status share(struct builder *b, const struct hd_job *job, int kin
         b->model[1] = b->model[0];
     }
     return st;
+}
+
+static enum hd_status share(struct builder *b, const struct hd_job *job, int kind)
+{
+    const enum hd_status st = declare_small(b, job, kind);
+
+    return st ? st : choose_devices(b, job);
 }
 
 /* Sets has_kind, first_kind and head_kind. */
@@ -581,6 +592,7 @@ enum hd_status hd_layer_profiles_whole(const struct hd_job *job, const struct hd
     builder_begin(&b, cluster, job->native_reduction);
     st = hd_rank_program_prepare(job, &cluster->traits, &(struct hd_rank_program_options){0},
                                  &b.arena, &b.shared);
+    b.mesh = b.shared.mesh;
     if (!st)
         st = choose_devices(&b, job);
     if (!st)
@@ -690,4 +702,115 @@ enum hd_status hd_layer_profiles_decode(const struct hd_job *job, const struct h
     const struct profile_scope scope = {.slots = slots, .rows = rows};
 
     return measure_forward(job, cluster, &scope, ret_profiles, ret_seconds);
+}
+
+/* ---- the state of parameters ---- */
+
+/* Returns the seconds in which a collective moves a bucket, of which each rank has a shard of elements of
+ * `width` bytes. */
+static double moving_seconds(struct builder *b, const struct hd_bucket *p, enum hd_comm_kind comm,
+                             size_t width)
+{
+    return hd_links_collective(b->cluster, group_of(b, p->shard_group), comm,
+                               (double)p->shard_count * (double)width, b->native);
+}
+
+/* Adds a bucket that the registry's rank holds to the state of its unit. */
+static void add_bucket_state(struct builder *b, const struct hd_registry *r,
+                             const struct hd_bucket *p, struct hd_layer_state *state)
+{
+    const struct hd_job *job = &b->shared.job;
+    const size_t width = hd_rank_program_is_fp8(job) ? 1 : hd_dtype_size(p->compute),
+                 wire = job->reduce == HD_JOB_REDUCE_BF16 ? 2 : 4;
+
+    for (int k = 0; k < HD_STATE_KIND_COUNT; k++) {
+        const enum hd_state_kind kind = (enum hd_state_kind)k;
+
+        if (p->offset[k] >= 0 && (kind != HD_STATE_COPY || p->copied))
+            *(hd_state_is_on_host(p, kind) ? &state->host_bytes : &state->device_bytes) +=
+                (double)hd_tensor_align(hd_bucket_state_bytes(r, p, kind));
+    }
+    if (p->zero == 3) {
+        state->gathered_bytes =
+            hd_max_real(state->gathered_bytes, (double)(p->count - p->shard_count) * (double)width);
+        state->gather_s += moving_seconds(b, p, HD_COMM_ALL_GATHER, width);
+    }
+    if (p->zero >= 2)
+        state->reduce_s += moving_seconds(b, p, HD_COMM_REDUCE_SCATTER, wire);
+}
+
+/* Lowers the members of *least to those of `one`. */
+static void take_lesser(struct hd_layer_state *least, const struct hd_layer_state *one)
+{
+    least->device_bytes = hd_min_real(least->device_bytes, one->device_bytes);
+    least->host_bytes = hd_min_real(least->host_bytes, one->host_bytes);
+    least->gathered_bytes = hd_min_real(least->gathered_bytes, one->gathered_bytes);
+    least->gather_s = hd_min_real(least->gather_s, one->gather_s);
+    least->reduce_s = hd_min_real(least->reduce_s, one->reduce_s);
+}
+
+/* Adds up the states of the units that the builder has declared; kind: that of its blocks. Those of
+ * embedding and head are taken if `ends`. */
+static enum hd_status add_states(struct builder *b, int kind, bool ends,
+                                 struct hd_layer_states *states)
+{
+    const int head = b->model[1].unit_head, stages = b->shared.mesh.sizes.pp;
+    struct hd_layer_state *units = hd_arena_array(&b->arena, (size_t)head + 1, sizeof *units);
+    bool seen[HD_LAYER_KINDS] = {false};
+
+    if (!units)
+        return hd_err(HD_NO_MEMORY, "no memory for the state of a model");
+    for (int stage = 0; stage < stages; stage++)
+        for (int i = 0; i < b->registry[stage].bucket_count; i++) {
+            const struct hd_bucket *p = &b->registry[stage].buckets[i];
+            struct hd_layer_state tied = {0};
+
+            if (!p->is_local)
+                continue;
+            add_bucket_state(b, &b->registry[stage], p,
+                             p->stage == stage ? &units[p->unit] : &tied);
+            states->tied_bytes += tied.device_bytes;
+        }
+    if (ends) {
+        states->embedding = units[HD_UNIT_EMBEDDING];
+        states->head = units[head];
+    }
+    for (int unit = HD_UNIT_FIRST_BLOCK;
+         unit < (kind == ALL_KINDS ? head : HD_UNIT_FIRST_BLOCK + 1); unit++) {
+        const int of = kind == ALL_KINDS
+                           ? hd_model_layer_kind(&b->shared.config, unit - HD_UNIT_FIRST_BLOCK)
+                           : kind;
+
+        if (seen[of])
+            take_lesser(&states->block[of], &units[unit]);
+        else
+            states->block[of] = units[unit];
+        seen[of] = true;
+    }
+    return HD_OK;
+}
+
+enum hd_status hd_layer_states_find(const struct hd_job *job, const struct hd_cluster *cluster,
+                                    bool whole, struct hd_layer_states *ret_states)
+{
+    struct hd_layer_profiles kinds = {.has_inner = false};
+    enum hd_status st = find_kinds(job, &kinds);
+
+    *ret_states = (struct hd_layer_states){.tied_bytes = 0};
+    for (int kind = whole ? ALL_KINDS : 0; !st && kind < (whole ? 0 : HD_LAYER_KINDS); kind++) {
+        const bool ends = whole || kind == kinds.head_kind;
+        struct hd_job one = *job;
+        struct builder b;
+
+        if (!whole && !kinds.has_kind[kind])
+            continue;
+        if (!ends)
+            one.pp = 1;
+        builder_begin(&b, cluster, job->native_reduction);
+        st = declare_small(&b, &one, kind);
+        if (!st)
+            st = add_states(&b, kind, ends, ret_states);
+        hd_arena_done(&b.arena);
+    }
+    return st;
 }

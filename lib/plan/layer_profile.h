@@ -107,6 +107,24 @@ enum hd_status hd_layer_profiles_decode(const struct hd_job *job, const struct h
                                         struct hd_layer_profiles *ret_profiles,
                                         double *ret_seconds);
 
+/* Bytes of the state of a unit's parameters on one rank, as the rank's registry lays it out; and seconds in
+ * which ZeRO moves them in a micro-batch: 0 where it does not. */
+struct hd_layer_state {
+    double device_bytes, host_bytes; /* host_bytes: with parallel.offload */
+    double gathered_bytes; /* ZeRO 3: those of the largest bucket beyond the rank's own shard */
+    double gather_s, reduce_s;
+};
+struct hd_layer_states {
+    struct hd_layer_state block[HD_LAYER_KINDS]; /* of the smallest block of each kind */
+    struct hd_layer_state embedding, head;
+    double tied_bytes; /* the embedding's, if the last of several stages holds it too; else 0 */
+};
+
+/* Computes the states of a resolved job's units. whole: what trains differs from block to block, so all
+ * blocks are declared, not one of each kind. Fails as hd_rank_program_build does. */
+enum hd_status hd_layer_states_find(const struct hd_job *job, const struct hd_cluster *cluster,
+                                    bool whole, struct hd_layer_states *ret_states);
+
 /* Returns whether block `unit` of the chunk is in the same recompute segment as the block before
  * it. Segments begin at every segment-th block of the model, and with each chunk. With `segment` 0
  * or 1: false. */

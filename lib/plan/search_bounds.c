@@ -1,7 +1,6 @@
 /* search_bounds: lower bounds of a candidate's time and memory. A bound that is too high would drop
  * the best layout (search_test compares with every layout). */
 #include <math.h>
-#include <string.h>
 
 #include "base/math.h"
 #include "comm/nccl.h"
@@ -9,21 +8,6 @@
 #include "plan/links.h"
 #include "plan/search_internal.h"
 
-/* Least bytes moved per updated parameter, whatever the encodings: an update reads gradient, master
- * and moments, and writes master and moments. */
-enum { UPDATE_BYTES = 12, UPDATE_MOMENT_BYTES = 2 };
-
-/* Returns the least bytes of a parameter's moments in the job's encoding, and of its moving average,
- * which is sharded as they are. */
-static double moments_bytes(const struct layout_search *s)
-{
-    return hd_optimizer_fewest_moments(s->asked->spec) *
-               (s->asked->spec->moments == HD_JOB_MOMENTS_INT8 ? 1.0 : 4.0) +
-           (hd_job_has_ema(s->asked->spec) ? 4 : 0);
-}
-/* Least ratio of the time of ZeRO-3 programs, added up from layer profiles, to that of programs
- * without ZeRO: which weights are gathered first depends on the chunk (step_cost_test). */
-static const double gathered_share = 0.97;
 /* Least ratio of the bytes saved per token with any micro-batch size to those with one sequence. */
 static const double saved_share = 0.9;
 /* Least ratio of the time of a micro-batch's blocks, per token, to that with the largest micro-batch
@@ -152,39 +136,6 @@ static double largest_chunk(const struct layout_search *s, const struct ordered 
     return most;
 }
 
-/* ---- parameters of a rank ---- */
-
-/* Returns the number of ranks over which a block's experts are split. */
-static double expert_ranks(const struct hd_layout_sizes *z)
-{
-    return z->ep > 1 ? (double)z->ep : 1;
-}
-
-/* Returns the number of ranks over which ZeRO shards a parameter; experts: the parameter of an
- * expert, which only the ranks that hold this expert share. */
-static double shards_of(const struct hd_layout_sizes *z, bool experts)
-{
-    const double shards = z->zero_shard ? (double)z->zero_shard : (double)(z->dp * z->cp);
-
-    if (!z->zero)
-        return 1;
-    return experts ? shards / expert_ranks(z) : shards;
-}
-
-/* Computes the number of a block's parameters that one rank updates, by kind. */
-static void block_updated(const struct layout_search *s, const struct hd_layout_sizes *z,
-                          double ret_updated[HD_LAYER_KINDS])
-{
-    for (int i = 0; i < s->kind_count; i++) {
-        const int kind = s->kinds[i];
-
-        ret_updated[kind] =
-            ((double)s->block_parameters[kind] / shards_of(z, false) +
-             (double)s->block_experts[kind] / expert_ranks(z) / shards_of(z, true)) /
-            (double)z->tp;
-    }
-}
-
 /* ---- time ---- */
 
 double search_ideal_seconds(const struct layout_search *s)
@@ -199,41 +150,7 @@ double search_ideal_seconds(const struct layout_search *s)
 
 double search_rollout_bound(double rollout_s)
 {
-    return gathered_share * rollout_s;
-}
-
-/* Returns the seconds of the calls first to end - 1 of a layer profile in one micro-batch; of F alone
- * if only a part of the model trains. */
-static double profile_seconds(const struct layout_search *s, const struct hd_layer_profile *p,
-                              int first, int end)
-{
-    double seconds = 0;
-
-    for (int call = first; call < end; call++)
-        seconds += s->tuned && call > HD_LAYER_PROFILE_F ? 0 : p->time[call][0].run;
-    return seconds;
-}
-
-/* Computes a lower bound of a block's seconds in these calls, by kind. A chunk of n blocks of one
- * kind takes base + n blocks, so at least n times the lesser of what a block takes alone and beside
- * others. */
-static void block_seconds(const struct layout_search *s, const struct hd_layer_profiles *p,
-                          int first, int end, double ret_seconds[HD_LAYER_KINDS])
-{
-    double base[HD_LAYER_KINDS], least;
-
-    for (int i = 0; i < s->kind_count; i++)
-        base[s->kinds[i]] = profile_seconds(s, &p->kind[s->kinds[i]].base, first, end);
-    least = hd_min_real(least_of(s, base), 0);
-    for (int i = 0; i < s->kind_count; i++) {
-        const int kind = s->kinds[i];
-
-        ret_seconds[kind] = profile_seconds(s, &p->kind[kind].block, first, end);
-        if (p->has_inner)
-            ret_seconds[kind] = hd_min_real(ret_seconds[kind],
-                                            profile_seconds(s, &p->kind[kind].inner, first, end));
-        ret_seconds[kind] += least;
-    }
+    return SEARCH_GATHERED_SHARE * rollout_s;
 }
 
 static double micro_batches(const struct layout_search *s, const struct candidate *c)
@@ -246,9 +163,9 @@ static double micro_batches(const struct layout_search *s, const struct candidat
 /* Returns a lower bound of a step's seconds: the time of all micro-batches on the stage whose
  * blocks take longest. */
 double search_blocks_bound(const struct layout_search *s, const struct candidate *c,
-                           const struct search_sizes *sizes)
+                           const struct search_sizes *sizes, double stage_s)
 {
-    return micro_batches(s, c) * even_share(s, c->pp, sizes->all_s);
+    return micro_batches(s, c) * hd_max_real(even_share(s, c->pp, sizes->all_s), stage_s);
 }
 
 /* Returns what a micro-batch of `size` sequences takes at least, on the line between one sequence
@@ -297,98 +214,6 @@ double search_schedule_bound(const struct layout_search *s, const struct candida
     return most;
 }
 
-/* Returns a lower bound for every cut. If stages take t_0, t_1 .. per micro-batch, stage i ends at
- * M t_i + r (t_0 + .. t_(i-1)), where r is the share of a block's time in which a micro-batch passes
- * it. With the best cut all end at the same time T: T (1 - (1 - r / M)^pp) = r (t_0 + t_1 + ..). */
-double search_cuts_bound(const struct layout_search *s, const struct candidate *c,
-                         const struct ordered *ordered, const struct search_sizes *sizes,
-                         double stage_s)
-{
-    const double M = micro_batches(s, c);
-    const double blocks = hd_max_real(search_blocks_bound(s, c, sizes), M * stage_s);
-    const double all = sum_of(s, 0, s->config.L, sizes->all_s), *passes = passes_of(ordered, sizes);
-    double r = 1;
-
-    for (int i = 0; i < s->kind_count; i++)
-        r = hd_min_real(r, passes[s->kinds[i]] / sizes->all_s[s->kinds[i]]);
-    if (ordered->step.pipeline.chunks > ordered->step.pipeline.stages || !(r > 0))
-        return blocks; /* a stage's first chunk may be small, so that the next stage starts soon */
-    return hd_max_real(blocks, r * all / (1 - pow(1 - r / M, c->pp)));
-}
-
-/* Adds to the walked time a lower bound of the update, which starts when all stages have ended;
- * some stage has at least an even share of the parameters. */
-double search_variant_bound(const struct layout_search *s, const struct candidate *c,
-                            const struct hd_layout_sizes *z)
-{
-    const bool away = z->offload == HD_JOB_OFFLOAD_OPTIMIZER;
-    const int bytes =
-        UPDATE_BYTES + UPDATE_MOMENT_BYTES * hd_optimizer_fewest_moments(s->asked->spec);
-    const struct hd_rates *r = &s->asked->cluster->rates;
-    const double rate = hd_max_real(r->memory_bytes_per_s, r->most_update_bytes_per_s);
-    double updated[HD_LAYER_KINDS], update = 0;
-
-    block_updated(s, z, updated);
-    if (!away)
-        update = (double)s->config.L / (double)z->pp * mean_of_kinds(s, updated) * bytes / rate;
-    return c->bound_s * (z->zero == 3 ? gathered_share : 1) + update;
-}
-
-/* Computes the seconds in which one collective of this kind moves the parameters of a block, of
- * which each rank has a shard of `width` bytes per parameter, by kind of block. */
-static void move_blocks(const struct layout_search *s, const struct hd_layout_sizes *z,
-                        const struct hd_mesh *mesh, enum hd_comm_kind comm, int width,
-                        double ret_seconds[HD_LAYER_KINDS])
-{
-    const bool native = s->asked->spec->native_reduction;
-    const struct hd_cluster *cluster = s->asked->cluster;
-    const struct hd_link_group all = hd_links_group(cluster, mesh, HD_GROUP_ZERO_SHARD, NULL),
-                               of_expert =
-                                   hd_links_group(cluster, mesh, HD_GROUP_EXPERT_SHARD, NULL);
-
-    for (int i = 0; i < s->kind_count; i++) {
-        const int kind = s->kinds[i];
-        const double bytes = (double)s->block_parameters[kind] * width / (double)z->tp,
-                     experts = (double)s->block_experts[kind] * width / (double)z->tp;
-
-        ret_seconds[kind] = hd_links_collective(cluster, &all, comm, bytes / all.size, native);
-        if (experts > 0)
-            ret_seconds[kind] += hd_links_collective(
-                cluster, &of_expert, comm, experts / expert_ranks(z) / of_expert.size, native);
-    }
-}
-
-/* Computes the seconds in which a rank moves the parameters of its blocks for one micro-batch. With
- * ZeRO 3 F and B gather the weights of each block; with ZeRO 2 and 3 backward reduces its gradients.
- * Collectives of one stream follow one another. */
-static struct search_traffic traffic_of(const struct layout_search *s,
-                                        const struct hd_layout_sizes *z)
-{
-    const int width = z->precision == HD_JOB_PRECISION_FP32  ? 4
-                      : z->precision == HD_JOB_PRECISION_FP8 ? 1
-                                                             : 2;
-    const int wire = s->asked->spec->reduce == HD_JOB_REDUCE_BF16 ? 2 : 4;
-    const struct hd_mesh_sizes sizes = {.pp = (int32_t)z->pp,
-                                        .dp = (int32_t)z->dp,
-                                        .cp = (int32_t)z->cp,
-                                        .tp = (int32_t)z->tp,
-                                        .ep = (int32_t)z->ep,
-                                        .zero_shard = (int32_t)z->zero_shard};
-    struct search_traffic traffic = {0, 0};
-    double seconds[HD_LAYER_KINDS];
-    struct hd_mesh mesh;
-
-    if (hd_mesh_init(&mesh, &sizes))
-        return traffic;
-    if (z->zero == 3) {
-        move_blocks(s, z, &mesh, HD_COMM_ALL_GATHER, width, seconds);
-        traffic.gather_s = (double)s->config.L / (double)z->pp * mean_of_kinds(s, seconds);
-    }
-    move_blocks(s, z, &mesh, HD_COMM_REDUCE_SCATTER, wire, seconds);
-    traffic.reduce_s = even_share(s, z->pp, seconds);
-    return traffic;
-}
-
 /* Returns the mean over stages of the sum over their blocks. */
 static double stage_mean(const struct layout_search *s, const struct candidate *c,
                          const double of_kind[HD_LAYER_KINDS])
@@ -397,133 +222,44 @@ static double stage_mean(const struct layout_search *s, const struct candidate *
 }
 
 double search_traffic_bound(struct layout_search *s, const struct candidate *c,
-                            const struct hd_layout_sizes *z, const struct search_sizes *sizes,
-                            struct search_traffic *memo)
+                            const struct hd_layout_sizes *z, const struct search_sizes *sizes)
 {
-    double forward, backward;
+    const struct held_state *state;
+    double gather, forward, backward;
 
     if (z->zero < 2 || s->tuned || s->asked->cluster->links ||
         s->asked->cluster->rates.calibration) /* times that it interpolates give no bound */
         return 0;
-    if (memo->reduce_s < 0)
-        *memo = traffic_of(s, z);
+    state = search_state(s, z);
+    gather = stage_mean(s, c, state->gather_s);
     forward = stage_mean(s, c, sizes->forward_s);
     backward = stage_mean(s, c, sizes->all_s) - forward;
-    return gathered_share * micro_batches(s, c) *
-           hd_max_real(memo->reduce_s, hd_max_real(memo->gather_s, forward) +
-                                           hd_max_real(memo->gather_s, backward));
+    return SEARCH_GATHERED_SHARE * micro_batches(s, c) *
+           hd_max_real(even_share(s, z->pp, state->reduce_s),
+                       hd_max_real(gather, forward) + hd_max_real(gather, backward));
 }
 
 /* ---- memory ---- */
 
-/* Returns the device bytes that a rank holds per parameter: weights, gradients and its share of the
- * optimizer state (registry.h). */
-static double state_bytes(const struct layout_search *s, const struct hd_layout_sizes *z,
-                          bool experts)
+void search_take_least_state(struct layout_search *s, struct hd_layout_sizes *sizes)
 {
-    const double shards = shards_of(z, experts);
-    const bool keep_fp32 = z->precision == HD_JOB_PRECISION_FP32;
-    const bool away =
-        z->offload == HD_JOB_OFFLOAD_OPTIMIZER && s->asked->cluster->traits.memory_bytes;
-    const double moments = away ? 0 : moments_bytes(s);
-    const double master = keep_fp32 || !away ? 4 : 0, copy = keep_fp32 ? 0 : 2, gradient = 4;
-
-    switch (z->zero) {
-    case 1:
-        return gradient + (keep_fp32 ? master : copy) +
-               (moments + (keep_fp32 ? 0 : master)) / shards;
-    case 2:
-        return (keep_fp32 ? master : copy) +
-               (gradient + moments + (keep_fp32 ? 0 : master)) / shards;
-    case 3:
-        return (master + copy + gradient + moments) / shards;
-    default:
-        return master + copy + gradient + moments;
-    }
-}
-
-double search_host_bytes(const struct layout_search *s, const struct hd_layout_sizes *z)
-{
-    const double moments = moments_bytes(s);
-    const double master = z->precision == HD_JOB_PRECISION_FP32 ? 0 : 4;
-    double updated[HD_LAYER_KINDS];
-
-    block_updated(s, z, updated);
-    return even_share(s, z->pp, updated) * (moments + master);
-}
-
-/* Returns a lower bound of the bytes of a parameter that does not train: one copy in the compute
- * encoding whatever the ZeRO stage, or quantized codes in a block. */
-static double frozen_bytes(const struct layout_search *s, const struct hd_layout_sizes *z,
-                           bool in_block)
-{
-    const enum hd_job_model_weights weights = s->asked->spec->model_weights;
-
-    if (!in_block || weights == HD_JOB_MODEL_WEIGHTS_PLAIN)
-        return z->precision == HD_JOB_PRECISION_FP32 ? 4 : 2;
-    return weights == HD_JOB_MODEL_WEIGHTS_NF4 ? 0.5 : 1;
-}
-
-/* Computes the bytes of a block's parameters and their optimizer state on one rank, by kind. */
-static void block_state(const struct layout_search *s, const struct hd_layout_sizes *z,
-                        double ret_state[HD_LAYER_KINDS])
-{
-    const double frozen = frozen_bytes(s, z, true), of_expert = state_bytes(s, z, true),
-                 of_other = state_bytes(s, z, false);
-
-    for (int i = 0; i < s->kind_count; i++) {
-        const int kind = s->kinds[i];
-        const double experts =
-            (double)s->block_experts[kind] * of_expert + (double)s->experts_frozen[kind] * frozen;
-
-        ret_state[kind] = ((double)s->block_parameters[kind] * of_other +
-                           (double)s->block_frozen[kind] * frozen + experts / expert_ranks(z)) /
-                          (double)z->tp;
-    }
-}
-
-/* Bytes of a rank with one layout. */
-struct held_bytes {
-    double block[HD_LAYER_KINDS];    /* parameters and optimizer state of a block, by kind */
-    double embedding, head;          /* the same of embedding and head */
-    double gathered[HD_LAYER_KINDS]; /* ZeRO 3: lower bound of a block's gathered weights in work
-                                        memory, beyond the rank's own shard; else 0 */
-};
-
-/* Computes the bytes of a block's gathered weights beyond the rank's own shard, by kind. */
-static void block_gathered(const struct layout_search *s, const struct hd_layout_sizes *z,
-                           double ret_gathered[HD_LAYER_KINDS])
-{
-    const double width = z->precision == HD_JOB_PRECISION_FP8 ? 1 : 2;
-
-    for (int i = 0; i < s->kind_count; i++) {
-        const int kind = s->kinds[i];
-        const double block = (double)s->block_parameters[kind] * (1 - 1 / shards_of(z, false)),
-                     experts = (double)s->block_experts[kind] / expert_ranks(z) *
-                               (1 - 1 / shards_of(z, true));
-
-        ret_gathered[kind] = z->zero == 3 ? width * hd_max_real(block, experts) / (double)z->tp : 0;
-    }
-}
-
-static struct held_bytes state_of(const struct layout_search *s, const struct hd_layout_sizes *z)
-{
-    const double each = state_bytes(s, z, false) / (double)z->tp,
-                 frozen = frozen_bytes(s, z, false) / (double)z->tp;
-    struct held_bytes state = {
-        .embedding = (double)s->first_parameters * each + (double)s->first_frozen * frozen,
-        .head = (double)s->last_parameters * each + (double)s->last_frozen * frozen};
-
-    block_state(s, z, state.block);
-    block_gathered(s, z, state.gathered);
-    return state;
+    if (s->asked->request->sizes.zero < 0 && sizes->dp * sizes->cp > 1)
+        sizes->zero = 3;
+    if (!search_may_offload(s))
+        return;
+    sizes->offload = HD_JOB_OFFLOAD_OPTIMIZER;
+    if (even_share(s, sizes->pp, search_state(s, sizes)->host) >
+        (double)s->asked->cluster->host_memory_bytes)
+        sizes->offload = HD_JOB_OFFLOAD_NONE;
 }
 
 /* Returns the bytes of embedding and head on the stages that have them. */
-static double ends_of(const struct held_bytes *state, const struct hd_pipeline *p, int32_t stage)
+static double ends_of(const struct held_state *state, const struct hd_pipeline *p, int32_t stage)
 {
-    return (hd_pipeline_stage(p, 0) == stage ? state->embedding : 0) +
-           (hd_pipeline_stage(p, p->chunks - 1) == stage ? state->head : 0);
+    const bool first = hd_pipeline_stage(p, 0) == stage,
+               last = hd_pipeline_stage(p, p->chunks - 1) == stage;
+
+    return (first ? state->embedding : 0) + (last ? state->head + (first ? 0 : state->tied) : 0);
 }
 
 /* Returns the bytes that a chunk saves for one micro-batch: those of its blocks, and those beside
@@ -531,27 +267,6 @@ static double ends_of(const struct held_bytes *state, const struct hd_pipeline *
 static double slot_bytes(const struct layout_search *s, double blocks, double beside)
 {
     return s->differ ? 0 : hd_max_real(0, blocks + beside);
-}
-
-struct search_sizes search_sizes_of(const struct layout_search *s,
-                                    const struct hd_layer_profiles *p)
-{
-    struct search_sizes b = {.stage_io = (double)p->stage_io_bytes};
-
-    block_seconds(s, p, 0, HD_LAYER_PROFILE_B, b.forward_s);
-    block_seconds(s, p, 0, HD_LAYER_PROFILE_CALLS, b.all_s);
-    for (int i = 0; i < s->kind_count; i++) {
-        const int kind = s->kinds[i];
-        const struct hd_block_profiles *of_kind = &p->kind[kind];
-
-        b.saved[kind] = (double)of_kind->block.saved_bytes;
-        b.deferred[kind] = (double)of_kind->block.deferred_bytes;
-        b.inner_deferred[kind] = (double)of_kind->inner.deferred_bytes;
-        b.base_saved[kind] = (double)of_kind->base.saved_bytes;
-        b.base_deferred[kind] = (double)of_kind->base.deferred_bytes;
-        b.work[kind] = (double)of_kind->base.work_bytes;
-    }
-    return b;
 }
 
 /* Saved bytes are proportional to rows. With a fraction of the rows the work memory is at least that
@@ -612,7 +327,7 @@ static double stage_io_bytes_of(const struct layout_search *s, const struct sear
 
 /* Returns a lower bound of the work memory of a stage, for the kind of its blocks that needs most. */
 static double stage_work(const struct layout_search *s, const struct search_sizes *b,
-                         const struct held_bytes *state, const struct ordered *ordered,
+                         const struct held_state *state, const struct ordered *ordered,
                          int32_t stage)
 {
     double most = 0;
@@ -746,31 +461,31 @@ static double frozen_model_bytes(const struct layout_search *s, const struct hd_
 {
     const double width = z->precision == HD_JOB_PRECISION_FP32 ? 4 : 2;
 
-    return ((double)s->frozen_parameters + (double)s->frozen_experts / expert_ranks(z)) * width /
-           (double)(z->tp * z->pp);
+    return ((double)s->frozen_parameters + (double)s->frozen_experts / (double)hd_max(z->ep, 1)) *
+           width / (double)(z->tp * z->pp);
 }
 
 /* Returns a lower bound of the memory of the rank that needs most, among the stages up to the first
  * one that needs more than `enough` bytes. Which stage has which part of it is not known: some
  * stage needs at least the mean. */
-static struct hd_search_rejected memory_of_stages(const struct layout_search *s,
+static struct hd_search_rejected memory_of_stages(struct layout_search *s,
                                                   const struct candidate *c,
                                                   const struct hd_layout_sizes *z,
                                                   const struct ordered *ordered,
                                                   const struct search_sizes *b, double enough)
 {
     const double overhead = overhead_bytes(s, z);
-    const struct held_bytes state = state_of(s, z);
+    const struct held_state *state = search_state(s, z);
     double most = -1, most_slots = 0, sum = 0;
     int32_t fullest = 0;
 
     for (int32_t i = 0; i < ordered->step.pipeline.stages && most <= enough; i++) {
         const struct ordered_stage *stage = &ordered->stages[i];
         const bool whole = stage->largest > 0 && !(s->tuned && stage->before == 0);
-        double work = whole ? stage_work(s, b, &state, ordered, i) : 0;
+        double work = whole ? stage_work(s, b, state, ordered, i) : 0;
         const double slots = stage_slots(s, c, ordered, b, i, &work);
-        const double bytes = overhead + stage_sum(s, ordered, i, state.block) +
-                             ends_of(&state, &ordered->step.pipeline, i) + work + slots;
+        const double bytes = overhead + stage_sum(s, ordered, i, state->block) +
+                             ends_of(state, &ordered->step.pipeline, i) + work + slots;
 
         sum += bytes;
         if (bytes > most) {
@@ -787,8 +502,7 @@ static struct hd_search_rejected memory_of_stages(const struct layout_search *s,
                                        .activations = most_slots / most};
 }
 
-struct hd_search_rejected search_least_memory(const struct layout_search *s,
-                                              const struct candidate *c,
+struct hd_search_rejected search_least_memory(struct layout_search *s, const struct candidate *c,
                                               const struct hd_layout_sizes *z,
                                               const struct ordered *ordered,
                                               const struct search_sizes *b)
@@ -796,7 +510,7 @@ struct hd_search_rejected search_least_memory(const struct layout_search *s,
     return memory_of_stages(s, c, z, ordered, b, INFINITY);
 }
 
-bool search_stages_may_fit(const struct layout_search *s, const struct candidate *c,
+bool search_stages_may_fit(struct layout_search *s, const struct candidate *c,
                            const struct hd_layout_sizes *z, const struct ordered *ordered,
                            const struct search_sizes *b)
 {
@@ -814,7 +528,7 @@ struct heavy_blocks {
 };
 
 static struct heavy_blocks heavy_blocks_of(const struct layout_search *s, int kind,
-                                           const struct held_bytes *state,
+                                           const struct held_state *state,
                                            const struct search_sizes *b)
 {
     struct heavy_blocks heavy = {
@@ -836,7 +550,7 @@ static struct heavy_blocks heavy_blocks_of(const struct layout_search *s, int ki
 /* Returns the most of these blocks that stage i may hold in `limit` bytes beside their work memory,
  * however the model is cut. Full recompute may have segments as long as a chunk. */
 static int64_t most_on_stage(const struct layout_search *s, const struct candidate *c,
-                             const struct ordered *ordered, const struct held_bytes *state,
+                             const struct ordered *ordered, const struct held_state *state,
                              const struct search_sizes *b, const struct heavy_blocks *heavy,
                              double limit, int32_t i)
 {
@@ -855,26 +569,26 @@ static int64_t most_on_stage(const struct layout_search *s, const struct candida
     return capacity >= each * (double)heavy->count ? heavy->count : (int64_t)(capacity / each);
 }
 
-double search_cuts_seconds(const struct layout_search *s, const struct candidate *c,
+double search_cuts_seconds(struct layout_search *s, const struct candidate *c,
                            const struct hd_layout_sizes *z, const struct ordered *ordered,
                            const struct search_sizes *b)
 {
     const int32_t stages = ordered->step.pipeline.stages;
     const double limit = (double)s->asked->memory_bytes - overhead_bytes(s, z);
-    const struct held_bytes state = state_of(s, z);
+    const struct held_state *state = search_state(s, z);
     double seconds = 0;
 
     if ((limit - block_work(s, b) - frozen_model_bytes(s, z)) * stages <
-        sum_of(s, 0, s->config.L, state.block))
+        sum_of(s, 0, s->config.L, state->block))
         return INFINITY;
     for (int k = 0; k < s->kind_count; k++) {
-        const struct heavy_blocks heavy = heavy_blocks_of(s, s->kinds[k], &state, b);
+        const struct heavy_blocks heavy = heavy_blocks_of(s, s->kinds[k], state, b);
         int64_t fullest = hd_divide_up(heavy.count, stages), held = 0, open = stages;
 
         while (held < heavy.count && open) { /* `fullest` rises to the least that holds all */
             held = open = 0;
             for (int32_t i = 0; i < stages && held < heavy.count; i++) {
-                const int64_t most = most_on_stage(s, c, ordered, &state, b, &heavy, limit, i);
+                const int64_t most = most_on_stage(s, c, ordered, state, b, &heavy, limit, i);
 
                 held += most < fullest ? most : fullest;
                 open += most > fullest;

@@ -1,5 +1,5 @@
-/* search_candidates: the open candidates, in a heap with the lowest bound on top; and the layout of
- * a candidate, in which undecided members are as in the job's request. */
+/* search_candidates: the open candidates, in a heap with the lowest bound on top; the layout of a
+ * candidate, in which undecided members are as in the job's request; and what the search may do. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -183,15 +183,21 @@ const struct hd_job *search_job(struct layout_search *s, const struct hd_layout_
     return &s->job;
 }
 
-/* ---- the least state ---- */
+/* ---- what the search may do ---- */
 
-void search_take_least_state(const struct layout_search *s, struct hd_layout_sizes *sizes)
+void search_note_refusal(struct layout_search *s, enum hd_status st)
 {
-    if (s->asked->request->sizes.zero < 0 && sizes->dp * sizes->cp > 1)
-        sizes->zero = 3;
-    if (search_may_offload(s) &&
-        search_host_bytes(s, sizes) <= (double)s->asked->cluster->host_memory_bytes)
-        sizes->offload = HD_JOB_OFFLOAD_OPTIMIZER;
+    if (st == HD_NO_MEMORY)
+        s->st = st;
+    if (s->refused || !st)
+        return;
+    s->refused = st;
+    (void)snprintf(s->why, sizeof s->why, "%s", hd_err_message());
+}
+
+bool search_may_reject(const struct layout_search *s)
+{
+    return s->asked->memory_bytes && s->found->families > 1;
 }
 
 bool search_may_offload(const struct layout_search *s)

@@ -137,11 +137,6 @@ void search_try_families(struct layout_search *s)
 
 /* ---- step 2: families that may fit ---- */
 
-bool search_may_reject(const struct layout_search *s)
-{
-    return s->asked->memory_bytes && s->found->families > 1;
-}
-
 /* Returns the blocks of the family with another micro-batch, which serve many families; NULL: they
  * cannot be built. */
 static const struct profiled *reference_of(struct layout_search *s, const struct candidate *c,
@@ -201,7 +196,7 @@ static bool raise_bound(struct layout_search *s, struct candidate *c, bool *ret_
         if (!large)
             return false;
         search_sizes_interpolate(s, c, NULL, &large->sizes, &sizes);
-        bound = search_blocks_bound(s, c, &sizes);
+        bound = search_blocks_bound(s, c, &sizes, 0);
     } else if (search_may_reject(s) && bound_sizes(s, c, &sizes)) {
         c->plain =
             search_has_segments(s, c) && bound_sizes(s, &plain, &of_plain) ? &of_plain : NULL;
@@ -239,6 +234,6 @@ void search_refine_family(struct layout_search *s, struct candidate *c)
     if (!c->blocks)
         return; /* nothing fits, or no block of this family can be built: the family is dropped */
     c->decided = DECIDED_BLOCKS;
-    c->bound_s = hd_max_real(c->bound_s, search_blocks_bound(s, c, &c->blocks->sizes));
+    c->bound_s = hd_max_real(c->bound_s, search_blocks_bound(s, c, &c->blocks->sizes, 0));
     search_push(s, c);
 }

@@ -1,13 +1,16 @@
 /* search_internal: declarations that the files of the search share.
  *
- *     search.c             the loop, and its steps from schedules on
- *     search_candidates.c  the heap of candidates, and how one becomes a layout
+ *     search.c             the loop, and its last step: layouts
  *     search_families.c    the first two steps: families, and those that may fit
+ *     search_schedules.c   the next two: schedules, and stages of ZeRO
  *     search_segments.c    full recompute in segments of several blocks
  *     search_bounds.c      lower bounds of time and memory
- *     search_partitions.c  cuts of the model into stages other than the even one
- *     search_memo.c        layer profiles and schedules, each made once; costs
  *     search_infeasible.c  layouts that do not fit, and which of them needs least
+ *     search_memo.c        layer profiles, schedules and states, each made once; costs
+ *     search_partitions.c  cuts of the model into stages other than the even one
+ *     search_candidates.c  the heap of candidates, and how one becomes a layout
+ *
+ * A file calls only those below it.
  */
 #ifndef HD_PLAN_SEARCH_INTERNAL_H
 #define HD_PLAN_SEARCH_INTERNAL_H
@@ -59,10 +62,13 @@ struct profiled {
     struct search_sizes sizes;
 };
 
-/* Seconds of one micro-batch in which a rank gathers the weights of its blocks, for F and again for
- * B; and in which it reduces their gradients. */
-struct search_traffic {
-    double gather_s, reduce_s;
+/* Bytes of parameters and their optimizer state on one rank, and seconds of a micro-batch in which ZeRO moves
+ * them, as struct hd_layer_states has them; by kind of block. */
+struct held_state {
+    double block[HD_LAYER_KINDS], host[HD_LAYER_KINDS];
+    double gathered[HD_LAYER_KINDS];
+    double gather_s[HD_LAYER_KINDS], reduce_s[HD_LAYER_KINDS];
+    double embedding, head, tied;
 };
 
 /* A layout as far as the search has decided it. Kept small: there may be a million. */
@@ -137,6 +143,10 @@ struct search_partition {
     struct ordered_stage *stages; /* [stages] sizes of each stage */
 };
 
+/* Least ratio of the time of ZeRO-3 programs, added up from layer profiles, to that of programs
+ * without ZeRO: which weights are gathered first depends on the chunk (step_cost_test). */
+#define SEARCH_GATHERED_SHARE 0.97
+
 enum {
     /* layouts that are built to find the one that needs least memory, if no layout fits */
     SEARCH_LOWEST_MAX = 16
@@ -167,21 +177,12 @@ struct layout_search {
     /* [L + 1] numbers of blocks of each kind (hd_model_layer_kind) before a layer; [L]: in all */
     int32_t (*kinds_before)[HD_LAYER_KINDS];
     int kinds[HD_LAYER_KINDS], kind_count; /* kinds of blocks that the model has, ascending */
-    /* Parameters of one transformer block of each kind before it is split over ranks, in the
-     * layout's precision: outside experts, and of experts. */
-    int64_t block_parameters[HD_LAYER_KINDS], block_experts[HD_LAYER_KINDS];
-    /* parameters of the embedding and of the head; a tied table counts once */
-    int64_t first_parameters, last_parameters;
-    /* If tuned: parameters that do not train: in the block of each kind that has fewest (outside
-     * experts, of experts), in the embedding, and in the head. */
-    int64_t block_frozen[HD_LAYER_KINDS], experts_frozen[HD_LAYER_KINDS];
-    int64_t first_frozen, last_frozen;
     /* parameters of the frozen model (job/frozen_model.h), outside experts and of experts; 0:
      * there is none on these ranks */
     int64_t frozen_parameters, frozen_experts;
     struct candidate *heap;
     int64_t count, capacity;
-    struct memo blocks, profiles, rollouts, orders, partitions, traffic;
+    struct memo blocks, profiles, rollouts, orders, partitions, states;
     /* the schedule of an uneven partition that search_ordered returned last */
     struct ordered repartition;
     int64_t pp_least; /* least pp that the search tries, if the job does not pin pp */
@@ -199,19 +200,10 @@ struct layout_search {
     char why[HD_ERR_MAX];
 };
 
-/* Records the error of a layout that cannot be built, if it is the first; it is returned if no
- * layout can be built. Only HD_NO_MEMORY ends the search. */
-void search_note_refusal(struct layout_search *s, enum hd_status st);
-
 /* Sets *ret_model to the values of a model that costs need; they live as long as config and
  * arena. */
 enum hd_status search_model_of(const struct hd_model_config *config, struct hd_arena *arena,
                                struct search_model *ret_model);
-
-/* Returns a lower bound of a step's seconds with any schedule that may fit, by the sizes of the
- * candidate's blocks; INFINITY: none fits. */
-double search_schedules_bound(struct layout_search *s, const struct candidate *c,
-                              const struct search_sizes *bytes);
 
 /* ---- search_candidates.c ---- */
 
@@ -234,9 +226,12 @@ const struct hd_job *search_job(struct layout_search *s, const struct hd_layout_
 /* Returns whether offload of the optimizer may be searched: the job leaves it auto, the devices
  * have their own memory, and the hosts' memory is known. */
 bool search_may_offload(const struct layout_search *s);
-/* Sets the ZeRO stage and the place of the optimizer state (device or host) that need least device
- * memory, among those that the job leaves open. */
-void search_take_least_state(const struct layout_search *s, struct hd_layout_sizes *sizes);
+/* Records the error of a layout that cannot be built, if it is the first; it is returned if no
+ * layout can be built. Only HD_NO_MEMORY ends the search. */
+void search_note_refusal(struct layout_search *s, enum hd_status st);
+/* Returns whether the search drops layouts that do not fit the memory. A pinned layout, or the only
+ * one, is costed even if it does not fit. */
+bool search_may_reject(const struct layout_search *s);
 
 /* ---- search_families.c ---- */
 
@@ -245,9 +240,25 @@ void search_try_families(struct layout_search *s);
 /* Compiles the blocks of a family and adds it to the candidates again with a better bound, if it
  * may fit the memory. */
 void search_refine_family(struct layout_search *s, struct candidate *c);
-/* Returns whether the search drops layouts that do not fit the memory. A pinned layout, or the only
- * one, is costed even if it does not fit. */
-bool search_may_reject(const struct layout_search *s);
+
+/* ---- search_schedules.c ---- */
+
+/* Adds the candidate, whose blocks are compiled, to the candidates again with every schedule that may
+ * fit. */
+void search_try_schedules(struct layout_search *s, const struct candidate *c);
+/* Returns a lower bound of a step's seconds with any schedule that may fit, by the sizes of the
+ * candidate's blocks; INFINITY: none fits. */
+double search_schedules_bound(struct layout_search *s, const struct candidate *c,
+                              const struct search_sizes *bytes);
+/* Adds the partitions that the candidate represents to the candidates. */
+void search_refine_partitions(struct layout_search *s, const struct candidate *c);
+/* Computes the time of all stages' programs, without update and reductions: a lower bound for every
+ * variant with this schedule. */
+void search_refine_schedule(struct layout_search *s, struct candidate *c);
+/* Adds the candidate with every ZeRO stage, sharded over all replicas or over groups of them. */
+void search_try_zeros(struct layout_search *s, const struct candidate *of);
+/* Computes the cost of a candidate with a ZeRO stage. */
+void search_refine_variant(struct layout_search *s, struct candidate *c);
 
 /* ---- search_segments.c ---- */
 
@@ -287,14 +298,16 @@ void search_find_least(struct layout_search *s);
 
 /* ---- search_bounds.c ---- */
 
-/* Returns a lower bound of the host memory of a rank's offloaded optimizer state, bytes. */
-double search_host_bytes(const struct layout_search *s, const struct hd_layout_sizes *z);
+/* Sets the ZeRO stage and the place of the optimizer state (device or host) that need least device
+ * memory, among those that the job leaves open. */
+void search_take_least_state(struct layout_search *s, struct hd_layout_sizes *sizes);
 
 /* Return a lower bound of a step's seconds: search_ideal_seconds from the model's FLOPs,
- * search_blocks_bound from the times of the candidate's blocks. */
+ * search_blocks_bound from the times of the candidate's blocks, if some stage takes stage_s in a
+ * micro-batch. */
 double search_ideal_seconds(const struct layout_search *s);
 double search_blocks_bound(const struct layout_search *s, const struct candidate *c,
-                           const struct search_sizes *sizes);
+                           const struct search_sizes *sizes, double stage_s);
 /* Returns a lower bound of the seconds of answers, for a family with any schedule and ZeRO stage, from
  * those of one of its layouts (search_rollout). */
 double search_rollout_bound(double rollout_s);
@@ -303,44 +316,31 @@ double search_rollout_bound(double rollout_s);
 void search_sizes_interpolate(const struct layout_search *s, const struct candidate *c,
                               const struct search_sizes *small, const struct search_sizes *large,
                               struct search_sizes *sizes);
-/* Return a lower bound of a step's seconds for a candidate with a schedule, from the times of its
- * blocks: with its stages; with any stages, of which one takes stage_s in a micro-batch. */
+/* Returns a lower bound of a step's seconds for a candidate with a schedule and stages, from the times of
+ * its blocks. */
 double search_schedule_bound(const struct layout_search *s, const struct candidate *c,
                              const struct ordered *ordered, const struct search_sizes *sizes);
-double search_cuts_bound(const struct layout_search *s, const struct candidate *c,
-                         const struct ordered *ordered, const struct search_sizes *sizes,
-                         double stage_s);
-/* Returns a lower bound of a step's seconds for a candidate whose programs were walked, with the
- * ZeRO stage of `z`. */
-double search_variant_bound(const struct layout_search *s, const struct candidate *c,
-                            const struct hd_layout_sizes *z);
-
 /* Returns a lower bound of the seconds in which a rank gathers weights and reduces gradients in each
- * micro-batch, with the ZeRO stage of `z`; memo: of search_traffic_memo, filled here. */
+ * micro-batch, with the ZeRO stage of `z`. */
 double search_traffic_bound(struct layout_search *s, const struct candidate *c,
-                            const struct hd_layout_sizes *z, const struct search_sizes *sizes,
-                            struct search_traffic *memo);
+                            const struct hd_layout_sizes *z, const struct search_sizes *sizes);
 
-/* Returns the bytes and lower bounds of the seconds that layer profiles say. */
-struct search_sizes search_sizes_of(const struct layout_search *s,
-                                    const struct hd_layer_profiles *profiles);
 /* Raises *bytes to lower bounds of the bytes of a micro-batch with `rows` times the rows of `of`. */
 void search_sizes_raise(const struct layout_search *s, const struct search_sizes *of, double rows,
                         struct search_sizes *bytes);
 /* Returns a lower bound of the memory of the rank that needs most, for a candidate with a schedule.
  * bytes: of its blocks, or of its layer profiles, which also tell what is deferred for W. */
-struct hd_search_rejected search_least_memory(const struct layout_search *s,
-                                              const struct candidate *c,
+struct hd_search_rejected search_least_memory(struct layout_search *s, const struct candidate *c,
                                               const struct hd_layout_sizes *z,
                                               const struct ordered *ordered,
                                               const struct search_sizes *bytes);
 /* Returns whether that bound lets the candidate fit the memory. */
-bool search_stages_may_fit(const struct layout_search *s, const struct candidate *c,
+bool search_stages_may_fit(struct layout_search *s, const struct candidate *c,
                            const struct hd_layout_sizes *z, const struct ordered *ordered,
                            const struct search_sizes *sizes);
 /* Returns a lower bound of the seconds of a micro-batch on the slowest stage, of all cuts of the model
  * whose stages may fit the memory; INFINITY: none may. */
-double search_cuts_seconds(const struct layout_search *s, const struct candidate *c,
+double search_cuts_seconds(struct layout_search *s, const struct candidate *c,
                            const struct hd_layout_sizes *z, const struct ordered *ordered,
                            const struct search_sizes *bytes);
 
@@ -351,6 +351,8 @@ double search_cuts_seconds(const struct layout_search *s, const struct candidate
  * search_has_few_partitions: returns whether there are at most HD_SEARCH_PARTITIONS_MAX. */
 bool search_may_partition(const struct layout_search *s, int64_t chunks);
 bool search_has_few_partitions(const struct layout_search *s, int64_t chunks);
+/* Returns the number of blocks of a chunk: its units without the embedding and the head. */
+int32_t search_blocks_of(const struct ordered_step *step, int32_t chunk);
 /* Returns the partition whose slowest chunk takes least by these layer profiles; NULL: the even one
  * takes about as little, or there is no memory (s->st). */
 const struct search_partition *search_timed_partition(struct layout_search *s,
@@ -373,8 +375,6 @@ void search_each_partition(struct layout_search *s, const struct ordered *even,
  * pipeline stages nor on the replicas. */
 const struct profiled *search_blocks(struct layout_search *s, const struct candidate *c,
                                      const struct hd_layout_sizes *sizes);
-/* Returns the number of blocks of a chunk: its units without the embedding and the head. */
-int32_t search_blocks_of(const struct ordered_step *step, int32_t chunk);
 /* Returns all layer profiles; alone: without replicas and ZeRO, on which F, B and W do not
  * depend. */
 const struct profiled *search_profiles(struct layout_search *s, const struct candidate *c,
@@ -386,10 +386,8 @@ double search_rollout(struct layout_search *s, const struct hd_layout_sizes *siz
 const struct ordered *search_ordered(struct layout_search *s, const struct candidate *c,
                                      const struct hd_layout_sizes *sizes);
 
-/* Returns the place of the seconds in which ZeRO moves a micro-batch's weights and gradients with
- * these axes; reduce_s less than 0: not computed yet. */
-struct search_traffic *search_traffic_memo(struct layout_search *s,
-                                           const struct hd_layout_sizes *sizes);
+/* Returns the state of the layout's parameters; zeros if it cannot be laid out. */
+const struct held_state *search_state(struct layout_search *s, const struct hd_layout_sizes *sizes);
 
 /* Compute the cost of a whole step of one layout. rollout_s: of search_rollout. */
 enum hd_status search_walk(const struct hd_search_asked *asked, const struct search_model *model,

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/hash.h"
+#include "base/math.h"
 #include "plan/search_internal.h"
 
 /* Micro-batches per pipeline stage of which the walk computes the times; later ones repeat the same
@@ -42,6 +43,60 @@ static void note(struct memo *m, struct memo_entry *e, const int32_t key[KEY_NUM
 
 /* ---- layer profiles ---- */
 
+/* Returns the seconds of the calls first to end - 1 of a layer profile in one micro-batch; of F alone
+ * if only a part of the model trains. */
+static double profile_seconds(const struct layout_search *s, const struct hd_layer_profile *p,
+                              int first, int end)
+{
+    double seconds = 0;
+
+    for (int call = first; call < end; call++)
+        seconds += s->tuned && call > HD_LAYER_PROFILE_F ? 0 : p->time[call][0].run;
+    return seconds;
+}
+
+/* Computes a lower bound of a block's seconds in these calls, by kind. A chunk of n blocks of one
+ * kind takes base + n blocks, so at least n times the lesser of what a block takes alone and beside
+ * others. */
+static void block_seconds(const struct layout_search *s, const struct hd_layer_profiles *p,
+                          int first, int end, double ret_seconds[HD_LAYER_KINDS])
+{
+    double least = 0;
+
+    for (int i = 0; i < s->kind_count; i++)
+        least = hd_min_real(least, profile_seconds(s, &p->kind[s->kinds[i]].base, first, end));
+    for (int i = 0; i < s->kind_count; i++) {
+        const int kind = s->kinds[i];
+
+        ret_seconds[kind] = profile_seconds(s, &p->kind[kind].block, first, end);
+        if (p->has_inner)
+            ret_seconds[kind] = hd_min_real(ret_seconds[kind],
+                                            profile_seconds(s, &p->kind[kind].inner, first, end));
+        ret_seconds[kind] += least;
+    }
+}
+
+static struct search_sizes sizes_of(const struct layout_search *s,
+                                    const struct hd_layer_profiles *p)
+{
+    struct search_sizes b = {.stage_io = (double)p->stage_io_bytes};
+
+    block_seconds(s, p, 0, HD_LAYER_PROFILE_B, b.forward_s);
+    block_seconds(s, p, 0, HD_LAYER_PROFILE_CALLS, b.all_s);
+    for (int i = 0; i < s->kind_count; i++) {
+        const int kind = s->kinds[i];
+        const struct hd_block_profiles *of_kind = &p->kind[kind];
+
+        b.saved[kind] = (double)of_kind->block.saved_bytes;
+        b.deferred[kind] = (double)of_kind->block.deferred_bytes;
+        b.inner_deferred[kind] = (double)of_kind->inner.deferred_bytes;
+        b.base_saved[kind] = (double)of_kind->base.saved_bytes;
+        b.base_deferred[kind] = (double)of_kind->base.deferred_bytes;
+        b.work[kind] = (double)of_kind->base.work_bytes;
+    }
+    return b;
+}
+
 /* Builds the layer profiles of a layout; blocks_only: with hd_layer_profiles_blocks. */
 static struct profiled *build_profiles(struct layout_search *s, const struct hd_job *job,
                                        bool blocks_only, const struct profiled *dense)
@@ -59,7 +114,7 @@ static struct profiled *build_profiles(struct layout_search *s, const struct hd_
     search_note_refusal(s, st);
     if (st)
         return NULL;
-    p->sizes = search_sizes_of(s, &p->profiles);
+    p->sizes = sizes_of(s, &p->profiles);
     return p;
 }
 
@@ -198,13 +253,6 @@ static enum hd_status order_of(const struct hd_job *job, int64_t micro_batches,
     return st;
 }
 
-int32_t search_blocks_of(const struct ordered_step *step, int32_t chunk)
-{
-    const struct hd_units u = step->units[chunk];
-
-    return u.end - u.first - (chunk == 0) - (chunk == step->pipeline.chunks - 1);
-}
-
 static enum hd_status describe_stages(struct ordered *o, struct hd_arena *arena)
 {
     const struct hd_pipeline *p = &o->step.pipeline;
@@ -295,21 +343,50 @@ const struct ordered *search_ordered(struct layout_search *s, const struct candi
     return e->value;
 }
 
-struct search_traffic *search_traffic_memo(struct layout_search *s, const struct hd_layout_sizes *z)
-{
-    const int32_t key[KEY_NUMBERS] = {(int32_t)z->pp,        (int32_t)z->dp, (int32_t)z->cp,
-                                      (int32_t)z->tp,        (int32_t)z->ep, (int32_t)z->zero,
-                                      (int32_t)z->zero_shard};
-    struct memo_entry *e = find_memo_entry(s, &s->traffic, key);
-    struct search_traffic *traffic;
+/* ---- states ---- */
 
-    if (!e || e->known)
-        return e ? e->value : NULL;
-    traffic = hd_arena_alloc(&s->kept, sizeof *traffic);
-    if (traffic)
-        traffic->reduce_s = -1;
-    note(&s->traffic, e, key, traffic);
-    return traffic;
+static struct held_state state_of(const struct layout_search *s,
+                                  const struct hd_layer_states *states)
+{
+    struct held_state state = {.embedding = states->embedding.device_bytes,
+                               .head = states->head.device_bytes,
+                               .tied = states->tied_bytes};
+
+    for (int i = 0; i < s->kind_count; i++) {
+        const int kind = s->kinds[i];
+        const struct hd_layer_state *block = &states->block[kind];
+
+        state.block[kind] = block->device_bytes;
+        state.host[kind] = block->host_bytes;
+        state.gathered[kind] = block->gathered_bytes;
+        state.gather_s[kind] = block->gather_s;
+        state.reduce_s[kind] = block->reduce_s;
+    }
+    return state;
+}
+
+const struct held_state *search_state(struct layout_search *s, const struct hd_layout_sizes *z)
+{
+    static const struct held_state none;
+    const int32_t key[KEY_NUMBERS] = {
+        (int32_t)z->tp,   (int32_t)z->ep,         (int32_t)(z->dp * z->cp),
+        (int32_t)z->zero, (int32_t)z->zero_shard, z->offload == HD_JOB_OFFLOAD_OPTIMIZER,
+        z->pp > 1};
+    struct memo_entry *e = find_memo_entry(s, &s->states, key);
+    struct hd_layer_states states;
+    struct held_state *state = NULL;
+    enum hd_status st;
+
+    if (e && !e->known) {
+        st = hd_layer_states_find(search_job(s, z), s->asked->cluster, s->differ, &states);
+        search_note_refusal(s, st);
+        if (!st)
+            state = hd_arena_alloc(&s->kept, sizeof *state);
+        if (state)
+            *state = state_of(s, &states);
+        note(&s->states, e, key, state);
+    }
+    return e && e->value ? e->value : &none;
 }
 
 /* ---- costs ---- */

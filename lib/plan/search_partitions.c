@@ -80,6 +80,13 @@ static struct search_partition *make_partition(struct layout_search *s, const st
     return partition;
 }
 
+int32_t search_blocks_of(const struct ordered_step *step, int32_t chunk)
+{
+    const struct hd_units u = step->units[chunk];
+
+    return u.end - u.first - (chunk == 0) - (chunk == step->pipeline.chunks - 1);
+}
+
 static bool is_even(const struct ordered *even, const int64_t *blocks)
 {
     for (int32_t c = 0; c < even->step.pipeline.chunks; c++)
