@@ -36,6 +36,9 @@ set(CPACK_DEBIAN_CLIENT_PACKAGE_NAME heddle)
 set(CPACK_COMPONENT_CLIENT_DESCRIPTION "Heddle trains large language models on clusters of machines with GPUs or
 processors alone. This package has the command, which submits jobs and shows
 how they fare, its manual pages and the documentation.")
+if(HEDDLE_LIBCURL_FOUND) # loaded by lib/hub when it is needed
+    set(CPACK_DEBIAN_CLIENT_PACKAGE_DEPENDS "libcurl4 | libcurl3-gnutls")
+endif()
 set(CPACK_DEBIAN_CLIENT_PACKAGE_RECOMMENDS "heddle-node (= ${version}), ca-certificates")
 set(CPACK_DEBIAN_CLIENT_PACKAGE_SUGGESTS "heddle-controller (= ${version})")
 set(CPACK_DEBIAN_CLIENT_PACKAGE_CONTROL_EXTRA ${scripts}/heddle/conffiles)

@@ -2,8 +2,12 @@
  *
  * Redirects are followed here and not by libcurl: the headers of each hop count (X-Error-Code), and
  * the token must not reach another host. A redirect to http:// of another machine is refused.
+ *
+ * libcurl is loaded by the first client: it brings two dozen libraries, which take longer to load than most
+ * commands, which ask no hub, to run.
  */
 #include <curl/curl.h>
+#include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -23,6 +27,29 @@ enum {
     SLOW_S = 60,
     PAGE_BYTES_MAX = 64 << 10 /* bytes kept of the page of an error */
 };
+
+/* libcurl's functions, without curl_, as load_curl found them */
+#define CURL_FUNCTIONS(FUNCTION) \
+    FUNCTION(easy_cleanup)       \
+    FUNCTION(easy_getinfo)       \
+    FUNCTION(easy_init)          \
+    FUNCTION(easy_perform)       \
+    FUNCTION(easy_reset)         \
+    FUNCTION(easy_setopt)        \
+    FUNCTION(easy_strerror)      \
+    FUNCTION(free)               \
+    FUNCTION(global_init)        \
+    FUNCTION(slist_append)       \
+    FUNCTION(slist_free_all)     \
+    FUNCTION(url)                \
+    FUNCTION(url_cleanup)        \
+    FUNCTION(url_get)            \
+    FUNCTION(url_set)
+#define DECLARE(name) __typeof__(curl_##name) *name;
+static struct {
+    CURL_FUNCTIONS(DECLARE)
+    char why[256]; /* why libcurl could not be loaded; "": it was */
+} curl;
 
 struct hub_client {
     CURL *curl;
@@ -152,7 +179,7 @@ static size_t on_body(char *bytes, size_t size, size_t count, void *user)
     struct hub_client *c = user;
     long status = 0;
 
-    (void)curl_easy_getinfo(c->curl, CURLINFO_RESPONSE_CODE, &status);
+    (void)curl.easy_getinfo(c->curl, CURLINFO_RESPONSE_CODE, &status);
     c->answer->status = (int)status;
     if (status != 200 && status != 206) { /* the page of an error or a redirect */
         struct hd_text *page = c->call->page;
@@ -222,33 +249,33 @@ static int on_progress(void *user, curl_off_t total, curl_off_t now, curl_off_t 
 static bool same_origin(const char *a, const char *b)
 {
     static const CURLUPart parts[] = {CURLUPART_SCHEME, CURLUPART_HOST, CURLUPART_PORT};
-    CURLU *x = curl_url(), *y = curl_url();
+    CURLU *x = curl.url(), *y = curl.url();
     bool same =
-        x && y && !curl_url_set(x, CURLUPART_URL, a, 0) && !curl_url_set(y, CURLUPART_URL, b, 0);
+        x && y && !curl.url_set(x, CURLUPART_URL, a, 0) && !curl.url_set(y, CURLUPART_URL, b, 0);
 
     for (size_t i = 0; same && i < sizeof parts / sizeof parts[0]; i++) {
         char *p = NULL, *q = NULL;
 
-        same = !curl_url_get(x, parts[i], &p, CURLU_DEFAULT_PORT) &&
-               !curl_url_get(y, parts[i], &q, CURLU_DEFAULT_PORT) && strcasecmp(p, q) == 0;
-        curl_free(p);
-        curl_free(q);
+        same = !curl.url_get(x, parts[i], &p, CURLU_DEFAULT_PORT) &&
+               !curl.url_get(y, parts[i], &q, CURLU_DEFAULT_PORT) && strcasecmp(p, q) == 0;
+        curl.free(p);
+        curl.free(q);
     }
-    curl_url_cleanup(x);
-    curl_url_cleanup(y);
+    curl.url_cleanup(x);
+    curl.url_cleanup(y);
     return same;
 }
 
 static void copy_host(const char *url, char *ret_host, size_t size)
 {
-    CURLU *u = curl_url();
+    CURLU *u = curl.url();
     char *host = NULL;
 
     ret_host[0] = '\0';
-    if (u && !curl_url_set(u, CURLUPART_URL, url, 0) && !curl_url_get(u, CURLUPART_HOST, &host, 0))
+    if (u && !curl.url_set(u, CURLUPART_URL, url, 0) && !curl.url_get(u, CURLUPART_HOST, &host, 0))
         hub_copy_clean(host, ret_host, size);
-    curl_free(host);
-    curl_url_cleanup(u);
+    curl.free(host);
+    curl.url_cleanup(u);
 }
 
 /* Replaces `url` by the URL that a Location or Link names relative to it. An https hub must stay
@@ -257,12 +284,12 @@ static enum hd_status follow(char url[HUB_URL_MAX], const char *location,
                              const struct hd_hub_settings *settings)
 {
     const bool is_protected = hd_text_starts(settings->endpoint, "https:");
-    CURLU *u = curl_url();
+    CURLU *u = curl.url();
     char *next = NULL, host[256];
     enum hd_status st = HD_OK;
 
-    if (!u || curl_url_set(u, CURLUPART_URL, url, 0) ||
-        curl_url_set(u, CURLUPART_URL, location, 0) || curl_url_get(u, CURLUPART_URL, &next, 0) ||
+    if (!u || curl.url_set(u, CURLUPART_URL, url, 0) ||
+        curl.url_set(u, CURLUPART_URL, location, 0) || curl.url_get(u, CURLUPART_URL, &next, 0) ||
         strlen(next) >= HUB_URL_MAX)
         st = hd_err(HD_CORRUPT, "the hub redirects to a URL that is none");
     copy_host(st ? "" : next, host, sizeof host);
@@ -274,8 +301,8 @@ static enum hd_status follow(char url[HUB_URL_MAX], const char *location,
             *host ? host : "a local file");
     if (!st)
         memcpy(url, next, strlen(next) + 1);
-    curl_free(next);
-    curl_url_cleanup(u);
+    curl.free(next);
+    curl.url_cleanup(u);
     return st;
 }
 
@@ -293,7 +320,7 @@ enum hd_status hub_next_page(char url[HUB_URL_MAX], const struct hub_answer *ans
 
 static enum hd_status explain_failure(const struct hub_client *c, CURLcode code, const char *url)
 {
-    const char *why = *c->error ? c->error : curl_easy_strerror(code);
+    const char *why = *c->error ? c->error : curl.easy_strerror(code);
     char host[256];
 
     copy_host(url, host, sizeof host);
@@ -320,10 +347,10 @@ static bool is_redirect(int status)
 /* Appends a header; frees the list and returns NULL without memory. */
 static struct curl_slist *add_header(struct curl_slist *list, const char *line)
 {
-    struct curl_slist *longer = curl_slist_append(list, line);
+    struct curl_slist *longer = curl.slist_append(list, line);
 
     if (!longer)
-        curl_slist_free_all(list);
+        curl.slist_free_all(list);
     return longer;
 }
 
@@ -351,25 +378,25 @@ static void set_options(struct hub_client *c)
     char agent[64];
 
     (void)snprintf(agent, sizeof agent, "heddle/%s", hd_version);
-    (void)curl_easy_setopt(c->curl, CURLOPT_USERAGENT, agent);
-    (void)curl_easy_setopt(c->curl, CURLOPT_ERRORBUFFER, c->error);
-    (void)curl_easy_setopt(c->curl, CURLOPT_NOSIGNAL, 1L);
-    (void)curl_easy_setopt(c->curl, CURLOPT_BUFFERSIZE, (long)BUFFER_BYTES);
-    (void)curl_easy_setopt(c->curl, CURLOPT_UPLOAD_BUFFERSIZE, (long)BUFFER_BYTES);
-    (void)curl_easy_setopt(c->curl, CURLOPT_PROTOCOLS_STR, "http,https");
-    (void)curl_easy_setopt(c->curl, CURLOPT_FOLLOWLOCATION, 0L);
-    (void)curl_easy_setopt(c->curl, CURLOPT_CONNECTTIMEOUT, (long)CONNECT_TIMEOUT_S);
-    (void)curl_easy_setopt(c->curl, CURLOPT_LOW_SPEED_LIMIT, (long)SLOW_BYTES_PER_S);
-    (void)curl_easy_setopt(c->curl, CURLOPT_LOW_SPEED_TIME, (long)SLOW_S);
-    (void)curl_easy_setopt(c->curl, CURLOPT_HEADERFUNCTION, on_header);
-    (void)curl_easy_setopt(c->curl, CURLOPT_HEADERDATA, c);
-    (void)curl_easy_setopt(c->curl, CURLOPT_WRITEFUNCTION, on_body);
-    (void)curl_easy_setopt(c->curl, CURLOPT_WRITEDATA, c);
-    (void)curl_easy_setopt(c->curl, CURLOPT_NOPROGRESS, 0L);
-    (void)curl_easy_setopt(c->curl, CURLOPT_XFERINFOFUNCTION, on_progress);
-    (void)curl_easy_setopt(c->curl, CURLOPT_XFERINFODATA, c);
+    (void)curl.easy_setopt(c->curl, CURLOPT_USERAGENT, agent);
+    (void)curl.easy_setopt(c->curl, CURLOPT_ERRORBUFFER, c->error);
+    (void)curl.easy_setopt(c->curl, CURLOPT_NOSIGNAL, 1L);
+    (void)curl.easy_setopt(c->curl, CURLOPT_BUFFERSIZE, (long)BUFFER_BYTES);
+    (void)curl.easy_setopt(c->curl, CURLOPT_UPLOAD_BUFFERSIZE, (long)BUFFER_BYTES);
+    (void)curl.easy_setopt(c->curl, CURLOPT_PROTOCOLS_STR, "http,https");
+    (void)curl.easy_setopt(c->curl, CURLOPT_FOLLOWLOCATION, 0L);
+    (void)curl.easy_setopt(c->curl, CURLOPT_CONNECTTIMEOUT, (long)CONNECT_TIMEOUT_S);
+    (void)curl.easy_setopt(c->curl, CURLOPT_LOW_SPEED_LIMIT, (long)SLOW_BYTES_PER_S);
+    (void)curl.easy_setopt(c->curl, CURLOPT_LOW_SPEED_TIME, (long)SLOW_S);
+    (void)curl.easy_setopt(c->curl, CURLOPT_HEADERFUNCTION, on_header);
+    (void)curl.easy_setopt(c->curl, CURLOPT_HEADERDATA, c);
+    (void)curl.easy_setopt(c->curl, CURLOPT_WRITEFUNCTION, on_body);
+    (void)curl.easy_setopt(c->curl, CURLOPT_WRITEDATA, c);
+    (void)curl.easy_setopt(c->curl, CURLOPT_NOPROGRESS, 0L);
+    (void)curl.easy_setopt(c->curl, CURLOPT_XFERINFOFUNCTION, on_progress);
+    (void)curl.easy_setopt(c->curl, CURLOPT_XFERINFODATA, c);
     if (*c->settings->ca_file)
-        (void)curl_easy_setopt(c->curl, CURLOPT_CAINFO, c->settings->ca_file);
+        (void)curl.easy_setopt(c->curl, CURLOPT_CAINFO, c->settings->ca_file);
 }
 
 /* Sets method and body of the call. */
@@ -378,20 +405,20 @@ static void set_call(struct hub_client *c)
     const struct hub_call *call = c->call;
 
     if (call->method && strcmp(call->method, "HEAD") == 0)
-        (void)curl_easy_setopt(c->curl, CURLOPT_NOBODY, 1L);
+        (void)curl.easy_setopt(c->curl, CURLOPT_NOBODY, 1L);
     if (call->has_body) {
-        (void)curl_easy_setopt(c->curl, CURLOPT_UPLOAD, 1L);
-        (void)curl_easy_setopt(c->curl, CURLOPT_READFUNCTION, on_read);
-        (void)curl_easy_setopt(c->curl, CURLOPT_READDATA, c);
-        (void)curl_easy_setopt(c->curl, CURLOPT_SEEKFUNCTION, on_seek);
-        (void)curl_easy_setopt(c->curl, CURLOPT_SEEKDATA, c);
-        (void)curl_easy_setopt(c->curl, CURLOPT_INFILESIZE_LARGE, (curl_off_t)call->body_bytes);
+        (void)curl.easy_setopt(c->curl, CURLOPT_UPLOAD, 1L);
+        (void)curl.easy_setopt(c->curl, CURLOPT_READFUNCTION, on_read);
+        (void)curl.easy_setopt(c->curl, CURLOPT_READDATA, c);
+        (void)curl.easy_setopt(c->curl, CURLOPT_SEEKFUNCTION, on_seek);
+        (void)curl.easy_setopt(c->curl, CURLOPT_SEEKDATA, c);
+        (void)curl.easy_setopt(c->curl, CURLOPT_INFILESIZE_LARGE, (curl_off_t)call->body_bytes);
     }
     if (call->method)
-        (void)curl_easy_setopt(c->curl, CURLOPT_CUSTOMREQUEST, call->method);
+        (void)curl.easy_setopt(c->curl, CURLOPT_CUSTOMREQUEST, call->method);
     if (call->timeout_ms) {
-        (void)curl_easy_setopt(c->curl, CURLOPT_TIMEOUT_MS, (long)call->timeout_ms);
-        (void)curl_easy_setopt(c->curl, CURLOPT_CONNECTTIMEOUT_MS, (long)call->timeout_ms);
+        (void)curl.easy_setopt(c->curl, CURLOPT_TIMEOUT_MS, (long)call->timeout_ms);
+        (void)curl.easy_setopt(c->curl, CURLOPT_CONNECTTIMEOUT_MS, (long)call->timeout_ms);
     }
 }
 
@@ -411,22 +438,22 @@ static enum hd_status send_one(struct hub_client *c, const char *url)
     c->error[0] = '\0';
     c->sunk = HD_OK;
     c->body_at = 0;
-    curl_easy_reset(c->curl); /* keeps the connections */
+    curl.easy_reset(c->curl); /* keeps the connections */
     set_options(c);
     set_call(c);
     (void)snprintf(range, sizeof range, "%lld-", (long long)c->call->from);
-    (void)curl_easy_setopt(c->curl, CURLOPT_URL, url);
-    (void)curl_easy_setopt(c->curl, CURLOPT_HTTPHEADER, headers);
-    (void)curl_easy_setopt(c->curl, CURLOPT_RANGE, c->call->from ? range : NULL);
+    (void)curl.easy_setopt(c->curl, CURLOPT_URL, url);
+    (void)curl.easy_setopt(c->curl, CURLOPT_HTTPHEADER, headers);
+    (void)curl.easy_setopt(c->curl, CURLOPT_RANGE, c->call->from ? range : NULL);
     /* no proxy for this machine: it would be sent the token in plain text */
-    (void)curl_easy_setopt(c->curl, CURLOPT_PROXY, hd_text_starts(url, "http:") ? "" : NULL);
-    code = curl_easy_perform(c->curl);
-    (void)curl_easy_getinfo(c->curl, CURLINFO_RESPONSE_CODE, &status);
+    (void)curl.easy_setopt(c->curl, CURLOPT_PROXY, hd_text_starts(url, "http:") ? "" : NULL);
+    code = curl.easy_perform(c->curl);
+    (void)curl.easy_getinfo(c->curl, CURLINFO_RESPONSE_CODE, &status);
     c->answer->status = (int)status;
-    (void)curl_easy_setopt(c->curl, CURLOPT_HTTPHEADER, NULL);
+    (void)curl.easy_setopt(c->curl, CURLOPT_HTTPHEADER, NULL);
     for (struct curl_slist *h = headers; h; h = h->next)
         explicit_bzero(h->data, strlen(h->data)); /* the token */
-    curl_slist_free_all(headers);
+    curl.slist_free_all(headers);
     return code ? explain_failure(c, code, url) : HD_OK;
 }
 
@@ -469,19 +496,39 @@ enum hd_status hub_get(struct hub_client *client, const char *url, int64_t from,
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-static void init_curl(void)
+/* Loads libcurl, of whichever TLS library: both builds have the same functions. */
+static void load_curl(void)
 {
-    (void)curl_global_init(CURL_GLOBAL_DEFAULT);
+    void *library = dlopen("libcurl.so.4", RTLD_NOW | RTLD_LOCAL);
+    bool is_whole = true;
+
+    if (!library)
+        library = dlopen("libcurl-gnutls.so.4", RTLD_NOW | RTLD_LOCAL);
+    if (!library) {
+        (void)snprintf(curl.why, sizeof curl.why, "%s", dlerror());
+        return;
+    }
+#define FIND(name) is_whole &= (curl.name = dlsym(library, "curl_" #name)) != NULL;
+    CURL_FUNCTIONS(FIND)
+    if (!is_whole || curl.global_init(CURL_GLOBAL_DEFAULT))
+        (void)snprintf(curl.why, sizeof curl.why, "the library is too old or cannot start");
 }
 
 enum hd_status hub_client_new(const struct hd_hub_settings *settings,
                               const volatile sig_atomic_t *stop, struct hub_client **ret_client)
 {
-    struct hub_client *c = calloc(1, sizeof *c);
+    struct hub_client *c;
 
-    (void)pthread_once(&once, init_curl);
+    (void)pthread_once(&once, load_curl);
+    if (*curl.why)
+        return hd_err(
+            HD_UNSUPPORTED,
+            "nothing can be downloaded or uploaded without libcurl, which cannot be loaded: %s; "
+            "install libcurl4 (or libcurl3-gnutls)",
+            curl.why);
+    c = calloc(1, sizeof *c);
     if (c)
-        c->curl = curl_easy_init();
+        c->curl = curl.easy_init();
     if (!c || !c->curl) {
         free(c);
         return hd_err(HD_NO_MEMORY, "no memory for a connection");
@@ -496,6 +543,6 @@ void hub_client_free(struct hub_client *client)
 {
     if (!client)
         return;
-    curl_easy_cleanup(client->curl);
+    curl.easy_cleanup(client->curl);
     free(client);
 }

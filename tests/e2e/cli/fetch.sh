@@ -112,4 +112,12 @@ says a_bare_name_is_no_path 2 'is written hf://org/model' heddle validate "$work
 says offline_what_is_not_there 4 'to fetch it: heddle fetch org/other' heddle fetch org/other --offline
 check offline_what_is_there heddle fetch org/model --offline --out "$work/copy"
 check its_copy_is_no_link test -f "$work/copy/config.json" -a ! -L "$work/copy/config.json"
+
+# A libcurl that cannot be loaded is missed by what downloads alone.
+mkdir "$work/broken"
+: >"$work/broken/libcurl.so.4"
+: >"$work/broken/libcurl-gnutls.so.4"
+without_curl() { LD_LIBRARY_PATH=$work/broken heddle "$@"; }
+says a_download_names_the_missing_library 2 'libcurl.*cannot be loaded.*install libcurl4' without_curl fetch org/other
+check other_commands_do_without_it without_curl jobs --help
 finish
