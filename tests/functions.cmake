@@ -12,9 +12,10 @@
 #           memory other tests do too
 #   CUDA    with --full, with --cuda, or when what it depends on was changed (tests/run): kernels of the emulated
 #           GPU, and what needs the plug-in that nvcc makes; under a sanitizer all that runs on the emulator
-# A unit test whose program a sanitizer looks at shows the same in either build: it is `once` in a build without
-# sanitizers, and CI, which runs asan as well, leaves it out there (tests/run --beside-asan). Not so kernels_*: what
-# these compute depends on how they were compiled.
+#   TWICE   with a sanitizer and without, in CI too: what it computes depends on how kernels are compiled, or it
+#           takes fewer steps or elements under a sanitizer
+# Any other unit or parity test whose program a sanitizer looks at shows the same in either build: it is `once` in a
+# build without sanitizers, and CI, which runs asan as well, leaves it out there (tests/run --beside-asan).
 # Scripts about the sources alone are the same in every build: no sanitizer runs a scenario of the group unit.
 # Beside which others (default: as many at a time as there are cores):
 #   WAITS   it sleeps more than it computes: some more run at a time (so do the groups e2e and chaos)
@@ -24,14 +25,14 @@
 #   NOT_BARE   not under HEDDLE_BARE: there the same code would run in the same way as in the other builds
 
 # heddle_test(NAME GROUP unit|parity|e2e|interop|chaos|fuzz|gpu SOURCES x_test.c [more.c...] [USES lib...]
-#             [IN program] [ARGS arg...] [TIMEOUT seconds] [LONG|CUDA] [DEAR] [WAITS] [NOT_BARE])
+#             [IN program] [ARGS arg...] [TIMEOUT seconds] [LONG|CUDA] [DEAR|TWICE] [WAITS] [NOT_BARE])
 # A cmocka program of its own, whose cases are in its first source (tests/program/cases.h). With IN it is linked with
 # the tests that name the same program: each source is compiled once, with the flags that the first USES asks for,
 # whichever programs it is part of. So a test that needs flags of its own, or that stands before a
 # function of libc, is a program of its own. <build>/tests/NAME runs the test either way, with ARGS
 # before what it is given.
 function(heddle_test name)
-    cmake_parse_arguments(arg "LONG;CUDA;DEAR;WAITS;NOT_BARE" "GROUP;TIMEOUT;IN" "SOURCES;USES;ARGS" ${ARGN})
+    cmake_parse_arguments(arg "LONG;CUDA;DEAR;TWICE;WAITS;NOT_BARE" "GROUP;TIMEOUT;IN" "SOURCES;USES;ARGS" ${ARGN})
     if(NOT HEDDLE_TESTS OR (arg_NOT_BARE AND HEDDLE_BARE))
         return()
     endif()
@@ -41,8 +42,14 @@ function(heddle_test name)
         endif()
     endforeach()
     if(arg_IN)
-        heddle_test_program(${arg_IN} entry entry_object SOURCES ${arg_SOURCES} USES ${arg_USES})
-        add_custom_target(${name} DEPENDS ${arg_IN})
+        heddle_test_length(length ${name} program ${ARGN})
+        add_custom_target(${name})
+        set(entry)
+        set(entry_object)
+        if(NOT length IN_LIST HEDDLE_TESTS_NOT_BUILT)
+            heddle_test_program(${arg_IN} entry entry_object SOURCES ${arg_SOURCES} USES ${arg_USES})
+            add_dependencies(${name} ${arg_IN})
+        endif()
         list(JOIN arg_ARGS " " args)
         file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/tests/${name} @ONLY CONTENT
             "#!/bin/sh\nexec '${CMAKE_BINARY_DIR}/tests/${arg_IN}' ${entry} ${args} \"$@\"\n")
@@ -58,6 +65,21 @@ function(heddle_test name)
         set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
         heddle_list_test(${name} program "" $<TARGET_FILE:${name}> ${ARGN})
     endif()
+endfunction()
+
+# Returns when a test runs, in one word of its line in the list; the arguments are those of its declaration.
+function(heddle_test_length ret_length name kind)
+    cmake_parse_arguments(arg "LONG;CUDA;DEAR;TWICE;WAITS;LAST;NOT_BARE" "GROUP;TIMEOUT;IN" "ARGS;SOURCES;USES;SCRIPT;READS" ${ARGN})
+    set(length short)
+    if(arg_LONG OR (HEDDLE_SANITIZE AND (arg_DEAR OR (kind STREQUAL scenario AND arg_GROUP STREQUAL unit))))
+        set(length long)
+    elseif(arg_CUDA OR (HEDDLE_SANITIZE AND "${arg_USES}" MATCHES "cudasim"))
+        set(length cuda) # a sanitized build leaves the emulator out, unless it was touched
+    elseif(kind STREQUAL program AND arg_GROUP MATCHES "^(unit|parity)$" AND NOT HEDDLE_SANITIZE
+        AND NOT arg_DEAR AND NOT arg_TWICE AND NOT "${arg_USES}" MATCHES "cudasim")
+        set(length once)
+    endif()
+    set(${ret_length} ${length} PARENT_SCOPE)
 endfunction()
 
 # In TARGET the compiler reads the table of the cases of SOURCE before SOURCE itself.
@@ -147,34 +169,20 @@ endfunction()
 
 # The part both share: the ctest test and the lines for tests/run.
 function(heddle_list_test name kind script command)
-    cmake_parse_arguments(arg "LONG;CUDA;DEAR;WAITS;LAST;NOT_BARE" "GROUP;TIMEOUT;IN" "ARGS;SOURCES;USES;SCRIPT;READS" ${ARGN})
+    cmake_parse_arguments(arg "LONG;CUDA;DEAR;TWICE;WAITS;LAST;NOT_BARE" "GROUP;TIMEOUT;IN" "ARGS;SOURCES;USES;SCRIPT;READS" ${ARGN})
     if(NOT arg_GROUP MATCHES "^(unit|parity|e2e|interop|chaos|fuzz|gpu|bench)$")
         message(FATAL_ERROR "${name}: GROUP is '${arg_GROUP}', not one of unit parity e2e interop chaos fuzz gpu bench")
     endif()
     if(HEDDLE_ENGINE_ONLY AND arg_GROUP MATCHES "^(e2e|interop|chaos)$") # no controller, no daemon
         return()
     endif()
-    if(HEDDLE_SANITIZE AND NOT arg_LONG AND "${arg_USES}" MATCHES "cudasim")
-        set(arg_CUDA ON) # so that a sanitized build leaves the emulator out, unless it was touched
-    endif()
-    if(HEDDLE_SANITIZE AND (arg_DEAR OR (kind STREQUAL scenario AND arg_GROUP STREQUAL unit)))
-        set(arg_LONG ON)
-    endif()
-    set(length short)
-    if(kind STREQUAL program AND arg_GROUP STREQUAL unit AND NOT HEDDLE_SANITIZE
-        AND NOT arg_DEAR AND NOT name MATCHES "^kernels_" AND NOT "${arg_USES}" MATCHES "cudasim")
-        set(length once)
-    endif()
+    heddle_test_length(length ${name} ${kind} ${ARGN})
     set(neighbours shared)
     set(labels ${arg_GROUP})
     if(NOT arg_TIMEOUT)
         set(arg_TIMEOUT 120)
     endif()
-    if(arg_LONG)
-        set(length long)
-        list(APPEND labels long)
-    elseif(arg_CUDA)
-        set(length cuda)
+    if(length MATCHES "^(long|cuda)$")
         list(APPEND labels long)
     endif()
     if(arg_LAST)

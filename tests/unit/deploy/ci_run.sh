@@ -99,6 +99,26 @@ for stage in dev engine; do
         ! asked_with tests/reference/reference.c $stage '--without' && ! asked_with CMakeLists.txt $stage '--without'
     check ${stage}_tests_kernels_where_what_they_are_made_of_was_touched $?
 done
+
+# clang-check here says what it is given to read. CMake knows a.c, b.c, c.c and 40 others; b.c includes h.h by i.h.
+mkdir -p "$tree/build/clang" "$tree/lib"
+for file in a b c $(seq 40); do echo "\"file\": \"$tree/lib/$file.c\"," && : >"$tree/lib/$file.c"; done >"$tree/build/clang/compile_commands.json"
+echo '#include "x/h.h"' >"$tree/lib/i.h" && echo '#include "i.h"' >"$tree/lib/b.c" && : >"$tree/lib/h.h"
+for tool in cmake ninja; do printf '#!/bin/sh\n' >"$TMPDIR/bin/$tool"; done
+printf '#!/bin/sh\nprintf "%%s\\n" "$@" >>"$TMPDIR/read"\n' >"$TMPDIR/bin/clang-check"
+chmod +x "$TMPDIR"/bin/*
+git_() { git -C "$tree" -c user.name=a -c user.email=a@b "$@" >"$TMPDIR/ends" 2>&1; }
+export GIT_AUTHOR_DATE='2026-01-01T00:00:00Z' GIT_COMMITTER_DATE='2026-01-01T00:00:00Z' # so the quarter is one without a.c and b.c
+git_ init && git_ add lib && git_ commit -m 'all'
+reads() { # FILE...: the sources that clang reads if FILE was touched, of a, b and c, and how many others there are
+    rm -f "$TMPDIR/read"
+    TOUCHED=$1 PATH=$TMPDIR/bin:$PATH "$tree/.ci/run" clang >"$TMPDIR/ends" 2>&1
+    sed -n "s|^$tree/lib/||p" "$TMPDIR/read" | sort >"$TMPDIR/sources"
+}
+reads lib/a.c && grep -qx a.c "$TMPDIR/sources" && [ "$(wc -l <"$TMPDIR/sources")" -le 13 ] && [ "$(wc -l <"$TMPDIR/sources")" -ge 10 ] &&
+    reads lib/h.h && grep -qx b.c "$TMPDIR/sources" && [ "$(wc -l <"$TMPDIR/sources")" -le 13 ] &&
+    reads CMakeLists.txt && [ "$(wc -l <"$TMPDIR/sources")" = 43 ] && reads unknown && [ "$(wc -l <"$TMPDIR/sources")" = 43 ]
+check clang_reads_what_changes_reach_and_a_quarter_of_the_rest $?
 "$tree/.ci/run" nonsense >"$TMPDIR/ends" 2>&1
 [ $? = 2 ] && grep -q 'no stage is called nonsense' "$TMPDIR/ends"
 check an_unknown_stage_is_named $?
