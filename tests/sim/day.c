@@ -1,6 +1,7 @@
 /* day: see day.h. */
 #include "tests/sim/day.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -69,6 +70,34 @@ static double slowdown_of(const struct sim_world *world, size_t job)
     return slowdown > 1 ? slowdown : 1;
 }
 
+static bool is_kept(const struct sim_run *run)
+{
+    const int64_t wait_ms = run->told_start_ms - run->told_ms;
+    const int64_t allowed_ms = wait_ms > 10 * SIM_MINUTE_MS ? wait_ms / 10 : SIM_MINUTE_MS;
+
+    return run->first_begun_ms <= run->told_start_ms + allowed_ms;
+}
+
+static void score_promises(const struct sim_world *world, struct sim_score *score)
+{
+    size_t kept = 0;
+    double off_ms = 0;
+
+    for (size_t j = 0; j < world->trace->job_count; j++) {
+        const struct sim_run *run = &world->runs[j];
+
+        if (!run->told_start_ms || !run->first_begun_ms)
+            continue;
+        score->told++;
+        kept += is_kept(run);
+        off_ms += fabs((double)(run->first_begun_ms - run->told_start_ms));
+    }
+    if (!score->told)
+        return;
+    score->kept = (double)kept / (double)score->told;
+    score->told_off = off_ms / (double)score->told / (double)SIM_MINUTE_MS;
+}
+
 static bool score_jobs(const struct sim_world *world, struct sim_score *score)
 {
     double *waits = calloc(world->trace->job_count + 1, sizeof *waits), sum = 0;
@@ -93,6 +122,7 @@ static bool score_jobs(const struct sim_world *world, struct sim_score *score)
         count++;
     }
     score->slowdown = count ? sum / (double)count : 0;
+    score_promises(world, score);
     score->leaves_spanned = world->spanned / world->spanned_least;
     score->events = world->happened;
     return true;

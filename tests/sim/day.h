@@ -30,6 +30,10 @@ struct sim_score {
     double lost_hours, starting_hours, dead_hours;
     double slowdown;       /* mean bounded slowdown of the jobs that were done */
     double leaves_spanned; /* leaf switches over the fewest that would do, by devices */
+    size_t told;           /* jobs that were told when they would start before they did */
+    double kept;     /* share of those that started no later than they were first told, by at most a
+                  * minute or a tenth of the wait told */
+    double told_off; /* mean of the minutes between the start first told and the start */
     /* from when a job may start until it starts, in minutes, by class; of jobs after others and of
      * cancelled ones nothing */
     double wait_p50[SIM_CLASSES], wait_p95[SIM_CLASSES];

@@ -250,8 +250,13 @@ static void pass(struct sim_reference *ref)
         }
         if (try_start(ref, job, true))
             continue;
-        if (ref->backfills)
-            backfill(ref, i + 1, reserve(ref, job));
+        if (ref->backfills) {
+            const int64_t begins_ms = reserve(ref, job);
+
+            if (begins_ms != INT64_MAX)
+                sim_world_tell(ref->world, job, begins_ms);
+            backfill(ref, i + 1, begins_ms);
+        }
         return;
     }
 }

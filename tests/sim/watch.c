@@ -25,7 +25,7 @@ int32_t sim_node_of(const char *uuid)
     return (int32_t)strtol(uuid + 1, NULL, 10);
 }
 
-bool sim_watch_init(struct sim_watch *watch, const struct sim_world *world)
+bool sim_watch_init(struct sim_watch *watch, struct sim_world *world)
 {
     const size_t jobs = world->trace->job_count, nodes = (size_t)world->node_count;
 
@@ -207,7 +207,7 @@ static bool is_reported(const struct sim_watch *watch, uint64_t number)
 }
 
 static void see_planned_start(struct sim_watch *watch, size_t job,
-                              const struct hd_job_record *record)
+                              const struct hd_job_record *record, int64_t wall_ms)
 {
     struct sim_watched_job *seen = &watch->jobs[job];
 
@@ -221,9 +221,13 @@ static void see_planned_start(struct sim_watch *watch, size_t job,
     if (!seen->planned_start_ms)
         append(watch, &watch->planned, &watch->planned_count, &watch->planned_size, job);
     seen->planned_start_ms = record->planned_start_ms;
+    if (record->planned_start_ms)
+        sim_world_tell(watch->world, job,
+                       watch->world->now_ms + record->planned_start_ms - wall_ms);
 }
 
-static void see_job(struct sim_watch *watch, const struct hd_job_record *record, bool is_new)
+static void see_job(struct sim_watch *watch, const struct hd_job_record *record, bool is_new,
+                    int64_t wall_ms)
 {
     const size_t job = watch->job_of[record->job];
     struct sim_watched_job *seen = &watch->jobs[job];
@@ -233,7 +237,7 @@ static void see_job(struct sim_watch *watch, const struct hd_job_record *record,
         sim_watch_break(watch, "W4: job %" PRIu64 " becomes %s and was %s", record->job,
                         hd_job_state_name((int)record->state), hd_job_state_name((int)seen->state));
     seen->state = record->state;
-    see_planned_start(watch, job, record);
+    see_planned_start(watch, job, record, wall_ms);
 }
 
 static void see_event(struct sim_watch *watch, const struct hd_event_record *event)
@@ -262,7 +266,7 @@ void sim_watch_batch(struct sim_watch *watch, const struct hd_batch *batch, int6
         if (op->kind == HD_OP_ATTEMPT)
             see_attempt(watch, &op->attempt, false);
         else if (op->kind == HD_OP_JOB || op->kind == HD_OP_JOB_NEW)
-            see_job(watch, &op->job, op->kind == HD_OP_JOB_NEW);
+            see_job(watch, &op->job, op->kind == HD_OP_JOB_NEW, wall_ms);
     }
     digest(watch, (uint64_t)wall_ms);
 }

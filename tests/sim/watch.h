@@ -40,7 +40,7 @@
 #define SIM_DEAD_MS        ((int64_t)300 * 1000 + SIM_MINUTE_MS)
 
 struct sim_watch {
-    const struct sim_world *world;
+    struct sim_world *world; /* is told the expected starts; else only read */
     struct sim_watched_job { /* by index of job */
         enum hd_job_state state;
         enum hd_attempt_state attempt_state;
@@ -68,7 +68,7 @@ struct sim_watch {
     char broken[512]; /* "": nothing */
 };
 
-bool sim_watch_init(struct sim_watch *watch, const struct sim_world *world); /* false: no memory */
+bool sim_watch_init(struct sim_watch *watch, struct sim_world *world); /* false: no memory */
 void sim_watch_done(struct sim_watch *watch);
 /* The core has given the job this number; before sim_watch_batch. */
 void sim_watch_number(struct sim_watch *watch, size_t job, uint64_t number);

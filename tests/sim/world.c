@@ -260,6 +260,16 @@ void sim_world_begin(struct sim_world *world, size_t job, const struct sim_locat
     count_span(world, run);
 }
 
+void sim_world_tell(struct sim_world *world, size_t job, int64_t start_ms)
+{
+    struct sim_run *run = &world->runs[job];
+
+    if (run->told_start_ms || run->first_begun_ms)
+        return;
+    run->told_ms = world->now_ms;
+    run->told_start_ms = start_ms;
+}
+
 void sim_world_launch(struct sim_world *world, size_t job)
 {
     const struct sim_run *run = &world->runs[job];

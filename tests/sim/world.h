@@ -60,6 +60,8 @@ struct sim_run {
     int64_t base_step, saved_step;      /* saved: of the newest checkpoint */
     int64_t ran_ms;                     /* of earlier attempts, up to their ends */
     int64_t first_begun_ms, over_ms;
+    int64_t told_ms, told_start_ms; /* when a policy first said when the job would start, and the
+                                     * start that it said; 0: it never did before the job began */
 };
 
 struct sim_world;
@@ -131,6 +133,8 @@ double sim_world_step_ms(const struct sim_job *job, int32_t devices, int32_t nod
 /* The job gets these devices (copied). Its ranks come up after sim_world_launch. */
 void sim_world_begin(struct sim_world *world, size_t job, const struct sim_location *locations,
                      size_t count);
+/* Notes the start that the policy expects of a job; only the first one before it begins counts. */
+void sim_world_tell(struct sim_world *world, size_t job, int64_t start_ms);
 void sim_world_launch(struct sim_world *world, size_t job);
 void sim_world_stop(struct sim_world *world, size_t job);   /* gracefully; `stopped` follows */
 void sim_world_freeze(struct sim_world *world, size_t job); /* its ranks were killed */
