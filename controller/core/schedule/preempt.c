@@ -30,11 +30,11 @@ static int by_loss(const void *left, const void *right)
 
 /* Returns whether the job may preempt the attempt: the attempt's job has lower priority, or borrows
  * devices that are reserved for this job. */
-static bool is_preemptible(const struct hd_core *core, const struct core_attempt *attempt,
-                           const struct core_job *other, const struct core_job *job, bool borrowed)
+static bool is_preemptible(const struct hd_core *core, const struct core_allocation *run,
+                           const struct core_job *job, bool borrowed)
 {
-    return other->rec.priority < job->rec.priority ||
-           (borrowed && core_yields_to(core, attempt, job));
+    return run->cost.priority < job->rec.priority ||
+           (borrowed && core_yields_to(core, run->attempt, job));
 }
 
 /* Candidates for preemption: the attempts that are stopping already, followed by those that a job
@@ -49,25 +49,24 @@ struct candidates {
 static bool list_candidates_for(struct hd_core *core, const struct core_view *view,
                                 enum hd_device_kind kind, bool borrowed, struct candidates *ret)
 {
+    const struct core_allocations *all = &core->allocations;
     int64_t devices = core->present.free[kind].total;
 
-    *ret = (struct candidates){.list = malloc((core->active.count + 1) * sizeof *ret->list)};
+    *ret = (struct candidates){.list = malloc((all->count + 1) * sizeof *ret->list)};
     core->no_memory |= !ret->list;
-    for (size_t i = 0; ret->list && i < core->active.count; i++) {
-        const struct core_job *other = core->active.items[i];
-        struct core_attempt *attempt = core_active(other);
-        const bool stops = attempt->rec.state == HD_ATTEMPT_STATE_STOPPING;
+    for (size_t i = 0; ret->list && i < all->count; i++) {
+        const struct core_attempt *attempt = all->items[i].attempt;
+        const bool stops = attempt && attempt->rec.state == HD_ATTEMPT_STATE_STOPPING;
+        struct core_allocation *candidate = &ret->list[ret->count];
 
-        if (!stops && !is_preemptible(core, attempt, other, view->job, borrowed))
+        if (!attempt || (!stops && !is_preemptible(core, &all->items[i], view->job, borrowed)))
             continue;
-        if (stops)
-            ret->list[ret->count] = ret->list[ret->stopping];
-        ret->list[stops ? ret->stopping++ : ret->count] =
-            (struct core_allocation){.why = CORE_RUNS,
-                                     .kind = attempt->kind,
-                                     .job = other->rec.job,
-                                     .attempt = attempt,
-                                     .cost = core_stop_cost_of(core, other, attempt)};
+        if (stops) {
+            *candidate = ret->list[ret->stopping];
+            candidate = &ret->list[ret->stopping++];
+        }
+        *candidate = all->items[i];
+        candidate->cost = core_stop_cost_of(core, core_find_job(core, candidate->job), attempt);
         ret->count++;
         devices += attempt->kind == kind ? attempt->rec.plan.rank_count : 0;
     }

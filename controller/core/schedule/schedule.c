@@ -174,7 +174,7 @@ static void report_borrowing(struct hd_core *core, struct core_job *job)
     if (!attempt)
         return;
     attempt->rec.borrows = true;
-    core_allocation_borrow(core, attempt);
+    core_list_attempt(core, job, attempt);
     core_event_borrowing(core, job, attempt);
 }
 

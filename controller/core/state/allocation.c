@@ -32,16 +32,6 @@ static void append_allocation(struct hd_core *core, const struct core_allocation
         all->items[all->count++] = *allocation;
 }
 
-void core_allocation_borrow(struct hd_core *core, struct core_attempt *attempt)
-{
-    append_allocation(core, &(struct core_allocation){.why = CORE_BORROWS,
-                                                      .kind = attempt->kind,
-                                                      .job = attempt->rec.job,
-                                                      .attempt = attempt,
-                                                      .from_mono_ms = core->now.mono_ms,
-                                                      .until_mono_ms = attempt->ends_mono_ms});
-}
-
 /* Returns whether the attempt borrows its devices, and therefore stops when their owner needs
  * them. */
 static bool is_borrower(const struct core_attempt *attempt)
@@ -49,8 +39,24 @@ static bool is_borrower(const struct core_attempt *attempt)
     return attempt->rec.borrows && attempt->rec.state != HD_ATTEMPT_STATE_STOPPING;
 }
 
-/* An attempt that borrows its devices is listed apart, because it stops when their owner needs
- * them. */
+void core_list_attempt(struct hd_core *core, const struct core_job *job,
+                       struct core_attempt *attempt)
+{
+    append_allocation(
+        core, &(struct core_allocation){.why = is_borrower(attempt) ? CORE_BORROWS : CORE_RUNS,
+                                        .kind = attempt->kind,
+                                        .job = attempt->rec.job,
+                                        .attempt = attempt,
+                                        .from_mono_ms = core->now.mono_ms,
+                                        .until_mono_ms = attempt->ends_mono_ms,
+                                        .cost.priority = job->rec.priority});
+}
+
+static bool has_known_end(const struct core_attempt *attempt)
+{
+    return attempt->ends_mono_ms != INT64_MAX && !is_borrower(attempt);
+}
+
 void core_list_allocations(struct hd_core *core)
 {
     core_unreserve_all(core);
@@ -64,22 +70,16 @@ void core_list_allocations(struct hd_core *core)
         if (job->rec.priority < core->lowest_priority)
             core->lowest_priority = job->rec.priority;
         attempt->ends_mono_ms = core_predict_end(core, job, attempt);
-        if (attempt->ends_mono_ms != INT64_MAX && !is_borrower(attempt))
-            append_allocation(core,
-                              &(struct core_allocation){.why = CORE_RUNS,
-                                                        .kind = attempt->kind,
-                                                        .job = attempt->rec.job,
-                                                        .attempt = attempt,
-                                                        .from_mono_ms = core->now.mono_ms,
-                                                        .until_mono_ms = attempt->ends_mono_ms});
+        if (has_known_end(attempt))
+            core_list_attempt(core, job, attempt);
     }
     core->allocations.run_count = core->allocations.count;
     if (core->allocations.count)
         qsort(core->allocations.items, core->allocations.count, sizeof *core->allocations.items,
               by_end);
     for (size_t i = 0; i < core->active.count; i++)
-        if (is_borrower(core_active(core->active.items[i])))
-            core_allocation_borrow(core, core_active(core->active.items[i]));
+        if (!has_known_end(core_active(core->active.items[i])))
+            core_list_attempt(core, core->active.items[i], core_active(core->active.items[i]));
 }
 
 /* ---- reservations of nodes --------------------------------------------------------------------*/

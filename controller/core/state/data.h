@@ -91,16 +91,18 @@ struct core_allocation {
     enum hd_device_kind kind;
     uint64_t job;                 /* number of the job; with MIGRATING: its migration_group */
     struct core_attempt *attempt; /* with RUNS and BORROWS; else NULL */
-    int64_t from_mono_ms;       /* start of use (time of the pass with RUNS); INT64_MAX: unknown */
-    int64_t until_mono_ms;      /* predicted end of use; INT64_MAX: unknown */
-    struct core_stop_cost cost; /* of a candidate for preemption */
+    int64_t from_mono_ms;  /* start of use (time of the pass with RUNS); INT64_MAX: unknown */
+    int64_t until_mono_ms; /* predicted end of use; INT64_MAX: unknown */
+    struct core_stop_cost
+        cost; /* with `attempt`: its priority; the rest of a candidate for preemption
+                                 * alone */
 };
 
 /* The list of allocations: first RUNS with a predicted end, in the order of these ends; behind them
- * BORROWS and those without an attempt, in the order in which this pass made them. */
+ * the other attempts, and then those without an attempt, in the order in which this pass made them. */
 struct core_allocations {
     struct core_allocation *items;
-    size_t count, size, run_count; /* run_count: RUNS */
+    size_t count, size, run_count; /* run_count: RUNS with a predicted end */
 };
 
 struct core_node {

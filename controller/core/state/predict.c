@@ -140,10 +140,11 @@ static int64_t end_of_steps(const struct core_job *job, const struct core_attemp
 static int64_t end_of_time(const struct hd_core *core, const struct core_job *job,
                            const struct core_attempt *attempt)
 {
-    const int64_t left_ms = job->needs.time_limit_ms - core_job_ran_ms(core, job);
+    int64_t left_ms;
 
     if (!job->needs.time_limit_ms)
         return INT64_MAX;
+    left_ms = job->needs.time_limit_ms - core_job_ran_ms(core, job);
     if (attempt->rec.state == HD_ATTEMPT_STATE_STARTING)
         return attempt->state_since_mono_ms + left_ms + SLACK_MS;
     return core->now.mono_ms + left_ms + SLACK_MS / 2;

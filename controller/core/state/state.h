@@ -291,8 +291,9 @@ int32_t core_available(const struct hd_core *core, const struct core_view *view,
 /* Begins the list of allocations of a pass: drops the reservations, predicts the ends of all
  * attempts, and lists the attempts by them. */
 void core_list_allocations(struct hd_core *core);
-/* Adds an attempt that has just started on devices reserved for other jobs. */
-void core_allocation_borrow(struct hd_core *core, struct core_attempt *attempt);
+/* Adds an attempt to the list: one that has just started on devices reserved for other jobs. */
+void core_list_attempt(struct hd_core *core, const struct core_job *job,
+                       struct core_attempt *attempt);
 /* Reserves the node from from_mono_ms on; an earlier reservation of the node ends. */
 void core_reserve_node(struct hd_core *core, struct core_node *node, enum core_allocation_why why,
                        uint64_t job, enum hd_device_kind kind, int64_t from_mono_ms,
