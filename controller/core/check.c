@@ -87,7 +87,7 @@ static enum hd_status check_job(const struct hd_core *core, const struct core_jo
 {
     const struct core_attempt *newest = core_newest(job), *active = core_active(job);
     const bool live = job->rec.state <= HD_JOB_STATE_STOPPING;
-    const struct core_request *request =
+    const struct core_known_job *request =
         core_request_find(core, job->rec.request_id, job->rec.owner);
 
     if (live == job->ended)

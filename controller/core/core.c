@@ -264,14 +264,13 @@ void hd_core_free(struct hd_core *core)
     core_arrays_free(core);
     free(core->allocations.items);
     free(core->free_slots);
-    free(core->outcomes);
     core_queues_free(core);
     free(core->nodes);
     free(core->reserved);
     free(core->leaving);
     core_map_done(&core->node_by_uuid);
     core_map_done(&core->by_request);
-    free(core->requests);
+    free(core->known_jobs);
     free(core);
 }
 

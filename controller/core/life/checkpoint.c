@@ -37,9 +37,7 @@ static void forget(struct core_job *job, size_t index)
 {
     struct hd_checkpoint_record *c = &job->checkpoints[index];
 
-    core_free_text(&c->path);
-    core_free_text(&c->hash);
-    core_free_text(&c->node_uuid);
+    core_free_texts(&hd_table_checkpoints, c);
     job->checkpoint_count--;
     memmove(c, c + 1, (job->checkpoint_count - index) * sizeof *c);
 }
@@ -80,10 +78,8 @@ static bool add(struct hd_core *core, struct core_job *job, struct core_attempt 
         !core_grow_array(core, &job->checkpoints, job->checkpoint_count, &job->checkpoint_size,
                          sizeof record))
         return false;
-    record.path = record.hash = record.node_uuid = NULL;
-    core_set_text(core, &record.path, checkpoint->path);
-    core_set_text(core, &record.hash, checkpoint->hash);
-    core_set_text(core, &record.node_uuid, node->rec.uuid);
+    record.node_uuid = node->rec.uuid;
+    core_own_texts(core, &hd_table_checkpoints, &record);
     /* every node of an attempt on several nodes sees the jobs directory */
     record.shared = checkpoint->shared || node->jobs_dir_visible || attempt->alloc_count > 1;
     record.state = is_left_over ? HD_CHECKPOINT_STATE_DELETING : HD_CHECKPOINT_STATE_PRESENT;

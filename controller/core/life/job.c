@@ -53,14 +53,9 @@ struct core_job *core_job_new(struct hd_core *core, const struct hd_job_record *
         memcpy(spec, record->spec, record->spec_bytes);
     job->rec.spec = spec;
     job->rec.attempt_count = 0; /* core_attempt_new increments it */
-    job->rec.request_id = job->rec.owner = job->rec.name = job->rec.reason = NULL;
-    job->rec.queue = NULL;
+    job->rec.queue = account->queue->rec.name;
     job->account = account;
-    core_set_text(core, &job->rec.queue, account->queue->rec.name);
-    core_set_text(core, &job->rec.request_id, record->request_id);
-    core_set_text(core, &job->rec.owner, record->owner);
-    core_set_text(core, &job->rec.name, record->name);
-    core_set_text(core, &job->rec.reason, record->reason);
+    core_own_texts(core, &hd_table_jobs, &job->rec);
     job->needs = *needs;
     job->needs.name = job->rec.name;
     job->needs.queue = job->rec.queue;
@@ -81,11 +76,7 @@ static void free_attempt(struct core_attempt *attempt)
         core_free_text(&attempt->rec.plan.ranks[i].node_name);
     }
     free(attempt->rec.plan.ranks);
-    core_free_text(&attempt->rec.base_path);
-    core_free_text(&attempt->rec.base_hash);
-    core_free_text(&attempt->rec.run_as);
-    core_free_text(&attempt->rec.end.node);
-    core_free_text(&attempt->rec.end.message);
+    core_free_texts(&hd_table_attempts, &attempt->rec);
     for (size_t i = 0; i < attempt->alloc_count; i++)
         core_free_text(&attempt->allocs[i].problem);
     free(attempt->allocs);
@@ -97,22 +88,15 @@ void core_job_free(struct core_job *job)
 {
     for (int32_t i = 0; i < job->rec.attempt_count; i++)
         free_attempt(job->attempts[i]);
-    for (size_t i = 0; i < job->checkpoint_count; i++) {
-        core_free_text(&job->checkpoints[i].path);
-        core_free_text(&job->checkpoints[i].hash);
-        core_free_text(&job->checkpoints[i].node_uuid);
-    }
+    for (size_t i = 0; i < job->checkpoint_count; i++)
+        core_free_texts(&hd_table_checkpoints, &job->checkpoints[i]);
     free(job->attempts);
     free(job->checkpoints);
     core_free_text(&job->search_problem);
     core_pending_drop(job);
     core_migration_target_drop(job);
     free((void *)(uintptr_t)job->rec.spec);
-    core_free_text(&job->rec.request_id);
-    core_free_text(&job->rec.owner);
-    core_free_text(&job->rec.name);
-    core_free_text(&job->rec.reason);
-    core_free_text(&job->rec.queue);
+    core_free_texts(&hd_table_jobs, &job->rec);
     core_free_text(&job->infeasible);
     free(job);
 }
@@ -174,15 +158,9 @@ struct core_attempt *core_attempt_new(struct hd_core *core, struct core_job *job
     if (!attempt)
         return NULL;
     attempt->rec = *record;
-    attempt->rec.base_path = attempt->rec.base_hash = attempt->rec.run_as = NULL;
-    attempt->rec.end.node = attempt->rec.end.message = NULL;
+    core_own_texts(core, &hd_table_attempts, &attempt->rec);
     if (!copy_ranks(core, attempt, &record->plan))
         core->no_memory = true;
-    core_set_text(core, &attempt->rec.base_path, record->base_path);
-    core_set_text(core, &attempt->rec.base_hash, record->base_hash);
-    core_set_text(core, &attempt->rec.run_as, record->run_as);
-    core_set_text(core, &attempt->rec.end.node, record->end.node);
-    core_set_text(core, &attempt->rec.end.message, record->end.message);
     attempt->kind = hd_device_kind_of(attempt->rec.plan.layout.device);
     attempt->state_since_mono_ms = core->now.mono_ms;
     attempt->ends_mono_ms = INT64_MAX;

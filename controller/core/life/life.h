@@ -74,11 +74,12 @@ void core_active_remove(struct hd_core *core, struct core_job *job);
 
 /* ---- submit.c ---------------------------------------------------------------------------------*/
 
-/* Records that this owner's request id belongs to this job. False: no memory. */
+/* Records that this owner's request id belongs to this job, which has the highest number so far.
+ * False: no memory. */
 bool core_request_put(struct hd_core *core, const char *id, const char *owner, uint64_t job,
                       uint64_t hash);
-const struct core_request *core_request_find(const struct hd_core *core, const char *id,
-                                             const char *owner);
+const struct core_known_job *core_request_find(const struct hd_core *core, const char *id,
+                                               const char *owner);
 
 /* ---- start.c ----------------------------------------------------------------------------------*/
 

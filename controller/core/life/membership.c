@@ -110,10 +110,10 @@ static void add_device_events(struct hd_core *core, const struct core_node *node
     for (int32_t i = 0; i < event->hello.device_count; i++) {
         const struct hd_device_record *now = &event->hello.devices[i];
         const char *problem = now->problem ? now->problem : "", *before = "";
+        const int32_t k = core_find_device(node, now->index);
 
-        for (int32_t k = 0; k < node->rec.device_count; k++)
-            if (node->rec.devices[k].index == now->index && node->rec.devices[k].problem)
-                before = node->rec.devices[k].problem;
+        if (k >= 0 && node->rec.devices[k].problem)
+            before = node->rec.devices[k].problem;
         if ((*problem != 0) != (*before != 0))
             core_event_device(core, event->hello.name, now);
     }

@@ -47,8 +47,7 @@ void core_node_unlist(struct hd_core *core, const struct core_node *node)
 static void free_devices(struct core_node *node)
 {
     for (int32_t i = 0; i < node->rec.device_count; i++) {
-        core_free_text(&node->rec.devices[i].name);
-        core_free_text(&node->rec.devices[i].uuid);
+        core_free_texts(&hd_table_devices, &node->rec.devices[i]);
         core_free_text(&node->rec.devices[i].problem);
     }
     free(node->rec.devices);
@@ -56,15 +55,6 @@ static void free_devices(struct core_node *node)
     node->rec.devices = NULL;
     node->holds = NULL;
     node->rec.device_count = 0;
-}
-
-static struct hd_device_hold find_hold(const struct core_node *node, int32_t index)
-{
-    for (int32_t i = 0; i < node->rec.device_count; i++) {
-        if (node->rec.devices[i].index == index)
-            return node->holds[i];
-    }
-    return (struct hd_device_hold){0};
 }
 
 static bool are_like_first(const struct hd_device_record *devices, int32_t count)
@@ -84,6 +74,7 @@ void core_node_set_devices(struct hd_core *core, struct core_node *node,
 {
     struct hd_device_record *copy = calloc((size_t)count + 1, sizeof *copy);
     struct hd_device_hold *holds = calloc((size_t)count + 1, sizeof *holds);
+    int32_t before;
 
     if (!copy || !holds) {
         free(copy);
@@ -93,11 +84,12 @@ void core_node_set_devices(struct hd_core *core, struct core_node *node,
     }
     for (int32_t i = 0; i < count; i++) {
         copy[i] = devices[i];
-        copy[i].name = copy[i].uuid = copy[i].problem = NULL;
-        core_set_text(core, &copy[i].name, devices[i].name);
-        core_set_text(core, &copy[i].uuid, devices[i].uuid);
+        copy[i].problem = NULL;
+        core_own_texts(core, &hd_table_devices, &copy[i]);
         core_set_text(core, &copy[i].problem, devices[i].problem);
-        holds[i] = find_hold(node, devices[i].index);
+        before = core_find_device(node, devices[i].index);
+        if (before >= 0)
+            holds[i] = node->holds[before];
     }
     free_devices(node);
     node->rec.devices = copy;
@@ -121,13 +113,7 @@ struct core_node *core_node_new(struct hd_core *core, const struct hd_node_recor
     node->rec = *record;
     node->rec.devices = NULL;
     node->rec.device_count = 0;
-    node->rec.uuid = node->rec.name = node->rec.boot_id = node->rec.build = NULL;
-    node->rec.drain_reason = NULL;
-    core_set_text(core, &node->rec.uuid, record->uuid);
-    core_set_text(core, &node->rec.name, record->name);
-    core_set_text(core, &node->rec.boot_id, record->boot_id);
-    core_set_text(core, &node->rec.build, record->build);
-    core_set_text(core, &node->rec.drain_reason, record->drain_reason);
+    core_own_texts(core, &hd_table_nodes, &node->rec);
     if (node->rec.drain_deadline_ms)
         core_node_leaves(core, node);
     core->due |=
@@ -146,11 +132,7 @@ void core_node_free(struct core_node *node)
 {
     free(node->active.items);
     free_devices(node);
-    core_free_text(&node->rec.uuid);
-    core_free_text(&node->rec.name);
-    core_free_text(&node->rec.boot_id);
-    core_free_text(&node->rec.build);
-    core_free_text(&node->rec.drain_reason);
+    core_free_texts(&hd_table_nodes, &node->rec);
     core_free_text(&node->jobs_dir_problem);
     core_free_text(&node->refuses_attempts);
     core_free_text(&node->reported_refusal);

@@ -121,11 +121,9 @@ static bool may_revive(const struct core_job *job, const struct core_attempt *at
         core_quota_left(job->account, &by_user) < plan->rank_count)
         return false;
     for (int32_t r = 0; r < plan->rank_count; r++) {
-        int32_t d = 0;
+        const int32_t d = core_find_device(node, plan->ranks[r].device);
 
-        while (d < node->rec.device_count && node->rec.devices[d].index != plan->ranks[r].device)
-            d++;
-        if (d == node->rec.device_count || node->holds[d].job)
+        if (d < 0 || node->holds[d].job)
             return false;
     }
     return true;
@@ -146,11 +144,10 @@ static void revive(struct hd_core *core, struct core_job *job, struct core_attem
     alloc->ended = false;
     alloc->stop_generation = 0;
     for (int32_t r = 0; r < attempt->rec.plan.rank_count; r++)
-        for (int32_t d = 0; d < node->rec.device_count; d++)
-            if (node->rec.devices[d].index == attempt->rec.plan.ranks[r].device)
-                node->holds[d] = (struct hd_device_hold){.job = attempt->rec.job,
-                                                         .attempt = attempt->rec.attempt,
-                                                         .start = attempt->start_number};
+        node->holds[core_find_device(node, attempt->rec.plan.ranks[r].device)] =
+            (struct hd_device_hold){.job = attempt->rec.job,
+                                    .attempt = attempt->rec.attempt,
+                                    .start = attempt->start_number}; /* may_revive found it */
     core_node_changed(core, node);
     core_quota_take(job, attempt->rec.plan.rank_count);
     core->due |= CORE_DUE_PASS;

@@ -146,11 +146,6 @@ static int32_t find_device(const struct core_node *node, int32_t index)
     return -1;
 }
 
-static bool is_same(const char *a, const char *b)
-{
-    return strcmp(a ? a : "", b ? b : "") == 0;
-}
-
 /* Returns whether two devices should have equal rates: same kind, name, threads and instruction
  * set. */
 static bool are_alike(const struct core_node *a, int32_t device_a, const struct core_node *b,
@@ -159,7 +154,7 @@ static bool are_alike(const struct core_node *a, int32_t device_a, const struct 
     const struct hd_device_record *x = &a->rec.devices[device_a], *y = &b->rec.devices[device_b];
 
     return x->kind == y->kind && (x->kind != HD_DEVICE_KIND_CPU || x->threads == y->threads) &&
-           is_same(x->name, y->name) && is_same(a->compute[x->kind], b->compute[y->kind]);
+           core_same(x->name, y->name) && core_same(a->compute[x->kind], b->compute[y->kind]);
 }
 
 static int by_value(const void *a, const void *b)

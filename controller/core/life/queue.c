@@ -17,20 +17,16 @@
 
 /* ---- queues -----------------------------------------------------------------------------------*/
 
+static bool is_queue_before(const void *item, const void *name)
+{
+    return strcmp((*(struct core_queue *const *)item)->rec.name, name) < 0;
+}
+
 /* Returns the index of the queue with this name in core->queues, or where it would be inserted. */
 static size_t index_of_name(const struct hd_core *core, const char *name)
 {
-    size_t low = 0, high = core->queue_count;
-
-    while (low < high) {
-        const size_t mid = low + (high - low) / 2;
-
-        if (strcmp(core->queues[mid]->rec.name, name) < 0)
-            low = mid + 1;
-        else
-            high = mid;
-    }
-    return low;
+    return core_bisect(core->queues, core->queue_count, sizeof core->queues[0], name,
+                       is_queue_before);
 }
 
 struct core_queue *core_find_queue(const struct hd_core *core, const char *name)

@@ -73,12 +73,9 @@ static enum hd_status restore_allocs(struct hd_core *core, struct core_attempt *
     }
     for (int32_t r = 0; r < plan->rank_count; r++) {
         struct core_node *node = core_find_node(core, plan->ranks[r].node_uuid);
-        int32_t d = 0;
+        const int32_t d = node ? core_find_device(node, plan->ranks[r].device) : -1;
 
-        while (node && d < node->rec.device_count &&
-               node->rec.devices[d].index != plan->ranks[r].device)
-            d++;
-        if (!node || d == node->rec.device_count)
+        if (d < 0)
             return hd_err(HD_CORRUPT,
                           "attempt %d of job %" PRIu64 " uses device %d of %s, which is unknown",
                           attempt->rec.attempt, attempt->rec.job, plan->ranks[r].device,
@@ -145,10 +142,7 @@ enum hd_status hd_core_restore_checkpoint(struct hd_core *core,
     if (!core_grow_array(core, &job->checkpoints, job->checkpoint_count, &job->checkpoint_size,
                          sizeof record))
         return check_memory(core);
-    record.path = record.hash = record.node_uuid = NULL;
-    core_set_text(core, &record.path, checkpoint->path);
-    core_set_text(core, &record.hash, checkpoint->hash);
-    core_set_text(core, &record.node_uuid, checkpoint->node_uuid);
+    core_own_texts(core, &hd_table_checkpoints, &record);
     job->checkpoints[job->checkpoint_count++] = record;
     if (record.state == HD_CHECKPOINT_STATE_DELETING)
         core_jobs_add(core, &core->deleting, job);

@@ -43,23 +43,23 @@ bool core_request_put(struct hd_core *core, const char *id, const char *owner, u
     char key[REQUEST_KEY_MAX];
 
     if (!request_key(id, owner, key) ||
-        !core_grow_array(core, &core->requests, core->request_count, &core->request_size,
-                         sizeof *core->requests) ||
-        !core_map_put(&core->by_request, key, core->request_count))
+        !core_grow_array(core, &core->known_jobs, core->known_job_count, &core->known_job_size,
+                         sizeof *core->known_jobs) ||
+        !core_map_put(&core->by_request, key, core->known_job_count))
         return false;
-    core->requests[core->request_count++] =
-        (struct core_request){.job = job, .hash = hash, .owner = hash_owner(owner)};
+    core->known_jobs[core->known_job_count++] =
+        (struct core_known_job){.job = job, .hash = hash, .owner = hash_owner(owner)};
     return true;
 }
 
-const struct core_request *core_request_find(const struct hd_core *core, const char *id,
-                                             const char *owner)
+const struct core_known_job *core_request_find(const struct hd_core *core, const char *id,
+                                               const char *owner)
 {
     char key[REQUEST_KEY_MAX];
     uint64_t index;
 
     return request_key(id, owner, key) && core_map_get(&core->by_request, key, &index)
-               ? &core->requests[index]
+               ? &core->known_jobs[index]
                : NULL;
 }
 
@@ -70,18 +70,9 @@ bool hd_core_knows_request(const struct hd_core *core, const char *request_id, c
 
 bool hd_core_job_is_of(const struct hd_core *core, uint64_t job, const char *owner)
 {
-    size_t low = 0, high = core->request_count; /* core->requests is sorted by job number */
+    const struct core_known_job *known = core_find_known_job(core, job);
 
-    while (low < high) {
-        const size_t middle = low + (high - low) / 2;
-
-        if (core->requests[middle].job < job)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low < core->request_count && core->requests[low].job == job &&
-           core->requests[low].owner == hash_owner(owner);
+    return known && known->owner == hash_owner(owner);
 }
 
 static uint64_t hash_request(const struct hd_core_event *event)
@@ -99,7 +90,7 @@ static uint64_t hash_request(const struct hd_core_event *event)
 /* Answers a repeated submission: a client that got no answer retries with the same content.
  * Different content under the same request id is refused, because the caller would take another job
  * for its own. */
-static enum hd_status repeat(struct hd_core *core, const struct core_request *request,
+static enum hd_status repeat(struct hd_core *core, const struct core_known_job *request,
                              uint64_t hash)
 {
     if (request->hash && request->hash != hash)
@@ -129,7 +120,7 @@ enum hd_status core_submit(struct hd_core *core, const struct hd_core_event *eve
                                    .priority = needs->priority,
                                    .spec = event->submit.spec,
                                    .spec_bytes = event->submit.spec_bytes};
-    const struct core_request *before;
+    const struct core_known_job *before;
     struct core_job *job;
     enum hd_status st;
 
@@ -161,7 +152,6 @@ enum hd_status core_submit(struct hd_core *core, const struct hd_core_event *eve
         return HD_OK; /* hd_core_step returns HD_NO_MEMORY */
     }
     job->is_new = true;
-    core_outcome_set(core, record.job, HD_JOB_STATE_QUEUED);
     core_dirty_job(core, job);
     core_event_submitted(core, job);
     core->out->job = record.job;

@@ -61,24 +61,16 @@ static struct core_class_key key_of(const struct hd_core *core, const struct cor
     return key;
 }
 
-static size_t index_of_class(const struct hd_core *core, const struct core_class_key *key)
+static bool is_class_before(const void *item, const void *key)
 {
-    size_t low = 0, high = core->class_count;
-
-    while (low < high) {
-        const size_t mid = low + (high - low) / 2;
-
-        if (memcmp(&core->classes[mid]->key, key, sizeof *key) < 0)
-            low = mid + 1;
-        else
-            high = mid;
-    }
-    return low;
+    return memcmp(&(*(struct core_class *const *)item)->key, key, sizeof(struct core_class_key)) <
+           0;
 }
 
 static struct core_class *class_of(struct hd_core *core, const struct core_class_key *key)
 {
-    const size_t at = index_of_class(core, key);
+    const size_t at = core_bisect(core->classes, core->class_count, sizeof core->classes[0], key,
+                                  is_class_before);
     struct core_class *made;
 
     if (at < core->class_count && memcmp(&core->classes[at]->key, key, sizeof *key) == 0)
@@ -108,19 +100,17 @@ static int compare(const struct core_job_group_key *a, const struct core_job_gro
     return 0;
 }
 
+static bool is_group_before(const void *item, const void *key)
+{
+    return compare(&(*(struct core_job_group *const *)item)->key, key) < 0;
+}
+
 static struct core_job_group *group_of(struct hd_core *core, const struct core_job_group_key *key)
 {
-    size_t low = 0, high = core->group_count;
+    const size_t low =
+        core_bisect(core->groups, core->group_count, sizeof core->groups[0], key, is_group_before);
     struct core_job_group *made;
 
-    while (low < high) {
-        const size_t mid = low + (high - low) / 2;
-
-        if (compare(&core->groups[mid]->key, key) < 0)
-            low = mid + 1;
-        else
-            high = mid;
-    }
     if (low < core->group_count && compare(&core->groups[low]->key, key) == 0)
         return core->groups[low];
     made = core_new_item(core, &core->groups, core->group_count, &core->group_size, sizeof *made);

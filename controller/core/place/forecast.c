@@ -19,21 +19,6 @@
 
 /* ---- the value --------------------------------------------------------------------------------*/
 
-/* Sets the free devices of one node, and the sums over nodes; `more` may be negative. */
-static void add_free(struct core_free *free, const struct core_node *node, int32_t more)
-{
-    const size_t i = node->index;
-
-    free->total += more;
-    free->of_node[i] = (uint16_t)(free->of_node[i] + more);
-    if (node->leaf >= 0)
-        free->below[node->leaf] += more;
-    if (free->of_node[i])
-        free->nodes[i / 64] |= (uint64_t)1 << i % 64;
-    else
-        free->nodes[i / 64] &= ~((uint64_t)1 << i % 64);
-}
-
 bool core_forecast_init(struct hd_core *core, const struct core_allocation *list, size_t count,
                         struct core_forecast *ret)
 {
@@ -84,9 +69,11 @@ void core_forecast_end(struct core_forecast *forecast, const struct core_attempt
     for (size_t i = 0; i < attempt->alloc_count; i++) {
         const struct core_node_alloc *alloc = &attempt->allocs[i];
 
-        if (alloc->works)
-            add_free(&forecast->free[attempt->kind], alloc->node,
-                     ended ? alloc->works : -alloc->works);
+        const int32_t more = ended ? alloc->works : -alloc->works;
+
+        forecast->free[attempt->kind].total += more;
+        if (more)
+            core_free_add(&forecast->free[attempt->kind], alloc->node, more);
     }
 }
 

@@ -94,20 +94,6 @@ static bool reserve_by_ends(struct hd_core *core, struct core_job *job,
     return reserved;
 }
 
-/* Returns how many of the node's devices the job will get: free ones, and those of attempts that
- * started before it was blocked (blocked_at). */
-static int32_t count_coming(const struct core_view *view, const struct core_node *node,
-                            enum hd_device_kind kind)
-{
-    int32_t count = 0;
-
-    for (int32_t d = 0; d < node->rec.device_count; d++)
-        count += node->rec.devices[d].kind == kind && core_device_works(node, d) &&
-                 core_device_suits(view->needs, node, d) &&
-                 (!node->holds[d].job || node->holds[d].start <= view->job->blocked_at);
-    return count;
-}
-
 /* Reserves nodes on which the job would fit if they were idle; used when the end of no attempt is
  * known. */
 static bool reserve_idle(struct hd_core *core, struct core_job *job, const struct core_view *view)
@@ -119,7 +105,8 @@ static bool reserve_idle(struct hd_core *core, struct core_job *job, const struc
 
     if (node)
         core_reserve_node(core, node, CORE_PLANNED, job->rec.job, kind, INT64_MAX,
-                          count_coming(view, node, kind) - core_devices_needed(view->needs, kind));
+                          core_count_unless_held(view, node, kind, true) -
+                              core_devices_needed(view->needs, kind));
     for (size_t k = 0; k < kind_count && !reserved; k++)
         reserved =
             core_may_span(view->base) && core_gang_reserve(core, view, kinds[k], &job->wait_job);

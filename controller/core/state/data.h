@@ -41,8 +41,8 @@ struct core_jobs {
 void core_jobs_add(struct hd_core *core, struct core_jobs *jobs, struct core_job *job);
 void core_jobs_remove(struct core_jobs *jobs, const struct core_job *job);
 bool core_jobs_have(const struct core_jobs *jobs, const struct core_job *job);
-/* Records how a job ended in the table of outcomes; a live state (a resumed job) clears the
- * outcome. */
+struct core_known_job *core_find_known_job(const struct hd_core *core, uint64_t job);
+/* Records how a job ended; a live state (a resumed job) clears the outcome. */
 void core_outcome_set(struct hd_core *core, uint64_t job, enum hd_job_state state);
 enum hd_job_state core_outcome_of(const struct hd_core *core, uint64_t job); /* 0: not ended */
 
@@ -521,11 +521,6 @@ struct hd_core {
     struct core_jobs planned_to_start;  /* queued jobs with an expected start */
     struct core_jobs resize_candidates; /* running jobs that have just written a checkpoint and may
                                          * use more devices */
-    struct core_outcome {               /* one entry per job that ever existed, by number */
-        uint64_t job;
-        enum hd_job_state state; /* final state of the job; 0: not ended */
-    } * outcomes;
-    size_t outcome_count, outcome_size;
     uint32_t *reaches[HD_DEVICE_KIND_COUNT]; /* for each device kind: numbers of all its reach sets
                                               * (nodes that can form a gang), in the order of their
                                               * first nodes */
@@ -579,12 +574,13 @@ struct hd_core {
     size_t median_count, median_size;
     uint64_t probe_number; /* number of the newest probe request */
     struct core_map node_by_uuid;
-    struct core_map by_request; /* request id and owner -> index in requests */
-    struct core_request {       /* one entry per job that ever existed, by number */
-        uint64_t job, hash;     /* number of the job, and its request_hash (hd_job_record) */
-        uint64_t owner;         /* hash of the owner's name */
-    } * requests;
-    size_t request_count, request_size;
+    struct core_map by_request;    /* request id and owner -> index in known_jobs */
+    struct core_known_job {        /* one entry per job that ever existed, by number */
+        uint64_t job, hash;        /* number of the job, and its request_hash (hd_job_record) */
+        uint64_t owner;            /* hash of the owner's name */
+        enum hd_job_state outcome; /* final state of the job; 0: not ended */
+    } * known_jobs;
+    size_t known_job_count, known_job_size;
     uint64_t last_job, cluster_sequence;
     bool any_infeasible;      /* true: the needs of some job were raised because no layout fitted
                                * (fit.c) */

@@ -30,19 +30,25 @@ static void count_node(struct core_node *node)
     }
 }
 
+void core_free_add(struct core_free *free, const struct core_node *node, int32_t more)
+{
+    const size_t i = node->index;
+
+    free->of_node[i] = (uint16_t)(free->of_node[i] + more);
+    if (node->leaf >= 0)
+        free->below[node->leaf] += more;
+    if (free->of_node[i])
+        free->nodes[i / 64] |= (uint64_t)1 << i % 64;
+    else
+        free->nodes[i / 64] &= ~((uint64_t)1 << i % 64);
+}
+
 /* Updates core->present after a change of the node's free devices. */
 static void note_free(struct hd_core *core, const struct core_node *node, int kind)
 {
     struct core_free *now = &core->present.free[kind];
-    const int32_t free = node->counts[kind].free, more = free - now->of_node[node->index];
 
-    if (node->leaf >= 0)
-        now->below[node->leaf] += more;
-    now->of_node[node->index] = (uint16_t)free;
-    if (free)
-        now->nodes[node->index / 64] |= (uint64_t)1 << node->index % 64;
-    else
-        now->nodes[node->index / 64] &= ~((uint64_t)1 << node->index % 64);
+    core_free_add(now, node, node->counts[kind].free - now->of_node[node->index]);
 }
 
 void core_node_changed(struct hd_core *core, struct core_node *node)

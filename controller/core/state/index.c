@@ -83,21 +83,16 @@ struct core_job *core_table_next(const struct core_table *table, const struct co
 
 /* ---- a few jobs, in the order of their numbers ------------------------------------------------*/
 
+static bool is_job_before(const void *item, const void *number)
+{
+    return (*(struct core_job *const *)item)->rec.job < *(const uint64_t *)number;
+}
+
 /* Returns the index of the job with this number in the sorted set, or where it would be
  * inserted. */
 static size_t index_of_job(const struct core_jobs *jobs, uint64_t number)
 {
-    size_t low = 0, high = jobs->count;
-
-    while (low < high) {
-        const size_t mid = low + (high - low) / 2;
-
-        if (jobs->items[mid]->rec.job < number)
-            low = mid + 1;
-        else
-            high = mid;
-    }
-    return low;
+    return core_bisect(jobs->items, jobs->count, sizeof jobs->items[0], &number, is_job_before);
 }
 
 bool core_jobs_have(const struct core_jobs *jobs, const struct core_job *job)
@@ -131,46 +126,33 @@ void core_jobs_remove(struct core_jobs *jobs, const struct core_job *job)
 
 /* ---- how jobs have ended ----------------------------------------------------------------------*/
 
-static size_t index_of_outcome(const struct hd_core *core, uint64_t job)
+static bool is_known_job_before(const void *item, const void *number)
 {
-    size_t low = 0, high = core->outcome_count;
-
-    while (low < high) {
-        const size_t mid = low + (high - low) / 2;
-
-        if (core->outcomes[mid].job < job)
-            low = mid + 1;
-        else
-            high = mid;
-    }
-    return low;
+    return ((const struct core_known_job *)item)->job < *(const uint64_t *)number;
 }
 
-/* Sets how a job ended in the table of outcomes. New jobs have the highest number, so their entries
- * are appended. */
+struct core_known_job *core_find_known_job(const struct hd_core *core, uint64_t job)
+{
+    const size_t at = core_bisect(core->known_jobs, core->known_job_count, sizeof *core->known_jobs,
+                                  &job, is_known_job_before);
+
+    return at < core->known_job_count && core->known_jobs[at].job == job ? &core->known_jobs[at]
+                                                                         : NULL;
+}
+
 void core_outcome_set(struct hd_core *core, uint64_t job, enum hd_job_state state)
 {
-    const size_t at = index_of_outcome(core, job);
-    struct core_outcome *outcome;
+    struct core_known_job *known = core_find_known_job(core, job);
 
-    if (at == core->outcome_count || core->outcomes[at].job != job) {
-        if (!core_grow_array(core, &core->outcomes, core->outcome_count, &core->outcome_size,
-                             sizeof *core->outcomes))
-            return;
-        memmove(&core->outcomes[at + 1], &core->outcomes[at],
-                (core->outcome_count - at) * sizeof *core->outcomes);
-        core->outcome_count++;
-    }
-    outcome = &core->outcomes[at];
-    outcome->job = job;
-    outcome->state = state > HD_JOB_STATE_STOPPING ? state : 0;
+    if (known)
+        known->outcome = state > HD_JOB_STATE_STOPPING ? state : 0;
 }
 
 enum hd_job_state core_outcome_of(const struct hd_core *core, uint64_t job)
 {
-    const size_t at = index_of_outcome(core, job);
+    const struct core_known_job *known = core_find_known_job(core, job);
 
-    return at < core->outcome_count && core->outcomes[at].job == job ? core->outcomes[at].state : 0;
+    return known ? known->outcome : 0;
 }
 
 enum hd_job_state hd_core_outcome(const struct hd_core *core, uint64_t job)

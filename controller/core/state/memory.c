@@ -22,6 +22,39 @@ void core_set_text(struct hd_core *core, const char **slot, const char *text)
     *slot = copy;
 }
 
+/* Returns the address of the record's next text from field *index on, which becomes the index behind
+ * it; NULL: it has none. */
+static const char **next_text(const struct hd_table *table, void *record, size_t *index)
+{
+    while (*index < table->count) {
+        const struct hd_field *field = &table->fields[(*index)++];
+
+        if (field->type == HD_FIELD_TEXT)
+            return (const char **)(void *)((char *)record + field->offset);
+    }
+    return NULL;
+}
+
+void core_own_texts(struct hd_core *core, const struct hd_table *table, void *record)
+{
+    const char **text;
+
+    for (size_t i = 0; (text = next_text(table, record, &i));) {
+        const char *given = *text;
+
+        *text = NULL;
+        core_set_text(core, text, given);
+    }
+}
+
+void core_free_texts(const struct hd_table *table, void *record)
+{
+    const char **text;
+
+    for (size_t i = 0; (text = next_text(table, record, &i));)
+        core_free_text(text);
+}
+
 bool core_same(const char *a, const char *b)
 {
     return strcmp(a ? a : "", b ? b : "") == 0;
@@ -57,6 +90,22 @@ void *core_new_item(struct hd_core *core, void *array, size_t count, size_t *siz
     free(made);
     core->no_memory = true;
     return NULL;
+}
+
+size_t core_bisect(const void *items, size_t count, size_t item_bytes, const void *key,
+                   bool (*is_before)(const void *item, const void *key))
+{
+    size_t low = 0, high = count;
+
+    while (low < high) {
+        const size_t mid = low + (high - low) / 2;
+
+        if (is_before((const char *)items + mid * item_bytes, key))
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    return low;
 }
 
 struct core_attempt *core_find_attempt(const struct core_job *job, int32_t number)
@@ -95,6 +144,14 @@ struct core_node *core_find_node_named(const struct hd_core *core, const char *n
             return core->nodes[i];
     }
     return NULL;
+}
+
+int32_t core_find_device(const struct core_node *node, int32_t index)
+{
+    for (int32_t d = 0; d < node->rec.device_count; d++)
+        if (node->rec.devices[d].index == index)
+            return d;
+    return -1;
 }
 
 bool core_avoids(const struct core_view *view, const struct core_node *node)

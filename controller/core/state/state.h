@@ -24,6 +24,9 @@
  * to NULL, which readers treat as "", and sets core->no_memory. */
 void core_set_text(struct hd_core *core, const char **slot, const char *text);
 void core_free_text(const char **slot);
+/* Replaces the texts of a record, the TEXT fields of its table, by copies that the core owns. */
+void core_own_texts(struct hd_core *core, const struct hd_table *table, void *record);
+void core_free_texts(const struct hd_table *table, void *record);
 bool core_same(const char *a, const char *b); /* string equality; NULL equals "" */
 /* Grows *array (`array`: address of a typed pointer) to hold at least count + 1 items. False: out
  * of memory. */
@@ -33,6 +36,10 @@ bool core_grow_array(struct hd_core *core, void *array, size_t count, size_t *si
  * room then; the caller appends or inserts it, and frees it. NULL: out of memory. */
 void *core_new_item(struct hd_core *core, void *array, size_t count, size_t *size,
                     size_t item_bytes);
+/* Returns the index of the first of `count` items that does not come before the key, by bisection;
+ * count: all do. is_before: whether an item comes before the key. */
+size_t core_bisect(const void *items, size_t count, size_t item_bytes, const void *key,
+                   bool (*is_before)(const void *item, const void *key));
 struct core_attempt *core_find_attempt(const struct core_job *job, int32_t number);
 struct core_attempt *core_newest(const struct core_job *job); /* NULL: none yet */
 static inline struct core_attempt *core_active(const struct core_job *job)
@@ -50,6 +57,8 @@ struct core_node_alloc *core_find_node_alloc(const struct core_attempt *attempt,
                                              const struct core_node *node);
 struct core_node *core_find_node(const struct hd_core *core, const char *uuid);
 struct core_node *core_find_node_named(const struct hd_core *core, const char *name);
+/* Returns the place in the node's device list of the device with this index; -1: it has none. */
+int32_t core_find_device(const struct core_node *node, int32_t index);
 /* Returns whether the search excludes the node because the job failed there twice. */
 bool core_avoids(const struct core_view *view, const struct core_node *node);
 
@@ -283,6 +292,8 @@ int32_t core_free_device(const struct core_forecast *forecast, const struct hd_j
 
 /* ---- allocation.c -----------------------------------------------------------------------------*/
 
+/* Changes the free devices of one node and of its switch; not free->total. `more` may be negative. */
+void core_free_add(struct core_free *free, const struct core_node *node, int32_t more);
 /* Returns how many devices of this kind the job of the view may take on the node with index i now.
  * Valid after core_arrays_ready. */
 int32_t core_available(const struct hd_core *core, const struct core_view *view, size_t i,
