@@ -1,7 +1,7 @@
 /* alibi: the slopes of ALiBi. */
 #include <math.h>
 
-#include "program/program.h"
+#include "program/angles.h"
 
 void hd_alibi_slopes(int64_t H, int64_t first, int64_t count, float *ret_slopes)
 {

@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "program/program.h"
+#include "program/angles.h"
 
 static const double pi = 3.14159265358979323846;
 
