@@ -94,7 +94,6 @@ enum hd_checkpoint_state { HD_CHECKPOINT_STATE_LIST(X) };
 
 /* Returns the stable string of an enum number; "unknown" for a number that is not in the list. */
 const char *hd_job_state_name(int state);
-const char *hd_attempt_state_name(int state);
 const char *hd_end_cause_name(int cause);
 const char *hd_node_state_name(int state);
 const char *hd_device_kind_name(int kind);
@@ -428,7 +427,5 @@ struct hd_attempt_record hd_record_copy_attempt(struct hd_arena *arena,
 struct hd_node_record hd_record_copy_node(struct hd_arena *arena,
                                           const struct hd_node_record *node);
 const int64_t *hd_record_copy_loads(struct hd_arena *arena, const struct hd_step_record *step);
-struct hd_checkpoint_record
-hd_record_copy_checkpoint(struct hd_arena *arena, const struct hd_checkpoint_record *checkpoint);
 
 #endif

@@ -137,18 +137,3 @@ void hd_prom_add_histogram(struct hd_text *out, enum hd_prom_family family,
     add_line(out, name, "_sum", "", h->sum);
     add_line(out, name, "_count", "", (double)count);
 }
-
-/* ---- the table ------------------------------------------------------------------------------ */
-
-void hd_prom_add_table(struct hd_text *out)
-{
-    static const char *const programs[] = {"controller", "heddled", "both"};
-
-    hd_text_add(out, "| name | of | kind | labels | meaning |\n|---|---|---|---|---|\n");
-    for (int i = 0; i < HD_PROM_COUNT; i++) {
-        const struct hd_prom_row *row = &hd_prom_families[i];
-
-        hd_text_add(out, "| `%s` | %s | %s | %s | %s |\n", row->name, programs[row->program],
-                    kinds[row->kind], row->labels, row->help);
-    }
-}

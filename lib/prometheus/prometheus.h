@@ -73,7 +73,4 @@ void hd_prom_add_histogram(struct hd_text *out, enum hd_prom_family family,
 /* Adds build_info and process_*. */
 void hd_prom_add_process(struct hd_text *out, const char *program, const char *version);
 
-/* Writes the table of docs/metrics.md. */
-void hd_prom_add_table(struct hd_text *out);
-
 #endif

@@ -170,8 +170,9 @@ static void see_attempt(struct sim_watch *watch, const struct hd_attempt_record 
         check_begin(watch, job, a);
     } else if (a->attempt != seen->attempt || a->state < seen->attempt_state) {
         sim_watch_break(watch, "W4: attempt %d of job %" PRIu64 " becomes %s after attempt %d, %s",
-                        a->attempt, a->job, hd_attempt_state_name((int)a->state), seen->attempt,
-                        hd_attempt_state_name((int)seen->attempt_state));
+                        a->attempt, a->job, hd_field_word(HD_FIELD_ATTEMPT_STATE, (int)a->state),
+                        seen->attempt,
+                        hd_field_word(HD_FIELD_ATTEMPT_STATE, (int)seen->attempt_state));
     }
     seen->attempt_state = a->state;
     if (ended) {

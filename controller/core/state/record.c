@@ -59,11 +59,6 @@ const char *hd_job_state_name(int state)
     return hd_field_word(HD_FIELD_JOB_STATE, state);
 }
 
-const char *hd_attempt_state_name(int state)
-{
-    return hd_field_word(HD_FIELD_ATTEMPT_STATE, state);
-}
-
 const char *hd_end_cause_name(int cause)
 {
     return hd_field_word(HD_FIELD_END_CAUSE, cause);
@@ -240,15 +235,6 @@ struct hd_node_record hd_record_copy_node(struct hd_arena *arena, const struct h
         copy_fields(arena, &hd_table_devices, &copy.devices[i]);
         copy.devices[i].problem = ""; /* the problem of a device is not stored */
     }
-    return copy;
-}
-
-struct hd_checkpoint_record hd_record_copy_checkpoint(struct hd_arena *arena,
-                                                      const struct hd_checkpoint_record *checkpoint)
-{
-    struct hd_checkpoint_record copy = *checkpoint;
-
-    copy_fields(arena, &hd_table_checkpoints, &copy);
     return copy;
 }
 

@@ -145,7 +145,14 @@ static void db_put_checkpoint(struct sim_db *db, const struct hd_checkpoint_reco
     if (i == db->checkpoint_count || db->checkpoints[i].sequence != checkpoint->sequence)
         expect_next(db, checkpoint->job, checkpoint->sequence);
     db->checkpoint_count += i == db->checkpoint_count;
-    db->checkpoints[i] = hd_record_copy_checkpoint(&db->arena, checkpoint);
+    db->checkpoints[i] = *checkpoint;
+    for (size_t f = 0; f < hd_table_checkpoints.count; f++) {
+        const char **text =
+            (void *)((char *)&db->checkpoints[i] + hd_table_checkpoints.fields[f].offset);
+
+        if (hd_table_checkpoints.fields[f].type == HD_FIELD_TEXT)
+            *text = hd_arena_strdup(&db->arena, *text ? *text : "");
+    }
 }
 
 static void db_put_position(struct sim_db *db, const struct hd_position_record *position)
