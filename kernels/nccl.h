@@ -86,7 +86,7 @@ struct hd_nccl_table {
                                  const void *own, int64_t bytes);
     enum hd_status (*broadcast)(struct hd_nccl_comm *comm, struct hd_stream *stream, void *buf,
                                 int64_t bytes, int root);
-    /* Arguments as in hd_comm_all_reduce and hd_comm_reduce_scatter; NCCL chooses the order of the
+    /* Arguments as in all_reduce and reduce_scatter of comm.h; NCCL chooses the order of the
      * additions and the rounding. */
     enum hd_status (*all_reduce)(struct hd_nccl_comm *comm, struct hd_stream *stream, void *out,
                                  const void *inp, int64_t count, enum hd_dtype dtype, bool max);

@@ -15,6 +15,7 @@
 
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/math.h"
 #include "worker/probe.h"
 
 enum {
@@ -40,49 +41,30 @@ enum { KINDS = sizeof kinds / sizeof kinds[0] };
 static enum hd_status launch(struct probe *p, struct hd_comm_group *g, struct hd_comm_stream *s,
                              enum hd_comm_kind kind, int64_t bytes)
 {
-    const int64_t count = bytes / 4;
-    const int P = hd_comm_group_size(g);
+    const int P = hd_comm_group_size(g), own = hd_comm_group_index(g);
+    /* numbers in a row of an all_to_all_v, such that a member sends `bytes` to all others together */
+    const int64_t count = bytes / 4, row = P > 1 ? hd_max(count / (ROWS * (P - 1)), 1) : 1;
     float *send = (float *)p->registered, *recv = (float *)(p->registered + HALF_BYTES);
+    const bool in_place = kind == HD_COMM_ALL_REDUCE || kind == HD_COMM_BROADCAST;
 
-    switch (kind) {
-    case HD_COMM_ALL_REDUCE:
-        return hd_comm_all_reduce(
-            g, s, &(struct hd_comm_all_reduce_args){send, send, count, HD_F32, HD_COMM_SUM});
-    case HD_COMM_ALL_GATHER:
-        return hd_comm_all_gather(g, s,
-                                  &(struct hd_comm_all_gather_args){send, recv, count, HD_F32});
-    case HD_COMM_REDUCE_SCATTER:
-        return hd_comm_reduce_scatter(
-            g, s,
-            &(struct hd_comm_reduce_scatter_args){send, recv, count, HD_F32, HD_COMM_SUM, false});
-    case HD_COMM_ALL_TO_ALL:
-        return hd_comm_all_to_all(g, s,
-                                  &(struct hd_comm_all_to_all_args){send, recv, count, HD_F32});
-    case HD_COMM_ALL_TO_ALL_V: {
-        /* numbers in a row, such that a member sends `bytes` to all others together */
-        const int64_t row = count / (ROWS * (P - 1)) > 0 ? count / (ROWS * (P - 1)) : 1;
-        enum hd_status st;
-
-        st = hd_comm_all_to_all_v(g, s,
-                                  &(struct hd_comm_all_to_all_v_args){
-                                      send, recv, p->counts, p->counts + PROBE_DEVICES_MAX,
-                                      p->counts + 2 * (ptrdiff_t)PROBE_DEVICES_MAX,
-                                      (int64_t)ROWS * P, (int64_t)ROWS * P, row, HD_F32});
-        return st;
-    }
-    case HD_COMM_BROADCAST:
-        return hd_comm_broadcast(g, s, &(struct hd_comm_broadcast_args){send, count, HD_F32, 0});
-    case HD_COMM_SHIFT:
-        return hd_comm_shift(g, s, &(struct hd_comm_shift_args){send, recv, count, HD_F32});
-    case HD_COMM_SEND:
-        if (hd_comm_group_index(g) % 2 == 0)
-            return hd_comm_send(
-                g, s, &(struct hd_comm_send_args){send, count, HD_F32, hd_comm_group_index(g) + 1});
-        return hd_comm_recv(
-            g, s, &(struct hd_comm_recv_args){recv, count, HD_F32, hd_comm_group_index(g) - 1});
-    default:
+    if (kind == HD_COMM_BARRIER)
         return hd_comm_barrier(g, s);
-    }
+    if (kind == HD_COMM_SEND && own % 2 == 0)
+        return hd_comm_send(g, s, &(struct hd_comm_send_args){send, count, HD_F32, own + 1});
+    if (kind == HD_COMM_SEND)
+        return hd_comm_recv(g, s, &(struct hd_comm_recv_args){recv, count, HD_F32, own - 1});
+    return hd_comm_launch(
+        g, s, kind,
+        &(struct hd_collective_args){.send = send,
+                                     .recv = in_place ? send : recv,
+                                     .count = kind == HD_COMM_ALL_TO_ALL_V ? row : count,
+                                     .dtype = HD_F32,
+                                     .reduce = HD_COMM_SUM,
+                                     .send_counts = p->counts,
+                                     .recv_counts = p->counts + PROBE_DEVICES_MAX,
+                                     .overflow = p->counts + 2 * (ptrdiff_t)PROBE_DEVICES_MAX,
+                                     .send_rows_max = (int64_t)ROWS * P,
+                                     .recv_rows_max = (int64_t)ROWS * P});
 }
 
 static enum hd_status time_one(struct probe *p, struct hd_comm_group *g, enum hd_comm_kind kind,

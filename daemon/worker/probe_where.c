@@ -161,8 +161,8 @@ enum hd_status probe_most(struct probe *p, float *values, int count)
     if (!st)
         st = hd_comm_follow(s, p->stream);
     if (!st)
-        st = hd_comm_all_reduce(
-            p->group, s, &(struct hd_comm_all_reduce_args){at, at, count, HD_F32, HD_COMM_MAX});
+        st = hd_comm_launch(p->group, s, HD_COMM_ALL_REDUCE,
+                            HD_COLLECTIVE(at, at, count, HD_F32, .reduce = HD_COMM_MAX));
     if (!st)
         st = probe_wait(p, s);
     if (!st && p->is_gpu)

@@ -76,11 +76,6 @@ void hd_comm_free(struct hd_comm *comm)
     hd_comm_delete(comm);
 }
 
-int hd_comm_rank(const struct hd_comm *comm)
-{
-    return comm->rank;
-}
-
 bool hd_comm_sums_natively(const struct hd_comm *comm)
 {
     return comm->native_sums;

@@ -7,7 +7,7 @@
  * wait progresses all streams of its rank. The engine gloo has a thread that moves bytes between
  * sockets and memory; the engine nccl has two threads that watch for failures (nccl.h).
  *
- *     hd_comm_all_reduce(dp, reduce, &args);      // enqueues
+ *     hd_comm_launch(dp, reduce, HD_COMM_ALL_REDUCE, &args);      // enqueues
  *     uint64_t done = hd_comm_record(reduce);     // everything launched on `reduce` so far
  *     ... compute, with hd_comm_poll(comm) between the operations ...
  *     st = hd_comm_wait(reduce, done);            // now the buffers may be read and reused
@@ -165,7 +165,6 @@ enum hd_status hd_comm_open_shm(int control_fd, const int *rank_fds, int rank, i
  * HD_ABORTED ("has left"). */
 void hd_comm_free(struct hd_comm *comm);
 
-int hd_comm_rank(const struct hd_comm *comm);
 const char *hd_comm_engine_name(const struct hd_comm *comm); /* name of its engine, such as "shm" */
 
 /* Sets the time without progress of any operation of this rank after which a wait fails with
@@ -220,74 +219,54 @@ struct hd_comm_stream *hd_comm_get_stream(struct hd_comm *comm, enum hd_comm_str
  * flight on the stream. Buffers of different members never overlap; each struct says whether send
  * and recv of one member may overlap. */
 
-struct hd_comm_all_reduce_args { /* recv = ordered sum over i of send_i, on every member */
-    const void *send;            /* [count]; may be recv itself, otherwise disjoint from it */
-    void *recv;                  /* [count] */
+/* Arguments of a collective. A kind uses `send`, `recv`, `count` and `dtype`, and what names it. Shapes
+ * and what may overlap:
+ *
+ *     all_reduce      recv = ordered sum over i of send_i, on every member; send [count] may be recv
+ *                     [count] itself, otherwise they are disjoint
+ *     all_gather      recv[i] = send_i, on every member; send [count] may be recv[this member] of recv
+ *                     [P, count], otherwise they are disjoint
+ *     reduce_scatter  recv = ordered sum over i of send_i[this member]; recv [count] may be send[this
+ *                     member] of send [P, count], otherwise they are disjoint
+ *     all_to_all      recv[i] = send_i[this member]; send and recv [P, count], disjoint
+ *     broadcast       on every member, recv [count] becomes the recv of member `root`; no send
+ *     shift           one step of a ring: on every member i, recv = send of member (i - 1) mod P;
+ *                     [count], disjoint; send may be changed when the shift is complete: member i + 1
+ *                     has read it
+ *     all_to_all_v    an all-to-all of rows of `count` elements, equal on every member; send
+ *                     [send_rows_max, count], of which only the counted rows are read, and recv
+ *                     [recv_rows_max, count] are disjoint
+ *
+ * The counts of an all_to_all_v are read when the operation runs. Member i sends send_counts[j] rows to
+ * member j; in `send` the rows are ordered by receiver j, in `recv` by sender i. Overflow: if any member
+ * would send more than send_rows_max or receive more than recv_rows_max rows, no row moves, recv_counts
+ * become 0, and every member's *overflow becomes 1 (a success never clears it); with `overflow` NULL the
+ * whole group fails with HD_LIMIT. On the engines local and nccl counts and flag are in device memory. */
+struct hd_collective_args {
+    const void *send;
+    void *recv;
     int64_t count;
     enum hd_dtype dtype;
-    enum hd_comm_reduce reduce;
-};
-
-struct hd_comm_all_gather_args { /* recv[i] = send_i, on every member */
-    const void *send;            /* [count]; may be recv[this member], otherwise disjoint */
-    void *recv;                  /* [P, count]: one row from each member */
-    int64_t count;
-    enum hd_dtype dtype;
-};
-
-struct hd_comm_reduce_scatter_args { /* recv = ordered sum over i of send_i[this member] */
-    const void *send;                /* [P, count]: row i is for member i */
-    void *recv;                      /* [count]; may be send[this member], otherwise disjoint */
-    int64_t count;
-    enum hd_dtype dtype;
-    enum hd_comm_reduce reduce;
-    bool keep_fp32; /* only for sums of bf16: recv is fp32 and disjoint from send; the sum is not
-                      rounded. Unsupported with NCCL's own sums (nccl.h, option `native`). */
-};
-
-struct hd_comm_all_to_all_args { /* recv[i] = send_i[this member] */
-    const void *send;            /* [P, count]: row i is for member i */
-    void *recv;                  /* [P, count], disjoint from send */
-    int64_t count;
-    enum hd_dtype dtype;
-};
-
-/* An all-to-all of rows; the counts are read when the operation runs. Member i sends send_counts[j]
- * rows to member j; in `send` the rows are ordered by receiver j, in `recv` by sender i. Overflow:
- * if any member would send more than send_rows_max or receive more than recv_rows_max rows, no row
- * moves, recv_counts become 0, and every member's *overflow becomes 1 (a success never clears it);
- * with `overflow` NULL the whole group fails with HD_LIMIT. On the engines local and nccl counts
- * and flag are in device memory. */
-struct hd_comm_all_to_all_v_args {
-    const void *send;           /* [send_rows_max, row_elems]; only the counted rows are read */
-    void *recv;                 /* [recv_rows_max, row_elems]; disjoint from send */
-    const int32_t *send_counts; /* [P] rows for each member, >= 0; read when the operation starts;
-                                   may lie outside of registered memory */
-    int32_t *recv_counts;       /* [P] rows received from each member; may lie outside of registered
-                                   memory; may be NULL */
-    int32_t *overflow;          /* flag, set to 1 when a member exceeds its maximum of rows; may lie
-                                   outside of registered memory; may be NULL, but not on device streams
-                                   (engines local and nccl) */
+    enum hd_comm_reduce reduce; /* all_reduce, reduce_scatter */
+    /* reduce_scatter, only for sums of bf16: recv is fp32 and disjoint from send; the sum is not
+     * rounded. Unsupported with NCCL's own sums (nccl.h, option `native`). */
+    bool keep_fp32;
+    int root; /* broadcast: index in the group of the member that sends */
+    /* all_to_all_v; counts and flag may lie outside of registered memory */
+    const int32_t *send_counts; /* [P] rows for each member, >= 0 */
+    int32_t *recv_counts;       /* [P] rows received from each member; may be NULL */
+    /* flag, set to 1 when a member exceeds its maximum of rows; may be NULL, but not on device streams
+     * (engines local and nccl) */
+    int32_t *overflow;
     int64_t send_rows_max, recv_rows_max;
-    int64_t row_elems; /* elements per row, equal on every member */
-    enum hd_dtype dtype;
 };
-
-struct hd_comm_broadcast_args { /* on every member, buf becomes the buf of member `root` */
-    void *buf;                  /* [count]; read on the root, written on the others */
-    int64_t count;
-    enum hd_dtype dtype;
-    int root; /* index in the group of the member that sends */
-};
-
-/* One step of a ring: on every member i, recv = send of member (i - 1) mod P. */
-struct hd_comm_shift_args {
-    const void *send; /* [count]; may be changed when the shift is complete: member i + 1 has read
-                         it */
-    void *recv;       /* [count], disjoint from send */
-    int64_t count;
-    enum hd_dtype dtype;
-};
+/* The arguments as an expression: HD_COLLECTIVE(send, recv, count, HD_F32, .reduce = HD_COMM_MAX). */
+#define HD_COLLECTIVE(from, to, elements, type, ...) \
+    (&(struct hd_collective_args){                   \
+        .send = (from), .recv = (to), .count = (elements), .dtype = (type), __VA_ARGS__})
+/* Launches a collective. */
+enum hd_status hd_comm_launch(struct hd_comm_group *group, struct hd_comm_stream *stream,
+                              enum hd_comm_kind kind, const struct hd_collective_args *args);
 
 /* Sends and receives between two ranks match in launch order on the group. A send that the peer has
  * not read yet delays later collectives on its stream, but not later sends and receives, except a
@@ -307,20 +286,6 @@ struct hd_comm_recv_args {
     int peer; /* index of the sender in the group */
 };
 
-enum hd_status hd_comm_all_reduce(struct hd_comm_group *group, struct hd_comm_stream *stream,
-                                  const struct hd_comm_all_reduce_args *args);
-enum hd_status hd_comm_all_gather(struct hd_comm_group *group, struct hd_comm_stream *stream,
-                                  const struct hd_comm_all_gather_args *args);
-enum hd_status hd_comm_reduce_scatter(struct hd_comm_group *group, struct hd_comm_stream *stream,
-                                      const struct hd_comm_reduce_scatter_args *args);
-enum hd_status hd_comm_all_to_all(struct hd_comm_group *group, struct hd_comm_stream *stream,
-                                  const struct hd_comm_all_to_all_args *args);
-enum hd_status hd_comm_all_to_all_v(struct hd_comm_group *group, struct hd_comm_stream *stream,
-                                    const struct hd_comm_all_to_all_v_args *args);
-enum hd_status hd_comm_broadcast(struct hd_comm_group *group, struct hd_comm_stream *stream,
-                                 const struct hd_comm_broadcast_args *args);
-enum hd_status hd_comm_shift(struct hd_comm_group *group, struct hd_comm_stream *stream,
-                             const struct hd_comm_shift_args *args);
 enum hd_status hd_comm_send(struct hd_comm_group *group, struct hd_comm_stream *stream,
                             const struct hd_comm_send_args *args);
 enum hd_status hd_comm_recv(struct hd_comm_group *group, struct hd_comm_stream *stream,
@@ -372,7 +337,7 @@ enum hd_status hd_comm_wait_all(struct hd_comm *comm); /* waits for everything l
  * engines a compute launch has run when it returns: follow does nothing, wait_on is hd_comm_wait.
  *
  *     hd_comm_follow(reduce, compute);            // after the kernels of the gradient
- *     hd_comm_all_reduce(dp, reduce, &args);
+ *     hd_comm_launch(dp, reduce, HD_COMM_ALL_REDUCE, &args);
  *     uint64_t summed = hd_comm_record(reduce);
  *     ... launches that do not touch the gradient ...
  *     hd_comm_wait_on(reduce, summed, compute);   // before the kernels that use the sum

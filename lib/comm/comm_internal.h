@@ -37,7 +37,7 @@ struct hd_comm_op {
     struct hd_comm_stream *stream;
     const char *send;
     char *recv;
-    int64_t count; /* elements per member, as in the args of the kind; all_to_all_v: row_elems */
+    int64_t count; /* elements per member, as in hd_collective_args */
     enum hd_dtype dtype;
     enum hd_comm_reduce reduce;
     bool keep_fp32; /* reduce_scatter of bf16: recv is fp32 */

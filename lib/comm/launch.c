@@ -181,174 +181,97 @@ static enum hd_status admit(struct hd_comm_group *group, struct hd_comm_stream *
     return HD_OK;
 }
 
-enum hd_status hd_comm_all_reduce(struct hd_comm_group *group, struct hd_comm_stream *stream,
-                                  const struct hd_comm_all_reduce_args *args)
+static enum hd_status check_rows(const struct hd_comm_op *op)
 {
-    const struct hd_comm_op op = {.kind = HD_COMM_ALL_REDUCE,
-                                  .group = group,
-                                  .send = args->send,
-                                  .recv = args->recv,
-                                  .count = args->count,
-                                  .dtype = args->dtype,
-                                  .reduce = args->reduce,
-                                  .peer = -1};
-    enum hd_status st = admit(group, stream, &op);
+    const struct hd_comm_group *group = op->group;
 
-    if (!st) {
-        const int64_t bytes = span_bytes(&op, 1, op.count);
+    if (group->size > HD_COMM_ROW_MEMBERS_MAX)
+        return hd_err(HD_LIMIT, "all_to_all_v in group %s: %d members; at most %d exchange rows",
+                      group->name, group->size, (int)HD_COMM_ROW_MEMBERS_MAX);
+    if (group->comm->device_streams && !op->overflow)
+        return hd_err(HD_INVALID,
+                      "all_to_all_v in group %s: on a device the host never sees the counts; give "
+                      "an overflow flag",
+                      group->name);
+    return check_pair(op, span_bytes(op, op->send_rows_max, op->count),
+                      span_bytes(op, op->recv_rows_max, op->count), false);
+}
 
-        st = check_pair(&op, bytes, bytes, op.send == op.recv);
+/* Checks the buffers of a collective by its kind. */
+static enum hd_status check_collective(const struct hd_comm_op *op)
+{
+    const int64_t one = span_bytes(op, 1, op->count);
+    const int64_t all = span_bytes(op, op->group->size, op->count);
+    const int64_t own = op->group->index * one; /* this member's place among all */
+    enum hd_status st;
+
+    switch (op->kind) {
+    case HD_COMM_ALL_REDUCE:
+        return check_pair(op, one, one, op->send == op->recv);
+    case HD_COMM_ALL_GATHER:
+        return check_pair(op, one, all, is_place(op->send, op->recv, own));
+    case HD_COMM_REDUCE_SCATTER:
+        st = check_keep_fp32(op);
+        return st ? st
+                  : check_pair(op, all, op->keep_fp32 ? 2 * one : one,
+                               !op->keep_fp32 && is_place(op->recv, op->send, own));
+    case HD_COMM_ALL_TO_ALL:
+        return check_pair(op, all, all, false);
+    case HD_COMM_ALL_TO_ALL_V:
+        return check_rows(op);
+    case HD_COMM_BROADCAST:
+        st = check_peer(op);
+        return st ? st : check_buffer(op, "buf", op->recv, one);
+    case HD_COMM_SHIFT:
+        return check_pair(op, one, one, false);
+    default:
+        return HD_OK;
     }
-    return st ? st : put_into_ring(stream, &op);
 }
 
-enum hd_status hd_comm_all_gather(struct hd_comm_group *group, struct hd_comm_stream *stream,
-                                  const struct hd_comm_all_gather_args *args)
+/* Launches a shift: a send to the next member and a receive from the one before, in one group call. */
+static enum hd_status launch_shift(struct hd_comm_stream *stream, const struct hd_comm_op *op)
 {
-    const struct hd_comm_op op = {.kind = HD_COMM_ALL_GATHER,
-                                  .group = group,
-                                  .send = args->send,
-                                  .recv = args->recv,
-                                  .count = args->count,
-                                  .dtype = args->dtype,
-                                  .peer = -1};
-    enum hd_status st = admit(group, stream, &op);
+    const int P = op->group->size, own = op->group->index;
+    struct hd_comm_op send = *op, recv = *op;
+    enum hd_status st, end;
 
-    if (!st) {
-        const int64_t bytes = span_bytes(&op, 1, op.count);
-
-        st = check_pair(&op, bytes, span_bytes(&op, group->size, op.count),
-                        is_place(op.send, op.recv, group->index * bytes));
-    }
-    return st ? st : put_into_ring(stream, &op);
-}
-
-enum hd_status hd_comm_reduce_scatter(struct hd_comm_group *group, struct hd_comm_stream *stream,
-                                      const struct hd_comm_reduce_scatter_args *args)
-{
-    const struct hd_comm_op op = {.kind = HD_COMM_REDUCE_SCATTER,
-                                  .group = group,
-                                  .send = args->send,
-                                  .recv = args->recv,
-                                  .count = args->count,
-                                  .dtype = args->dtype,
-                                  .reduce = args->reduce,
-                                  .keep_fp32 = args->keep_fp32,
-                                  .peer = -1};
-    enum hd_status st = admit(group, stream, &op);
-
-    if (!st)
-        st = check_keep_fp32(&op);
-    if (!st) {
-        const int64_t bytes = span_bytes(&op, 1, op.count);
-
-        st = check_pair(&op, span_bytes(&op, group->size, op.count),
-                        op.keep_fp32 ? 2 * bytes : bytes,
-                        !op.keep_fp32 && is_place(op.recv, op.send, group->index * bytes));
-    }
-    return st ? st : put_into_ring(stream, &op);
-}
-
-enum hd_status hd_comm_all_to_all(struct hd_comm_group *group, struct hd_comm_stream *stream,
-                                  const struct hd_comm_all_to_all_args *args)
-{
-    const struct hd_comm_op op = {.kind = HD_COMM_ALL_TO_ALL,
-                                  .group = group,
-                                  .send = args->send,
-                                  .recv = args->recv,
-                                  .count = args->count,
-                                  .dtype = args->dtype,
-                                  .peer = -1};
-    enum hd_status st = admit(group, stream, &op);
-
-    if (!st) {
-        const int64_t bytes = span_bytes(&op, group->size, op.count);
-
-        st = check_pair(&op, bytes, bytes, false);
-    }
-    return st ? st : put_into_ring(stream, &op);
-}
-
-enum hd_status hd_comm_all_to_all_v(struct hd_comm_group *group, struct hd_comm_stream *stream,
-                                    const struct hd_comm_all_to_all_v_args *args)
-{
-    const struct hd_comm_op op = {.kind = HD_COMM_ALL_TO_ALL_V,
-                                  .group = group,
-                                  .send = args->send,
-                                  .recv = args->recv,
-                                  .count = args->row_elems,
-                                  .dtype = args->dtype,
-                                  .send_counts = args->send_counts,
-                                  .recv_counts = args->recv_counts,
-                                  .overflow = args->overflow,
-                                  .send_rows_max = args->send_rows_max,
-                                  .recv_rows_max = args->recv_rows_max,
-                                  .peer = -1};
-    enum hd_status st = admit(group, stream, &op);
-
-    if (!st && group->size > HD_COMM_ROW_MEMBERS_MAX)
-        st = hd_err(HD_LIMIT, "all_to_all_v in group %s: %d members; at most %d exchange rows",
-                    group->name, group->size, (int)HD_COMM_ROW_MEMBERS_MAX);
-    if (!st && group->comm->device_streams && !op.overflow)
-        st = hd_err(HD_INVALID,
-                    "all_to_all_v in group %s: on a device the host never sees the counts; give an "
-                    "overflow flag",
-                    group->name);
-    if (!st)
-        st = check_pair(&op, span_bytes(&op, op.send_rows_max, op.count),
-                        span_bytes(&op, op.recv_rows_max, op.count), false);
-    return st ? st : put_into_ring(stream, &op);
-}
-
-enum hd_status hd_comm_broadcast(struct hd_comm_group *group, struct hd_comm_stream *stream,
-                                 const struct hd_comm_broadcast_args *args)
-{
-    const struct hd_comm_op op = {.kind = HD_COMM_BROADCAST,
-                                  .group = group,
-                                  .send = args->buf,
-                                  .recv = args->buf,
-                                  .count = args->count,
-                                  .dtype = args->dtype,
-                                  .peer = args->root};
-    enum hd_status st = admit(group, stream, &op);
-
-    if (!st)
-        st = check_peer(&op);
-    if (!st)
-        st = check_buffer(&op, "buf", op.recv, span_bytes(&op, 1, op.count));
-    return st ? st : put_into_ring(stream, &op);
-}
-
-enum hd_status hd_comm_shift(struct hd_comm_group *group, struct hd_comm_stream *stream,
-                             const struct hd_comm_shift_args *args)
-{
-    const int P = group->size;
-    const struct hd_comm_op send = {.kind = HD_COMM_SHIFT,
-                                    .direction = HD_COMM_TO_PEER,
-                                    .group = group,
-                                    .send = args->send,
-                                    .recv = args->recv,
-                                    .count = args->count,
-                                    .dtype = args->dtype,
-                                    .peer = (group->index + 1) % P};
-    struct hd_comm_op recv = send;
-    enum hd_status st = admit(group, stream, &send), end;
-
+    send.direction = HD_COMM_TO_PEER;
+    send.peer = (own + 1) % P;
     recv.direction = HD_COMM_FROM_PEER;
-    recv.peer = (group->index + P - 1) % P;
-    if (!st) {
-        const int64_t bytes = span_bytes(&send, 1, send.count);
-
-        st = check_pair(&send, bytes, bytes, false);
-    }
-    if (st)
-        return st;
+    recv.peer = (own + P - 1) % P;
     stream->in_group_call = true;
     st = put_into_ring(stream, &send);
     if (!st)
         st = put_into_ring(stream, &recv);
     end = hd_comm_end(stream);
     return st ? st : end;
+}
+
+enum hd_status hd_comm_launch(struct hd_comm_group *group, struct hd_comm_stream *stream,
+                              enum hd_comm_kind kind, const struct hd_collective_args *args)
+{
+    const struct hd_comm_op op = {.kind = kind,
+                                  .group = group,
+                                  .send = kind == HD_COMM_BROADCAST ? args->recv : args->send,
+                                  .recv = args->recv,
+                                  .count = args->count,
+                                  .dtype = args->dtype,
+                                  .reduce = args->reduce,
+                                  .keep_fp32 = args->keep_fp32,
+                                  .send_counts = args->send_counts,
+                                  .recv_counts = args->recv_counts,
+                                  .overflow = args->overflow,
+                                  .send_rows_max = args->send_rows_max,
+                                  .recv_rows_max = args->recv_rows_max,
+                                  .peer = kind == HD_COMM_BROADCAST ? args->root : -1};
+    enum hd_status st = admit(group, stream, &op);
+
+    if (!st)
+        st = check_collective(&op);
+    if (st)
+        return st;
+    return kind == HD_COMM_SHIFT ? launch_shift(stream, &op) : put_into_ring(stream, &op);
 }
 
 enum hd_status hd_comm_send(struct hd_comm_group *group, struct hd_comm_stream *stream,
@@ -391,10 +314,7 @@ enum hd_status hd_comm_recv(struct hd_comm_group *group, struct hd_comm_stream *
 
 enum hd_status hd_comm_barrier(struct hd_comm_group *group, struct hd_comm_stream *stream)
 {
-    const struct hd_comm_op op = {.kind = HD_COMM_BARRIER, .group = group, .peer = -1};
-    const enum hd_status st = admit(group, stream, &op);
-
-    return st ? st : put_into_ring(stream, &op);
+    return hd_comm_connect(group, stream, 0);
 }
 
 enum hd_status hd_comm_connect(struct hd_comm_group *group, struct hd_comm_stream *stream,

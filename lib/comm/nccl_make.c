@@ -62,8 +62,9 @@ static enum hd_status open_maker(struct hd_comm *comm, struct hd_comm_group *gro
     enum hd_status st = group->index == 0 ? nccl->calls->unique_id(id) : HD_OK;
 
     if (!st)
-        st = hd_comm_broadcast(group, stream,
-                               &(struct hd_comm_broadcast_args){id, sizeof *id, HD_U8, 0});
+        st = hd_comm_launch(group, stream, HD_COMM_BROADCAST,
+                            &(struct hd_collective_args){
+                                .recv = id, .count = sizeof *id, .dtype = HD_U8, .root = 0});
     if (!st)
         st = hd_comm_wait(stream, hd_comm_record(stream));
     if (!st)

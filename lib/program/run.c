@@ -12,14 +12,7 @@ struct bound_node {
     void *args; /* arguments of the kernel with all pointers set */
     struct hd_comm_group *group;
     struct hd_comm_stream *stream;
-    union {
-        struct hd_comm_all_reduce_args all_reduce;
-        struct hd_comm_all_gather_args all_gather;
-        struct hd_comm_reduce_scatter_args reduce_scatter;
-        struct hd_comm_all_to_all_args all_to_all;
-        struct hd_comm_all_to_all_v_args all_to_all_v;
-        struct hd_comm_shift_args shift;
-    } comm;
+    struct hd_collective_args comm_args; /* of a collective */
     uint64_t ticket;
     int waits[HD_NODE_WAITS_MAX], wait_count; /* indices, in hd_bound.nodes, of the collectives for
                                                  which the node waits */
@@ -172,8 +165,6 @@ static enum hd_status bind_comm(struct hd_runner *runner, const struct hd_bases 
 {
     const struct hd_node *node = b->node;
     const struct hd_comm_operands *operands = hd_comm_operands_of(node);
-    void *received = resolve(bases, operands->received);
-    const void *sent = resolve(bases, operands->sent);
     enum hd_status st;
 
     if (!runner->comm)
@@ -182,33 +173,18 @@ static enum hd_status bind_comm(struct hd_runner *runner, const struct hd_bases 
     if (st)
         return st;
     b->stream = hd_comm_get_stream(runner->comm, hd_stream_comm(node->stream));
-    if (node->comm == HD_COMM_ALL_REDUCE)
-        b->comm.all_reduce = (struct hd_comm_all_reduce_args){sent, received, node->count,
-                                                              node->dtype, node->reduce};
-    else if (node->comm == HD_COMM_ALL_GATHER)
-        b->comm.all_gather =
-            (struct hd_comm_all_gather_args){sent, received, node->count, node->dtype};
-    else if (node->comm == HD_COMM_REDUCE_SCATTER)
-        b->comm.reduce_scatter = (struct hd_comm_reduce_scatter_args){
-            sent, received, node->count, node->dtype, HD_COMM_SUM, node->keep_fp32};
-    else if (node->comm == HD_COMM_ALL_TO_ALL)
-        b->comm.all_to_all =
-            (struct hd_comm_all_to_all_args){sent, received, node->count, node->dtype};
-    else if (node->comm == HD_COMM_ALL_TO_ALL_V)
-        b->comm.all_to_all_v = (struct hd_comm_all_to_all_v_args){
-            .send = sent,
-            .recv = received,
-            .send_counts = resolve(bases, operands->sent_counts),
-            .recv_counts = resolve(bases, operands->received_counts),
-            .overflow = resolve(bases, operands->exceeded),
-            .send_rows_max = node->rows.sent_max,
-            .recv_rows_max = node->rows.received_max,
-            .row_elems = node->rows.elements,
-            .dtype = node->dtype};
-    else if (node->comm == HD_COMM_SHIFT)
-        b->comm.shift = (struct hd_comm_shift_args){sent, received, node->count, node->dtype};
-    else
-        return hd_err(HD_INTERNAL, "the runner does not support %s", hd_comm_kind_name(node->comm));
+    b->comm_args = (struct hd_collective_args){
+        .send = resolve(bases, operands->sent),
+        .recv = resolve(bases, operands->received),
+        .count = node->comm == HD_COMM_ALL_TO_ALL_V ? node->rows.elements : node->count,
+        .dtype = node->dtype,
+        .reduce = node->reduce,
+        .keep_fp32 = node->keep_fp32,
+        .send_counts = resolve(bases, operands->sent_counts),
+        .recv_counts = resolve(bases, operands->received_counts),
+        .overflow = resolve(bases, operands->exceeded),
+        .send_rows_max = node->rows.sent_max,
+        .recv_rows_max = node->rows.received_max};
     return HD_OK;
 }
 
@@ -310,23 +286,10 @@ static enum hd_status fail_run(struct hd_runner *runner, enum hd_status st,
 
 static enum hd_status launch_comm(struct hd_runner *runner, struct bound_node *b)
 {
-    const struct hd_node *node = b->node;
     enum hd_status st = hd_comm_follow(b->stream, runner->compute);
 
-    if (st)
-        return st;
-    if (node->comm == HD_COMM_ALL_REDUCE)
-        st = hd_comm_all_reduce(b->group, b->stream, &b->comm.all_reduce);
-    else if (node->comm == HD_COMM_ALL_GATHER)
-        st = hd_comm_all_gather(b->group, b->stream, &b->comm.all_gather);
-    else if (node->comm == HD_COMM_REDUCE_SCATTER)
-        st = hd_comm_reduce_scatter(b->group, b->stream, &b->comm.reduce_scatter);
-    else if (node->comm == HD_COMM_ALL_TO_ALL)
-        st = hd_comm_all_to_all(b->group, b->stream, &b->comm.all_to_all);
-    else if (node->comm == HD_COMM_ALL_TO_ALL_V)
-        st = hd_comm_all_to_all_v(b->group, b->stream, &b->comm.all_to_all_v);
-    else
-        st = hd_comm_shift(b->group, b->stream, &b->comm.shift);
+    if (!st)
+        st = hd_comm_launch(b->group, b->stream, b->node->comm, &b->comm_args);
     if (!st)
         b->ticket = hd_comm_record(b->stream);
     return st;

@@ -19,9 +19,8 @@ enum hd_status hd_trainer_exchange(struct hd_trainer *t, const void *mine, size_
     if (!st)
         st = hd_comm_follow(stream, hd_runner_stream(t->open.runner));
     if (!st)
-        st = hd_comm_all_gather(
-            t->world, stream,
-            &(struct hd_comm_all_gather_args){own, all, (int64_t)HD_EXCHANGE_SLOT_BYTES, HD_U8});
+        st = hd_comm_launch(t->world, stream, HD_COMM_ALL_GATHER,
+                            HD_COLLECTIVE(own, all, (int64_t)HD_EXCHANGE_SLOT_BYTES, HD_U8));
     if (!st)
         st = hd_comm_wait(stream, hd_comm_record(stream));
     if (!st)

@@ -24,10 +24,9 @@ static enum hd_status gather_copies(struct hd_trainer *t, const struct hd_bucket
     if (!st)
         st = hd_comm_follow(stream, hd_runner_stream(t->open.runner));
     if (!st)
-        st = hd_comm_all_gather(
-            group, stream,
-            &(struct hd_comm_all_gather_args){copy + hd_comm_group_index(group) * shard_bytes, copy,
-                                              p->shard_count, p->compute});
+        st = hd_comm_launch(group, stream, HD_COMM_ALL_GATHER,
+                            HD_COLLECTIVE(copy + hd_comm_group_index(group) * shard_bytes, copy,
+                                          p->shard_count, p->compute));
     return st ? st
               : hd_comm_wait_on(stream, hd_comm_record(stream), hd_runner_stream(t->open.runner));
 }

@@ -392,8 +392,8 @@ static enum hd_status gather_rows(struct hd_trainer *t, int64_t count)
     if (!st)
         st = hd_comm_follow(stream, hd_runner_stream(t->open.runner));
     if (!st)
-        st = hd_comm_all_gather(
-            o->tp, stream, &(struct hd_comm_all_gather_args){own, all, count * columns, HD_F32});
+        st = hd_comm_launch(o->tp, stream, HD_COMM_ALL_GATHER,
+                            HD_COLLECTIVE(own, all, count * columns, HD_F32));
     if (!st)
         st = hd_comm_wait(stream, hd_comm_record(stream));
     return st ? st : hd_staging_read(&t->open.staging, o->rows, all, l->mesh.sizes.tp * bytes);

@@ -90,16 +90,15 @@ static void operate(struct bench *b, enum what what, size_t bytes)
     enum hd_status st;
 
     if (what == ALL_REDUCE)
-        st = hd_comm_all_reduce(
-            b->group, s,
-            &(struct hd_comm_all_reduce_args){b->send, b->recv, all, HD_F32, HD_COMM_SUM});
+        st = hd_comm_launch(b->group, s, HD_COMM_ALL_REDUCE,
+                            HD_COLLECTIVE(b->send, b->recv, all, HD_F32, .reduce = HD_COMM_SUM));
     else if (what == REDUCE_SCATTER)
-        st = hd_comm_reduce_scatter(b->group, s,
-                                    &(struct hd_comm_reduce_scatter_args){
-                                        b->send, b->recv, part, HD_F32, HD_COMM_SUM, false});
+        st = hd_comm_launch(b->group, s, HD_COMM_REDUCE_SCATTER,
+                            HD_COLLECTIVE(b->send, b->recv, part, HD_F32, .reduce = HD_COMM_SUM,
+                                          .keep_fp32 = false));
     else
-        st = hd_comm_all_gather(b->group, s,
-                                &(struct hd_comm_all_gather_args){b->send, b->recv, part, HD_F32});
+        st = hd_comm_launch(b->group, s, HD_COMM_ALL_GATHER,
+                            HD_COLLECTIVE(b->send, b->recv, part, HD_F32));
     if (!st)
         st = hd_comm_wait(s, hd_comm_record(s));
     if (st)

@@ -185,13 +185,17 @@ static void try_all_reduce(struct desk *desk, const struct sizes *sizes, bool in
 {
     const size_t bytes = (size_t)sizes->count * hd_dtype_size(sizes->dtype);
     char *recv = desk->self->base, *send = in_place ? recv : recv + (bytes + 63) / 64 * 64;
-    const struct hd_comm_all_reduce_args args = {send, recv, sizes->count, sizes->dtype,
-                                                 sizes->reduce};
+    const struct hd_collective_args args = {.send = send,
+                                            .recv = recv,
+                                            .count = sizes->count,
+                                            .dtype = sizes->dtype,
+                                            .reduce = sizes->reduce};
     void *expected = expect_reduced(desk, 0, sizes);
 
     memset(recv, 0x5a, bytes);
     fill(send, desk->self->rank, sizes->count, sizes->dtype);
-    CHECK_OK(desk->self, finish(desk, hd_comm_all_reduce(desk->group, desk->stream, &args)));
+    CHECK_OK(desk->self,
+             finish(desk, hd_comm_launch(desk->group, desk->stream, HD_COMM_ALL_REDUCE, &args)));
     CHECK(desk->self, memcmp(recv, expected, bytes) == 0);
     desk->hash = hash_bytes(desk->hash, recv, bytes);
     free(expected);
@@ -203,12 +207,17 @@ static void try_reduce_scatter(struct desk *desk, const struct sizes *sizes, boo
     char *send = desk->self->base;
     char *recv = in_place ? send + (size_t)desk->index * bytes
                           : send + ((size_t)desk->size * bytes + 63) / 64 * 64;
-    const struct hd_comm_reduce_scatter_args args = {send,         recv,          sizes->count,
-                                                     sizes->dtype, sizes->reduce, false};
+    const struct hd_collective_args args = {.send = send,
+                                            .recv = recv,
+                                            .count = sizes->count,
+                                            .dtype = sizes->dtype,
+                                            .reduce = sizes->reduce,
+                                            .keep_fp32 = false};
     void *expected = expect_reduced(desk, desk->index, sizes);
 
     fill(send, desk->self->rank, desk->size * sizes->count, sizes->dtype);
-    CHECK_OK(desk->self, finish(desk, hd_comm_reduce_scatter(desk->group, desk->stream, &args)));
+    CHECK_OK(desk->self, finish(desk, hd_comm_launch(desk->group, desk->stream,
+                                                     HD_COMM_REDUCE_SCATTER, &args)));
     CHECK(desk->self, memcmp(recv, expected, bytes) == 0);
     desk->hash = hash_bytes(desk->hash, recv, bytes);
     free(expected);
@@ -220,7 +229,7 @@ static void try_wide_scatter(struct desk *desk, const struct sizes *sizes)
     const size_t bytes = (size_t)sizes->count * sizeof(float);
     char *send = desk->self->base;
     float *recv = (float *)(send + ((size_t)desk->size * bytes / 2 + 63) / 64 * 64);
-    const struct hd_comm_reduce_scatter_args args = {
+    const struct hd_collective_args args = {
         .send = send, .recv = recv, .count = sizes->count, .dtype = HD_BF16, .keep_fp32 = true};
     float *expected = calloc((size_t)sizes->count + 1, sizeof *expected);
 
@@ -234,7 +243,8 @@ static void try_wide_scatter(struct desk *desk, const struct sizes *sizes)
         }
     }
     fill(send, desk->self->rank, desk->size * sizes->count, HD_BF16);
-    CHECK_OK(desk->self, finish(desk, hd_comm_reduce_scatter(desk->group, desk->stream, &args)));
+    CHECK_OK(desk->self, finish(desk, hd_comm_launch(desk->group, desk->stream,
+                                                     HD_COMM_REDUCE_SCATTER, &args)));
     CHECK(desk->self, memcmp(recv, expected, bytes) == 0);
     desk->hash = hash_bytes(desk->hash, recv, bytes);
     free(expected);
@@ -246,11 +256,13 @@ static void try_all_gather(struct desk *desk, const struct sizes *sizes, bool in
     char *recv = desk->self->base;
     char *send = in_place ? recv + (size_t)desk->index * bytes
                           : recv + ((size_t)desk->size * bytes + 63) / 64 * 64;
-    const struct hd_comm_all_gather_args args = {send, recv, sizes->count, sizes->dtype};
+    const struct hd_collective_args args = {
+        .send = send, .recv = recv, .count = sizes->count, .dtype = sizes->dtype};
 
     memset(recv, 0x5a, (size_t)desk->size * bytes);
     fill(send, desk->self->rank, sizes->count, sizes->dtype);
-    CHECK_OK(desk->self, finish(desk, hd_comm_all_gather(desk->group, desk->stream, &args)));
+    CHECK_OK(desk->self,
+             finish(desk, hd_comm_launch(desk->group, desk->stream, HD_COMM_ALL_GATHER, &args)));
     for (int m = 0; m < desk->size; m++)
         CHECK(desk->self,
               memcmp(recv + (size_t)m * bytes, input_of(desk, m, 1, sizes), bytes) == 0);
@@ -262,10 +274,12 @@ static void try_all_to_all(struct desk *desk, const struct sizes *sizes)
     const size_t bytes = (size_t)sizes->count * hd_dtype_size(sizes->dtype);
     char *recv = desk->self->base;
     char *send = recv + ((size_t)desk->size * bytes + 63) / 64 * 64;
-    const struct hd_comm_all_to_all_args args = {send, recv, sizes->count, sizes->dtype};
+    const struct hd_collective_args args = {
+        .send = send, .recv = recv, .count = sizes->count, .dtype = sizes->dtype};
 
     fill(send, desk->self->rank, desk->size * sizes->count, sizes->dtype);
-    CHECK_OK(desk->self, finish(desk, hd_comm_all_to_all(desk->group, desk->stream, &args)));
+    CHECK_OK(desk->self,
+             finish(desk, hd_comm_launch(desk->group, desk->stream, HD_COMM_ALL_TO_ALL, &args)));
     for (int m = 0; m < desk->size; m++) {
         const char *theirs = input_of(desk, m, desk->size, sizes);
 
@@ -280,12 +294,13 @@ static void try_broadcasts(struct desk *desk, const struct sizes *sizes)
     const size_t bytes = (size_t)sizes->count * hd_dtype_size(sizes->dtype);
 
     for (int root = 0; root < desk->size; root++) {
-        const struct hd_comm_broadcast_args args = {desk->self->base, sizes->count, sizes->dtype,
-                                                    root};
+        const struct hd_collective_args args = {
+            .recv = desk->self->base, .count = sizes->count, .dtype = sizes->dtype, .root = root};
         const void *expected = input_of(desk, root, 1, sizes);
 
         fill(desk->self->base, desk->self->rank, sizes->count, sizes->dtype);
-        CHECK_OK(desk->self, finish(desk, hd_comm_broadcast(desk->group, desk->stream, &args)));
+        CHECK_OK(desk->self,
+                 finish(desk, hd_comm_launch(desk->group, desk->stream, HD_COMM_BROADCAST, &args)));
         CHECK(desk->self, memcmp(desk->self->base, expected, bytes) == 0);
         desk->hash = hash_bytes(desk->hash, desk->self->base, bytes);
     }
@@ -301,7 +316,8 @@ static void try_ring(struct desk *desk, const struct sizes *sizes)
     char *recv = desk->self->base, *send = recv + (bytes + 63) / 64 * 64;
     const struct hd_comm_send_args send_args = {send, sizes->count, sizes->dtype, right};
     const struct hd_comm_recv_args recv_args = {recv, sizes->count, sizes->dtype, left};
-    const struct hd_comm_shift_args shift_args = {send, recv, sizes->count, sizes->dtype};
+    const struct hd_collective_args shift_args = {
+        .send = send, .recv = recv, .count = sizes->count, .dtype = sizes->dtype};
     const void *expected = input_of(desk, left, 1, sizes);
 
     fill(send, desk->self->rank, sizes->count, sizes->dtype);
@@ -312,7 +328,8 @@ static void try_ring(struct desk *desk, const struct sizes *sizes)
     CHECK(desk->self, memcmp(recv, expected, bytes) == 0);
     desk->hash = hash_bytes(desk->hash, recv, bytes);
     memset(recv, 0xee, bytes);
-    CHECK_OK(desk->self, finish(desk, hd_comm_shift(desk->group, desk->stream, &shift_args)));
+    CHECK_OK(desk->self,
+             finish(desk, hd_comm_launch(desk->group, desk->stream, HD_COMM_SHIFT, &shift_args)));
     CHECK(desk->self, memcmp(recv, expected, bytes) == 0);
     desk->hash = hash_bytes(desk->hash, recv, bytes);
 }
@@ -332,15 +349,22 @@ static void try_all_to_all_v(struct desk *desk, const struct sizes *sizes, int32
          *at = recv;
     int32_t *send_counts = desk->self->counts, *recv_counts = send_counts + RANKS_MAX,
             *overflow = recv_counts + RANKS_MAX;
-    const struct hd_comm_all_to_all_v_args args = {send,        recv,         send_counts,
-                                                   recv_counts, overflow,     rows_max,
-                                                   rows_max,    sizes->count, sizes->dtype};
+    const struct hd_collective_args args = {.send = send,
+                                            .recv = recv,
+                                            .send_counts = send_counts,
+                                            .recv_counts = recv_counts,
+                                            .overflow = overflow,
+                                            .send_rows_max = rows_max,
+                                            .recv_rows_max = rows_max,
+                                            .count = sizes->count,
+                                            .dtype = sizes->dtype};
 
     for (int m = 0; m < desk->size; m++)
         send_counts[m] = rows_from(desk->index, m, scale);
     *overflow = 0;
     fill(send, desk->self->rank, rows_max * sizes->count, sizes->dtype);
-    CHECK_OK(desk->self, finish(desk, hd_comm_all_to_all_v(desk->group, desk->stream, &args)));
+    CHECK_OK(desk->self,
+             finish(desk, hd_comm_launch(desk->group, desk->stream, HD_COMM_ALL_TO_ALL_V, &args)));
     CHECK(desk->self, *overflow == 0);
     for (int m = 0; m < desk->size; m++) {
         const char *theirs = input_of(desk, m, rows_max, sizes);

@@ -32,9 +32,12 @@ static struct hd_comm_stream *reduce_of(struct rank *self)
 
 static enum hd_status sum_once(struct rank *self, struct hd_comm_group *group, int64_t count)
 {
-    const struct hd_comm_all_reduce_args args = {self->base, self->base, count, HD_F32,
-                                                 HD_COMM_SUM};
-    const enum hd_status st = hd_comm_all_reduce(group, reduce_of(self), &args);
+    const struct hd_collective_args args = {.send = self->base,
+                                            .recv = self->base,
+                                            .count = count,
+                                            .dtype = HD_F32,
+                                            .reduce = HD_COMM_SUM};
+    const enum hd_status st = hd_comm_launch(group, reduce_of(self), HD_COMM_ALL_REDUCE, &args);
 
     return st ? st : hd_comm_wait(reduce_of(self), hd_comm_record(reduce_of(self)));
 }
@@ -177,7 +180,11 @@ static void a_rank_that_never_enters_is_named_at_the_deadline(void **state)
 static void all_but_the_last_enter_two_more(struct rank *self)
 {
     static const int32_t first_two[] = {0, 1};
-    const struct hd_comm_all_reduce_args args = {self->base, self->base, 10, HD_F32, HD_COMM_SUM};
+    const struct hd_collective_args args = {.send = self->base,
+                                            .recv = self->base,
+                                            .count = 10,
+                                            .dtype = HD_F32,
+                                            .reduce = HD_COMM_SUM};
     struct hd_comm_group *group = open_world(self), *pair;
     struct hd_comm_stream *pipeline = hd_comm_get_stream(self->comm, HD_COMM_STREAM_PIPELINE);
     enum hd_status st;
@@ -190,9 +197,9 @@ static void all_but_the_last_enter_two_more(struct rank *self)
         return;
     }
     CHECK_OK(self, hd_comm_open_group(self->comm, "pair", first_two, 2, &pair));
-    CHECK_OK(self, hd_comm_all_reduce(group, reduce_of(self), &args));
-    CHECK_OK(self, hd_comm_all_reduce(group, hd_comm_get_stream(self->comm, HD_COMM_STREAM_GATHER),
-                                      &args));
+    CHECK_OK(self, hd_comm_launch(group, reduce_of(self), HD_COMM_ALL_REDUCE, &args));
+    CHECK_OK(self, hd_comm_launch(group, hd_comm_get_stream(self->comm, HD_COMM_STREAM_GATHER),
+                                  HD_COMM_ALL_REDUCE, &args));
     CHECK_OK(self, hd_comm_barrier(pair, pipeline));
     CHECK_OK(self, hd_comm_wait(pipeline, hd_comm_record(pipeline)));
     CHECK_OK(self, hd_comm_barrier(pair, pipeline)); /* nobody fails before both have seen that */
@@ -217,7 +224,11 @@ static void the_rank_that_stopped_launching_is_behind(void **state)
 /* The first two launch the third sum of all long before they wait for it. */
 static void all_but_the_last_sum_after_much_else(struct rank *self)
 {
-    const struct hd_comm_all_reduce_args args = {self->base, self->base, 10, HD_F32, HD_COMM_SUM};
+    const struct hd_collective_args args = {.send = self->base,
+                                            .recv = self->base,
+                                            .count = 10,
+                                            .dtype = HD_F32,
+                                            .reduce = HD_COMM_SUM};
     struct hd_comm_group *group = open_world(self);
 
     CHECK(self, group);
@@ -229,7 +240,7 @@ static void all_but_the_last_sum_after_much_else(struct rank *self)
             (void)usleep(1000);
         return;
     }
-    CHECK_OK(self, hd_comm_all_reduce(group, reduce_of(self), &args));
+    CHECK_OK(self, hd_comm_launch(group, reduce_of(self), HD_COMM_ALL_REDUCE, &args));
     meet_elsewhere(self);
     hd_comm_set_deadline(self->comm, 300);
     note_end(self, hd_comm_wait_all(self->comm), hd_clock_now_ms());
@@ -364,12 +375,16 @@ static void a_peer_that_left_is_not_waited_for(void **state)
 /* Rank 2 never enters, so the sum cannot be complete when rank 0 leaves. */
 static void the_first_leaves_in_flight(struct rank *self)
 {
-    const struct hd_comm_all_reduce_args args = {self->base, self->base, 10, HD_F32, HD_COMM_SUM};
+    const struct hd_collective_args args = {.send = self->base,
+                                            .recv = self->base,
+                                            .count = 10,
+                                            .dtype = HD_F32,
+                                            .reduce = HD_COMM_SUM};
     struct hd_comm_group *group = open_world(self);
 
     CHECK(self, group);
     if (self->rank == 0)
-        CHECK_OK(self, hd_comm_all_reduce(group, reduce_of(self), &args));
+        CHECK_OK(self, hd_comm_launch(group, reduce_of(self), HD_COMM_ALL_REDUCE, &args));
     else if (self->rank == 1)
         note_end(self, sum_once(self, group, 10), hd_clock_now_ms());
     else
@@ -422,12 +437,13 @@ static void different_sizes_are_named_on_all_ranks(void **state)
 static void do_different_things(struct rank *self)
 {
     struct hd_comm_group *group = open_world(self);
-    const struct hd_comm_broadcast_args args = {self->base, 5, HD_BF16, 1};
+    const struct hd_collective_args args = {
+        .recv = self->base, .count = 5, .dtype = HD_BF16, .root = 1};
     enum hd_status st;
 
     CHECK(self, group);
     if (self->rank == 0)
-        st = hd_comm_broadcast(group, reduce_of(self), &args);
+        st = hd_comm_launch(group, reduce_of(self), HD_COMM_BROADCAST, &args);
     else
         st = hd_comm_barrier(group, reduce_of(self));
     if (!st)
@@ -482,20 +498,20 @@ static enum hd_status send_too_much(struct rank *self, int32_t *overflow, int32_
 {
     int32_t *send_counts = self->counts;
     struct hd_comm_group *group = open_world(self);
-    const struct hd_comm_all_to_all_v_args args = {.send = self->base,
-                                                   .recv = self->base + 4096,
-                                                   .send_counts = send_counts,
-                                                   .recv_counts = recv_counts,
-                                                   .overflow = overflow,
-                                                   .send_rows_max = 5,
-                                                   .recv_rows_max = 8,
-                                                   .row_elems = 4,
-                                                   .dtype = HD_F32};
+    const struct hd_collective_args args = {.send = self->base,
+                                            .recv = self->base + 4096,
+                                            .send_counts = send_counts,
+                                            .recv_counts = recv_counts,
+                                            .overflow = overflow,
+                                            .send_rows_max = 5,
+                                            .recv_rows_max = 8,
+                                            .count = 4,
+                                            .dtype = HD_F32};
     enum hd_status st;
 
     send_counts[0] = 1, send_counts[1] = 3, send_counts[2] = 1;
     memset(self->base + 4096, 0x5a, 8 * 16);
-    st = hd_comm_all_to_all_v(group, reduce_of(self), &args);
+    st = hd_comm_launch(group, reduce_of(self), HD_COMM_ALL_TO_ALL_V, &args);
     return st ? st : hd_comm_wait_all(self->comm);
 }
 
@@ -567,22 +583,30 @@ static void wrong_arguments_are_refused_at_launch(void **state)
     assert_int_equal(hd_comm_alloc_registered(comm, 4096, &again), HD_CONFLICT);
     inside = base;
 
-    const struct hd_comm_all_reduce_args outside = {elsewhere, inside, 4, HD_F32, HD_COMM_SUM};
-    assert_int_equal(hd_comm_all_reduce(group, stream, &outside), HD_INVALID);
+    const struct hd_collective_args outside = {
+        .send = elsewhere, .recv = inside, .count = 4, .dtype = HD_F32, .reduce = HD_COMM_SUM};
+    assert_int_equal(hd_comm_launch(group, stream, HD_COMM_ALL_REDUCE, &outside), HD_INVALID);
     assert_non_null(strstr(hd_err_message(), "send (16 bytes at "));
     assert_non_null(strstr(hd_err_message(), "is not inside the registered memory of rank 0"));
-    const struct hd_comm_all_reduce_args beyond = {inside, inside, 1025, HD_F32, HD_COMM_SUM};
-    assert_int_equal(hd_comm_all_reduce(group, stream, &beyond), HD_INVALID);
-    const struct hd_comm_all_reduce_args crossing = {inside, inside + 2, 4, HD_F32, HD_COMM_SUM};
-    assert_int_equal(hd_comm_all_reduce(group, stream, &crossing), HD_INVALID);
+    const struct hd_collective_args beyond = {
+        .send = inside, .recv = inside, .count = 1025, .dtype = HD_F32, .reduce = HD_COMM_SUM};
+    assert_int_equal(hd_comm_launch(group, stream, HD_COMM_ALL_REDUCE, &beyond), HD_INVALID);
+    const struct hd_collective_args crossing = {
+        .send = inside, .recv = inside + 2, .count = 4, .dtype = HD_F32, .reduce = HD_COMM_SUM};
+    assert_int_equal(hd_comm_launch(group, stream, HD_COMM_ALL_REDUCE, &crossing), HD_INVALID);
     assert_non_null(strstr(hd_err_message(), "overlap"));
-    const struct hd_comm_all_reduce_args negative = {inside, inside, -1, HD_F32, HD_COMM_SUM};
-    assert_int_equal(hd_comm_all_reduce(group, stream, &negative), HD_INVALID);
-    const struct hd_comm_all_gather_args huge = {inside, inside, INT64_MAX / 2, HD_F64};
-    assert_int_equal(hd_comm_all_gather(group, stream, &huge), HD_INVALID);
-    const struct hd_comm_all_reduce_args crooked = {(char *)base + 1, (char *)base + 1, 4, HD_F32,
-                                                    HD_COMM_SUM};
-    assert_int_equal(hd_comm_all_reduce(group, stream, &crooked), HD_INVALID);
+    const struct hd_collective_args negative = {
+        .send = inside, .recv = inside, .count = -1, .dtype = HD_F32, .reduce = HD_COMM_SUM};
+    assert_int_equal(hd_comm_launch(group, stream, HD_COMM_ALL_REDUCE, &negative), HD_INVALID);
+    const struct hd_collective_args huge = {
+        .send = inside, .recv = inside, .count = INT64_MAX / 2, .dtype = HD_F64};
+    assert_int_equal(hd_comm_launch(group, stream, HD_COMM_ALL_GATHER, &huge), HD_INVALID);
+    const struct hd_collective_args crooked = {.send = (char *)base + 1,
+                                               .recv = (char *)base + 1,
+                                               .count = 4,
+                                               .dtype = HD_F32,
+                                               .reduce = HD_COMM_SUM};
+    assert_int_equal(hd_comm_launch(group, stream, HD_COMM_ALL_REDUCE, &crooked), HD_INVALID);
     assert_non_null(strstr(hd_err_message(), "not aligned for f32"));
     const struct hd_comm_send_args nobody = {inside, 4, HD_F32, 1};
     assert_int_equal(hd_comm_send(group, stream, &nobody), HD_INVALID);
@@ -649,8 +673,8 @@ static int be_a_worker(int rank)
         hd_comm_open_group(comm, "world", everybody, fds.world, &group))
         return 100;
     *(int32_t *)base = rank + 1;
-    if (hd_comm_all_reduce(group, hd_comm_get_stream(comm, HD_COMM_STREAM_REDUCE),
-                           &(struct hd_comm_all_reduce_args){base, base, 1, HD_I32, HD_COMM_SUM}) ||
+    if (hd_comm_launch(group, hd_comm_get_stream(comm, HD_COMM_STREAM_REDUCE), HD_COMM_ALL_REDUCE,
+                       HD_COLLECTIVE(base, base, 1, HD_I32, .reduce = HD_COMM_SUM)) ||
         hd_comm_wait_all(comm))
         return 101;
     sum = *(int32_t *)base;

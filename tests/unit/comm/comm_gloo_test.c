@@ -400,26 +400,26 @@ static void sum_and_gather(struct rank *self)
     CHECK_OK(self, hd_comm_open_group(self->comm, "world", everybody, self->world, &g));
     for (int64_t i = 0; i < sums->count * self->world; i++)
         put(a, i, sums->dtype, input(self->rank, i));
-    CHECK_OK(self, hd_comm_all_reduce(g, s,
-                                      &(struct hd_comm_all_reduce_args){a, b, sums->count,
-                                                                        sums->dtype, HD_COMM_SUM}));
+    CHECK_OK(self,
+             hd_comm_launch(g, s, HD_COMM_ALL_REDUCE,
+                            HD_COLLECTIVE(a, b, sums->count, sums->dtype, .reduce = HD_COMM_SUM)));
     CHECK_OK(self, hd_comm_wait_all(self->comm));
     self->report->numbers[0] = hash_bytes(1, b, bytes);
-    CHECK_OK(self, hd_comm_reduce_scatter(g, s,
-                                          &(struct hd_comm_reduce_scatter_args){
-                                              a, b, sums->count, sums->dtype, HD_COMM_SUM, false}));
+    CHECK_OK(self, hd_comm_launch(g, s, HD_COMM_REDUCE_SCATTER,
+                                  HD_COLLECTIVE(a, b, sums->count, sums->dtype,
+                                                .reduce = HD_COMM_SUM, .keep_fp32 = false)));
     CHECK_OK(self, hd_comm_wait_all(self->comm));
     self->report->numbers[2] = hash_bytes(1, b, bytes);
     memcpy(a, b, bytes);
-    CHECK_OK(self, hd_comm_all_gather(
-                       g, s, &(struct hd_comm_all_gather_args){a, b, sums->count, sums->dtype}));
+    CHECK_OK(self, hd_comm_launch(g, s, HD_COMM_ALL_GATHER,
+                                  HD_COLLECTIVE(a, b, sums->count, sums->dtype)));
     CHECK_OK(self, hd_comm_wait_all(self->comm));
     self->report->numbers[3] = hash_bytes(1, b, bytes * (size_t)self->world);
     for (int64_t i = 0; i < sums->count; i++)
         put(a, i, sums->dtype, input(self->rank, i));
-    CHECK_OK(self, hd_comm_all_reduce(g, s,
-                                      &(struct hd_comm_all_reduce_args){a, a, sums->count,
-                                                                        sums->dtype, HD_COMM_SUM}));
+    CHECK_OK(self,
+             hd_comm_launch(g, s, HD_COMM_ALL_REDUCE,
+                            HD_COLLECTIVE(a, a, sums->count, sums->dtype, .reduce = HD_COMM_SUM)));
     CHECK_OK(self, hd_comm_wait_all(self->comm));
     self->report->numbers[1] = hash_bytes(1, a, bytes);
 }
@@ -498,9 +498,9 @@ static void sum_until_failure(struct rank *self)
 
     CHECK_OK(self, hd_comm_open_group(self->comm, "world", everybody, self->world, &g));
     while (!st) {
-        st = hd_comm_all_reduce(
-            g, hd_comm_get_stream(self->comm, HD_COMM_STREAM_REDUCE),
-            &(struct hd_comm_all_reduce_args){self->base, self->base, SUMMED, HD_F32, HD_COMM_SUM});
+        st = hd_comm_launch(
+            g, hd_comm_get_stream(self->comm, HD_COMM_STREAM_REDUCE), HD_COMM_ALL_REDUCE,
+            HD_COLLECTIVE(self->base, self->base, SUMMED, HD_F32, .reduce = HD_COMM_SUM));
         if (!st)
             st = hd_comm_wait_all(self->comm);
         atomic_store(&self->report->mark, 1);

@@ -124,24 +124,24 @@ static void every_collective(struct self *self)
 
     fill(self, COUNT);
     fetch(self,
-          hd_comm_all_reduce(
-              g, s, &(struct hd_comm_all_reduce_args){in, out, COUNT, HD_F32, HD_COMM_SUM}),
+          hd_comm_launch(g, s, HD_COMM_ALL_REDUCE,
+                         HD_COLLECTIVE(in, out, COUNT, HD_F32, .reduce = HD_COMM_SUM)),
           COUNT, x);
     for (int i = 0; i < COUNT && !self->seen->failed[0]; i++)
         MUST(self, x[i] == sum_at(self, i));
-    fetch(self, hd_comm_all_gather(g, s, &(struct hd_comm_all_gather_args){in, out, COUNT, HD_F32}),
+    fetch(self, hd_comm_launch(g, s, HD_COMM_ALL_GATHER, HD_COLLECTIVE(in, out, COUNT, HD_F32)),
           P * COUNT, x);
     for (int i = 0; i < P * COUNT && !self->seen->failed[0]; i++)
         MUST(self, x[i] == input(i / COUNT, i % COUNT));
     fill(self, P * COUNT);
     fetch(self,
-          hd_comm_reduce_scatter(
-              g, s,
-              &(struct hd_comm_reduce_scatter_args){in, out, COUNT, HD_F32, HD_COMM_SUM, false}),
+          hd_comm_launch(
+              g, s, HD_COMM_REDUCE_SCATTER,
+              HD_COLLECTIVE(in, out, COUNT, HD_F32, .reduce = HD_COMM_SUM, .keep_fp32 = false)),
           COUNT, x);
     for (int i = 0; i < COUNT && !self->seen->failed[0]; i++)
         MUST(self, x[i] == sum_at(self, me * COUNT + i));
-    fetch(self, hd_comm_all_to_all(g, s, &(struct hd_comm_all_to_all_args){in, out, COUNT, HD_F32}),
+    fetch(self, hd_comm_launch(g, s, HD_COMM_ALL_TO_ALL, HD_COLLECTIVE(in, out, COUNT, HD_F32)),
           P * COUNT, x);
     for (int i = 0; i < P * COUNT && !self->seen->failed[0]; i++)
         MUST(self, x[i] == input(i / COUNT, me * COUNT + i % COUNT));
@@ -163,9 +163,9 @@ static void sum_for_ever(struct self *self)
     enum hd_status st = HD_OK;
 
     while (!st) {
-        st = hd_comm_all_reduce(
-            self->group, self->comm_stream,
-            &(struct hd_comm_all_reduce_args){self->base, self->base, COUNT, HD_F32, HD_COMM_SUM});
+        st = hd_comm_launch(
+            self->group, self->comm_stream, HD_COMM_ALL_REDUCE,
+            HD_COLLECTIVE(self->base, self->base, COUNT, HD_F32, .reduce = HD_COMM_SUM));
         if (!st)
             st = hd_comm_wait_all(self->comm);
         atomic_store(&self->seen->mark, 1);

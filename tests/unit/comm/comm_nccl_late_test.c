@@ -34,8 +34,8 @@ static enum hd_status launch_sum(struct rank *self, struct hd_comm_group *group)
 {
     int32_t *x = (int32_t *)self->base;
 
-    return hd_comm_all_reduce(group, reduce_stream(self),
-                              &(struct hd_comm_all_reduce_args){x, x, 1, HD_I32, HD_COMM_SUM});
+    return hd_comm_launch(group, reduce_stream(self), HD_COMM_ALL_REDUCE,
+                          HD_COLLECTIVE(x, x, 1, HD_I32, .reduce = HD_COMM_SUM));
 }
 
 static enum hd_status wait_for_it(struct rank *self)
@@ -221,9 +221,8 @@ static void the_last_gathers_where_others_sum(struct rank *self)
     if (self->rank < LAST)
         CHECK_OK(self, launch_sum(self, group));
     else
-        CHECK_OK(self,
-                 hd_comm_all_gather(group, reduce_stream(self),
-                                    &(struct hd_comm_all_gather_args){x, x + 4096, 8, HD_I32}));
+        CHECK_OK(self, hd_comm_launch(group, reduce_stream(self), HD_COMM_ALL_GATHER,
+                                      HD_COLLECTIVE(x, x + 4096, 8, HD_I32)));
     set_deadline_together(self, SHORT_MS);
     note_end(self, wait_for_it(self), hd_clock_now_ms());
 }
@@ -364,17 +363,16 @@ static void all_but_the_last_exchange_rows(struct rank *self)
         return;
     }
     begin_ms = hd_clock_now_ms();
-    st = hd_comm_all_to_all_v(
-        group, stream,
-        &(struct hd_comm_all_to_all_v_args){.send = rows,
-                                            .recv = rows + 64,
-                                            .send_counts = self->counts,
-                                            .recv_counts = self->counts + WORLD,
-                                            .overflow = overflow,
-                                            .send_rows_max = WORLD,
-                                            .recv_rows_max = WORLD,
-                                            .row_elems = 1,
-                                            .dtype = HD_I32});
+    st = hd_comm_launch(group, stream, HD_COMM_ALL_TO_ALL_V,
+                        &(struct hd_collective_args){.send = rows,
+                                                     .recv = rows + 64,
+                                                     .send_counts = self->counts,
+                                                     .recv_counts = self->counts + WORLD,
+                                                     .overflow = overflow,
+                                                     .send_rows_max = WORLD,
+                                                     .recv_rows_max = WORLD,
+                                                     .count = 1,
+                                                     .dtype = HD_I32});
     note_end(self, st ? st : wait_for_it(self), begin_ms);
 }
 

@@ -19,9 +19,9 @@ static const int32_t everybody[] = {0, 1, 2, 3};
 static enum hd_status sum(struct rank *self, struct hd_comm_group *world)
 {
     struct hd_comm_stream *stream = hd_comm_get_stream(self->comm, HD_COMM_STREAM_REDUCE);
-    const enum hd_status st = hd_comm_all_reduce(
-        world, stream,
-        &(struct hd_comm_all_reduce_args){self->base, self->base, NUMBERS, HD_I32, HD_COMM_SUM});
+    const enum hd_status st = hd_comm_launch(
+        world, stream, HD_COMM_ALL_REDUCE,
+        HD_COLLECTIVE(self->base, self->base, NUMBERS, HD_I32, .reduce = HD_COMM_SUM));
 
     return st ? st : hd_comm_wait_device(stream, hd_comm_record(stream));
 }

@@ -24,8 +24,8 @@ static enum hd_status sum_once(struct rank *self, struct hd_comm_group *group, i
     enum hd_status st;
 
     x[0] = value;
-    st = hd_comm_all_reduce(group, stream,
-                            &(struct hd_comm_all_reduce_args){x, x, 1, HD_I32, HD_COMM_SUM});
+    st = hd_comm_launch(group, stream, HD_COMM_ALL_REDUCE,
+                        HD_COLLECTIVE(x, x, 1, HD_I32, .reduce = HD_COMM_SUM));
     if (!st)
         st = hd_comm_wait(stream, hd_comm_record(stream));
     *ret_sum = x[0];
@@ -137,9 +137,9 @@ static void sum_and_scatter(struct rank *self)
     CHECK(self, sum == 1 + 2 + 3);
     for (int i = 0; i < 3; i++)
         x[i] = 10 * self->rank + i;
-    CHECK_OK(self, hd_comm_reduce_scatter(
-                       group, stream,
-                       &(struct hd_comm_reduce_scatter_args){x, y, 1, HD_I32, HD_COMM_SUM, false}));
+    CHECK_OK(self, hd_comm_launch(
+                       group, stream, HD_COMM_REDUCE_SCATTER,
+                       HD_COLLECTIVE(x, y, 1, HD_I32, .reduce = HD_COMM_SUM, .keep_fp32 = false)));
     CHECK_OK(self, hd_comm_wait_all(self->comm));
     CHECK(self, y[0] == 10 * (0 + 1 + 2) + 3 * self->rank);
 }
@@ -194,9 +194,8 @@ static void sum_in_pieces(struct rank *self, int64_t count)
     CHECK_OK(self, hd_comm_open_group(self->comm, "world", everybody, self->world, &group));
     for (int64_t i = 0; i < count; i++)
         x[i] = value_of(self->rank, i);
-    CHECK_OK(self, hd_comm_all_reduce(
-                       group, stream,
-                       &(struct hd_comm_all_reduce_args){x, x, count, HD_F32, HD_COMM_SUM}));
+    CHECK_OK(self, hd_comm_launch(group, stream, HD_COMM_ALL_REDUCE,
+                                  HD_COLLECTIVE(x, x, count, HD_F32, .reduce = HD_COMM_SUM)));
     CHECK_OK(self, hd_comm_wait_all(self->comm));
     for (int64_t i = 0; i < count; i++)
         CHECK(self, x[i] == sum_of(self->world, i));
@@ -212,9 +211,9 @@ static void scatter_in_pieces(struct rank *self, int64_t count)
     CHECK_OK(self, hd_comm_open_group(self->comm, "world", everybody, self->world, &group));
     for (int64_t i = 0; i < (int64_t)self->world * count; i++)
         x[i] = value_of(self->rank, i);
-    CHECK_OK(self, hd_comm_reduce_scatter(group, stream,
-                                          &(struct hd_comm_reduce_scatter_args){
-                                              x, mine, count, HD_F32, HD_COMM_SUM, false}));
+    CHECK_OK(self, hd_comm_launch(group, stream, HD_COMM_REDUCE_SCATTER,
+                                  HD_COLLECTIVE(x, mine, count, HD_F32, .reduce = HD_COMM_SUM,
+                                                .keep_fp32 = false)));
     CHECK_OK(self, hd_comm_wait_all(self->comm));
     for (int64_t i = 0; i < count; i++)
         CHECK(self, mine[i] == sum_of(self->world, self->rank * count + i));
@@ -561,9 +560,8 @@ static void gather_behind_receives(struct rank *self)
                !hd_comm_done(transfer, hd_comm_record(transfer))) /* runs the streams */
             (void)usleep(1000);
     }
-    CHECK_OK(self, hd_comm_all_gather(
-                       both, gather,
-                       &(struct hd_comm_all_gather_args){x + self->rank / 2, x, 1, HD_I32}));
+    CHECK_OK(self, hd_comm_launch(both, gather, HD_COMM_ALL_GATHER,
+                                  HD_COLLECTIVE(x + self->rank / 2, x, 1, HD_I32)));
     if (!receives) {
         CHECK_OK(self, hd_comm_after(transfer, gather, hd_comm_record(gather)));
         CHECK_OK(self, hd_comm_send(
@@ -609,9 +607,8 @@ static void connect_and_work(struct rank *self)
     }
     for (int i = 0; i < SUMMED; i++)
         x[i] = value_of(self->rank, i);
-    CHECK_OK(self, hd_comm_all_reduce(
-                       group, stream,
-                       &(struct hd_comm_all_reduce_args){x, x, SUMMED, HD_F32, HD_COMM_SUM}));
+    CHECK_OK(self, hd_comm_launch(group, stream, HD_COMM_ALL_REDUCE,
+                                  HD_COLLECTIVE(x, x, SUMMED, HD_F32, .reduce = HD_COMM_SUM)));
     CHECK_OK(self, hd_comm_wait_all(self->comm));
     CHECK(self, x[1] == sum_of(self->world, 1));
     self->report->numbers[3] = hd_cudasim_allocated();

@@ -137,8 +137,8 @@ static enum hd_status sum(struct rank *self, struct hd_comm_group *group)
 {
     struct hd_comm_stream *stream = hd_comm_get_stream(self->comm, HD_COMM_STREAM_REDUCE);
     int32_t *x = (int32_t *)self->base;
-    const enum hd_status st = hd_comm_all_reduce(
-        group, stream, &(struct hd_comm_all_reduce_args){x, x, 1, HD_I32, HD_COMM_SUM});
+    const enum hd_status st = hd_comm_launch(group, stream, HD_COMM_ALL_REDUCE,
+                                             HD_COLLECTIVE(x, x, 1, HD_I32, .reduce = HD_COMM_SUM));
 
     return st ? st : hd_comm_wait(stream, hd_comm_record(stream));
 }

@@ -64,28 +64,28 @@ static enum hd_status exchange(struct rank *self, struct hd_comm_group *group,
 
     fill(self, base);
     *overflow = 0;
-    st = hd_comm_all_reduce(
-        group, stream, &(struct hd_comm_all_reduce_args){base, base, COUNT, HD_BF16, HD_COMM_SUM});
+    st = hd_comm_launch(group, stream, HD_COMM_ALL_REDUCE,
+                        HD_COLLECTIVE(base, base, COUNT, HD_BF16, .reduce = HD_COMM_SUM));
     if (!st)
-        st = hd_comm_all_reduce(group, stream,
-                                &(struct hd_comm_all_reduce_args){base + 4096, base + 4096, COUNT,
-                                                                  HD_F32, HD_COMM_SUM});
+        st = hd_comm_launch(
+            group, stream, HD_COMM_ALL_REDUCE,
+            HD_COLLECTIVE(base + 4096, base + 4096, COUNT, HD_F32, .reduce = HD_COMM_SUM));
     if (!st)
-        st = hd_comm_reduce_scatter(group, stream,
-                                    &(struct hd_comm_reduce_scatter_args){
-                                        base + 8192, out, COUNT, HD_F32, HD_COMM_SUM, false});
+        st = hd_comm_launch(group, stream, HD_COMM_REDUCE_SCATTER,
+                            HD_COLLECTIVE(base + 8192, out, COUNT, HD_F32, .reduce = HD_COMM_SUM,
+                                          .keep_fp32 = false));
     if (!st)
-        st = hd_comm_all_to_all_v(
-            group, stream,
-            &(struct hd_comm_all_to_all_v_args){.send = base + 36864,
-                                                .recv = out + 4096,
-                                                .send_counts = (int32_t *)(base + 32768),
-                                                .recv_counts = (int32_t *)(base + 32768) + WORLD,
-                                                .overflow = overflow,
-                                                .send_rows_max = ROWS_MAX,
-                                                .recv_rows_max = ROWS_MAX,
-                                                .row_elems = 1,
-                                                .dtype = HD_I32});
+        st = hd_comm_launch(
+            group, stream, HD_COMM_ALL_TO_ALL_V,
+            &(struct hd_collective_args){.send = base + 36864,
+                                         .recv = out + 4096,
+                                         .send_counts = (int32_t *)(base + 32768),
+                                         .recv_counts = (int32_t *)(base + 32768) + WORLD,
+                                         .overflow = overflow,
+                                         .send_rows_max = ROWS_MAX,
+                                         .recv_rows_max = ROWS_MAX,
+                                         .count = 1,
+                                         .dtype = HD_I32});
     if (!st)
         st = hd_comm_barrier(group, stream);
     if (!st)

@@ -122,20 +122,24 @@ static enum hd_status launch(struct rank *self, const struct planned *op)
 
     switch (op->what) {
     case SUM:
-        return hd_comm_all_reduce(
-            g, s, &(struct hd_comm_all_reduce_args){send, recv, n, HD_F32, HD_COMM_SUM});
+        return hd_comm_launch(g, s, HD_COMM_ALL_REDUCE,
+                              HD_COLLECTIVE(send, recv, n, HD_F32, .reduce = HD_COMM_SUM));
     case SCATTER:
-        return hd_comm_reduce_scatter(
-            g, s, &(struct hd_comm_reduce_scatter_args){send, recv, n, HD_F32, HD_COMM_SUM, false});
+        return hd_comm_launch(
+            g, s, HD_COMM_REDUCE_SCATTER,
+            HD_COLLECTIVE(send, recv, n, HD_F32, .reduce = HD_COMM_SUM, .keep_fp32 = false));
     case GATHER:
-        return hd_comm_all_gather(g, s, &(struct hd_comm_all_gather_args){send, recv, n, HD_F32});
+        return hd_comm_launch(g, s, HD_COMM_ALL_GATHER, HD_COLLECTIVE(send, recv, n, HD_F32));
     case EXCHANGE:
-        return hd_comm_all_to_all(g, s, &(struct hd_comm_all_to_all_args){send, recv, n, HD_F32});
+        return hd_comm_launch(g, s, HD_COMM_ALL_TO_ALL, HD_COLLECTIVE(send, recv, n, HD_F32));
     case BROADCAST:
         memcpy(recv, send, (size_t)n * 4);
-        return hd_comm_broadcast(
-            g, s,
-            &(struct hd_comm_broadcast_args){recv, n, HD_F32, (int)(op->number % (uint64_t)size)});
+        return hd_comm_launch(
+            g, s, HD_COMM_BROADCAST,
+            &(struct hd_collective_args){.recv = recv,
+                                         .count = n,
+                                         .dtype = HD_F32,
+                                         .root = (int)(op->number % (uint64_t)size)});
     case RING:
         st = hd_comm_begin(s);
         if (!st)
@@ -221,8 +225,9 @@ static void poll_alone(struct rank *self)
                           *reduce = stream_of(self, HD_COMM_STREAM_REDUCE);
     enum { N = 200000 };
     float *sums = (float *)self->base, *mine = sums + N, *all = mine + N;
-    const struct hd_comm_all_reduce_args sum = {sums, sums, N, HD_F32, HD_COMM_SUM};
-    const struct hd_comm_all_gather_args take = {mine, all, N, HD_F32};
+    const struct hd_collective_args sum = {
+        .send = sums, .recv = sums, .count = N, .dtype = HD_F32, .reduce = HD_COMM_SUM};
+    const struct hd_collective_args take = {.send = mine, .recv = all, .count = N, .dtype = HD_F32};
     bool both_open = false;
 
     CHECK(self, group);
@@ -230,8 +235,8 @@ static void poll_alone(struct rank *self)
         sums[i] = 1.0f;
         mine[i] = (float)self->rank;
     }
-    CHECK_OK(self, hd_comm_all_reduce(group, reduce, &sum));
-    CHECK_OK(self, hd_comm_all_gather(group, gather, &take));
+    CHECK_OK(self, hd_comm_launch(group, reduce, HD_COMM_ALL_REDUCE, &sum));
+    CHECK_OK(self, hd_comm_launch(group, gather, HD_COMM_ALL_GATHER, &take));
     both_open = !hd_comm_done(reduce, 1) && !hd_comm_done(gather, 1);
     while (!hd_comm_done(reduce, hd_comm_record(reduce)) ||
            !hd_comm_done(gather, hd_comm_record(gather)))
@@ -314,7 +319,8 @@ static void hold_one_back(struct rank *self)
                           *pipeline = stream_of(self, HD_COMM_STREAM_PIPELINE);
     enum { LATER = 40, N = 64 };
     int64_t *first = (int64_t *)self->base, *later = first + N, *message = later + LATER * N;
-    const struct hd_comm_all_reduce_args sum = {first, first, N, HD_I64, HD_COMM_SUM};
+    const struct hd_collective_args sum = {
+        .send = first, .recv = first, .count = N, .dtype = HD_I64, .reduce = HD_COMM_SUM};
 
     CHECK(self, group);
     for (int64_t i = 0; i < N * (LATER + 1); i++)
@@ -322,12 +328,11 @@ static void hold_one_back(struct rank *self)
     if (self->rank == 0)
         CHECK_OK(self,
                  hd_comm_recv(group, held, &(struct hd_comm_recv_args){message, 1, HD_I64, 1}));
-    CHECK_OK(self, hd_comm_all_reduce(group, held, &sum));
+    CHECK_OK(self, hd_comm_launch(group, held, HD_COMM_ALL_REDUCE, &sum));
     for (int n = 0; n < LATER; n++)
-        CHECK_OK(self,
-                 hd_comm_all_reduce(group, free_one,
-                                    &(struct hd_comm_all_reduce_args){later + n * N, later + n * N,
-                                                                      N, HD_I64, HD_COMM_SUM}));
+        CHECK_OK(self, hd_comm_launch(group, free_one, HD_COMM_ALL_REDUCE,
+                                      HD_COLLECTIVE(later + n * N, later + n * N, N, HD_I64,
+                                                    .reduce = HD_COMM_SUM)));
     CHECK_OK(self, poll_for_20_ms(self));
     if (self->rank == 1)
         CHECK_OK(self,
@@ -487,13 +492,15 @@ static void launch_far_ahead(struct rank *self)
 {
     struct hd_comm_group *group = open_world(self);
     int64_t *x = (int64_t *)self->base;
-    const struct hd_comm_all_reduce_args sum = {x, x, 1, HD_I64, HD_COMM_SUM};
+    const struct hd_collective_args sum = {
+        .send = x, .recv = x, .count = 1, .dtype = HD_I64, .reduce = HD_COMM_SUM};
     struct hd_comm_count count;
 
     CHECK(self, group);
     *x = self->rank == 0; /* 1 and 0; each sum doubles what both hold */
     for (int n = 0; n < 3 * HD_COMM_QUEUE_MAX; n++) {
-        CHECK_OK(self, hd_comm_all_reduce(group, stream_of(self, HD_COMM_STREAM_REDUCE), &sum));
+        CHECK_OK(self, hd_comm_launch(group, stream_of(self, HD_COMM_STREAM_REDUCE),
+                                      HD_COMM_ALL_REDUCE, &sum));
         if (self->rank == 1 && n == 0)
             (void)usleep(20000);
     }
@@ -527,22 +534,29 @@ static void count_each_kind(struct rank *self)
     for (int m = 0; m < p; m++)
         rows[m] = self->rank + 1;
     *overflow = 0;
+    CHECK_OK(self, hd_comm_launch(group, s, HD_COMM_ALL_REDUCE,
+                                  HD_COLLECTIVE(a, b, COUNTED, HD_F32, .reduce = HD_COMM_SUM)));
     CHECK_OK(self,
-             hd_comm_all_reduce(
-                 group, s, &(struct hd_comm_all_reduce_args){a, b, COUNTED, HD_F32, HD_COMM_SUM}));
-    CHECK_OK(self, hd_comm_all_gather(group, s,
-                                      &(struct hd_comm_all_gather_args){a, b, COUNTED, HD_F32}));
-    CHECK_OK(self, hd_comm_reduce_scatter(group, s,
-                                          &(struct hd_comm_reduce_scatter_args){
-                                              a, b, COUNTED, HD_F32, HD_COMM_SUM, false}));
-    CHECK_OK(self, hd_comm_all_to_all(group, s,
-                                      &(struct hd_comm_all_to_all_args){a, b, COUNTED, HD_F32}));
-    CHECK_OK(self, hd_comm_all_to_all_v(group, s,
-                                        &(struct hd_comm_all_to_all_v_args){
-                                            a, b, rows, NULL, overflow, 100, 100, 7, HD_F32}));
+             hd_comm_launch(group, s, HD_COMM_ALL_GATHER, HD_COLLECTIVE(a, b, COUNTED, HD_F32)));
+    CHECK_OK(self, hd_comm_launch(group, s, HD_COMM_REDUCE_SCATTER,
+                                  HD_COLLECTIVE(a, b, COUNTED, HD_F32, .reduce = HD_COMM_SUM,
+                                                .keep_fp32 = false)));
     CHECK_OK(self,
-             hd_comm_broadcast(group, s, &(struct hd_comm_broadcast_args){a, COUNTED, HD_F32, 1}));
-    CHECK_OK(self, hd_comm_shift(group, s, &(struct hd_comm_shift_args){a, b, COUNTED, HD_F32}));
+             hd_comm_launch(group, s, HD_COMM_ALL_TO_ALL, HD_COLLECTIVE(a, b, COUNTED, HD_F32)));
+    CHECK_OK(self, hd_comm_launch(group, s, HD_COMM_ALL_TO_ALL_V,
+                                  &(struct hd_collective_args){.send = a,
+                                                               .recv = b,
+                                                               .send_counts = rows,
+                                                               .recv_counts = NULL,
+                                                               .overflow = overflow,
+                                                               .send_rows_max = 100,
+                                                               .recv_rows_max = 100,
+                                                               .count = 7,
+                                                               .dtype = HD_F32}));
+    CHECK_OK(self, hd_comm_launch(group, s, HD_COMM_BROADCAST,
+                                  &(struct hd_collective_args){
+                                      .recv = a, .count = COUNTED, .dtype = HD_F32, .root = 1}));
+    CHECK_OK(self, hd_comm_launch(group, s, HD_COMM_SHIFT, HD_COLLECTIVE(a, b, COUNTED, HD_F32)));
     CHECK_OK(self, hd_comm_begin(s));
     CHECK_OK(self,
              hd_comm_send(group, s,
@@ -605,8 +619,9 @@ static void launch_seventy(struct rank *self)
     CHECK(self, group);
     for (int n = 0; n < 70; n++)
         CHECK_OK(self,
-                 hd_comm_broadcast(group, stream_of(self, HD_COMM_STREAM_GATHER),
-                                   &(struct hd_comm_broadcast_args){self->base, n, HD_F64, 1}));
+                 hd_comm_launch(group, stream_of(self, HD_COMM_STREAM_GATHER), HD_COMM_BROADCAST,
+                                &(struct hd_collective_args){
+                                    .recv = self->base, .count = n, .dtype = HD_F64, .root = 1}));
     CHECK_OK(self, hd_comm_wait_all(self->comm));
     atomic_store(&self->report->mark, 1);
 }
@@ -694,8 +709,7 @@ static void meet_then_move(struct rank *self)
     CHECK_OK(self, hd_comm_barrier(group, s));
     CHECK_OK(self, hd_comm_wait_all(self->comm));
     before = count_mappings(); /* its own buffer comes and goes with it */
-    CHECK_OK(self,
-             hd_comm_all_gather(group, s, &(struct hd_comm_all_gather_args){a, b, 9, HD_F32}));
+    CHECK_OK(self, hd_comm_launch(group, s, HD_COMM_ALL_GATHER, HD_COLLECTIVE(a, b, 9, HD_F32)));
     CHECK_OK(self, hd_comm_wait_all(self->comm));
     CHECK(self, before > self->world && count_mappings() == before);
 }
@@ -731,9 +745,8 @@ static void sum_behind_compute(struct rank *self)
         else
             x[0] = input;
         CHECK_OK(self, hd_comm_follow(stream, compute));
-        CHECK_OK(self, hd_comm_all_reduce(
-                           group, stream,
-                           &(struct hd_comm_all_reduce_args){x, x, 1, HD_I32, HD_COMM_SUM}));
+        CHECK_OK(self, hd_comm_launch(group, stream, HD_COMM_ALL_REDUCE,
+                                      HD_COLLECTIVE(x, x, 1, HD_I32, .reduce = HD_COMM_SUM)));
         CHECK(self, hd_comm_wait_on(stream, hd_comm_record(stream) + 1, compute) == HD_CONFLICT);
         CHECK_OK(self, hd_comm_wait_on(stream, hd_comm_record(stream), compute));
         if (device) {
@@ -766,9 +779,8 @@ static void max_with_nan(struct rank *self)
     CHECK(self, group);
     for (int i = 0; i < 3; i++) /* element i is NaN on rank i alone */
         x[i] = i == self->rank ? NAN : (float)self->rank;
-    CHECK_OK(self,
-             hd_comm_all_reduce(group, stream_of(self, HD_COMM_STREAM_REDUCE),
-                                &(struct hd_comm_all_reduce_args){x, x, 3, HD_F32, HD_COMM_MAX}));
+    CHECK_OK(self, hd_comm_launch(group, stream_of(self, HD_COMM_STREAM_REDUCE), HD_COMM_ALL_REDUCE,
+                                  HD_COLLECTIVE(x, x, 3, HD_F32, .reduce = HD_COMM_MAX)));
     CHECK_OK(self, hd_comm_wait_all(self->comm));
     for (int i = 0; i < 3; i++)
         CHECK(self, isnan(x[i]));

@@ -38,21 +38,21 @@ static enum hd_status exchange(struct rank *self, struct hd_comm_group *group,
         in[i] = self->rank;
     for (int m = 0; m < WORLD; m++)
         counts[m] = rows_from(self->rank, m);
-    st = hd_comm_all_reduce(group, stream,
-                            &(struct hd_comm_all_reduce_args){in, sum, COUNT, HD_I32, HD_COMM_SUM});
+    st = hd_comm_launch(group, stream, HD_COMM_ALL_REDUCE,
+                        HD_COLLECTIVE(in, sum, COUNT, HD_I32, .reduce = HD_COMM_SUM));
     if (!st)
-        st = hd_comm_shift(group, stream, &(struct hd_comm_shift_args){in, left, COUNT, HD_I32});
+        st = hd_comm_launch(group, stream, HD_COMM_SHIFT, HD_COLLECTIVE(in, left, COUNT, HD_I32));
     if (!st)
-        st = hd_comm_all_to_all_v(group, stream,
-                                  &(struct hd_comm_all_to_all_v_args){.send = in,
-                                                                      .recv = out,
-                                                                      .send_counts = counts,
-                                                                      .recv_counts = came,
-                                                                      .overflow = &overflow,
-                                                                      .send_rows_max = ROWS_MAX,
-                                                                      .recv_rows_max = ROWS_MAX,
-                                                                      .row_elems = 1,
-                                                                      .dtype = HD_I32});
+        st = hd_comm_launch(group, stream, HD_COMM_ALL_TO_ALL_V,
+                            &(struct hd_collective_args){.send = in,
+                                                         .recv = out,
+                                                         .send_counts = counts,
+                                                         .recv_counts = came,
+                                                         .overflow = &overflow,
+                                                         .send_rows_max = ROWS_MAX,
+                                                         .recv_rows_max = ROWS_MAX,
+                                                         .count = 1,
+                                                         .dtype = HD_I32});
     if (!st)
         st = hd_comm_wait(stream, hd_comm_record(stream));
     if (st)

@@ -146,13 +146,14 @@ static struct hd_comm *join(struct fixture *f, int rank)
 /* A barrier of the rank's own, or one of all. */
 static struct hd_comm_stream *enter(struct hd_comm *comm, bool alone)
 {
-    const int32_t all[] = {0, 1}, own = hd_comm_rank(comm);
+    const int32_t all[] = {0, 1};
     struct hd_comm_stream *stream = hd_comm_get_stream(comm, HD_COMM_STREAM_GATHER);
     struct hd_comm_group *group;
 
-    assert_int_equal(hd_comm_open_group(comm, alone ? "own" : "world", alone ? &own : all,
-                                        alone ? 1 : RANKS, &group),
-                     HD_OK);
+    assert_int_equal(hd_comm_open_group(comm, "world", all, RANKS, &group), HD_OK);
+    if (alone)
+        assert_int_equal(
+            hd_comm_open_group(comm, "own", &all[hd_comm_group_index(group)], 1, &group), HD_OK);
     assert_int_equal(hd_comm_barrier(group, stream), HD_OK);
     assert_int_equal(hd_comm_poll(comm), HD_OK);
     return stream;
