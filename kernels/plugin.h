@@ -23,6 +23,14 @@
 #define HD_PLUGIN_ENV  "HEDDLE_CUDA_PLUGIN"
 #define HD_PLUGIN_FILE "libheddle_cuda.so"
 
+/* The code that computes attention: tiled, wgmma or cudnn (costs/attention_by.h). Behind the architecture in
+ * hd_traits.isa; cuDNN's version follows, and HD_BY_CUDNN_ORDERED if dq has one order of additions
+ * (train.deterministic). */
+#define HD_ATTENTION_ENV    "HEDDLE_CUDA_ATTENTION"
+#define HD_BY_WGMMA         "_wgmma"
+#define HD_BY_CUDNN         "_cudnn_"
+#define HD_BY_CUDNN_ORDERED 'd'
+
 enum {
     HD_PLUGIN_ABI = 1, /* version of the structs and functions of this file */
     HD_PLUGIN_GPUS_MAX = 64

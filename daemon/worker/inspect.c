@@ -9,6 +9,7 @@
 #include "kernels/plugin.h"
 #include "train/job_data.h"
 #include "train/rank_program.h"
+#include "train/train.h"
 #include "worker/measure.h"
 #include "worker/worker.h"
 
@@ -118,7 +119,9 @@ static int with_layout(const char *verb, int argc, char **argv, bool programs)
     if (!st)
         st = hd_plugin_backend(hd_job_device_words[job.device], &backend);
     if (!st) {
-        backend->describe(&(struct hd_backend_options){.threads = (int)job.threads}, &traits);
+        const struct hd_backend_options options = hd_trainer_backend_options(&job);
+
+        backend->describe(&options, &traits);
         st = hd_rank_program_build(&job, (int)rank, &traits, &(struct hd_rank_program_options){0},
                                    &arena, &layout);
     }

@@ -394,7 +394,9 @@ static void allow_gpus(struct lock *l)
     allow(l, HD_SANDBOX_READ, "/etc/libibverbs.d");
     allow_beside(l, HD_SANDBOX_READ, "HEDDLE_CUDA_PLUGIN");
     allow_beside(l, HD_SANDBOX_READ, "HEDDLE_NCCL");
-    hd_library_folders(allow_folder, l); /* of NCCL, which is loaded when it is needed */
+    allow_beside(l, HD_SANDBOX_READ, "HEDDLE_CUDNN");
+    hd_library_folders(allow_folder,
+                       l); /* of NCCL and cuDNN, which are loaded when they are needed */
     /* a virtual machine's topology, which NCCL looks for by itself */
     allow(l, HD_SANDBOX_READ, "/var/run/nvidia-topologyd");
     for (size_t i = 0; i < sizeof read / sizeof read[0]; i++)

@@ -1,5 +1,5 @@
 #include "base/math.h"
-#include "kernels/costs/by_wgmma.h"
+#include "kernels/costs/attention_by.h"
 #include "kernels/costs/costs.h"
 
 static int64_t take(struct hd_costs_attention_layout *layout, int64_t floats)
@@ -218,8 +218,17 @@ bool hd_costs_attention_is_on_panels(enum hd_dtype dtype, int64_t group_rows,
 int64_t hd_scratch_attention_forward(const struct hd_attention_forward_args *args,
                                      const struct hd_traits *traits)
 {
-    if (hd_traits_is_cuda(traits))
-        return hd_costs_attention_forward_mask_extents(args).bytes;
+    bool ordered;
+
+    if (hd_traits_is_cuda(traits)) {
+        const int64_t own = hd_costs_attention_forward_mask_extents(args).bytes;
+
+        return hd_costs_attention_is_by_cudnn(traits, &ordered) && hd_costs_cudnn_has_forward(args)
+                   ? hd_max(own, hd_costs_cudnn_lay_out(false, ordered, args->B, args->q_len,
+                                                        args->H, args->G, args->D)
+                                     .bytes)
+                   : own;
+    }
     if (hd_costs_attention_is_on_panels(args->dtype, args->H / args->G * args->q_len, traits))
         return hd_costs_attention_forward_panels(args).thread_bytes * traits->threads;
     return hd_costs_attention_forward_layout(args).thread_floats * traits->threads *
@@ -232,7 +241,12 @@ int64_t hd_scratch_attention_backward(const struct hd_attention_backward_args *a
     if (hd_traits_is_cuda(traits)) {
         const struct hd_costs_attention_mask_extents m =
             hd_costs_attention_backward_mask_extents(args);
+        bool ordered;
 
+        if (hd_costs_attention_is_by_cudnn(traits, &ordered) && hd_costs_cudnn_has_backward(args))
+            return hd_max(m.bytes, hd_costs_cudnn_lay_out(true, ordered, args->B, args->q_len,
+                                                          args->H, args->G, args->D)
+                                       .bytes);
         return hd_costs_attention_is_by_wgmma(traits) && args->dtype == HD_BF16
                    ? hd_costs_attention_lay_in_order(args, &m).bytes
                    : m.bytes;

@@ -1,5 +1,6 @@
 /* attention: forward, and the kernel that computes which keys each query sees. */
 #include "kernels/cuda/attention.cuh"
+#include "kernels/cuda/cudnn.h"
 
 enum hd_status attention_check(const char *kernel, enum hd_dtype dtype, int64_t H, int64_t G,
                                int64_t D, int64_t blocks)
@@ -183,6 +184,7 @@ extern "C" enum hd_status hd_cuda_attention_forward(struct hd_cuda_stream *cuda,
     const struct hd_costs_attention_mask_extents mask_extents =
         hd_costs_attention_forward_mask_extents(args);
     struct attention_forward f = {};
+    bool done;
     enum hd_status st =
         attention_check("attention_forward", args->dtype, args->H, args->G, args->D,
                         args->B * args->H * ((args->q_len + args->kv_len) / ATTENTION_GRANULE + 8));
@@ -194,6 +196,9 @@ extern "C" enum hd_status hd_cuda_attention_forward(struct hd_cuda_stream *cuda,
         st = attention_dropout("attention_forward", args->dropout, args->dropout_key, args->block,
                                args->sample, args->first_head, &f.a);
     if (st || args->B * args->H * args->q_len == 0)
+        return st;
+    st = hd_cuda_cudnn_forward(cuda, args, &done);
+    if (st || done)
         return st;
     attention_set(&f.a, args, &mask_extents);
     f.out = args->out;

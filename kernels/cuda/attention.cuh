@@ -18,7 +18,7 @@
 #include "kernels/cuda/random.cuh"
 
 extern "C" {
-#include "kernels/costs/by_wgmma.h"
+#include "kernels/costs/attention_by.h"
 #include "kernels/costs/costs.h"
 }
 

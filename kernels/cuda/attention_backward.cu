@@ -1,6 +1,7 @@
 /* attention_backward: computes delta and launches the gradient kernels. Always deterministic: see
  * attention_backward_tiled.cuh. */
 #include "kernels/cuda/attention.cuh"
+#include "kernels/cuda/cudnn.h"
 #include "kernels/cuda/row_sums.cuh"
 #include "kernels/cuda/vec.cuh"
 
@@ -112,6 +113,16 @@ static enum hd_status check_backward(const struct hd_attention_backward_args *a)
     return st;
 }
 
+/* Computes the partial sums of the gradients' rows in a pass of its own, if the launch asks for them. */
+static enum hd_status sum_gradient_rows(struct hd_cuda_stream *cuda,
+                                        const struct hd_attention_backward_args *args)
+{
+    return args->sums ? hd_cuda_sum_row_chunks(cuda, args->sums, args->dq, args->B * args->q_len,
+                                               (args->H + 2 * args->G) * args->D,
+                                               HD_ATTENTION_SUM_ROWS, args->dtype)
+                      : HD_OK;
+}
+
 extern "C" enum hd_status hd_cuda_attention_backward(struct hd_cuda_stream *cuda,
                                                      const struct hd_attention_backward_args *args)
 {
@@ -120,7 +131,7 @@ extern "C" enum hd_status hd_cuda_attention_backward(struct hd_cuda_stream *cuda
     const bool is_tiled = backward_is_tiled(args);
     struct attention_backward f = {};
     struct stats_task t = {};
-    bool by_wgmma = false, sums_in_passing;
+    bool by_wgmma = false, sums_in_passing, done;
     enum hd_status st = check_backward(args);
 
     if (!st)
@@ -131,6 +142,9 @@ extern "C" enum hd_status hd_cuda_attention_backward(struct hd_cuda_stream *cuda
                                args->sample, args->first_head, &f.a);
     if (st || args->B * args->H * (args->q_len + args->kv_len) == 0)
         return st;
+    st = hd_cuda_cudnn_backward(cuda, args, &done);
+    if (st || done)
+        return st ? st : sum_gradient_rows(cuda, args);
     attention_set(&f.a, args, &mask_extents);
     f.dq = args->dq;
     f.dk = args->dk;
@@ -183,9 +197,5 @@ extern "C" enum hd_status hd_cuda_attention_backward(struct hd_cuda_stream *cuda
     else
         st = args->dtype == HD_BF16 ? attention_backward_tiled_bf16(cuda, &f)
                                     : attention_backward_tiled_f16(cuda, &f);
-    return st || !args->sums || sums_in_passing
-               ? st
-               : hd_cuda_sum_row_chunks(cuda, args->sums, args->dq, args->B * args->q_len,
-                                        (args->H + 2 * args->G) * args->D, HD_ATTENTION_SUM_ROWS,
-                                        args->dtype);
+    return st || sums_in_passing ? st : sum_gradient_rows(cuda, args);
 }

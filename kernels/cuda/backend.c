@@ -4,9 +4,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/costs/by_wgmma.h"
+#include "base/log.h"
+#include "kernels/costs/attention_by.h"
 #include "kernels/costs/costs.h"
 #include "kernels/cuda/cuda.h"
+#include "kernels/cuda/cudnn.h"
 
 /* Status and hint for CUDA errors that users meet; other errors get HD_INTERNAL and no hint. */
 static const struct {
@@ -91,17 +93,44 @@ static bool has_library(const struct hd_backend_options *options)
            (options->gemm_by == HD_GEMM_BY_BEST || options->gemm_by == HD_GEMM_BY_LIBRARY);
 }
 
-/* Reads by which kernels attention is to run; *ret_wgmma: by those for Hopper GPUs. */
-static enum hd_status read_attention(int capability, bool *ret_wgmma)
+/* Writes the part of hd_traits.isa that names cuDNN. */
+static enum hd_status name_cudnn(bool deterministic, int capability, char *ret_by,
+                                 size_t size_bytes)
+{
+    int version;
+    const enum hd_status st = hd_cuda_cudnn_load(&version);
+
+    if (st)
+        return hd_err_prefix(st, HD_ATTENTION_ENV "=cudnn");
+    if (deterministic && capability / 10 == 10)
+        return hd_err(
+            HD_UNSUPPORTED,
+            HD_ATTENTION_ENV
+            "=cudnn: gradients by cuDNN are not deterministic on compute capability %d.%d; leave "
+            "it out, or train.deterministic",
+            capability / 10, capability % 10);
+    (void)snprintf(ret_by, size_bytes, HD_BY_CUDNN "%d.%d.%d%.*s", version / 10000,
+                   version / 100 % 100, version % 100, deterministic,
+                   (const char[]){HD_BY_CUDNN_ORDERED, 0});
+    return HD_OK;
+}
+
+/* Reads what is to compute attention, and writes the part of hd_traits.isa that names it; "": the kernels
+ * for all GPUs. */
+static enum hd_status read_attention(const struct hd_backend_options *options, int capability,
+                                     char *ret_by, size_t size_bytes)
 {
     const char *wish = getenv(HD_ATTENTION_ENV);
     const char *missing = NULL;
 
-    *ret_wgmma = false;
+    ret_by[0] = '\0';
     if (!wish || !*wish || !strcmp(wish, "tiled"))
         return HD_OK;
+    if (!strcmp(wish, "cudnn"))
+        return name_cudnn(options->deterministic, capability, ret_by, size_bytes);
     if (strcmp(wish, "wgmma") != 0)
-        return hd_err(HD_INVALID, HD_ATTENTION_ENV " is \"%s\"; it takes tiled or wgmma", wish);
+        return hd_err(HD_INVALID, HD_ATTENTION_ENV " is \"%s\"; it takes tiled, wgmma or cudnn",
+                      wish);
 #if !defined(HD_HOPPER) && !defined(HD_CUDASIM)
     missing = "a plug-in built by nvcc 12.0 or newer";
 #endif
@@ -111,7 +140,7 @@ static enum hd_status read_attention(int capability, bool *ret_wgmma)
         return hd_err(HD_UNSUPPORTED,
                       HD_ATTENTION_ENV "=wgmma needs %s; leave it out, or set it to tiled",
                       missing);
-    *ret_wgmma = true;
+    (void)snprintf(ret_by, size_bytes, HD_BY_WGMMA);
     return HD_OK;
 }
 
@@ -119,7 +148,7 @@ static enum hd_status look_at(const struct hd_backend_options *options, struct h
 {
     struct hd_traits *t = ret_t;
     struct cudaDeviceProp device;
-    bool by_wgmma = false;
+    char attention_by[sizeof t->isa];
     enum hd_status st;
     int version = 0;
 
@@ -129,7 +158,8 @@ static enum hd_status look_at(const struct hd_backend_options *options, struct h
         st = hd_cuda_check(cudaGetDeviceProperties(&device, options->device), "cuda");
     if (st)
         return hd_err_prefix(st, "device %d", options->device);
-    st = read_attention(device.major * 10 + device.minor, &by_wgmma);
+    st = read_attention(options, device.major * 10 + device.minor, attention_by,
+                        sizeof attention_by);
     if (st)
         return st;
     hd_traits_of_gpu(device.multiProcessorCount, device.major * 10 + device.minor,
@@ -138,7 +168,7 @@ static enum hd_status look_at(const struct hd_backend_options *options, struct h
         hd_cuda_gemm_library_name(t->library, sizeof t->library);
     t->gelu_separate = options->epilogues_separate;
     (void)snprintf(t->isa, sizeof t->isa, "sm_%d_cuda_%d.%d%s", t->capability, version / 1000,
-                   version % 1000 / 10, by_wgmma ? HD_BY_WGMMA : "");
+                   version % 1000 / 10, attention_by);
     return HD_OK;
 }
 
@@ -155,6 +185,7 @@ static void close_cuda(struct hd_backend *cuda)
         return;
     (void)cudaSetDevice(cuda->device); /* not hd_cuda_use: keep the error message */
     hd_cuda_gemm_close(cuda->gemm);
+    hd_cuda_cudnn_close(cuda->cudnn);
     hd_cuda_staging_free(cuda->staging);
     free(cuda);
 }
@@ -181,6 +212,7 @@ static enum hd_status open_cuda(const struct hd_backend_options *options,
                                 struct hd_backend **ret_backend)
 {
     struct hd_backend *cuda = calloc(1, sizeof *cuda);
+    bool ordered;
     enum hd_status st;
 
     if (!cuda)
@@ -202,10 +234,16 @@ static enum hd_status open_cuda(const struct hd_backend_options *options,
         st = hd_cuda_staging_new(&cuda->staging);
     if (!st && has_library(options))
         st = hd_cuda_gemm_open(cuda, &cuda->gemm);
+    if (!st && hd_costs_attention_is_by_cudnn(&cuda->traits, &ordered))
+        st = hd_cuda_cudnn_open(&cuda->cudnn);
     if (st) {
         close_cuda(cuda);
         return st;
     }
+    if (cuda->cudnn || hd_costs_attention_is_by_wgmma(&cuda->traits))
+        hd_log(HD_LOG_INFO,
+               "device %d: attention by %s where it takes the shape (" HD_ATTENTION_ENV ")",
+               cuda->device, strstr(cuda->traits.isa, cuda->cudnn ? HD_BY_CUDNN : HD_BY_WGMMA) + 1);
     *ret_backend = cuda;
     return HD_OK;
 }
@@ -304,6 +342,8 @@ static enum hd_status prepare(struct hd_backend *cuda, enum hd_kernel kernel, co
         return hd_cuda_fp8_gemm_prepare(cuda, args);
     if (!st && kernel == HD_K_newton_schulz)
         return prepare_newton(cuda, args);
+    if (!st)
+        (void)hd_cuda_cudnn_computes(cuda, kernel, args); /* makes the plan of a shape */
     return !st && kernel == HD_K_gemm ? hd_cuda_gemm_prepare(cuda, args) : st;
 }
 
@@ -321,7 +361,10 @@ static enum hd_status computed_by(struct hd_backend *cuda, enum hd_kernel kernel
         supported = !st;
     }
     if (!st)
-        *ret_by = supported ? cuda->traits.library : "own";
+        *ret_by = supported ? cuda->traits.library
+                  : hd_cuda_cudnn_computes(cuda, kernel, args)
+                      ? strstr(cuda->traits.isa, HD_BY_CUDNN) + 1
+                      : "own";
     return st;
 }
 

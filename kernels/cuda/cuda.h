@@ -21,6 +21,7 @@ extern "C" {
 #include "kernels/stream.h"
 
 struct hd_cuda_gemm_state; /* defined in cuda/gemm_library.h */
+struct hd_cuda_cudnn;      /* defined in cuda/cudnn.c */
 struct hd_cuda_staging;    /* defined in cuda/memory.c */
 struct hd_cuda_reservation;
 
@@ -42,6 +43,7 @@ struct hd_backend {
                              of it besides its own */
     /* cuBLASLt handle and cache of products; NULL: own code only */
     struct hd_cuda_gemm_state *gemm;
+    struct hd_cuda_cudnn *cudnn;     /* NULL: attention is by own kernels */
     struct hd_cuda_staging *staging; /* pinned host memory through which write and read copy */
     struct hd_cuda_reservation *reservations;
     const void *wide[HD_CUDA_WIDE_MAX]; /* kernels that may already use the maximum of shared memory

@@ -79,6 +79,12 @@ void hd_cudasim_offer_ms(const double ms[HD_CUDASIM_OFFERS]);
 /* Launches of GEMMs so far of the offer with this place. */
 uint64_t hd_cudasim_products_of(int offer);
 
+/* Version code of the emulated cuDNN (default: 92800), and its launches so far by the plan that it offered:
+ * one with too much workspace, one that is not deterministic, one that is. */
+enum { HD_CUDASIM_CUDNN_PLANS = 3 };
+void hd_cudasim_cudnn_version(int code);
+uint64_t hd_cudasim_cudnn_launches(int plan);
+
 /* Version of the driver, as the CUDA runtime tells it; 0: that of the runtime (default). */
 void hd_cudasim_driver(int version);
 

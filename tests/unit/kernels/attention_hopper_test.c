@@ -145,7 +145,7 @@ static void other_settings_are_refused(void **state)
     device_close(&device);
     (void)setenv("HEDDLE_CUDA_ATTENTION", "fast", 1);
     assert_int_equal(on_backend()->open(&options, &backend), HD_INVALID);
-    assert_non_null(strstr(hd_err_message(), "is \"fast\"; it takes tiled or wgmma"));
+    assert_non_null(strstr(hd_err_message(), "is \"fast\"; it takes tiled, wgmma or cudnn"));
     (void)unsetenv("HEDDLE_CUDA_ATTENTION");
 }
 

@@ -47,7 +47,7 @@ struct problem attention_problem(const struct shape *s, enum hd_dtype dtype)
         tensor_put(kv_index, r, (double)(r % s->kv_stride + 3));
     p.q_index = q_index;
     p.q_bound = q_bound;
-    p.kv_index = kv_index;
+    p.kv_index = s->q_len == s->kv_stride ? q_index : kv_index; /* self-attention: the same rows */
     p.slopes = tensor_random(s->H, HD_F32, 0.1, 15);
     p.sinks = tensor_random(s->H, dtype, 2, 16);
     p.kv_filled = tensor_int32(s->B, s->kv_filled, -FILLED_STEP);
