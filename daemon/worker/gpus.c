@@ -12,20 +12,35 @@
 #include "worker/nvml.h"
 #include "worker/worker.h"
 
+/* Writes ", cuDNN 9.28.0" if HEDDLE_CUDA_ATTENTION=cudnn would be computed by it; it is optional. */
+static void name_cudnn(const struct hd_backend_table *table, char *ret_text, size_t size_bytes)
+{
+    struct hd_traits traits = {.threads = 1};
+    const char *by;
+
+    (void)setenv(HD_ATTENTION_ENV, "cudnn", 1);
+    table->describe(&(struct hd_backend_options){.threads = 1}, &traits);
+    (void)unsetenv(HD_ATTENTION_ENV);
+    by = strstr(traits.isa, HD_BY_CUDNN);
+    (void)snprintf(ret_text, size_bytes, "%s%s", by ? ", cuDNN " : "",
+                   by ? by + strlen(HD_BY_CUDNN) : "");
+}
+
 /* Adds the names of the GPU libraries and NCCL to the list of GPUs. If NCCL is missing it adds
  * none, since GPUs still serve jobs of one GPU. */
 static void name_libraries(const struct hd_backend_table *table, struct hd_gpu_list *list)
 {
     const struct hd_nccl_table *nccl = NULL;
     struct hd_traits traits = {.threads = 1};
-    char version[HD_NCCL_VERSION_MAX];
+    char version[HD_NCCL_VERSION_MAX], cudnn[sizeof traits.isa];
 
     if (!table->device || !table->device->nccl || table->device->nccl(&nccl))
         return;
     table->describe(&(struct hd_backend_options){.threads = 1}, &traits);
     hd_nccl_name(nccl->version, version);
-    (void)snprintf(list->libraries, sizeof list->libraries, "%s, %s, %s", traits.isa,
-                   traits.library, version);
+    name_cudnn(table, cudnn, sizeof cudnn);
+    (void)snprintf(list->libraries, sizeof list->libraries, "%s, %s, %s%s", traits.isa,
+                   traits.library, version, cudnn);
 }
 
 /* Lists the GPUs that the CUDA runtime lists: ranks compute with it, so no other GPU is usable. */
@@ -81,6 +96,8 @@ int hd_worker_gpus(int argc, char **argv)
         (void)setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID", 1);
         if (ask_plugin(list))
             (void)snprintf(list->problem, sizeof list->problem, "%s", hd_err_message());
+        if (!getenv("CUDA_VISIBLE_DEVICES")) /* which chooses among all */
+            hd_nvml_add_slices(list);
         if (list->count && hd_xid_read(HD_XID_LOG, list))
             (void)snprintf(list->log_problem, sizeof list->log_problem, "%s", hd_err_message());
         take_inventory(list);

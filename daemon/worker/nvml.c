@@ -1,6 +1,7 @@
 #include "worker/nvml.h"
 
 #include <dlfcn.h>
+#include <stdio.h>
 #include <string.h>
 #include <strings.h>
 
@@ -27,7 +28,6 @@ struct nvml_field {
 };
 
 struct nvml {
-    void *library;
     int (*init)(void);
     int (*shutdown)(void);
     int (*find)(const char *uuid, void **device);
@@ -37,27 +37,39 @@ struct nvml {
     int (*fields)(void *device, int count, struct nvml_field *fields);
 };
 
-static bool load_nvml(struct nvml *n)
-{
-    static const char *const names[] = {"nvmlInit_v2",
-                                        "nvmlShutdown",
-                                        "nvmlDeviceGetHandleByUUID",
-                                        "nvmlDeviceGetNvLinkState",
-                                        "nvmlDeviceGetNvLinkRemotePciInfo_v2",
-                                        "nvmlDeviceGetNvLinkRemoteDeviceType",
-                                        "nvmlDeviceGetFieldValues"};
-    void *const places[] = {&n->init,       &n->shutdown,    &n->find,  &n->link_state,
-                            &n->remote_pci, &n->remote_type, &n->fields};
+struct nvml_function {
+    const char *name;
+    void *place; /* of the pointer to it */
+};
 
-    n->library = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
-    for (size_t i = 0; n->library && i < sizeof names / sizeof names[0]; i++) {
-        void *symbol = dlsym(n->library, names[i]);
+/* Loads the library and its functions, of which the first one initializes it. */
+static bool load_functions(const struct nvml_function *functions, size_t count, int (**init)(void))
+{
+    void *library = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
+
+    for (size_t i = 0; library && i < count; i++) {
+        void *symbol = dlsym(library, functions[i].name);
 
         if (!symbol)
             return false;
-        memcpy(places[i], &symbol, sizeof symbol);
+        memcpy(functions[i].place, &symbol, sizeof symbol);
     }
-    return n->library && n->init() == NVML_SUCCESS;
+    return library && (*init)() == NVML_SUCCESS;
+}
+
+static bool load_nvml(struct nvml *n)
+{
+    const struct nvml_function functions[] = {
+        {"nvmlInit_v2", &n->init},
+        {"nvmlShutdown", &n->shutdown},
+        {"nvmlDeviceGetHandleByUUID", &n->find},
+        {"nvmlDeviceGetNvLinkState", &n->link_state},
+        {"nvmlDeviceGetNvLinkRemotePciInfo_v2", &n->remote_pci},
+        {"nvmlDeviceGetNvLinkRemoteDeviceType", &n->remote_type},
+        {"nvmlDeviceGetFieldValues", &n->fields},
+    };
+
+    return load_functions(functions, sizeof functions / sizeof functions[0], &n->init);
 }
 
 static double link_bytes_per_s(const struct nvml *n, void *device)
@@ -132,4 +144,107 @@ void hd_nvml_add_links(struct hd_inventory *v, const char *const *buses)
                                         speed[a] < speed[b] ? speed[a] : speed[b], true);
     if (loaded)
         (void)n.shutdown(); /* the library stays loaded: the process ends soon */
+}
+
+/* ---- Slices ---- */
+
+struct nvml_bytes {
+    unsigned long long total, free, used;
+};
+
+struct nvml_devices {
+    int (*init)(void);
+    int (*shutdown)(void);
+    int (*count)(unsigned *count);
+    int (*device)(unsigned index, void **device);
+    int (*mig_mode)(void *device, unsigned *current, unsigned *pending);
+    int (*slices_max)(void *device, unsigned *count);
+    int (*slice)(void *device, unsigned index, void **slice);
+    int (*uuid)(void *device, char *uuid, unsigned size);
+    int (*name)(void *device, char *name, unsigned size);
+    int (*memory)(void *device, struct nvml_bytes *memory);
+    int (*pci)(void *device, struct hd_nvml_pci *pci);
+};
+
+static bool load_devices(struct nvml_devices *n)
+{
+    const struct nvml_function functions[] = {
+        {"nvmlInit_v2", &n->init},
+        {"nvmlShutdown", &n->shutdown},
+        {"nvmlDeviceGetCount_v2", &n->count},
+        {"nvmlDeviceGetHandleByIndex_v2", &n->device},
+        {"nvmlDeviceGetMigMode", &n->mig_mode},
+        {"nvmlDeviceGetMaxMigDeviceCount", &n->slices_max},
+        {"nvmlDeviceGetMigDeviceHandleByIndex", &n->slice},
+        {"nvmlDeviceGetUUID", &n->uuid},
+        {"nvmlDeviceGetName", &n->name},
+        {"nvmlDeviceGetMemoryInfo", &n->memory},
+        {"nvmlDeviceGetPciInfo_v3", &n->pci},
+    };
+
+    return load_functions(functions, sizeof functions / sizeof functions[0], &n->init);
+}
+
+/* Adds a slice, or a whole GPU, on the bus of `device`. Returns true if the list had it already. */
+static bool add_device(const struct nvml_devices *n, void *device, void *slice,
+                       struct hd_gpu_list *list)
+{
+    struct nvml_bytes memory = {0};
+    struct hd_nvml_pci pci = {0};
+    struct hd_gpu gpu = {0};
+
+    if (list->count == HD_GPU_MAX || n->uuid(slice, gpu.uuid, sizeof gpu.uuid) != NVML_SUCCESS ||
+        n->name(slice, gpu.name, sizeof gpu.name) != NVML_SUCCESS ||
+        n->memory(slice, &memory) != NVML_SUCCESS || n->pci(device, &pci) != NVML_SUCCESS)
+        return false;
+    if (hd_gpu_find(list, gpu.uuid))
+        return true;
+    gpu.memory_bytes = (int64_t)memory.total;
+    /* the domain has eight digits here and four in CUDA */
+    (void)snprintf(gpu.bus, sizeof gpu.bus, "%.*s", (int)sizeof gpu.bus - 1,
+                   pci.bus_id + (strlen(pci.bus_id) > 12 ? strlen(pci.bus_id) - 12 : 0));
+    list->gpus[list->count++] = gpu;
+    return false;
+}
+
+/* Removes the first `count` devices: a slice that CUDA names in a way by which the driver does not know it
+ * is one of those that the driver names. */
+static void remove_first(struct hd_gpu_list *list, int64_t count)
+{
+    list->count -= count;
+    memmove(list->gpus, list->gpus + count, (size_t)list->count * sizeof *list->gpus);
+}
+
+void hd_nvml_add_slices(struct hd_gpu_list *list)
+{
+    struct nvml_devices n = {0};
+    const int64_t listed = list->count;
+    unsigned count = 0;
+    bool has_slice = false, is_known = false;
+
+    for (int64_t i = 0; i < list->count; i++)
+        has_slice = has_slice || !strncmp(list->gpus[i].uuid, "MIG-", 4);
+    if (!has_slice || !load_devices(&n))
+        return;
+    if (n.count(&count) != NVML_SUCCESS)
+        count = 0;
+    for (unsigned i = 0; i < count; i++) {
+        unsigned is_divided = 0, pending = 0, slices = 0;
+        void *device, *slice;
+
+        if (n.device(i, &device) != NVML_SUCCESS)
+            continue;
+        if (n.mig_mode(device, &is_divided, &pending) != NVML_SUCCESS || !is_divided) {
+            is_known = add_device(&n, device, device, list) || is_known;
+            continue;
+        }
+        if (n.slices_max(device, &slices) != NVML_SUCCESS)
+            continue;
+        for (unsigned k = 0; k < slices; k++)
+            if (n.slice(device, k, &slice) == NVML_SUCCESS)
+                is_known = add_device(&n, device, slice, list) || is_known;
+    }
+    if (!is_known && list->count > listed)
+        remove_first(list, listed);
+    (void)n.shutdown();
 }

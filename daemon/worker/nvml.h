@@ -1,7 +1,8 @@
-/* nvml: finds the active NVLinks of this machine's GPUs with NVIDIA's management library.
+/* nvml: finds what CUDA does not tell, with NVIDIA's management library: the active NVLinks of this
+ * machine's GPUs, and slices of GPUs (MIG), of which CUDA lists one to a process.
  *
  * The library (libnvidia-ml.so.1) comes with the driver and is loaded at run time; without it, or
- * without NVLinks, nothing is added. Calls may hang with a broken driver, so only short-lived
+ * without links and slices, nothing is added. Calls may hang with a broken driver, so only short-lived
  * processes make them.
  *
  * Used by: worker (gpus, gpu-sample).   Uses: daemon/devices.   Threads: one.
@@ -9,7 +10,7 @@
 #ifndef HD_DAEMON_WORKER_NVML_H
 #define HD_DAEMON_WORKER_NVML_H
 
-#include "daemon/devices/inventory.h"
+#include "daemon/devices/gpu.h"
 
 /* PCI address of a GPU, in NVML's binary layout. */
 struct hd_nvml_pci {
@@ -21,5 +22,9 @@ struct hd_nvml_pci {
 /* Adds the active NVLinks to the pairs of GPUs in an inventory. buses: PCI addresses of the
  * inventory's GPUs, in the inventory's order. */
 void hd_nvml_add_links(struct hd_inventory *inventory, const char *const *buses);
+
+/* Adds to a list with a slice the other slices of this machine's GPUs, and GPUs that are not divided, all
+ * with their UUIDs, by which a rank is shown one of them. A list without slices stays as it is. */
+void hd_nvml_add_slices(struct hd_gpu_list *list);
 
 #endif
