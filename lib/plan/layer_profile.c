@@ -205,9 +205,15 @@ static enum hd_status measure_units(struct builder *b, int registry, struct hd_u
 
     if (st)
         return st;
-    for (int c = 0; c < HD_LAYER_PROFILE_CALLS; c++)
-        for (int last = 0; last < 2; last++)
-            ret_profile->time[c][last] = program_time(b, &chunk->program[calls[c]], last);
+    for (int c = 0; c < HD_LAYER_PROFILE_CALLS; c++) {
+        const struct hd_program *p = &chunk->program[calls[c]];
+        bool differ = false;
+
+        for (int i = 0; !differ && i < p->count; i++)
+            differ = p->nodes[i]->only_last;
+        ret_profile->time[c][0] = program_time(b, p, false);
+        ret_profile->time[c][1] = differ ? program_time(b, p, true) : ret_profile->time[c][0];
+    }
     ret_profile->saved_bytes = whole(&chunk->extent[HD_REGION_SAVED]);
     ret_profile->deferred_bytes = whole(&chunk->extent[HD_REGION_DEFERRED]);
     ret_profile->work_bytes = whole(&chunk->extent[HD_REGION_WORK]);

@@ -16,9 +16,7 @@
  * expensive than the one before, and only the candidate with the lowest bound is refined:
  *
  *   1 family    tp, pp, cp, ep, micro_batch, recompute: the model's FLOPs at the products' rate,
- *               then its blocks with the largest micro-batch and without recompute, then what lies
- *               between its blocks with one sequence and with the most, for the schedules and ZeRO
- *               stages that may fit
+ *               then its blocks with the largest micro-batch and without recompute
  *   2 blocks    the family's blocks are compiled and costed, without reductions and update
  *   3 walked    with a schedule: the walk of all stages' programs, without ZeRO
  *   4 costed    with a ZeRO stage: the cost of a step (step_cost.h). Dropped before that, if even a

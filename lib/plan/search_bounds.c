@@ -168,28 +168,11 @@ double search_blocks_bound(const struct layout_search *s, const struct candidate
     return micro_batches(s, c) * hd_max_real(even_share(s, c->pp, sizes->all_s), stage_s);
 }
 
-/* Returns what a micro-batch of `size` sequences takes at least, on the line between one sequence
- * and the most. */
-static double between_sizes(double size, const double *one, double most)
+double search_coarse_bound(const struct layout_search *s, const struct candidate *c,
+                           const struct search_sizes *large)
 {
-    if (!one)
-        return coarse_share * most * size / HD_SEARCH_MICRO_BATCH_MAX;
-    return coarse_share *
-           (*one + hd_max_real(0, most - *one) * (size - 1) / (HD_SEARCH_MICRO_BATCH_MAX - 1));
-}
-
-void search_sizes_interpolate(const struct layout_search *s, const struct candidate *c,
-                              const struct search_sizes *small, const struct search_sizes *large,
-                              struct search_sizes *sizes)
-{
-    for (int i = 0; i < s->kind_count; i++) {
-        const int kind = s->kinds[i];
-
-        sizes->all_s[kind] =
-            between_sizes(c->micro_batch, small ? &small->all_s[kind] : NULL, large->all_s[kind]);
-        sizes->forward_s[kind] = between_sizes(
-            c->micro_batch, small ? &small->forward_s[kind] : NULL, large->forward_s[kind]);
-    }
+    return coarse_share * micro_batches(s, c) * c->micro_batch / HD_SEARCH_MICRO_BATCH_MAX *
+           even_share(s, c->pp, large->all_s);
 }
 
 /* Returns the seconds by kind of a micro-batch that passes a chunk, forward and back. W, which other
@@ -267,22 +250,6 @@ static double ends_of(const struct held_state *state, const struct hd_pipeline *
 static double slot_bytes(const struct layout_search *s, double blocks, double beside)
 {
     return s->differ ? 0 : hd_max_real(0, blocks + beside);
-}
-
-/* Saved bytes are proportional to rows. With a fraction of the rows the work memory is at least that
- * fraction; with more rows it is at least as large. */
-void search_sizes_raise(const struct layout_search *s, const struct search_sizes *of, double rows,
-                        struct search_sizes *bytes)
-{
-    bytes->stage_io = rows * of->stage_io;
-    for (int i = 0; i < s->kind_count; i++) {
-        const int kind = s->kinds[i];
-        double *saved = &bytes->saved[kind], *work = &bytes->work[kind];
-
-        *saved = hd_max_real(*saved, saved_share * rows * of->saved[kind]);
-        *work = hd_max_real(*work, hd_min_real(1, rows) * of->work[kind]);
-        bytes->base_saved[kind] = rows * of->base_saved[kind];
-    }
 }
 
 /* Returns a lower bound of the bytes that a chunk of `blocks` blocks of any kinds saves. With

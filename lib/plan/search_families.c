@@ -137,75 +137,28 @@ void search_try_families(struct layout_search *s)
 
 /* ---- step 2: families that may fit ---- */
 
-/* Returns the blocks of the family with another micro-batch, which serve many families; NULL: they
- * cannot be built. */
-static const struct profiled *reference_of(struct layout_search *s, const struct candidate *c,
-                                           int32_t micro_batch)
+/* Raises the family's bound, before its blocks are compiled, by those with the largest micro-batch and without
+ * recompute, which are the same for many families. Returns whether the bound rose. Times that a
+ * calibration interpolates give no bound. */
+static bool raise_bound(struct layout_search *s, struct candidate *c)
 {
-    struct candidate r = *c;
+    struct candidate plain = c->recompute < SEGMENTS ? search_without_recompute(c) : *c;
+    const struct profiled *large;
     struct hd_layout_sizes of;
+    double bound;
 
-    if (!search_size(s, c, &of))
-        return NULL;
-    r.micro_batch = micro_batch;
-    of.micro_batch = micro_batch;
-    return search_blocks(s, &r, &of);
-}
-
-/* Sets lower bounds of the sizes of the family's blocks before they are compiled, from the same
- * blocks with one sequence and with the most. Times that a calibration interpolates give no bound.
- * False: these cannot be built. */
-static bool bound_sizes(struct layout_search *s, const struct candidate *c,
-                        struct search_sizes *ret_sizes)
-{
-    const bool measured = s->asked->cluster->rates.calibration;
-    const bool one = c->micro_batch == 1 && measured;
-    const struct profiled *small = reference_of(s, c, 1),
-                          *large = one ? small : reference_of(s, c, HD_SEARCH_MICRO_BATCH_MAX);
-
-    *ret_sizes = (struct search_sizes){.stage_io = 0};
-    if (!small || !large)
+    if (c->raised || s->asked->request->sizes.micro_batch || s->asked->cluster->rates.calibration)
         return false;
-    search_sizes_raise(s, &small->sizes, c->micro_batch, ret_sizes);
-    if (!one)
-        search_sizes_raise(s, &large->sizes, (double)c->micro_batch / HD_SEARCH_MICRO_BATCH_MAX,
-                           ret_sizes);
-    if (!measured)
-        search_sizes_interpolate(s, c, &small->sizes, &large->sizes, ret_sizes);
-    return true;
-}
-
-/* Raises the family's bound before its blocks are compiled: first by the blocks with the largest
- * micro-batch and without recompute, which are the same for many families, then by those with its
- * own recompute. Returns whether the bound rose. Sets *ret_fits to false if no layout of the family
- * can fit. */
-static bool raise_bound(struct layout_search *s, struct candidate *c, bool *ret_fits)
-{
-    const bool guess =
-        !s->asked->request->sizes.micro_batch && !s->asked->cluster->rates.calibration;
-    const struct candidate plain = search_without_recompute(c);
-    struct search_sizes sizes, of_plain;
-    double bound = 0;
-
-    *ret_fits = true;
-    if (c->raised++ == 0) {
-        const struct profiled *large =
-            guess ? reference_of(s, c->recompute < SEGMENTS ? &plain : c, HD_SEARCH_MICRO_BATCH_MAX)
-                  : NULL;
-
-        if (!large)
-            return false;
-        search_sizes_interpolate(s, c, NULL, &large->sizes, &sizes);
-        bound = search_blocks_bound(s, c, &sizes, 0);
-    } else if (search_may_reject(s) && bound_sizes(s, c, &sizes)) {
-        c->plain =
-            search_has_segments(s, c) && bound_sizes(s, &plain, &of_plain) ? &of_plain : NULL;
-        bound = search_schedules_bound(s, c, &sizes);
-        c->plain = NULL;
-        *ret_fits = bound < INFINITY;
-    }
-    bound = hd_max_real(bound, c->bound_s);
-    if (!*ret_fits || bound == c->bound_s)
+    c->raised = true;
+    if (!search_size(s, &plain, &of))
+        return false;
+    plain.micro_batch = HD_SEARCH_MICRO_BATCH_MAX;
+    of.micro_batch = HD_SEARCH_MICRO_BATCH_MAX;
+    large = search_blocks(s, &plain, &of);
+    if (!large)
+        return false;
+    bound = search_coarse_bound(s, c, &large->sizes);
+    if (bound <= c->bound_s)
         return false;
     c->bound_s = bound;
     return true;
@@ -214,7 +167,6 @@ static bool raise_bound(struct layout_search *s, struct candidate *c, bool *ret_
 void search_refine_family(struct layout_search *s, struct candidate *c)
 {
     struct hd_layout_sizes sizes;
-    bool fits = true;
 
     if (!search_size(s, c, &sizes))
         return;
@@ -225,14 +177,13 @@ void search_refine_family(struct layout_search *s, struct candidate *c)
             return;
         }
     }
-    while (c->raised < 2 && fits)
-        if (raise_bound(s, c, &fits)) {
-            search_push(s, c);
-            return;
-        }
-    c->blocks = fits ? search_blocks(s, c, &sizes) : NULL;
+    if (raise_bound(s, c)) {
+        search_push(s, c);
+        return;
+    }
+    c->blocks = search_blocks(s, c, &sizes);
     if (!c->blocks)
-        return; /* nothing fits, or no block of this family can be built: the family is dropped */
+        return; /* no block of this family can be built */
     c->decided = DECIDED_BLOCKS;
     c->bound_s = hd_max_real(c->bound_s, search_blocks_bound(s, c, &c->blocks->sizes, 0));
     search_push(s, c);

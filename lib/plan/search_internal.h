@@ -83,8 +83,7 @@ struct candidate {
     int8_t recompute, schedule; /* values of the enums NO_RECOMPUTE .. and NO_SCHEDULE .. */
     int8_t zero, offload;
     int8_t decided; /* how far the candidate is decided: value of enum decided */
-    int8_t
-        raised; /* number of times that a family's bound was raised by blocks of others: 0 to 2 */
+    bool raised;    /* the family's bound was raised by blocks of others */
     /* full recompute: segments of one block do not fit, so the candidate only represents longer
      * ones */
     bool only_segments;
@@ -246,10 +245,6 @@ void search_refine_family(struct layout_search *s, struct candidate *c);
 /* Adds the candidate, whose blocks are compiled, to the candidates again with every schedule that may
  * fit. */
 void search_try_schedules(struct layout_search *s, const struct candidate *c);
-/* Returns a lower bound of a step's seconds with any schedule that may fit, by the sizes of the
- * candidate's blocks; INFINITY: none fits. */
-double search_schedules_bound(struct layout_search *s, const struct candidate *c,
-                              const struct search_sizes *bytes);
 /* Adds the partitions that the candidate represents to the candidates. */
 void search_refine_partitions(struct layout_search *s, const struct candidate *c);
 /* Computes the time of all stages' programs, without update and reductions: a lower bound for every
@@ -311,11 +306,10 @@ double search_blocks_bound(const struct layout_search *s, const struct candidate
 /* Returns a lower bound of the seconds of answers, for a family with any schedule and ZeRO stage, from
  * those of one of its layouts (search_rollout). */
 double search_rollout_bound(double rollout_s);
-/* Sets the seconds of *sizes to lower bounds for the candidate's micro-batch, from the same blocks
- * with one sequence (NULL: unknown) and with the most. */
-void search_sizes_interpolate(const struct layout_search *s, const struct candidate *c,
-                              const struct search_sizes *small, const struct search_sizes *large,
-                              struct search_sizes *sizes);
+/* Returns a lower bound of a step's seconds with any micro-batch and recompute, from the times of blocks with
+ * the largest micro-batch and without recompute. */
+double search_coarse_bound(const struct layout_search *s, const struct candidate *c,
+                           const struct search_sizes *large);
 /* Returns a lower bound of a step's seconds for a candidate with a schedule and stages, from the times of
  * its blocks. */
 double search_schedule_bound(const struct layout_search *s, const struct candidate *c,
@@ -325,9 +319,6 @@ double search_schedule_bound(const struct layout_search *s, const struct candida
 double search_traffic_bound(struct layout_search *s, const struct candidate *c,
                             const struct hd_layout_sizes *z, const struct search_sizes *sizes);
 
-/* Raises *bytes to lower bounds of the bytes of a micro-batch with `rows` times the rows of `of`. */
-void search_sizes_raise(const struct layout_search *s, const struct search_sizes *of, double rows,
-                        struct search_sizes *bytes);
 /* Returns a lower bound of the memory of the rank that needs most, for a candidate with a schedule.
  * bytes: of its blocks, or of its layer profiles, which also tell what is deferred for W. */
 struct hd_search_rejected search_least_memory(struct layout_search *s, const struct candidate *c,

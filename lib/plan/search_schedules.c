@@ -81,12 +81,6 @@ void search_try_zeros(struct layout_search *s, const struct candidate *of)
     }
 }
 
-/* The trial of a candidate with one schedule after the other. */
-struct schedule_trial {
-    const struct search_sizes *bytes; /* of the candidate's blocks */
-    double least_s; /* least lower bound of what ZeRO moves with a schedule that may fit */
-};
-
 /* Decides the candidate's schedule, and sets its layout with the least state. Returns NULL if it is
  * not legal. */
 static const struct ordered *decide_schedule(struct layout_search *s, struct candidate *c,
@@ -191,7 +185,7 @@ static void try_stages(struct layout_search *s, struct candidate *c,
 
 /* Adds the candidate with this schedule to the search's candidates, if it may fit. */
 static void try_schedule(struct layout_search *s, const struct candidate *of, int8_t schedule,
-                         int32_t virtual_stages, struct schedule_trial *trial)
+                         int32_t virtual_stages)
 {
     struct candidate c = *of;
     struct hd_layout_sizes sizes;
@@ -201,7 +195,7 @@ static void try_schedule(struct layout_search *s, const struct candidate *of, in
 
     if (!ordered)
         return;
-    try_stages(s, &c, &sizes, ordered, trial->bytes, &even, &cuts);
+    try_stages(s, &c, &sizes, ordered, &c.blocks->sizes, &even, &cuts);
     if (cuts < INFINITY) {
         partitions.decided = DECIDED_PARTITIONS;
         partitions.tie_break = search_tie_break(&partitions);
@@ -215,24 +209,6 @@ static void try_schedule(struct layout_search *s, const struct candidate *of, in
     search_push(s, &c);
 }
 
-/* Lowers trial->least_s to what the candidate takes with this schedule, if it may fit. */
-static void bound_schedule(struct layout_search *s, const struct candidate *of, int8_t schedule,
-                           int32_t virtual_stages, struct schedule_trial *trial)
-{
-    struct candidate c = *of;
-    struct hd_layout_sizes sizes;
-    const struct ordered *ordered;
-    double even, cuts;
-
-    if (trial->least_s <= c.bound_s)
-        return; /* another schedule may fit, and does not raise the bound */
-    ordered = decide_schedule(s, &c, schedule, virtual_stages, &sizes);
-    if (!ordered)
-        return;
-    try_stages(s, &c, &sizes, ordered, trial->bytes, &even, &cuts);
-    trial->least_s = hd_min_real(trial->least_s, hd_min_real(even, cuts));
-}
-
 /* Adds one of the partitions that a candidate represents to the search's candidates. */
 static void try_partition(struct layout_search *s, const struct search_partition *partition,
                           void *context)
@@ -240,8 +216,7 @@ static void try_partition(struct layout_search *s, const struct search_partition
     struct candidate c = *(const struct candidate *)context;
 
     c.own = partition;
-    try_schedule(s, &c, c.schedule, c.virtual_stages,
-                 &(struct schedule_trial){&c.blocks->sizes, INFINITY});
+    try_schedule(s, &c, c.schedule, c.virtual_stages);
 }
 
 void search_refine_partitions(struct layout_search *s, const struct candidate *c)
@@ -268,48 +243,30 @@ void search_refine_partitions(struct layout_search *s, const struct candidate *c
         try_partition(s, timed, &of);
 }
 
-/* Calls `each` with every schedule that the candidate may have. */
-static void
-each_schedule(struct layout_search *s, const struct candidate *c, struct schedule_trial *trial,
-              void (*each)(struct layout_search *s, const struct candidate *c, int8_t schedule,
-                           int32_t virtual_stages, struct schedule_trial *trial))
+void search_try_schedules(struct layout_search *s, const struct candidate *c)
 {
     const struct hd_layout_sizes *requested = &s->asked->request->sizes;
     const int32_t given = (int32_t)requested->virtual_stages;
 
     if (strcmp(requested->schedule, "auto") != 0) {
-        each(s, c, PINNED_SCHEDULE, given, trial);
+        try_schedule(s, c, PINNED_SCHEDULE, given);
         return;
     }
     if (c->pp == 1) {
-        each(s, c, NO_SCHEDULE, given, trial);
+        try_schedule(s, c, NO_SCHEDULE, given);
         return;
     }
     if (given <= 1) {
-        each(s, c, ONE_F_ONE_B, 1, trial);
-        each(s, c, ZB_H1, 1, trial);
-        each(s, c, GPIPE, 1, trial);
+        try_schedule(s, c, ONE_F_ONE_B, 1);
+        try_schedule(s, c, ZB_H1, 1);
+        try_schedule(s, c, GPIPE, 1);
     }
     if (given > 1)
-        each(s, c, INTERLEAVED, given, trial);
+        try_schedule(s, c, INTERLEAVED, given);
     for (int32_t v = 2; !given && v <= VIRTUAL_STAGES_MAX; v++)
-        each(s, c, INTERLEAVED, v, trial);
+        try_schedule(s, c, INTERLEAVED, v);
     if (!given || given == 2)
-        each(s, c, ZB_V, 2, trial);
-}
-
-void search_try_schedules(struct layout_search *s, const struct candidate *c)
-{
-    each_schedule(s, c, &(struct schedule_trial){&c->blocks->sizes, INFINITY}, try_schedule);
-}
-
-double search_schedules_bound(struct layout_search *s, const struct candidate *c,
-                              const struct search_sizes *bytes)
-{
-    struct schedule_trial trial = {bytes, INFINITY};
-
-    each_schedule(s, c, &trial, bound_schedule);
-    return trial.least_s;
+        try_schedule(s, c, ZB_V, 2);
 }
 
 /* Computes the step time of the candidate; alone: only that of its programs, without replicas and

@@ -150,11 +150,17 @@ static void find_lives(const struct hd_emit *e, enum hd_call call, struct life *
     }
 }
 
+/* lives: of a program's stores; NULL: the chunk has no such program. */
+static bool lives_in(const struct life *lives, int s)
+{
+    return lives && lives[s].first >= 0;
+}
+
 static enum hd_region region_of(const struct hd_emit *e, struct life *const lives[HD_CALL_COUNT],
                                 int s)
 {
-    bool f = lives[HD_CALL_F][s].first >= 0, b = lives[HD_CALL_B][s].first >= 0,
-         w = lives[HD_CALL_W][s].first >= 0;
+    bool f = lives_in(lives[HD_CALL_F], s), b = lives_in(lives[HD_CALL_B], s),
+         w = lives_in(lives[HD_CALL_W], s);
     enum hd_store_kind kind = e->stores[s]->kind;
 
     if (e->rec->shape.mode == HD_RECORD_TRAIN && ((f && (b || w)) || kind == HD_STORE_BATCH))
@@ -397,10 +403,12 @@ static void place_state(struct hd_emit *e, struct hd_chunk *chunk, struct hd_sto
 
 void hd_pass_place(struct hd_emit *e, struct hd_chunk *chunk)
 {
-    struct life *lives[HD_CALL_COUNT];
+    struct life *lives[HD_CALL_COUNT] = {NULL};
 
     give_scratch(e);
     for (int c = 0; c < HD_CALL_COUNT; c++) {
+        if (!e->lists[c].count)
+            continue;
         lives[c] = hd_arena_array(e->arena, (size_t)e->store_count + 1, sizeof **lives);
         if (!lives[c]) {
             hd_emit_fail(e, hd_err(HD_NO_MEMORY, "no memory to place a program"));
@@ -424,8 +432,8 @@ void hd_pass_place(struct hd_emit *e, struct hd_chunk *chunk)
             append(chunk, s, s->region);
     }
     for (int c = 0; c < HD_CALL_COUNT; c++)
-        if (e->options->unplaced)
+        if (lives[c] && e->options->unplaced)
             sum_work(e, chunk, (enum hd_call)c, lives[c]);
-        else
+        else if (lives[c])
             place_work(e, chunk, lives[c]);
 }

@@ -33,24 +33,22 @@ struct state {
 
 static void find_waits(struct state *s, struct hd_node *node, int index)
 {
-    const int mine = (int)node->stream;
+    const int mine = (int)node->stream, operands = hd_node_operand_count(node);
     int need[STREAMS];
 
     for (int t = 0; t < STREAMS; t++)
         need[t] = -1;
-    for (int k = 0; k < hd_node_operand_count(node); k++) {
+    for (int k = 0; k < operands; k++) {
         const struct hd_store *store = node->operands[k].store;
-        bool writes = hd_node_access(node, k) != HD_READ;
+        const int *last;
 
         if (!store)
             continue;
-        for (int t = 0; t < STREAMS; t++) {
-            const struct touch *touch = &s->stores[store->id];
-            int last = writes ? touch->touched[t] : touch->wrote[t];
-
-            if (t != mine && last > need[t])
-                need[t] = last;
-        }
+        last = hd_node_access(node, k) != HD_READ ? s->stores[store->id].touched
+                                                  : s->stores[store->id].wrote;
+        for (int t = 0; t < STREAMS; t++)
+            if (t != mine && last[t] > need[t])
+                need[t] = last[t];
     }
     for (int t = 0; t < STREAMS; t++) {
         if (need[t] <= s->waited[mine][t])
@@ -58,7 +56,7 @@ static void find_waits(struct state *s, struct hd_node *node, int index)
         node->waits[node->wait_count++] = need[t];
         s->waited[mine][t] = need[t];
     }
-    for (int k = 0; k < hd_node_operand_count(node); k++) {
+    for (int k = 0; k < operands; k++) {
         const struct hd_store *store = node->operands[k].store;
 
         if (!store)
@@ -79,6 +77,8 @@ void hd_pass_stream(struct hd_emit *e)
         return;
     }
     for (int c = 0; c < HD_CALL_COUNT; c++) {
+        if (!e->lists[c].count)
+            continue;
         memset(s.stores, 0xff, (size_t)e->store_count * sizeof *s.stores); /* sets every index to
                                                                               -1 */
         memset(s.waited, 0xff, sizeof s.waited);
