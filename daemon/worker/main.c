@@ -5,6 +5,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/process.h"
+#include "version/version.h"
 #include "worker/worker.h"
 
 static const struct verb {
@@ -143,6 +144,10 @@ int main(int argc, char **argv)
     if (argc >= 2 && asks_for_help(argv[1])) {
         print_help(stdout);
         return hd_worker_finish("--help", HD_OK);
+    }
+    if (argc >= 2 && strcmp(argv[1], "--version") == 0) {
+        (void)printf("heddle-worker %s\n", hd_version_text);
+        return hd_worker_finish("--version", HD_OK);
     }
     for (int i = 0; argc >= 2 && i < VERBS; i++)
         if (strcmp(argv[1], verbs[i].name) == 0) {

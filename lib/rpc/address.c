@@ -52,6 +52,8 @@ enum hd_status hd_rpc_parse_address(const char *text, struct hd_rpc_address *ret
             *ret_address = address;
         return st;
     }
+    if (strstr(text, "://"))
+        return hd_err(HD_INVALID, "the address %s is a URL; write it as HOST:PORT", text);
     if (!colon || colon == text)
         return hd_err(HD_INVALID, "the address %s is neither unix:PATH nor HOST:PORT", text);
     host_bytes = (size_t)(colon - text);

@@ -85,14 +85,15 @@ static enum hd_status check_client_security(const char *text, const struct hd_rp
     if (!address->port)
         return hd_err(HD_INVALID, "the address %s has port 0; give the server's port", text);
     if (!options->token && !(options->tls && options->tls->cert_path))
-        return hd_err(HD_DENIED, "calling %s needs the token file of the controller", text);
+        return hd_err(HD_DENIED, "calling %s needs a token: name its file with --token-file FILE",
+                      text);
     st = options->token ? hd_rpc_check_token(options->token) : HD_OK;
     if (st)
         return st;
     if (!address->is_loopback && !options->tls)
         return hd_err(HD_DENIED,
-                      "calling %s, another machine, needs TLS (the controller's CA certificate): "
-                      "otherwise the token would be sent unencrypted",
+                      "calling %s, another machine, needs TLS, else the token would be sent "
+                      "unencrypted: name the authority of its certificate with --tls-ca FILE",
                       text);
     return HD_OK;
 }

@@ -46,7 +46,7 @@ for shell in zsh fish; do
     command -v $shell >/dev/null || continue
     check "${shell}_reads_its_file" $shell -n "$root$prefix"/share/$([ $shell = zsh ] && echo zsh/site-functions/_heddle || echo fish/vendor_completions.d/heddle.fish)
 done
-check_equal the_version_names_the_commit 3 "$(for p in heddle heddle-controller heddled; do "$root$prefix/bin/$p" --version; done |
+check_equal the_version_names_the_commit 6 "$(for p in heddle heddle-{controller,serve,supervisor,worker} heddled; do "$root$prefix/bin/$p" --version; done |
     grep -cE "^heddle[a-z-]* [0-9.]+ \(commit ([0-9a-f]+\+?|unknown)\)$")"
 for unit in heddle-controller heddled; do
     check_equal "${unit}_is_started_from_there" "$prefix/bin/$unit" \

@@ -48,7 +48,7 @@ static void wrong_addresses_are_explained(void **state)
         {"", "neither"},        {"controller", "neither"},   {":7400", "neither"},
         {"host:", "port"},      {"host:port", "port"},       {"host:65536", "port"},
         {"host:-1", "port"},    {"::1:7400", "[HOST]:PORT"}, {"[]:1", "host"},
-        {"ho st:1", "invalid"}, {"http://host:1", "HOST"},   {"unix:", "no path"},
+        {"ho st:1", "invalid"}, {"http://host:1", "URL"},    {"unix:", "no path"},
     };
 
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {

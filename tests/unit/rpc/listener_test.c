@@ -266,6 +266,7 @@ static void tcp_needs_the_token_and_nothing_less(void **state)
     }
     assert_int_equal(echo.server_opens, 1);
     assert_int_equal(hd_rpc_client_new(echo.rpc, echo.address, &none, &client), HD_DENIED);
+    assert_non_null(strstr(hd_err_message(), "--token-file"));
     echo_close(&echo);
 }
 
