@@ -187,14 +187,6 @@ static const struct hd_json *parse_json(struct hd_arena *arena, const char *text
     return hd_json_parse_line(arena, text, bytes, &limits, &root) ? NULL : root;
 }
 
-static const char *string_member(const struct hd_json *object, const char *key)
-{
-    const struct hd_json *member =
-        object && object->kind == HD_JSON_OBJECT ? hd_json_member(object, key) : NULL;
-
-    return member && member->kind == HD_JSON_STRING ? member->text : NULL;
-}
-
 static const struct hd_json *member_of(const struct hd_json *object, const char *key)
 {
     return object && object->kind == HD_JSON_OBJECT ? hd_json_member(object, key) : NULL;
@@ -203,7 +195,7 @@ static const struct hd_json *member_of(const struct hd_json *object, const char 
 /* Makes an error of {"error": {"message": ..}}; HD_OK if the text is none. */
 static enum hd_status error_of(const struct hd_json *root, enum hd_status st)
 {
-    const char *message = string_member(member_of(root, "error"), "message");
+    const char *message = hd_json_text(member_of(root, "error"), "message");
 
     return message ? hd_err(st, "%s", message) : HD_OK;
 }
@@ -225,8 +217,8 @@ static enum hd_status take_event(struct answer *a, const char *text, size_t byte
     st = root ? error_of(root, HD_IO) : hd_err(HD_CORRUPT, "the server's answer is no JSON");
     choices = member_of(root, "choices");
     choice = choices && choices->kind == HD_JSON_ARRAY ? choices->first : NULL;
-    piece = string_member(member_of(choice, "delta"), "content");
-    reason = string_member(choice, "finish_reason");
+    piece = hd_json_text(member_of(choice, "delta"), "content");
+    reason = hd_json_text(choice, "finish_reason");
     if (!st && piece && *piece)
         a->request->on_text(a->request->user, piece);
     if (!st && reason)

@@ -314,6 +314,8 @@ void cli_add_nodes(struct hd_text *out, const Heddle__V1__JobStatus *job);
 void cli_format_count(double count, char ret_text[32]);
 /* Appends text; each character that is unsafe on a terminal (hd_text_character) becomes '?'. */
 void cli_add_clean(struct hd_text *out, const char *text);
+/* Appends the lines of a text behind `indent`, each cleaned and ended by a line break. */
+void cli_add_clean_lines(struct hd_text *out, const char *indent, const char *text);
 /* Appends a message of the controller like cli_add_clean, with "uid:1000", the controller's name
  * for a user of its Unix socket, replaced by "uid 1000 (alice)", or by "uid 1000" if this machine
  * has no name for the uid. */

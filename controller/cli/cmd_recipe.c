@@ -38,18 +38,6 @@ static const struct rows_kind recipe_rows = {"RecipeList", "recipe", ROWS_COLUMN
 
 /* ---- show ---- */
 
-/* Appends a text line by line, each cleaned for a terminal. */
-static void add_clean_text(struct hd_text *out, char *text)
-{
-    for (char *line = text, *end; line && *line; line = end) {
-        end = line + strcspn(line, "\n");
-        if (*end)
-            *end++ = '\0';
-        cli_add_clean(out, line);
-        hd_text_add(out, "\n");
-    }
-}
-
 struct whole_recipe {
     const struct recipe *recipe;
     struct hd_text readme, job;
@@ -73,9 +61,9 @@ static void add_whole_recipe(const struct cli *cli, struct hd_text *out, const v
     const struct whole_recipe *whole = item;
 
     (void)cli;
-    add_clean_text(out, whole->readme.data);
+    cli_add_clean_lines(out, "", whole->readme.data ? whole->readme.data : "");
     hd_text_add(out, "\n---- job.yaml ----\n\n");
-    add_clean_text(out, whole->job.data);
+    cli_add_clean_lines(out, "", whole->job.data ? whole->job.data : "");
 }
 
 static const struct rows_kind whole_recipe_rows = {

@@ -181,21 +181,6 @@ static const char *text_of_end(const char *end)
     return ", of which the rest is not known yet";
 }
 
-/* Adds a text as lines that begin with `indent`, without control characters. */
-static void add_lines(struct hd_text *out, const char *indent, const char *text)
-{
-    while (*text) {
-        const size_t len = strcspn(text, "\n");
-        char *line = strndup(text, len);
-
-        hd_text_add(out, "%s", indent);
-        cli_add_clean(out, line ? line : "");
-        hd_text_add(out, "\n");
-        free(line);
-        text += len + (text[len] == '\n');
-    }
-}
-
 static void add_sample_lines(const struct cli *cli, struct hd_text *out, const void *item)
 {
     const struct job_sample *s = item;
@@ -209,8 +194,8 @@ static void add_sample_lines(const struct cli *cli, struct hd_text *out, const v
         hd_text_add(out, "  answer %d%s%s\n", s->prompt, rated, text_of_end(s->end));
     else
         hd_text_add(out, "  prompt %d%s\n", s->prompt, text_of_end(s->end));
-    add_lines(out, "    > ", s->question.data ? s->question.data : "");
-    add_lines(out, "    ", s->answer.data ? s->answer.data : "");
+    cli_add_clean_lines(out, "    > ", s->question.data ? s->question.data : "");
+    cli_add_clean_lines(out, "    ", s->answer.data ? s->answer.data : "");
 }
 
 static void show_sample(struct hd_json_writer *w, const void *item)

@@ -69,13 +69,12 @@ struct tracker {
 /* Reads "2026-03-01T12:00:00.123Z" as ms since 1970; 0: it is no such time. */
 static int64_t time_of(const struct hd_json *line)
 {
-    const struct hd_json *member = hd_json_member(line, "time");
+    const char *text = hd_json_text(line, "time"), *rest;
     struct tm tm = {.tm_year = 0};
-    const char *rest;
 
-    if (!member || member->kind != HD_JSON_STRING)
+    if (!text)
         return 0;
-    rest = strptime(member->text, "%Y-%m-%dT%H:%M:%S", &tm);
+    rest = strptime(text, "%Y-%m-%dT%H:%M:%S", &tm);
     return rest ? (int64_t)timegm(&tm) * 1000 +
                       (*rest == '.' ? (int64_t)(strtod(rest, NULL) * 1000 + 0.5) : 0)
                 : 0;
@@ -142,8 +141,7 @@ static void track_step(struct tracker *t, const struct hd_json *line, double ste
 /* Adds the loss of a set, or a score, whose name says which: "NAME/acc". */
 static void track_validation(struct tracker *t, const struct hd_json *line, double step)
 {
-    const struct hd_json *set = hd_json_member(line, "set");
-    const char *name = set && set->kind == HD_JSON_STRING ? set->text : "";
+    const char *set = hd_json_text(line, "set"), *name = set ? set : "";
     char key[HD_MLFLOW_KEY_MAX];
     double value;
 
@@ -158,19 +156,18 @@ static void track_validation(struct tracker *t, const struct hd_json *line, doub
 
 static void track_line(struct tracker *t, const struct hd_json *line)
 {
-    const struct hd_json *type = hd_json_member(line, "type"), *state;
+    const char *type = hd_json_text(line, "type"), *state;
     const int64_t time_ms = time_of(line);
     double step;
 
-    if (!type || type->kind != HD_JSON_STRING)
+    if (!type)
         return;
     t->last_ms = time_ms ? time_ms : t->last_ms;
     if (!t->first_ms && time_ms)
         identify(t, line, time_ms);
-    if (strcmp(type->text, "end") == 0) {
-        state = hd_json_member(line, "state");
-        (void)snprintf(t->state, sizeof t->state, "%s",
-                       state_of(state && state->kind == HD_JSON_STRING ? state->text : ""));
+    if (strcmp(type, "end") == 0) {
+        state = hd_json_text(line, "state");
+        (void)snprintf(t->state, sizeof t->state, "%s", state_of(state ? state : ""));
         t->has_ended = true;
         return;
     }
@@ -178,9 +175,9 @@ static void track_line(struct tracker *t, const struct hd_json *line)
     (void)strcpy(t->state, "RUNNING");
     if (!number_of(line, "step", &step) || !(step >= 0 && step < 1e15))
         return;
-    if (strcmp(type->text, "step") == 0)
+    if (strcmp(type, "step") == 0)
         track_step(t, line, step);
-    else if (strcmp(type->text, "validation") == 0)
+    else if (strcmp(type, "validation") == 0)
         track_validation(t, line, step);
 }
 

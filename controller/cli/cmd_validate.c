@@ -92,9 +92,9 @@ static int64_t json_number_of(const struct hd_json *object, const char *key)
 
 static const char *json_text_of(const struct hd_json *object, const char *key)
 {
-    const char *text = NULL;
+    const char *text = hd_json_text(object, key);
 
-    return hd_json_need_string(object, key, &text) ? "" : text;
+    return text ? text : "";
 }
 
 static void add_count(struct hd_text *out, int64_t count, const char *what, const char *unknown)

@@ -30,18 +30,6 @@ static void note_model(const struct hd_job *job)
 /* Purposes of reading a job file. */
 enum purpose { TO_RUN, TO_VALIDATE, TO_PLAN, TO_BE_LAID_OUT };
 
-/* Appends lines, each cleaned for a terminal. */
-static void add_clean_lines(struct hd_text *out, char *lines)
-{
-    char *rest;
-
-    for (char *l = lines ? strtok_r(lines, "\n", &rest) : NULL; l;
-         l = strtok_r(NULL, "\n", &rest)) {
-        cli_add_clean(out, l);
-        hd_text_add(out, "\n");
-    }
-}
-
 /* Prints each line of a text on stderr behind a prefix. lines: NULL: none. */
 static void note_lines(const char *prefix, const char *lines)
 {
@@ -95,7 +83,7 @@ static int read_job_file(const char *path, const struct cli_list *overrides, enu
     }
     cli_add_clean(&line, hd_err_message()); /* "FILE:LINE:" first, for editors */
     hd_text_add(&line, "\n");
-    add_clean_lines(&line, mistakes.data);
+    cli_add_clean_lines(&line, "", mistakes.data ? mistakes.data : "");
     hd_text_free(&mistakes);
     if (!line.failed)
         (void)fputs(line.data, stderr);

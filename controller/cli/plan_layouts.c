@@ -140,8 +140,7 @@ static void add_rejects(const struct cli *cli, const struct hd_report *l, struct
         table_add_row(&t, "%s\t%s", sizes, reason.failed ? "?" : reason.data);
         hd_text_free(&reason);
     }
-    table_render(&t, cli->colour, 0, out);
-    table_done(&t);
+    table_end(&t, cli->colour, 0, out);
 }
 
 /* Appends why the first layout is taken, though another is faster. */
@@ -192,8 +191,7 @@ void plan_layouts_people(const struct cli *cli, const struct hd_report_asked *as
         table_init(&t, columns, COLUMNS);
         for (int i = 0; i < s->plan_count; i++)
             add_layout_row(&t, i + 1, &s->plans[i]);
-        table_render(&t, cli->colour, 0, out);
-        table_done(&t);
+        table_end(&t, cli->colour, 0, out);
         hd_text_add(out,
                     "times are %s: give or take %.0f%%; WAITS: for communication that nothing "
                     "overlaps\n",
@@ -334,8 +332,7 @@ void plan_layouts_spans(const struct hd_report *l, int64_t threads, struct hd_te
     }
     hd_text_add(out, "\ndata.stages, memory of the fullest rank and time of a step in each; a rank "
                      "reserves what the largest needs:\n");
-    table_render(&table, false, 0, out);
-    table_done(&table);
+    table_end(&table, false, 0, out);
     if (st)
         hd_text_add(out, "%s\n", hd_err_message());
 }

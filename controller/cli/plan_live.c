@@ -78,8 +78,7 @@ static void print_plans(const struct cli *cli, const struct hd_json *root, struc
         add_plan_row(&table, number++, chosen);
         for (const struct hd_json *p = alternatives ? alternatives->first : NULL; p; p = p->next)
             add_plan_row(&table, number++, p);
-        table_render(&table, cli->colour, 0, out);
-        table_done(&table);
+        table_end(&table, cli->colour, 0, out);
     } else {
         hd_text_add(out, "no layout fits the memory of the devices: ");
         cli_add_clean(out, member_text(hd_json_member(root, "least"), "reason"));

@@ -203,8 +203,7 @@ static void print_memory(const struct cli *cli, const struct hd_memory *m, struc
     (void)snprintf(parts, sizeof parts, "private %lld + registered %lld",
                    (long long)m->private_bytes, (long long)m->registered_bytes);
     add_part(&table, "total", hd_memory_total(m), parts);
-    table_render(&table, cli->colour, 0, out);
-    table_done(&table);
+    table_end(&table, cli->colour, 0, out);
 }
 
 static void print_sheet(const struct plan_asked *a, const struct hd_dry *step, struct hd_text *out)
@@ -314,8 +313,7 @@ static void print_pipeline(const struct cli *cli, const struct plan_asked *a, st
                       (int)r->saved_slots, (int)r->deferred_slots, (int)r->stage_io_slots, size);
         hd_text_free(&has);
     }
-    table_render(&table, cli->colour, 0, out);
-    table_done(&table);
+    table_end(&table, cli->colour, 0, out);
     hd_text_add(out, "work: 1 is an even share; kept, deferred, boundary: slots of that memory\n");
 }
 

@@ -232,3 +232,18 @@ const char *plot_axis_name(enum plot_axis axis)
 {
     return axis == PLOT_STEPS ? "step" : axis == PLOT_TOKENS ? "tokens" : "hours of training";
 }
+
+double plot_share(const struct plot_panel *p, double y)
+{
+    const double share = p->log ? log(y / p->y_min) / log(p->y_max / p->y_min)
+                                : (y - p->y_min) / (p->y_max - p->y_min);
+
+    return fmin(fmax(share, 0), 1);
+}
+
+void plot_add_title(const struct plot_panel *p, struct hd_text *out)
+{
+    hd_text_add(out, "%s", p->title);
+    if (p->outside)
+        hd_text_add(out, " (%zu value%s outside)", p->outside, p->outside == 1 ? "" : "s");
+}

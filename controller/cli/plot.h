@@ -120,6 +120,10 @@ enum { PLOT_TICKS_MAX = 16 };
 int plot_ticks(double min, double max, bool log, int wish, double ret_ticks[PLOT_TICKS_MAX]);
 /* Writes a tick's number as short as it is exact: 20k, 1.5M, 3e-04, 0.25. */
 void plot_format(double value, char ret_text[32]);
+/* Returns how far above the bottom of the panel a value is, 0 to 1; one outside is on its border. */
+double plot_share(const struct plot_panel *panel, double y);
+/* Appends the title of a panel, with the number of values that lie outside of it. */
+void plot_add_title(const struct plot_panel *panel, struct hd_text *out);
 /* Returns the name of the horizontal axis. */
 const char *plot_axis_name(enum plot_axis axis);
 

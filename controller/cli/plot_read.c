@@ -69,12 +69,12 @@ static double number(const struct hd_json *line, const char *key)
 static void take_line(const struct hd_json *line, const struct plot_options *options,
                       struct plot_run *run)
 {
-    const struct hd_json *type = hd_json_member(line, "type");
+    const char *type = hd_json_text(line, "type"), *set = hd_json_text(line, "set");
     const double step = number(line, "step");
 
-    if (!type || type->kind != HD_JSON_STRING || !(step >= 0 && step < 1e15))
+    if (!type || !(step >= 0 && step < 1e15))
         return;
-    if (strcmp(type->text, "step") == 0) {
+    if (strcmp(type, "step") == 0) {
         struct plot_step s = {.step = (int64_t)step};
 
         s.tokens = fmax(number(line, "tokens"), 0);
@@ -82,14 +82,12 @@ static void take_line(const struct hd_json *line, const struct plot_options *opt
         for (int k = 0; k < options->metric_count; k++)
             s.values[k] = number(line, plot_metric_name(options->metrics[k]));
         plot_add_step(run, &s);
-    } else if (strcmp(type->text, "validation") == 0) {
+    } else if (strcmp(type, "validation") == 0) {
         struct plot_validation v = {
             .step = (int64_t)step,
             .loss = number(line, hd_json_member(line, "score") ? "score" : "loss")};
-        const struct hd_json *set = hd_json_member(line, "set");
 
-        if (set && set->kind == HD_JSON_STRING)
-            (void)snprintf(v.set, sizeof v.set, "%s", set->text);
+        (void)snprintf(v.set, sizeof v.set, "%s", set ? set : "");
         plot_add_validation(run, &v);
     }
 }

@@ -60,11 +60,7 @@ static double pixel_x(const struct area *a, double x)
 /* Returns the row of a value; one outside of the axis is on its border. */
 static double pixel_y(const struct area *a, double y)
 {
-    const struct plot_panel *p = a->panel;
-    const double share = p->log ? log(y / p->y_min) / log(p->y_max / p->y_min)
-                                : (y - p->y_min) / (p->y_max - p->y_min);
-
-    return a->top + a->height * (1 - fmin(fmax(share, 0), 1));
+    return a->top + a->height * (1 - plot_share(a->panel, y));
 }
 
 /* Appends text with the characters that XML reserves as entities; control characters, which XML
@@ -110,9 +106,8 @@ static void add_ticks(const struct area *a, const struct plot_options *options, 
     }
     hd_text_add(out, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\">%s</text>\n",
                 a->left + a->width / 2, a->top + a->height + 36, plot_axis_name(options->axis));
-    hd_text_add(out, "<text class=\"t\" x=\"%.1f\" y=\"%.1f\">%s", a->left, a->top - 14, p->title);
-    if (p->outside)
-        hd_text_add(out, " (%zu value%s outside)", p->outside, p->outside == 1 ? "" : "s");
+    hd_text_add(out, "<text class=\"t\" x=\"%.1f\" y=\"%.1f\">", a->left, a->top - 14);
+    plot_add_title(p, out);
     hd_text_add(out, "</text>\n");
 }
 

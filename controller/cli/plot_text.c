@@ -42,10 +42,7 @@ static int dot_x(const struct grid *g, const struct plot_panel *p, double x)
 
 static int dot_y(const struct grid *g, const struct plot_panel *p, double y)
 {
-    const double share = p->log ? log(y / p->y_min) / log(p->y_max / p->y_min)
-                                : (y - p->y_min) / (p->y_max - p->y_min);
-
-    return (int)((1 - fmin(fmax(share, 0), 1)) * (ROWS * g->per_y - 1) + 0.5);
+    return (int)((1 - plot_share(p, y)) * (ROWS * g->per_y - 1) + 0.5);
 }
 
 static void draw_line(struct grid *g, const struct plot_panel *p, const struct plot_line *line)
@@ -151,9 +148,7 @@ static void add_panel(const struct plot_panel *p, const struct plot_options *opt
     for (size_t l = 0; l < p->line_count; l++)
         if (p->lines[l].dots)
             draw_dots(&g, p, &p->lines[l]);
-    hd_text_add(out, "%s", p->title);
-    if (p->outside)
-        hd_text_add(out, " (%zu value%s outside)", p->outside, p->outside == 1 ? "" : "s");
+    plot_add_title(p, out);
     hd_text_add(out, "\n");
     for (int row = 0; row < ROWS; row++) {
         char label[32] = "";

@@ -198,8 +198,7 @@ static void finish(struct cli_rows *rows)
         hd_json_end(&rows->writer, '}');
         hd_text_add(&rows->out, "\n");
     } else if (!is_json(rows) && has_table(rows->kind)) {
-        table_render(&rows->table, cli->colour, cut ? table_terminal_columns() : 0, &rows->out);
-        table_done(&rows->table);
+        table_end(&rows->table, cli->colour, cut ? table_terminal_columns() : 0, &rows->out);
     }
 }
 

@@ -124,8 +124,7 @@ static void add_batches(const struct hd_job *job, struct hd_text *out)
                 "train.batch_schedule, %s tokens in %lld steps; plans are for the largest "
                 "step:\n",
                 count, (long long)job->steps);
-    table_render(&table, false, 0, out);
-    table_done(&table);
+    table_end(&table, false, 0, out);
 }
 
 void stage_table_add(const struct hd_job *job, const int64_t *tokens, struct hd_text *out)
@@ -151,6 +150,5 @@ void stage_table_add(const struct hd_job *job, const int64_t *tokens, struct hd_
         hd_text_add(out, "  stage %lld: windows of %lld tokens, %lld in a step, rope_theta %g\n",
                     (long long)k + 1, (long long)stages[k].context,
                     (long long)stages[k].global_batch, stages[k].rope_theta);
-    table_render(&table, false, 0, out);
-    table_done(&table);
+    table_end(&table, false, 0, out);
 }

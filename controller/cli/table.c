@@ -26,11 +26,6 @@ void table_init(struct table *table, const struct table_column *columns, size_t 
     hd_arena_init(&table->arena, 0);
 }
 
-void table_done(struct table *table)
-{
-    hd_arena_done(&table->arena);
-}
-
 void table_begin_row(struct table *table)
 {
     struct table_row *row = hd_arena_alloc(&table->arena, sizeof *row);
@@ -101,7 +96,7 @@ static void add_cell(struct hd_text *out, const struct table_column *column, con
     hd_text_add(out, "%*s", last ? 0 : GAP, "");
 }
 
-void table_render(const struct table *table, bool colour, int columns, struct hd_text *out)
+void table_end(struct table *table, bool colour, int columns, struct hd_text *out)
 {
     int widths[TABLE_COLUMNS_MAX] = {0}, left = columns;
     size_t n = table->column_count, last = n - 1;
@@ -127,6 +122,7 @@ void table_render(const struct table *table, bool colour, int columns, struct hd
                      row->cells[i].text ? row->cells[i].width : 1, widths[i], i == last);
         hd_text_add(out, "\n");
     }
+    hd_arena_done(&table->arena);
 }
 
 int table_terminal_columns(void)

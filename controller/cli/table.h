@@ -29,7 +29,6 @@ struct table {
 
 /* Prepares an empty table; the columns must outlive it. */
 void table_init(struct table *table, const struct table_column *columns, size_t column_count);
-void table_done(struct table *table);
 
 /* Adds a row. Its cells are the text, separated by tabs. */
 void table_add_row(struct table *table, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
@@ -42,8 +41,9 @@ void table_add(struct table *table, const char *colour, const char *fmt, ...)
 void table_add_args(struct table *table, const char *colour, const char *fmt, va_list ap)
     __attribute__((format(printf, 3, 0)));
 
-/* Appends title line and rows. columns > 0: the last column is cut so that no line is wider. */
-void table_render(const struct table *table, bool colour, int columns, struct hd_text *out);
+/* Appends title line and rows, and frees the table. columns > 0: the last column is cut so that no line
+ * is wider. */
+void table_end(struct table *table, bool colour, int columns, struct hd_text *out);
 
 /* Returns the columns of the terminal on stdout; 0: stdout is no terminal. */
 int table_terminal_columns(void);

@@ -121,6 +121,18 @@ void cli_add_clean(struct hd_text *out, const char *text)
     }
 }
 
+void cli_add_clean_lines(struct hd_text *out, const char *indent, const char *text)
+{
+    for (size_t len; *text; text += len + (text[len] == '\n')) {
+        char *line = strndup(text, len = strcspn(text, "\n"));
+
+        hd_text_add(out, "%s", indent);
+        cli_add_clean(out, line ? line : "");
+        hd_text_add(out, "\n");
+        free(line);
+    }
+}
+
 /* Returns the code point at p, in well-formed UTF-8 (all output was checked), and sets *ret_bytes
  * to its length. */
 static wchar_t decode(const unsigned char *p, int *ret_bytes)

@@ -594,6 +594,14 @@ const struct hd_json *hd_json_member(const struct hd_json *object, const char *k
     return NULL;
 }
 
+const char *hd_json_text(const struct hd_json *object, const char *key)
+{
+    const struct hd_json *m =
+        object && object->kind == HD_JSON_OBJECT ? hd_json_member(object, key) : NULL;
+
+    return m && m->kind == HD_JSON_STRING ? m->text : NULL;
+}
+
 enum hd_status hd_json_need(const struct hd_json *object, const char *key, enum hd_json_kind kind,
                             const struct hd_json **ret_member)
 {

@@ -66,6 +66,8 @@ enum hd_status hd_json_parse_line(struct hd_arena *arena, const char *line, size
 
 /* Finds a member of an object by name; NULL: no such member. */
 const struct hd_json *hd_json_member(const struct hd_json *object, const char *key);
+/* Returns the text of the string `key`; NULL: there is none, or `object` is NULL or no object. */
+const char *hd_json_text(const struct hd_json *object, const char *key);
 
 /* Finds the member `key` of the given kind. HD_INVALID, naming the key: the member is missing or of
  * another kind, or `object` is not an object. */

@@ -31,8 +31,7 @@ static char *render(int columns_max, bool colour)
     table_add(&table, NULL, "%d", 1234);
     table_add(&table, NULL, "a");
     table_add(&table, NULL, "waits for 4 devices, 2 are free\033[2J");
-    table_render(&table, colour, columns_max, &out);
-    table_done(&table);
+    table_end(&table, colour, columns_max, &out);
     return out.data;
 }
 
