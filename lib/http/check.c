@@ -115,7 +115,8 @@ static int check_method(const struct hd_http_head *head, size_t *ret_body_bytes,
         REFUSE(TOO_LARGE, "the body has %lld bytes, and at most %zu are taken", (long long)length,
                head->body_bytes_max);
     if (!head->type || !is_json(head->type))
-        REFUSE(NO_JSON, "the body must be JSON (Content-Type: application/json)");
+        REFUSE(NO_JSON,
+               "the body must be JSON; curl says so with -H 'Content-Type: application/json'");
     *ret_body_bytes = (size_t)length;
     return 0;
 }

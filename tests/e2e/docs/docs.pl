@@ -111,6 +111,8 @@ for my $file (@files) {
         $long = '';
         $line =~ s/^\s*[\$#>] //;
         $line =~ s/(^|\s)#.*//;         # a comment
+        fault("$file:$number: the server refuses a body without Content-Type")
+            if $line =~ /^curl .*chat/ && $line !~ /Content-Type: application\/json/;
         $line =~ s/'[^']*'|"[^"]*"/Q/g; # quoted words hold no flags
         for my $part (split /\|\||&&|[;|&(]/, $line) {
             my @words = split ' ', $part;
