@@ -1,6 +1,6 @@
 /* logits: maps of logits, and exponentials whose precision suits their dtype.
  *
- * Used by: cross_entropy, distill.   Uses: device.
+ * Used by: logit_rows, distill.   Uses: device.
  * Threads: pure functions.
  */
 #ifndef HD_KERNELS_CUDA_LOGITS_CUH
