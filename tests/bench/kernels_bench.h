@@ -23,8 +23,10 @@ struct bench {
     const char *only, *only_dtype;
     bool smoke; /* small sizes, one launch of each: a test of this program */
     struct hd_step_state *block;
-    pid_t neighbour;          /* 0: none */
-    double ours_ms, floor_ms; /* sums over the launches of a block, for bench_sum */
+    pid_t neighbour; /* 0: none */
+    /* sums over the launches of a block, for bench_sum: medians of turns; fastest of ours and of the
+     * floor's */
+    double ours_ms, floor_ms, best_ms, fastest_ms;
 };
 
 /* Fills the arguments of a launch, with tensors from the pool. */
@@ -36,7 +38,7 @@ _Noreturn void bench_die(const char *what);
 void *bench_tensor(struct bench *b, int64_t count, enum hd_dtype dtype);
 /* Returns a size, in a smoke test a small one. */
 int64_t bench_size(const struct bench *b, int64_t size);
-/* Times launches whose arguments `make` fills; prints the best. */
+/* Times launches whose arguments `make` fills, in turns with their floor; prints both. */
 void bench_kernel(struct bench *b, const char *label, enum hd_kernel kernel, make_args *make,
                   const int64_t *sizes, enum hd_dtype dtype, bool computes);
 
