@@ -61,14 +61,14 @@ INLINE void softmax_tile_row(float *score, int64_t n, float *row_max, float *row
         return;
     }
     for (int64_t j = 0; j < n; j += VL) {
-        const vf p = vf_exp(vf_load_f32(score + j, VL) - max);
+        const vf p = vf_exp_weight(vf_load_f32(score + j, VL) - max);
 
         sum += p;
         vf_store_f32(score + j, VL, p);
     }
     memset(score + n, 0, (size_t)(TILE - n) * sizeof *score);
     if (max != *row_max) {
-        factor = vf_exp(vf_set(*row_max - max))[0];
+        factor = vf_exp_weight(vf_set(*row_max - max))[0];
         *row_max = max;
         *row_sum *= factor;
         for (int64_t d = 0; d < D; d += VL)

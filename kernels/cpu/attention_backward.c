@@ -53,7 +53,7 @@ INLINE void softmax_backward_row(const struct task *t, float *score, float *dsco
     const float inverse = capped ? 1.0f / t->cap : 0;
 
     for (int64_t j = 0; j < n; j += VL) {
-        const vf s = vf_load_f32(score + j, VL), p = vf_exp(s - lse);
+        const vf s = vf_load_f32(score + j, VL), p = vf_exp_weight(s - lse);
         vf ds = p * (vf_load_f32(dscore + j, VL) - delta);
 
         if (capped)

@@ -1,15 +1,15 @@
 /* attention_vectors: attention in vectors of fp32, for every supported dtype and shape: loads,
  * masks and products of tiles, shared by forward and backward.
  *
- * Used by: attention.c, attention_backward.c.   Uses: attention, micro, transpose, vecmath.
+ * Used by: attention.c, attention_backward.c.   Uses: attention, micro, softmax, transpose.
  */
 #ifndef HD_KERNELS_CPU_ATTENTION_VECTORS_H
 #define HD_KERNELS_CPU_ATTENTION_VECTORS_H
 
 #include "kernels/cpu/attention.h"
 #include "kernels/cpu/micro.h"
+#include "kernels/cpu/softmax.h"
 #include "kernels/cpu/transpose.h"
-#include "kernels/cpu/vecmath.h"
 
 enum {
     TILE = HD_COSTS_ATTENTION_TILE,
