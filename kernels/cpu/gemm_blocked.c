@@ -550,7 +550,7 @@ static const struct hd_cpu_panels *panels_of_layout(const struct hd_backend *cpu
 
 void KERNEL(gemm_blocked)(struct hd_backend *cpu, const struct hd_gemm_args *args)
 {
-    const struct hd_costs_gemm_layout l = hd_costs_lay_out_gemm(args, &cpu->traits);
+    struct hd_costs_gemm_layout l = hd_costs_lay_out_gemm(args, &cpu->traits);
     struct slab s = {.args = args, .panels = panels_of_layout(cpu, &l), .words = l.words};
     char *scratch = args->scratch;
 
@@ -563,6 +563,8 @@ void KERNEL(gemm_blocked)(struct hd_backend *cpu, const struct hd_gemm_args *arg
     s.strips = l.strip_bytes ? scratch + hd_tensor_align(l.sums_floats * 4) : NULL;
     s.strip_bytes = l.strip_bytes;
     s.sums_ld = l.columns;
+    if (is_for_one(cpu, &s) && args->K <= l.depth)
+        l.columns = args->N; /* a is packed once: b needs memory for one panel only */
     for (s.column = 0; s.column < args->N; s.column += l.columns)
         for (s.row = 0; s.row < args->M; s.row += l.rows)
             for (s.k = 0; s.k < args->K || s.k == 0; s.k += l.depth) {
