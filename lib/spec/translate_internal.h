@@ -133,7 +133,7 @@ struct translated_file {
     bool all_alpaca, some_data;
     double micro, accum, devices, nodes; /* 0: not given */
     double warmup_ratio, min_ratio;      /* < 0: not given */
-    bool has_adapter, is_frozen, has_beta, has_pref;
+    bool has_adapter, is_frozen, has_beta;
     size_t unknown; /* settings without a row */
 };
 
