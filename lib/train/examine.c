@@ -2,76 +2,53 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "mesh/zigzag.h"
-#include "train/batch.h"
+#include "train/trainer.h"
+#include "train/window_pass.h"
 
 struct exam_pass {
-    struct hd_batch_windows windows; /* must be first: the context of hd_batch_feed_windows */
-    double *sums;                    /* [sequences], log-likelihoods of this rank's rows */
-    int64_t *sequence;               /* [context], the sequence whose choice has the target of a row
-                                        of a window; -1: none */
-    float *logp;                     /* [rows of a micro-batch] */
+    const struct hd_exam *exam;
+    double *sums;      /* [sequences], log-likelihoods of this rank's rows */
+    int64_t *sequence; /* [context], the sequence whose choice has the target of a row of a window;
+                          -1: none */
+    void (*alive)(void *user);
+    void *alive_user;
 };
 
 /* Lists for each row of a window the sequence to whose log-likelihood it belongs. */
-static void place_choices(const struct exam_pass *p, int64_t window)
+static enum hd_status place_choices(struct hd_trainer *t, void *user, int64_t window)
 {
-    const struct hd_exam *e = p->windows.exam;
+    const struct exam_pass *p = user;
+    const struct hd_exam *e = p->exam;
     int64_t at = 0;
 
-    for (int64_t k = window < e->window_count ? e->windows[window] : 0;
-         window < e->window_count && k < e->windows[window + 1]; k++)
+    (void)t;
+    for (int64_t k = e->windows[window]; k < e->windows[window + 1]; k++)
         for (int64_t j = 0; j < e->sequences[k].rows; j++)
             p->sequence[at++] = j >= e->sequences[k].first ? k : -1;
     for (; at < e->context; at++)
         p->sequence[at] = -1;
+    return HD_OK;
 }
 
-/* Adds the log-probabilities of a micro-batch to the sums. All tp ranks have equal ones, so only tp
- * rank 0 does. */
-static enum hd_status take_scores(struct hd_trainer *t, const struct hd_chunk *chunk,
-                                  const struct hd_bases *bases, int64_t micro_batch, void *context)
+static enum hd_status add_score(void *user, int64_t window, int64_t position, const float *logp)
 {
-    const struct hd_store *store = hd_chunk_find_kind(chunk, HD_STORE_OUTPUT);
-    const struct hd_rank_program *l = &t->rank_program;
-    const struct hd_zigzag mine = {l->job.context, l->mesh.sizes.cp, l->coord.cp};
-    const int64_t rows = hd_zigzag_rows(&mine);
-    struct exam_pass *p = context;
-    int64_t window;
-    enum hd_status st;
+    const struct exam_pass *p = user;
+    const int64_t k = p->sequence[position];
 
-    if (!store || l->coord.tp != 0)
-        return HD_OK;
-    st = hd_staging_read(&t->open.staging, p->logp, hd_store_address(bases, store),
-                         l->job.micro_batch * rows * (int64_t)sizeof *p->logp);
-    window = hd_batch_first_window(t, &p->windows, micro_batch);
-    for (int64_t i = 0; !st && i < l->job.micro_batch; i++) {
-        place_choices(p, window + i);
-        for (int64_t r = 0; r < rows; r++) {
-            const int64_t k = p->sequence[hd_zigzag_position(&mine, r)];
-
-            if (k >= 0)
-                p->sums[k] += (double)p->logp[i * rows + r];
-        }
-    }
-    return st;
+    (void)window;
+    if (k >= 0)
+        p->sums[k] += (double)*logp;
+    return HD_OK;
 }
 
-static enum hd_status run_windows(struct hd_trainer *t, struct exam_pass *p,
-                                  void (*alive)(void *user), void *user)
+static enum hd_status tell_alive(void *user, int64_t done)
 {
-    const int64_t together = t->rank_program.mesh.sizes.dp * t->rank_program.job.micro_batch;
-    const int64_t calls = (p->windows.exam->window_count + together - 1) / together;
-    const int64_t round = t->rank_program.eval_order.micro_batches;
-    enum hd_status st = HD_OK;
+    const struct exam_pass *p = user;
 
-    for (p->windows.first = 0; !st && p->windows.first < calls; p->windows.first += round) {
-        if (alive)
-            alive(user);
-        st = hd_execute(t, t->round, calls - p->windows.first, hd_batch_feed_windows, take_scores,
-                        p);
-    }
-    return st;
+    (void)done;
+    if (p->alive)
+        p->alive(p->alive_user);
+    return HD_OK;
 }
 
 /* Adds the sums of all ranks, in rank order, in as many messages as they need. */
@@ -132,16 +109,25 @@ enum hd_status hd_trainer_examine(struct hd_trainer *t, int64_t index, void (*al
     const struct hd_job *job = &t->rank_program.job;
     const struct hd_exam *e = &t->exams.list[index];
     struct exam_pass p = {
-        .windows = {.exam = e},
+        .exam = e,
         .sums = calloc((size_t)e->count + 1, sizeof *p.sums), /* the last: too many expert rows */
         .sequence = calloc((size_t)job->context, sizeof *p.sequence),
-        .logp = calloc((size_t)(job->micro_batch * job->context), sizeof *p.logp)};
-    enum hd_status st = p.sums && p.sequence && p.logp
+        .alive = alive,
+        .alive_user = user};
+    struct hd_window_pass pass = {
+        .windows = {.exam = e},
+        .columns = 1,
+        .values = calloc((size_t)(job->micro_batch * job->context), sizeof *pass.values),
+        .prepare = place_choices,
+        .take = add_score,
+        .before = tell_alive,
+        .user = &p};
+    enum hd_status st = p.sums && p.sequence && pass.values
                             ? hd_trainer_reset_sums(t)
                             : hd_err(HD_NO_MEMORY, "no memory for the answers to questions");
 
     if (!st)
-        st = run_windows(t, &p, alive, user);
+        st = hd_window_pass_run(t, &pass, 0, e->window_count);
     if (!st)
         st = hd_trainer_read_sums(t);
     if (!st) {
@@ -156,6 +142,6 @@ enum hd_status hd_trainer_examine(struct hd_trainer *t, int64_t index, void (*al
     }
     free(p.sums);
     free(p.sequence);
-    free(p.logp);
+    free(pass.values);
     return st;
 }

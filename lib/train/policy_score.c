@@ -10,17 +10,15 @@
 
 #include "job/frozen_model.h"
 #include "mesh/zigzag.h"
-#include "train/batch.h"
 #include "train/policy_feed.h"
 #include "train/trainer.h"
+#include "train/window_pass.h"
 
 enum { VALUES_MAX = HD_EXCHANGE_SLOT_BYTES / (int)sizeof(float) };
 
 struct scoring {
-    struct hd_batch_windows windows; /* must be first: the context of hd_batch_feed_windows */
     struct hd_packed_completions *packed;
     float *const *logp; /* the caller's, by completion */
-    float *values;      /* [rows of a micro-batch], as the programs leave them */
 };
 
 /* A place in the order of one rank's values. */
@@ -64,49 +62,26 @@ static bool next_value(const struct hd_trainer *t, const struct scoring *s,
     return false;
 }
 
-/* Returns whether the rank has values that are to be sent. */
-static bool has_values(const struct hd_trainer *t, const struct hd_mesh_coord *coord)
+static enum hd_status take_value(void *user, int64_t window, int64_t position, const float *value)
 {
-    const struct hd_pipeline *p = &t->rank_program.pipeline;
+    float *at = value_at(user, window, position);
 
-    return coord->tp == 0 && coord->pp == hd_pipeline_stage(p, p->chunks - 1);
+    if (at)
+        *at = *value;
+    return HD_OK;
 }
 
-/* Takes the values of a micro-batch's rows. */
-static enum hd_status take_values(struct hd_trainer *t, const struct hd_chunk *chunk,
-                                  const struct hd_bases *bases, int64_t micro_batch, void *context)
+static enum hd_status run_scoring(struct hd_trainer *t, struct scoring *s, float *values)
 {
-    const struct hd_store *store = hd_chunk_find_kind(chunk, HD_STORE_OUTPUT);
-    const struct hd_rank_program *l = &t->rank_program;
-    const struct hd_zigzag mine = {l->job.context, l->mesh.sizes.cp, l->coord.cp};
-    const int64_t rows = hd_zigzag_rows(&mine);
-    struct scoring *s = context;
-    const int64_t first = hd_batch_first_window(t, &s->windows, micro_batch);
-    enum hd_status st;
-
-    if (!store || l->coord.tp != 0)
-        return HD_OK;
-    st = hd_staging_read(&t->open.staging, s->values, hd_store_address(bases, store),
-                         l->job.micro_batch * rows * (int64_t)sizeof *s->values);
-    for (int64_t i = 0; !st && i < l->job.micro_batch && first + i < s->packed->windows; i++)
-        for (int64_t r = 0; r < rows; r++) {
-            float *at = value_at(s, first + i, hd_zigzag_position(&mine, r));
-
-            if (at)
-                *at = s->values[i * rows + r];
-        }
-    return st;
-}
-
-static enum hd_status run_scoring(struct hd_trainer *t, struct scoring *s)
-{
-    const int64_t calls = s->packed->micro_batches;
-    const int64_t round = t->rank_program.eval_order.micro_batches;
+    struct hd_window_pass pass = {.windows = {.completions = s->packed},
+                                  .columns = 1,
+                                  .values = values,
+                                  .take = take_value,
+                                  .user = s};
     enum hd_status st = hd_trainer_reset_sums(t);
 
-    for (s->windows.first = 0; !st && s->windows.first < calls; s->windows.first += round)
-        st = hd_execute(t, t->round, calls - s->windows.first, hd_batch_feed_windows, take_values,
-                        s);
+    if (!st)
+        st = hd_window_pass_run(t, &pass, 0, s->packed->windows);
     return st ? st : hd_trainer_read_sums(t);
 }
 
@@ -121,7 +96,7 @@ static enum hd_status exchange_piece(struct hd_trainer *t, const struct scoring 
     const char *all;
     enum hd_status st;
 
-    for (int i = 0; has_values(t, &l->coord) && i < VALUES_MAX; i++)
+    for (int i = 0; hd_window_pass_takes(l, l->coord) && i < VALUES_MAX; i++)
         if (next_value(t, s, &l->coord, &own))
             mine[i] = *own.at;
     st = hd_trainer_exchange(t, mine, sizeof mine, &all);
@@ -130,7 +105,8 @@ static enum hd_status exchange_piece(struct hd_trainer *t, const struct scoring 
         const struct hd_mesh_coord coord = hd_mesh_coord_of(&l->mesh, r);
         int taken = 0;
 
-        while (has_values(t, &coord) && taken < VALUES_MAX && next_value(t, s, &coord, &places[r]))
+        while (hd_window_pass_takes(l, coord) && taken < VALUES_MAX &&
+               next_value(t, s, &coord, &places[r]))
             memcpy(places[r].at, all + r * (int64_t)HD_EXCHANGE_SLOT_BYTES + 4 * taken++,
                    sizeof(float));
         *ret_more = *ret_more || taken == VALUES_MAX;
@@ -172,21 +148,21 @@ static enum hd_status score_completions(struct hd_trainer *t,
 {
     const struct hd_job *job = &t->rank_program.job;
     struct scoring s = {.logp = ret_values};
+    float *values;
     enum hd_status st = hd_policy_pack(t, completions, count, true, &s.packed);
 
     if (st)
         return st;
-    s.windows.completions = s.packed;
-    s.values = calloc((size_t)(job->micro_batch * job->context), sizeof *s.values);
-    if (!s.values)
+    values = calloc((size_t)(job->micro_batch * job->context), sizeof *values);
+    if (!values)
         st = hd_err(HD_NO_MEMORY, "no memory for the values of completions");
     if (!st)
-        st = run_scoring(t, &s);
+        st = run_scoring(t, &s, values);
     if (!st)
         st = check_expert_rows(t);
     if (!st)
         st = exchange_values(t, &s);
-    free(s.values);
+    free(values);
     hd_packed_completions_free(s.packed);
     return st;
 }

@@ -35,9 +35,8 @@
 #include "base/hash.h"
 #include "base/pieces.h"
 #include "data/packing.h"
-#include "mesh/zigzag.h"
-#include "train/batch.h"
 #include "train/trainer.h"
+#include "train/window_pass.h"
 
 enum {
     WAIT_NS = 20 * 1000 * 1000,
@@ -274,14 +273,15 @@ static enum hd_status open_file(struct hd_trainer *t, bool *ret_found)
 
 /* One run of the eval programs over a list of windows. */
 struct reference_pass {
-    struct hd_batch_windows windows; /* must be first: the context of hd_batch_feed_windows */
-    int64_t first_token;             /* index in the file of the corpus's first token */
+    struct hd_window_pass all;
+    const struct hd_reference_watch *watch;
+    int64_t done, total; /* windows */
+    int64_t first_token; /* index in the file of the corpus's first token */
     /* file for this rank's results; NULL: another rank with equal results writes them */
     FILE *part;
     /* [context], for each row of a window the index in the file of its target; -1: none */
     int64_t *token;
     int32_t *ids; /* [context] tokens of a mismatched window */
-    float *logp;  /* [rows of a micro-batch] */
 };
 
 static void place_answer(const struct reference_pass *p, int64_t first, int64_t count, int64_t at)
@@ -293,7 +293,7 @@ static void place_answer(const struct reference_pass *p, int64_t first, int64_t 
 /* Lists the tokens of a mismatched window. */
 static enum hd_status place_mismatched(const struct reference_pass *p, int64_t window)
 {
-    const struct hd_validation *v = p->windows.windows;
+    const struct hd_validation *v = p->all.windows.windows;
     const struct hd_data_batch row = {
         .tokens = p->ids, .target_places = p->token, .mismatched = true};
     const enum hd_status st = hd_validation_fill(v, window, 1, &row);
@@ -304,16 +304,17 @@ static enum hd_status place_mismatched(const struct reference_pass *p, int64_t w
 }
 
 /* Lists the tokens whose log-probabilities the rows of a window compute. */
-static enum hd_status place_window(const struct reference_pass *p, int64_t window)
+static enum hd_status place_window(struct hd_trainer *t, void *user, int64_t window)
 {
-    const struct hd_validation *v = p->windows.windows;
+    const struct reference_pass *p = user;
+    const struct hd_validation *v = p->all.windows.windows;
     const struct hd_packed *packed;
-    int64_t at = 0,
-            n = window < v->window_count ? hd_packing_window(v->packing, window, &packed) : 0;
+    int64_t at = 0, n;
 
-    if (p->windows.mismatched)
+    (void)t;
+    if (p->all.windows.mismatched)
         return place_mismatched(p, window);
-
+    n = hd_packing_window(v->packing, window, &packed);
     for (int64_t i = 0; i < n; at += packed[i++].count) {
         place_answer(p, packed[i].first, packed[i].chosen, at);
         place_answer(p, packed[i].first + packed[i].chosen, packed[i].count - packed[i].chosen,
@@ -324,65 +325,44 @@ static enum hd_status place_window(const struct reference_pass *p, int64_t windo
     return HD_OK;
 }
 
-/* Writes the log-probabilities of a micro-batch to this rank's part of the reference file. */
-static enum hd_status take_results(struct hd_trainer *t, const struct hd_chunk *chunk,
-                                   const struct hd_bases *bases, int64_t micro_batch, void *context)
+/* Writes the log-probability of a row to this rank's part of the reference file. */
+static enum hd_status write_value(void *user, int64_t window, int64_t position, const float *logp)
 {
-    const struct hd_store *store = hd_chunk_find_kind(chunk, HD_STORE_OUTPUT);
-    const struct hd_rank_program *l = &t->rank_program;
-    const struct hd_zigzag mine = {l->job.context, l->mesh.sizes.cp, l->coord.cp};
-    const int64_t rows = hd_zigzag_rows(&mine);
-    struct reference_pass *p = context;
-    int64_t window;
-    enum hd_status st;
+    const struct reference_pass *p = user;
+    const struct reference_value one = {.token = p->token[position], .value = *logp};
 
-    if (!store || !p->part)
-        return HD_OK;
-    st = hd_staging_read(&t->open.staging, p->logp, hd_store_address(bases, store),
-                         l->job.micro_batch * rows * (int64_t)sizeof *p->logp);
-    window = hd_batch_first_window(t, &p->windows, micro_batch);
-    for (int64_t i = 0; !st && i < l->job.micro_batch; i++) {
-        st = place_window(p, window + i);
-        for (int64_t r = 0; !st && r < rows; r++) {
-            const struct reference_value one = {.token = p->token[hd_zigzag_position(&mine, r)],
-                                                .value = p->logp[i * rows + r]};
-
-            if (one.token >= 0 && fwrite(&one, sizeof one, 1, p->part) != 1)
-                st = hd_err(hd_file_write_status(errno),
-                            "cannot write the log-probabilities of the reference: %s",
-                            strerror(errno));
-        }
-    }
-    return st;
+    (void)window;
+    if (one.token >= 0 && fwrite(&one, sizeof one, 1, p->part) != 1)
+        return hd_err(hd_file_write_status(errno),
+                      "cannot write the log-probabilities of the reference: %s", strerror(errno));
+    return HD_OK;
 }
 
-static enum hd_status run_pass(struct hd_trainer *t, struct reference_pass *p,
-                               const struct hd_reference_watch *watch, int64_t *done, int64_t all)
+static enum hd_status tell_reference(void *user, int64_t done)
 {
-    const int64_t together = t->rank_program.mesh.sizes.dp * t->rank_program.job.micro_batch;
-    const int64_t count = p->windows.windows->window_count;
-    const int64_t calls = (count + together - 1) / together;
-    const int64_t round = t->rank_program.eval_order.micro_batches;
-    enum hd_status st = HD_OK;
+    const struct reference_pass *p = user;
 
-    for (p->windows.first = 0; !st && p->windows.first < calls; p->windows.first += round) {
-        if (watch->alive && !watch->alive(watch->context, *done, all))
-            return hd_err(HD_ABORTED, "stopped computing the log-probabilities of the reference");
-        st = hd_execute(t, t->round, calls - p->windows.first, hd_batch_feed_windows, take_results,
-                        p);
-        *done += round * together;
-    }
+    if (p->watch->alive && !p->watch->alive(p->watch->context, p->done + done, p->total))
+        return hd_err(HD_ABORTED, "stopped computing the log-probabilities of the reference");
+    return HD_OK;
+}
+
+static enum hd_status run_pass(struct hd_trainer *t, struct reference_pass *p)
+{
+    const int64_t count = p->all.windows.windows->window_count;
+    const enum hd_status st = hd_window_pass_run(t, &p->all, 0, count);
+
+    p->done += count;
     return st;
 }
 
 /* Computes the log-probabilities of all sources of the training data, then of the validation
  * windows. */
-static enum hd_status run_all(struct hd_trainer *t, struct reference_pass *pass,
-                              const struct hd_reference_watch *watch, int64_t *done, int64_t all)
+static enum hd_status run_all(struct hd_trainer *t, struct reference_pass *pass)
 {
     const struct hd_job_data *d = &t->data;
     const int64_t train_tokens = hd_corpus_token_count(d->train_corpus);
-    const int64_t before = pass->windows.mismatched ? train_tokens + val_tokens(d) : 0;
+    const int64_t before = pass->all.windows.mismatched ? train_tokens + val_tokens(d) : 0;
     enum hd_status st = HD_OK;
 
     pass->first_token = before;
@@ -390,14 +370,14 @@ static enum hd_status run_all(struct hd_trainer *t, struct reference_pass *pass,
         struct hd_validation v;
 
         st = hd_validation_init_packed(&v, d->sampler.sources[k].range, d->packings[k], 0);
-        pass->windows.windows = &v;
+        pass->all.windows.windows = &v;
         if (!st)
-            st = run_pass(t, pass, watch, done, all);
+            st = run_pass(t, pass);
     }
     for (int64_t k = 0; !st && k < d->validation_count; k++) {
-        pass->windows.windows = &d->validations[k];
+        pass->all.windows.windows = &d->validations[k];
         pass->first_token = before + (d->val_corpus ? train_tokens : 0);
-        st = run_pass(t, pass, watch, done, all);
+        st = run_pass(t, pass);
     }
     return st;
 }
@@ -409,31 +389,29 @@ static enum hd_status run_passes(struct hd_trainer *t, FILE *part,
     const struct hd_job *job = &t->rank_program.job;
     const int passes = hd_job_has_kl(job) ? 2 : 1;
     struct reference_pass p = {
+        .all = {.columns = 1,
+                .values = calloc((size_t)(job->micro_batch * job->context), sizeof(float)),
+                .prepare = place_window,
+                .take = write_value,
+                .before = tell_reference,
+                .user = &p},
+        .watch = watch,
+        .total = passes * (t->data.sampler.window_count + hd_job_data_validation_windows(&t->data)),
         .part = part,
         .token = calloc((size_t)job->context, sizeof *p.token),
-        .ids = calloc((size_t)job->context, sizeof *p.ids),
-        .logp = calloc((size_t)(job->micro_batch * job->context), sizeof *p.logp)};
-    int64_t done = 0;
-    const int64_t all =
-        passes * (t->data.sampler.window_count + hd_job_data_validation_windows(&t->data));
-    enum hd_status st =
-        p.token && p.ids && p.logp ? HD_OK : hd_err(HD_NO_MEMORY, "no memory for the reference");
+        .ids = calloc((size_t)job->context, sizeof *p.ids)};
+    enum hd_status st = p.token && p.ids && p.all.values
+                            ? HD_OK
+                            : hd_err(HD_NO_MEMORY, "no memory for the reference");
 
     for (int k = 0; !st && k < passes; k++) {
-        p.windows.mismatched = k > 0;
-        st = run_all(t, &p, watch, &done, all);
+        p.all.windows.mismatched = k > 0;
+        st = run_all(t, &p);
     }
     free(p.token);
     free(p.ids);
-    free(p.logp);
+    free(p.all.values);
     return st;
-}
-
-/* Returns true for the one rank, among those with equal results, that writes them: tp index 0 on
- * the stage of the head. */
-static bool writes_part(const struct hd_rank_program *l, struct hd_mesh_coord coord)
-{
-    return coord.tp == 0 && coord.pp == hd_pipeline_stage(&l->pipeline, l->pipeline.chunks - 1);
 }
 
 static enum hd_status add_part_path(const struct hd_trainer *t, int rank, struct hd_text *ret_path)
@@ -451,7 +429,7 @@ static enum hd_status make_part(struct hd_trainer *t, const struct hd_reference_
     enum hd_status st = add_part_path(t, t->rank_program.rank, &path);
 
     add_path(t, "", &folder);
-    if (!st && writes_part(&t->rank_program, t->rank_program.coord)) {
+    if (!st && hd_window_pass_takes(&t->rank_program, t->rank_program.coord)) {
         st = hd_file_make_dirs(folder.data, HD_FILE_JOB_DIR_MODE);
         part = st ? NULL : fopen(path.data, "we");
         if (!st && !part)
@@ -503,7 +481,7 @@ static enum hd_status write_file(struct hd_trainer *t, char *bytes)
     enum hd_status st = HD_OK;
 
     for (int r = 0; !st && r < t->rank_program.mesh.world; r++) {
-        if (!writes_part(&t->rank_program, hd_mesh_coord_of(&t->rank_program.mesh, r)))
+        if (!hd_window_pass_takes(&t->rank_program, hd_mesh_coord_of(&t->rank_program.mesh, r)))
             continue;
         st = add_part_path(t, r, &path);
         if (!st)

@@ -34,13 +34,13 @@
 
 #include "base/file.h"
 #include "base/hash.h"
+#include "base/math.h"
 #include "base/pieces.h"
 #include "data/packing.h"
 #include "job/frozen_model.h"
-#include "mesh/zigzag.h"
-#include "train/batch.h"
 #include "train/teacher_record.h"
 #include "train/trainer.h"
+#include "train/window_pass.h"
 
 enum {
     PAUSE_NS = 20 * 1000 * 1000,
@@ -229,12 +229,15 @@ enum hd_status hd_trainer_open_teacher(struct hd_trainer *t)
 
 /* One run of the eval programs over the windows of a source. */
 struct teacher_pass {
-    struct hd_batch_windows windows; /* must be first: the context of hd_batch_feed_windows */
-    int fd;                          /* -1: another rank with equal results writes them */
+    struct hd_window_pass all;
+    int fd;     /* file; on a rank that takes no records, too */
+    bool takes; /* true: this rank writes records */
+    struct teacher_head *head;
+    const struct hd_reference_watch *watch;
+    int64_t before, total; /* windows of earlier sources, of all */
     int64_t vocab;
     int64_t *places;        /* [context] */
     int32_t *ids, *targets; /* [context] */
-    float *records;         /* [rows of a micro-batch, k, 2] */
     char *bytes;            /* [record_bytes] */
 };
 
@@ -292,57 +295,53 @@ static enum hd_status write_record(const struct teacher_pass *p, int64_t k, int6
     return write_at(p->fd, p->bytes, bytes, HD_TEACHER_HEAD_BYTES + place * bytes);
 }
 
-/* Writes the records of a micro-batch. */
-static enum hd_status take_records(struct hd_trainer *t, const struct hd_chunk *chunk,
-                                   const struct hd_bases *bases, int64_t micro_batch, void *context)
+static enum hd_status read_window(struct hd_trainer *t, void *user, int64_t window)
 {
-    const struct hd_store *store = hd_chunk_find_kind(chunk, HD_STORE_OUTPUT);
-    const struct hd_rank_program *l = &t->rank_program;
-    const struct hd_zigzag mine = {l->job.context, l->mesh.sizes.cp, l->coord.cp};
-    const int64_t rows = hd_zigzag_rows(&mine), k = l->job.distill_top_k;
-    struct teacher_pass *p = context;
+    const struct teacher_pass *p = user;
     const struct hd_data_batch sample = {
         .tokens = p->ids, .targets = p->targets, .target_places = p->places};
-    const int64_t window = hd_batch_first_window(t, &p->windows, micro_batch);
-    enum hd_status st;
 
-    if (!store || p->fd < 0)
-        return HD_OK;
-    st = hd_staging_read(&t->open.staging, p->records, hd_store_address(bases, store),
-                         l->job.micro_batch * rows * 2 * k * (int64_t)sizeof *p->records);
-    for (int64_t i = 0; !st && i < l->job.micro_batch; i++) {
-        if (window + i >= p->windows.windows->window_count)
-            break;
-        st = hd_validation_fill(p->windows.windows, window + i, 1, &sample);
-        for (int64_t r = 0; !st && r < rows; r++) {
-            const int64_t place = p->places[hd_zigzag_position(&mine, r)];
+    (void)t;
+    return hd_validation_fill(p->all.windows.windows, window, 1, &sample);
+}
 
-            if (place >= 0)
-                st = write_record(p, k, place, p->records + (i * rows + r) * 2 * k);
-        }
-    }
-    return st;
+static enum hd_status keep_record(void *user, int64_t window, int64_t position, const float *record)
+{
+    const struct teacher_pass *p = user;
+    const int64_t place = p->places[position];
+
+    (void)window;
+    return place >= 0 ? write_record(p, p->head->top_k, place, record) : HD_OK;
+}
+
+static enum hd_status tell_teacher(void *user, int64_t done)
+{
+    const struct teacher_pass *p = user;
+
+    if (p->watch->alive && !p->watch->alive(p->watch->context, p->before + done, p->total))
+        return hd_err(HD_ABORTED, "stopped writing the teacher's file");
+    return HD_OK;
 }
 
 /* Makes all records so far durable; rank 0 then stores the number of windows (invariant 2). */
-static enum hd_status flush(struct hd_trainer *t, const struct teacher_pass *p, int fd,
-                            struct teacher_head *head, int64_t windows_done)
+static enum hd_status flush(struct hd_trainer *t, void *user, int64_t done)
 {
+    const struct teacher_pass *p = user;
     int64_t too_many = 0;
     enum hd_status st = hd_trainer_read_sums(t);
 
-    if (!st && p->fd >= 0 && fdatasync(p->fd) < 0)
+    if (!st && p->takes && fdatasync(p->fd) < 0)
         st = hd_err(hd_file_write_status(errno), "cannot flush the teacher's file: %s",
                     strerror(errno));
     if (!st) /* returns when all ranks have flushed */
         st = hd_trainer_agree(t, t->block.too_many_rows, &too_many);
     if (!st && too_many)
         st = hd_trainer_refuse_rows();
-    head->windows_done = windows_done;
+    p->head->windows_done = p->before + done;
     if (st || t->rank_program.rank > 0)
         return st;
-    st = write_at(fd, head, sizeof *head, 0);
-    if (!st && fdatasync(fd) < 0)
+    st = write_at(p->fd, p->head, sizeof *p->head, 0);
+    if (!st && fdatasync(p->fd) < 0)
         st = hd_err(hd_file_write_status(errno), "cannot flush the teacher's file: %s",
                     strerror(errno));
     return st;
@@ -358,34 +357,13 @@ static enum hd_status open_source(const struct hd_job_data *d, int64_t k, int64_
                : hd_validation_init(ret_windows, d->sampler.sources[k].range, context, 0);
 }
 
-/* Runs the programs over one source, whose windows are those from `before` on in the pass. */
-static enum hd_status write_source(struct hd_trainer *t, struct teacher_pass *p, int fd,
-                                   struct teacher_head *head, int64_t before,
-                                   const struct hd_reference_watch *watch, int64_t all)
+/* Runs the programs over one source, whose windows are those from p->before on in the pass. */
+static enum hd_status write_source(struct hd_trainer *t, struct teacher_pass *p)
 {
-    const int64_t together = t->rank_program.mesh.sizes.dp * t->rank_program.job.micro_batch;
-    const int64_t count = p->windows.windows->window_count;
-    const int64_t calls = (count + together - 1) / together;
-    const int64_t round = t->rank_program.eval_order.micro_batches;
-    const int64_t skipped = head->windows_done > before ? head->windows_done - before : 0;
-    enum hd_status st = HD_OK;
+    const int64_t count = p->all.windows.windows->window_count;
+    const int64_t skipped = hd_max(p->head->windows_done - p->before, 0);
 
-    if (skipped >= count)
-        return HD_OK;
-    for (p->windows.first = skipped / together; !st && p->windows.first < calls;) {
-        if (watch->alive &&
-            !watch->alive(watch->context, before + p->windows.first * together, all))
-            return hd_err(HD_ABORTED, "stopped writing the teacher's file");
-        st = hd_execute(t, t->round, calls - p->windows.first, hd_batch_feed_windows, take_records,
-                        p);
-        p->windows.first += round;
-        if (!st) {
-            const int64_t done = p->windows.first * together;
-
-            st = flush(t, p, fd, head, before + (done < count ? done : count));
-        }
-    }
-    return st;
+    return skipped >= count ? HD_OK : hd_window_pass_run(t, &p->all, skipped, count);
 }
 
 static enum hd_status write_sources(struct hd_trainer *t, int fd, struct teacher_head *head,
@@ -393,18 +371,26 @@ static enum hd_status write_sources(struct hd_trainer *t, int fd, struct teacher
 {
     const struct hd_rank_program *l = &t->rank_program;
     const struct hd_job *job = &l->job;
-    const bool writes =
-        l->coord.tp == 0 && l->coord.pp == hd_pipeline_stage(&l->pipeline, l->pipeline.chunks - 1);
     const size_t S = (size_t)job->context, k = (size_t)job->distill_top_k;
-    struct teacher_pass p = {.fd = writes ? fd : -1,
-                             .vocab = head->vocab,
-                             .places = calloc(S, sizeof *p.places),
-                             .ids = calloc(S, sizeof *p.ids),
-                             .targets = calloc(S, sizeof *p.targets),
-                             .records = calloc((size_t)job->micro_batch * S, 2 * k * sizeof(float)),
-                             .bytes = calloc(k, 8)};
-    int64_t before = 0;
-    enum hd_status st = p.places && p.ids && p.targets && p.records && p.bytes
+    struct teacher_pass p = {
+        .all = {.columns = 2 * job->distill_top_k,
+                .values = calloc((size_t)job->micro_batch * S, 2 * k * sizeof(float)),
+                .prepare = read_window,
+                .take = keep_record,
+                .before = tell_teacher,
+                .after = flush,
+                .user = &p},
+        .fd = fd,
+        .takes = hd_window_pass_takes(l, l->coord),
+        .head = head,
+        .watch = watch,
+        .total = t->data.sampler.window_count,
+        .vocab = head->vocab,
+        .places = calloc(S, sizeof *p.places),
+        .ids = calloc(S, sizeof *p.ids),
+        .targets = calloc(S, sizeof *p.targets),
+        .bytes = calloc(k, 8)};
+    enum hd_status st = p.places && p.ids && p.targets && p.all.values && p.bytes
                             ? hd_trainer_reset_sums(t)
                             : hd_err(HD_NO_MEMORY, "no memory for the teacher's records");
 
@@ -412,15 +398,15 @@ static enum hd_status write_sources(struct hd_trainer *t, int fd, struct teacher
         struct hd_validation windows;
 
         st = open_source(&t->data, s, job->context, &windows);
-        p.windows.windows = &windows;
+        p.all.windows.windows = &windows;
         if (!st)
-            st = write_source(t, &p, fd, head, before, watch, t->data.sampler.window_count);
-        before += st ? 0 : windows.window_count;
+            st = write_source(t, &p);
+        p.before += st ? 0 : windows.window_count;
     }
     free(p.places);
     free(p.ids);
     free(p.targets);
-    free(p.records);
+    free(p.all.values);
     free(p.bytes);
     return st;
 }
