@@ -239,7 +239,7 @@ static void check_shm(struct doctor_findings *doctor)
         doctor_add(doctor, DOCTOR_OK, "/dev/shm", "", "%s free", text);
 }
 
-static void check_nccl(struct doctor_findings *doctor)
+static void check_gpu_libraries(struct doctor_findings *doctor)
 {
     if (!doctor->gpus.count)
         return;
@@ -249,6 +249,10 @@ static void check_nccl(struct doctor_findings *doctor)
         doctor_add(doctor, DOCTOR_NOTE, "nccl",
                    "install libnccl2, or set HEDDLE_NCCL to the path of libnccl.so.2",
                    "it was not found; a job on several GPUs needs it");
+    if (doctor->gpus.cudnn[0])
+        doctor_add(doctor, DOCTOR_OK, "cudnn", "",
+                   "attention can be by cuDNN %s (HEDDLE_CUDA_ATTENTION=cudnn)",
+                   doctor->gpus.cudnn);
 }
 
 /* InfiniBand and RoCE adapters move memory that is locked: with little NCCL fails to connect. */
@@ -410,7 +414,7 @@ void doctor_check(struct doctor_findings *doctor, const struct doctor_options *o
     check_memory(doctor);
     check_huge_pages(doctor);
     check_shm(doctor);
-    check_nccl(doctor);
+    check_gpu_libraries(doctor);
     check_limits(doctor);
     check_locked_memory(doctor);
     check_folder(doctor, "state dir", options->state_dir, false);

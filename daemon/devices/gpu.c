@@ -15,6 +15,7 @@ static const struct hd_json_field list_fields[] = {
     WORD(struct hd_gpu_list, problem),
     WORD(struct hd_gpu_list, log_problem),
     WORD(struct hd_gpu_list, libraries),
+    HD_JSON_FIELD("cudnn", WORD, struct hd_gpu_list, cudnn, .optional = true),
 };
 static const struct hd_json_field gpu_fields[] = {
     WORD(struct hd_gpu, uuid),

@@ -46,6 +46,7 @@ struct hd_gpu_list {
     /* Versions on which results depend, beside the GPU's model, such as "sm_90_cuda_13.0,
      * cuBLASLt-13.1.0, NCCL 2.28.9"; "": no NCCL, so GPUs cannot work with those of other nodes. */
     char libraries[HD_GPU_LIBRARIES_MAX];
+    char cudnn[16]; /* version of cuDNN, which a job may ask for; "": none that can be used */
     struct hd_inventory inventory; /* links between these GPUs, and the machine's network
                                       adapters */
     int64_t count;

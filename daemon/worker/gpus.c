@@ -12,8 +12,8 @@
 #include "worker/nvml.h"
 #include "worker/worker.h"
 
-/* Writes ", cuDNN 9.28.0" if HEDDLE_CUDA_ATTENTION=cudnn would be computed by it; it is optional. */
-static void name_cudnn(const struct hd_backend_table *table, char *ret_text, size_t size_bytes)
+/* Reads the version of cuDNN that HEDDLE_CUDA_ATTENTION=cudnn would take. */
+static void name_cudnn(const struct hd_backend_table *table, struct hd_gpu_list *list)
 {
     struct hd_traits traits = {.threads = 1};
     const char *by;
@@ -22,8 +22,8 @@ static void name_cudnn(const struct hd_backend_table *table, char *ret_text, siz
     table->describe(&(struct hd_backend_options){.threads = 1}, &traits);
     (void)unsetenv(HD_ATTENTION_ENV);
     by = strstr(traits.isa, HD_BY_CUDNN);
-    (void)snprintf(ret_text, size_bytes, "%s%s", by ? ", cuDNN " : "",
-                   by ? by + strlen(HD_BY_CUDNN) : "");
+    if (by)
+        (void)snprintf(list->cudnn, sizeof list->cudnn, "%s", by + strlen(HD_BY_CUDNN));
 }
 
 /* Adds the names of the GPU libraries and NCCL to the list of GPUs. If NCCL is missing it adds
@@ -32,15 +32,14 @@ static void name_libraries(const struct hd_backend_table *table, struct hd_gpu_l
 {
     const struct hd_nccl_table *nccl = NULL;
     struct hd_traits traits = {.threads = 1};
-    char version[HD_NCCL_VERSION_MAX], cudnn[sizeof traits.isa];
+    char version[HD_NCCL_VERSION_MAX];
 
     if (!table->device || !table->device->nccl || table->device->nccl(&nccl))
         return;
     table->describe(&(struct hd_backend_options){.threads = 1}, &traits);
     hd_nccl_name(nccl->version, version);
-    name_cudnn(table, cudnn, sizeof cudnn);
-    (void)snprintf(list->libraries, sizeof list->libraries, "%s, %s, %s%s", traits.isa,
-                   traits.library, version, cudnn);
+    (void)snprintf(list->libraries, sizeof list->libraries, "%s, %s, %s", traits.isa,
+                   traits.library, version);
 }
 
 /* Lists the GPUs that the CUDA runtime lists: ranks compute with it, so no other GPU is usable. */
@@ -66,8 +65,10 @@ static enum hd_status ask_plugin(struct hd_gpu_list *list)
                            "compute capability %d.%d is older than 8.0, which the kernels need",
                            seen[i].capability / 10, seen[i].capability % 10);
     }
-    if (!st)
+    if (!st) {
         name_libraries(table, list);
+        name_cudnn(table, list);
+    }
     free(seen);
     return st;
 }

@@ -5,7 +5,7 @@
 unset HEDDLE_CONTROLLER
 doctor() { "$HEDDLE_BIN/heddled" --doctor "$@"; }
 # a machine whose heddle-worker answers so (tests/unit/daemon/fake_worker.c)
-with_gpus() { FAKE_GPUS="{\"problem\":\"$1\",\"log_problem\":\"\",\"libraries\":\"\",\"gpus\":[$2]}" doctor --worker "$HEDDLE_BUILD_DIR/tests/fake_worker" "${@:3}"; }
+with_gpus() { FAKE_GPUS="{\"problem\":\"$1\",\"log_problem\":\"\",\"libraries\":\"\",\"cudnn\":\"9.28.0\",\"gpus\":[$2]}" doctor --worker "$HEDDLE_BUILD_DIR/tests/fake_worker" "${@:3}"; }
 # gpu N PROBLEM: one GPU of such an answer
 gpu() { printf '{"uuid":"GPU-%s","name":"Stand-in H100","bus":"0000:1%s:00.0","problem":"%s","fault":"","memory_bytes":85899345920,"fault_at":0}' "$1" "$1" "${2:-}"; }
 # look NAME STATUS COMMAND...: as check_status; what it printed stays
@@ -20,6 +20,7 @@ says() { grep -qF -- "$1" "$work/seen.out"; }
 problems_of() { grep -c "^gpu $1  *problem" "$work/seen.out"; }
 
 look two_gpus_one_of_them_broken 1 with_gpus "" "$(gpu 0),$(gpu 1 "it fell off the bus")"
+check the_version_of_cudnn_is_said says "attention can be by cuDNN 9.28.0 (HEDDLE_CUDA_ATTENTION=cudnn)"
 check a_gpu_is_described says "Stand-in H100, GPU-0, 0000:10:00.0, 80.0 GiB"
 check_equal what_is_wrong_is_said_of_the_broken_one "0 1" "$(problems_of 0) $(problems_of 1)"
 check its_reason_is_shown says "it fell off the bus"
