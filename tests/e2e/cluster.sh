@@ -75,22 +75,28 @@ await() {
 
 # ---- the cluster ----
 
+# What a daemon says when it is up is read in its log: a call of heddle takes ten times as long.
+bytes_of() { stat -c %s "$1" 2>/dev/null || echo 0; }
+said_behind() { tail -c +"$(($2 + 1))" "$1" | grep -qE "$3"; } # LOG BYTES PATTERN
 start_controller() { # [ARG...]
+    local before
+    before=$(bytes_of "$work/controller.log")
     "$HEDDLE_BIN/heddle-controller" --state-dir "$work/controller" --listen "$HEDDLE_CONTROLLER" \
         --jobs-dir "$work/jobs" --ephemeral "$@" >>"$work/controller.log" 2>&1 &
     controller_pid=$!
-    if ! await 20 heddle jobs; then
+    if ! await 20 said_behind "$work/controller.log" "$before" ': ready on ' || ! await 20 heddle jobs; then
         not_ok start_controller "the controller does not answer: $(tail -n 3 "$work/controller.log")"
         finish
     fi
 }
 start_node() { # NAME DEVICES [ARG...]
-    local name=$1 devices=$2
+    local name=$1 devices=$2 before
     shift 2
+    before=$(bytes_of "$work/$name.log")
     "$HEDDLE_BIN/heddled" --state-dir "$work/$name" --node-name "$name" --devices "$devices" \
         --ephemeral "$@" >>"$work/$name.log" 2>&1 &
     node_pids[$name]=$!
-    if ! await 20 node_is "$name" ready; then
+    if ! await 20 said_behind "$work/$name.log" "$before" ': connected to ' || ! await 20 node_is "$name" ready; then
         not_ok "start_node_$name" "the node is not ready: $(tail -n 3 "$work/$name.log")"
         finish
     fi

@@ -52,9 +52,12 @@ must_come() { # SECONDS WHAT COMMAND...: until COMMAND succeeds
 
 answers() { "$HEDDLE_BIN/heddle" nodes >/dev/null 2>&1; }
 start_controller() { # [OPTION...]
+    local before
+    before=$(bytes_of "$dir/controller.log")
     "$HEDDLE_BIN/heddle-controller" --state-dir "$dir/c" --listen "unix:$dir/c.sock" \
         --jobs-dir "$dir/jobs" "$@" >>"$dir/controller.log" 2>&1 &
     controller=$!
+    must_come $PATIENCE "the controller's start" said_behind "$dir/controller.log" "$before" ': ready on '
     must_come $PATIENCE "the controller's answer" answers
 }
 declare -A daemon=()
@@ -64,6 +67,10 @@ start_daemon() { # NAME [OPTION...]
     "$HEDDLE_BIN/heddled" --state-dir "$dir/node-$name" --node-name "$name" --devices cpu:2:1 --probe never "$@" \
         >>"$dir/heddled-$name.log" 2>&1 &
     daemon[$name]=$!
+}
+ready() { # NODE
+    grep -qs ': connected to ' "$dir/heddled-$1.log" &&
+        "$HEDDLE_BIN/heddle" nodes -o jsonl | grep -q "\"name\": *\"$1\".*\"state\": *\"ready\""
 }
 end_process() { # SIGNAL PID: of a child of ours
     kill -"$1" "$2" || fail "process $2 was gone before it was to get SIG$1"

@@ -8,7 +8,6 @@ STEPS=400 # time to bring up three nodes while the first trains
 LOST=240 # seconds; the lease of a node is 180
 
 is_lost() { "$HEDDLE_BIN/heddle" nodes -o jsonl | grep -q "\"name\": *\"$1\".*\"state\": *\"lost\""; }
-is_ready() { "$HEDDLE_BIN/heddle" nodes -o jsonl | grep -q "\"name\": *\"$1\".*\"state\": *\"ready\""; }
 runs_on() { says "$1" "\"kind\": *\"starting\".*\"attempt\": *$2,.*\"node\": *\"$3\""; }
 knows() { [ "$(field "$1" checkpoint_step)" -ge "$2" ]; }
 
@@ -18,12 +17,12 @@ a_lost_node_loses_its_jobs_to_another_and_changes_nothing_when_it_returns() {
     killed=$(submit) || exit
     await_step "$killed" 1 1
     start_daemon c
-    must_come $PATIENCE "node c" is_ready c
+    must_come $PATIENCE "node c" ready c
     stopped=$(submit) || exit
     await_step "$stopped" 1 1
     runs_on "$killed" 1 a && runs_on "$stopped" 1 c || fail "the jobs do not run on a and c"
     start_daemon b
-    must_come $PATIENCE "node b" is_ready b
+    must_come $PATIENCE "node b" ready b
 
     must_come $PATIENCE "a checkpoint that the controller knows" knows "$killed" $EVERY
     kill_daemon a
@@ -44,8 +43,8 @@ a_lost_node_loses_its_jobs_to_another_and_changes_nothing_when_it_returns() {
 
     start_daemon a
     kill -CONT "${daemon[c]}"
-    must_come $PATIENCE "the return of node a" is_ready a
-    must_come $PATIENCE "the return of node c" is_ready c
+    must_come $PATIENCE "the return of node a" ready a
+    must_come $PATIENCE "the return of node c" ready c
     late=$(submit) || exit
     for job in "$killed" "$stopped"; do
         state_is "$job" succeeded && [ "$(attempts "$job")" = 2 ] || fail "the return changed job $job"

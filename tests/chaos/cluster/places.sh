@@ -6,7 +6,6 @@
 . "$HEDDLE_SOURCE_DIR/tests/chaos/cluster/lib.sh"
 export LD_PRELOAD=${HEDDLE_BUILD_DIR:?}/tests/libstall.so
 
-ready() { "$HEDDLE_BIN/heddle" nodes -o jsonl | grep -q "\"name\": *\"$1\".*\"state\": *\"ready\""; }
 cat >"$work/job.yaml" <<END
 name: places
 model: {family: llama, layers: 2, hidden: 64, heads: 4, context: 64}

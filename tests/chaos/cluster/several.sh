@@ -5,7 +5,6 @@
 # a limit or a lease.
 . "$HEDDLE_SOURCE_DIR/tests/chaos/cluster/lib.sh"
 
-ready() { "$HEDDLE_BIN/heddle" nodes -o jsonl | grep -q "\"name\": *\"$1\".*\"state\": *\"ready\""; }
 start_pair() {
     start_controller
     start_daemon a --devices cpu:1:1
