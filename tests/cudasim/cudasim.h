@@ -84,6 +84,8 @@ uint64_t hd_cudasim_products_of(int offer);
 enum { HD_CUDASIM_CUDNN_PLANS = 3 };
 void hd_cudasim_cudnn_version(int code);
 uint64_t hd_cudasim_cudnn_launches(int plan);
+/* It has no plan for any graph from now on, as for a shape that it does not know; false: it has. */
+void hd_cudasim_cudnn_refuse(bool refuses);
 
 /* Version of the driver, as the CUDA runtime tells it; 0: that of the runtime (default). */
 void hd_cudasim_driver(int version);

@@ -27,6 +27,13 @@ void hd_cudasim_cudnn_version(int code)
     version = code;
 }
 
+static _Atomic bool refuses_all;
+
+void hd_cudasim_cudnn_refuse(bool refuses)
+{
+    refuses_all = refuses;
+}
+
 uint64_t hd_cudasim_cudnn_launches(int plan)
 {
     return launches[plan];
@@ -614,14 +621,14 @@ cudnnStatus_t cudnnBackendGetAttribute(cudnnBackendDescriptor_t descriptor,
     *count = 1;
     switch ((int)name) {
     case CUDNN_ATTR_ENGINEHEUR_RESULTS:
-        for (int i = 0; i < PLANS && i < requested; i++) {
+        *count = refuses_all ? 0 : PLANS;
+        for (int i = 0; i < *count && i < requested; i++) {
             struct descriptor *to = ((struct descriptor **)elements)[i];
 
             to->place = i;
             to->is_final = true;
             to->graph = hold(below(d, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH));
         }
-        *count = PLANS;
         return CUDNN_STATUS_SUCCESS;
     case CUDNN_ATTR_ENGINECFG_ENGINE: {
         struct descriptor *to = *(struct descriptor **)elements;

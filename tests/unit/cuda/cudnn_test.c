@@ -148,4 +148,16 @@ static void the_best_plan_that_is_allowed_is_taken(void **state)
     assert_int_equal(hd_cudasim_cudnn_launches(2), 2);
 }
 
+/* Goal: a shape that the library does not compute is computed all the same. */
+static void a_refused_shape_is_by_own_kernels(void **state)
+{
+    const uint64_t before = hd_cudasim_launches();
+
+    hd_cudasim_cudnn_refuse(true);
+    launch(false);
+    hd_cudasim_cudnn_refuse(false);
+    assert_int_equal(hd_cudasim_cudnn_launches(1), 2); /* as the case before left it */
+    assert_true(hd_cudasim_launches() > before);
+}
+
 RUN_CASES()
