@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "base/random.h"
+#include "kernels/plugin.h"
 #include "tests/bench/kernels_gpu.h"
 #include "tests/sorted.h"
 
@@ -158,12 +159,13 @@ static void run(struct bench *b, enum hd_kernel kernel, void *args, const char *
     by_bytes = bytes / b->bandwidth;
     by_flops = costs.flops / b->peak;
     floor = by_bytes > by_flops || !b->products ? by_bytes : by_flops;
-    fprintf(b->out, "%-26s %-30s %9.1f us %9.1f %9.1f %8.1f GB/s %7.1f TF/s %6.1f%%%s\n",
+    fprintf(b->out, "%-26s %-30s %9.1f us %9.1f %9.1f %8.1f GB/s %7.1f TF/s %6.1f%%%s%s\n",
             info->name, shape, median * 1e6, times[0] * 1e6, floor * 1e6, bytes / median * 1e-9,
             costs.flops / median * 1e-12, 100 * floor / median,
             b->products && by && kernel == HD_K_gemm && strcmp(by, b->traits.library) != 0
                 ? "  BY OWN CODE"
-                : "");
+                : "",
+            by && !strncmp(by, HD_BY_CUDNN + 1, strlen(HD_BY_CUDNN) - 1) ? "  by cuDNN" : "");
 }
 
 static bool wanted(const struct bench *b, enum hd_kernel kernel)
