@@ -124,6 +124,7 @@ enum hd_status probe_meet(struct probe *p, struct hd_shm_control *control, int r
 {
     return hd_rank_open(&(struct hd_rank_opening){.table = p->table,
                                                   .instance = p->backend,
+                                                  .options = probe_options(p),
                                                   .shm = control,
                                                   .alone = !control,
                                                   .rank = rank,
