@@ -29,6 +29,7 @@ static const struct size_grid {
     {{16, 48}, (int64_t)1 << 20, 0},              /* emulated GPUs, with `quick` */
 };
 enum { SIDES = 4, QUICK_SIDES = 2, GRIDS = sizeof grids / sizeof grids[0] };
+enum { QUICK_POOL_BYTES = 1 << 20 }; /* the pool of `quick`, whose times say nothing */
 
 static const struct size_grid *grid_of(const struct probe *p)
 {
@@ -55,7 +56,7 @@ struct bench {
     const struct size_grid *grid;
     struct hd_traits traits;
     void *a, *c, *pre, *pool, *scratch;
-    int64_t pool_used, scratch_bytes;
+    int64_t pool_bytes, pool_used, scratch_bytes;
 };
 
 static void *from_pool(struct bench *b, int64_t bytes)
@@ -63,7 +64,7 @@ static void *from_pool(struct bench *b, int64_t bytes)
     char *at;
 
     bytes = hd_tensor_align(bytes);
-    if (b->pool_used + bytes > b->grid->pool_bytes)
+    if (b->pool_used + bytes > b->pool_bytes)
         b->pool_used = 0;
     at = (char *)b->pool + b->pool_used;
     b->pool_used += bytes;
@@ -209,7 +210,8 @@ static enum hd_status open_bench(struct probe *p, struct bench *b)
         st = get_numbers(p, most_bytes, &b->c);
     if (!st)
         st = get_numbers(p, most_bytes, &b->pre);
-    return st ? st : get_numbers(p, grid->pool_bytes, &b->pool);
+    b->pool_bytes = p->quick ? QUICK_POOL_BYTES : grid->pool_bytes;
+    return st ? st : get_numbers(p, b->pool_bytes, &b->pool);
 }
 
 static void close_bench(struct probe *p, struct bench *b)
