@@ -8,15 +8,13 @@
 #include "plan/links.h"
 #include "plan/search_internal.h"
 
-/* Least ratio of the bytes saved per token with any micro-batch size to those with one sequence. */
-static const double saved_share = 0.9;
+/* Least ratio of the work memory in which backward recomputes a segment to that of one block and what forward
+ * would save of the others: measured on 1,800 random models, 0.996. */
+static const double segment_share = 0.98;
 /* Least ratio of the time of a micro-batch's blocks, per token, to that with the largest micro-batch
  * and without recompute: kernels and collectives take at most in proportion to their rows, but
  * their tiles and fusions may differ. */
 static const double coarse_share = 0.9;
-/* Least ratio of the work memory of a larger chunk to that of a chunk of one block: its programs
- * are different ones, in which fewer tensors may be live at the same time. */
-static const double work_share = 0.9;
 
 /* ---- blocks of several kinds ----
  *
@@ -106,6 +104,8 @@ static double stage_sum(const struct layout_search *s, const struct ordered *ord
     return sum;
 }
 
+/* Returns whether some chunk of the stage has a block of this kind, and thereby its work memory. The model's
+ * first block does not count: it passes no gradient on, so that it may take less than others. */
 static bool stage_has_kind(const struct layout_search *s, const struct ordered *ordered,
                            int32_t stage, int kind)
 {
@@ -113,8 +113,9 @@ static bool stage_has_kind(const struct layout_search *s, const struct ordered *
 
     for (int32_t k = 0; k < p->chunks / p->stages; k++) {
         const struct layers l = layers_of(s, ordered, hd_pipeline_chunk(p, stage, k));
+        const int64_t first = hd_max(l.first, 1);
 
-        if (l.first < l.end && s->kinds_before[l.end][kind] > s->kinds_before[l.first][kind])
+        if (first < l.end && s->kinds_before[l.end][kind] > s->kinds_before[first][kind])
             return true;
     }
     return false;
@@ -301,7 +302,7 @@ static double stage_work(const struct layout_search *s, const struct search_size
 
     for (int i = 0; i < s->kind_count; i++) {
         const int kind = s->kinds[i];
-        const double work = s->differ ? 0 : work_share * b->work[kind];
+        const double work = s->differ ? 0 : b->work[kind];
 
         if (stage_has_kind(s, ordered, stage, kind))
             most = hd_max_real(most, hd_max_real(work, state->gathered[kind]));
@@ -312,7 +313,7 @@ static double stage_work(const struct layout_search *s, const struct search_size
 /* Returns a lower bound of the work memory of any chunk that has a block. */
 static double block_work(const struct layout_search *s, const struct search_sizes *b)
 {
-    return s->differ ? 0 : work_share * least_of(s, b->work);
+    return s->differ ? 0 : least_of(s, b->work);
 }
 
 /* ---- segments of recompute ---- */
@@ -362,7 +363,7 @@ static void segment_bytes(const struct layout_search *s, const struct candidate 
         *ret_saved = hd_max_real(*ret_saved, chunk_saved(s, b, (double)x.count));
         if (x.longest > 1 && c->plain)
             *ret_work =
-                hd_max_real(*ret_work, saved_share * chunk_saved(s, c->plain, again) - deferred);
+                hd_max_real(*ret_work, segment_share * chunk_saved(s, c->plain, again) - deferred);
     }
 }
 
@@ -507,8 +508,7 @@ static struct heavy_blocks heavy_blocks_of(const struct layout_search *s, int ki
         if (state->block[other] < heavy.state || b->saved[other] < heavy.saved)
             continue;
         heavy.count += s->kinds_before[s->config.L][other];
-        heavy.work = hd_min_real(heavy.work,
-                                 hd_max_real(work_share * b->work[other], state->gathered[other]));
+        heavy.work = hd_min_real(heavy.work, hd_max_real(b->work[other], state->gathered[other]));
         heavy.all_s = hd_min_real(heavy.all_s, b->all_s[other]);
     }
     return heavy;
@@ -527,7 +527,8 @@ static int64_t most_on_stage(const struct layout_search *s, const struct candida
     const double beside = hd_min_real(0, least_of(s, b->base_saved));
     const bool segments = c->recompute == FULL;
     const double slot = segments ? hd_max_real(0, beside + least_of(s, b->saved)) : beside;
-    const double capacity = limit - heavy->work - ends_of(state, p, i) - kept * slot;
+    const double work = hd_pipeline_stage(p, 0) == i ? 0 : heavy->work; /* stage_has_kind */
+    const double capacity = limit - work - ends_of(state, p, i) - kept * slot;
     const double each =
         heavy->state + (segments ? 0 : kept * hd_max_real(0, heavy->saved) / chunks);
 
@@ -545,7 +546,7 @@ double search_cuts_seconds(struct layout_search *s, const struct candidate *c,
     const struct held_state *state = search_state(s, z);
     double seconds = 0;
 
-    if ((limit - block_work(s, b) - frozen_model_bytes(s, z)) * stages <
+    if ((limit - frozen_model_bytes(s, z)) * stages - block_work(s, b) * (stages - 1) <
         sum_of(s, 0, s->config.L, state->block))
         return INFINITY;
     for (int k = 0; k < s->kind_count; k++) {
