@@ -3,22 +3,6 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Returns the device bytes of the rank that needs most: on a GPU with the memory of its process; on
- * a CPU the planned memory alone. */
-static int64_t needed(const struct hd_plan *plan, const struct hd_traits *traits)
-{
-    int64_t most = 0;
-
-    for (int32_t i = 0; i < plan->class_count; i++) {
-        const struct hd_plan_class *c = &plan->classes[i];
-        const int64_t bytes =
-            hd_traits_is_cuda(traits) ? c->device_bytes : hd_memory_total(&c->memory);
-
-        most = bytes > most ? bytes : most;
-    }
-    return most;
-}
-
 /* Sets *ret_bytes to the device bytes that one layout needs. HD_INVALID, HD_LIMIT, HD_UNSUPPORTED:
  * it cannot be built. */
 static enum hd_status measure_layout(const struct hd_fit_asked *asked,
@@ -36,7 +20,7 @@ static enum hd_status measure_layout(const struct hd_fit_asked *asked,
     hd_arena_init(&arena, 0);
     st = hd_plan_build(&job, &traits, &arena, &plan);
     if (!st)
-        *ret_bytes = needed(&plan, &traits);
+        *ret_bytes = hd_plan_class_bytes(hd_plan_fullest(&plan, -1));
     hd_arena_done(&arena);
     return st;
 }

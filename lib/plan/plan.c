@@ -11,6 +11,25 @@ int64_t hd_memory_total(const struct hd_memory *memory)
     return memory->private_bytes + memory->registered_bytes;
 }
 
+int64_t hd_plan_class_bytes(const struct hd_plan_class *of)
+{
+    return of->device_bytes ? of->device_bytes : hd_memory_total(&of->memory);
+}
+
+const struct hd_plan_class *hd_plan_fullest(const struct hd_plan *plan, int32_t stage)
+{
+    const struct hd_plan_class *most = NULL;
+
+    for (int32_t i = 0; i < plan->class_count; i++) {
+        const struct hd_plan_class *one = &plan->classes[i];
+
+        if ((stage < 0 || one->stage == stage) &&
+            (!most || hd_plan_class_bytes(one) > hd_plan_class_bytes(most)))
+            most = one;
+    }
+    return most;
+}
+
 static void add_times(struct hd_dry *sum, const struct hd_dry *one, int64_t times)
 {
     sum->costs.flops += (double)times * one->costs.flops;
@@ -208,12 +227,6 @@ static enum hd_status plan_alike(const struct hd_rank_program_shared *shared,
     return st;
 }
 
-/* Returns the device bytes that a rank of the class takes; on the CPU its memory. */
-static int64_t class_bytes(const struct hd_plan_class *c, const struct hd_traits *traits)
-{
-    return hd_traits_is_cuda(traits) ? c->device_bytes : hd_memory_total(&c->memory);
-}
-
 /* Lays out the first rank of the limit's stage. If it needs more than the limit, makes it the plan's
  * only class. */
 static enum hd_status plan_fullest(const struct hd_rank_program_shared *shared,
@@ -235,7 +248,7 @@ static enum hd_status plan_fullest(const struct hd_rank_program_shared *shared,
     if (!st)
         st = plan_class(&layout, traits, &arena, class);
     hd_arena_done(&arena);
-    plan->partial = !st && class_bytes(class, traits) > limit->bytes;
+    plan->partial = !st && hd_plan_class_bytes(class) > limit->bytes;
     plan->classes = class;
     plan->class_count = 1;
     return st;

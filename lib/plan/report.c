@@ -170,30 +170,13 @@ static void write_layout(struct hd_json_writer *w, const struct hd_layout_sizes 
     hd_json_end(w, '}');
 }
 
-static const struct hd_plan_class *largest_of(const struct hd_plan *p, int32_t stage)
-{
-    const struct hd_plan_class *most = NULL;
-
-    for (int32_t i = 0; i < p->class_count; i++)
-        if (p->classes[i].stage == stage &&
-            (!most || p->classes[i].device_bytes > most->device_bytes ||
-             hd_memory_total(&p->classes[i].memory) > hd_memory_total(&most->memory)))
-            most = &p->classes[i];
-    return most;
-}
-
-static int64_t needed_by(const struct hd_plan_class *c)
-{
-    return c->device_bytes ? c->device_bytes : hd_memory_total(&c->memory);
-}
-
 /* Adds to the JSON the memory of each pipeline stage's rank that needs most. "beside": memory of
  * the process, a frozen model, and rounding to pages. */
 static void add_memory(struct hd_json_writer *w, const struct hd_plan *p)
 {
     hd_json_begin(w, "memory_bytes", '[');
     for (int32_t stage = 0; stage < p->pipeline.stages; stage++) {
-        const struct hd_plan_class *c = largest_of(p, stage);
+        const struct hd_plan_class *c = hd_plan_fullest(p, stage);
         const struct hd_memory *m = &c->memory;
         const bool device = c->device_bytes > 0; /* true: a GPU, which has memory of its own */
         const int64_t weights =
@@ -211,9 +194,10 @@ static void add_memory(struct hd_json_writer *w, const struct hd_plan *p)
         hd_json_add_int64(w, "activations", activations);
         hd_json_add_int64(w, "scratch", scratch);
         hd_json_add_int64(w, "host", device ? m->host_bytes : 0);
-        hd_json_add_int64(
-            w, "beside", needed_by(c) - weights - m->gradients - optimizer - activations - scratch);
-        hd_json_add_int64(w, "total", needed_by(c));
+        hd_json_add_int64(w, "beside",
+                          hd_plan_class_bytes(c) - weights - m->gradients - optimizer -
+                              activations - scratch);
+        hd_json_add_int64(w, "total", hd_plan_class_bytes(c));
         hd_json_end(w, '}');
     }
     hd_json_end(w, ']');

@@ -18,23 +18,19 @@ static enum hd_status cost_within(const struct hd_search_asked *asked,
                                   const struct hd_plan_limit *limit, struct hd_arena *arena,
                                   struct hd_search_plan *ret_plan)
 {
-    struct hd_traits traits = asked->cluster->traits;
-    const struct hd_plan_class *most = NULL;
     struct hd_model_config config;
     enum hd_status st;
 
     *ret_plan = (struct hd_search_plan){.job = *asked->spec};
     ret_plan->job.layout = *sizes;
-    if (!hd_traits_is_cuda(&traits))
-        traits.threads = (int)sizes->threads;
     st = hd_model_config_from_job(&ret_plan->job, &config);
     if (!st)
-        st = hd_plan_build_within(&ret_plan->job, &traits, limit, arena, &ret_plan->plan);
+        st = search_lay_out(asked, sizes, limit, arena, &ret_plan->plan);
     if (!st && !ret_plan->plan.partial)
         st = search_cost(asked, &config, &ret_plan->job, &ret_plan->cost);
     if (st)
         return st;
-    ret_plan->needed_bytes = search_needed(&ret_plan->plan, &traits, &most);
+    ret_plan->needed_bytes = hd_plan_class_bytes(hd_plan_fullest(&ret_plan->plan, -1));
     ret_plan->fits = !asked->memory_bytes || ret_plan->needed_bytes <= asked->memory_bytes;
     return HD_OK;
 }

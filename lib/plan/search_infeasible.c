@@ -65,22 +65,18 @@ bool search_could_fit(struct layout_search *s, struct hd_search_rejected least)
     return false;
 }
 
-int64_t search_needed(const struct hd_plan *plan, const struct hd_traits *traits,
-                      const struct hd_plan_class **ret_most)
+enum hd_status search_lay_out(const struct hd_search_asked *asked,
+                              const struct hd_layout_sizes *sizes,
+                              const struct hd_plan_limit *limit, struct hd_arena *arena,
+                              struct hd_plan *ret_plan)
 {
-    int64_t most = 0;
+    struct hd_traits traits = asked->cluster->traits;
+    struct hd_job job = *asked->spec;
 
-    for (int32_t i = 0; i < plan->class_count; i++) {
-        const struct hd_plan_class *c = &plan->classes[i];
-        const int64_t bytes =
-            hd_traits_is_cuda(traits) ? c->device_bytes : hd_memory_total(&c->memory);
-
-        if (bytes > most) {
-            most = bytes;
-            *ret_most = c;
-        }
-    }
-    return most;
+    job.layout = *sizes;
+    if (!hd_traits_is_cuda(&traits))
+        traits.threads = (int)sizes->threads;
+    return hd_plan_build_within(&job, &traits, limit, arena, ret_plan);
 }
 
 bool search_host_fits(const struct hd_cluster *cluster, const struct hd_plan *plan)
@@ -93,20 +89,24 @@ bool search_host_fits(const struct hd_cluster *cluster, const struct hd_plan *pl
     return most <= cluster->host_memory_bytes;
 }
 
+/* Sets what a rejected layout needs, from its plan, which may be partial. */
+static void take_needs(const struct hd_plan *plan, struct hd_search_rejected *r)
+{
+    const struct hd_plan_class *most = hd_plan_fullest(plan, -1);
+
+    r->stage = most->stage;
+    r->needed_bytes = hd_plan_class_bytes(most);
+    r->exact = !plan->partial;
+    r->activations = (double)(most->memory.kept + most->memory.deferred) / (double)r->needed_bytes;
+}
+
 void search_reject_plan(struct layout_search *s, const struct hd_search_plan *p)
 {
-    const struct hd_plan_class *most = NULL;
-    const int64_t bytes = search_needed(&p->plan, &s->asked->cluster->traits, &most);
-    const struct hd_search_rejected r = {
-        .sizes = p->job.layout,
-        .step_s = p->cost.step_s,
-        .stage = most->stage,
-        .needed_bytes = bytes,
-        .exact = !p->plan.partial,
-        .activations = (double)(most->memory.kept + most->memory.deferred) / (double)bytes};
+    struct hd_search_rejected r = {.sizes = p->job.layout, .step_s = p->cost.step_s};
 
+    take_needs(&p->plan, &r);
     s->has_full_stage = true;
-    s->full_stage = most->stage < p->job.layout.pp - 1 ? most->stage : -1;
+    s->full_stage = r.stage < p->job.layout.pp - 1 ? r.stage : -1;
     reject(s, &r);
 }
 
@@ -115,26 +115,15 @@ void search_reject_plan(struct layout_search *s, const struct hd_search_plan *p)
 static bool lay_out_rejected(const struct layout_search *s, struct hd_search_rejected *r)
 {
     const bool away = search_may_offload(s) && r->sizes.offload != HD_JOB_OFFLOAD_NONE;
-    struct hd_traits traits = s->asked->cluster->traits;
-    const struct hd_plan_class *most = NULL;
-    struct hd_job job = *s->asked->spec;
     struct hd_arena arena;
     struct hd_plan plan;
     bool known;
 
-    job.layout = r->sizes;
-    if (!hd_traits_is_cuda(&traits))
-        traits.threads = (int)r->sizes.threads;
     hd_arena_init(&arena, 0);
-    known = !hd_plan_build(&job, &traits, &arena, &plan) &&
+    known = !search_lay_out(s->asked, &r->sizes, NULL, &arena, &plan) &&
             (!away || search_host_fits(s->asked->cluster, &plan));
-    if (known) {
-        r->needed_bytes = search_needed(&plan, &traits, &most);
-        r->stage = most->stage;
-        r->exact = true;
-        r->activations =
-            (double)(most->memory.kept + most->memory.deferred) / (double)r->needed_bytes;
-    }
+    if (known)
+        take_needs(&plan, r);
     hd_arena_done(&arena);
     if (known || !away)
         return known;

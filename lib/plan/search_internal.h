@@ -275,9 +275,11 @@ void search_expand_segments(struct layout_search *s, const struct candidate *of)
 
 /* ---- search_infeasible.c ---- */
 
-/* Returns the device bytes of the rank that needs most memory; sets *ret_most to its class. */
-int64_t search_needed(const struct hd_plan *plan, const struct hd_traits *traits,
-                      const struct hd_plan_class **ret_most);
+/* Lays out the ranks of a layout, within a limit (hd_plan_build_within). */
+enum hd_status search_lay_out(const struct hd_search_asked *asked,
+                              const struct hd_layout_sizes *sizes,
+                              const struct hd_plan_limit *limit, struct hd_arena *arena,
+                              struct hd_plan *ret_plan);
 /* Returns whether offloaded optimizers fit in the memory of the host, which the devices of a node
  * share. */
 bool search_host_fits(const struct hd_cluster *cluster, const struct hd_plan *plan);
