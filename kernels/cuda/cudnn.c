@@ -56,7 +56,8 @@ static void load_cudnn(void)
 enum hd_status hd_cuda_cudnn_load(int *ret_version)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
-    int version;
+    int version, built_for, runtime = 0;
+    enum hd_status st;
 
     (void)pthread_once(&once, load_cudnn);
     if (load_error[0])
@@ -69,8 +70,18 @@ enum hd_status hd_cuda_cudnn_load(int *ret_version)
     if (version < VERSION_MIN || version >= VERSION_END)
         return hd_err(HD_UNSUPPORTED, "cuDNN is version %d.%d.%d; 9.18 or a later 9 is needed",
                       version / 10000, version / 100 % 100, version % 100);
-    *ret_version = version;
-    return HD_OK;
+    /* it would look for a cuBLASLt of its own CUDA, and end the process without one */
+    built_for = (int)calls.cudnnGetCudartVersion() / 1000;
+    st = hd_cuda_check(cudaRuntimeGetVersion(&runtime), "cannot compare cuDNN's CUDA version");
+    if (!st && built_for != runtime / 1000)
+        st =
+            hd_err(HD_UNSUPPORTED,
+                   "cuDNN is for CUDA %d, and this plug-in for CUDA %d; install the other one (pip "
+                   "install nvidia-cudnn-cu%d)",
+                   built_for, runtime / 1000, runtime / 1000);
+    if (!st)
+        *ret_version = version;
+    return st;
 }
 
 /* ---- plans ---- */

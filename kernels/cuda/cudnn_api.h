@@ -125,7 +125,8 @@ typedef enum {
     CUDNN_ATTR_OPERATION_RESHAPE_YDESC = 2201,
 } cudnnBackendAttributeName_t;
 
-size_t cudnnGetVersion(void); /* major * 10000 + minor * 100 + patch */
+size_t cudnnGetVersion(void);       /* major * 10000 + minor * 100 + patch */
+size_t cudnnGetCudartVersion(void); /* of the CUDA that it was built for, such as 13000 */
 const char *cudnnGetErrorString(cudnnStatus_t status);
 void cudnnGetLastErrorString(char *message, size_t max_size);
 cudnnStatus_t cudnnCreate(cudnnHandle_t *handle);

@@ -14,6 +14,7 @@
 /* The functions of the library, in a table that cudnn.c fills. */
 #define HD_CUDNN_CALL_LIST(X)        \
     X(cudnnGetVersion)               \
+    X(cudnnGetCudartVersion)         \
     X(cudnnGetErrorString)           \
     X(cudnnGetLastErrorString)       \
     X(cudnnCreate)                   \

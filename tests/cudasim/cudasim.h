@@ -83,6 +83,8 @@ uint64_t hd_cudasim_products_of(int offer);
  * one with too much workspace, one that is not deterministic, one that is. */
 enum { HD_CUDASIM_CUDNN_PLANS = 3 };
 void hd_cudasim_cudnn_version(int code);
+/* Version of CUDA for which it says that it was built; 0: that of the runtime (default). */
+void hd_cudasim_cudnn_cuda(int code);
 uint64_t hd_cudasim_cudnn_launches(int plan);
 /* It has no plan for any graph from now on, as for a shape that it does not know; false: it has. */
 void hd_cudasim_cudnn_refuse(bool refuses);

@@ -19,7 +19,7 @@
 
 enum { DIMS = 4, VALUES = 8, OPS_MAX = 40, TENSORS_MAX = 64, PLANS = HD_CUDASIM_CUDNN_PLANS };
 
-static _Atomic int version = 92800;
+static _Atomic int version = 92800, cuda_version;
 static _Atomic uint64_t launches[PLANS];
 
 void hd_cudasim_cudnn_version(int code)
@@ -121,6 +121,20 @@ static struct descriptor *hold(struct descriptor *d)
     if (d)
         d->users++;
     return d;
+}
+
+void hd_cudasim_cudnn_cuda(int code)
+{
+    cuda_version = code;
+}
+
+size_t cudnnGetCudartVersion(void)
+{
+    int runtime = cuda_version;
+
+    if (!runtime)
+        (void)cudaRuntimeGetVersion(&runtime);
+    return (size_t)runtime;
 }
 
 size_t cudnnGetVersion(void)

@@ -47,6 +47,12 @@ static void what_the_setting_needs_is_told(void **state)
         assert_string_equal(hd_err_message(), cases[i].told);
     }
     hd_cudasim_cudnn_version(92800);
+    hd_cudasim_cudnn_cuda(12090);
+    hd_cudasim_kind(2, 90);
+    assert_int_equal(open_with(false, &backend), HD_UNSUPPORTED);
+    assert_non_null(
+        strstr(hd_err_message(), "cuDNN is for CUDA 12, and this plug-in for CUDA 13; "));
+    hd_cudasim_cudnn_cuda(0);
     hd_cudasim_kind(2, 100);
     assert_int_equal(open_with(false, &backend), HD_OK);
     hd_backend_cuda()->close(backend);
