@@ -450,13 +450,12 @@ static int find_world(struct logs *l, int32_t *ret_world)
                                             (unsigned long long)l->job));
 }
 
-static enum hd_status add_rank(struct logs *l, int64_t rank)
+static void add_rank(struct logs *l, int64_t rank)
 {
     for (size_t i = 0; i < l->count; i++)
         if (l->ranks[i].rank == rank)
-            return HD_OK;
+            return;
     l->ranks[l->count++] = (struct rank_log){.l = l, .rank = (int32_t)rank, .attempt = l->attempt};
-    return HD_OK;
 }
 
 /* Parses the value of --rank, "0-3,7": numbers and ranges. */
@@ -478,7 +477,7 @@ static enum hd_status take_ranks(struct logs *l, const char *text)
         if (!st && dash)
             st = hd_text_to_int64(dash + 1, first, RANKS_MAX - 1, &last);
         for (; !st && first <= last; first++)
-            st = add_rank(l, first);
+            add_rank(l, first);
         text += len + (text[len] == ',');
     }
     return st;
@@ -499,7 +498,7 @@ static int choose_ranks(struct logs *l, const char *ranks)
     }
     code = find_world(l, &world);
     for (int32_t rank = 0; code == CLI_CONTINUE && rank < world; rank++)
-        (void)add_rank(l, rank);
+        add_rank(l, rank);
     return code;
 }
 

@@ -86,17 +86,16 @@ static struct job_sample *find_sample(struct samples_list *all, int64_t step, in
 
 /* Adds the sample, or the part of one, of an event's message; a message of another form is left
  * out. */
-static enum hd_status add_sample_message(struct samples_list *all, const char *message)
+static void add_sample_message(struct samples_list *all, const char *message)
 {
     struct hd_text first = {0}, second = {0};
     long long step;
     int prompt, prompts, at = 0, part = 1;
     struct job_sample *s = NULL;
     const char *c;
-    enum hd_status st = HD_OK;
 
     if (sscanf(message, "step %lld, prompt %d of %d%n", &step, &prompt, &prompts, &at) != 3)
-        return HD_OK;
+        return;
     c = message + at;
     at = 0;
     if (sscanf(c, ", part %d%n", &part, &at) == 1)
@@ -129,7 +128,6 @@ static enum hd_status add_sample_message(struct samples_list *all, const char *m
     }
     hd_text_free(&first);
     hd_text_free(&second);
-    return st;
 }
 
 static int read_samples(struct cli *cli, uint64_t job, struct samples_list *all)
@@ -148,7 +146,7 @@ static int read_samples(struct cli *cli, uint64_t job, struct samples_list *all)
         for (size_t i = 0; i < page->n_events; i++) {
             request.after_sequence = page->events[i]->sequence;
             if (strcmp(page->events[i]->kind, "sample") == 0)
-                (void)add_sample_message(all, page->events[i]->message);
+                add_sample_message(all, page->events[i]->message);
         }
         more = page->more && page->n_events;
         hd_rpc_message_free(&page->base);

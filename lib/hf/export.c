@@ -104,8 +104,8 @@ static void add_row(struct hd_exporter *x, const struct hd_hf_row *row, int64_t 
 }
 
 /* Adds all tensors of the model to the export, grouped by layer. */
-static enum hd_status add_rows(struct hd_exporter *x, const struct hd_hf_row *rows,
-                               size_t row_count, size_t *used)
+static void add_rows(struct hd_exporter *x, const struct hd_hf_row *rows, size_t row_count,
+                     size_t *used)
 {
     size_t i = 0;
 
@@ -123,7 +123,6 @@ static enum hd_status add_rows(struct hd_exporter *x, const struct hd_hf_row *ro
                 add_row(x, &rows[k], layer, used);
         i = end;
     }
-    return HD_OK;
 }
 
 /* Adds the layers for further tokens, each a block and more, to the export. */
@@ -230,11 +229,10 @@ static enum hd_status plan(struct hd_exporter *x)
                                 sizeof *x->tensors);
     if (!x->tensors)
         return hd_export_no_memory();
-    if (x->options->adapter)
+    if (x->options->adapter) {
         st = hd_export_list_adapter(x, rows, row_count);
-    else
-        st = add_rows(x, rows, row_count, &used);
-    if (!st && !x->options->adapter) {
+    } else {
+        add_rows(x, rows, row_count, &used);
         add_further(x, rows, row_count, &used);
         st = check_all_used(x, used);
     }

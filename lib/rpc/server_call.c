@@ -310,23 +310,21 @@ static void watch_end(struct hd_rpc_call *call)
 
 /* Adds the header that tells a stream's client that the call is accepted, before the first message.
  */
-static enum hd_status add_accepted_header(struct hd_rpc_call *call)
+static void add_accepted_header(struct hd_rpc_call *call)
 {
     call->headers = calloc(1, sizeof *call->headers);
     if (!call->headers)
-        return hd_err(HD_NO_MEMORY, "no memory for a header");
+        return; /* the first message tells the client as well */
     call->headers->key = grpc_slice_from_static_string(HD_RPC_ACCEPTED_HEADER);
     call->headers->value = grpc_slice_from_static_string("1");
     call->headers_count = 1;
-    return HD_OK;
 }
 
 static void open_call(struct hd_rpc_call *call, ProtobufCMessage *request)
 {
     hd_rpc_call_open(call, request);
     if (call->kind != HD_RPC_UNARY && !call->headers_sent && hd_rpc_call_alive(call))
-        /* best effort: the first message tells the client as well */
-        (void)add_accepted_header(call);
+        add_accepted_header(call);
 }
 
 void hd_rpc_server_requested(struct hd_rpc_call *call, ProtobufCMessage *request)

@@ -472,7 +472,7 @@ static enum hd_status merge_all(struct bpe_trainer *t)
 }
 
 /* Removes from the rules each one that occurs again later. */
-static enum hd_status drop_repeated(struct bpe_trainer *t)
+static void drop_repeated(struct bpe_trainer *t)
 {
     int32_t kept = t->merge_count;
     struct trained_pair *pair;
@@ -488,7 +488,6 @@ static enum hd_status drop_repeated(struct bpe_trainer *t)
     t->merge_count -= kept;
     if (kept)
         memmove(t->merges, t->merges + kept, (size_t)t->merge_count * sizeof *t->merges);
-    return HD_OK;
 }
 
 static void done_training(struct bpe_trainer *t)
@@ -537,9 +536,8 @@ enum hd_status hd_bpe_train(const struct hd_bpe_training *how, const struct hd_w
         st = count_pairs(&t);
     if (!st)
         st = merge_all(&t);
-    if (!st)
-        st = drop_repeated(&t);
     if (!st) {
+        drop_repeated(&t);
         show_specials(&t);
         hd_bpe_write(how->pattern, t.tokens, t.token_count, t.merges, t.merge_count, ret_json);
         *ret_trained = (struct hd_bpe_trained){
