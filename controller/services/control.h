@@ -167,6 +167,7 @@ typedef void control_call(struct hd_rpc_call *call, const ProtobufCMessage *mess
 
 control_call control_submit_job, control_get_job, control_explain_job,
     control_cancel_job;                                                        /* jobs.c */
+control_call control_get_server_info;                                          /* control.c */
 control_call control_plan_job;                                                 /* plan_job.c */
 control_call control_validate_job;                                             /* validate.c */
 control_call control_list_jobs, control_list_events, control_list_checkpoints; /* lists.c */

@@ -706,28 +706,26 @@ void credential_tick(struct controller *c)
 
 /* ---- the service ------------------------------------------------------------------------------*/
 
-#define UNARY(service, name, request_type, response_type, function)                               \
-    {                                                                                             \
-        .path = "/heddle.v1." service "/" name, .kind = HD_RPC_UNARY,                             \
-        .request = &heddle__v1__##request_type##__descriptor,                                     \
-        .response = &heddle__v1__##response_type##__descriptor, .handler = {.on_open = function}, \
+#define UNARY(service, name, function)                                \
+    {                                                                 \
+        .path = "/heddle.v1." service "/" name, .kind = HD_RPC_UNARY, \
+        .handler = {.on_open = function},                             \
     }
 
 enum hd_status credential_register(struct controller *c)
 {
     const struct hd_rpc_method methods[] = {
-        UNARY("Identity", "WhoAmI", who_am_irequest, who_am_iresponse, who_am_i),
-        UNARY("Identity", "CreateToken", create_token_request, create_token_response, create_token),
-        UNARY("Identity", "ListCredentials", list_credentials_request, list_credentials_response,
-              list_credentials),
-        UNARY("Identity", "RevokeToken", revoke_token_request, revoke_token_response, revoke_token),
-        UNARY("Identity", "InviteNode", invite_node_request, invite_node_response, invite_node),
-        UNARY("Identity", "RevokeNode", revoke_node_request, revoke_node_response, revoke_node),
-        UNARY("Identity", "SignPerson", sign_person_request, sign_person_response, sign_person),
-        UNARY("Identity", "ListAudit", list_audit_request, list_audit_response, audit_list),
-        UNARY("Identity", "GetLimits", get_limits_request, get_limits_response, limits_get),
-        UNARY("Fleet", "Join", join_request, join_response, join_node),
-        UNARY("Fleet", "Renew", renew_request, renew_response, renew_node),
+        UNARY("Identity", "WhoAmI", who_am_i),
+        UNARY("Identity", "CreateToken", create_token),
+        UNARY("Identity", "ListCredentials", list_credentials),
+        UNARY("Identity", "RevokeToken", revoke_token),
+        UNARY("Identity", "InviteNode", invite_node),
+        UNARY("Identity", "RevokeNode", revoke_node),
+        UNARY("Identity", "SignPerson", sign_person),
+        UNARY("Identity", "ListAudit", audit_list),
+        UNARY("Identity", "GetLimits", limits_get),
+        UNARY("Fleet", "Join", join_node),
+        UNARY("Fleet", "Renew", renew_node),
     };
     enum hd_status st = HD_OK;
 

@@ -419,8 +419,6 @@ enum hd_status fleet_register(struct controller *c)
     const struct hd_rpc_method connect = {
         .path = "/heddle.v1.Fleet/Connect",
         .kind = HD_RPC_BIDI,
-        .request = &heddle__v1__node_message__descriptor,
-        .response = &heddle__v1__controller_message__descriptor,
         .handler = {.on_open = on_open,
                     .on_msg = on_msg,
                     .on_half_close = on_half_close,
@@ -430,8 +428,6 @@ enum hd_status fleet_register(struct controller *c)
     const struct hd_rpc_method logs = {
         .path = "/heddle.v1.Fleet/Logs",
         .kind = HD_RPC_BIDI,
-        .request = &heddle__v1__log_chunk__descriptor,
-        .response = &heddle__v1__log_request__descriptor,
         .handler = {.on_msg = on_logs_msg, .on_half_close = on_half_close, .on_done = on_logs_done},
         .user = c,
     };

@@ -369,19 +369,38 @@ static void open_call(struct hd_rpc_call *call, const ProtobufCMessage *request)
         method->on_open(call, request);
 }
 
+/* Returns the .proto's description of the method at /SERVICE/METHOD. */
+static const ProtobufCMethodDescriptor *describe_method(const char *path)
+{
+    static const ProtobufCServiceDescriptor *const services[] = {&heddle__v1__control__descriptor,
+                                                                 &heddle__v1__fleet__descriptor,
+                                                                 &heddle__v1__identity__descriptor};
+
+    for (size_t i = 0; i < sizeof services / sizeof services[0]; i++) {
+        const size_t length = strlen(services[i]->name);
+
+        if (strncmp(path + 1, services[i]->name, length) == 0 && path[1 + length] == '/')
+            return protobuf_c_service_descriptor_get_method_by_name(services[i], path + length + 2);
+    }
+    return NULL;
+}
+
 enum hd_status guard_add_method(struct controller *c, const struct hd_rpc_method *method)
 {
+    const ProtobufCMethodDescriptor *described = describe_method(method->path);
     struct hd_rpc_method made = *method;
     size_t i = 0;
 
     while (i < guard_row_count && strcmp(guard_rows[i].path, method->path) != 0)
         i++;
-    if (i == guard_row_count)
+    if (i == guard_row_count || !described)
         return hd_err(HD_INTERNAL, "%s has no row in rpcs.def", method->path);
+    made.request = described->input;
+    made.response = described->output;
     c->methods[i].on_open = method->handler.on_open;
     if (guard_rows[i].object != GUARD_NONE) {
         c->methods[i].field = protobuf_c_message_descriptor_get_field_by_name(
-            method->request, object_fields[guard_rows[i].object]);
+            made.request, object_fields[guard_rows[i].object]);
         if (!c->methods[i].field)
             return hd_err(HD_INTERNAL, "rpcs.def: the request of %s has no field %s", method->path,
                           object_fields[guard_rows[i].object]);

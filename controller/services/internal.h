@@ -309,7 +309,7 @@ void topology_free_all(struct controller *c);
  * if it lacks a pair of devices or contradicts itself. */
 bool topology_links(const Heddle__V1__NodeInventory *reported, size_t devices,
                     struct hd_node_links *ret_links);
-void topology_open(struct hd_rpc_call *call, const ProtobufCMessage *request);
+void control_get_topology(struct hd_rpc_call *call, const ProtobufCMessage *request);
 
 /* ---- jobs_dir.c -------------------------------------------------------------------------------*/
 

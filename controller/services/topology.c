@@ -249,7 +249,7 @@ static void get_topology(struct controller *c, struct hd_rpc_call *call, const c
     hd_arena_done(&arena);
 }
 
-void topology_open(struct hd_rpc_call *call, const ProtobufCMessage *request)
+void control_get_topology(struct hd_rpc_call *call, const ProtobufCMessage *request)
 {
     const Heddle__V1__GetTopologyRequest *m = (const void *)request;
     struct controller *c = hd_rpc_call_user(call);
