@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/pieces.h"
 #include "base/text.h"
 #include "data/data_internal.h"
 #include "data/fingerprint.h"
@@ -348,6 +349,22 @@ enum hd_status hd_corpus_read(const struct hd_corpus *corpus, int64_t first, int
         count -= n;
     }
     return HD_OK;
+}
+
+enum hd_status hd_corpus_hash_ids(const struct hd_corpus *corpus, struct hd_hash *hash)
+{
+    enum { PIECE = HD_PIECE(1 << 16, 61) };
+    int32_t *ids = malloc(PIECE * sizeof *ids);
+    enum hd_status st = ids ? HD_OK : hd_err(HD_NO_MEMORY, "no memory to read tokens");
+
+    for (int64_t at = 0; !st && at < corpus->token_count; at += PIECE) {
+        const int64_t n = corpus->token_count - at < PIECE ? corpus->token_count - at : PIECE;
+
+        st = hd_corpus_read(corpus, at, n, ids);
+        hd_hash_add(hash, ids, (size_t)n * sizeof *ids);
+    }
+    free(ids);
+    return st;
 }
 
 void hd_corpus_read_counts(const struct hd_corpus *corpus, int64_t first, int64_t count,

@@ -118,6 +118,8 @@ void hd_corpus_read_counts(const struct hd_corpus *corpus, int64_t first, int64_
  * outside the vocabulary. */
 enum hd_status hd_corpus_read(const struct hd_corpus *corpus, int64_t first, int64_t count,
                               int32_t *ret_tokens);
+/* Adds the ids of all tokens of the corpus to a hash. */
+enum hd_status hd_corpus_hash_ids(const struct hd_corpus *corpus, struct hd_hash *hash);
 
 struct hd_data_range {
     const struct hd_corpus *corpus;

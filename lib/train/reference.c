@@ -33,7 +33,6 @@
 
 #include "base/file.h"
 #include "base/hash.h"
-#include "base/pieces.h"
 #include "data/packing.h"
 #include "train/trainer.h"
 #include "train/window_pass.h"
@@ -82,32 +81,6 @@ static size_t file_bytes(const struct hd_trainer *t)
     return sizeof(struct reference_head) + (size_t)value_count(t) * sizeof(float);
 }
 
-/* Appends JOB_DIR/tokens and `suffix`; JOB_DIR is the parent of the attempt's folder. */
-static void add_path(const struct hd_trainer *t, const char *suffix, struct hd_text *ret_path)
-{
-    const char *dir = t->rank_program.job.attempt_dir, *slash = strrchr(dir, '/');
-
-    hd_text_add(ret_path, "%.*s/tokens%s", slash ? (int)(slash - dir) : 1, slash ? dir : ".",
-                suffix);
-}
-
-static enum hd_status add_ids(const struct hd_corpus *corpus, struct hd_hash *hash)
-{
-    enum { PIECE = HD_PIECE(1 << 16, 61) };
-    const int64_t count = corpus ? hd_corpus_token_count(corpus) : 0;
-    int32_t *ids = malloc(PIECE * sizeof *ids);
-    enum hd_status st = ids ? HD_OK : hd_err(HD_NO_MEMORY, "no memory to read tokens");
-
-    for (int64_t at = 0; !st && at < count; at += PIECE) {
-        const int64_t n = count - at < PIECE ? count - at : PIECE;
-
-        st = hd_corpus_read(corpus, at, n, ids);
-        hd_hash_add(hash, ids, (size_t)n * sizeof *ids);
-    }
-    free(ids);
-    return st;
-}
-
 /* Computes the key: a hash of everything that the values depend on except the layout, and of the
  * data that decides which pairs have values. */
 static enum hd_status find_key(const struct hd_trainer *t, uint64_t *ret_key)
@@ -127,9 +100,9 @@ static enum hd_status find_key(const struct hd_trainer *t, uint64_t *ret_key)
     hd_hash_begin(&hash);
     hd_hash_add(&hash, text.data, text.len_bytes);
     hd_text_free(&text);
-    st = add_ids(t->data.train_corpus, &hash);
-    if (!st)
-        st = add_ids(t->data.val_corpus, &hash);
+    st = hd_corpus_hash_ids(t->data.train_corpus, &hash);
+    if (!st && t->data.val_corpus)
+        st = hd_corpus_hash_ids(t->data.val_corpus, &hash);
     *ret_key = hd_hash_value(&hash);
     return st;
 }
@@ -162,9 +135,8 @@ static enum hd_status map_file(struct hd_trainer *t)
     void *map = MAP_FAILED;
     int fd;
 
-    add_path(t, "/reference", &path);
-    if (path.failed)
-        return hd_err(HD_NO_MEMORY, "no memory for a path");
+    if (hd_token_cache_add_path(&t->rank_program.job, "/reference", &path))
+        return HD_NO_MEMORY;
     fd = open(path.data, O_RDONLY | O_CLOEXEC);
     hd_text_free(&path);
     if (fd >= 0 && fstat(fd, &info) == 0 && (size_t)info.st_size == bytes)
@@ -416,9 +388,10 @@ static enum hd_status run_passes(struct hd_trainer *t, FILE *part,
 
 static enum hd_status add_part_path(const struct hd_trainer *t, int rank, struct hd_text *ret_path)
 {
-    add_path(t, "/reference.part.", ret_path);
-    hd_text_add(ret_path, "%d", rank);
-    return ret_path->failed ? hd_err(HD_NO_MEMORY, "no memory for a path") : HD_OK;
+    char suffix[48];
+
+    (void)snprintf(suffix, sizeof suffix, "/reference.part.%d", rank);
+    return hd_token_cache_add_path(&t->rank_program.job, suffix, ret_path);
 }
 
 /* Computes this rank's log-probabilities and writes them to its part of the reference file. */
@@ -428,7 +401,8 @@ static enum hd_status make_part(struct hd_trainer *t, const struct hd_reference_
     FILE *part = NULL;
     enum hd_status st = add_part_path(t, t->rank_program.rank, &path);
 
-    add_path(t, "", &folder);
+    if (!st)
+        st = hd_token_cache_add_path(&t->rank_program.job, "", &folder);
     if (!st && hd_window_pass_takes(&t->rank_program, t->rank_program.coord)) {
         st = hd_file_make_dirs(folder.data, HD_FILE_JOB_DIR_MODE);
         part = st ? NULL : fopen(path.data, "we");
@@ -493,9 +467,8 @@ static enum hd_status write_file(struct hd_trainer *t, char *bytes)
     if (!st)
         st = find_key(t, &h.key);
     memcpy(bytes, &h, sizeof h);
-    add_path(t, "/reference", &path);
-    if (!st && path.failed)
-        st = hd_err(HD_NO_MEMORY, "no memory for a path");
+    if (!st)
+        st = hd_token_cache_add_path(&t->rank_program.job, "/reference", &path);
     if (!st)
         st = hd_file_write_atomic(path.data, bytes, size, 0644);
     hd_text_free(&path);

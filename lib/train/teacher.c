@@ -35,7 +35,6 @@
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/math.h"
-#include "base/pieces.h"
 #include "data/packing.h"
 #include "job/frozen_model.h"
 #include "train/teacher_record.h"
@@ -60,20 +59,11 @@ static const char MAGIC_OF_TEACHER[8] = "HDTCH01";
 /* Computes invariant 3's key. */
 static enum hd_status find_data_key(const struct hd_trainer *t, uint64_t *ret_key)
 {
-    enum { PIECE = HD_PIECE(1 << 16, 61) };
-    const int64_t count = hd_corpus_token_count(t->data.train_corpus);
-    int32_t *ids = malloc(PIECE * sizeof *ids);
-    enum hd_status st = ids ? HD_OK : hd_err(HD_NO_MEMORY, "no memory to read tokens");
     struct hd_hash hash;
+    enum hd_status st;
 
     hd_hash_begin(&hash);
-    for (int64_t at = 0; !st && at < count; at += PIECE) {
-        const int64_t n = count - at < PIECE ? count - at : PIECE;
-
-        st = hd_corpus_read(t->data.train_corpus, at, n, ids);
-        hd_hash_add(&hash, ids, (size_t)n * sizeof *ids);
-    }
-    free(ids);
+    st = hd_corpus_hash_ids(t->data.train_corpus, &hash);
     *ret_key = hd_hash_value(&hash);
     return st;
 }
@@ -240,17 +230,6 @@ struct teacher_pass {
     int32_t *ids, *targets; /* [context] */
     char *bytes;            /* [record_bytes] */
 };
-
-/* Appends JOB_DIR/tokens/NAME; JOB_DIR is the parent of the attempt's folder. */
-static enum hd_status find_path(const struct hd_trainer *t, const char *name,
-                                struct hd_text *ret_path)
-{
-    const char *dir = t->rank_program.job.attempt_dir, *slash = strrchr(dir, '/');
-
-    hd_text_add(ret_path, "%.*s/tokens%s%s", slash ? (int)(slash - dir) : 1, slash ? dir : ".",
-                *name ? "/" : "", name);
-    return ret_path->failed ? hd_err(HD_NO_MEMORY, "no memory for a path") : HD_OK;
-}
 
 static enum hd_status write_at(int fd, const void *data, int64_t size_bytes, int64_t at)
 {
@@ -528,12 +507,12 @@ enum hd_status hd_trainer_write_teacher(struct hd_trainer *t,
     char size[32];
     int64_t there = 0;
     uint64_t key = 0;
-    enum hd_status st = find_path(t, "", &folder);
+    enum hd_status st = hd_token_cache_add_path(&t->rank_program.job, "", &folder);
 
     if (!st)
-        st = find_path(t, "teacher.unfinished", &unfinished);
+        st = hd_token_cache_add_path(&t->rank_program.job, "/teacher.unfinished", &unfinished);
     if (!st)
-        st = find_path(t, "teacher", &path);
+        st = hd_token_cache_add_path(&t->rank_program.job, "/teacher", &path);
     hd_comm_set_deadline(t->open.comm, t->save_deadline_ms); /* disks are slower than steps */
     if (!st)
         st = share_key(t, &key);

@@ -392,19 +392,29 @@ static enum hd_status find_hashes(struct fill_state *f)
 }
 
 /* Prepares the folder `tokens` in the job's folder, which is the parent of the attempt's. */
+enum hd_status hd_token_cache_add_path(const struct hd_job *job, const char *suffix,
+                                       struct hd_text *ret_path)
+{
+    const char *dir = job->attempt_dir, *slash = strrchr(dir, '/');
+
+    hd_text_add(ret_path, "%.*s/tokens%s", slash ? (int)(slash - dir) : 1, slash ? dir : ".",
+                suffix);
+    return ret_path->failed ? hd_err(HD_NO_MEMORY, "no memory for a path") : HD_OK;
+}
+
 static enum hd_status prepare_folder(struct fill_state *f)
 {
     const struct hd_job *job = f->job;
-    const char *slash = strrchr(job->attempt_dir, '/');
+    struct hd_text folder = {0};
     enum hd_status st = hd_job_tokenizer_need(f->opened, job, &f->tokenizer);
 
     if (!st)
         st = hd_job_tokenizer_end_of_text(f->opened, job, &f->end_of_text);
     if (st)
         return st;
-    f->folder =
-        hd_arena_printf(f->arena, "%.*s/tokens", slash ? (int)(slash - job->attempt_dir) : 1,
-                        slash ? job->attempt_dir : ".");
+    st = hd_token_cache_add_path(job, "", &folder);
+    f->folder = st ? NULL : hd_arena_strdup(f->arena, folder.data);
+    hd_text_free(&folder);
     if (!f->folder)
         return hd_err(HD_NO_MEMORY, "no memory for a path");
     st = find_hashes(f);

@@ -19,6 +19,7 @@
 #include <stdbool.h>
 
 #include "base/arena.h"
+#include "base/text.h"
 #include "data/bad_rows.h"
 #include "data/data.h"
 #include "job/job.h"
@@ -56,5 +57,10 @@ struct hd_token_cache {
 enum hd_status hd_token_cache_fill(const struct hd_job *job, struct hd_job_tokenizer *tokenizer,
                                    const struct hd_token_cache_watch *watch, struct hd_arena *arena,
                                    struct hd_token_cache *ret_cache);
+
+/* Appends JOB_DIR/tokens and `suffix`, such as "/reference"; JOB_DIR is the parent of the attempt's
+ * folder. */
+enum hd_status hd_token_cache_add_path(const struct hd_job *job, const char *suffix,
+                                       struct hd_text *ret_path);
 
 #endif
