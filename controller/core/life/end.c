@@ -85,33 +85,22 @@ static bool is_failure(const struct core_job *job, const struct core_attempt *at
            !core_attempt_missed_base(job, attempt);
 }
 
-/* Returns the number of failed attempts since the last one that wrote a checkpoint. */
-static int32_t count_failures(const struct core_job *job)
+/* Returns the number of attempts since the last one that wrote a checkpoint: of all, on which the retry
+ * delay depends, or of those that failed. */
+static int32_t count_without_progress(const struct core_job *job, bool failed_only)
 {
     int32_t count = 0;
 
     for (int32_t k = job->rec.attempt_count;
          k > job->rec.resumed_attempt && !core_attempt_progressed(job, k); k--)
-        count += is_failure(job, core_find_attempt(job, k));
-    return count;
-}
-
-/* Returns the number of attempts, whatever ended them, since the last one that wrote a checkpoint;
- * the retry delay depends on it. */
-static int32_t count_attempts_without_progress(const struct core_job *job)
-{
-    int32_t count = 0;
-
-    for (int32_t k = job->rec.attempt_count;
-         k > job->rec.resumed_attempt && !core_attempt_progressed(job, k); k--)
-        count++;
+        count += !failed_only || is_failure(job, core_find_attempt(job, k));
     return count;
 }
 
 static int64_t retry_delay_ms(const struct hd_core *core, const struct core_job *job)
 {
     int64_t delay_ms = core->config.retry_delay_ms;
-    int32_t attempts = count_attempts_without_progress(job);
+    int32_t attempts = count_without_progress(job, false);
 
     if (attempts < 2)
         return 0;
@@ -170,8 +159,7 @@ void core_end_job(struct hd_core *core, struct core_job *job, enum hd_job_state 
     struct hd_text reason = {0};
 
     core_add_job_end(core, job, end, &reason);
-    core->no_memory |= reason.failed;
-    core_finish_job(core, job, state, reason.data && !reason.failed ? reason.data : "");
+    core_finish_job(core, job, state, core_text(core, &reason));
     hd_text_free(&reason);
 }
 
@@ -189,7 +177,7 @@ static bool is_last_attempt(const struct hd_core *core, const struct core_job *j
                             const struct core_attempt *attempt, struct core_job_end *ret_end)
 {
     const struct hd_end_record *end = &attempt->rec.end;
-    const int32_t failures = count_failures(job), max = job->needs.restart_max;
+    const int32_t failures = count_without_progress(job, true), max = job->needs.restart_max;
 
     *ret_end = (struct core_job_end){.attempt = attempt,
                                      .ran_ms = core_job_ran_ms(core, job),
@@ -278,10 +266,9 @@ static void complete(struct hd_core *core, struct core_job *job, struct core_att
 
     if (!has_all) {
         core_add_incomplete(job, attempt, &message);
-        core->no_memory |= message.failed;
         end.cause = HD_END_CAUSE_INCOMPLETE;
         end.node = attempt->rec.plan.ranks[0].node_name;
-        end.message = message.data;
+        end.message = core_text(core, &message);
     } else if (attempt->early) {
         end.exit_code = HD_END_EXIT_EARLY;
         end.message = attempt->rec.end.message;
@@ -330,8 +317,7 @@ static void fail_slow_start(struct hd_core *core, struct core_job *job,
             end.node = attempt->allocs[i].node->rec.name;
     }
     core_add_slow_start(core->config.start_timeout_ms, &message);
-    core->no_memory |= message.failed;
-    end.message = message.data;
+    end.message = core_text(core, &message);
     core_attempt_fail(core, job, attempt, &end);
     hd_text_free(&message);
 }

@@ -40,8 +40,7 @@ static void mark_silent(struct hd_core *core, struct core_node *node, int64_t si
     struct hd_text why = {0};
 
     core_add_silence(node, silent_ms, &why);
-    core->no_memory |= why.failed;
-    core_node_lose(core, node, why.data ? why.data : "");
+    core_node_lose(core, node, core_text(core, &why));
     hd_text_free(&why);
 }
 

@@ -64,10 +64,9 @@ static void blame_the_network(struct hd_core *core, struct core_job *job,
         if (!attempt->allocs[i].secondary)
             return;
     core_add_disconnection(attempt, &message);
-    core->no_memory |= message.failed;
     end.secondary = false;
     end.node = "";
-    end.message = message.data;
+    end.message = core_text(core, &message);
     core_attempt_fail(core, job, attempt, &end);
     hd_text_free(&message);
 }
@@ -282,8 +281,7 @@ static void update_refusal(struct hd_core *core, struct core_node *node)
     node->lacks_jobs_dir = where != CORE_NO_JOBS_DIR_NONE;
     if (where == CORE_NO_JOBS_DIR_ON_CONTROLLER || (node->lacks_jobs_dir && !*now)) {
         core_add_no_jobs_dir(core, node, where, &text);
-        core->no_memory |= text.failed;
-        now = text.data ? text.data : "";
+        now = core_text(core, &text);
     }
     core_set_text(core, &node->refuses_attempts, now);
     if (node->lacks_jobs_dir ? !lacked : *now && !before && !node->leaves)

@@ -23,8 +23,7 @@ void core_search_timers(struct hd_core *core, struct core_job *job)
         struct hd_text problem = {0};
 
         core_add_search_timeout(core->config.search_timeout_ms, &problem);
-        core->no_memory |= problem.failed;
-        core_search_note(core, job, problem.data ? problem.data : "");
+        core_search_note(core, job, core_text(core, &problem));
         hd_text_free(&problem);
         core_tell_missing(core, job);
         core_search_end(core, job);

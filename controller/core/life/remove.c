@@ -147,13 +147,12 @@ enum hd_status core_end_all(struct hd_core *core, const struct hd_core_event *ev
             continue;
         hd_text_clear(&why);
         core_add_end_with_controller(node, &why);
-        core_node_lose(core, node, why.data ? why.data : "");
+        core_node_lose(core, node, core_text(core, &why));
     }
     for (struct core_job *job = core_table_next(&core->jobs, NULL); job;
          job = core_table_next(&core->jobs, job))
         if (!job->ended)
             core_finish_job(core, job, HD_JOB_STATE_FAILED, event->end_all.reason);
-    core->no_memory |= why.failed;
     hd_text_free(&why);
     return HD_OK;
 }

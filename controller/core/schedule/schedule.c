@@ -105,7 +105,7 @@ static enum core_layout find_fitting(struct hd_core *core, struct core_job *job,
             return layout;
         free(ret_placement->members);
         if (!core_take_infeasible(core, job, ret_placement->device_count, memory_bytes,
-                                  why->failed || !why->data ? "" : why->data))
+                                  core_text(core, why)))
             return layout;
         hd_text_clear(why);
     }
@@ -306,7 +306,7 @@ static void decide(struct hd_core *core, struct core_job *job)
         }
     }
     if (layout == CORE_LAYOUT_FITS) {
-        start_or_wait(core, job, &placement, borrows, why.failed || !why.data ? "" : why.data);
+        start_or_wait(core, job, &placement, borrows, core_text(core, &why));
     } else if (layout == CORE_LAYOUT_LATER) {
         core_reserve_while_planning(core, job, &placement);
         free(placement.members);

@@ -271,9 +271,8 @@ void core_event_queue_set(struct hd_core *core, const struct hd_queue_record *qu
 
     add_limit(&limits, "", queue->devices_max, " in all");
     add_limit(&limits, ", ", queue->user_devices_max, " for a user");
-    core->no_memory |= limits.failed;
     core_event(core, NULL, HD_EVENT_QUEUE_SET, 0, -1, "", "queue %s: %s, weight %d%s; set by %s",
-               queue->name, limits.failed ? "" : limits.data, queue->weight,
+               queue->name, core_text(core, &limits), queue->weight,
                queue->closed ? ", closed" : "", by);
     hd_text_free(&limits);
 }
@@ -291,8 +290,6 @@ void core_event_jobs_near_limit(struct hd_core *core)
     struct hd_text text = {0};
 
     core_add_jobs_limit(core, &text);
-    core->no_memory |= text.failed;
-    core_event(core, NULL, HD_EVENT_JOBS_NEAR_LIMIT, 0, -1, "", "%s",
-               text.data && !text.failed ? text.data : "");
+    core_event(core, NULL, HD_EVENT_JOBS_NEAR_LIMIT, 0, -1, "", "%s", core_text(core, &text));
     hd_text_free(&text);
 }

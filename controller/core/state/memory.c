@@ -55,6 +55,12 @@ void core_free_texts(const struct hd_table *table, void *record)
         core_free_text(text);
 }
 
+const char *core_text(struct hd_core *core, const struct hd_text *text)
+{
+    core->no_memory |= text->failed;
+    return text->data && !text->failed ? text->data : "";
+}
+
 bool core_same(const char *a, const char *b)
 {
     return strcmp(a ? a : "", b ? b : "") == 0;

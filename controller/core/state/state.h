@@ -27,6 +27,8 @@ void core_free_text(const char **slot);
 /* Replaces the texts of a record, the TEXT fields of its table, by copies that the core owns. */
 void core_own_texts(struct hd_core *core, const struct hd_table *table, void *record);
 void core_free_texts(const struct hd_table *table, void *record);
+/* Returns the text; "", and sets core->no_memory, if a part of it had no memory. */
+const char *core_text(struct hd_core *core, const struct hd_text *text);
 bool core_same(const char *a, const char *b); /* string equality; NULL equals "" */
 /* Grows *array (`array`: address of a typed pointer) to hold at least count + 1 items. False: out
  * of memory. */
