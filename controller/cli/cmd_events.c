@@ -42,7 +42,9 @@ static void add_event_line(const struct cli *cli, struct hd_text *out, const voi
 
     (void)cli;
     hd_clock_format_utc(e->time_unix_ms, when);
-    hd_text_add(out, "%s %-12s ", when, e->kind);
+    hd_text_add(out, "%s ", when);
+    cli_add_clean(out, e->kind);
+    hd_text_add(out, "%*s ", strlen(e->kind) < 12 ? 12 - (int)strlen(e->kind) : 0, "");
     cli_say(out, e, "[attempt {attempt} ][{node} ]");
     if (e->rank >= 0)
         hd_text_add(out, "rank %d ", e->rank);

@@ -188,10 +188,9 @@ static void add_sample_lines(const struct cli *cli, struct hd_text *out, const v
     (void)cli;
     if (s->begins_step)
         hd_text_add(out, "step %lld\n", (long long)s->step);
-    if (rated)
-        hd_text_add(out, "  answer %d%s%s\n", s->prompt, rated, text_of_end(s->end));
-    else
-        hd_text_add(out, "  prompt %d%s\n", s->prompt, text_of_end(s->end));
+    hd_text_add(out, "  %s %d", rated ? "answer" : "prompt", s->prompt);
+    cli_add_clean(out, rated ? rated : "");
+    hd_text_add(out, "%s\n", text_of_end(s->end));
     cli_add_clean_lines(out, "    > ", s->question.data ? s->question.data : "");
     cli_add_clean_lines(out, "    ", s->answer.data ? s->answer.data : "");
 }

@@ -129,11 +129,13 @@ static void add_link_matrix(const Heddle__V1__NodeTopology *n, struct hd_text *o
         hd_text_add(out, "\n  %3d", n->devices[a]->index);
         for (size_t b = 0; b < n->n_devices; b++) {
             const Heddle__V1__DeviceLink *l = find_link(v, (int32_t)a, (int32_t)b);
-            char cell[32] = "?";
+            struct hd_text cell = {0};
 
-            if (l)
-                (void)snprintf(cell, sizeof cell, "%.5s %.4g", l->kind, l->bytes_per_s / 1e9);
-            hd_text_add(out, " %10s", a == b ? "X" : cell);
+            cli_add_clean(&cell, a == b ? "X" : l ? l->kind : "?");
+            if (l && a != b)
+                hd_text_add(&cell, " %.4g", l->bytes_per_s / 1e9);
+            hd_text_add(out, " %10s", cell.data ? cell.data : "?");
+            hd_text_free(&cell);
         }
     }
     hd_text_add(out, "\n");

@@ -102,6 +102,21 @@ static void lines_without_a_terminal_have_no_cursor_codes(void **state)
     assert_string_equal(run.err, "heddle: the controller is back\n");
 }
 
+static void no_word_of_a_node_reaches_the_terminal_as_a_code(void **state)
+{
+    static const char *const commands[] = {"events 7", "events 7 --follow", "samples 7"};
+
+    for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++) {
+        const struct run run = heddle(commands[i], 0);
+
+        assert_int_equal(run.code, 0);
+        assert_null(strchr(run.out, '\033'));
+        assert_non_null(strstr(run.out, "?[2J"));
+    }
+    assert_non_null(strstr(heddle("events 7 --follow", 0).out, " no?[2Jte     a?[2Jb\n"));
+    assert_non_null(strstr(heddle("samples 7", 0).out, "  answer 1, reward ?[2J\n    > a?[2J\n"));
+}
+
 static void wait_asks_for_the_end_only_and_ends_like_the_job(void **state)
 {
     struct run run = heddle("wait 8", 0);

@@ -174,6 +174,24 @@ static void on_get(struct hd_rpc_call *call, const ProtobufCMessage *message)
     (void)hd_rpc_call_reply(call, &response.base);
 }
 
+/* Two events of a node that sends codes for terminals wherever it can. */
+static void on_events(struct hd_rpc_call *call, const ProtobufCMessage *message)
+{
+    Heddle__V1__ListEventsResponse response = HEDDLE__V1__LIST_EVENTS_RESPONSE__INIT;
+    Heddle__V1__Event odd = HEDDLE__V1__EVENT__INIT, sample = HEDDLE__V1__EVENT__INIT;
+    Heddle__V1__Event *events[] = {&odd, &sample};
+
+    odd.kind = (char *)"no\033[2Jte";
+    odd.message = (char *)"a\033[2Jb";
+    odd.rank = sample.rank = -1;
+    sample.kind = (char *)"sample";
+    sample.message =
+        (char *)"step 2, prompt 1 of 1: \"a\\u001b[2J\" -> \"b\" (stop, reward \033[2J)";
+    response.events = events;
+    response.n_events = 2;
+    (void)hd_rpc_call_reply(call, &response.base);
+}
+
 static void on_cancel(struct hd_rpc_call *call, const ProtobufCMessage *message)
 {
     Heddle__V1__CancelJobResponse response = HEDDLE__V1__CANCEL_JOB_RESPONSE__INIT;
@@ -476,6 +494,9 @@ static int start(bool far)
                &heddle__v1__list_jobs_response__descriptor, on_list);
     add_method("/heddle.v1.Control/GetJob", HD_RPC_UNARY, &heddle__v1__get_job_request__descriptor,
                &heddle__v1__get_job_response__descriptor, on_get);
+    add_method("/heddle.v1.Control/ListEvents", HD_RPC_UNARY,
+               &heddle__v1__list_events_request__descriptor,
+               &heddle__v1__list_events_response__descriptor, on_events);
     add_method("/heddle.v1.Control/CancelJob", HD_RPC_UNARY,
                &heddle__v1__cancel_job_request__descriptor,
                &heddle__v1__cancel_job_response__descriptor, on_cancel);
