@@ -36,6 +36,14 @@ const struct hd_gpu *hd_gpu_find(const struct hd_gpu_list *list, const char *uui
     return NULL;
 }
 
+void hd_gpu_judge_capability(int capability, struct hd_gpu *gpu)
+{
+    if (capability < HD_GPU_MINIMUM_CAPABILITY)
+        (void)snprintf(gpu->problem, sizeof gpu->problem,
+                       "compute capability %d.%d is older than 8.0, which the kernels need",
+                       capability / 10, capability % 10);
+}
+
 void hd_gpu_list_write(const struct hd_gpu_list *list, struct hd_text *ret_json)
 {
     struct hd_json_writer w = {.out = ret_json};

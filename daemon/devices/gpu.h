@@ -60,6 +60,9 @@ void hd_gpu_list_write(const struct hd_gpu_list *list, struct hd_text *ret_json)
  * as unknown. */
 enum hd_status hd_gpu_list_read(const char *json, size_t json_bytes, struct hd_gpu_list *ret_list);
 
+/* Gives a GPU whose compute capability (80: 8.0) is too old for the kernels a problem. */
+void hd_gpu_judge_capability(int capability, struct hd_gpu *gpu);
+
 /* Returns the GPU of the list with this UUID; NULL: none. */
 const struct hd_gpu *hd_gpu_find(const struct hd_gpu_list *list, const char *uuid);
 

@@ -60,10 +60,7 @@ static enum hd_status ask_plugin(struct hd_gpu_list *list)
         (void)snprintf(gpu->name, sizeof gpu->name, "%s", seen[i].name);
         (void)snprintf(gpu->bus, sizeof gpu->bus, "%s", seen[i].bus);
         gpu->memory_bytes = seen[i].memory_bytes;
-        if (seen[i].capability < HD_GPU_MINIMUM_CAPABILITY)
-            (void)snprintf(gpu->problem, sizeof gpu->problem,
-                           "compute capability %d.%d is older than 8.0, which the kernels need",
-                           seen[i].capability / 10, seen[i].capability % 10);
+        hd_gpu_judge_capability(seen[i].capability, gpu);
     }
     if (!st) {
         name_libraries(table, list);

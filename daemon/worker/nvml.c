@@ -164,6 +164,7 @@ struct nvml_devices {
     int (*name)(void *device, char *name, unsigned size);
     int (*memory)(void *device, struct nvml_bytes *memory);
     int (*pci)(void *device, struct hd_nvml_pci *pci);
+    int (*capability)(void *device, int *major, int *minor);
 };
 
 static bool load_devices(struct nvml_devices *n)
@@ -180,6 +181,7 @@ static bool load_devices(struct nvml_devices *n)
         {"nvmlDeviceGetName", &n->name},
         {"nvmlDeviceGetMemoryInfo", &n->memory},
         {"nvmlDeviceGetPciInfo_v3", &n->pci},
+        {"nvmlDeviceGetCudaComputeCapability", &n->capability},
     };
 
     return load_functions(functions, sizeof functions / sizeof functions[0], &n->init);
@@ -192,13 +194,17 @@ static bool add_device(const struct nvml_devices *n, void *device, void *slice,
     struct nvml_bytes memory = {0};
     struct hd_nvml_pci pci = {0};
     struct hd_gpu gpu = {0};
+    int major, minor;
 
-    if (list->count == HD_GPU_MAX || n->uuid(slice, gpu.uuid, sizeof gpu.uuid) != NVML_SUCCESS ||
-        n->name(slice, gpu.name, sizeof gpu.name) != NVML_SUCCESS ||
-        n->memory(slice, &memory) != NVML_SUCCESS || n->pci(device, &pci) != NVML_SUCCESS)
+    if (n->uuid(slice, gpu.uuid, sizeof gpu.uuid) != NVML_SUCCESS)
         return false;
     if (hd_gpu_find(list, gpu.uuid))
         return true;
+    if (list->count == HD_GPU_MAX || n->name(slice, gpu.name, sizeof gpu.name) != NVML_SUCCESS ||
+        n->memory(slice, &memory) != NVML_SUCCESS || n->pci(device, &pci) != NVML_SUCCESS)
+        return false;
+    if (n->capability(device, &major, &minor) == NVML_SUCCESS)
+        hd_gpu_judge_capability(10 * major + minor, &gpu);
     gpu.memory_bytes = (int64_t)memory.total;
     /* the domain has eight digits here and four in CUDA */
     (void)snprintf(gpu.bus, sizeof gpu.bus, "%.*s", (int)sizeof gpu.bus - 1,

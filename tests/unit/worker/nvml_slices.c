@@ -1,5 +1,6 @@
 /* A stand-in for NVIDIA's management library: a GPU that is divided into three slices, of which the second
- * place is empty, and a GPU that is not divided. */
+ * place is empty, and two GPUs that are not divided, one of them too old. */
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -14,7 +15,7 @@ struct pci {
     char bus_id[32];
 };
 
-static char gpus[2], slices[4];
+static char gpus[3], slices[4];
 
 EXPORT int nvmlInit_v2(void);
 EXPORT int nvmlShutdown(void);
@@ -27,6 +28,7 @@ EXPORT int nvmlDeviceGetUUID(void *device, char *uuid, unsigned size);
 EXPORT int nvmlDeviceGetName(void *device, char *name, unsigned size);
 EXPORT int nvmlDeviceGetMemoryInfo(void *device, struct memory *memory);
 EXPORT int nvmlDeviceGetPciInfo_v3(void *device, struct pci *pci);
+EXPORT int nvmlDeviceGetCudaComputeCapability(void *device, int *major, int *minor);
 
 int nvmlInit_v2(void)
 {
@@ -40,7 +42,7 @@ int nvmlShutdown(void)
 
 int nvmlDeviceGetCount_v2(unsigned *count)
 {
-    *count = 2;
+    *count = 3;
     return 0;
 }
 
@@ -73,10 +75,15 @@ static int number_of(const void *device)
     return (int)((const char *)device - slices);
 }
 
+static bool is_whole(const void *device)
+{
+    return device == &gpus[1] || device == &gpus[2];
+}
+
 int nvmlDeviceGetUUID(void *device, char *uuid, unsigned size)
 {
-    if (device == &gpus[1])
-        (void)snprintf(uuid, size, "GPU-whole");
+    if (is_whole(device))
+        (void)snprintf(uuid, size, device == &gpus[1] ? "GPU-whole" : "GPU-old");
     else
         (void)snprintf(uuid, size, "MIG-%d", number_of(device));
     return 0;
@@ -84,19 +91,28 @@ int nvmlDeviceGetUUID(void *device, char *uuid, unsigned size)
 
 int nvmlDeviceGetName(void *device, char *name, unsigned size)
 {
-    (void)snprintf(name, size, "NVIDIA A100%s", device == &gpus[1] ? "" : " MIG 1g.5gb");
+    (void)snprintf(name, size, "NVIDIA A100%s", is_whole(device) ? "" : " MIG 1g.5gb");
     return 0;
 }
 
 int nvmlDeviceGetMemoryInfo(void *device, struct memory *memory)
 {
-    memory->total = device == &gpus[1] ? 40u : 5u;
+    memory->total = is_whole(device) ? 40u : 5u;
     return 0;
 }
 
 int nvmlDeviceGetPciInfo_v3(void *device, struct pci *pci)
 {
     (void)snprintf(pci->bus_id, sizeof pci->bus_id, "00000000:%s:00.0",
-                   device == &gpus[1] ? "3B" : "1A");
-    return device == &gpus[0] || device == &gpus[1] ? 0 : 2; /* a slice has no address of its own */
+                   device == &gpus[1]   ? "3B"
+                   : device == &gpus[2] ? "5E"
+                                        : "1A");
+    return device == &gpus[0] || is_whole(device) ? 0 : 2; /* a slice has no address of its own */
+}
+
+int nvmlDeviceGetCudaComputeCapability(void *device, int *major, int *minor)
+{
+    *major = device == &gpus[2] ? 7 : 8;
+    *minor = device == &gpus[2] ? 5 : 0;
+    return 0;
 }
