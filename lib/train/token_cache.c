@@ -391,7 +391,6 @@ static enum hd_status find_hashes(struct fill_state *f)
     return st ? st : check_identity(f, origin);
 }
 
-/* Prepares the folder `tokens` in the job's folder, which is the parent of the attempt's. */
 enum hd_status hd_token_cache_add_path(const struct hd_job *job, const char *suffix,
                                        struct hd_text *ret_path)
 {
@@ -402,6 +401,7 @@ enum hd_status hd_token_cache_add_path(const struct hd_job *job, const char *suf
     return ret_path->failed ? hd_err(HD_NO_MEMORY, "no memory for a path") : HD_OK;
 }
 
+/* Prepares the folder `tokens` in the job's folder, which is the parent of the attempt's. */
 static enum hd_status prepare_folder(struct fill_state *f)
 {
     const struct hd_job *job = f->job;
