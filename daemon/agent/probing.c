@@ -7,6 +7,7 @@
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "daemon/agent/agent.h"
 #include "daemon/agent/convert.h"
 #include "version/version.h"
@@ -56,19 +57,28 @@ static void make_key(const struct agent *agent, struct hd_prober *p)
         *c = *c == '\n' ? ' ' : *c;
 }
 
+/* Appends a GPU to the devices to probe. */
+static void name_gpu(const struct hd_device *gpu, struct hd_prober *p)
+{
+    const size_t at = strlen(p->devices);
+
+    (void)snprintf(p->devices + at, sizeof p->devices - at, "%s%s", at ? "," : "cuda:", gpu->uuid);
+}
+
 /* Names the devices to probe, including those with a problem: the result then says which device
- * failed. */
+ * failed. Slices of GPUs do not connect: beside whole GPUs they are left out, and of slices alone
+ * the first is measured. */
 static void name_devices(const struct hd_devices *devices, struct hd_prober *p)
 {
-    size_t at = 0;
-
     p->devices[0] = '\0';
-    for (int i = 0; i < devices->gpu_count && at < sizeof p->devices; i++)
-        at += (size_t)snprintf(p->devices + at, sizeof p->devices - at, "%s%s",
-                               i ? "," : "cuda:", devices->list[i].uuid);
+    for (int i = 0; i < devices->gpu_count; i++)
+        if (!hd_text_starts(devices->list[i].uuid, "MIG-"))
+            name_gpu(&devices->list[i], p);
     if (!devices->gpu_count)
         (void)snprintf(p->devices, sizeof p->devices, "cpu:%d:%d", devices->count,
                        devices->list[0].threads);
+    else if (!p->devices[0])
+        name_gpu(&devices->list[0], p);
 }
 
 /* Returns whether the devices to measure and their compute library are known to heddled; until then

@@ -236,12 +236,17 @@ static void kill_all(const pid_t *pids, const bool *ended, int count)
             (void)kill(pids[i], SIGKILL);
 }
 
+/* Returns whether the text may be the UUID of a GPU or of a slice of one, not an index. */
+static bool is_uuid(const char *gpu)
+{
+    return hd_text_starts(gpu, "GPU-") || hd_text_starts(gpu, "MIG-");
+}
+
 /* Returns the failure of a process, from its message or exit status. A GPU is named by its UUID,
  * because its index among the probed GPUs may differ from the node's. */
 static enum hd_status tell_failure(const struct probe *p, int device, int status, const char *why)
 {
-    const char *uuid =
-        p->is_gpu && hd_text_starts(p->gpus[device], "GPU-") ? p->gpus[device] : NULL;
+    const char *uuid = p->is_gpu && is_uuid(p->gpus[device]) ? p->gpus[device] : NULL;
     char name[PROBE_GPU_MAX];
 
     (void)snprintf(name, sizeof name, "device %d", device);
@@ -525,6 +530,7 @@ static enum hd_status probe_devices(struct probe *p, const char *out)
 static enum hd_status read_gpus(char *list, struct probe *p)
 {
     int64_t count = 0;
+    bool slices = false;
     char *word;
 
     p->is_gpu = true;
@@ -538,12 +544,15 @@ static enum hd_status read_gpus(char *list, struct probe *p)
         return HD_OK;
     }
     while ((word = strsep(&list, ","))) {
-        if (p->world == PROBE_DEVICES_MAX || !hd_text_starts(word, "GPU-") ||
-            strlen(word) >= PROBE_GPU_MAX)
+        if (p->world == PROBE_DEVICES_MAX || !is_uuid(word) || strlen(word) >= PROBE_GPU_MAX)
             return HD_INVALID;
+        slices = slices || hd_text_starts(word, "MIG-");
         (void)snprintf(p->gpus[p->world++], PROBE_GPU_MAX, "%s", word);
     }
-    return HD_OK;
+    return slices && p->world > 1
+               ? hd_err(HD_UNSUPPORTED, "--devices names several GPUs, of which some are slices "
+                                        "(MIG), which do not connect; name one slice")
+               : HD_OK;
 }
 
 static enum hd_status read_cpus(char *rest, struct probe *p)

@@ -557,7 +557,7 @@ static void answer(const char *text)
     assert_int_equal(setenv("FAKE_GPUS", path, 1), 0);
 }
 
-/* GPUs of these letters, one of which may be broken. */
+/* GPUs of these letters, one of which may be broken; a capital is a slice. */
 static void answer_with(const char *letters, const char *broken_uuid)
 {
     struct hd_text json = {0};
@@ -565,9 +565,10 @@ static void answer_with(const char *letters, const char *broken_uuid)
     hd_text_add(&json, "{\"problem\":\"\",\"log_problem\":\"\",\"libraries\":\"\",\"gpus\":[");
     for (const char *n = letters; *n; n++)
         hd_text_add(&json,
-                    "%s{\"uuid\":\"GPU-%c\",\"name\":\"G\",\"bus\":\"\",\"problem\":\"%s\","
+                    "%s{\"uuid\":\"%s-%c\",\"name\":\"G\",\"bus\":\"\",\"problem\":\"%s\","
                     "\"fault\":\"\",\"memory_bytes\":1024,\"fault_at\":0}",
-                    n == letters ? "" : ",", *n, broken_uuid[4] == *n ? "it is broken" : "");
+                    n == letters ? "" : ",", *n <= 'Z' ? "MIG" : "GPU", *n,
+                    broken_uuid[4] == *n ? "it is broken" : "");
     hd_text_add(&json, "]}");
     answer(json.data);
     hd_text_free(&json);
@@ -860,6 +861,24 @@ static void a_gpu_that_comes_later_is_probed(void **state)
     stub_until(&stub, node->problems[1][0]);
     stub_run_for(&stub, 500);
     assert_string_equal(node->probe_text, "figures");
+    close_with_gpus();
+}
+
+/* Goal: slices, which do not connect, are not measured together. */
+static void of_slices_one_is_probed(void **state)
+{
+    const struct stub_node *node = &stub.nodes[0];
+
+    stub_open(&stub, 1);
+    stub.cuda = true;
+    answer_with("AB", "GPU-none");
+    stub_start_node(&stub, 0, "--devices", "cuda", NULL);
+    stub_until(&stub, node->observed_count);
+    assert_measures(7, "devices cuda:MIG-A, ");
+    answer_with("ABc", "GPU-none");
+    stub_signal_node(&stub, 0, SIGHUP);
+    stub_until(&stub, node->gpus == 3);
+    assert_measures(8, "devices cuda:GPU-c, ");
     close_with_gpus();
 }
 

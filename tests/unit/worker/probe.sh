@@ -60,6 +60,12 @@ verdict a_driver_that_hangs_ends_with_the_time $?
 said=$(HEDDLE_CUDA_PLUGIN=none "$worker" probe --devices cuda:GPU-7 --answer --out "$TMPDIR/out/other" 2>"$TMPDIR/message")
 [ $? -eq 6 ] && [[ $said == 'GPU-7: GPUs are switched off'* ]]
 verdict the_answer_names_the_gpu $?
+said=$(HEDDLE_CUDA_PLUGIN=none "$worker" probe --devices cuda:MIG-7 --answer --out "$TMPDIR/out/other" 2>"$TMPDIR/message")
+[ $? -eq 6 ] && [[ $said == 'MIG-7: GPUs are switched off'* ]]
+verdict a_slice_may_be_probed $?
+"$worker" probe --devices cuda:MIG-7,MIG-8 --out "$TMPDIR/out/other" 2>"$TMPDIR/message"
+[ $? -ne 0 ] && grep -q 'name one slice' "$TMPDIR/message"
+verdict several_are_refused $?
 
 "$worker" probe --devices cpu:2:1 --out "$TMPDIR/out/killed" 2>"$TMPDIR/message" &
 probe=$!
