@@ -2,6 +2,7 @@
 
 #include <dlfcn.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
@@ -187,20 +188,25 @@ static bool load_devices(struct nvml_devices *n)
     return load_functions(functions, sizeof functions / sizeof functions[0], &n->init);
 }
 
-/* Adds a slice, or a whole GPU, on the bus of `device`. Returns true if the list had it already. */
-static bool add_device(const struct nvml_devices *n, void *device, void *slice,
-                       struct hd_gpu_list *list)
+/* Describes a slice, or a whole GPU, on the bus of `device`. Returns false if the driver does not tell what
+ * it is. */
+static bool describe(const struct nvml_devices *n, void *device, void *slice,
+                     const struct hd_gpu_list *list, struct hd_gpu *ret_gpu)
 {
     struct nvml_bytes memory = {0};
     struct hd_nvml_pci pci = {0};
     struct hd_gpu gpu = {0};
+    const struct hd_gpu *known;
     int major, minor;
 
     if (n->uuid(slice, gpu.uuid, sizeof gpu.uuid) != NVML_SUCCESS)
         return false;
-    if (hd_gpu_find(list, gpu.uuid))
+    known = hd_gpu_find(list, gpu.uuid);
+    if (known) {
+        *ret_gpu = *known; /* as CUDA told it */
         return true;
-    if (list->count == HD_GPU_MAX || n->name(slice, gpu.name, sizeof gpu.name) != NVML_SUCCESS ||
+    }
+    if (n->name(slice, gpu.name, sizeof gpu.name) != NVML_SUCCESS ||
         n->memory(slice, &memory) != NVML_SUCCESS || n->pci(device, &pci) != NVML_SUCCESS)
         return false;
     if (n->capability(device, &major, &minor) == NVML_SUCCESS)
@@ -209,48 +215,58 @@ static bool add_device(const struct nvml_devices *n, void *device, void *slice,
     /* the domain has eight digits here and four in CUDA */
     (void)snprintf(gpu.bus, sizeof gpu.bus, "%.*s", (int)sizeof gpu.bus - 1,
                    pci.bus_id + (strlen(pci.bus_id) > 12 ? strlen(pci.bus_id) - 12 : 0));
-    list->gpus[list->count++] = gpu;
-    return false;
+    *ret_gpu = gpu;
+    return true;
 }
 
-/* Removes the first `count` devices: a slice that CUDA names in a way by which the driver does not know it
- * is one of those that the driver names. */
-static void remove_first(struct hd_gpu_list *list, int64_t count)
+/* Lists slices and whole GPUs in the driver's order. Returns their number. */
+static int64_t list_devices(const struct nvml_devices *n, const struct hd_gpu_list *list,
+                            struct hd_gpu ret_gpus[HD_GPU_MAX])
 {
-    list->count -= count;
-    memmove(list->gpus, list->gpus + count, (size_t)list->count * sizeof *list->gpus);
+    int64_t found = 0;
+    unsigned count = 0;
+
+    if (n->count(&count) != NVML_SUCCESS)
+        return 0;
+    for (unsigned i = 0; i < count; i++) {
+        unsigned is_divided = 0, pending = 0, slices = 0;
+        void *device, *slice;
+
+        if (n->device(i, &device) != NVML_SUCCESS)
+            continue;
+        if (n->mig_mode(device, &is_divided, &pending) != NVML_SUCCESS)
+            is_divided = 0;
+        if (is_divided && n->slices_max(device, &slices) != NVML_SUCCESS)
+            continue;
+        for (unsigned k = 0; k < (is_divided ? slices : 1) && found < HD_GPU_MAX; k++) {
+            if (!is_divided)
+                slice = device;
+            else if (n->slice(device, k, &slice) != NVML_SUCCESS)
+                continue; /* an empty place */
+            found += describe(n, device, slice, list, &ret_gpus[found]);
+        }
+    }
+    return found;
 }
 
 void hd_nvml_add_slices(struct hd_gpu_list *list)
 {
     struct nvml_devices n = {0};
-    const int64_t listed = list->count;
-    unsigned count = 0;
-    bool has_slice = false, is_known = false;
+    struct hd_gpu *gpus;
+    bool has_slice = false;
+    int64_t count;
 
     for (int64_t i = 0; i < list->count; i++)
         has_slice = has_slice || !strncmp(list->gpus[i].uuid, "MIG-", 4);
     if (!has_slice || !load_devices(&n))
         return;
-    if (n.count(&count) != NVML_SUCCESS)
-        count = 0;
-    for (unsigned i = 0; i < count; i++) {
-        unsigned is_divided = 0, pending = 0, slices = 0;
-        void *device, *slice;
-
-        if (n.device(i, &device) != NVML_SUCCESS)
-            continue;
-        if (n.mig_mode(device, &is_divided, &pending) != NVML_SUCCESS || !is_divided) {
-            is_known = add_device(&n, device, device, list) || is_known;
-            continue;
-        }
-        if (n.slices_max(device, &slices) != NVML_SUCCESS)
-            continue;
-        for (unsigned k = 0; k < slices; k++)
-            if (n.slice(device, k, &slice) == NVML_SUCCESS)
-                is_known = add_device(&n, device, slice, list) || is_known;
+    gpus = calloc(HD_GPU_MAX, sizeof *gpus);
+    count = gpus ? list_devices(&n, list, gpus) : 0;
+    /* a slice that CUDA names in a way by which the driver does not know it is one of the driver's */
+    if (count && count >= list->count) {
+        memcpy(list->gpus, gpus, (size_t)count * sizeof *gpus);
+        list->count = count;
     }
-    if (!is_known && list->count > listed)
-        remove_first(list, listed);
+    free(gpus);
     (void)n.shutdown();
 }

@@ -24,7 +24,8 @@ struct hd_nvml_pci {
 void hd_nvml_add_links(struct hd_inventory *inventory, const char *const *buses);
 
 /* Adds to a list with a slice the other slices of this machine's GPUs, and GPUs that are not divided, all
- * with their UUIDs, by which a rank is shown one of them. A list without slices stays as it is. */
+ * with their UUIDs, by which a rank is shown one of them, in the order of nvidia-smi. A list without slices
+ * stays as it is. */
 void hd_nvml_add_slices(struct hd_gpu_list *list);
 
 #endif

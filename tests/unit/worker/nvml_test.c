@@ -12,8 +12,8 @@ static void every_slice_and_whole_gpu_is_listed_once_and_judged(void **state)
     static const struct {
         const char *uuid, *bus;
         int64_t memory_bytes;
-    } wanted[] = {{"MIG-2", "0000:1a:00.0", 5}, /* as CUDA told it */
-                  {"MIG-0", "0000:1A:00.0", 5},
+    } wanted[] = {{"MIG-0", "0000:1A:00.0", 5},
+                  {"MIG-2", "0000:1a:00.0", 5}, /* as CUDA told it */
                   {"MIG-3", "0000:1A:00.0", 5},
                   {"GPU-whole", "0000:3B:00.0", 40},
                   {"GPU-old", "0000:5E:00.0", 40}};
