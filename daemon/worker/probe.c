@@ -236,10 +236,12 @@ static void kill_all(const pid_t *pids, const bool *ended, int count)
             (void)kill(pids[i], SIGKILL);
 }
 
-/* Returns whether the text may be the UUID of a GPU or of a slice of one, not an index. */
+/* Returns whether the text may be the UUID of a GPU or of a slice of one, or what stands for the UUID of a
+ * GPU that has none (daemon/devices/gpu.h); not an index. */
 static bool is_uuid(const char *gpu)
 {
-    return hd_text_starts(gpu, "GPU-") || hd_text_starts(gpu, "MIG-");
+    return hd_text_starts(gpu, "GPU-") || hd_text_starts(gpu, "MIG-") ||
+           hd_text_starts(gpu, "PCI-");
 }
 
 /* Returns the failure of a process, from its message or exit status. A GPU is named by its UUID,

@@ -63,6 +63,9 @@ verdict the_answer_names_the_gpu $?
 said=$(HEDDLE_CUDA_PLUGIN=none "$worker" probe --devices cuda:MIG-7 --answer --out "$TMPDIR/out/other" 2>"$TMPDIR/message")
 [ $? -eq 6 ] && [[ $said == 'MIG-7: GPUs are switched off'* ]]
 verdict a_slice_may_be_probed $?
+said=$(HEDDLE_CUDA_PLUGIN=none "$worker" probe --devices cuda:PCI-0000:3b:00.0 --answer --out "$TMPDIR/out/other" 2>"$TMPDIR/message")
+[ $? -eq 6 ] && [[ $said == 'PCI-0000:3b:00.0: GPUs are switched off'* ]]
+verdict one_without_a_uuid_is_named $?
 "$worker" probe --devices cuda:MIG-7,MIG-8 --out "$TMPDIR/out/other" 2>"$TMPDIR/message"
 [ $? -ne 0 ] && grep -q 'name one slice' "$TMPDIR/message"
 verdict several_are_refused $?
