@@ -23,7 +23,7 @@
  *  3. A path that the server names cannot lead out of the snapshot.
  *  4. No pickles and no code: they are not downloaded, whatever is asked for.
  *
- * A build without libcurl reads the cache and refuses to download (hd_hub_can_download).
+ * Without libcurl the cache is read, and a download refused (hd_hub_can_download).
  *
  * Used by: the heddle command.   Uses: base, pki (hashes), yaml, libcurl, whose header only this
  * package includes.
@@ -90,7 +90,7 @@ enum hd_status hd_hub_read_settings(struct hd_hub_settings *ret_settings);
 
 /* ---- getting files (get.c) ---- */
 
-/* Returns whether this build can download. */
+/* Returns whether downloads are possible: this build has libcurl, and it can be loaded. */
 bool hd_hub_can_download(void);
 
 struct hd_hub_file {

@@ -63,11 +63,6 @@ struct hub_client {
     int64_t body_at; /* bytes of the request's body that were sent */
 };
 
-bool hd_hub_can_download(void)
-{
-    return true;
-}
-
 /* ---- headers ---- */
 
 /* Returns the value of a header line if it has this name, without the white space around it. */
@@ -514,13 +509,18 @@ static void load_curl(void)
         (void)snprintf(curl.why, sizeof curl.why, "the library is too old or cannot start");
 }
 
+bool hd_hub_can_download(void)
+{
+    (void)pthread_once(&once, load_curl);
+    return !*curl.why;
+}
+
 enum hd_status hub_client_new(const struct hd_hub_settings *settings,
                               const volatile sig_atomic_t *stop, struct hub_client **ret_client)
 {
     struct hub_client *c;
 
-    (void)pthread_once(&once, load_curl);
-    if (*curl.why)
+    if (!hd_hub_can_download())
         return hd_err(
             HD_UNSUPPORTED,
             "nothing can be downloaded or uploaded without libcurl, which cannot be loaded: %s; "

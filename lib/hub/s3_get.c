@@ -566,9 +566,10 @@ static enum hd_status s3_find_or_download(struct s3_fetch *g)
         st = s3_choose(g);
     if (!st)
         return s3_download_wanted(g);
-    if (st != HD_UNAVAILABLE && st != HD_TIMEOUT)
+    if (st != HD_UNAVAILABLE && st != HD_TIMEOUT && st != HD_UNSUPPORTED)
         return st;
-    hd_err_save(st, &error); /* the store cannot be reached: the cache may have all of it */
+    hd_err_save(st, &error); /* the store cannot be reached, or there is no libcurl: the cache may
+                              * have all of it */
     st = s3_take_cached(g);
     g->result->unreachable = !st;
     return hd_err_restore(&error) && st ? error.status : st;

@@ -118,6 +118,7 @@ mkdir "$work/broken"
 : >"$work/broken/libcurl.so.4"
 : >"$work/broken/libcurl-gnutls.so.4"
 without_curl() { LD_LIBRARY_PATH=$work/broken heddle "$@"; }
+says a_copy_in_the_cache_needs_no_library 0 "models--org--model" without_curl fetch org/model
 says a_download_names_the_missing_library 2 'libcurl.*cannot be loaded.*install libcurl4' without_curl fetch org/other
 check other_commands_do_without_it without_curl jobs --help
 finish

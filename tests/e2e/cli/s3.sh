@@ -82,6 +82,11 @@ check a_run_begins_from_a_copy heddle local "$work/s3.yaml" --set "train.init_fr
 says another_job_does_not_mix_with_its_copies 3 "has copies of another job" heddle local "$work/copy.yaml" --dir "$work/other"
 stop_store
 check_equal the_secret_key_is_still_nowhere "" "$(grep -rl "$AWS_SECRET_ACCESS_KEY" "$work")"
+mkdir "$work/broken" # a libcurl that cannot be loaded
+: >"$work/broken/libcurl.so.4"
+: >"$work/broken/libcurl-gnutls.so.4"
+says what_the_cache_has_needs_no_library 0 "what the cache has is used: s3://bucket/data/train-1.jsonl" \
+    env LD_LIBRARY_PATH="$work/broken" "$HEDDLE_BIN/heddle" fetch --dataset s3://bucket/data/train-1.jsonl
 says a_store_that_is_not_there_is_named 3 "127.0.0.1 cannot be reached" \
     heddle local "$work/s3.yaml" --set data.train=s3://bucket/other/ --dir "$work/none"
 finish
