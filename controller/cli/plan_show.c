@@ -270,19 +270,6 @@ static void add_chunk(const struct hd_plan_chunk *c, struct hd_text *out)
         hd_text_add(out, "%shead", c->embedding || c->layers ? ", " : "");
 }
 
-/* Returns, of the rank classes of a pipeline stage, the one that takes the most memory; stage -1: of
- * all. */
-static const struct hd_plan_class *largest(const struct hd_plan *p, int32_t stage)
-{
-    const struct hd_plan_class *most = NULL;
-
-    for (int32_t i = 0; i < p->class_count; i++)
-        if ((stage < 0 || p->classes[i].stage == stage) &&
-            (!most || hd_memory_total(&p->classes[i].memory) > hd_memory_total(&most->memory)))
-            most = &p->classes[i];
-    return most;
-}
-
 static void print_pipeline(const struct cli *cli, const struct plan_asked *a, struct hd_text *out)
 {
     static const struct table_column columns[] = {
@@ -299,7 +286,7 @@ static void print_pipeline(const struct cli *cli, const struct plan_asked *a, st
                 100 * p->bubble);
     table_init(&table, columns, 8);
     for (int32_t s = 0; s < p->pipeline.stages; s++) {
-        const struct hd_plan_class *r = largest(p, s);
+        const struct hd_plan_class *r = hd_plan_fullest(p, s);
         struct hd_text has = {0};
         char size[32];
 
@@ -443,7 +430,7 @@ static void print_kinds(const struct cli *cli, const struct plan_asked *a, struc
             print_kind(cli, a, &p->classes[i], out);
     if (kinds <= KINDS_SHOWN)
         return;
-    print_kind(cli, a, largest(p, -1), out);
+    print_kind(cli, a, hd_plan_fullest(p, -1), out);
     hd_text_add(out,
                 "\nof %d kinds of ranks this one takes most memory; -o json shows every rank\n",
                 kinds);
@@ -470,20 +457,13 @@ static const char *whose_memory(const struct hd_gpu_kind *kind)
                                 : ", a little less than such GPUs report";
 }
 
-/* Returns the memory that a CPU rank takes at most. */
-static int64_t most_of_cpu(const struct plan_asked *a)
-{
-    return hd_memory_total(&largest(&a->plan, -1)->memory);
-}
-
 bool plan_show_fits(const struct plan_asked *a)
 {
-    if (!hd_traits_is_cuda(&a->traits))
-        return !a->memory_is_given || most_of_cpu(a) <= a->memory_bytes;
-    for (int32_t i = 0; i < a->plan.class_count; i++)
-        if (!hd_plan_fits(&a->plan.classes[i], &a->traits))
-            return false;
-    return true;
+    const struct hd_plan_class *fullest = hd_plan_fullest(&a->plan, -1);
+
+    return hd_traits_is_cuda(&a->traits)
+               ? hd_plan_fits(fullest, &a->traits)
+               : !a->memory_is_given || hd_plan_class_bytes(fullest) <= a->memory_bytes;
 }
 
 static void print_cpu_fit(const struct plan_asked *a, struct hd_text *out)
@@ -492,7 +472,7 @@ static void print_cpu_fit(const struct plan_asked *a, struct hd_text *out)
 
     if (plan_show_fits(a))
         return;
-    hd_text_format_bytes(most_of_cpu(a), most);
+    hd_text_format_bytes(hd_plan_class_bytes(hd_plan_fullest(&a->plan, -1)), most);
     hd_text_format_bytes(a->memory_bytes, given);
     hd_text_add(out,
                 "it does NOT fit: a rank takes %s of the %s of --device-memory; lower "
@@ -526,12 +506,9 @@ static void print_communicators(const struct hd_plan_class *r, const struct hd_t
 /* Prints the largest rank's memory beside the GPU's. */
 static void print_fit(const struct plan_asked *a, struct hd_text *out)
 {
-    const struct hd_plan_class *r = &a->plan.classes[0];
+    const struct hd_plan_class *r = hd_plan_fullest(&a->plan, -1);
     char all[32], reserved[32], process[32], communicators[32], device[32];
 
-    for (int32_t i = 1; i < a->plan.class_count; i++)
-        if (a->plan.classes[i].device_bytes > r->device_bytes)
-            r = &a->plan.classes[i];
     hd_text_format_bytes(r->device_bytes, all);
     hd_text_format_bytes(r->reserved_bytes, reserved);
     hd_text_format_bytes(r->overhead.process_bytes, process);

@@ -90,10 +90,11 @@ static inline const struct hd_plan_class *hd_plan_rank(const struct hd_plan *pla
     return &plan->classes[plan->class_of[rank]];
 }
 
-/* Returns the device bytes that each rank of the class needs: on a GPU with the memory of its process, on a
- * CPU the planned memory alone. */
+/* Returns the device bytes that each rank of the class needs: on a GPU with the memory of its
+ * process, on a CPU the planned memory alone. */
 int64_t hd_plan_class_bytes(const struct hd_plan_class *of);
-/* Returns, of the classes of a pipeline stage, the one that needs most device memory; stage -1: of all. */
+/* Returns, of the classes of a pipeline stage, the one that needs most device memory; stage -1: of
+ * all. */
 const struct hd_plan_class *hd_plan_fullest(const struct hd_plan *plan, int32_t stage);
 
 /* Returns whether a rank fits in its GPU's memory; always true on the CPU, where device_bytes is
