@@ -3,7 +3,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "controller/cli/fetch.h"
 #include "controller/cli/rows.h"
 #include "controller/cli/say.h"

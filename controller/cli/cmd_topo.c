@@ -1,5 +1,4 @@
 /* topo: shows switches between nodes, links between devices, and network adapters. */
-#include <stdio.h>
 #include <string.h>
 
 #include "base/clock.h"

@@ -7,7 +7,6 @@
 #include "controller/cli/plan_command.h"
 #include "controller/cli/submit.h"
 #include "controller/cli/table.h"
-#include "spec/spec.h"
 
 enum { ANSWER_VALUES_MAX = 4 << 20 };
 

@@ -57,8 +57,6 @@ double hd_lr_at(const struct hd_lr_schedule *schedule, int64_t step);
 struct hd_optimizer hd_optimizer_of_job(const struct hd_job *job);
 /* Returns whether the optimizer has a rule that updates whole matrices. */
 bool hd_optimizer_needs_matrices(const struct hd_job *job);
-/* Returns the fewest moments that a trained parameter of the job has. */
-int hd_optimizer_fewest_moments(const struct hd_job *job);
 
 /* Compiles the programs S, U and P for all trainable buckets that this rank holds, and sets
  * *ret_chunk to them, in memory of `arena`.

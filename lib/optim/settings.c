@@ -28,8 +28,3 @@ bool hd_optimizer_needs_matrices(const struct hd_job *job)
 {
     return hd_rule_row(rule_of(job))->matrices;
 }
-
-int hd_optimizer_fewest_moments(const struct hd_job *job)
-{
-    return hd_rule_row(rule_of(job))->moments;
-}

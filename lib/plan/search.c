@@ -1,6 +1,5 @@
 #include "plan/search.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -4,8 +4,6 @@
 
 #include "base/math.h"
 #include "comm/nccl.h"
-#include "optim/optim.h"
-#include "plan/links.h"
 #include "plan/search_internal.h"
 
 /* Least ratio of the work memory in which backward recomputes a segment to that of one block and what forward
