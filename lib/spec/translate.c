@@ -419,8 +419,8 @@ static void finish_policy(struct translated_file *t)
         translate_put(t, "train.policy.clip_high", clip, NULL);
 }
 
-/* Leaves out keys of adapters, pairs and validation where the job has none of these. */
-/* Megatron-LM's threshold and alpha of QK-clip have defaults; --qk-clip alone switches it on. */
+/* Leaves QK-clip out unless --qk-clip switches it on: Megatron-LM's threshold and alpha have
+ * defaults. */
 static void finish_qk_clip(struct translated_file *t)
 {
     const struct yaml_node *on = hd_yaml_find(t->root, "qk_clip");
@@ -431,6 +431,7 @@ static void finish_qk_clip(struct translated_file *t)
     translate_leave(t, "train.qk_clip.alpha", "without --qk-clip nothing is clipped");
 }
 
+/* Leaves out keys of adapters, pairs and validation where the job has none of these. */
 static void finish_rules(struct translated_file *t)
 {
     const char *objective = translate_get(t, "train.objective");
