@@ -173,7 +173,8 @@ static void read_answer(const struct hd_text *body, struct hd_arena *arena,
 static enum hd_status explain_answer(const struct hd_mlflow *m, const struct hub_answer *answer,
                                      const struct hd_text *body, char ret_code[64])
 {
-    const struct hd_json *root, *message;
+    const struct hd_json *root;
+    const char *message;
     char said[300] = "";
     struct hd_arena arena;
     enum hd_status st = hub_may_retry(answer)   ? HD_UNAVAILABLE
@@ -183,9 +184,9 @@ static enum hd_status explain_answer(const struct hd_mlflow *m, const struct hub
 
     hd_arena_init(&arena, 4 * ANSWER_BYTES_MAX);
     read_answer(body, &arena, &root);
-    message = root && root->kind == HD_JSON_OBJECT ? hd_json_member(root, "message") : NULL;
-    if (message && message->kind == HD_JSON_STRING)
-        hub_copy_clean(message->text, said, sizeof said);
+    message = hd_json_text(root, "message");
+    if (message)
+        hub_copy_clean(message, said, sizeof said);
     ret_code[0] = '\0';
     if (root && root->kind == HD_JSON_OBJECT)
         (void)hd_json_copy_string(root, "error_code", ret_code, 64);
@@ -315,10 +316,9 @@ static bool has_begun(const struct hd_text *body)
         value = value && value->kind == HD_JSON_OBJECT ? hd_json_member(value, *name) : NULL;
     }
     for (value = value ? value->first : NULL; value && !found; value = value->next) {
-        const struct hd_json *key =
-            value->kind == HD_JSON_OBJECT ? hd_json_member(value, "key") : NULL;
+        const char *key = hd_json_text(value, "key");
 
-        found = key && key->kind == HD_JSON_STRING && strcmp(key->text, BEGUN) == 0;
+        found = key && strcmp(key, BEGUN) == 0;
     }
     hd_arena_done(&arena);
     return found;

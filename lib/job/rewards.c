@@ -66,9 +66,9 @@ static double number_of(const struct hd_json *reward, const char *key, double ot
 
 static const char *text_of(const struct hd_json *reward, const char *key)
 {
-    const struct hd_json *value = hd_json_member(reward, key);
+    const char *text = hd_json_text(reward, key);
 
-    return value && value->kind == HD_JSON_STRING ? value->text : "";
+    return text ? text : "";
 }
 
 static enum hd_status read_reward(const struct hd_json *from, struct hd_reward *ret)

@@ -61,10 +61,9 @@ static void find_info(struct translated_file *t)
 
 static const char *member(const struct hd_json *object, const char *name)
 {
-    const struct hd_json *value =
-        object && object->kind == HD_JSON_OBJECT ? hd_json_member(object, name) : NULL;
+    const char *text = hd_json_text(object, name);
 
-    return value && value->kind == HD_JSON_STRING ? value->text : "";
+    return text ? text : "";
 }
 
 static bool is_true(const struct hd_json *object, const char *name)
