@@ -241,21 +241,21 @@ struct hub_part {
     int fd;                           /* -1: not open */
     int64_t have, size_bytes;         /* bytes that it has; bytes of the whole file */
     struct hd_pki_digest *digests[2]; /* of the bytes that it has; NULL: none */
-    /* Makes digests for an empty file, where hub_part_forget has freed others. */
+    /* Sets `digests`, which are NULL, to those of an empty file. */
     enum hd_status (*begin_digests)(struct hub_part *part, void *user);
     void *user;
     struct hub_meter *meter;
     const volatile sig_atomic_t *stop;
 };
 
-/* Opens the file, and hashes what an earlier, interrupted download left in it. */
+/* Opens the file, and hashes what an earlier, interrupted download left in it. hub_part_close also
+ * follows a failure. */
 enum hd_status hub_part_open(struct hub_part *part, mode_t mode);
 enum hd_status hub_part_empty(struct hub_part *part); /* empties it, and begins the digests again */
 /* Appends bytes that came now. */
 enum hd_status hub_part_add(struct hub_part *part, const void *bytes, size_t count);
 /* Gives the whole file its name, in `folder`. */
 enum hd_status hub_part_keep(struct hub_part *part, const char *path, const char *folder);
-void hub_part_forget(struct hub_part *part); /* frees the digests */
 void hub_part_close(struct hub_part *part);
 
 /* ---- download.c ---- */
@@ -282,8 +282,8 @@ struct hub_pool {
     struct hub_meter meter;
     volatile sig_atomic_t end; /* not 0: the threads end */
 };
-/* Gets the files 0 to count - 1, unless threads end early because the server is slow. Returns the
- * first failure. */
+/* Gets the files 0 to count - 1. HD_OK with `slow`: the threads may have ended before they got all;
+ * the caller asks for the rest again. Returns the first failure. */
 enum hd_status hub_pool_run(struct hub_pool *pool, size_t count);
 
 #endif

@@ -12,7 +12,7 @@
 
 enum { CHUNK_BYTES = 1 << 20 };
 
-void hub_part_forget(struct hub_part *part)
+static void free_digests(struct hub_part *part)
 {
     for (int i = 0; i < 2; i++) {
         hd_pki_digest_free(part->digests[i]);
@@ -22,7 +22,7 @@ void hub_part_forget(struct hub_part *part)
 
 static enum hd_status begin(struct hub_part *part)
 {
-    hub_part_forget(part);
+    free_digests(part);
     return part->begin_digests(part, part->user);
 }
 
@@ -105,6 +105,6 @@ void hub_part_close(struct hub_part *part)
 {
     if (part->fd >= 0)
         (void)close(part->fd);
-    hub_part_forget(part);
+    free_digests(part);
     hd_text_free(&part->path);
 }

@@ -3,8 +3,8 @@
  * Redirects are followed here and not by libcurl: the headers of each hop count (X-Error-Code), and
  * the token must not reach another host. A redirect to http:// of another machine is refused.
  *
- * libcurl is loaded by the first client: it brings two dozen libraries, which take longer to load than most
- * commands, which ask no hub, to run.
+ * libcurl is loaded by the first client: it brings two dozen libraries, which take longer to load
+ * than most commands, which ask no hub, to run.
  */
 #include <curl/curl.h>
 #include <dlfcn.h>
