@@ -393,8 +393,10 @@ enum hd_status guard_add_method(struct controller *c, const struct hd_rpc_method
 
     while (i < guard_row_count && strcmp(guard_rows[i].path, method->path) != 0)
         i++;
-    if (i == guard_row_count || !described)
+    if (i == guard_row_count)
         return hd_err(HD_INTERNAL, "%s has no row in rpcs.def", method->path);
+    if (!described)
+        return hd_err(HD_INTERNAL, "%s is no method of the .proto", method->path);
     made.request = described->input;
     made.response = described->output;
     c->methods[i].on_open = method->handler.on_open;

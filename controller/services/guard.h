@@ -32,8 +32,9 @@ struct guard_row {
 extern const struct guard_row guard_rows[];
 extern const size_t guard_row_count;
 
-/* Registers a gRPC method, whose request and response are those of the .proto; its handler is called only for callers who have the role that rpcs.def
- * requires. HD_INTERNAL: rpcs.def has no row for this method. */
+/* Registers a gRPC method, whose request and response are those of the .proto. Its handler is called
+ * only for callers who have the role that rpcs.def requires. HD_INTERNAL: rpcs.def has no row for
+ * this method, or the .proto does not have it. */
 enum hd_status guard_add_method(struct controller *c, const struct hd_rpc_method *method);
 
 /* Hooks of the gRPC server (rpc.h); `user` is the controller. */

@@ -85,8 +85,8 @@ static bool is_failure(const struct core_job *job, const struct core_attempt *at
            !core_attempt_missed_base(job, attempt);
 }
 
-/* Returns the number of attempts since the last one that wrote a checkpoint: of all, on which the retry
- * delay depends, or of those that failed. */
+/* Returns the number of attempts since the last one that wrote a checkpoint: of all, on which the
+ * retry delay depends, or of those that failed. */
 static int32_t count_without_progress(const struct core_job *job, bool failed_only)
 {
     int32_t count = 0;

@@ -68,7 +68,6 @@ void core_forecast_end(struct core_forecast *forecast, const struct core_attempt
     forecast->ended_count += ended ? 1 : (size_t)-1;
     for (size_t i = 0; i < attempt->alloc_count; i++) {
         const struct core_node_alloc *alloc = &attempt->allocs[i];
-
         const int32_t more = ended ? alloc->works : -alloc->works;
 
         forecast->free[attempt->kind].total += more;

@@ -93,13 +93,12 @@ struct core_allocation {
     struct core_attempt *attempt; /* with RUNS and BORROWS; else NULL */
     int64_t from_mono_ms;  /* start of use (time of the pass with RUNS); INT64_MAX: unknown */
     int64_t until_mono_ms; /* predicted end of use; INT64_MAX: unknown */
-    struct core_stop_cost
-        cost; /* with `attempt`: its priority; the rest of a candidate for preemption
-                                 * alone */
+    /* with `attempt`: its priority; the other members only in the lists of preempt.c */
+    struct core_stop_cost cost;
 };
 
 /* The list of allocations: first RUNS with a predicted end, in the order of these ends; behind them
- * the other attempts, and then those without an attempt, in the order in which this pass made them. */
+ * the other attempts, and what this pass starts or reserves, in the order in which it does. */
 struct core_allocations {
     struct core_allocation *items;
     size_t count, size, run_count; /* run_count: RUNS with a predicted end */

@@ -270,6 +270,8 @@ static inline size_t core_next_free(const struct hd_core *core,
         bits = set[++word];
     return bits ? word * 64 + (size_t)__builtin_ctzll(bits) : core->node_count;
 }
+/* Changes the free devices of one node and of its switch, not free->total; `more` may be negative. */
+void core_free_add(struct core_free *free, const struct core_node *node, int32_t more);
 enum hd_status core_check_free(const struct hd_core *core); /* checks invariant I15 of core.c: these
                                                              * arrays match the nodes */
 static inline const struct core_forecast *core_forecast_of(const struct hd_core *core,
@@ -294,8 +296,6 @@ int32_t core_free_device(const struct core_forecast *forecast, const struct hd_j
 
 /* ---- allocation.c -----------------------------------------------------------------------------*/
 
-/* Changes the free devices of one node and of its switch; not free->total. `more` may be negative. */
-void core_free_add(struct core_free *free, const struct core_node *node, int32_t more);
 /* Returns how many devices of this kind the job of the view may take on the node with index i now.
  * Valid after core_arrays_ready. */
 int32_t core_available(const struct hd_core *core, const struct core_view *view, size_t i,
