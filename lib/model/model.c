@@ -224,7 +224,7 @@ struct adapted_weight {
     int64_t in;
     int64_t grain; /* tp splits W by columns: size of a group of columns that no legal tp separates;
                       else 0 */
-    int64_t site;  /* dropout site of the adapter (program.h) */
+    int64_t site;  /* dropout site of the adapter (recording.h) */
 };
 
 /* Returns whether every tp rank has the target's weight whole, between op_copy_to_tp and

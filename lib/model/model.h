@@ -149,7 +149,7 @@ struct hd_lora {
     struct hd_magnitude magnitude[HD_LOW_RANK_MAX]; /* with DoRA: magnitudes of each target */
     int count;
     bool by_columns;       /* true: tp splits the linear's weights by columns, not by rows */
-    int64_t site;          /* site (program.h) of the dropout before A */
+    int64_t site;          /* site (recording.h) of the dropout before A */
     int64_t first_channel; /* index of this rank's first channel among all channels of the linear's
                               input */
 };
@@ -184,7 +184,7 @@ struct hd_mlp {
 /* The two layers of a bottleneck adapter, as indices in the registry. */
 struct hd_bottleneck {
     int down, up;
-    int64_t site; /* site (program.h) of the dropout of the bottleneck's output */
+    int64_t site; /* site (recording.h) of the dropout of the bottleneck's output */
 };
 struct hd_block {
     struct hd_norm norm1, norm2;             /* before attention and feed-forward layer */

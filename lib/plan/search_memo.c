@@ -1,4 +1,4 @@
-/* search_memo: layer profiles and schedules of candidates, each made once, and the costs that
+/* search_memo: layer profiles, schedules and states of candidates, each made once, and the costs that
  * follow. */
 #include <stdio.h>
 #include <string.h>
@@ -76,6 +76,7 @@ static void block_seconds(const struct layout_search *s, const struct hd_layer_p
     }
 }
 
+/* Returns the bytes and lower bounds of the seconds that layer profiles say. */
 static struct search_sizes sizes_of(const struct layout_search *s,
                                     const struct hd_layer_profiles *p)
 {

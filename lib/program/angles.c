@@ -8,7 +8,7 @@
 static const double pi = 3.14159265358979323846;
 
 /* Returns the frequency of a pair by the three ranges of wavelength of HD_ROPE_LLAMA3
- * (program.h). */
+ * (angles.h). */
 static double llama3(const struct hd_rope *rope, double frequency)
 {
     const double length = 2 * pi / frequency;

@@ -1,9 +1,7 @@
-/* angles: where a row is in its sequence: rotary angles, ALiBi slopes, factors of queries by position.
+/* angles: how attention knows positions: rotary angles, ALiBi slopes, factors of queries. A program
+ * holds tables of them as constants.
  *
- * Pure arithmetic: what a model says about positions, and the tables that a program's constants hold.
- *
- * Used by: program, model, hf.   Uses: nothing.
- * Threads: any.
+ * Used by: recording.h, with it program, model and hf.   Uses: libc.   Threads: any; no state.
  */
 #ifndef HD_PROGRAM_ANGLES_H
 #define HD_PROGRAM_ANGLES_H

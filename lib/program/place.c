@@ -150,7 +150,8 @@ static void find_lives(const struct hd_emit *e, enum hd_call call, struct life *
     }
 }
 
-/* lives: of a program's stores; NULL: the chunk has no such program. */
+/* Returns whether a program uses store s. lives: lives of the stores in it; NULL: the chunk has no
+ * such program. */
 static bool lives_in(const struct life *lives, int s)
 {
     return lives && lives[s].first >= 0;

@@ -1,7 +1,7 @@
-/* recording: the ops and tensors that a model's forward function records (record.c). program.h says what
- * becomes of them.
+/* recording: the ops and tensors that a model's forward function records (record.c). program.h says
+ * what becomes of them.
  *
- * Used by: model (records), and program.h.   Uses: base, mesh, kernels (enums of ops).
+ * Used by: model (records), and program.h.   Uses: base, kernels (enums of ops), angles, registry.
  * Failures and threads: as in program.h.
  */
 #ifndef HD_PROGRAM_RECORDING_H

@@ -3,7 +3,8 @@
 #include "comm/local.h"
 #include "comm/nccl.h"
 
-/* Opens the communicator of one rank: on a device it is there, too. */
+/* Opens the communicator of a rank that is alone. On a device it works on device memory, by the engine
+ * `local`. */
 static enum hd_status open_alone(const struct hd_rank_opening *how,
                                  const struct hd_comm_device *device, struct hd_opened_rank *o)
 {

@@ -1,12 +1,11 @@
 /* opened_rank: what a rank opens before it computes: backend, communicator, runner with its staging,
  * memory. Training, frozen models, generation, evaluation, probes and benchmarks open a rank by
- * hd_rank_open, and close it by hd_rank_close, in reverse order.
+ * hd_rank_open, and close it by hd_rank_close, which goes in reverse order.
  *
- * A rank of several takes its backend and communicator from the worker that has them open
- * (rank_connect.c); these are borrowed, and closed by their owner, last.
+ * A trainer borrows the communicator, and on a GPU the backend, that the worker has open
+ * (rank_connect.c); their owner closes them after it.
  *
- * Used by: worker, tests.   Uses: comm, program.
- * Threads: the rank's.
+ * Used by: train, worker, tests.   Uses: comm, program.   Threads: the rank's.
  */
 #ifndef HD_TRAIN_OPENED_RANK_H
 #define HD_TRAIN_OPENED_RANK_H
@@ -39,13 +38,13 @@ struct hd_rank_opening {
     /* communicator of all ranks through host memory, which the opening takes over, also on failure;
      * between devices NCCL uses it */
     struct hd_comm *host;
-    const struct hd_shm_control
-        *shm;   /* with it rank `rank` of `world` opens such a `host` itself */
-    bool alone; /* there is one rank, whose communicator is on its own device */
+    /* through it rank `rank` of `world` opens such a `host` itself */
+    const struct hd_shm_control *shm;
+    bool alone; /* true: the rank is the only one, and gets a communicator of itself alone */
 
     int rank, world;
-    /* control block (alone) of the supervisor, so that the record of collectives outlives the rank;
-     * NULL: memory of its own */
+    /* with `alone` on a device: the supervisor's control block, in which the record of collectives
+     * outlives the rank; NULL: memory of its own */
     const struct hd_shm_fds *fds;
     const struct hd_mesh *nccl_mesh; /* as in hd_comm_nccl_options, as is `native` */
     bool native;
@@ -54,12 +53,12 @@ struct hd_rank_opening {
     const struct hd_mesh *mesh; /* mesh of the runner; NULL: neither runner nor staging is opened */
 };
 
-/* Opens what `opening` says. hd_rank_close also follows a failure. If the backend cannot be opened,
- * ret_opened->backend is NULL. */
+/* Opens what `opening` says. hd_rank_close also follows a failure; ret_opened->backend is NULL if it
+ * was the backend's. */
 enum hd_status hd_rank_open(const struct hd_rank_opening *opening,
                             struct hd_opened_rank *ret_opened);
-/* Reserves size_bytes > 0 of memory for tensors and, if the backend has a device, host_bytes beside it;
- * touches each page of host memory with `threads` threads. HD_NO_MEMORY: no address space, or not
+/* Reserves size_bytes > 0 of memory for tensors and, if the backend has a device, host_bytes beside
+ * it; touches each page of host memory with `threads` threads. HD_NO_MEMORY: no address space, or not
  * enough memory for the pages. */
 enum hd_status hd_rank_reserve(struct hd_opened_rank *opened, int64_t size_bytes,
                                int64_t host_bytes, int threads);

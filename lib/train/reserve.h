@@ -1,8 +1,8 @@
 /* reserve: allocates a rank's private memory, and queries resident memory.
  *
  * Host memory is aligned to 2 MiB and uses huge pages if the system has them. hd_rank_reserve
- * (opened_rank.h) touches every page, with as many threads as the rank has, so that no step has page faults. An
- * inaccessible guard page follows it.
+ * (opened_rank.h) touches every page, with as many threads as the rank has, so that no step has page
+ * faults. An inaccessible guard page follows it.
  *
  * Threads: the rank's; helper threads have ended when a function returns.
  */
@@ -22,8 +22,9 @@ struct hd_private {
     size_t map_bytes;
 };
 
-/* Releases the memory of hd_rank_reserve, also after its failure, before the backend is closed. */
 struct hd_opened_rank;
+/* Releases the memory of hd_rank_reserve, also after its failure. Call it before the backend is
+ * closed. */
 void hd_rank_release(struct hd_opened_rank *opened);
 
 /* Returns the resident bytes of this process; 0: /proc cannot be read. */

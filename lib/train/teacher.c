@@ -220,8 +220,8 @@ enum hd_status hd_trainer_open_teacher(struct hd_trainer *t)
 /* One run of the eval programs over the windows of a source. */
 struct teacher_pass {
     struct hd_window_pass all;
-    int fd;     /* file; on a rank that takes no records, too */
-    bool takes; /* true: this rank writes records */
+    int fd;     /* the unfinished file, which all ranks have open */
+    bool takes; /* true: this rank writes records to it */
     struct teacher_head *head;
     const struct hd_reference_watch *watch;
     int64_t before, total; /* windows of earlier sources, of all */

@@ -72,12 +72,12 @@ struct hd_trainer_options {
 
 /* Returns the backend options of a job, for a caller that opens the instance. */
 struct hd_backend_options hd_trainer_backend_options(const struct hd_job *job);
+struct hd_opened_rank;
+struct hd_shm_fds;
 /* Opens the backend and the communicator of a job's rank, which all its trainers borrow.
  * choices_dir: folder in which choices of GEMM algorithms are stored; NULL: none. host: with several
  * ranks, their communicator through host memory, as in hd_rank_opening; NULL: there is one rank,
  * whose communicator on the device maps memory of the supervisor, `fds`. */
-struct hd_opened_rank;
-struct hd_shm_fds;
 enum hd_status hd_trainer_open_rank(const struct hd_backend_table *table, const struct hd_job *job,
                                     const char *choices_dir, struct hd_comm *host,
                                     const struct hd_shm_fds *fds,

@@ -1,10 +1,10 @@
-/* window_pass: runs the programs of validation over windows, and gives the values that they leave for
- * the host row by row: scores of questions (examine.c), the KL term of KTO (mismatched.c), values of
- * completions (policy_score.c), DPO's reference (reference.c), a teacher's records (teacher.c). Only for
- * lib/train.
+/* window_pass: runs the programs of validation over windows, and hands on, row by row, the values that
+ * they leave for the host: scores of questions (examine.c), the KL term of KTO (mismatched.c), values
+ * of completions (policy_score.c), DPO's reference (reference.c), a teacher's records (teacher.c).
+ * Only for lib/train.
  *
- * Of the ranks with equal values one takes them: tp index 0 on the stage of the head. A cp rank has its
- * own rows of each window.
+ * Of the ranks with equal values one takes them: tp index 0 on the stage of the head. A cp rank has
+ * its own rows of each window.
  */
 #ifndef HD_TRAIN_WINDOW_PASS_H
 #define HD_TRAIN_WINDOW_PASS_H
@@ -27,8 +27,8 @@ struct hd_window_pass {
     int64_t count; /* number of windows; set by hd_window_pass_run */
 };
 
-/* Runs the programs over windows done to count - 1. The caller resets and reads the step's sums.
- * Collective. */
+/* Runs the programs over windows `done` to count - 1. The caller resets and reads the step's sums. All
+ * ranks call it. */
 enum hd_status hd_window_pass_run(struct hd_trainer *trainer, struct hd_window_pass *pass,
                                   int64_t done, int64_t count);
 /* Returns true for a rank that takes values. */
