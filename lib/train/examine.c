@@ -114,15 +114,13 @@ enum hd_status hd_trainer_examine(struct hd_trainer *t, int64_t index, void (*al
         .sequence = calloc((size_t)job->context, sizeof *p.sequence),
         .alive = alive,
         .alive_user = user};
-    struct hd_window_pass pass = {
-        .windows = {.exam = e},
-        .columns = 1,
-        .values = calloc((size_t)(job->micro_batch * job->context), sizeof *pass.values),
-        .prepare = place_choices,
-        .take = add_score,
-        .before = tell_alive,
-        .user = &p};
-    enum hd_status st = p.sums && p.sequence && pass.values
+    struct hd_window_pass pass = {.windows = {.exam = e},
+                                  .columns = 1,
+                                  .prepare = place_choices,
+                                  .take = add_score,
+                                  .before = tell_alive,
+                                  .user = &p};
+    enum hd_status st = p.sums && p.sequence
                             ? hd_trainer_reset_sums(t)
                             : hd_err(HD_NO_MEMORY, "no memory for the answers to questions");
 
@@ -142,6 +140,5 @@ enum hd_status hd_trainer_examine(struct hd_trainer *t, int64_t index, void (*al
     }
     free(p.sums);
     free(p.sequence);
-    free(pass.values);
     return st;
 }

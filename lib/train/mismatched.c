@@ -96,14 +96,12 @@ enum hd_status hd_trainer_find_kl(struct hd_trainer *t, const struct hd_validati
                                 .reference = calloc(rows, sizeof *p.reference)};
     struct hd_window_pass pass = {.windows = {.windows = set, .mismatched = true},
                                   .columns = 1,
-                                  .values =
-                                      calloc((size_t)job->micro_batch * rows, sizeof *pass.values),
                                   .prepare = fill_window,
                                   .take = add_ratio,
                                   .user = &p};
     enum hd_status st = HD_OK;
 
-    if (!p.ids || !p.targets || !p.answers || !p.reference || !pass.values)
+    if (!p.ids || !p.targets || !p.answers || !p.reference)
         st = hd_err(HD_NO_MEMORY, "no memory for the KL term");
     if (!st)
         st = hd_trainer_reset_sums(t);
@@ -117,6 +115,5 @@ enum hd_status hd_trainer_find_kl(struct hd_trainer *t, const struct hd_validati
     free(p.targets);
     free(p.answers);
     free(p.reference);
-    free(pass.values);
     return st;
 }

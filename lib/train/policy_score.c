@@ -71,13 +71,10 @@ static enum hd_status take_value(void *user, int64_t window, int64_t position, c
     return HD_OK;
 }
 
-static enum hd_status run_scoring(struct hd_trainer *t, struct scoring *s, float *values)
+static enum hd_status run_scoring(struct hd_trainer *t, struct scoring *s)
 {
-    struct hd_window_pass pass = {.windows = {.completions = s->packed},
-                                  .columns = 1,
-                                  .values = values,
-                                  .take = take_value,
-                                  .user = s};
+    struct hd_window_pass pass = {
+        .windows = {.completions = s->packed}, .columns = 1, .take = take_value, .user = s};
     enum hd_status st = hd_trainer_reset_sums(t);
 
     if (!st)
@@ -146,23 +143,16 @@ static enum hd_status score_completions(struct hd_trainer *t,
                                         const struct hd_policy_completion *completions,
                                         int64_t count, float *const *ret_values)
 {
-    const struct hd_job *job = &t->rank_program.job;
     struct scoring s = {.logp = ret_values};
-    float *values;
     enum hd_status st = hd_policy_pack(t, completions, count, true, &s.packed);
 
     if (st)
         return st;
-    values = calloc((size_t)(job->micro_batch * job->context), sizeof *values);
-    if (!values)
-        st = hd_err(HD_NO_MEMORY, "no memory for the values of completions");
-    if (!st)
-        st = run_scoring(t, &s, values);
+    st = run_scoring(t, &s);
     if (!st)
         st = check_expert_rows(t);
     if (!st)
         st = exchange_values(t, &s);
-    free(values);
     hd_packed_completions_free(s.packed);
     return st;
 }

@@ -362,7 +362,6 @@ static enum hd_status run_passes(struct hd_trainer *t, FILE *part,
     const int passes = hd_job_has_kl(job) ? 2 : 1;
     struct reference_pass p = {
         .all = {.columns = 1,
-                .values = calloc((size_t)(job->micro_batch * job->context), sizeof(float)),
                 .prepare = place_window,
                 .take = write_value,
                 .before = tell_reference,
@@ -372,9 +371,8 @@ static enum hd_status run_passes(struct hd_trainer *t, FILE *part,
         .part = part,
         .token = calloc((size_t)job->context, sizeof *p.token),
         .ids = calloc((size_t)job->context, sizeof *p.ids)};
-    enum hd_status st = p.token && p.ids && p.all.values
-                            ? HD_OK
-                            : hd_err(HD_NO_MEMORY, "no memory for the reference");
+    enum hd_status st =
+        p.token && p.ids ? HD_OK : hd_err(HD_NO_MEMORY, "no memory for the reference");
 
     for (int k = 0; !st && k < passes; k++) {
         p.all.windows.mismatched = k > 0;
@@ -382,7 +380,6 @@ static enum hd_status run_passes(struct hd_trainer *t, FILE *part,
     }
     free(p.token);
     free(p.ids);
-    free(p.all.values);
     return st;
 }
 

@@ -220,12 +220,10 @@ enum hd_status hd_trainer_open_teacher(struct hd_trainer *t)
 /* One run of the eval programs over the windows of a source. */
 struct teacher_pass {
     struct hd_window_pass all;
-    int fd;     /* the unfinished file, which all ranks have open */
-    bool takes; /* true: this rank writes records to it */
+    int fd; /* the unfinished file, which all ranks have open */
     struct teacher_head *head;
     const struct hd_reference_watch *watch;
-    int64_t before, total; /* windows of earlier sources, of all */
-    int64_t vocab;
+    int64_t before, total;  /* windows of earlier sources, of all */
     int64_t *places;        /* [context] */
     int32_t *ids, *targets; /* [context] */
     char *bytes;            /* [record_bytes] */
@@ -251,11 +249,10 @@ static enum hd_status write_at(int fd, const void *data, int64_t size_bytes, int
 }
 
 /* Writes the record of the target at `place`. record: [k, 2] {log q, id}. */
-static enum hd_status write_record(const struct teacher_pass *p, int64_t k, int64_t place,
-                                   const float *record)
+static enum hd_status write_record(const struct teacher_pass *p, int64_t place, const float *record)
 {
-    const int64_t id_size = hd_teacher_id_bytes(p->vocab),
-                  bytes = hd_teacher_record_bytes(p->vocab, k);
+    const int64_t k = p->head->top_k, id_size = hd_teacher_id_bytes(p->head->vocab),
+                  bytes = hd_teacher_record_bytes(p->head->vocab, k);
 
     for (int64_t j = 0; j < k; j++) {
         const uint32_t id = (uint32_t)((int32_t)record[2 * j + 1] + 1);
@@ -290,7 +287,7 @@ static enum hd_status keep_record(void *user, int64_t window, int64_t position, 
     const int64_t place = p->places[position];
 
     (void)window;
-    return place >= 0 ? write_record(p, p->head->top_k, place, record) : HD_OK;
+    return place >= 0 ? write_record(p, place, record) : HD_OK;
 }
 
 static enum hd_status tell_teacher(void *user, int64_t done)
@@ -309,7 +306,8 @@ static enum hd_status flush(struct hd_trainer *t, void *user, int64_t done)
     int64_t too_many = 0;
     enum hd_status st = hd_trainer_read_sums(t);
 
-    if (!st && p->takes && fdatasync(p->fd) < 0)
+    if (!st && hd_window_pass_takes(&t->rank_program, t->rank_program.coord) &&
+        fdatasync(p->fd) < 0)
         st = hd_err(hd_file_write_status(errno), "cannot flush the teacher's file: %s",
                     strerror(errno));
     if (!st) /* returns when all ranks have flushed */
@@ -348,28 +346,23 @@ static enum hd_status write_source(struct hd_trainer *t, struct teacher_pass *p)
 static enum hd_status write_sources(struct hd_trainer *t, int fd, struct teacher_head *head,
                                     const struct hd_reference_watch *watch)
 {
-    const struct hd_rank_program *l = &t->rank_program;
-    const struct hd_job *job = &l->job;
-    const size_t S = (size_t)job->context, k = (size_t)job->distill_top_k;
-    struct teacher_pass p = {
-        .all = {.columns = 2 * job->distill_top_k,
-                .values = calloc((size_t)job->micro_batch * S, 2 * k * sizeof(float)),
-                .prepare = read_window,
-                .take = keep_record,
-                .before = tell_teacher,
-                .after = flush,
-                .user = &p},
-        .fd = fd,
-        .takes = hd_window_pass_takes(l, l->coord),
-        .head = head,
-        .watch = watch,
-        .total = t->data.sampler.window_count,
-        .vocab = head->vocab,
-        .places = calloc(S, sizeof *p.places),
-        .ids = calloc(S, sizeof *p.ids),
-        .targets = calloc(S, sizeof *p.targets),
-        .bytes = calloc(k, 8)};
-    enum hd_status st = p.places && p.ids && p.targets && p.all.values && p.bytes
+    const struct hd_job *job = &t->rank_program.job;
+    const size_t S = (size_t)job->context;
+    struct teacher_pass p = {.all = {.columns = 2 * job->distill_top_k,
+                                     .prepare = read_window,
+                                     .take = keep_record,
+                                     .before = tell_teacher,
+                                     .after = flush,
+                                     .user = &p},
+                             .fd = fd,
+                             .head = head,
+                             .watch = watch,
+                             .total = t->data.sampler.window_count,
+                             .places = calloc(S, sizeof *p.places),
+                             .ids = calloc(S, sizeof *p.ids),
+                             .targets = calloc(S, sizeof *p.targets),
+                             .bytes = calloc((size_t)job->distill_top_k, 8)};
+    enum hd_status st = p.places && p.ids && p.targets && p.bytes
                             ? hd_trainer_reset_sums(t)
                             : hd_err(HD_NO_MEMORY, "no memory for the teacher's records");
 
@@ -385,7 +378,6 @@ static enum hd_status write_sources(struct hd_trainer *t, int fd, struct teacher
     free(p.places);
     free(p.ids);
     free(p.targets);
-    free(p.all.values);
     free(p.bytes);
     return st;
 }

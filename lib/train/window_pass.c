@@ -1,5 +1,7 @@
 #include "train/window_pass.h"
 
+#include <stdlib.h>
+
 #include "base/math.h"
 #include "mesh/zigzag.h"
 #include "train/trainer.h"
@@ -38,12 +40,16 @@ static enum hd_status give_rows(struct hd_trainer *t, const struct hd_chunk *chu
 enum hd_status hd_window_pass_run(struct hd_trainer *t, struct hd_window_pass *p, int64_t done,
                                   int64_t count)
 {
-    const int64_t together = t->rank_program.mesh.sizes.dp * t->rank_program.job.micro_batch;
+    const struct hd_job *job = &t->rank_program.job;
+    const int64_t together = t->rank_program.mesh.sizes.dp * job->micro_batch;
     const int64_t calls = (count + together - 1) / together;
     const int64_t round = t->rank_program.eval_order.micro_batches;
     enum hd_status st = HD_OK;
 
     p->count = count;
+    p->values = calloc((size_t)(job->micro_batch * job->context * p->columns), sizeof *p->values);
+    if (!p->values)
+        return hd_err(HD_NO_MEMORY, "no memory for the values of a micro-batch");
     for (p->windows.first = done / together; !st && p->windows.first < calls;) {
         if (p->before)
             st = p->before(p->user, p->windows.first * together);
@@ -54,5 +60,6 @@ enum hd_status hd_window_pass_run(struct hd_trainer *t, struct hd_window_pass *p
         if (!st && p->after)
             st = p->after(t, p->user, hd_min(p->windows.first * together, count));
     }
+    free(p->values);
     return st;
 }

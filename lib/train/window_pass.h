@@ -14,7 +14,6 @@
 struct hd_window_pass {
     struct hd_batch_windows windows; /* must be first: the context of hd_batch_feed_windows */
     int64_t columns;                 /* values of a row */
-    float *values;                   /* [rows of a micro-batch, columns]; the caller's */
     /* Prepares for the rows of a window. NULL: there is nothing to prepare. */
     enum hd_status (*prepare)(struct hd_trainer *trainer, void *user, int64_t window);
     /* Takes the values of the row at `position` of the window. */
@@ -24,11 +23,13 @@ struct hd_window_pass {
     enum hd_status (*before)(void *user, int64_t done);
     enum hd_status (*after)(struct hd_trainer *trainer, void *user, int64_t done);
     void *user;
-    int64_t count; /* number of windows; set by hd_window_pass_run */
+    /* set by hd_window_pass_run: the number of windows; [rows of a micro-batch, columns] */
+    int64_t count;
+    float *values;
 };
 
 /* Runs the programs over windows `done` to count - 1. The caller resets and reads the step's sums. All
- * ranks call it. */
+ * ranks call it. HD_NO_MEMORY: a micro-batch's values have none. */
 enum hd_status hd_window_pass_run(struct hd_trainer *trainer, struct hd_window_pass *pass,
                                   int64_t done, int64_t count);
 /* Returns true for a rank that takes values. */
