@@ -14,8 +14,7 @@
  * Run by hand, on a quiet machine; with one thread its processor time is taken, which forgives some
  * company. The floor of a launch is the larger of its operations at the peak (products and attention)
  * and its bytes at the bandwidth of a triad; bytes and operations are those of kernels/costs, those of
- * attention without its exponentials, which are work of ours and no product. The floor is printed
- * twice:
+ * attention without its exponentials. The floor is printed twice:
  *  - "beside": each launch has its turn beside the loop that has the peak (multiply-adds in registers,
  *    two per cycle) with as many operations, or beside a triad of as many bytes, by the same clock; the
  *    median of the turns' ratios. A virtual machine's core is slower for a while and slows both.
@@ -24,8 +23,8 @@
  * Where bf16 has a peak of its own, the loop's time is divided by what it is above that of fp32.
  * Tensors change from launch to launch so that they come from memory, in huge pages as a trainer's. The
  * floor of a block is the sum of its launches' floors, forward and backward: of medians beside, and of
- * fastest. `mallocs` counts calls of the allocator inside
- * one launch: own kernels make none, what is left is oneDNN's.
+ * fastest. `mallocs` counts calls of the allocator inside one launch: own kernels make none, what is
+ * left is oneDNN's.
  */
 #include <sched.h>
 #include <signal.h>
@@ -303,6 +302,7 @@ static int compare_doubles(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+/* Sorts the values, and returns their median. */
 static double median(double *values, int count)
 {
     qsort(values, (size_t)count, sizeof *values, compare_doubles);
@@ -369,12 +369,11 @@ void bench_kernel(struct bench *b, const char *label, enum hd_kernel kernel, mak
     fastest_ms = (by_bytes ? bytes / b->bytes_per_s : costs.flops / b->peak[dtype]) * 1e3;
     b->ours_ms += median(ours_ms, turns);
     b->floor_ms += median(floor_ms, turns);
-    best_ms = ours_ms[0];
+    best_ms = ours_ms[0]; /* sorted by `median` */
     b->best_ms += best_ms;
     b->fastest_ms += fastest_ms;
     printf("%-26s %-4s %-24s %9.3f ms %8.1f GF/s %7.1f GB/s %5.0f%% of the floor beside %5.0f%% of "
-           "the "
-           "fastest %3lld mallocs\n",
+           "the fastest %3lld mallocs\n",
            name, hd_dtype_name(dtype), label, best_ms, costs.flops / best_ms * 1e-6,
            bytes / best_ms * 1e-6, median(ratio, turns) * 100, fastest_ms / best_ms * 100, mallocs);
 }
@@ -383,8 +382,7 @@ void bench_sum(struct bench *b, const char *block, const char *label, enum hd_dt
 {
     if (b->ours_ms > 0 && !b->only)
         printf("%-26s %-4s %-24s %9.3f ms, medians; floor beside %9.3f ms: %5.0f%% of the floor "
-               "beside "
-               "%5.0f%% of the fastest\n",
+               "beside %5.0f%% of the fastest\n",
                block, hd_dtype_name(dtype), label, b->ours_ms, b->floor_ms,
                b->floor_ms / b->ours_ms * 100, b->fastest_ms / b->best_ms * 100);
     b->ours_ms = b->floor_ms = b->best_ms = b->fastest_ms = 0;
