@@ -147,15 +147,15 @@ bool core_has_placement(struct hd_core *core, const struct core_view *view)
 
 /* ---- as if all nodes were idle ----------------------------------------------------------------*/
 
-int32_t core_count_unless_held(const struct core_view *view, const struct core_node *node,
-                               enum hd_device_kind kind, bool later)
+int32_t core_count_for(const struct core_view *view, const struct core_node *node,
+                       enum hd_device_kind kind, bool coming)
 {
     int32_t count = 0;
 
     for (int32_t d = 0; d < node->rec.device_count; d++)
         count += node->rec.devices[d].kind == kind && core_device_works(node, d) &&
                  core_device_suits(view->needs, node, d) &&
-                 (!node->holds[d].job || (node->holds[d].start > view->job->blocked_at) != later);
+                 (!node->holds[d].job || (node->holds[d].start > view->job->blocked_at) != coming);
     return count;
 }
 
@@ -184,7 +184,7 @@ struct core_node *core_find_idle_node(struct hd_core *core, const struct core_vi
             struct hd_plan_record plan;
             int32_t free_now = !core_node_usable(node) ? -1
                                : core->starts > view->job->blocked_at
-                                   ? core_count_unless_held(view, node, kinds[k], false)
+                                   ? core_count_for(view, node, kinds[k], false)
                                    : core_count_devices(view->needs, node, kinds[k], true);
 
             if ((best && free_now <= best_free && !core_reserved_by(core, node)) ||

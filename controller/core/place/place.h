@@ -20,10 +20,11 @@ struct core_view core_view_of(struct hd_core *core, const struct core_job *job);
 /* Finds the best placement on free devices (device_count 0: none); the caller frees its members. */
 struct core_placement core_find_placement(struct hd_core *core, const struct core_view *view);
 bool core_has_placement(struct hd_core *core, const struct core_view *view);
-/* Returns how many of the node's devices no attempt holds that started after the job first reserved
- * nodes (later), or before; an attempt that started later only uses surplus devices. */
-int32_t core_count_unless_held(const struct core_view *view, const struct core_node *node,
-                               enum hd_device_kind kind, bool later);
+/* Returns how many devices of this kind the node has for the job: free ones and, coming: those of
+ * attempts that started before the job first reserved nodes, which it gets at their ends; else those
+ * of attempts that started since, which only use what the job leaves over. */
+int32_t core_count_for(const struct core_view *view, const struct core_node *node,
+                       enum hd_device_kind kind, bool coming);
 /* Finds a node on which the job would fit if the node were idle: a usable one first, then the one
  * with the most free devices. Sets *ret_blocking_job to a job that has reserved such a node, or
  * 0. */

@@ -105,7 +105,7 @@ static bool reserve_idle(struct hd_core *core, struct core_job *job, const struc
 
     if (node)
         core_reserve_node(core, node, CORE_PLANNED, job->rec.job, kind, INT64_MAX,
-                          core_count_unless_held(view, node, kind, true) -
+                          core_count_for(view, node, kind, true) -
                               core_devices_needed(view->needs, kind));
     for (size_t k = 0; k < kind_count && !reserved; k++)
         reserved =
