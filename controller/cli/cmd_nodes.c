@@ -216,7 +216,7 @@ static void add_node_text(const struct cli *cli, struct hd_text *out, const void
     struct cli_rows devices;
 
     cli_say(out, n, "node {name} {state}\n");
-    cli_say_facts(out, 16, n, facts, sizeof facts / sizeof facts[0]);
+    cli_say_facts(out, 16, n, CLI_FACTS(facts));
     if (!n->n_devices)
         return;
     hd_text_add(out, "\n");

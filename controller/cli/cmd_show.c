@@ -229,18 +229,18 @@ static void show_facts(struct cli *cli, struct hd_text *out, const Heddle__V1__J
     const Heddle__V1__AttemptStatus *newest = j->n_attempts ? j->attempts[j->n_attempts - 1] : NULL;
     char word[CLI_WORD_MAX];
 
-    cli_say_facts(out, 12, j, head, 2);
+    cli_say_facts(out, 12, j, CLI_FACTS(head));
     hd_text_add(out, "%-12s", "state");
     cli_add_coloured(out, cli->colour ? cli_state_colour(j->state) : NULL,
                      cli_job_state(j->state, word));
     hd_text_add(out, "\n");
-    cli_say_facts(out, 12, j, steps, sizeof steps / sizeof steps[0]);
+    cli_say_facts(out, 12, j, CLI_FACTS(steps));
     add_prediction(out, j);
-    cli_say_facts(out, 12, j, reached, 2);
+    cli_say_facts(out, 12, j, CLI_FACTS(reached));
     add_best(cli, out, j->job);
     if (newest && *newest->run_as)
         add_fact(out, "runs as", "%s", run_as_word(newest->run_as));
-    cli_say_facts(out, 12, j, place, 3);
+    cli_say_facts(out, 12, j, CLI_FACTS(place));
     add_sources(out, j);
     if (newest && newest->plan) {
         add_layout(out, newest->plan);

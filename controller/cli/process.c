@@ -27,9 +27,12 @@ enum { POLL_US = 10000, LOG_TAIL_BYTES = 400, LOG_BYTES_MAX = 64 << 20 };
 /* Puts the path of a program in this program's folder in place of its name in argv[0]. */
 static enum hd_status find_program(const char **argv, char path[PATH_MAX])
 {
-    const enum hd_status st = strchr(argv[0], '/') ? HD_OK : hd_process_find_beside(argv[0], path);
+    enum hd_status st;
 
-    if (!st && !strchr(argv[0], '/') && access(path, X_OK) == 0)
+    if (strchr(argv[0], '/'))
+        return HD_OK;
+    st = hd_process_find_beside(argv[0], path);
+    if (!st && access(path, X_OK) == 0)
         argv[0] = path;
     return st;
 }

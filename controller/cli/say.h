@@ -25,9 +25,10 @@
 
 void cli_say(struct hd_text *out, const void *message, const char *form);
 
-/* Appends lines "NAME  TEXT", the name in `width` columns, without those whose text is empty. facts: name
- * and form of each. */
+/* Appends lines "NAME  TEXT", the name in `width` columns, without those whose text is empty. facts:
+ * name and form of each; CLI_FACTS gives them with their number. */
 void cli_say_facts(struct hd_text *out, int width, const void *message,
                    const char *const facts[][2], size_t count);
+#define CLI_FACTS(facts) facts, sizeof facts / sizeof facts[0]
 
 #endif

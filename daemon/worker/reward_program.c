@@ -363,8 +363,8 @@ static bool write_input(struct reward_program *p, struct rating *r)
     return true;
 }
 
-/* Gives up the oldest answer that the program has got, or was getting, and not rated. A program that had ended before
- * it got any costs none. */
+/* Gives up the oldest answer that the program has got, or was getting, and not rated; none if the
+ * program had ended before it got any. */
 static void give_up_oldest(struct reward_program *p, struct rating *r, const char *why)
 {
     for (int64_t i = 0; r->began && i < r->count && i <= r->given; i++)
