@@ -164,18 +164,6 @@ static enum hd_status get_right(struct download *d)
     return st;
 }
 
-static enum hd_status keep(struct download *d, const char *folder)
-{
-    struct hd_text blobs = {0};
-    enum hd_status st;
-
-    hd_text_add(&blobs, "%s/blobs", folder);
-    st = blobs.failed ? hd_err(HD_NO_MEMORY, "no memory for a path")
-                      : hub_part_keep(&d->part, d->blob.data, blobs.data);
-    hd_text_free(&blobs);
-    return st;
-}
-
 /* Returns whether the cache has the blob; removes one of another size, left by a full disk. */
 static bool has_blob(const struct download *d)
 {
@@ -200,7 +188,7 @@ static enum hd_status get_locked(struct download *d, const char *folder, const c
         if (!st)
             st = get_right(d);
         if (!st)
-            st = keep(d, folder);
+            st = hub_part_keep(&d->part, d->blob.data);
     }
     return st ? st : hub_link_blob(folder, commit, d->file);
 }

@@ -254,8 +254,8 @@ enum hd_status hub_part_open(struct hub_part *part, mode_t mode);
 enum hd_status hub_part_empty(struct hub_part *part); /* empties it, and begins the digests again */
 /* Appends bytes that came now. */
 enum hd_status hub_part_add(struct hub_part *part, const void *bytes, size_t count);
-/* Gives the whole file its name, in `folder`. */
-enum hd_status hub_part_keep(struct hub_part *part, const char *path, const char *folder);
+/* Gives the whole file its name, an absolute path. */
+enum hd_status hub_part_keep(struct hub_part *part, const char *path);
 void hub_part_close(struct hub_part *part);
 
 /* ---- download.c ---- */

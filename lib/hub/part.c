@@ -1,6 +1,7 @@
 /* part: the unfinished file of a download, which a later one continues. */
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -93,8 +94,11 @@ enum hd_status hub_part_add(struct hub_part *part, const void *bytes, size_t cou
     return HD_OK;
 }
 
-enum hd_status hub_part_keep(struct hub_part *part, const char *path, const char *folder)
+enum hd_status hub_part_keep(struct hub_part *part, const char *path)
 {
+    char folder[PATH_MAX];
+
+    (void)snprintf(folder, sizeof folder, "%.*s", (int)(strrchr(path, '/') - path), path);
     if (fsync(part->fd) < 0 || rename(part->path.data, path) < 0)
         return hd_err(hd_file_write_status(errno), "cannot keep %s: %s", path,
                       hd_file_error_text(errno));

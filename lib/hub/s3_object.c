@@ -253,7 +253,7 @@ static enum hd_status s3_keep(struct s3_transfer *d, const char *cache)
     if (!st)
         st = hd_file_make_dirs(folder.data, 0755);
     if (!st)
-        st = hub_part_keep(&d->part, d->want->path, folder.data);
+        st = hub_part_keep(&d->part, d->want->path);
     hd_text_free(&folder);
     hd_text_free(&source);
     hd_text_free(&text);
