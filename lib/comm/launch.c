@@ -224,8 +224,9 @@ static enum hd_status check_collective(const struct hd_comm_op *op)
         return st ? st : check_buffer(op, "buf", op->recv, one);
     case HD_COMM_SHIFT:
         return check_pair(op, one, one, false);
-    default:
-        return HD_OK;
+    default: /* a send, a receive and a barrier have functions of their own */
+        return hd_err(HD_INVALID, "%s in group %s is no collective", hd_comm_op_name(op),
+                      op->group->name);
     }
 }
 

@@ -608,6 +608,8 @@ static void wrong_arguments_are_refused_at_launch(void **state)
                                                .reduce = HD_COMM_SUM};
     assert_int_equal(hd_comm_launch(group, stream, HD_COMM_ALL_REDUCE, &crooked), HD_INVALID);
     assert_non_null(strstr(hd_err_message(), "not aligned for f32"));
+    assert_int_equal(hd_comm_launch(group, stream, HD_COMM_SEND, &crooked), HD_INVALID);
+    assert_non_null(strstr(hd_err_message(), "is no collective"));
     const struct hd_comm_send_args nobody = {inside, 4, HD_F32, 1};
     assert_int_equal(hd_comm_send(group, stream, &nobody), HD_INVALID);
 
