@@ -236,8 +236,8 @@ static void kill_all(const pid_t *pids, const bool *ended, int count)
             (void)kill(pids[i], SIGKILL);
 }
 
-/* Returns whether the text may be the UUID of a GPU or of a slice of one, or what stands for the UUID of a
- * GPU that has none (daemon/devices/gpu.h); not an index. */
+/* Returns whether the text names a GPU by identity and not by index: by its UUID, by that of a MIG slice,
+ * or, for a GPU without a UUID, by its PCI address (daemon/devices/gpu.h). */
 static bool is_uuid(const char *gpu)
 {
     return hd_text_starts(gpu, "GPU-") || hd_text_starts(gpu, "MIG-") ||

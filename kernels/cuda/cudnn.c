@@ -70,7 +70,8 @@ enum hd_status hd_cuda_cudnn_load(int *ret_version)
     if (version < VERSION_MIN || version >= VERSION_END)
         return hd_err(HD_UNSUPPORTED, "cuDNN is version %d.%d.%d; 9.18 or a later 9 is needed",
                       version / 10000, version / 100 % 100, version % 100);
-    /* it would look for a cuBLASLt of its own CUDA, and end the process without one */
+    /* A cuDNN for another CUDA loads that CUDA's cuBLASLt; where it is not installed, cuDNN ends the
+     * process. */
     built_for = (int)calls.cudnnGetCudartVersion() / 1000;
     st = hd_cuda_check(cudaRuntimeGetVersion(&runtime), "cannot compare cuDNN's CUDA version");
     if (!st && built_for != runtime / 1000)

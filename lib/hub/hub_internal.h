@@ -251,7 +251,8 @@ struct hub_part {
 /* Opens the file, and hashes what an earlier, interrupted download left in it. hub_part_close also
  * follows a failure. */
 enum hd_status hub_part_open(struct hub_part *part, mode_t mode);
-enum hd_status hub_part_empty(struct hub_part *part); /* empties it, and begins the digests again */
+/* Makes the file empty; its digests are then those of no bytes. */
+enum hd_status hub_part_empty(struct hub_part *part);
 /* Appends bytes that came now. */
 enum hd_status hub_part_add(struct hub_part *part, const void *bytes, size_t count);
 /* Gives the whole file its name, an absolute path. */

@@ -1,5 +1,6 @@
-/* search_candidates: the open candidates, in a heap with the lowest bound on top; the layout of a
- * candidate, in which undecided members are as in the job's request; and what the search may do. */
+/* search_candidates: the heap of the candidates that are still to be refined, the lowest bound on top;
+ * the layout of a candidate, whose undecided members are those of the job's request; and whether the
+ * search may reject layouts for their memory, and may offload. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -76,7 +76,8 @@ static void block_seconds(const struct layout_search *s, const struct hd_layer_p
     }
 }
 
-/* Returns the bytes and lower bounds of the seconds that layer profiles say. */
+/* Returns what the search needs of layer profiles: bytes by kind of block, and lower bounds of the
+ * seconds of its passes. */
 static struct search_sizes sizes_of(const struct layout_search *s,
                                     const struct hd_layer_profiles *p)
 {

@@ -32,7 +32,7 @@ static void try_variant(struct layout_search *s, struct candidate *c)
         return;
     s->variants += !c->own && c->offload != OFFLOAD_OPTIMIZER;
     ordered = search_ordered(s, c, &sizes);
-    /* the layer profiles with which the walk computed its time */
+    /* the memo has these layer profiles: the walk computed the candidate's time with them */
     profiled = ordered ? search_profiles(s, c, &sizes, true) : NULL;
     if (!profiled || (s->asked->memory_bytes && !may_fit(s, c, &sizes, ordered, &profiled->sizes)))
         return;

@@ -363,7 +363,7 @@ static enum hd_status capture(struct hd_runner *runner, struct bound_node *b)
 {
     const struct hd_device_table *device = runner->table->device;
     enum hd_status st = device->capture_begin(runner->compute);
-    struct hd_graph *partial; /* of a failed capture; nobody launches it */
+    struct hd_graph *partial; /* graph of a part of the launches; the stream frees it, unused */
     struct hd_error error;
 
     if (st)

@@ -106,7 +106,9 @@ static enum hd_status check_device(struct hd_trainer *t)
 
     if (st)
         return st;
-    if (hd_comm_has_registered(t->open.comm)) /* that of the trainer before, which this one takes */
+    /* a trainer before this one has registered memory for collectives; this one uses it, so it is no
+     * further need */
+    if (hd_comm_has_registered(t->open.comm))
         device.free_bytes += m->registered_bytes;
     later_bytes = later_overhead(t, device.total_bytes - device.free_bytes);
     if (needed_bytes + later_bytes <= device.free_bytes)

@@ -659,7 +659,7 @@ cudnnStatus_t cudnnBackendGetAttribute(cudnnBackendDescriptor_t descriptor,
         *(int64_t *)elements = workspace_of(d->graph, d->place);
         return CUDNN_STATUS_SUCCESS;
     default:
-        return bad("an attribute that nobody asks for");
+        return bad("this attribute cannot be read from the stand-in");
     }
 }
 
