@@ -580,11 +580,16 @@ static void answer_with_gpus(const char *broken_uuid)
     answer_with("ab", broken_uuid);
 }
 
-static void open_with_gpus(void)
+static void open_with(const char *letters)
 {
     stub_open(&stub, 1);
     stub.cuda = true;
-    answer_with_gpus("GPU-none");
+    answer_with(letters, "GPU-none");
+}
+
+static void open_with_gpus(void)
+{
+    open_with("ab");
 }
 
 static void close_with_gpus(void)
@@ -845,9 +850,7 @@ static void a_gpu_that_comes_later_is_probed(void **state)
 {
     const struct stub_node *node = &stub.nodes[0];
 
-    stub_open(&stub, 1);
-    stub.cuda = true;
-    answer_with("a", "GPU-none");
+    open_with("a");
     stub_start_node(&stub, 0, "--devices", "cuda", NULL);
     stub_until(&stub, node->observed_count);
     assert_measures(7, "devices cuda:GPU-a, ");
@@ -869,9 +872,7 @@ static void of_slices_one_is_probed(void **state)
 {
     const struct stub_node *node = &stub.nodes[0];
 
-    stub_open(&stub, 1);
-    stub.cuda = true;
-    answer_with("AB", "GPU-none");
+    open_with("AB");
     stub_start_node(&stub, 0, "--devices", "cuda", NULL);
     stub_until(&stub, node->observed_count);
     assert_measures(7, "devices cuda:MIG-A, ");
