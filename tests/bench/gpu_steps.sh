@@ -5,9 +5,10 @@
 # a step prints is in its own file in the folder.
 set -u
 export LC_ALL=C
+PATH=$PATH:${CUDA_HOME-/usr/local/cuda}/bin # of nvcc and compute-sanitizer; CMake looks there only for libraries
 
 source_dir=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd -P) || exit 2
-program=${0##*/} minutes=8 out= python=python3 build_dir= tiny=0 built=0
+program=${0##*/} minutes=12 out= python=python3 build_dir= tiny=0 built=0
 usage() { printf '%s: %s; see %s --help\n' "$program" "$1" "$program" >&2; exit 2; }
 while [ $# -gt 0 ]; do
     case $1 in
@@ -30,6 +31,9 @@ case ${HEDDLE_CUDA_PLUGIN-} in
 */libheddle_cudasim.so) ;;
 *) nvidia-smi -L 2>/dev/null | grep -q '^GPU ' || usage "nvidia-smi lists no GPU; run it where there is one, or set HEDDLE_CUDA_PLUGIN to the emulator and give --tiny" ;;
 esac
+# where this Python has NVIDIA's packages: cuDNN and NCCL are often there alone (kernels/library.h)
+: "${VIRTUAL_ENV=$("$python" -c 'import sys; print(sys.prefix)' 2>/dev/null)}"
+export VIRTUAL_ENV
 : "${build_dir:=$source_dir/build/engine}"
 : "${out:=${TMPDIR:-/tmp}/$program-$(date +%Y%m%d-%H%M%S)}"
 mkdir -p "$out" && out=$(cd "$out" && pwd -P) || usage "cannot make the folder $out"
@@ -118,7 +122,7 @@ inventory() {
         command -v "$tool" || echo "not found"
     done
     nvcc --version 2>&1 | tail -n 2
-    "$python" -c 'import torch; print("torch", torch.__version__, torch.version.cuda, torch.cuda.nccl.version())' 2>&1 | tail -n 1
+    "$python" -c 'import torch; print("torch", torch.__version__, torch.version.cuda, "NCCL", torch.cuda.nccl.version(), "cuDNN", torch.backends.cudnn.version())' 2>&1 | tail -n 1
     ldconfig -p 2>/dev/null | grep -E 'libcublasLt|libnccl|libcudart' | head
     # the last line stands on the page
     nvidia-smi --query-gpu=name,driver_version,memory.total,clocks.max.sm --format=csv,noheader 2>/dev/null | sort | uniq -c
@@ -136,11 +140,22 @@ build() { # LIMIT TARGET...
     [ $built = 0 ] || return 0
     architecture=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | sort -u | sed 's/\.//;s/$/-real/' | paste -sd';')
     step configure 60 0 cmake --preset engine -S "$source_dir" -B "$build_dir" ${architecture:+"-DHEDDLE_CUDA_ARCHITECTURES=$architecture"} || return 1
+    sed -n 's/^-- kernels\/cuda: /       /p' "$out/configure.txt" | tee -a "$page" # for which GPUs, or why for none
     step build "$limit" 0 ninja -k 0 -C "$build_dir" "$@"
+}
+
+# Runs ours and, if PyTorch finds a GPU, both of its attentions at the same steps; what they print stands on the page.
+train_beside() { # CASE LIMIT RESERVE
+    local peer=()
+    "$python" -c 'import torch; assert torch.cuda.is_available()' >/dev/null 2>&1 &&
+        peer=(--peer torch --peer torch-cudnn --python "$python")
+    step "train_$1" "$2" "$3" "$build_dir/bench/train_gpu" --case "$1" "${peer[@]}"
+    sed -nE '/tokens\/s|torch \/ ours|did not get through/p; /^  class /,/^  all /p' "$out/train_$1.txt" 2>/dev/null | tee -a "$page"
 }
 
 finish() {
     say "$failed failed, $left_out left out, $((SECONDS / 60)) min $((SECONDS % 60)) s of $minutes min; everything is in $out"
+    (cd "$out" && tar --exclude=all.tar.gz -czf all.tar.gz -- *) # one file to take along
     [ $failed = 0 ]
     exit
 }

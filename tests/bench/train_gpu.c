@@ -1,7 +1,8 @@
 /* train_gpu: a training step on a GPU: tokens per second, MFU, memory, and where the time goes.
  *
  *   train_gpu [--case 124m|1558m|qwen|llama|toy] [--precision bf16|fp32] [--warm-up 3] [--steps 10]
- *             [--micro N] [--global N] [--epilogues fused|apart] [--peer torch --python PYTHON]
+ *             [--micro N] [--global N] [--epilogues fused|apart]
+ *             [--peer torch] [--peer torch-cudnn] [--python PYTHON]
  *
  * Without --case the first four, one after the other: GPT-2 124M and 1558M, the shape of
  * Qwen2.5-1.5B (1024 tokens), and 1.2B of the Llama type (4096 tokens). One GPU, random tokens,
@@ -10,8 +11,9 @@
  * and shape of product, beside what its launches would take at the measured bandwidth (an addition
  * over three large arrays) and, for products and attention, at the peak that MFU is quoted against.
  * --epilogues apart: GELU is a pass of its own behind the library's products and
- * not within. --peer torch lets PyTorch (compiled, its best attention) take the same steps
- * afterwards, in a process of its own.
+ * not within. --peer torch lets PyTorch (compiled, with the attention that it chooses, which its line
+ * names) take the same steps afterwards, in a process of its own; --peer torch-cudnn with cuDNN's
+ * attention.
  *
  * Behind each case stand the clocks, as nvidia-smi tells them. Where there is no GPU it says why,
  * and has nothing to do. Run by hand.
@@ -29,7 +31,10 @@
 
 extern char **environ;
 
-enum { NUMBER_CHARS = 24, TORCH_NUMBERS = 12, TORCH_ARGS = 3 + TORCH_NUMBERS + 1 };
+enum { NUMBER_CHARS = 24, TORCH_NUMBERS = 12, TORCH_ARGS = 5 + TORCH_NUMBERS + 1 };
+
+static const char *const torches[] = {"torch", "torch-cudnn"};
+enum { TORCHES = sizeof torches / sizeof torches[0] };
 
 static _Noreturn void die(const char *what, const char *why)
 {
@@ -40,24 +45,25 @@ static _Noreturn void die(const char *what, const char *why)
 /* ---- PyTorch ---- */
 
 /* Starts it; returns what it prints. */
-static FILE *start_torch(const char *python, const struct gpu_case *c, const struct gpu_run *run,
-                         pid_t *ret_pid)
+static FILE *start_torch(const char *python, const char *which, const struct gpu_case *c,
+                         const struct gpu_run *run, pid_t *ret_pid)
 {
     const int64_t values[TORCH_NUMBERS] = {
         c->layers, c->hidden,  c->heads,       c->kv_heads,     c->head_width, c->ffn_hidden,
         c->vocab,  c->context, c->micro_batch, c->global_batch, run->warm_up,  run->steps};
-    char numbers[TORCH_NUMBERS][NUMBER_CHARS], precision[8], family[16];
+    char numbers[TORCH_NUMBERS][NUMBER_CHARS], precision[8], family[16], peer[16];
     char script[] = HEDDLE_BENCH_TORCH, program[4096];
-    char *argv[TORCH_ARGS + 2] = {program, script, family, precision};
+    char *argv[TORCH_ARGS] = {program, script, family, precision, peer};
     posix_spawn_file_actions_t actions;
     int ends[2], error;
 
     (void)snprintf(program, sizeof program, "%s", python);
     (void)snprintf(family, sizeof family, "%s", c->family);
     (void)snprintf(precision, sizeof precision, "%s", run->precision);
+    (void)snprintf(peer, sizeof peer, "%s", which);
     for (int i = 0; i < TORCH_NUMBERS; i++) {
         (void)snprintf(numbers[i], sizeof numbers[i], "%lld", (long long)values[i]);
-        argv[4 + i] = numbers[i];
+        argv[5 + i] = numbers[i];
     }
     if (pipe(ends))
         die("pipe", strerror(errno));
@@ -93,14 +99,14 @@ static bool read_torch(FILE *from, int steps, struct torch_report *ret_report)
 }
 
 /* Without PyTorch, ours stands alone. */
-static void torch(const char *python, const struct gpu_case *c, const struct gpu_run *run,
-                  double ours_ms)
+static void torch(const char *python, const char *which, const struct gpu_case *c,
+                  const struct gpu_run *run, double ours_ms)
 {
     const double tokens = (double)(c->global_batch * c->context);
     struct torch_report r = {.mib = 0};
     double least = 1e30, most = 0, median;
     pid_t pid;
-    FILE *from = start_torch(python, c, run, &pid);
+    FILE *from = start_torch(python, which, c, run, &pid);
     const bool complete = read_torch(from, run->steps, &r);
     int status;
 
@@ -108,7 +114,7 @@ static void torch(const char *python, const struct gpu_case *c, const struct gpu
         (void)fclose(from);
     (void)waitpid(pid, &status, 0);
     if (!complete) {
-        printf("  torch          did not get through its steps; what it said is above\n");
+        printf("  %-14s did not get through its steps; what it said is above\n", which);
         return;
     }
     for (int i = 0; i < run->steps; i++) {
@@ -116,13 +122,21 @@ static void torch(const char *python, const struct gpu_case *c, const struct gpu
         most = r.ms[i] > most ? r.ms[i] : most;
     }
     median = train_gpu_median(r.ms, run->steps);
-    printf("  torch          %9.2f ms a step (%.2f .. %.2f) %9.0f tokens/s  peak %.0f MiB  "
+    printf("  %-14s %9.2f ms a step (%.2f .. %.2f) %9.0f tokens/s  peak %.0f MiB  "
            "loss %.4f\n",
-           median, least, most, tokens / median * 1e3, r.mib, r.loss);
-    printf("  torch is %s; torch / ours %.3f\n", r.about, median / ours_ms);
+           which, median, least, most, tokens / median * 1e3, r.mib, r.loss);
+    printf("  %s is %s; torch / ours %.3f\n", which, r.about, median / ours_ms);
 }
 
 /* ---- the command ---- */
+
+static int torch_of_name(const char *name)
+{
+    for (int i = 0; i < TORCHES; i++)
+        if (!strcmp(name, torches[i]))
+            return i;
+    die("--peer", "is torch or torch-cudnn");
+}
 
 static int number(const char *option, const char *text, int most)
 {
@@ -135,7 +149,7 @@ static int number(const char *option, const char *text, int most)
 }
 
 static void run_case(const struct gpu_case *c, const struct gpu_run *run, const char *bus,
-                     const char *python)
+                     const char *python, const bool peers[TORCHES])
 {
     double ms;
 
@@ -145,8 +159,10 @@ static void run_case(const struct gpu_case *c, const struct gpu_run *run, const 
     if (train_gpu_ours(c, run, stdout, &ms))
         die(c->name, hd_err_message());
     gpu_clocks_print(bus, stdout);
-    if (python)
-        torch(python, c, run, ms);
+    (void)fflush(stdout);
+    for (int i = 0; i < TORCHES; i++)
+        if (peers[i])
+            torch(python, torches[i], c, run, ms);
     (void)fflush(stdout);
 }
 
@@ -154,10 +170,10 @@ int main(int argc, char **argv)
 {
     struct gpu_run run = {.precision = "bf16", .warm_up = 3, .steps = 10};
     const char *name = NULL, *python = "python3";
+    bool peers[TORCHES] = {false};
     struct hd_plugin_gpu gpus[HD_PLUGIN_GPUS_MAX];
     int64_t micro = 0, global = 0;
     struct hd_traits traits;
-    bool peer = false;
     int count;
 
     for (int i = 1; i < argc; i += 2) {
@@ -177,8 +193,8 @@ int main(int argc, char **argv)
             micro = number(option, value, 1 << 20);
         else if (!strcmp(option, "--global"))
             global = number(option, value, 1 << 20);
-        else if (!strcmp(option, "--peer") && !strcmp(value, "torch"))
-            peer = true;
+        else if (!strcmp(option, "--peer"))
+            peers[torch_of_name(value)] = true;
         else if (!strcmp(option, "--epilogues") && !strcmp(value, "apart"))
             run.apart = true;
         else if (!strcmp(option, "--epilogues") && !strcmp(value, "fused"))
@@ -204,7 +220,7 @@ int main(int argc, char **argv)
             continue;
         c.micro_batch = micro ? micro : c.micro_batch;
         c.global_batch = global ? global : c.global_batch;
-        run_case(&c, &run, gpus[0].bus, peer ? python : NULL);
+        run_case(&c, &run, gpus[0].bus, python, peers);
     }
     return 0;
 }

@@ -1,18 +1,19 @@
 """The PyTorch side of train_gpu: the same model, data shapes and update, at PyTorch's best.
 
-    train_gpu_torch.py FAMILY fp32|bf16 LAYERS HIDDEN HEADS KV_HEADS HEAD_WIDTH FFN VOCAB CONTEXT
-                       MICRO_BATCH GLOBAL_BATCH WARM_UP STEPS [cuda|cpu]
+    train_gpu_torch.py FAMILY fp32|bf16 torch|torch-cudnn LAYERS HIDDEN HEADS KV_HEADS HEAD_WIDTH FFN
+                       VOCAB CONTEXT MICRO_BATCH GLOBAL_BATCH WARM_UP STEPS [cuda|cpu]
 
-Says one line about itself, then the milliseconds of each step, then the peak of allocated memory in
-MiB and the last step's loss. What is at its best: torch.compile (of each block, if there are more
-than 16 layers), fused AdamW, scaled_dot_product_attention with grouped heads, autocast to bf16 over
-fp32 weights, a vocabulary padded to a multiple of 128, gradients set to None.
+Says one line about itself, by which library attention is among it, then the milliseconds of each step,
+then the peak of allocated memory in MiB and the last step's loss. What is at its best: torch.compile (of
+each block, if there are more than 16 layers), fused AdamW, scaled_dot_product_attention with grouped
+heads, autocast to bf16 over fp32 weights, a vocabulary padded to a multiple of 128, gradients set to
+None. torch-cudnn: attention is by cuDNN, whatever PyTorch would choose by itself.
 
 A step is what ours is: GLOBAL_BATCH sequences in parts of MICRO_BATCH, random tokens that change with
 the step, gradients summed in fp32, clipped at 1, AdamW with decay for matrices alone over fp32
 weights and moments, the loss read by the host. What differs: autocast rounds weights to bf16 in every
 part (ours once a step), norms and the loss compute in fp32 (ours in fp32 from and to bf16), and the
-logits of a part are there all at once (ours in pieces of 64 MiB).
+logits of a part are there all at once (ours in pieces of 4,096 rows).
 
 On a cpu it only shows that it runs.
 """
@@ -22,12 +23,14 @@ import time
 
 import torch
 from torch import nn
+from torch.backends import cuda
 from torch.nn import functional as F
+from torch.nn.attention import SDPBackend
 
-family, precision = sys.argv[1:3]
+family, precision, peer = sys.argv[1:4]
 (layers, hidden, heads, kv_heads, width, ffn, vocab, context, micro, batch, warm_up,
- steps) = (int(a) for a in sys.argv[3:15])
-device = sys.argv[15] if len(sys.argv) > 15 else "cuda"
+ steps) = (int(a) for a in sys.argv[4:16])
+device = sys.argv[16] if len(sys.argv) > 16 else "cuda"
 gpt2 = family == "gpt2"
 padded = (vocab + 127) // 128 * 128
 torch.manual_seed(1)
@@ -121,11 +124,25 @@ def step(i):
     return total.item()
 
 
+def chosen():
+    """Returns the name of the library that computes attention at the model's shapes."""
+    dtype = torch.bfloat16 if precision == "bf16" else torch.float32
+    q, k = (torch.zeros(micro, n, context, width, dtype=dtype, device=device, requires_grad=True)
+            for n in (heads, kv_heads))
+    number = torch._fused_sdp_choice(q, k, k, is_causal=True, enable_gqa=heads != kv_heads)
+    return SDPBackend(number).name.lower().replace("_attention", "")
+
+
+if peer == "torch-cudnn":
+    for other in (cuda.enable_flash_sdp, cuda.enable_mem_efficient_sdp, cuda.enable_math_sdp):
+        other(False)
+    cuda.enable_cudnn_sdp(True)
+attention = chosen()
 for i in range(warm_up):
     step(i)
 on = f"CUDA {torch.version.cuda}" if device == "cuda" else device
 whole = "compiled" if layers <= 16 else "its blocks compiled"
-print(f"PyTorch {torch.__version__}, {on}, {whole}", flush=True)
+print(f"PyTorch {torch.__version__}, {on}, {whole}, attention by {attention}", flush=True)
 times = []
 for i in range(steps):
     begin = time.perf_counter()

@@ -1,6 +1,6 @@
 #!/bin/bash
 # What tests/bench/first_gpu makes of a failure, of a test that hangs, that is not there or runs nothing, and of
-# too little time: a build folder of stand-ins takes the place of a GPU's.
+# too little time, and the whole of it where nothing fails: a build folder of stand-ins takes the place of a GPU's.
 set -u
 build=$TMPDIR/build bad=0
 mkdir -p "$build/tests" "$build/bench" "$TMPDIR/bin"
@@ -16,7 +16,7 @@ EOF
 printf '#!/bin/sh\nexec sleep 600\n' >"$build/tests/train_cuda_tests"
 printf '#!/bin/sh\necho "memory as planned"\n' >"$build/tests/cuda_device_memory_test"
 printf '#!/bin/sh\n[ "$1" != bytes ] || { echo "SKIPPED: no plug-in"; exit; }\necho "$1 at 80%%"\n' >"$build/bench/kernels_gpu"
-printf '#!/bin/sh\necho "ours 1 ms a step, 5 tokens/s"\n' >"$build/bench/train_gpu"
+printf '#!/bin/sh\necho "  MFU; loss 4.0"\necho "ours 1 ms a step, 5 tokens/s"\n' >"$build/bench/train_gpu"
 chmod +x "$TMPDIR/bin/nvidia-smi" "$build"/*/*
 cat >"$build/tests/list" <<'EOF'
 program cuda_step_test gpu short 300 alone kernels_cuda_tests step_test 
@@ -37,13 +37,14 @@ check() { # NAME STATUS
 page=$TMPDIR/out/page.txt
 says() { grep -qE -- "$1" "$page"; }
 
-# The budget is told in seconds here: the script counts from a begin that lies back.
-run() { # SECONDS SCRIPT
+# The budget is told in seconds here: the script counts from a begin that lies back, or ahead.
+run() { # SECONDS SCRIPT OPTION...
     rm -rf --one-file-system "$TMPDIR/out"
-    SECONDS_LESS=$((60 - $1)) timeout 60 "$HEDDLE_SOURCE_DIR/tests/bench/$2" --minutes 1 --tiny --built --python /nowhere \
-        --build-dir "$build" --out "$TMPDIR/out" >"$TMPDIR/printed" 2>&1
+    SECONDS_LESS=$((60 - $1)) timeout 60 "$HEDDLE_SOURCE_DIR/tests/bench/$2" --minutes 1 --built \
+        --build-dir "$build" --out "$TMPDIR/out" "${@:3}" >"$TMPDIR/printed" 2>&1
 }
-run 20 first_gpu
+tiny=(--tiny --python /nowhere)
+run 20 first_gpu "${tiny[@]}"
 status=$?
 [ $status = 1 ] && says '^  ok   cuda_step_test .*step passed' && says '^  FAIL cuda_gemm_test .*exit status 1' &&
     says '^      ERROR: gemm: c\[3,4\] is 1.5, not 1.25' && says '^  ok   cuda_device_memory_test .*memory as planned' &&
@@ -58,15 +59,48 @@ check what_runs_nothing_is_no_success $?
 says '^  ok   table_gemm .*gemm at 80%' && says '^ours 1 ms a step, 5 tokens/s'
 check time_is_kept_for_the_tables_and_the_training $?
 
-run 4 first_gpu
+run 4 first_gpu "${tiny[@]}"
 says '^  --   cuda_step_test +left out: no time is left for it' && says '^[0-9]+ failed, [1-9][0-9]* left out, '
 check without_time_steps_are_left_out $?
 
-run 30 second_gpu
+run 30 second_gpu "${tiny[@]}"
 says '^  FAIL cuda_update_train_test +is not in' && says '^  ok   train_toy .*5 tokens/s'
 check the_second_script_runs_what_takes_longer $?
 
-NO_GPU=1 run 20 first_gpu
+NO_GPU=1 run 20 first_gpu "${tiny[@]}"
 [ $? = 2 ] && [ ! -e "$page" ] && grep -q 'nvidia-smi lists no GPU' "$TMPDIR/printed"
 check without_a_gpu_nothing_is_called_ok $?
+
+# Every test that the scripts name is there, and PyTorch: they go through to their last lines.
+for name in $(sed -nE '/^kernels=\(/,/\)$/s/kernels=|[()]//gp' "$HEDDLE_SOURCE_DIR/tests/bench/first_gpu") step late device_memory golden \
+    {gradient,update,resume,documents,profile}_train grid_{gpt2,llama,qwen3,mixtral}; do
+    echo "program cuda_${name}_test gpu short 300 alone kernels_cuda_tests $name "
+done >"$build/tests/list"
+echo 'program comm_nccl_gpu_test gpu short 300 alone kernels_cuda_tests nccl ' >>"$build/tests/list"
+mkdir "$build/bin"
+printf '#!/bin/sh\necho "$*"\n' | tee "$build/tests/kernels_cuda_tests" "$build/bin/heddle-worker" "$build/bench/plan_gpu" \
+    "$TMPDIR/bin/python3" "$TMPDIR/bin/compute-sanitizer" >/dev/null
+printf '#!/bin/sh\necho "9.0"\n[ "$1" != -L ] || echo "GPU 0: a GPU"\n' >"$TMPDIR/bin/nvidia-smi"
+printf '#!/bin/sh\necho "attention_forward ${HEDDLE_CUDA_ATTENTION-own} $1"\n' >"$build/bench/kernels_gpu"
+cat >"$build/bench/train_gpu" <<'EOF'
+#!/bin/sh
+echo "ours 1 ms a step, 5 tokens/s $*"
+case ${HEDDLE_CUDA_GRAPHS-} in on) echo "  MFU; loss ${LOSS_OF_GRAPHS-4.0002}" ;; *) echo '  MFU; loss 4.0001' ;; esac
+printf '  class  ms\n  products 1\n  all 1\n  kernel ms\n'
+EOF
+chmod +x "${TMPDIR:?}"/bin/* "${build:?}"/*/*
+run 2000 first_gpu
+[ $? = 0 ] && says '^0 failed, 0 left out' && cmp -s "$page" "$TMPDIR/printed" && says '^  ok   cuda_late_test' &&
+    tar -tzf "$TMPDIR/out/all.tar.gz" | grep -qx page.txt
+check where_nothing_fails_it_goes_through_to_its_end $?
+says '^attention_forward own attention' && says '^attention_forward wgmma attention' && says '^attention_forward cudnn attention' &&
+    says '^ours .*--case 124m --micro 4' && says '^ours .*--case 124m --peer torch --peer torch-cudnn --python python3' &&
+    says '^ours .*--case qwen --peer' && says '^  products 1' && ! says '^  kernel ms'
+check the_page_has_each_table $?
+LOSS_OF_GRAPHS=4.1 run 200 first_gpu "${tiny[@]}"
+says "^  FAIL losses without and with graphs: 4.0001 4.1" && says "^1 failed"
+check losses_that_graphs_change_are_said $?
+run 3000 second_gpu
+[ $? = 0 ] && says '^0 failed, 0 left out' && says '^  ok   plan_gpu' && says '^  ok   memcheck_gemm' && says '^ours .*--case llama --peer'
+check so_does_the_second_script $?
 exit $bad
