@@ -11,19 +11,6 @@
 #include "controller/services/job_stats.h"
 #include "job/job.h"
 
-static void add_label(struct hd_text *out, enum hd_prom_family family, const char *name,
-                      const char *value, double number)
-{
-    struct hd_text label = {0};
-
-    hd_prom_label(&label, name, value);
-    if (label.failed)
-        out->failed = true;
-    else
-        hd_prom_add(out, family, label.data, number);
-    hd_text_free(&label);
-}
-
 /* ---- totals of all jobs -----------------------------------------------------------------------*/
 
 static void add_states(const struct controller *c, struct hd_text *out)
@@ -42,11 +29,11 @@ static void add_states(const struct controller *c, struct hd_text *out)
     }
     hd_prom_begin(out, HD_PROM_jobs);
     for (int s = HD_JOB_STATE_QUEUED; s <= HD_JOB_STATE_STOPPING; s++)
-        add_label(out, HD_PROM_jobs, "state", hd_job_state_name(s), (double)states[s]);
+        hd_prom_add_label(out, HD_PROM_jobs, "state", hd_job_state_name(s), (double)states[s]);
     hd_prom_begin(out, HD_PROM_jobs_waiting);
     for (int b = 0; b < HD_CORE_BLOCKERS_MAX; b++)
-        add_label(out, HD_PROM_jobs_waiting, "blocker",
-                  hd_core_blocker_word((enum hd_core_blocker)b), (double)blockers[b]);
+        hd_prom_add_label(out, HD_PROM_jobs_waiting, "blocker",
+                          hd_core_blocker_word((enum hd_core_blocker)b), (double)blockers[b]);
 }
 
 static void add_totals(const struct stats *s, struct hd_text *out)
@@ -54,14 +41,14 @@ static void add_totals(const struct stats *s, struct hd_text *out)
     hd_prom_add_one(out, HD_PROM_jobs_submitted_total, (double)s->submitted);
     hd_prom_begin(out, HD_PROM_jobs_ended_total);
     for (int state = HD_JOB_STATE_SUCCEEDED; state <= HD_JOB_STATE_CANCELLED; state++)
-        add_label(out, HD_PROM_jobs_ended_total, "state", hd_job_state_name(state),
-                  (double)s->ended[state]);
+        hd_prom_add_label(out, HD_PROM_jobs_ended_total, "state", hd_job_state_name(state),
+                          (double)s->ended[state]);
     hd_prom_add_histogram(out, HD_PROM_job_wait_seconds, &s->waits);
     hd_prom_add_one(out, HD_PROM_attempts_started_total, (double)s->attempts_started);
     hd_prom_begin(out, HD_PROM_attempts_ended_total);
     for (int cause = HD_END_CAUSE_COMPLETED; cause < STATS_CAUSES; cause++)
-        add_label(out, HD_PROM_attempts_ended_total, "cause", hd_end_cause_name(cause),
-                  (double)s->attempts_ended[cause]);
+        hd_prom_add_label(out, HD_PROM_attempts_ended_total, "cause", hd_end_cause_name(cause),
+                          (double)s->attempts_ended[cause]);
     hd_prom_add_one(out, HD_PROM_steps_total, (double)s->steps);
     hd_prom_add_one(out, HD_PROM_tokens_total, (double)s->tokens);
     hd_prom_add_one(out, HD_PROM_steps_lost_total, (double)s->steps_lost);
@@ -141,20 +128,14 @@ static bool keeps_nan(enum hd_prom_family family, const struct metrics_row *row)
 
 static void add_info(const struct metrics_row *rows, size_t count, struct hd_text *out)
 {
-    struct hd_text labels = {0};
-
     hd_prom_begin(out, HD_PROM_job_info);
     for (size_t i = 0; i < count; i++) {
-        hd_text_clear(&labels);
-        hd_text_add(&labels, "%s", rows[i].seen->label);
-        hd_prom_label(&labels, "name", rows[i].record->name);
-        hd_prom_label(&labels, "owner", rows[i].record->owner);
-        hd_prom_label(&labels, "queue", rows[i].record->queue);
-        if (!labels.failed)
-            hd_prom_add(out, HD_PROM_job_info, labels.data, 1);
+        const struct hd_prom_pair pairs[] = {{"name", rows[i].record->name},
+                                             {"owner", rows[i].record->owner},
+                                             {"queue", rows[i].record->queue}};
+
+        hd_prom_add_labels(out, HD_PROM_job_info, rows[i].seen->label, pairs, 3, 1);
     }
-    out->failed |= labels.failed;
-    hd_text_free(&labels);
 }
 
 /* Adds the newest losses of a job's validation sets, or its scores, whose names have a slash. */
@@ -162,19 +143,13 @@ static void add_validations(const struct job_stats *s, bool scores, struct hd_te
 {
     const enum hd_prom_family family =
         scores ? HD_PROM_job_validation_score : HD_PROM_job_validation_loss;
-    struct hd_text labels = {0};
 
     for (size_t i = 0; i < s->validation_count; i++) {
-        if (hd_job_val_report_is_score(s->validations[i].set) != scores)
-            continue;
-        hd_text_clear(&labels);
-        hd_text_add(&labels, "%s", s->label);
-        hd_prom_label(&labels, scores ? "name" : "set", s->validations[i].set);
-        if (!labels.failed && !isnan(s->validations[i].loss))
-            hd_prom_add(out, family, labels.data, s->validations[i].loss);
+        const struct hd_prom_pair pair = {scores ? "name" : "set", s->validations[i].set};
+
+        if (hd_job_val_report_is_score(pair.value) == scores && !isnan(s->validations[i].loss))
+            hd_prom_add_labels(out, family, s->label, &pair, 1, s->validations[i].loss);
     }
-    out->failed |= labels.failed;
-    hd_text_free(&labels);
 }
 
 static void add_jobs(const struct controller *c, struct hd_text *out)
@@ -235,8 +210,8 @@ static void add_queues(const struct controller *c, struct hd_text *out)
         for (size_t i = 0; i < count; i++) {
             hd_core_queue_at(c->core, i, &v);
             if (f != HD_PROM_queue_devices_limit || v.record->devices_max)
-                add_label(out, (enum hd_prom_family)f, "queue", v.record->name,
-                          of_queue(&v, (enum hd_prom_family)f));
+                hd_prom_add_label(out, (enum hd_prom_family)f, "queue", v.record->name,
+                                  of_queue(&v, (enum hd_prom_family)f));
         }
     }
 }
@@ -251,7 +226,6 @@ static void add_devices_of(const struct hd_node_view *v, struct hd_text *out)
 {
     static const char *const uses[] = {"held", "free", "broken"};
     size_t counts[3] = {0};
-    struct hd_text label = {0};
 
     for (int32_t d = 0; d < v->record->device_count; d++) {
         const char *problem = v->record->devices[d].problem;
@@ -259,14 +233,10 @@ static void add_devices_of(const struct hd_node_view *v, struct hd_text *out)
         counts[v->holds[d].job ? 0 : problem && *problem ? 2 : 1]++;
     }
     for (int u = 0; u < 3; u++) {
-        hd_text_clear(&label);
-        hd_prom_label(&label, "node", v->record->name);
-        hd_prom_label(&label, "use", uses[u]);
-        if (!label.failed)
-            hd_prom_add(out, HD_PROM_node_devices, label.data, (double)counts[u]);
+        const struct hd_prom_pair pairs[] = {{"node", v->record->name}, {"use", uses[u]}};
+
+        hd_prom_add_labels(out, HD_PROM_node_devices, "", pairs, 2, (double)counts[u]);
     }
-    out->failed |= label.failed;
-    hd_text_free(&label);
 }
 
 static void add_node_metrics(const struct controller *c, struct hd_text *out)
@@ -280,17 +250,17 @@ static void add_node_metrics(const struct controller *c, struct hd_text *out)
         hd_core_node_at(c->core, i, &v);
         if (hd_node_view_state(&v) <= HD_NODE_STATE_DRAINED)
             states[hd_node_view_state(&v)]++;
-        add_label(out, HD_PROM_node_up, "node", v.record->name, is_up(&v));
+        hd_prom_add_label(out, HD_PROM_node_up, "node", v.record->name, is_up(&v));
     }
     hd_prom_begin(out, HD_PROM_nodes);
     for (int s = HD_NODE_STATE_READY; s <= HD_NODE_STATE_DRAINED; s++)
-        add_label(out, HD_PROM_nodes, "state", hd_node_state_name(s), (double)states[s]);
+        hd_prom_add_label(out, HD_PROM_nodes, "state", hd_node_state_name(s), (double)states[s]);
     hd_prom_begin(out, HD_PROM_node_seen_timestamp_seconds);
     for (size_t i = 0; i < count; i++) {
         hd_core_node_at(c->core, i, &v);
         if (v.record->seen_ms)
-            add_label(out, HD_PROM_node_seen_timestamp_seconds, "node", v.record->name,
-                      seconds(v.record->seen_ms));
+            hd_prom_add_label(out, HD_PROM_node_seen_timestamp_seconds, "node", v.record->name,
+                              seconds(v.record->seen_ms));
     }
     hd_prom_begin(out, HD_PROM_node_devices);
     for (size_t i = 0; i < count; i++) {
@@ -333,23 +303,15 @@ static void add_store(const struct controller *c, struct hd_text *out)
     hd_prom_add_one(out, HD_PROM_layout_searches, (double)planner_count(c));
 }
 
-static void add_listener(struct hd_http *http, struct hd_text *out)
-{
-    static const char *const codes[] = {"none", "1xx", "2xx", "3xx", "4xx", "5xx"};
-    struct hd_http_stats stats;
-
-    hd_http_get_stats(http, &stats);
-    hd_prom_begin(out, HD_PROM_http_requests_total);
-    for (int i = 0; i < 6; i++)
-        add_label(out, HD_PROM_http_requests_total, "code", codes[i], (double)stats.answered[i]);
-    hd_prom_add_one(out, HD_PROM_http_connections, (double)stats.connections);
-}
-
 void metrics_add(struct controller *c, struct hd_http *http, struct hd_text *out)
 {
+    struct hd_http_stats stats;
+
     hd_prom_add_process(out, "heddle-controller", c->options.build);
-    if (http)
-        add_listener(http, out);
+    if (http) {
+        hd_http_get_stats(http, &stats);
+        hd_prom_add_listener(out, stats.answered, stats.connections);
+    }
     add_states(c, out);
     add_totals(&c->stats, out);
     add_jobs(c, out);

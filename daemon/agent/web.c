@@ -93,19 +93,6 @@ static void step_sample(struct agent *agent, struct agent_web *web)
 
 /* ---- the page ---------------------------------------------------------------------------------*/
 
-static void add_label(struct hd_text *out, enum hd_prom_family family, const char *name,
-                      const char *value, double number)
-{
-    struct hd_text label = {0};
-
-    hd_prom_label(&label, name, value);
-    if (label.failed)
-        out->failed = true;
-    else
-        hd_prom_add(out, family, label.data, number);
-    hd_text_free(&label);
-}
-
 static void add_adapters_left_out(const struct agent *agent, struct hd_text *out)
 {
     const struct hd_devices *devices = &agent->health.devices;
@@ -135,7 +122,7 @@ static void add_connection(struct agent *agent, struct hd_text *out)
                         (double)(hd_clock_wall_ms() - silent_ms) / 1e3);
     hd_prom_begin(out, HD_PROM_daemon_attempts);
     for (int s = 0; s < 3; s++)
-        add_label(out, HD_PROM_daemon_attempts, "state", words[s], (double)states[s]);
+        hd_prom_add_label(out, HD_PROM_daemon_attempts, "state", words[s], (double)states[s]);
     hd_prom_add_one(out, HD_PROM_daemon_attempts_in_trouble, (double)troubled);
     add_adapters_left_out(agent, out);
 }
@@ -149,27 +136,23 @@ static const char *number_label(char ret_number[16], int number)
 static void add_devices(const struct agent *agent, struct hd_text *out)
 {
     const struct hd_devices *devices = &agent->health.devices;
-    struct hd_text labels = {0};
     char number[16];
 
     hd_prom_begin(out, HD_PROM_device_info);
     for (int i = 0; i < devices->count; i++) {
         const struct hd_device *d = &devices->list[i];
+        const struct hd_prom_pair pairs[] = {{"device", number_label(number, d->number)},
+                                             {"kind", d->cuda ? "cuda" : "cpu"},
+                                             {"name", d->name},
+                                             {"uuid", d->uuid}};
 
-        hd_text_clear(&labels);
-        hd_prom_label(&labels, "device", number_label(number, d->number));
-        hd_prom_label(&labels, "kind", d->cuda ? "cuda" : "cpu");
-        hd_prom_label(&labels, "name", d->name);
-        hd_prom_label(&labels, "uuid", d->uuid);
-        if (!labels.failed)
-            hd_prom_add(out, HD_PROM_device_info, labels.data, 1);
+        hd_prom_add_labels(out, HD_PROM_device_info, "", pairs, 4, 1);
     }
-    out->failed |= labels.failed;
-    hd_text_free(&labels);
     hd_prom_begin(out, HD_PROM_device_usable);
     for (int i = 0; i < devices->count; i++)
-        add_label(out, HD_PROM_device_usable, "device",
-                  number_label(number, devices->list[i].number), !devices->list[i].problem[0]);
+        hd_prom_add_label(out, HD_PROM_device_usable, "device",
+                          number_label(number, devices->list[i].number),
+                          !devices->list[i].problem[0]);
 }
 
 /* metric family, member of the sample, and a second label with its value (NULL: none); rows of a
@@ -214,45 +197,34 @@ static double value_in(const struct hd_sample *sample, size_t offset)
 static void add_gpu_value(const struct agent *agent, const struct gpu_value *v, struct hd_text *out)
 {
     const struct hd_devices *devices = &agent->health.devices;
-    struct hd_text labels = {0};
     char number[16];
 
     for (int i = 0; i < devices->gpu_count; i++) {
         const struct hd_sample *s = hd_sample_find(&agent->web->samples, devices->list[i].uuid);
+        const struct hd_prom_pair pairs[] = {
+            {"device", number_label(number, devices->list[i].number)}, {v->label, v->value}};
 
-        if (!s || isnan(value_in(s, v->offset)))
-            continue;
-        hd_text_clear(&labels);
-        hd_prom_label(&labels, "device", number_label(number, devices->list[i].number));
-        if (v->label)
-            hd_prom_label(&labels, v->label, v->value);
-        if (!labels.failed)
-            hd_prom_add(out, v->family, labels.data, value_in(s, v->offset));
+        if (s && !isnan(value_in(s, v->offset)))
+            hd_prom_add_labels(out, v->family, "", pairs, 2, value_in(s, v->offset));
     }
-    out->failed |= labels.failed;
-    hd_text_free(&labels);
 }
 
 static void add_xids(const struct agent *agent, struct hd_text *out)
 {
     const struct hd_devices *devices = &agent->health.devices;
-    struct hd_text labels = {0};
     char number[16], xid[16];
 
     hd_prom_begin(out, HD_PROM_gpu_xid);
     for (int i = 0; i < devices->gpu_count; i++) {
         const struct hd_sample *s = hd_sample_find(&agent->web->samples, devices->list[i].uuid);
 
-        if (!s || !(s->xid > 0))
-            continue;
-        hd_text_clear(&labels);
-        hd_prom_label(&labels, "device", number_label(number, devices->list[i].number));
-        hd_prom_label(&labels, "xid", number_label(xid, (int)s->xid));
-        if (!labels.failed)
-            hd_prom_add(out, HD_PROM_gpu_xid, labels.data, 1);
+        const struct hd_prom_pair pairs[] = {
+            {"device", number_label(number, devices->list[i].number)},
+            {"xid", number_label(xid, s ? (int)s->xid : 0)}};
+
+        if (s && s->xid > 0)
+            hd_prom_add_labels(out, HD_PROM_gpu_xid, "", pairs, 2, 1);
     }
-    out->failed |= labels.failed;
-    hd_text_free(&labels);
 }
 
 static void add_gpus(const struct agent *agent, struct hd_text *out)
@@ -273,26 +245,15 @@ static void add_gpus(const struct agent *agent, struct hd_text *out)
     add_xids(agent, out);
 }
 
-static void add_listener(struct hd_http *http, struct hd_text *out)
-{
-    static const char *const codes[] = {"none", "1xx", "2xx", "3xx", "4xx", "5xx"};
-    struct hd_http_stats stats;
-
-    hd_http_get_stats(http, &stats);
-    hd_prom_begin(out, HD_PROM_http_requests_total);
-    for (int i = 0; i < 6; i++)
-        add_label(out, HD_PROM_http_requests_total, "code", codes[i], (double)stats.answered[i]);
-    hd_prom_add_one(out, HD_PROM_http_connections, (double)stats.connections);
-}
-
 static void add_copies(const struct agent *agent, struct hd_text *out)
 {
     struct copies_stats stats;
 
     copies_get_stats(agent->copies, &stats);
     hd_prom_begin(out, HD_PROM_checkpoint_copies_total);
-    add_label(out, HD_PROM_checkpoint_copies_total, "result", "done", (double)stats.done);
-    add_label(out, HD_PROM_checkpoint_copies_total, "result", "failed", (double)stats.failed);
+    hd_prom_add_label(out, HD_PROM_checkpoint_copies_total, "result", "done", (double)stats.done);
+    hd_prom_add_label(out, HD_PROM_checkpoint_copies_total, "result", "failed",
+                      (double)stats.failed);
     hd_prom_add_one(out, HD_PROM_checkpoint_copy_bytes_total, (double)stats.sent_bytes);
     hd_prom_add_one(out, HD_PROM_checkpoint_copies_waiting, (double)stats.waiting);
     hd_prom_add_one(out, HD_PROM_checkpoint_copy_lag_seconds, stats.oldest_seconds);
@@ -302,6 +263,7 @@ static void on_web_request(void *user, struct hd_http_request *request)
 {
     struct agent *agent = user;
     struct agent_web *web = agent->web;
+    struct hd_http_stats stats;
     struct hd_text page = {0};
 
     if (strcmp(hd_http_path(request), "/metrics") != 0) {
@@ -311,7 +273,8 @@ static void on_web_request(void *user, struct hd_http_request *request)
     web->scraped_ms = hd_clock_now_ms();
     hd_prom_add_process(&page, "heddled", hd_version_text);
     hd_prom_add_histogram(&page, HD_PROM_loop_delay_seconds, &web->delays);
-    add_listener(web->http, &page);
+    hd_http_get_stats(web->http, &stats);
+    hd_prom_add_listener(&page, stats.answered, stats.connections);
     add_connection(agent, &page);
     add_devices(agent, &page);
     add_gpus(agent, &page);

@@ -65,17 +65,13 @@ static bool count_descriptors(double *ret_count)
 
 void hd_prom_add_process(struct hd_text *out, const char *program, const char *version)
 {
-    struct hd_text labels = {0};
+    const struct hd_prom_pair pairs[] = {{"program", program}, {"version", version}};
     struct rusage usage;
     struct rlimit limit;
     double value;
 
-    hd_prom_label(&labels, "program", program);
-    hd_prom_label(&labels, "version", version);
     hd_prom_begin(out, HD_PROM_build_info);
-    if (!labels.failed)
-        hd_prom_add(out, HD_PROM_build_info, labels.data, 1);
-    hd_text_free(&labels);
+    hd_prom_add_labels(out, HD_PROM_build_info, "", pairs, 2, 1);
     if (read_start(&value))
         hd_prom_add_one(out, HD_PROM_process_start_timestamp_seconds, value);
     if (getrusage(RUSAGE_SELF, &usage) == 0)
@@ -89,4 +85,14 @@ void hd_prom_add_process(struct hd_text *out, const char *program, const char *v
         hd_prom_add_one(out, HD_PROM_process_open_fds, value);
     if (getrlimit(RLIMIT_NOFILE, &limit) == 0)
         hd_prom_add_one(out, HD_PROM_process_max_fds, (double)limit.rlim_cur);
+}
+
+void hd_prom_add_listener(struct hd_text *out, const uint64_t answered[6], uint64_t connections)
+{
+    static const char *const codes[] = {"none", "1xx", "2xx", "3xx", "4xx", "5xx"};
+
+    hd_prom_begin(out, HD_PROM_http_requests_total);
+    for (int i = 0; i < 6; i++)
+        hd_prom_add_label(out, HD_PROM_http_requests_total, "code", codes[i], (double)answered[i]);
+    hd_prom_add_one(out, HD_PROM_http_connections, (double)connections);
 }

@@ -94,17 +94,36 @@ void hd_prom_add_one(struct hd_text *out, enum hd_prom_family family, double val
     hd_prom_add(out, family, "", value);
 }
 
-void hd_prom_label(struct hd_text *labels, const char *name, const char *value)
+static void add_pair(struct hd_text *out, const struct hd_prom_pair *pair, bool first)
 {
-    hd_text_add(labels, "%s%s=\"", labels->len_bytes ? "," : "", name);
-    for (const char *p = value ? value : ""; *p; p++) {
+    hd_text_add(out, "%s%s=\"", first ? "" : ",", pair->name);
+    for (const char *p = pair->value ? pair->value : ""; *p; p++) {
         const char escape = *p == '\n' ? 'n' : *p;
 
         if (*p == '\\' || *p == '"' || *p == '\n')
-            hd_text_add_bytes(labels, "\\", 1);
-        hd_text_add_bytes(labels, &escape, 1);
+            hd_text_add_bytes(out, "\\", 1);
+        hd_text_add_bytes(out, &escape, 1);
     }
-    hd_text_add_bytes(labels, "\"", 1);
+    hd_text_add_bytes(out, "\"", 1);
+}
+
+void hd_prom_add_labels(struct hd_text *out, enum hd_prom_family family, const char *before,
+                        const struct hd_prom_pair *pairs, int count, double value)
+{
+    char number[32];
+    const size_t digits = format(value, number);
+
+    hd_text_add(out, "%s{%s", hd_prom_families[family].name, before);
+    for (int i = 0; i < count; i++)
+        if (pairs[i].name)
+            add_pair(out, &pairs[i], i == 0 && !*before);
+    hd_text_add(out, "} %.*s\n", (int)digits, number);
+}
+
+void hd_prom_add_label(struct hd_text *out, enum hd_prom_family family, const char *name,
+                       const char *label, double value)
+{
+    hd_prom_add_labels(out, family, "", &(struct hd_prom_pair){name, label}, 1, value);
 }
 
 /* ---- histograms ----------------------------------------------------------------------------- */

@@ -42,8 +42,17 @@ void hd_prom_begin(struct hd_text *out, enum hd_prom_family family);
 void hd_prom_add(struct hd_text *out, enum hd_prom_family family, const char *labels, double value);
 /* Writes HELP, TYPE and the sample of a family with one sample. */
 void hd_prom_add_one(struct hd_text *out, enum hd_prom_family family, double value);
-/* Appends NAME="VALUE" to labels, with a comma before it if labels is not empty. */
-void hd_prom_label(struct hd_text *labels, const char *name, const char *value);
+/* Writes a sample with one label. */
+void hd_prom_add_label(struct hd_text *out, enum hd_prom_family family, const char *name,
+                       const char *label, double value);
+/* A label of a sample. name NULL: it is left out. */
+struct hd_prom_pair {
+    const char *name, *value;
+};
+/* Writes a sample whose labels are `before`, in the form of hd_prom_add ("": none), and after them
+ * `count` pairs. */
+void hd_prom_add_labels(struct hd_text *out, enum hd_prom_family family, const char *before,
+                        const struct hd_prom_pair *pairs, int count, double value);
 
 /* ---- histograms ---- */
 
@@ -72,5 +81,7 @@ void hd_prom_add_histogram(struct hd_text *out, enum hd_prom_family family,
 
 /* Adds build_info and process_*. */
 void hd_prom_add_process(struct hd_text *out, const char *program, const char *version);
+/* Adds the metrics of an HTTP listener; `answered` as in struct hd_http_stats. */
+void hd_prom_add_listener(struct hd_text *out, const uint64_t answered[6], uint64_t connections);
 
 #endif
