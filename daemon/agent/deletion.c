@@ -12,6 +12,7 @@
 
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/folder.h"
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/tree.h"
@@ -22,13 +23,10 @@ enum { MANIFEST_BYTES_MAX = 64 << 20, TRY_AGAIN_MS = 30000 };
 
 static enum hd_status check_manifest(const char *path, const char *hash)
 {
-    struct hd_text name = {0}, manifest = {0};
+    struct hd_text manifest = {0};
     char found[HD_HASH_TEXT_MAX];
-    enum hd_status st;
+    enum hd_status st = hd_folder_read(path, "manifest.json", MANIFEST_BYTES_MAX, &manifest);
 
-    hd_text_add(&name, "%s/manifest.json", path);
-    st = name.failed ? hd_err(HD_NO_MEMORY, "no memory for a path")
-                     : hd_file_read(name.data, MANIFEST_BYTES_MAX, &manifest);
     if (!st) {
         hd_hash_format(hd_hash_bytes(manifest.data, manifest.len_bytes), found);
         if (strcmp(found, hash) != 0)
@@ -36,7 +34,6 @@ static enum hd_status check_manifest(const char *path, const char *hash)
                         path, found, hash);
     }
     hd_text_free(&manifest);
-    hd_text_free(&name);
     return st == HD_NOT_FOUND ? HD_OK : st;
 }
 

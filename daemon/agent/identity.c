@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/folder.h"
 #include "base/log.h"
 #include "base/random.h"
 
@@ -34,36 +35,31 @@ static enum hd_status make_uuid(char ret_uuid[AGENT_UUID_MAX])
 static enum hd_status read_identity_line(const char *dir, const char *name, char *ret_line,
                                          size_t size)
 {
-    struct hd_text path = {0}, text = {0};
-    enum hd_status st;
+    struct hd_text text = {0};
+    enum hd_status st = hd_folder_read(dir, name, SMALL_FILE_MAX, &text);
 
-    hd_text_add(&path, "%s/%s", dir, name);
-    st = path.failed ? hd_err(HD_NO_MEMORY, "no memory") : HD_OK;
-    if (!st)
-        st = hd_file_read(path.data, SMALL_FILE_MAX, &text);
     if (!st) {
         const size_t n = strcspn(text.data, "\n");
 
         if (n == 0 || n >= size || text.data[n] != '\n')
-            st = hd_err(HD_CORRUPT, "%s is not one line of 1 to %zu bytes", path.data, size - 1);
+            st = hd_err(HD_CORRUPT, "%s/%s is not one line of 1 to %zu bytes", dir, name, size - 1);
         else
             (void)snprintf(ret_line, size, "%.*s", (int)n, text.data);
     }
     hd_text_free(&text);
-    hd_text_free(&path);
     return st;
 }
 
 static enum hd_status write_line(const char *dir, const char *name, const char *line)
 {
     struct hd_text path = {0}, text = {0};
-    enum hd_status st;
+    enum hd_status st = hd_folder_path(&path, dir, name);
 
-    hd_text_add(&path, "%s/%s", dir, name);
     hd_text_add(&text, "%s\n", line);
-    st = path.failed || text.failed
-             ? hd_err(HD_NO_MEMORY, "no memory")
-             : hd_file_write_atomic(path.data, text.data, text.len_bytes, 0600);
+    if (!st && text.failed)
+        st = hd_err(HD_NO_MEMORY, "no memory for a line");
+    if (!st)
+        st = hd_file_write_atomic(path.data, text.data, text.len_bytes, 0600);
     hd_text_free(&text);
     hd_text_free(&path);
     return st;

@@ -36,11 +36,6 @@ struct data_list {
     int source_count, source_room;
 };
 
-static enum hd_status no_memory_for_files(void)
-{
-    return hd_err(HD_NO_MEMORY, "no memory for a list of files");
-}
-
 /* Returns the source (of list `list`, with this number) that an input line names; lines of one
  * source are adjacent. */
 static struct source *source_of(struct data_list *a, const char *list, int64_t number)
@@ -75,7 +70,7 @@ static enum hd_status add_line(struct data_list *a, const char *line)
     file.path = hd_arena_strdup(&a->arena, line + path_at);
     files = s ? hd_arena_grow(&a->arena, s->files, s->count, &s->room, sizeof file) : NULL;
     if (!file.path || !files)
-        return no_memory_for_files();
+        return hd_err(HD_NO_MEMORY, "no memory for a list of files");
     s->files = files;
     s->files[s->count++] = file;
     return HD_OK;
@@ -259,7 +254,7 @@ int hd_worker_data(int argc, char **argv)
     hd_json_end(&w, ']');
     hd_json_end(&w, '}');
     if (!st && text.failed)
-        st = no_memory_for_files();
+        st = hd_err(HD_NO_MEMORY, "no memory for a list of files");
     if (!st)
         (void)printf("%s\n", text.data);
     hd_text_free(&text);

@@ -59,11 +59,6 @@ static bool goes_on(void *context, int64_t done_bytes, int64_t total_bytes)
     return !stop;
 }
 
-static enum hd_status no_memory_for_samples(void)
-{
-    return hd_err(HD_NO_MEMORY, "no memory for the samples of a job");
-}
-
 /* ---- the job ---- */
 
 static enum hd_status read_job_from_stdin(struct samples *s)
@@ -75,7 +70,7 @@ static enum hd_status read_job_from_stdin(struct samples *s)
 
     while ((n = fread(buffer, 1, sizeof buffer, stdin)) > 0)
         hd_text_add_bytes(&text, buffer, n);
-    st = text.failed ? no_memory_for_samples()
+    st = text.failed ? hd_err(HD_NO_MEMORY, "no memory for the samples of a job")
                      : hd_job_read(text.data ? text.data : "", text.len_bytes, &s->arena, &s->job);
     hd_text_free(&text);
     return st;
@@ -492,18 +487,18 @@ static enum hd_status write_samples(struct samples *s, struct hd_text *out)
     s->targets = calloc(S, sizeof *s->targets);
     s->bounds = calloc(S, sizeof *s->bounds);
     if (!st && (!s->tokens || !s->targets || !s->bounds))
-        st = no_memory_for_samples();
+        st = hd_err(HD_NO_MEMORY, "no memory for the samples of a job");
     if (!st)
         st = show_samples(s, out);
-    return !st && out->failed ? no_memory_for_samples() : st;
+    return !st && out->failed ? hd_err(HD_NO_MEMORY, "no memory for the samples of a job") : st;
 }
 
 /* Reads the questions of validate.choices as a rank does, and writes how many there are. */
 static enum hd_status check_questions(struct samples *s, struct hd_text *out)
 {
     struct hd_exams *exams = calloc(1, sizeof *exams);
-    enum hd_status st =
-        exams ? hd_exams_open(&s->job, &s->tokenizer, exams) : no_memory_for_samples();
+    enum hd_status st = exams ? hd_exams_open(&s->job, &s->tokenizer, exams)
+                              : hd_err(HD_NO_MEMORY, "no memory for the samples of a job");
 
     for (int64_t k = 0; !st && k < exams->count; k++) {
         const struct hd_exam *e = &exams->list[k];
@@ -519,7 +514,7 @@ static enum hd_status check_questions(struct samples *s, struct hd_text *out)
     if (exams)
         hd_exams_close(exams);
     free(exams);
-    return !st && out->failed ? no_memory_for_samples() : st;
+    return !st && out->failed ? hd_err(HD_NO_MEMORY, "no memory for the samples of a job") : st;
 }
 
 /* Reads the prompts of validate.samples as a rank does, and writes how many there are. */
@@ -527,8 +522,8 @@ static enum hd_status check_prompts(struct samples *s, struct hd_text *out)
 {
     struct hd_prompts *prompts = calloc(1, sizeof *prompts);
     int64_t longest = 0;
-    enum hd_status st =
-        prompts ? hd_prompts_open(&s->job, &s->tokenizer, prompts) : no_memory_for_samples();
+    enum hd_status st = prompts ? hd_prompts_open(&s->job, &s->tokenizer, prompts)
+                                : hd_err(HD_NO_MEMORY, "no memory for the samples of a job");
 
     for (int64_t i = 0; !st && i < prompts->count; i++)
         longest = prompts->list[i].count > longest ? prompts->list[i].count : longest;
@@ -538,7 +533,7 @@ static enum hd_status check_prompts(struct samples *s, struct hd_text *out)
     if (prompts)
         hd_prompts_close(prompts);
     free(prompts);
-    return !st && out->failed ? no_memory_for_samples() : st;
+    return !st && out->failed ? hd_err(HD_NO_MEMORY, "no memory for the samples of a job") : st;
 }
 
 /* Writes how many rows lack the column with which a builtin reward compares, and what that does. */
@@ -634,7 +629,7 @@ static enum hd_status check_rows(struct samples *s, struct hd_text *out)
             st = add_rows_without(&rows, "train.rewards", rewards.list[k].field,
                                   "get no reward, and are not trained on", out);
     hd_prompt_rows_close(&rows);
-    return !st && out->failed ? no_memory_for_samples() : st;
+    return !st && out->failed ? hd_err(HD_NO_MEMORY, "no memory for the samples of a job") : st;
 }
 
 /* Reads the tasks of a file of validate.tasks as a rank does, and writes what there is. */
@@ -660,7 +655,7 @@ static enum hd_status check_tasks_of(struct samples *s, int64_t index, struct hd
         if (*rewards.list[k].field)
             st = add_rows_without(&rows, key, rewards.list[k].field, "count as wrong", out);
     hd_prompt_rows_close(&rows);
-    return !st && out->failed ? no_memory_for_samples() : st;
+    return !st && out->failed ? hd_err(HD_NO_MEMORY, "no memory for the samples of a job") : st;
 }
 
 static enum hd_status check_all_tasks(struct samples *s, struct hd_text *out)

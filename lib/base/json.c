@@ -93,11 +93,6 @@ static enum hd_status expected(const struct json_reader *r, const char *what)
                   explain(r));
 }
 
-static enum hd_status no_memory(void)
-{
-    return hd_err(HD_NO_MEMORY, "no memory for the JSON values");
-}
-
 static void skip_blanks(struct json_reader *r)
 {
     while (r->p < r->end && (*r->p == ' ' || *r->p == '\t' || *r->p == '\n' || *r->p == '\r'))
@@ -282,7 +277,7 @@ static enum hd_status parse_string(struct json_reader *r, const char **ret_text)
         return wrong(r, "the closing quote of a string is missing");
     text = out = hd_arena_alloc(r->arena, (size_t)(close - r->p));
     if (!text)
-        return no_memory();
+        return hd_err(HD_NO_MEMORY, "no memory for the JSON values");
     r->p++;
     while (!st && r->p < close) {
         const size_t n = count_literal(r->p, close);
@@ -350,7 +345,7 @@ static enum hd_status parse_number(struct json_reader *r, struct hd_json *value)
     n = (size_t)(r->p - from);
     text = hd_arena_alloc(r->arena, n + 1);
     if (!text)
-        return no_memory();
+        return hd_err(HD_NO_MEMORY, "no memory for the JSON values");
     memcpy(text, from, n);
     value->kind = HD_JSON_NUMBER;
     value->text = text;
@@ -400,7 +395,7 @@ static enum hd_status resolve_names(struct json_reader *r, struct hd_json *objec
         return HD_OK;
     names = calloc(object->count, sizeof *names);
     if (!names)
-        return no_memory();
+        return hd_err(HD_NO_MEMORY, "no memory for the JSON values");
     for (const struct hd_json *m = object->first; m; m = m->next, n++)
         names[n] = (struct json_name){(struct hd_json *)m, n};
     qsort(names, n, sizeof *names, compare_names);
@@ -491,7 +486,7 @@ static enum hd_status parse_value(struct json_reader *r, int depth, struct hd_js
                       r->limits->values_max);
     value = hd_arena_alloc(r->arena, sizeof *value);
     if (!value)
-        return no_memory();
+        return hd_err(HD_NO_MEMORY, "no memory for the JSON values");
     *ret_value = value;
     if (*r->p == '"') {
         value->kind = HD_JSON_STRING;

@@ -22,11 +22,6 @@ struct answer_search {
     bool shown; /* whether a mark put into the answer appeared in the rendered text */
 };
 
-static enum hd_status no_memory_for_answers(void)
-{
-    return hd_err(HD_NO_MEMORY, "no memory for the answers of a conversation");
-}
-
 /* Renders a part of a conversation. If the template refuses that part, returns HD_OK and sets
  * *ret_there to false, because only this method of finding the answer fails. */
 static enum hd_status try_render(const struct chat_rendering *r, const struct hd_json *list,
@@ -209,11 +204,11 @@ static enum hd_status mark_message(struct answer_search *s, size_t index, enum m
         struct hd_json *parent = copy_of(s, path[n - 1]);
 
         if (!parent || !replace_child(s, parent, path[n], child))
-            return no_memory_for_answers();
+            return hd_err(HD_NO_MEMORY, "no memory for the answers of a conversation");
         child = parent;
     }
     if (!child || !replace_child(s, ret_list, message, child))
-        return no_memory_for_answers();
+        return hd_err(HD_NO_MEMORY, "no memory for the answers of a conversation");
     return HD_OK;
 }
 
@@ -269,7 +264,7 @@ static enum hd_status add_tail(struct answer_search *s, size_t index, const stru
         at += MARK_BYTES;
         hd_text_add_bytes(tail, at, (size_t)(output.text.data + output.text.len_bytes - at));
         if (tail->failed)
-            st = no_memory_for_answers();
+            st = hd_err(HD_NO_MEMORY, "no memory for the answers of a conversation");
     }
     hd_template_output_free(&output);
     return st;
@@ -387,7 +382,7 @@ static enum hd_status find_prompt(struct answer_search *s, size_t index, struct 
                               without.text.len_bytes);
         hd_text_add_bytes(prompt, with.text.data + same, with.text.len_bytes - same);
         if (prompt->failed)
-            st = no_memory_for_answers();
+            st = hd_err(HD_NO_MEMORY, "no memory for the answers of a conversation");
         break;
     }
     hd_template_output_free(&with);

@@ -18,11 +18,6 @@ struct call_reading {
     struct hd_text outside; /* text outside the calls */
 };
 
-static enum hd_status no_memory_for_calls(void)
-{
-    return hd_err(HD_NO_MEMORY, "no memory for tool calls");
-}
-
 static const char *skip(const char *p)
 {
     return p + strspn(p, blanks);
@@ -172,7 +167,7 @@ static enum hd_status read_named(struct call_reading *r, const char **p, bool *r
     name = hd_arena_printf(r->arena, "%.*s", (int)(id - *p), *p);
     *p = skip(args + sizeof list_args - 1);
     if (!name)
-        return no_memory_for_calls();
+        return hd_err(HD_NO_MEMORY, "no memory for tool calls");
     st = parse_call_json(r, *p, (size_t)(end - *p), &value);
     *p = end;
     return st || !value ? st : add_call(r, name, value, ret_is);
@@ -229,7 +224,7 @@ static enum hd_status take_calls(struct call_reading *r, const char *text, bool 
     calls = hd_arena_array(r->arena, r->count, sizeof *calls);
     ret->content = hd_arena_printf(r->arena, "%.*s", (int)n, outside);
     if (!calls || !ret->content || r->outside.failed)
-        return no_memory_for_calls();
+        return hd_err(HD_NO_MEMORY, "no memory for tool calls");
     memcpy(calls, r->calls, r->count * sizeof *calls);
     ret->calls = calls;
     ret->count = r->count;

@@ -30,11 +30,6 @@ bool hd_chat_form_find(const char *name, enum hd_chat_form *ret_form)
     return false;
 }
 
-static enum hd_status no_memory_for_conversation(void)
-{
-    return hd_err(HD_NO_MEMORY, "no memory for a conversation");
-}
-
 static enum hd_status find_form(const struct hd_json *root, enum hd_chat_form *ret_form)
 {
     static const struct {
@@ -119,7 +114,7 @@ static enum hd_status read_alpaca(struct hd_arena *arena, const struct hd_json *
     if (!st && turn.input) {
         turn.prompt = hd_arena_printf(arena, "%s\n\n%s", turn.prompt, turn.input);
         if (!turn.prompt)
-            return no_memory_for_conversation();
+            return hd_err(HD_NO_MEMORY, "no memory for a conversation");
     }
     if (!st)
         st = chat_add_message(arena, list, last, "user", turn.prompt, NULL);
@@ -195,7 +190,7 @@ static enum hd_status add_all(struct chat_reading *r, const struct hd_json *from
         if (!st && calls.count)
             st = chat_add_calls(r, list, last, &calls, hd_json_member(m, "weight"));
         else if (!st && !add_as_given(r, m, list, last))
-            st = no_memory_for_conversation();
+            st = hd_err(HD_NO_MEMORY, "no memory for a conversation");
         if (st)
             return st;
     }
@@ -325,7 +320,7 @@ static enum hd_status check_messages(struct hd_arena *arena, struct hd_conversat
     enum hd_status st = HD_OK;
 
     if (!counts)
-        return no_memory_for_conversation();
+        return hd_err(HD_NO_MEMORY, "no memory for a conversation");
     c->counts = counts;
     for (const struct hd_json *m = c->messages.first; !st && m; m = m->next, i++) {
         st = check_message(&c->messages, m, i, i >= prompt_count, &counts[i]);
@@ -530,7 +525,7 @@ static enum hd_status find_shared_text(struct hd_arena *arena, struct pair *p)
         return wrong_pair();
     p->text = hd_arena_printf(arena, "%.*s", (int)end, a);
     p->shared_bytes = end;
-    return p->text ? HD_OK : no_memory_for_conversation();
+    return p->text ? HD_OK : hd_err(HD_NO_MEMORY, "no memory for a conversation");
 }
 
 /* Finds the members of a pair's line with the answers. */
@@ -592,7 +587,7 @@ static enum hd_status find_pair_prompt(struct chat_reading *r, const struct hd_j
     if (!st && found && p->turn.input)
         p->turn.prompt = hd_arena_printf(r->arena, "%s\n\n%s", p->turn.prompt, p->turn.input);
     if (!st && found)
-        return p->turn.prompt ? HD_OK : no_memory_for_conversation();
+        return p->turn.prompt ? HD_OK : hd_err(HD_NO_MEMORY, "no memory for a conversation");
     p->turn = (struct chat_turn){.prompt = NULL};
     if (st)
         return st;
@@ -656,7 +651,7 @@ static enum hd_status count_last(struct hd_arena *arena, struct hd_conversation 
     size_t last = 0;
 
     if (!counts)
-        return no_memory_for_conversation();
+        return hd_err(HD_NO_MEMORY, "no memory for a conversation");
     for (size_t i = 0; i < c->messages.count; i++)
         last = c->counts[i] ? i : last;
     for (size_t i = 0; i < c->messages.count; i++)

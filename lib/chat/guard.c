@@ -15,11 +15,6 @@ struct guarding {
     const char *guard;
 };
 
-static enum hd_status no_memory_for_guards(void)
-{
-    return hd_err(HD_NO_MEMORY, "no memory for a conversation");
-}
-
 /* ---- is there anything to guard ---- */
 
 static bool spells(const struct guarding *g, const char *text)
@@ -112,7 +107,7 @@ static enum hd_status guard_messages(const struct guarding *g, struct hd_convers
         struct hd_json *copy = guard_value(g, m, true);
 
         if (!copy)
-            return no_memory_for_guards();
+            return hd_err(HD_NO_MEMORY, "no memory for a conversation");
         if (last)
             last->next = copy;
         else
@@ -127,11 +122,11 @@ static enum hd_status guard_all(const struct guarding *g, struct hd_conversation
     enum hd_status st = guard_messages(g, c);
 
     if (!st && c->tools && !(c->tools = guard_value(g, c->tools, false)))
-        st = no_memory_for_guards();
+        st = hd_err(HD_NO_MEMORY, "no memory for a conversation");
     if (!st && c->prompt && !(c->prompt = guard_text(g, c->prompt)))
-        st = no_memory_for_guards();
+        st = hd_err(HD_NO_MEMORY, "no memory for a conversation");
     if (!st && c->answer && !(c->answer = guard_text(g, c->answer)))
-        st = no_memory_for_guards();
+        st = hd_err(HD_NO_MEMORY, "no memory for a conversation");
     return st;
 }
 
@@ -202,7 +197,7 @@ static enum hd_status add_place(struct hd_chat_guard *guard, size_t place)
         size_t *places = realloc(guard->places, capacity * sizeof *places);
 
         if (!places)
-            return no_memory_for_guards();
+            return hd_err(HD_NO_MEMORY, "no memory for a conversation");
         guard->places = places;
         guard->capacity = capacity;
     }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "base/folder.h"
 #include "chat/date.h"
 #include "tokenizer/companions.h"
 
@@ -22,34 +23,6 @@ struct hd_chat {
     struct hd_template_variable *variables; /* [count] names of special tokens */
     size_t count;
 };
-
-static enum hd_status no_memory_for_template(void)
-{
-    return hd_err(HD_NO_MEMORY, "no memory for a chat template");
-}
-
-/* Parses a JSON file of the folder; sets *ret_root to NULL if there is no such file. */
-static enum hd_status read_json(struct hd_arena *arena, const char *dir, const char *name,
-                                const struct hd_json **ret_root)
-{
-    struct hd_text path = {0}, text = {0};
-    enum hd_status st;
-
-    *ret_root = NULL;
-    hd_file_join(&path, dir, name);
-    if (path.failed)
-        st = no_memory_for_template();
-    else if (!hd_file_exists(path.data))
-        st = HD_OK;
-    else if (!(st = hd_file_read(path.data, HD_CHAT_FILE_BYTES_MAX, &text))) {
-        st = hd_json_parse_repeated(arena, text.data ? text.data : "", text.len_bytes, &LIMITS,
-                                    ret_root);
-        st = st ? hd_err_prefix(st, "%s", path.data) : HD_OK;
-    }
-    hd_text_free(&path);
-    hd_text_free(&text);
-    return st;
-}
 
 /* Returns the template in the member "chat_template" of a JSON object: a string or, in a list, the
  * entry named `wanted`; NULL: none. */
@@ -71,21 +44,20 @@ enum hd_status hd_chat_find(const char *dir, struct hd_text *ret_path)
 {
     const struct hd_json *root = NULL;
     struct hd_arena arena;
-    enum hd_status st = HD_OK;
+    enum hd_status st;
 
-    hd_text_clear(ret_path);
-    hd_file_join(ret_path, dir, "chat_template.jinja");
-    if (!ret_path->failed && hd_file_exists(ret_path->data))
+    st = hd_folder_path(ret_path, dir, "chat_template.jinja");
+    if (!st && hd_file_exists(ret_path->data))
         return HD_OK;
     hd_arena_init(&arena, 0);
-    st = read_json(&arena, dir, "tokenizer_config.json", &root);
+    if (!st)
+        st = hd_folder_read_json(&arena, dir, "tokenizer_config.json", HD_CHAT_FILE_BYTES_MAX,
+                                 &LIMITS, &root);
     hd_text_clear(ret_path);
     if (!st && root && template_of(root, "default"))
-        hd_file_join(ret_path, dir, "tokenizer_config.json");
-    else
-        hd_text_add(ret_path, "%s", "");
+        st = hd_folder_path(ret_path, dir, "tokenizer_config.json");
     hd_arena_done(&arena);
-    return !st && ret_path->failed ? no_memory_for_template() : st;
+    return st;
 }
 
 /* Makes template variables of the special tokens' names. */
@@ -100,7 +72,7 @@ static enum hd_status read_names(struct hd_chat *c, const char *dir)
     c->variables = hd_arena_array(&c->arena, count + 1, sizeof *c->variables);
     values = hd_arena_array(&c->arena, count + 1, sizeof *values);
     if (!c->variables || !values)
-        return no_memory_for_template();
+        return hd_err(HD_NO_MEMORY, "no memory for a chat template");
     for (; c->count < count; c->count++) {
         const struct hd_companion_name *name = &c->companions.names[c->count];
 
@@ -132,8 +104,8 @@ static enum hd_status read_config(struct hd_chat *c, const char *path, const str
 {
     const struct hd_json *root = NULL;
     const char *source, *tools;
-    enum hd_status st = hd_json_parse_repeated(&c->arena, text->data ? text->data : "",
-                                               text->len_bytes, &LIMITS, &root);
+    enum hd_status st =
+        hd_json_parse_repeated(&c->arena, text->data, text->len_bytes, &LIMITS, &root);
 
     if (st)
         return hd_err_prefix(st, "%s", path);
@@ -157,7 +129,7 @@ enum hd_status hd_chat_find_tool_use(const char *template_path, struct hd_text *
                     (int)(bytes - (sizeof name - 1)), template_path);
     if (!ret_path->failed && ret_path->len_bytes && !hd_file_exists(ret_path->data))
         hd_text_clear(ret_path);
-    return ret_path->failed ? no_memory_for_template() : HD_OK;
+    return ret_path->failed ? hd_err(HD_NO_MEMORY, "no memory for a chat template") : HD_OK;
 }
 
 /* Reads the template for conversations with tools, if it is a separate file. */
@@ -169,7 +141,7 @@ static enum hd_status read_beside(struct hd_chat *c, const char *path)
     if (!st && beside.len_bytes) {
         st = hd_file_read(beside.data, HD_CHAT_FILE_BYTES_MAX, &text);
         if (!st)
-            st = parse(text.data ? text.data : "", text.len_bytes, beside.data, &c->tool_use);
+            st = parse(text.data, text.len_bytes, beside.data, &c->tool_use);
     }
     hd_text_free(&beside);
     hd_text_free(&text);
@@ -183,11 +155,11 @@ static enum hd_status read_template(struct hd_chat *c, const char *path)
 
     c->path = hd_arena_strdup(&c->arena, path);
     if (!st && !c->path)
-        st = no_memory_for_template();
+        st = hd_err(HD_NO_MEMORY, "no memory for a chat template");
     if (!st && hd_text_ends(path, ".json"))
         st = read_config(c, path, &text);
     else if (!st) {
-        st = parse(text.data ? text.data : "", text.len_bytes, path, &c->template);
+        st = parse(text.data, text.len_bytes, path, &c->template);
         if (!st)
             st = read_beside(c, path);
     }
@@ -203,11 +175,11 @@ enum hd_status hd_chat_open(const char *path, const char *dir, struct hd_chat **
     enum hd_status st = HD_OK;
 
     if (!c)
-        return no_memory_for_template();
+        return hd_err(HD_NO_MEMORY, "no memory for a chat template");
     hd_arena_init(&c->arena, 0);
     if (!dir) {
         own = slash ? strndup(path, (size_t)(slash - path) + 1) : strdup(".");
-        st = own ? HD_OK : no_memory_for_template();
+        st = own ? HD_OK : hd_err(HD_NO_MEMORY, "no memory for a chat template");
     }
     if (!st && *path)
         st = read_template(c, path);

@@ -4,11 +4,6 @@
 
 #include "chat/columns.h"
 
-static enum hd_status no_memory_for_turn(void)
-{
-    return hd_err(HD_NO_MEMORY, "no memory for a conversation");
-}
-
 struct hd_json *chat_append(struct hd_arena *arena, struct hd_json *parent, struct hd_json **last,
                             const struct hd_json *value)
 {
@@ -38,7 +33,7 @@ enum hd_status chat_add_message(struct hd_arena *arena, struct hd_json *list, st
     if (!message || !chat_append(arena, message, &member, &a) ||
         !chat_append(arena, message, &member, &b) ||
         (weight && !chat_append(arena, message, &member, weight)))
-        return no_memory_for_turn();
+        return hd_err(HD_NO_MEMORY, "no memory for a conversation");
     return HD_OK;
 }
 
@@ -86,9 +81,9 @@ enum hd_status chat_add_calls(struct chat_reading *r, struct hd_json *list, stru
     all = chat_append(r->arena, message, &member, &array);
     for (size_t i = 0; all && i < calls->count; i++)
         if (!add_tool_call(r, &calls->calls[i], all, &item))
-            return no_memory_for_turn();
+            return hd_err(HD_NO_MEMORY, "no memory for a conversation");
     return !all || (weight && !chat_append(r->arena, message, &member, weight))
-               ? no_memory_for_turn()
+               ? hd_err(HD_NO_MEMORY, "no memory for a conversation")
                : HD_OK;
 }
 
@@ -105,7 +100,7 @@ static enum hd_status add_result(struct chat_reading *r, struct hd_json *list,
     return add_string(r, *last, &member, "tool_call_id",
                       hd_arena_printf(r->arena, "call%05zu", r->result_count++ % 100000))
                ? HD_OK
-               : no_memory_for_turn();
+               : hd_err(HD_NO_MEMORY, "no memory for a conversation");
 }
 
 /* Adds the results in a tool's turn: each text in <tool_response> of Hermes is one, if the record
@@ -133,7 +128,8 @@ static enum hd_status add_results(struct chat_reading *r, struct hd_json *list,
         n = (size_t)(stop - p);
         n -= n && p[n - 1] == '\n';
         text = hd_arena_printf(r->arena, "%.*s", (int)n, p);
-        st = text ? add_result(r, list, last, text) : no_memory_for_turn();
+        st = text ? add_result(r, list, last, text)
+                  : hd_err(HD_NO_MEMORY, "no memory for a conversation");
         p = stop + sizeof end - 1;
         p += strspn(p, " \t\r\n");
     }

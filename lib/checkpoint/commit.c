@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/folder.h"
 #include "base/hash.h"
 #include "checkpoint/checkpoint_internal.h"
 
@@ -183,12 +184,9 @@ static enum hd_status remove_hashes(const char *dir, const struct hd_ckpt_shard 
 enum hd_status hd_ckpt_refuse_complete(const char *dir)
 {
     struct hd_text path = {0};
-    enum hd_status st = HD_OK;
+    enum hd_status st = hd_folder_path(&path, dir, HD_CKPT_MANIFEST_FILE);
 
-    hd_file_join(&path, dir, HD_CKPT_MANIFEST_FILE);
-    if (path.failed)
-        st = hd_err(HD_NO_MEMORY, "no memory for a path");
-    else if (hd_file_exists(path.data))
+    if (!st && hd_file_exists(path.data))
         st = hd_err(HD_EXISTS, "%s is a complete checkpoint already; it is never changed", dir);
     hd_text_free(&path);
     return st;
@@ -197,13 +195,11 @@ enum hd_status hd_ckpt_refuse_complete(const char *dir)
 static enum hd_status publish(const char *dir, const struct hd_text *text)
 {
     struct hd_text path = {0}, parent = {0};
-    enum hd_status st;
+    enum hd_status st = hd_folder_path(&path, dir, HD_CKPT_MANIFEST_FILE);
 
-    hd_file_join(&path, dir, HD_CKPT_MANIFEST_FILE);
-    hd_file_join(&parent, dir, "..");
-    if (path.failed || parent.failed)
-        st = hd_err(HD_NO_MEMORY, "no memory for a path");
-    else
+    if (!st)
+        st = hd_folder_path(&parent, dir, "..");
+    if (!st)
         st = hd_file_sync_dir(parent.data); /* another rank may have created `dir`, so its name is
                                                made durable here */
     if (!st) {

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/folder.h"
 #include "base/hash.h"
 #include "checkpoint/checkpoint_internal.h"
 
@@ -30,24 +31,21 @@ struct hd_ckpt {
 
 static enum hd_status read_manifest(struct hd_ckpt *ckpt)
 {
-    struct hd_text path = {0}, text = {0};
+    struct hd_text text = {0};
     struct hd_arena scratch;
-    enum hd_status st;
+    enum hd_status st =
+        hd_folder_read(ckpt->dir, HD_CKPT_MANIFEST_FILE, HD_CKPT_MANIFEST_BYTES_MAX, &text);
 
-    hd_arena_init(&scratch, 0);
-    hd_file_join(&path, ckpt->dir, HD_CKPT_MANIFEST_FILE);
-    if (path.failed) {
-        st = hd_err(HD_NO_MEMORY, "no memory for a path");
-        goto out;
-    }
-    st = hd_file_read(path.data, HD_CKPT_MANIFEST_BYTES_MAX, &text);
     if (st == HD_NOT_FOUND)
         st = hd_file_exists(ckpt->dir)
                  ? hd_err(st, "%s is not a complete checkpoint: there is no %s", ckpt->dir,
                           HD_CKPT_MANIFEST_FILE)
                  : hd_err(st, "there is no checkpoint %s: the folder is gone", ckpt->dir);
-    if (st)
-        goto out;
+    if (st) {
+        hd_text_free(&text);
+        return st;
+    }
+    hd_arena_init(&scratch, 0);
     ckpt->hash = hd_hash_bytes(text.data, text.len_bytes);
     st = hd_ckpt_parse_manifest(&ckpt->arena, &scratch, text.data, text.len_bytes, &ckpt->manifest,
                                 &ckpt->hash_lists, &ckpt->stored, &ckpt->stored_count);
@@ -55,10 +53,8 @@ static enum hd_status read_manifest(struct hd_ckpt *ckpt)
         st = hd_ckpt_index(&ckpt->arena, ckpt->stored, ckpt->stored_count, &ckpt->tensors,
                            &ckpt->tensor_count);
     if (st)
-        (void)hd_err_prefix(st, "%s", path.data);
-out:
+        (void)hd_err_prefix(st, "%s/" HD_CKPT_MANIFEST_FILE, ckpt->dir);
     hd_arena_done(&scratch);
-    hd_text_free(&path);
     hd_text_free(&text);
     return st;
 }

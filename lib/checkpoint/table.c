@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/folder.h"
 #include "checkpoint/checkpoint_internal.h"
 
 /* bytes of a label: a name, four ranges of three numbers, a range of two */
@@ -117,15 +118,12 @@ enum hd_status hd_ckpt_parse_table(struct hd_arena *arena, const char *json, siz
 enum hd_status hd_ckpt_open_file(const char *dir, const char *file, int *ret_fd, int64_t *ret_size)
 {
     struct hd_text path = {0};
-    enum hd_status st = HD_OK;
+    enum hd_status st = hd_folder_path(&path, dir, file);
     struct stat info;
     int fd = -1;
 
-    hd_file_join(&path, dir, file);
-    if (path.failed) {
-        st = hd_err(HD_NO_MEMORY, "no memory for a path");
+    if (st)
         goto out;
-    }
     fd = open(path.data, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0)
         st = hd_err(errno == ENOENT ? HD_NOT_FOUND : HD_IO, "cannot open %s: %s", path.data,

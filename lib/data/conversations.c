@@ -15,11 +15,6 @@ struct hd_conversation_encoder {
     size_t mark_capacity;
 };
 
-static enum hd_status no_memory_for_conversation(void)
-{
-    return hd_err(HD_NO_MEMORY, "no memory for a conversation");
-}
-
 enum hd_status hd_conversation_encoder_new(const struct hd_conversation_rules *rules,
                                            struct hd_conversation_encoder **ret_encoder)
 {
@@ -27,7 +22,7 @@ enum hd_status hd_conversation_encoder_new(const struct hd_conversation_rules *r
     enum hd_status st;
 
     if (!e)
-        return no_memory_for_conversation();
+        return hd_err(HD_NO_MEMORY, "no memory for a conversation");
     e->rules = *rules;
     st = hd_encoder_new(rules->tokenizer, &e->encoder);
     if (st)
@@ -63,7 +58,7 @@ static enum hd_status set_marks(struct hd_conversation_encoder *e, size_t *ret_c
         e->mark_capacity = 0;
         e->marks = calloc(o->span_count, 2 * sizeof *e->marks);
         if (!e->marks)
-            return no_memory_for_conversation();
+            return hd_err(HD_NO_MEMORY, "no memory for a conversation");
         e->mark_capacity = 2 * o->span_count;
     }
     for (size_t i = 0; i < o->span_count; i++) {
@@ -94,7 +89,7 @@ static enum hd_status encode_text(struct hd_conversation_encoder *e, struct hd_i
         hd_text_add_bytes(counts, zeros,
                           ids->count - at < sizeof zeros ? ids->count - at : sizeof zeros);
     if (!st && counts->failed)
-        st = no_memory_for_conversation();
+        st = hd_err(HD_NO_MEMORY, "no memory for a conversation");
     for (size_t i = 0; !st && i < places.mark_count; i += 2)
         for (size_t t = e->marks[i].token; t <= e->marks[i + 1].token && t < ids->count; t++)
             counts->data[base + t - first] = 1;
@@ -114,7 +109,7 @@ static enum hd_status add_begin(const struct hd_conversation_encoder *e, struct 
         ids->ids[ids->count++] = before[i];
         hd_text_add_bytes(counts, "", 1);
     }
-    return !st && counts->failed ? no_memory_for_conversation() : st;
+    return !st && counts->failed ? hd_err(HD_NO_MEMORY, "no memory for a conversation") : st;
 }
 
 static enum hd_status add_end(const struct hd_conversation_encoder *e, struct hd_id_list *ids,
@@ -129,7 +124,7 @@ static enum hd_status add_end(const struct hd_conversation_encoder *e, struct hd
         return st;
     ids->ids[ids->count++] = (int32_t)e->rules.end_of_text;
     hd_text_add_bytes(counts, "\1", 1);
-    return counts->failed ? no_memory_for_conversation() : HD_OK;
+    return counts->failed ? hd_err(HD_NO_MEMORY, "no memory for a conversation") : HD_OK;
 }
 
 /* Renders the conversation into e->output, with special tokens in messages guarded
@@ -216,7 +211,7 @@ static enum hd_status add_absent(struct hd_id_list *ids, struct hd_text *counts)
         ids->ids[ids->count++] = 0;
         hd_text_add_bytes(counts, "", 1);
     }
-    return !st && counts->failed ? no_memory_for_conversation() : st;
+    return !st && counts->failed ? hd_err(HD_NO_MEMORY, "no memory for a conversation") : st;
 }
 
 enum hd_status hd_conversation_encode_pair(struct hd_conversation_encoder *e, const char *line,

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "base/folder.h"
 #include "base/hash.h"
 #include "chat/model.h"
 #include "data/data.h"
@@ -20,7 +21,7 @@ static enum hd_status mix_file(const char *path, size_t bytes_max, struct hd_has
     if (hd_file_exists(path)) {
         st = hd_file_read(path, bytes_max, &bytes);
         hd_hash_add(hash, &bytes.len_bytes, sizeof bytes.len_bytes);
-        hd_hash_add(hash, bytes.data ? bytes.data : "", bytes.len_bytes);
+        hd_hash_add(hash, bytes.data, bytes.len_bytes);
     }
     hd_hash_add(hash, "", 1);
     hd_text_free(&bytes);
@@ -114,9 +115,9 @@ static enum hd_status old_identity(const struct hd_text_origin *o, uint64_t *ret
     for (size_t i = 0; !st && o->template && *folder && i < sizeof names / sizeof names[0]; i++) {
         struct hd_text path = {0};
 
-        hd_file_join(&path, folder, names[i]);
-        st = path.failed ? hd_err(HD_NO_MEMORY, "no memory for a path")
-                         : mix_file(path.data, HD_CHAT_FILE_BYTES_MAX, &hash);
+        st = hd_folder_path(&path, folder, names[i]);
+        if (!st)
+            st = mix_file(path.data, HD_CHAT_FILE_BYTES_MAX, &hash);
         hd_text_free(&path);
     }
     *ret_hash = hd_hash_value(&hash);

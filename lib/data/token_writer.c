@@ -39,11 +39,6 @@ struct hd_token_writer {
     int64_t sequences, sequence_first;
 };
 
-static enum hd_status no_memory_to_write(void)
-{
-    return hd_err(HD_NO_MEMORY, "no memory to write tokens");
-}
-
 static int64_t head_bytes(const struct hd_token_writer *w)
 {
     return w->format == HD_TOKEN_FORMAT_NPY    ? HD_NPY_HEAD_BYTES
@@ -73,8 +68,9 @@ static enum hd_status name_files(struct hd_token_writer *w, const char *out)
     w->part = part.data;
     w->idx = idx.data;
     w->idx_part = idx_part.data;
-    return name.failed || part.failed || idx.failed || idx_part.failed ? no_memory_to_write()
-                                                                       : HD_OK;
+    return name.failed || part.failed || idx.failed || idx_part.failed
+               ? hd_err(HD_NO_MEMORY, "no memory to write tokens")
+               : HD_OK;
 }
 
 /* Returns HD_INVALID if `path` exists and is no regular file, which the writer must not replace. */
@@ -120,12 +116,12 @@ enum hd_status hd_token_writer_open(const char *out, enum hd_token_format format
     enum hd_status st;
 
     if (!w)
-        return no_memory_to_write();
+        return hd_err(HD_NO_MEMORY, "no memory to write tokens");
     w->format = format;
     w->id_bytes = id_bytes;
     w->fd = -1;
     w->buffer = malloc((size_t)BUFFER_IDS * (size_t)id_bytes);
-    st = w->buffer ? name_files(w, out) : no_memory_to_write();
+    st = w->buffer ? name_files(w, out) : hd_err(HD_NO_MEMORY, "no memory to write tokens");
     if (!st)
         st = check_places(w);
     if (!st) {
@@ -218,8 +214,9 @@ enum hd_status hd_token_writer_end_document(struct hd_token_writer *w)
         return HD_OK;
     end_sequence(w);
     add_int64(&w->documents, w->sequences);
-    return w->lengths.failed || w->pointers.failed || w->documents.failed ? no_memory_to_write()
-                                                                          : HD_OK;
+    return w->lengths.failed || w->pointers.failed || w->documents.failed
+               ? hd_err(HD_NO_MEMORY, "no memory to write tokens")
+               : HD_OK;
 }
 
 /* Appends to the index one bit for each of the next `count` ids: whether it counts for the loss. */
@@ -246,7 +243,8 @@ enum hd_status hd_token_writer_add_document(struct hd_token_writer *w, const int
         return hd_err(HD_LIMIT, "%s: a document of %" PRId64 " tokens; at most %d are possible",
                       w->out, count, INT32_MAX);
     add_counts(w, counts, count);
-    st = w->counts.failed ? no_memory_to_write() : hd_token_writer_add(w, ids, count);
+    st = w->counts.failed ? hd_err(HD_NO_MEMORY, "no memory to write tokens")
+                          : hd_token_writer_add(w, ids, count);
     return st ? st : hd_token_writer_end_document(w);
 }
 
@@ -299,7 +297,7 @@ static enum hd_status write_index(struct hd_token_writer *w)
     hd_text_add_bytes(&index, w->documents.data ? w->documents.data : "", w->documents.len_bytes);
     hd_text_add_bytes(&index, w->counts.data ? w->counts.data : "", w->counts.len_bytes);
     st = index.failed || w->documents.failed
-             ? no_memory_to_write()
+             ? hd_err(HD_NO_MEMORY, "no memory to write tokens")
              : hd_file_write_atomic(w->idx_part, index.data, index.len_bytes, 0644);
     hd_text_free(&index);
     return st;
@@ -309,7 +307,8 @@ static enum hd_status sync_dir(const char *path)
 {
     const char *slash = strrchr(path, '/');
     char *dir = slash ? strndup(path, (size_t)(slash - path) + 1) : strdup(".");
-    enum hd_status st = dir ? hd_file_sync_dir(dir) : no_memory_to_write();
+    enum hd_status st =
+        dir ? hd_file_sync_dir(dir) : hd_err(HD_NO_MEMORY, "no memory to write tokens");
 
     free(dir);
     return st;

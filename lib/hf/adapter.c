@@ -14,7 +14,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/file.h"
+#include "base/folder.h"
 #include "base/words.h"
 #include "hf/hf_internal.h"
 
@@ -305,28 +305,26 @@ static enum hd_status list_targets(const struct hd_weights *weights, struct hd_j
 enum hd_status hd_hf_open_adapter(const char *dir, struct hd_weights **ret_weights)
 {
     struct hd_text path = {0};
-    enum hd_status st;
+    enum hd_status st = hd_folder_path(&path, dir, WEIGHTS_FILE);
 
-    hd_file_join(&path, dir, WEIGHTS_FILE);
-    st = path.failed ? hd_err(HD_NO_MEMORY, "no memory for a path")
-                     : hd_weights_open_file(path.data, ret_weights);
+    if (!st)
+        st = hd_weights_open_file(path.data, ret_weights);
     hd_text_free(&path);
     return st;
 }
 
 /* ---- the adapter of a directory ---- */
 
-static enum hd_status read_folder(const char *dir, const char *config, struct hd_job *ret_job,
-                                  uint64_t *ret_identity)
+static enum hd_status read_folder(const char *dir, struct hd_job *ret_job, uint64_t *ret_identity)
 {
     struct hd_weights *weights = NULL;
     struct hd_text text = {0};
-    enum hd_status st = hd_file_read(config, HD_HF_CONFIG_BYTES_MAX, &text);
+    enum hd_status st = hd_folder_read(dir, CONFIG_FILE, HD_HF_CONFIG_BYTES_MAX, &text);
 
     if (!st) {
         st = hd_hf_parse_adapter_config(text.data, text.len_bytes, ret_job);
         if (st)
-            st = hd_err_prefix(st, "%s", config);
+            st = hd_err_prefix(st, "%s/" CONFIG_FILE, dir);
     }
     if (!st)
         st = hd_hf_open_adapter(dir, &weights);
@@ -383,23 +381,14 @@ static enum hd_status read_checkpoint(const char *dir, struct hd_job *ret_job,
 
 enum hd_status hd_adapter_read(const char *dir, struct hd_job *ret_job, uint64_t *ret_identity)
 {
-    struct hd_text config = {0};
-    enum hd_status st = HD_OK;
-
-    hd_file_join(&config, dir, CONFIG_FILE);
-    if (config.failed)
-        st = hd_err(HD_NO_MEMORY, "no memory for a path");
-    else if (hd_source_is_checkpoint(dir))
-        st = read_checkpoint(dir, ret_job, ret_identity);
-    else if (hd_file_exists(config.data))
-        st = read_folder(dir, config.data, ret_job, ret_identity);
-    else
-        st = hd_err(HD_INVALID,
-                    "%s has no adapter: it is neither a folder of PEFT, with " CONFIG_FILE
-                    ", nor a checkpoint of Heddle (step-N)",
-                    dir);
-    hd_text_free(&config);
-    return st;
+    if (hd_source_is_checkpoint(dir))
+        return read_checkpoint(dir, ret_job, ret_identity);
+    if (hd_folder_has(dir, CONFIG_FILE))
+        return read_folder(dir, ret_job, ret_identity);
+    return hd_err(HD_INVALID,
+                  "%s has no adapter: it is neither a folder of PEFT, with " CONFIG_FILE
+                  ", nor a checkpoint of Heddle (step-N)",
+                  dir);
 }
 
 /* ---- names ---- */

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/folder.h"
 #include "hf/config_internal.h"
 
 enum { CARRIED_BYTES_MAX = 256 << 20, CARRIED_NAME_MAX = 256, TEMPLATES_MAX = 256 };
@@ -66,11 +67,6 @@ struct carrying {
     bool own_template; /* true: the job's template is not the one of the chat folder */
     bool has_tokenizer, has_names;
 };
-
-static enum hd_status no_memory_for_files(void)
-{
-    return hd_err(HD_NO_MEMORY, "no memory for the files of a model");
-}
 
 /* ---- folders ---- */
 
@@ -209,17 +205,17 @@ static enum hd_status put_template(struct carrying *c)
     if (!st && hd_text_ends(o->job->template, ".json")) {
         const char *found;
 
-        st = hd_json_parse_repeated(&arena, file.data ? file.data : "", file.len_bytes,
-                                    &carried_limits, &root);
+        st = hd_json_parse_repeated(&arena, file.data, file.len_bytes, &carried_limits, &root);
         found = st ? NULL : find_template(root);
         if (found)
             hd_text_add(&text, "%s", found);
         st = st ? hd_err_prefix(st, "%s", o->job->template) : HD_OK;
     } else if (!st) {
-        hd_text_add_bytes(&text, file.data ? file.data : "", file.len_bytes);
+        hd_text_add_bytes(&text, file.data, file.len_bytes);
     }
     if (!st)
-        st = text.failed ? no_memory_for_files() : o->put(o->context, TEMPLATE_FILE, &text);
+        st = text.failed ? hd_err(HD_NO_MEMORY, "no memory for the files of a model")
+                         : o->put(o->context, TEMPLATE_FILE, &text);
     hd_arena_done(&arena);
     hd_text_free(&file);
     hd_text_free(&text);
@@ -244,7 +240,7 @@ static enum hd_status put_without_template(struct carrying *c, const struct hd_t
             if (strcmp(v->key, "chat_template") != 0)
                 hd_json_add_value(&w, v->key, v);
         hd_json_end(&w, '}');
-        st = text.failed ? no_memory_for_files()
+        st = text.failed ? hd_err(HD_NO_MEMORY, "no memory for the files of a model")
                          : c->options->put(c->options->context, NAMES_FILE, &text);
     } else {
         st = c->options->put(c->options->context, NAMES_FILE, file);
@@ -259,23 +255,18 @@ static enum hd_status put_without_template(struct carrying *c, const struct hd_t
 /* Adds a file of a folder to the export, if the folder has it. */
 static enum hd_status put_file(struct carrying *c, const char *dir, const char *name)
 {
-    struct hd_text path = {0}, text = {0};
-    enum hd_status st = HD_OK;
+    struct hd_text text = {0};
+    enum hd_status st = hd_folder_read_any(dir, name, CARRIED_BYTES_MAX, &text);
 
-    hd_file_join(&path, dir, name);
-    if (path.failed) {
-        st = no_memory_for_files();
-    } else if (hd_file_exists(path.data)) {
-        st = hd_file_read(path.data, CARRIED_BYTES_MAX, &text);
-        c->has_tokenizer = c->has_tokenizer ||
-                           (!st && (strcmp(name, TOKENIZER) == 0 || strcmp(name, PIECES) == 0));
-        c->has_names = c->has_names || (!st && strcmp(name, NAMES_FILE) == 0);
-        if (!st && c->own_template && strcmp(name, NAMES_FILE) == 0)
+    if (!st && text.data) {
+        c->has_tokenizer =
+            c->has_tokenizer || strcmp(name, TOKENIZER) == 0 || strcmp(name, PIECES) == 0;
+        c->has_names = c->has_names || strcmp(name, NAMES_FILE) == 0;
+        if (c->own_template && strcmp(name, NAMES_FILE) == 0)
             st = put_without_template(c, &text);
-        else if (!st && text.len_bytes)
+        else if (text.len_bytes)
             st = c->options->put(c->options->context, name, &text);
     }
-    hd_text_free(&path);
     hd_text_free(&text);
     return st;
 }
@@ -362,7 +353,7 @@ static enum hd_status put_bytes(struct carrying *c)
     hd_hf_write_byte_tokenizer(&tokenizer);
     hd_hf_write_byte_tokenizer_config(&names);
     if (tokenizer.failed || names.failed)
-        st = no_memory_for_files();
+        st = hd_err(HD_NO_MEMORY, "no memory for the files of a model");
     if (!st && !c->has_tokenizer)
         st = o->put(o->context, TOKENIZER, &tokenizer);
     if (!st && !c->has_names)
@@ -383,7 +374,8 @@ static enum hd_status put_names(struct carrying *c)
     if (!o->ends || !c->has_tokenizer || c->has_names)
         return HD_OK;
     hd_hf_write_names(o->ends, has_pieces(c), &text);
-    st = text.failed ? no_memory_for_files() : o->put(o->context, NAMES_FILE, &text);
+    st = text.failed ? hd_err(HD_NO_MEMORY, "no memory for the files of a model")
+                     : o->put(o->context, NAMES_FILE, &text);
     hd_text_free(&text);
     return st;
 }
@@ -431,9 +423,8 @@ static enum hd_status keep_positions(const struct hd_job *job, const char *dir)
     struct hd_text path = {0};
     enum hd_status st = hd_hf_find_positions(job, job->init_from, &p);
 
-    hd_file_join(&path, dir, HD_HF_POSITIONS_FILE);
-    if (!st && path.failed)
-        st = no_memory_for_files();
+    if (!st && p.rows)
+        st = hd_folder_path(&path, dir, HD_HF_POSITIONS_FILE);
     if (!st && p.rows)
         st = hd_hf_write_positions(&p, path.data);
     hd_hf_close_positions(&p);
@@ -449,13 +440,12 @@ static enum hd_status keep_file(void *context, const char *name, const struct hd
 {
     const struct keeping *k = context;
     struct hd_text path = {0}, parent = {0};
-    enum hd_status st = HD_OK;
+    enum hd_status st = hd_folder_path(&path, k->dir, name);
 
-    hd_file_join(&path, k->dir, name);
     hd_text_add(&parent, "%s/%.*s", k->dir,
                 (int)(strrchr(name, '/') ? strrchr(name, '/') - name : 0), name);
-    if (path.failed || parent.failed)
-        st = no_memory_for_files();
+    if (parent.failed)
+        st = hd_err(HD_NO_MEMORY, "no memory for the files of a model");
     if (!st)
         st = hd_file_make_dirs(parent.data, HD_FILE_JOB_DIR_MODE);
     if (!st)
@@ -470,16 +460,14 @@ static enum hd_status keep_file(void *context, const char *name, const struct hd
 static enum hd_status link_file(const char *from_dir, const char *to_dir, const char *name)
 {
     struct hd_text from = {0}, to = {0}, text = {0};
-    enum hd_status st = HD_OK;
+    enum hd_status st = hd_folder_path(&from, from_dir, name);
 
-    hd_file_join(&from, from_dir, name);
-    hd_file_join(&to, to_dir, name);
-    if (from.failed || to.failed)
-        st = no_memory_for_files();
-    else if (link(from.data, to.data) < 0 && errno != EEXIST) {
+    if (!st)
+        st = hd_folder_path(&to, to_dir, name);
+    if (!st && link(from.data, to.data) < 0 && errno != EEXIST) {
         st = hd_file_read(from.data, CARRIED_BYTES_MAX, &text);
         if (!st)
-            st = hd_file_write_atomic(to.data, text.data ? text.data : "", text.len_bytes, 0644);
+            st = hd_file_write_atomic(to.data, text.data, text.len_bytes, 0644);
     }
     hd_text_free(&from);
     hd_text_free(&to);
@@ -567,9 +555,7 @@ enum hd_status hd_hf_read_carried(const struct hd_hf_carry *options, const char 
                                   struct hd_text *ret_text)
 {
     struct carrying c = {.options = options};
-    struct hd_text path = {0};
     const char *dir = "";
-    enum hd_status st = HD_OK;
 
     if (options->checkpoint_dir)
         (void)join_kept(options->checkpoint_dir, c.kept);
@@ -577,13 +563,5 @@ enum hd_status hd_hf_read_carried(const struct hd_hf_carry *options, const char 
     for (int i = 0; i < CARRIED_COUNT; i++)
         if (strcmp(carried_files[i].name, name) == 0)
             dir = folder_of(&c, carried_files[i].owner);
-    if (!*dir)
-        return HD_OK;
-    hd_file_join(&path, dir, name);
-    if (path.failed)
-        st = no_memory_for_files();
-    else if (hd_file_exists(path.data))
-        st = hd_file_read(path.data, HD_HF_CONFIG_BYTES_MAX, ret_text);
-    hd_text_free(&path);
-    return st;
+    return *dir ? hd_folder_read_any(dir, name, HD_HF_CONFIG_BYTES_MAX, ret_text) : HD_OK;
 }

@@ -19,6 +19,7 @@
 #include <sys/stat.h>
 
 #include "base/file.h"
+#include "base/folder.h"
 #include "base/json.h"
 #include "hf/hf.h"
 
@@ -98,7 +99,6 @@ static enum hd_status open_adapter(struct combination *c, size_t index)
 {
     const char *dir = c->asked->dirs[index];
     struct adapter *a = &c->adapters[index];
-    struct hd_text path = {0};
     enum hd_status st;
 
     hd_job_set_defaults(&a->job);
@@ -111,11 +111,8 @@ static enum hd_status open_adapter(struct combination *c, size_t index)
                                     "base with heddle checkpoint export");
     if (!st)
         st = hd_hf_open_adapter(dir, &a->weights);
-    hd_file_join(&path, dir, "adapter_config.json");
     if (!st)
-        st = path.failed ? hd_err(HD_NO_MEMORY, "no memory for a path")
-                         : hd_file_read(path.data, HD_HF_CONFIG_BYTES_MAX, &a->config);
-    hd_text_free(&path);
+        st = hd_folder_read(dir, "adapter_config.json", HD_HF_CONFIG_BYTES_MAX, &a->config);
     a->factor = c->asked->weights[index] * hd_job_adapter_scale(&a->job);
     a->first = c->rank;
     c->rank += a->job.adapter_rank;
@@ -355,17 +352,16 @@ static enum hd_status write_folder(const struct combination *c)
 {
     const char *dir = c->asked->out_dir;
     struct hd_text factors = {0}, config = {0};
-    enum hd_status st = HD_OK;
+    enum hd_status st;
 
     if (mkdir(dir, 0755) < 0)
         return errno == EEXIST
                    ? hd_err(HD_EXISTS, "%s: exists; give a folder that does not exist yet", dir)
                    : hd_err(hd_file_write_status(errno), "cannot make %s: %s", dir,
                             strerror(errno));
-    hd_file_join(&factors, dir, "adapter_model.safetensors");
-    hd_file_join(&config, dir, "adapter_config.json");
-    if (factors.failed || config.failed)
-        st = hd_err(HD_NO_MEMORY, "no memory for a path");
+    st = hd_folder_path(&factors, dir, "adapter_model.safetensors");
+    if (!st)
+        st = hd_folder_path(&config, dir, "adapter_config.json");
     if (!st)
         st = write_combined_factors(c, factors.data);
     if (!st)

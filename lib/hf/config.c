@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/file.h"
+#include "base/folder.h"
 #include "base/json.h"
 #include "base/words.h"
 #include "hf/config_internal.h"
@@ -419,34 +419,21 @@ enum hd_status hd_hf_parse_config(const char *text, size_t text_bytes, struct hd
 
 bool hd_hf_has_config(const char *dir)
 {
-    struct hd_text path = {0};
-    bool found;
-
-    hd_file_join(&path, dir, "config.json");
-    found = !path.failed && hd_file_exists(path.data);
-    hd_text_free(&path);
-    return found;
+    return hd_folder_has(dir, "config.json");
 }
 
 enum hd_status hd_hf_read_config(const char *dir, struct hd_job *ret_job, struct hd_text *ret_notes)
 {
-    struct hd_text path = {0}, text = {0};
-    enum hd_status st;
+    struct hd_text text = {0};
+    enum hd_status st = hd_folder_read(dir, "config.json", HD_HF_CONFIG_BYTES_MAX, &text);
 
-    hd_file_join(&path, dir, "config.json");
-    if (path.failed) {
-        hd_text_free(&path);
-        return hd_err(HD_NO_MEMORY, "no memory for a path");
-    }
-    st = hd_file_read(path.data, HD_HF_CONFIG_BYTES_MAX, &text);
     if (!st) {
-        st = hd_hf_parse_config(text.data ? text.data : "", text.len_bytes, ret_job, ret_notes);
+        st = hd_hf_parse_config(text.data, text.len_bytes, ret_job, ret_notes);
         if (st)
-            st = hd_err_prefix(st, "%s", path.data);
+            st = hd_err_prefix(st, "%s/config.json", dir);
     }
     if (!st && ret_job->tie_embeddings)
         hd_hf_resolve_tied(dir, ret_job, ret_notes);
-    hd_text_free(&path);
     hd_text_free(&text);
     return st;
 }

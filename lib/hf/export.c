@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/folder.h"
 #include "base/json.h"
 #include "hf/export_internal.h"
 
@@ -461,9 +462,8 @@ static enum hd_status write_weights(struct hd_exporter *x, int file)
     int fd = -1;
 
     file_name(x, file, name);
-    hd_file_join(&path, x->part_dir, name);
-    if (!st && path.failed)
-        st = hd_export_no_memory();
+    if (!st)
+        st = hd_folder_path(&path, x->part_dir, name);
     if (!st) {
         fd = open(path.data, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
         if (fd < 0)
@@ -492,12 +492,11 @@ static enum hd_status write_unlisted(const struct hd_exporter *x, const char *na
                                      const struct hd_text *text)
 {
     struct hd_text path = {0};
-    enum hd_status st;
+    enum hd_status st =
+        text->failed ? hd_export_no_memory() : hd_folder_path(&path, x->part_dir, name);
 
-    hd_file_join(&path, x->part_dir, name);
-    st = path.failed || text->failed
-             ? hd_export_no_memory()
-             : hd_file_write_atomic(path.data, text->data, text->len_bytes, 0644);
+    if (!st)
+        st = hd_file_write_atomic(path.data, text->data, text->len_bytes, 0644);
     hd_text_free(&path);
     return st;
 }
@@ -668,8 +667,6 @@ static enum hd_status write_files(struct hd_exporter *x)
  * contains only files of an export. */
 static enum hd_status check_target(const struct hd_hf_export *o)
 {
-    struct hd_text config = {0};
-    bool is_model;
     struct stat info;
 
     if (lstat(o->out_dir, &info) < 0)
@@ -683,10 +680,7 @@ static enum hd_status check_target(const struct hd_hf_export *o)
         return hd_err(HD_EXISTS,
                       "%s exists already; choose another folder, or use --force to replace it",
                       o->out_dir);
-    hd_file_join(&config, o->out_dir, "config.json");
-    is_model = !config.failed && (hd_file_exists(config.data) || hd_hf_has_hashes(o->out_dir));
-    hd_text_free(&config);
-    if (!is_model)
+    if (!hd_hf_has_config(o->out_dir) && !hd_hf_has_hashes(o->out_dir))
         return hd_err(
             HD_EXISTS,
             "%s is not a model directory (it has neither config.json nor " HD_HF_HASHES_FILE

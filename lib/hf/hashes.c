@@ -22,6 +22,7 @@
 
 #include "base/fields.h"
 #include "base/file.h"
+#include "base/folder.h"
 #include "hf/hf_internal.h"
 
 #define FORMAT "heddle-hashes"
@@ -225,36 +226,25 @@ enum hd_status hd_hf_parse_hashes(struct hd_arena *arena, const char *text, size
 
 bool hd_hf_has_hashes(const char *dir)
 {
-    struct hd_text path = {0};
-    bool has;
-
-    hd_file_join(&path, dir, HD_HF_HASHES_FILE);
-    has = !path.failed && hd_file_exists(path.data);
-    hd_text_free(&path);
-    return has;
+    return hd_folder_has(dir, HD_HF_HASHES_FILE);
 }
 
 static enum hd_status read_listed(const char *dir, struct hd_arena *arena,
                                   struct hd_hf_listed **ret_files, size_t *ret_count)
 {
-    struct hd_text path = {0}, text = {0};
-    enum hd_status st;
+    struct hd_text text = {0};
+    enum hd_status st = hd_folder_read(dir, HD_HF_HASHES_FILE, HD_CKPT_MANIFEST_BYTES_MAX, &text);
 
-    hd_file_join(&path, dir, HD_HF_HASHES_FILE);
-    st = path.failed ? hd_err(HD_NO_MEMORY, "no memory for a path")
-                     : hd_file_read(path.data, HD_CKPT_MANIFEST_BYTES_MAX, &text);
     if (st == HD_NOT_FOUND)
         st = hd_err(st,
                     "%s cannot be verified: it has no " HD_HF_HASHES_FILE
                     ", which heddle checkpoint export writes",
                     dir);
     if (!st) {
-        st = hd_hf_parse_hashes(arena, text.data ? text.data : "", text.len_bytes, ret_files,
-                                ret_count);
+        st = hd_hf_parse_hashes(arena, text.data, text.len_bytes, ret_files, ret_count);
         if (st)
-            (void)hd_err_prefix(st, "%s", path.data);
+            (void)hd_err_prefix(st, "%s/" HD_HF_HASHES_FILE, dir);
     }
-    hd_text_free(&path);
     hd_text_free(&text);
     return st;
 }

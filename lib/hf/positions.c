@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "base/folder.h"
 #include "hf/hf_internal.h"
 
 #define POSITIONS "embedding.positions"
@@ -38,12 +39,9 @@ static const struct hd_weight *find_table(const struct hd_weights *weights, cons
 static enum hd_status find_kept(const char *checkpoint, struct hd_hf_positions *ret_positions)
 {
     struct hd_text path = {0};
-    enum hd_status st = HD_OK;
+    enum hd_status st = hd_folder_path(&path, checkpoint, "base/" HD_HF_POSITIONS_FILE);
 
-    hd_file_join(&path, checkpoint, "base/" HD_HF_POSITIONS_FILE);
-    if (path.failed)
-        st = hd_err(HD_NO_MEMORY, "no memory for a path");
-    else if (hd_file_exists(path.data))
+    if (!st && hd_file_exists(path.data))
         st = hd_hf_open_positions(path.data, ret_positions);
     hd_text_free(&path);
     return st;

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/folder.h"
 #include "base/hash.h"
 #include "base/json.h"
 #include "hf/hf_internal.h"
@@ -34,11 +35,6 @@ struct hd_weights {
     struct hd_weight *tensors; /* [tensor_count] the tensors of all files, sorted by name */
     size_t tensor_count;
 };
-
-static enum hd_status no_memory_for_tensors(void)
-{
-    return hd_err(HD_NO_MEMORY, "no memory for the list of tensors");
-}
 
 enum hd_status hd_weights_parse(struct hd_arena *arena, const void *bytes, int64_t size_bytes,
                                 struct hd_weight **ret_weights, size_t *ret_count)
@@ -106,7 +102,8 @@ static enum hd_status open_files(struct hd_weights *w)
     struct hd_weight **lists =
         hd_arena_array(&w->arena, w->file_count + 1, sizeof(struct hd_weight *));
     size_t *counts = hd_arena_array(&w->arena, w->file_count + 1, sizeof *counts), total = 0;
-    enum hd_status st = lists && counts ? HD_OK : no_memory_for_tensors();
+    enum hd_status st =
+        lists && counts ? HD_OK : hd_err(HD_NO_MEMORY, "no memory for the list of tensors");
 
     for (size_t i = 0; !st && i < w->file_count; i++) {
         st = open_file(w, &w->files[i], &lists[i], &counts[i]);
@@ -116,7 +113,7 @@ static enum hd_status open_files(struct hd_weights *w)
         return st;
     w->tensors = hd_arena_array(&w->arena, total + 1, sizeof *w->tensors);
     if (!w->tensors)
-        return no_memory_for_tensors();
+        return hd_err(HD_NO_MEMORY, "no memory for the list of tensors");
     for (size_t i = 0; i < w->file_count; i++) {
         if (counts[i])
             memcpy(w->tensors + w->tensor_count, lists[i], counts[i] * sizeof **lists);
@@ -157,7 +154,7 @@ static enum hd_status list_files(struct hd_arena *arena, const struct hd_json *m
     size_t n = 0, distinct = 0;
 
     if (!names)
-        return no_memory_for_tensors();
+        return hd_err(HD_NO_MEMORY, "no memory for the list of tensors");
     for (const struct hd_json *v = map->first; v; v = v->next) {
         if (v->kind != HD_JSON_STRING || !is_file_name(v->text))
             return hd_err(HD_INVALID,
@@ -216,19 +213,18 @@ static enum hd_status check_index(const struct hd_weights *w, const struct hd_js
     return HD_OK;
 }
 
-static enum hd_status open_index(struct hd_weights *w, const char *path)
+static enum hd_status open_index(struct hd_weights *w)
 {
     const struct hd_json *map = NULL;
     const char **names = NULL;
     struct hd_text text = {0};
-    enum hd_status st = hd_file_read(path, HD_HF_INDEX_BYTES_MAX, &text);
+    enum hd_status st = hd_folder_read(w->dir, INDEX_FILE, HD_HF_INDEX_BYTES_MAX, &text);
 
     if (!st)
-        st = hd_hf_parse_index(&w->arena, text.data ? text.data : "", text.len_bytes, &map, &names,
-                               &w->file_count);
+        st = hd_hf_parse_index(&w->arena, text.data, text.len_bytes, &map, &names, &w->file_count);
     if (!st) {
         w->files = hd_arena_array(&w->arena, w->file_count, sizeof *w->files);
-        st = w->files ? HD_OK : no_memory_for_tensors();
+        st = w->files ? HD_OK : hd_err(HD_NO_MEMORY, "no memory for the list of tensors");
     }
     for (size_t i = 0; !st && i < w->file_count; i++)
         w->files[i].name = names[i];
@@ -237,13 +233,13 @@ static enum hd_status open_index(struct hd_weights *w, const char *path)
     if (st == HD_INVALID || st == HD_LIMIT)
         st = HD_CORRUPT;
     if (st)
-        st = hd_err_prefix(st, "%s", path);
+        st = hd_err_prefix(st, "%s/%s", w->dir, INDEX_FILE);
     if (!st)
         st = open_files(w);
     if (!st) {
         st = check_index(w, map);
         if (st)
-            st = hd_err_prefix(st, "%s", path);
+            st = hd_err_prefix(st, "%s/%s", w->dir, INDEX_FILE);
     }
     hd_text_free(&text);
     return st;
@@ -255,7 +251,7 @@ static enum hd_status open_single(struct hd_weights *w, const char *file)
 {
     w->files = hd_arena_array(&w->arena, 1, sizeof *w->files);
     if (!w->files)
-        return no_memory_for_tensors();
+        return hd_err(HD_NO_MEMORY, "no memory for the list of tensors");
     w->files[0].name = file;
     w->file_count = 1;
     return open_files(w);
@@ -263,26 +259,15 @@ static enum hd_status open_single(struct hd_weights *w, const char *file)
 
 static enum hd_status open_dir(struct hd_weights *w)
 {
-    struct hd_text single = {0}, index = {0};
-    enum hd_status st;
-
-    hd_file_join(&single, w->dir, SINGLE_FILE);
-    hd_file_join(&index, w->dir, INDEX_FILE);
-    if (single.failed || index.failed)
-        st = no_memory_for_tensors();
-    else if (hd_file_exists(single.data)) /* a single file comes first, as in transformers */
-        st = open_single(w, SINGLE_FILE);
-    else if (hd_file_exists(index.data))
-        st = open_index(w, index.data);
-    else if (!hd_file_exists(w->dir))
-        st = hd_err(HD_NOT_FOUND, "there is no folder %s", w->dir);
-    else
-        st = hd_err(HD_NOT_FOUND,
-                    "%s has neither %s nor %s; save the model with safe_serialization=True", w->dir,
-                    SINGLE_FILE, INDEX_FILE);
-    hd_text_free(&single);
-    hd_text_free(&index);
-    return st;
+    if (hd_folder_has(w->dir, SINGLE_FILE)) /* a single file comes first, as in transformers */
+        return open_single(w, SINGLE_FILE);
+    if (hd_folder_has(w->dir, INDEX_FILE))
+        return open_index(w);
+    if (!hd_file_exists(w->dir))
+        return hd_err(HD_NOT_FOUND, "there is no folder %s", w->dir);
+    return hd_err(HD_NOT_FOUND,
+                  "%s has neither %s nor %s; save the model with safe_serialization=True", w->dir,
+                  SINGLE_FILE, INDEX_FILE);
 }
 
 static enum hd_status new_weights(const char *dir, size_t dir_bytes,
@@ -291,12 +276,12 @@ static enum hd_status new_weights(const char *dir, size_t dir_bytes,
     struct hd_weights *w = calloc(1, sizeof *w);
 
     if (!w)
-        return no_memory_for_tensors();
+        return hd_err(HD_NO_MEMORY, "no memory for the list of tensors");
     hd_arena_init(&w->arena, 0);
     w->dir = hd_arena_printf(&w->arena, "%.*s", (int)dir_bytes, dir);
     if (!w->dir) {
         hd_weights_close(w);
-        return no_memory_for_tensors();
+        return hd_err(HD_NO_MEMORY, "no memory for the list of tensors");
     }
     *ret_weights = w;
     return HD_OK;
@@ -327,7 +312,8 @@ enum hd_status hd_weights_open_file(const char *path, struct hd_weights **ret_we
     if (!st) {
         const char *copy = hd_arena_strdup(&w->arena, name);
 
-        st = copy ? open_single(w, copy) : no_memory_for_tensors();
+        st =
+            copy ? open_single(w, copy) : hd_err(HD_NO_MEMORY, "no memory for the list of tensors");
     }
     if (st)
         hd_weights_close(w);
@@ -400,13 +386,7 @@ uint64_t hd_weights_identity(const struct hd_weights *w)
 
 bool hd_source_is_checkpoint(const char *dir)
 {
-    struct hd_text path = {0};
-    bool found;
-
-    hd_file_join(&path, dir, HD_CKPT_MANIFEST_FILE);
-    found = !path.failed && hd_file_exists(path.data);
-    hd_text_free(&path);
-    return found;
+    return hd_folder_has(dir, HD_CKPT_MANIFEST_FILE);
 }
 
 enum hd_status hd_source_identity(const char *dir, uint64_t *ret_identity)

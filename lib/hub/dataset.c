@@ -32,11 +32,6 @@ struct hub_set {
     size_t wanted_count;
 };
 
-static enum hd_status no_memory_for_set(void)
-{
-    return hd_err(HD_NO_MEMORY, "no memory for a data set");
-}
-
 /* Lists all files of the commit of a revision. */
 static enum hd_status list_all(struct hub_set *s, const char *revision)
 {
@@ -57,7 +52,7 @@ static enum hd_status list_all(struct hub_set *s, const char *revision)
         memcpy(s->name.revision, s->listed.commit, sizeof s->listed.commit);
     s->wanted_count = 0;
     s->wanted = st ? NULL : hd_arena_array(s->arena, s->listed.file_count + 1, sizeof *s->wanted);
-    return st ? st : s->wanted ? HD_OK : no_memory_for_set();
+    return st ? st : s->wanted ? HD_OK : hd_err(HD_NO_MEMORY, "no memory for a data set");
 }
 
 static bool has_file(const struct hub_set *s, const char *path)
@@ -260,7 +255,8 @@ static enum hd_status choose_by_readme(struct hub_set *s)
     st = hd_hub_get(&request, s->arena, &result);
     hd_text_add(&path, "%s/README.md", result.snapshot);
     if (!st)
-        st = path.failed ? no_memory_for_set() : hd_file_read(path.data, README_BYTES_MAX, &readme);
+        st = path.failed ? hd_err(HD_NO_MEMORY, "no memory for a data set")
+                         : hd_file_read(path.data, README_BYTES_MAX, &readme);
     hd_text_add(&readme, "%s", "");
     if (!st && !readme.failed)
         cut_configs(readme.data, &yaml);
@@ -362,7 +358,7 @@ static enum hd_status choose_converted(struct hub_set *s)
         if (!config)
             config = hd_arena_printf(s->arena, "%.*s", (int)n, path);
         if (!config)
-            return no_memory_for_set();
+            return hd_err(HD_NO_MEMORY, "no memory for a data set");
         want(s, path);
     }
     if (st == HD_NOT_FOUND || (!st && !s->wanted_count))
@@ -425,5 +421,5 @@ enum hd_status hd_hub_add_paths(const struct hd_hub_result *result, const char *
                       "no file in %s has a name of data, such as *.jsonl or *.parquet; name the "
                       "files",
                       folder);
-    return out->failed ? no_memory_for_set() : HD_OK;
+    return out->failed ? hd_err(HD_NO_MEMORY, "no memory for a data set") : HD_OK;
 }

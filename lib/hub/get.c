@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 
 #include "base/file.h"
+#include "base/folder.h"
 #include "base/json.h"
 #include "hub_internal.h"
 
@@ -30,11 +31,6 @@ struct hub_fetch {
 
     struct hub_pool pool;
 };
-
-static enum hd_status no_memory_for_path(void)
-{
-    return hd_err(HD_NO_MEMORY, "no memory for a path");
-}
 
 static enum hd_status set_snapshot(struct hub_fetch *g, const char *commit)
 {
@@ -81,25 +77,21 @@ static bool has_weights(const struct hub_fetch *g)
     static const struct hd_json_limits limits = {.values_max = INDEX_VALUES_MAX, .depth_max = 8};
     const char *snapshot = g->result->snapshot;
     const struct hd_json *root = NULL, *map = NULL;
-    struct hd_text path = {0}, text = {0};
     struct hd_arena arena;
     bool has = hub_has_file(snapshot, "model.safetensors", -1) ||
                hub_has_file(snapshot, "adapter_model.safetensors", -1);
 
     hd_arena_init(&arena, 0);
-    hd_text_add(&path, "%s/model.safetensors.index.json", snapshot);
-    if (!has && !path.failed && !hd_file_read(path.data, HUB_API_BYTES_MAX, &text) &&
-        !hd_json_parse_repeated(&arena, text.data ? text.data : "", text.len_bytes, &limits,
-                                &root) &&
-        !hd_json_need(root, "weight_map", HD_JSON_OBJECT, &map)) {
+    if (!has &&
+        !hd_folder_read_json(&arena, snapshot, "model.safetensors.index.json", HUB_API_BYTES_MAX,
+                             &limits, &root) &&
+        root && !hd_json_need(root, "weight_map", HD_JSON_OBJECT, &map)) {
         has = map->first;
         for (const struct hd_json *m = map->first; m && has; m = m->next)
             has = m->kind == HD_JSON_STRING && hub_path_is_safe(m->text) &&
                   hub_has_file(snapshot, m->text, -1);
     }
     hd_arena_done(&arena);
-    hd_text_free(&path);
-    hd_text_free(&text);
     return has;
 }
 
@@ -129,7 +121,7 @@ static enum hd_status find_commit(struct hub_fetch *g, const char *commit)
     if (st)
         return st;
     if (!path)
-        return no_memory_for_path();
+        return hd_err(HD_NO_MEMORY, "no memory for a path");
     g->tree.is_partial = false;
     st = hub_tree_read(path, g->arena, &g->tree);
     if (st == HD_NOT_FOUND)
@@ -240,7 +232,8 @@ static enum hd_status look_up_commit(struct hub_fetch *g, struct hub_client *cli
     hub_add_api(&url, g->settings.endpoint, g->request.name);
     hd_text_add(&url, "revision/");
     hub_add_encoded(&url, revision, "");
-    st = url.failed ? no_memory_for_path() : ask_api(g, client, url.data, tries, &answer, &text);
+    st = url.failed ? hd_err(HD_NO_MEMORY, "no memory for a path")
+                    : ask_api(g, client, url.data, tries, &answer, &text);
     if (!st)
         st = hd_json_parse_repeated(g->arena, text.data ? text.data : "", text.len_bytes, &limits,
                                     &root);
@@ -267,7 +260,7 @@ static enum hd_status look_up_tree(struct hub_fetch *g, struct hub_client *clien
 
     hub_add_api(&text, g->settings.endpoint, g->request.name);
     hd_text_add(&text, "tree/%s?recursive=true&expand=false", g->tree.commit);
-    st = text.failed || !path ? no_memory_for_path() : HD_OK;
+    st = text.failed || !path ? hd_err(HD_NO_MEMORY, "no memory for a path") : HD_OK;
     (void)snprintf(url, sizeof url, "%s", text.data ? text.data : "");
     g->tree.count = 0;
     g->tree.is_partial = false;
@@ -301,7 +294,8 @@ static enum hd_status look_up(struct hub_fetch *g, int tries)
     if (!st) {
         g->tree.is_partial = false;
         path = tree_path(g);
-        st = path ? hub_tree_read(path, g->arena, &g->tree) : no_memory_for_path();
+        st = path ? hub_tree_read(path, g->arena, &g->tree)
+                  : hd_err(HD_NO_MEMORY, "no memory for a path");
         if (st == HD_NOT_FOUND)
             st = look_up_tree(g, client);
     }
@@ -426,7 +420,7 @@ static enum hd_status settle_cache(struct hub_fetch *g)
     else if (errno != ENOENT)
         return hd_err(HD_IO, "the cache %s cannot be used: %s", g->settings.cache, strerror(errno));
     hub_add_folder(&g->folder, g->settings.cache, g->request.name);
-    return g->folder.failed ? no_memory_for_path() : HD_OK;
+    return g->folder.failed ? hd_err(HD_NO_MEMORY, "no memory for a path") : HD_OK;
 }
 
 enum hd_status hd_hub_get(const struct hd_hub_request *request, struct hd_arena *arena,

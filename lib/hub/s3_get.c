@@ -36,11 +36,6 @@ struct s3_fetch {
     struct hub_pool pool;
 };
 
-static enum hd_status s3_no_memory(void)
-{
-    return hd_err(HD_NO_MEMORY, "no memory for a list of objects");
-}
-
 /* ---- which objects ---- */
 
 static bool has_wildcards(const char *key)
@@ -56,7 +51,7 @@ static enum hd_status list_pattern(struct s3_fetch *g, struct hub_client *client
     struct s3_list all = {.count = 0};
     enum hd_status st =
         prefix ? s3_list_objects(g->s3, client, g->name->bucket, prefix, g->arena, &all)
-               : s3_no_memory();
+               : hd_err(HD_NO_MEMORY, "no memory for a list of objects");
 
     /* the .idx files are kept for the .bin files that the pattern matches */
     for (int i = 0; i < all.count && !st; i++)
@@ -91,7 +86,8 @@ static enum hd_status list_one(struct s3_fetch *g, struct hub_client *client)
     if (!st && hd_text_ends(key, ".bin")) {
         const char *index = hd_arena_printf(g->arena, "%.*s.idx", (int)strlen(key) - 4, key);
 
-        st = index ? add_head(g, client, index) : s3_no_memory();
+        st = index ? add_head(g, client, index)
+                   : hd_err(HD_NO_MEMORY, "no memory for a list of objects");
         if (st == HD_NOT_FOUND || st == HD_DENIED) /* a .bin of llm.c has none */
             st = HD_OK;
     }
@@ -105,7 +101,7 @@ static enum hd_status s3_list_folder(struct s3_fetch *g, struct hub_client *clie
         hd_arena_printf(g->arena, "%s%s", key, !*key || hd_text_ends(key, "/") ? "" : "/");
 
     if (!prefix)
-        return s3_no_memory();
+        return hd_err(HD_NO_MEMORY, "no memory for a list of objects");
     g->below = strlen(prefix);
     return s3_list_objects(g->s3, client, g->name->bucket, prefix, g->arena, &g->list);
 }
@@ -155,7 +151,8 @@ static enum hd_status remember(struct s3_fetch *g)
     for (int i = 0; i < g->list.count; i++)
         hd_text_add(&text, "%lld %s %s\n", (long long)g->list.items[i].size_bytes,
                     g->list.items[i].etag, g->list.items[i].key);
-    st = text.failed || !path ? s3_no_memory() : hub_write_file(path, text.data, text.len_bytes);
+    st = text.failed || !path ? hd_err(HD_NO_MEMORY, "no memory for a list of objects")
+                              : hub_write_file(path, text.data, text.len_bytes);
     hd_text_free(&text);
     return st;
 }
@@ -165,7 +162,8 @@ static enum hd_status recall(struct s3_fetch *g)
 {
     const char *path = names_path(g);
     struct hd_text text = {0};
-    enum hd_status st = path ? hd_file_read(path, NAMES_BYTES_MAX, &text) : s3_no_memory();
+    enum hd_status st = path ? hd_file_read(path, NAMES_BYTES_MAX, &text)
+                             : hd_err(HD_NO_MEMORY, "no memory for a list of objects");
     char *line = text.data;
     int is_one;
 
@@ -302,7 +300,7 @@ static enum hd_status s3_choose(struct s3_fetch *g)
 
     g->wants = hd_arena_array(g->arena, (size_t)g->list.count + 1, sizeof *g->wants);
     if (!takes || !g->wants)
-        return s3_no_memory();
+        return hd_err(HD_NO_MEMORY, "no memory for a list of objects");
     memset(takes, 0, ((size_t)g->list.count + 1) * sizeof *takes);
     if (g->list.count)
         qsort(g->list.items, (size_t)g->list.count, sizeof g->list.items[0], by_key);
@@ -391,7 +389,7 @@ static enum hd_status s3_find_missing(struct s3_fetch *g)
     g->missing_count = 0;
     g->missing = hd_arena_array(g->arena, g->count + 1, sizeof *g->missing);
     if (!g->missing)
-        return s3_no_memory();
+        return hd_err(HD_NO_MEMORY, "no memory for a list of objects");
     g->pool.meter.bytes = g->pool.meter.files = 0;
     for (size_t i = 0; i < g->count; i++) {
         if (s3_has(&g->wants[i]) && has_index(&g->wants[i])) {
@@ -415,7 +413,8 @@ static enum hd_status s3_download_wanted(struct s3_fetch *g)
     for (size_t i = 0; i < sizeof folders / sizeof folders[0] && !st; i++) {
         const char *path = hd_arena_printf(g->arena, "%s/%s", g->cache, folders[i]);
 
-        st = path ? hd_file_make_dirs(path, 0755) : s3_no_memory();
+        st = path ? hd_file_make_dirs(path, 0755)
+                  : hd_err(HD_NO_MEMORY, "no memory for a list of objects");
     }
     if (!st)
         st = s3_find_missing(g);
@@ -436,7 +435,7 @@ static enum hd_status s3_link_file(struct s3_fetch *g, const char *part, const s
     enum hd_status st;
 
     if (!path)
-        return s3_no_memory();
+        return hd_err(HD_NO_MEMORY, "no memory for a list of objects");
     slash = strrchr(path, '/');
     *slash = '\0';
     st = hd_file_make_dirs(path, 0755);
@@ -464,7 +463,7 @@ static enum hd_status make_folder(struct s3_fetch *g)
     part = hd_arena_printf(g->arena, "%s/folders/part-XXXXXX", g->cache);
     source = hd_arena_printf(g->arena, "%s.source", folder ? folder : "");
     if (identity.failed || text.failed || !folder || !part || !source)
-        st = s3_no_memory();
+        st = hd_err(HD_NO_MEMORY, "no memory for a list of objects");
     g->result->paths = folder;
     if (!st && !hd_file_exists(folder)) {
         if (!mkdtemp(part))
@@ -513,7 +512,7 @@ static enum hd_status list_paths(struct s3_fetch *g)
         hub_add_exact(&out, g->wants[i].path);
     }
     g->result->paths = out.failed ? NULL : hd_arena_strdup(g->arena, out.data);
-    st = g->result->paths ? HD_OK : s3_no_memory();
+    st = g->result->paths ? HD_OK : hd_err(HD_NO_MEMORY, "no memory for a list of objects");
     hd_text_free(&out);
     return st;
 }
@@ -533,7 +532,7 @@ static enum hd_status list_files(struct s3_fetch *g)
     }
     g->result->files = files;
     g->result->file_count = g->count;
-    return files ? HD_OK : s3_no_memory();
+    return files ? HD_OK : hd_err(HD_NO_MEMORY, "no memory for a list of objects");
 }
 
 /* ---- all of it ---- */
@@ -597,7 +596,7 @@ enum hd_status hd_s3_get(const struct hd_s3_request *request, struct hd_arena *a
     enum hd_status st;
 
     if (!g)
-        return s3_no_memory();
+        return hd_err(HD_NO_MEMORY, "no memory for a list of objects");
     *ret_result = (struct hd_s3_result){.file_count = 0};
     g->request = request;
     g->settings = request->settings;

@@ -66,11 +66,6 @@ struct s3_upload {
     struct hd_error error; /* first failure */
 };
 
-static enum hd_status no_memory_for_copy(void)
-{
-    return hd_err(HD_NO_MEMORY, "no memory for a copy");
-}
-
 /* ---- files ---- */
 
 /* Adds the files of a folder, which it closes. */
@@ -92,7 +87,7 @@ static enum hd_status add_files(struct s3_upload *u, int dir_fd, const char *bel
             continue;
         path = hd_arena_printf(&u->arena, "%s%s%s", below, *below ? "/" : "", entry->d_name);
         if (!path) {
-            st = no_memory_for_copy();
+            st = hd_err(HD_NO_MEMORY, "no memory for a copy");
         } else if (S_ISDIR(info.st_mode) && depth < FOLDER_DEPTH_MAX) {
             st = add_files(
                 u,
@@ -103,7 +98,7 @@ static enum hd_status add_files(struct s3_upload *u, int dir_fd, const char *bel
                 hd_arena_grow(&u->arena, u->files, u->file_count, &u->file_room, sizeof *files);
 
             if (!files)
-                st = no_memory_for_copy();
+                st = hd_err(HD_NO_MEMORY, "no memory for a copy");
             else
                 (u->files = files)[u->file_count++] = path;
         }
@@ -156,7 +151,8 @@ static enum hd_status hash_range(const struct s3_upload *u, enum hd_pki_digest_k
 {
     struct hd_pki_digest *digest = NULL;
     char *chunk = malloc(READ_BYTES);
-    enum hd_status st = chunk ? hd_pki_digest_new(kind, &digest) : no_memory_for_copy();
+    enum hd_status st =
+        chunk ? hd_pki_digest_new(kind, &digest) : hd_err(HD_NO_MEMORY, "no memory for a copy");
 
     while (!st && bytes > 0) {
         const ssize_t n =
@@ -381,7 +377,7 @@ static enum hd_status join_parts(struct s3_upload *u)
                     u->etags[i]);
     hd_text_add(&body, "</CompleteMultipartUpload>");
     if (body.failed)
-        st = no_memory_for_copy();
+        st = hd_err(HD_NO_MEMORY, "no memory for a copy");
     else
         hd_pki_hash(body.data, body.len_bytes, bytes);
     hd_pki_format_hash(bytes, hash);
@@ -481,7 +477,7 @@ static enum hd_status open_upload(struct s3_upload *u, bool *ret_goes_on)
         u->id = hd_arena_strdup(&u->arena, u->left[i].id);
         u->left[i].id = NULL;
         if (!u->id)
-            return no_memory_for_copy();
+            return hd_err(HD_NO_MEMORY, "no memory for a copy");
         st = list_parts(u);
         *ret_goes_on = !st;
         if (st == HD_ABORTED || st == HD_NO_MEMORY)
@@ -508,7 +504,8 @@ static enum hd_status put_parts(struct s3_upload *u, bool *ret_goes_on)
     u->part_count = (int)((u->size_bytes + u->part_bytes - 1) / u->part_bytes);
     u->etags = calloc((size_t)u->part_count, sizeof *u->etags);
     u->listed = calloc((size_t)u->part_count, sizeof *u->listed);
-    st = u->etags && u->listed ? open_upload(u, ret_goes_on) : no_memory_for_copy();
+    st = u->etags && u->listed ? open_upload(u, ret_goes_on)
+                               : hd_err(HD_NO_MEMORY, "no memory for a copy");
     if (!st) {
         bool keeps;
 
@@ -547,7 +544,7 @@ static enum hd_status put_file(struct s3_upload *u, const char *path)
 
     u->key = hd_arena_printf(&u->arena, "%s/%s", u->copy->name->key, path);
     if (!st && !u->key)
-        st = no_memory_for_copy();
+        st = hd_err(HD_NO_MEMORY, "no memory for a copy");
     if (!st)
         st = check_there(u, false);
     if (st == HD_NOT_FOUND && u->fd >= 0) {
@@ -576,11 +573,13 @@ static enum hd_status add_left(struct s3_upload *u, const char *key, const char 
         hd_arena_grow(&u->arena, u->left, u->left_count, &u->left_room, sizeof *left);
 
     if (!left)
-        return no_memory_for_copy();
+        return hd_err(HD_NO_MEMORY, "no memory for a copy");
     u->left = left;
     left[u->left_count] =
         (struct s3_left){hd_arena_strdup(&u->arena, key), hd_arena_strdup(&u->arena, id)};
-    return left[u->left_count].key && left[u->left_count++].id ? HD_OK : no_memory_for_copy();
+    return left[u->left_count].key && left[u->left_count++].id
+               ? HD_OK
+               : hd_err(HD_NO_MEMORY, "no memory for a copy");
 }
 
 /* Lists the uploads in parts that an earlier copy of this folder left. */
@@ -595,7 +594,8 @@ static enum hd_status list_left(struct s3_upload *u)
                                  .reply = &reply};
     struct hub_answer answer;
     const char *at, *end, *begin, *last;
-    enum hd_status st = prefix ? s3_send(u->s3, u->client, &call, &answer) : no_memory_for_copy();
+    enum hd_status st = prefix ? s3_send(u->s3, u->client, &call, &answer)
+                               : hd_err(HD_NO_MEMORY, "no memory for a copy");
 
     /* the keys may not list uploads, or the store cannot */
     if (st == HD_DENIED || st == HD_INVALID || st == HD_NOT_FOUND)
@@ -630,7 +630,7 @@ enum hd_status hd_s3_copy_folder(const struct hd_s3_copy *copy)
     enum hd_status st;
 
     if (!u)
-        return no_memory_for_copy();
+        return hd_err(HD_NO_MEMORY, "no memory for a copy");
     u->copy = copy;
     u->fd = -1;
     (void)pthread_mutex_init(&u->mutex, NULL);

@@ -9,11 +9,6 @@ void hd_emit_fail(struct hd_emit *e, enum hd_status st)
         hd_err_save(st, &e->error);
 }
 
-static enum hd_status no_memory(void)
-{
-    return hd_err(HD_NO_MEMORY, "no memory to compile a program");
-}
-
 struct hd_emit *hd_emit_begin(struct hd_rec *rec, const struct hd_compile_options *options)
 {
     struct hd_arena *arena = rec->arena;
@@ -62,7 +57,7 @@ struct hd_store *hd_emit_store(struct hd_emit *e, const struct hd_store *like)
     struct hd_store *s = hd_arena_alloc(e->arena, sizeof *s);
 
     if (!list || !s) {
-        hd_emit_fail(e, no_memory());
+        hd_emit_fail(e, hd_err(HD_NO_MEMORY, "no memory to compile a program"));
         return &e->failed_store;
     }
     *s = *like;
@@ -374,7 +369,7 @@ static struct hd_node *append_node(struct hd_emit *e, const struct hd_node *like
         node->operands = hd_arena_alloc(e->arena, operands_bytes);
     }
     if (!nodes || !node || !node->operands) {
-        hd_emit_fail(e, no_memory());
+        hd_emit_fail(e, hd_err(HD_NO_MEMORY, "no memory to compile a program"));
         return &e->failed_node;
     }
     memcpy(node->operands, operands, operands_bytes);
@@ -390,7 +385,7 @@ struct hd_node *hd_emit_kernel(struct hd_emit *e, enum hd_kernel kernel, const v
     struct hd_node node = {.kernel = kernel, .args = hd_arena_alloc(e->arena, size_bytes)};
 
     if (!node.args) {
-        hd_emit_fail(e, no_memory());
+        hd_emit_fail(e, hd_err(HD_NO_MEMORY, "no memory to compile a program"));
         return &e->failed_node;
     }
     memcpy(node.args, args, size_bytes);

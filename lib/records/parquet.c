@@ -105,11 +105,6 @@ static struct row_node *new_node(struct parquet_rows *r, enum row_node_kind kind
     return n->children ? n : NULL;
 }
 
-static enum hd_status no_memory_for_schema(void)
-{
-    return hd_err(HD_NO_MEMORY, "no memory for the schema of a Parquet file");
-}
-
 static enum hd_status refuse_type(const struct parquet_element *e)
 {
     return hd_err(HD_INVALID,
@@ -124,7 +119,7 @@ static enum hd_status build_leaf(struct parquet_rows *r, const struct parquet_el
     struct row_node *n = new_node(r, NODE_LEAF, e, def, rep, 0);
 
     if (!n)
-        return no_memory_for_schema();
+        return hd_err(HD_NO_MEMORY, "no memory for the schema of a Parquet file");
     if (e->type == PARQUET_INT96 || e->type == PARQUET_FIXED || e->meaning == PARQUET_OTHER)
         return refuse_type(e);
     r->columns[r->column_count] = (struct parquet_column){
@@ -164,7 +159,7 @@ static enum hd_status build_list(struct parquet_rows *r, const struct parquet_el
         r->element++;
         n = new_node(r, NODE_MAP, e, def, rep + 1, 2);
         if (!n)
-            return no_memory_for_schema();
+            return hd_err(HD_NO_MEMORY, "no memory for the schema of a Parquet file");
         st = build_members(r, n, 2, def + 1, rep + 1, depth);
         if (!st &&
             (n->children[0]->kind != NODE_LEAF || n->children[0]->element->type != PARQUET_BYTES))
@@ -174,7 +169,7 @@ static enum hd_status build_list(struct parquet_rows *r, const struct parquet_el
     }
     n = new_node(r, NODE_LIST, e, def, rep + 1, 1);
     if (!n)
-        return no_memory_for_schema();
+        return hd_err(HD_NO_MEMORY, "no memory for the schema of a Parquet file");
     if (child->children == 1 && r->element + 1 >= r->footer.element_count)
         return wrong_schema();
     if (is_element_itself(e, child, child->children == 1 ? child + 1 : child)) {
@@ -204,7 +199,7 @@ static enum hd_status build(struct parquet_rows *r, int def, int rep, int depth,
     if (e->repetition == PARQUET_REPEATED && !in_list) { /* a list without annotation */
         n = new_node(r, NODE_LIST, e, def, rep + 1, 1);
         if (!n)
-            return no_memory_for_schema();
+            return hd_err(HD_NO_MEMORY, "no memory for the schema of a Parquet file");
         st = build(r, def + 1, rep + 1, depth + 1, true, &n->children[0]);
         n->child_count = 1;
         n->leaf_end = r->column_count;
@@ -219,7 +214,7 @@ static enum hd_status build(struct parquet_rows *r, int def, int rep, int depth,
         return build_list(r, e, def, rep, depth, ret_node);
     n = new_node(r, NODE_GROUP, e, def, rep, (size_t)e->children);
     if (!n)
-        return no_memory_for_schema();
+        return hd_err(HD_NO_MEMORY, "no memory for the schema of a Parquet file");
     *ret_node = n;
     return build_members(r, n, e->children, def, rep, depth);
 }
@@ -236,7 +231,7 @@ static enum hd_status build_root(struct parquet_rows *r, bool all)
         return wrong_schema();
     r->root = new_node(r, NODE_GROUP, root, 0, 0, (size_t)root->children);
     if (!r->root)
-        return no_memory_for_schema();
+        return hd_err(HD_NO_MEMORY, "no memory for the schema of a Parquet file");
     for (int64_t i = 0; !st && i < root->children; i++) {
         const size_t element = r->element, leaf = r->leaf, columns = r->column_count;
         const struct parquet_element *e = &r->footer.elements[element];
@@ -273,7 +268,7 @@ static enum hd_status open_schema(struct parquet_rows *r, const struct records_c
     r->columns = calloc(r->footer.leaf_count + 1, sizeof *r->columns);
     r->leaves = calloc(r->footer.leaf_count + 1, sizeof *r->leaves);
     if (!r->columns || !r->leaves)
-        return no_memory_for_schema();
+        return hd_err(HD_NO_MEMORY, "no memory for the schema of a Parquet file");
     r->wanted = columns;
     st = build_root(r, false);
     if (!st && !r->column_count)

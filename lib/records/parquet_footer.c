@@ -6,11 +6,6 @@
 
 enum { ELEMENTS_MAX = 100000, NAME_BYTES_MAX = 4096 };
 
-static enum hd_status no_memory_for_footer(void)
-{
-    return hd_err(HD_NO_MEMORY, "no memory for the footer of a Parquet file");
-}
-
 static enum hd_status damaged_footer(void)
 {
     return hd_err(HD_INVALID, "the footer of the Parquet file is damaged; write the file again");
@@ -153,7 +148,7 @@ static enum hd_status read_group(struct thrift *t, struct hd_arena *arena, size_
             return damaged_footer();
         g->chunks = hd_arena_array(arena, count + 1, sizeof *g->chunks);
         if (!g->chunks)
-            return no_memory_for_footer();
+            return hd_err(HD_NO_MEMORY, "no memory for the footer of a Parquet file");
         for (size_t i = 0; i < count; i++)
             read_chunk(t, (struct parquet_chunk *)&g->chunks[i]);
     }
@@ -171,7 +166,7 @@ static enum hd_status read_schema(struct thrift *t, struct thrift_field f, struc
         return damaged_footer();
     footer->elements = hd_arena_array(arena, count, sizeof *footer->elements);
     if (!footer->elements)
-        return no_memory_for_footer();
+        return hd_err(HD_NO_MEMORY, "no memory for the footer of a Parquet file");
     footer->element_count = count;
     for (size_t i = 0; i < count; i++) {
         read_element(t, &footer->elements[i]);
@@ -191,7 +186,7 @@ static enum hd_status read_groups(struct thrift *t, struct thrift_field f, struc
         return damaged_footer();
     footer->groups = hd_arena_array(arena, count + 1, sizeof *footer->groups);
     if (!footer->groups)
-        return no_memory_for_footer();
+        return hd_err(HD_NO_MEMORY, "no memory for the footer of a Parquet file");
     for (size_t i = 0; !st && i < count; i++) {
         st = read_group(t, arena, footer->leaf_count, &footer->groups[i]);
         footer->rows += st ? 0 : footer->groups[i].rows;

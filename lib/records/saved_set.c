@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "base/file.h"
+#include "base/folder.h"
 
 enum { FILE_BYTES_MAX = 16 << 20, SPLITS_SHOWN = 8 };
 
@@ -11,22 +11,10 @@ static enum hd_status read_json(const char *folder, const char *name, struct hd_
                                 const struct hd_json **ret_root)
 {
     static const struct hd_json_limits limits = {.values_max = 1 << 20, .depth_max = 32};
-    struct hd_text path = {0}, bytes = {0};
-    enum hd_status st = HD_OK;
+    const enum hd_status st =
+        hd_folder_read_json(arena, folder, name, FILE_BYTES_MAX, &limits, ret_root);
 
-    *ret_root = NULL;
-    hd_file_join(&path, folder, name);
-    if (path.failed)
-        st = hd_err(HD_NO_MEMORY, "no memory for a path");
-    else if (hd_file_exists(path.data))
-        st = hd_file_read(path.data, FILE_BYTES_MAX, &bytes);
-    if (!st && bytes.data)
-        st = hd_json_parse_repeated(arena, bytes.data, bytes.len_bytes, &limits, ret_root);
-    if (st && st != HD_NO_MEMORY)
-        st = hd_err_prefix(HD_INVALID, "%s", path.data);
-    hd_text_free(&path);
-    hd_text_free(&bytes);
-    return st;
+    return st && st != HD_NO_MEMORY ? hd_err(HD_INVALID, "%s", hd_err_message()) : st;
 }
 
 /* Refuses a folder with a folder for each split, naming them. */

@@ -21,11 +21,6 @@ static bool is_socket(const char *address)
     return stat(address + strlen("unix:"), &info) == 0 && S_ISSOCK(info.st_mode);
 }
 
-static enum hd_status no_memory(void)
-{
-    return hd_err(HD_NO_MEMORY, "no memory for the controller's address");
-}
-
 enum hd_status hd_rpc_find_controller(const char *given, struct hd_text *ret_address)
 {
     static const char system_address[] = "unix:" HD_RPC_SYSTEM_SOCKET_DIR "/" HD_RPC_SOCKET_NAME;
@@ -48,7 +43,7 @@ enum hd_status hd_rpc_find_controller(const char *given, struct hd_text *ret_add
                     "--controller ADDR or " HD_RPC_CONTROLLER_ENV,
                     user.data ? user.data : "", user.data ? " or " : "", system_address);
     if (user.failed || ret_address->failed)
-        st = no_memory();
+        st = hd_err(HD_NO_MEMORY, "no memory for the controller's address");
     hd_text_free(&user);
     return st;
 }
@@ -62,7 +57,7 @@ enum hd_status hd_rpc_default_listen(struct hd_text *ret_address)
     else
         add_user_socket(ret_address);
     if (ret_address->failed)
-        return no_memory();
+        return hd_err(HD_NO_MEMORY, "no memory for the controller's address");
     if (ret_address->len_bytes == before)
         return hd_err(HD_INVALID, "there is no default socket: XDG_RUNTIME_DIR is not set; give "
                                   "--listen unix:PATH");

@@ -17,11 +17,6 @@ struct stage_list {
     double weights[HD_JOB_SOURCES_MAX][HD_JOB_STAGES_MAX];
 };
 
-static enum hd_status no_memory_for_stages(void)
-{
-    return hd_err(HD_NO_MEMORY, "no memory for the stages of the job file");
-}
-
 /* ---- one source of all stages ---- */
 
 /* Returns the number of files from index `first` on that belong to the same source. */
@@ -66,7 +61,7 @@ static enum hd_status add_source(struct spec_reader *r, struct spec_sources *all
         all->items =
             hd_arena_grow(r->draft.arena, all->items, all->count, &all->room, sizeof *all->items);
         if (!all->items)
-            return no_memory_for_stages();
+            return hd_err(HD_NO_MEMORY, "no memory for the stages of the job file");
         all->items[all->count] = stage->items[first + i];
         all->items[all->count++].source = all->source_count;
     }
@@ -223,7 +218,7 @@ static enum hd_status take_stages(struct spec_reader *r, const struct stage_list
 
     job->weights = hd_arena_array(r->draft.arena, (size_t)(sources * stages), sizeof *job->weights);
     if (!job->weights)
-        return no_memory_for_stages();
+        return hd_err(HD_NO_MEMORY, "no memory for the stages of the job file");
     for (int64_t k = 0; k < sources; k++)
         memcpy(job->weights + k * stages, list->weights[k], (size_t)stages * sizeof *job->weights);
     job->weight_count = sources;
@@ -240,7 +235,7 @@ enum hd_status spec_read_data_stages(struct spec_reader *r, const struct yaml_no
     enum hd_status st = HD_OK;
 
     if (!list)
-        return no_memory_for_stages();
+        return hd_err(HD_NO_MEMORY, "no memory for the stages of the job file");
     if (node->kind != YAML_KIND_LIST || !node->first)
         return hd_err(HD_INVALID,
                       "%s: expected a list of stages, such as [{until: 1000, train: [a/*.txt]}, "

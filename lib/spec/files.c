@@ -57,11 +57,6 @@ static void list_done(struct list *list)
     free(list->facts);
 }
 
-static enum hd_status no_memory_for_files(void)
-{
-    return hd_err(HD_NO_MEMORY, "no memory for the list of data files");
-}
-
 static enum hd_status list_add(struct list *list, const char *key, const char *path,
                                int64_t size_bytes, struct file_facts facts)
 {
@@ -75,11 +70,11 @@ static enum hd_status list_add(struct list *list, const char *key, const char *p
         struct file_facts *more;
 
         if (!items)
-            return no_memory_for_files();
+            return hd_err(HD_NO_MEMORY, "no memory for the list of data files");
         list->items = items;
         more = realloc(list->facts, room * sizeof *more);
         if (!more)
-            return no_memory_for_files();
+            return hd_err(HD_NO_MEMORY, "no memory for the list of data files");
         list->facts = more;
         list->room = room;
     }
@@ -87,7 +82,9 @@ static enum hd_status list_add(struct list *list, const char *key, const char *p
     list->items[list->count++] = (struct hd_job_file){.path = hd_arena_strdup(list->arena, path),
                                                       .size_bytes = size_bytes,
                                                       .source = list->source};
-    return hd_arena_failed(list->arena) ? no_memory_for_files() : HD_OK;
+    return hd_arena_failed(list->arena)
+               ? hd_err(HD_NO_MEMORY, "no memory for the list of data files")
+               : HD_OK;
 }
 
 bool spec_is_token_file(const char *path)
@@ -189,7 +186,8 @@ static enum hd_status add_folder(struct list *list, const char *key, const char 
         struct hd_text path = {0};
 
         hd_file_join(&path, folder, hd_json_member(f, "filename")->text);
-        st = path.failed ? no_memory_for_files() : add_path(list, key, path.data, false);
+        st = path.failed ? hd_err(HD_NO_MEMORY, "no memory for the list of data files")
+                         : add_path(list, key, path.data, false);
         hd_text_free(&path);
     }
     hd_arena_done(&arena);
@@ -269,7 +267,7 @@ static enum hd_status add_pattern(struct list *list, const char *key, const char
     int failed = glob(pattern, GLOB_NOSORT, NULL, &paths);
 
     if (failed == GLOB_NOSPACE)
-        st = no_memory_for_files();
+        st = hd_err(HD_NO_MEMORY, "no memory for the list of data files");
     else if (failed && failed != GLOB_NOMATCH)
         st = hd_err(HD_INVALID, "%s: cannot search %s: %s", key, pattern, strerror(errno));
     if (!st && paths.gl_pathc)
@@ -300,7 +298,7 @@ static enum hd_status expand(struct list *list, const char *folder)
         spec_list_key(list->job, list->is_train, (int64_t)i, key);
         hd_file_join(&path, folder, files[i].path);
         if (path.failed)
-            st = no_memory_for_files();
+            st = hd_err(HD_NO_MEMORY, "no memory for the list of data files");
         else if (strpbrk(files[i].path, "*?["))
             st = hd_file_exists(path.data) ? add_path(list, key, path.data, false)
                                            : add_pattern(list, key, path.data, files[i].path);
@@ -365,7 +363,7 @@ static enum hd_status drop_validation_files(struct list *train, const struct lis
     enum hd_status st;
 
     if (!sorted)
-        return no_memory_for_files();
+        return hd_err(HD_NO_MEMORY, "no memory for the list of data files");
     for (size_t i = 0; i < val->count; i++)
         sorted[i] = val->items[i];
     qsort(sorted, val->count, sizeof sorted[0], by_path);
@@ -448,7 +446,7 @@ static enum hd_status replace(const struct list *list, struct hd_job_file **ret_
     struct hd_job_file *items = hd_arena_array(list->arena, list->count + 1, sizeof *items);
 
     if (!items)
-        return no_memory_for_files();
+        return hd_err(HD_NO_MEMORY, "no memory for the list of data files");
     if (list->count)
         memcpy(items, list->items, list->count * sizeof *items);
     *ret_items = items;
@@ -491,7 +489,7 @@ static enum hd_status add_fingerprints(struct hd_arena *arena, const char *key,
             return hd_err_prefix(HD_INVALID, "%s", key);
         files[i].fingerprint = hd_arena_strdup(arena, text);
         if (!files[i].fingerprint)
-            st = no_memory_for_files();
+            st = hd_err(HD_NO_MEMORY, "no memory for the list of data files");
     }
     return st;
 }

@@ -7,11 +7,6 @@
 #include "plan/choose.h"
 #include "spec_internal.h"
 
-static enum hd_status no_memory_for_job_file(void)
-{
-    return hd_err(HD_NO_MEMORY, "no memory for the job file");
-}
-
 /* Returns the kind of device that the job file asks for; the key may come after
  * resources.devices. */
 static enum hd_job_device device_of(const struct spec_reader *r)
@@ -199,7 +194,7 @@ enum hd_status spec_read_names(struct spec_reader *r, const struct yaml_node *no
             hd_text_add(&text, "%s%s=%s", c == node->first ? "" : ",", c->key, c->text);
     }
     if (!st && (text.failed || !text.data))
-        st = text.failed ? no_memory_for_job_file()
+        st = text.failed ? hd_err(HD_NO_MEMORY, "no memory for the job file")
                          : hd_err(HD_INVALID, "%s: is empty; remove the line", r->path);
     if (!st)
         st = hd_job_take_text(r->draft.job, member, &text);
@@ -321,7 +316,7 @@ enum hd_status spec_read_after(struct spec_reader *r, const struct yaml_node *no
             hd_text_add(&text, "%s%lld", count ? "," : "", (long long)job);
     }
     if (!st && text.failed)
-        st = no_memory_for_job_file();
+        st = hd_err(HD_NO_MEMORY, "no memory for the job file");
     if (!st && (!count || text.len_bytes >= HD_JOB_WORD_MAX))
         st = hd_err(HD_INVALID, "%s: expected numbers or names of jobs, such as [12, 13]%s",
                     r->path, count ? "; these are too long together" : "");
@@ -343,10 +338,11 @@ static enum hd_status add_file(struct spec_reader *r, const struct yaml_node *no
     list->items =
         hd_arena_grow(r->draft.arena, list->items, list->count, &list->room, sizeof *list->items);
     if (!list->items)
-        return no_memory_for_job_file();
+        return hd_err(HD_NO_MEMORY, "no memory for the job file");
     list->items[list->count++] =
         (struct hd_job_file){.path = hd_arena_strdup(r->draft.arena, node->text), .source = source};
-    return hd_arena_failed(r->draft.arena) ? no_memory_for_job_file() : HD_OK;
+    return hd_arena_failed(r->draft.arena) ? hd_err(HD_NO_MEMORY, "no memory for the job file")
+                                           : HD_OK;
 }
 
 /* Reads `train: [a.txt, b/x.txt]` or `train: a.txt`. */
@@ -450,7 +446,7 @@ static enum hd_status read_train(struct spec_reader *r, const struct yaml_node *
         return st;
     job->weights = hd_arena_array(r->draft.arena, (size_t)list->source_count, sizeof *job->weights);
     if (!job->weights)
-        return no_memory_for_job_file();
+        return hd_err(HD_NO_MEMORY, "no memory for the job file");
     memcpy(job->weights, list->weights, (size_t)list->source_count * sizeof *job->weights);
     job->weight_count = list->source_count;
     return HD_OK;

@@ -10,11 +10,6 @@
 #include "pipeline/pipeline.h"
 #include "spec_internal.h"
 
-static enum hd_status no_memory_for_schedule(void)
-{
-    return hd_err(HD_NO_MEMORY, "no memory for an order of pipeline stages");
-}
-
 /* Parses a schedule and proves that it can be executed; appends its text without comments and extra
  * blanks. */
 static enum hd_status parse(const char *text, struct hd_pipeline *ret_pipeline,
@@ -33,7 +28,7 @@ static enum hd_status parse(const char *text, struct hd_pipeline *ret_pipeline,
     if (!st)
         hd_schedule_write(&order, ret_text);
     if (!st && ret_text->failed)
-        st = no_memory_for_schedule();
+        st = hd_err(HD_NO_MEMORY, "no memory for an order of pipeline stages");
     if (!st && ret_text->len_bytes > HD_JOB_ORDER_BYTES_MAX)
         st = hd_err(HD_INVALID,
                     "the order has %zu bytes; at most %d are possible: use fewer, larger "
@@ -64,7 +59,9 @@ static enum hd_status take(struct spec_reader *r, const char *name, const char *
         job->order_micro_batches = micro_batches;
         (void)strcpy(job->schedule, HD_SCHEDULE_FILE);
         *spec_given(&r->draft, "parallel.schedule.order_micro_batches") = true;
-        st = job->schedule_order ? HD_OK : no_memory_for_schedule();
+        st = job->schedule_order
+                 ? HD_OK
+                 : hd_err(HD_NO_MEMORY, "no memory for an order of pipeline stages");
     }
     hd_text_free(&text);
     return st;
@@ -85,7 +82,7 @@ static enum hd_status read_file(struct spec_reader *r, const struct yaml_node *n
         return hd_err(HD_INVALID, "%s: %s is no path; give that of a file with an order", r->path,
                       quoted);
     hd_file_join(&path, r->folder, node->text);
-    st = path.failed ? no_memory_for_schedule()
+    st = path.failed ? hd_err(HD_NO_MEMORY, "no memory for an order of pipeline stages")
                      : hd_file_read(path.data, WITH_COMMENTS_BYTES_MAX, &text);
     if (st && st != HD_NO_MEMORY)
         st = hd_err_prefix(HD_INVALID,
@@ -117,7 +114,8 @@ static enum hd_status read_lines(struct spec_reader *r, const struct yaml_node *
             hd_text_add(&text, "%s\n", c->text);
     }
     if (!st)
-        st = text.failed ? no_memory_for_schedule() : take(r, NULL, text.data ? text.data : "");
+        st = text.failed ? hd_err(HD_NO_MEMORY, "no memory for an order of pipeline stages")
+                         : take(r, NULL, text.data ? text.data : "");
     hd_text_free(&text);
     return st;
 }

@@ -60,11 +60,6 @@ struct bpe_trainer {
     int32_t merge_count, merge_capacity;
 };
 
-static enum hd_status no_memory_to_train(void)
-{
-    return hd_err(HD_NO_MEMORY, "no memory to train a tokenizer");
-}
-
 /* Doubles an array when it is full. */
 static bool grow_array(void **array, size_t count, size_t *capacity, size_t item_bytes)
 {
@@ -127,7 +122,7 @@ static enum hd_status add_specials(struct bpe_trainer *t)
         uint32_t len;
 
         if (!spelt)
-            return no_memory_to_train();
+            return hd_err(HD_NO_MEMORY, "no memory to train a tokenizer");
         spell_special(content, spelt, &len);
         t->tokens[t->token_count] =
             (struct hd_bpe_token){.bytes = spelt, .len_bytes = len, .is_special = true};
@@ -155,7 +150,7 @@ static enum hd_status add_alphabet(struct bpe_trainer *t, int32_t ret_ids[LETTER
     unsigned char *bytes = hd_arena_alloc(&t->arena, LETTERS);
 
     if (!bytes)
-        return no_memory_to_train();
+        return hd_err(HD_NO_MEMORY, "no memory to train a tokenizer");
     for (uint32_t code = 0, found = 0; found < LETTERS; code++) {
         const int byte = hd_byte_of_letter(code);
 
@@ -178,7 +173,7 @@ static enum hd_status make_tokens(struct bpe_trainer *t)
         t->token_mask *= 2;
     t->by_bytes = malloc(t->token_mask * sizeof *t->by_bytes);
     if (!t->tokens || !t->by_bytes)
-        return no_memory_to_train();
+        return hd_err(HD_NO_MEMORY, "no memory to train a tokenizer");
     memset(t->by_bytes, 0xFF, t->token_mask * sizeof *t->by_bytes);
     t->token_mask--;
     return add_specials(t);
@@ -196,7 +191,7 @@ static enum hd_status load_words(struct bpe_trainer *t, const struct hd_word_cou
     t->words = calloc((size_t)words->used + 1, sizeof *t->words);
     t->ids = calloc((size_t)words->len_bytes + 1, sizeof *t->ids);
     if (!t->words || !t->ids)
-        return no_memory_to_train();
+        return hd_err(HD_NO_MEMORY, "no memory to train a tokenizer");
     for (uint64_t i = 0; words->rows && i <= words->mask; i++) {
         const struct hd_word_count *row = &words->rows[i];
 
@@ -231,7 +226,7 @@ static enum hd_status grow_pairs(struct bpe_trainer *t)
     t->pairs = calloc(next, sizeof *t->pairs);
     if (!t->pairs) {
         t->pairs = old;
-        return no_memory_to_train();
+        return hd_err(HD_NO_MEMORY, "no memory to train a tokenizer");
     }
     t->pair_mask = next - 1;
     for (uint64_t i = 0; i < old_count; i++)
@@ -251,7 +246,7 @@ static enum hd_status add_to_list(struct pair_words *list, int32_t word)
     if (list->count == list->capacity) {
         items = realloc(list->items, capacity * sizeof *items);
         if (!items)
-            return no_memory_to_train();
+            return hd_err(HD_NO_MEMORY, "no memory to train a tokenizer");
         list->items = items;
         list->capacity = capacity;
     }
@@ -281,7 +276,7 @@ static enum hd_status change_pair(struct bpe_trainer *t, int32_t left, int32_t r
     if (!pair->fresh.count) {
         if (!grow_array((void **)&t->touched, t->touched_count, &t->touched_capacity,
                         sizeof *t->touched))
-            return no_memory_to_train();
+            return hd_err(HD_NO_MEMORY, "no memory to train a tokenizer");
         t->touched[t->touched_count++] = key;
     }
     return add_to_list(&pair->fresh, word);
@@ -299,7 +294,7 @@ static enum hd_status push_queued(struct bpe_trainer *t, struct queued_pair item
     size_t i = t->heap_count;
 
     if (!grow_array((void **)&t->heap, t->heap_count, &t->heap_capacity, sizeof *t->heap))
-        return no_memory_to_train();
+        return hd_err(HD_NO_MEMORY, "no memory to train a tokenizer");
     t->heap_count++;
     for (; i && comes_first(&item, &t->heap[(i - 1) / 2]); i = (i - 1) / 2)
         t->heap[i] = t->heap[(i - 1) / 2];
@@ -375,7 +370,7 @@ static enum hd_status make_token(struct bpe_trainer *t, int32_t left, int32_t ri
     unsigned char *both = hd_arena_alloc(&t->arena, (size_t)a.len_bytes + b.len_bytes + 1);
 
     if (!both)
-        return no_memory_to_train();
+        return hd_err(HD_NO_MEMORY, "no memory to train a tokenizer");
     memcpy(both, a.bytes, a.len_bytes);
     memcpy(both + a.len_bytes, b.bytes, b.len_bytes);
     *ret_id = put_token(t, both, a.len_bytes + b.len_bytes);
@@ -416,7 +411,7 @@ static enum hd_status put_rule(struct bpe_trainer *t, struct hd_bpe_rule rule)
     size_t capacity = (size_t)t->merge_capacity;
 
     if (!grow_array((void **)&t->merges, (size_t)t->merge_count, &capacity, sizeof *t->merges))
-        return no_memory_to_train();
+        return hd_err(HD_NO_MEMORY, "no memory to train a tokenizer");
     t->merge_capacity = (int32_t)capacity;
     t->merges[t->merge_count++] = rule;
     return HD_OK;
@@ -542,7 +537,7 @@ enum hd_status hd_bpe_train(const struct hd_bpe_training *how, const struct hd_w
         hd_bpe_write(how->pattern, t.tokens, t.token_count, t.merges, t.merge_count, ret_json);
         *ret_trained = (struct hd_bpe_trained){
             .ids = t.token_count, .merges = t.merge_count, .words = t.word_count};
-        st = ret_json->failed ? no_memory_to_train() : HD_OK;
+        st = ret_json->failed ? hd_err(HD_NO_MEMORY, "no memory to train a tokenizer") : HD_OK;
     }
     done_training(&t);
     return st;

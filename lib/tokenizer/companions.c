@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/file.h"
+#include "base/folder.h"
 #include "base/hash.h"
 #include "base/json.h"
 #include "tokenizer/tokenizer_internal.h"
@@ -77,11 +77,6 @@ struct companions_reading {
     int name_capacity, listed_capacity, extra_capacity;
 };
 
-static enum hd_status no_memory_for_special_tokens(void)
-{
-    return hd_err(HD_NO_MEMORY, "no memory for special tokens");
-}
-
 /* Returns the value of a key in a file; NULL: absent. */
 static const struct hd_json *member(const struct companions_reading *r, enum hd_companion_file file,
                                     const char *key)
@@ -126,7 +121,7 @@ static enum hd_status set_token(struct companions_reading *r, const char *conten
     if (strlen(content) > HD_BPE_TOKEN_BYTES_MAX)
         return hd_err(HD_LIMIT, "a token is longer than %d bytes", HD_BPE_TOKEN_BYTES_MAX);
     token->content = hd_arena_strdup(&r->to->arena, content);
-    return token->content ? HD_OK : no_memory_for_special_tokens();
+    return token->content ? HD_OK : hd_err(HD_NO_MEMORY, "no memory for special tokens");
 }
 
 /* Sets *ret_token from a JSON string or an object with "content". `special`: the flag for an object
@@ -214,12 +209,12 @@ static enum hd_status put_name(struct companions_reading *r, const char *name, c
             return hd_err(HD_LIMIT, "more than %d names of tokens", NAMES_MAX);
         names = hd_arena_grow(&c->arena, c->names, c->name_count, &r->name_capacity, sizeof *names);
         if (!names)
-            return no_memory_for_special_tokens();
+            return hd_err(HD_NO_MEMORY, "no memory for special tokens");
         c->names = names;
         row = &c->names[c->name_count++];
     }
     *row = (struct hd_companion_name){hd_arena_strdup(&c->arena, name), token, file};
-    return row->name ? HD_OK : no_memory_for_special_tokens();
+    return row->name ? HD_OK : hd_err(HD_NO_MEMORY, "no memory for special tokens");
 }
 
 static bool is_standard(const char *name)
@@ -311,7 +306,7 @@ static enum hd_status add_extra(struct companions_reading *r, struct hd_companio
     if (c->extra_count == EXTRAS_MAX)
         return hd_err(HD_LIMIT, "more than %d tokens", EXTRAS_MAX);
     if (!extras)
-        return no_memory_for_special_tokens();
+        return hd_err(HD_NO_MEMORY, "no memory for special tokens");
     c->extras = extras;
     c->extras[c->extra_count++] = token;
     return HD_OK;
@@ -379,7 +374,7 @@ static enum hd_status add_listed(struct companions_reading *r, struct hd_compani
         hd_arena_grow(&c->arena, c->listed, c->listed_count, &r->listed_capacity, sizeof *listed);
 
     if (!listed)
-        return no_memory_for_special_tokens();
+        return hd_err(HD_NO_MEMORY, "no memory for special tokens");
     c->listed = listed;
     if (*token.content)
         c->listed[c->listed_count++] = token;
@@ -559,7 +554,7 @@ static enum hd_status copy_asked_class(struct companions_reading *r)
     if (r->to->asked_class)
         return HD_OK;
     r->to->asked_class = "";
-    return no_memory_for_special_tokens();
+    return hd_err(HD_NO_MEMORY, "no memory for special tokens");
 }
 
 static enum hd_status read_roots(struct companions_reading *r, bool is_byte_level)
@@ -604,27 +599,8 @@ enum hd_status hd_companions_parse(const struct hd_companion_texts *texts,
     if (!st)
         st = read_roots(&r, texts->is_byte_level);
     if (!st && ret_companions->notes.failed)
-        st = no_memory_for_special_tokens();
+        st = hd_err(HD_NO_MEMORY, "no memory for special tokens");
     hd_arena_done(&r.json);
-    return st;
-}
-
-/* Reads a companion file of the folder; leaves *ret_text empty if the file is missing. */
-static enum hd_status load(const char *dir, const char *name, size_t bytes_max,
-                           struct hd_text *ret_text)
-{
-    struct hd_text path = {0};
-    enum hd_status st = HD_OK;
-
-    hd_file_join(&path, dir, name);
-    if (path.failed)
-        st = no_memory_for_special_tokens();
-    else if (hd_file_exists(path.data)) {
-        st = hd_file_read(path.data, bytes_max, ret_text);
-        if (!st && !ret_text->data) /* an empty file must differ from a missing one */
-            hd_text_add(ret_text, "%s", "");
-    }
-    hd_text_free(&path);
     return st;
 }
 
@@ -643,11 +619,12 @@ enum hd_status hd_companions_read(const char *dir, const struct hd_text *tokeniz
 
     *ret_companions = (struct hd_companions){.tokenizer_class = "", .asked_class = ""};
     for (int i = 0; !st && i < HD_COMPANION_FILES; i++)
-        st = load(dir, hd_companion_files[i], HD_COMPANION_BYTES_MAX, &texts.files[i]);
+        st =
+            hd_folder_read_any(dir, hd_companion_files[i], HD_COMPANION_BYTES_MAX, &texts.files[i]);
     if (!st && !tokenizer_json &&
         (says(&texts.files[HD_COMPANION_TOKENIZER_CONFIG], llama) ||
          says(&texts.files[HD_COMPANION_CONFIG], llama)))
-        st = load(dir, "tokenizer.json", HD_TOKENIZER_FILE_BYTES_MAX, &own);
+        st = hd_folder_read_any(dir, "tokenizer.json", HD_TOKENIZER_FILE_BYTES_MAX, &own);
     texts.is_byte_level = says(tokenizer_json ? tokenizer_json : &own, "\"ByteLevel\"");
     if (!st) {
         st = hd_companions_parse(&texts, ret_companions);
@@ -676,12 +653,9 @@ bool hd_companions_find_tokenizer(const char *dir, struct hd_text *ret_path)
 {
     static const char *const names[] = {"tokenizer.json", "tokenizer.model", "spiece.model"};
 
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        hd_text_clear(ret_path);
-        hd_file_join(ret_path, dir, names[i]);
-        if (!ret_path->failed && hd_file_exists(ret_path->data))
-            return true;
-    }
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (hd_folder_has(dir, names[i]))
+            return !hd_folder_path(ret_path, dir, names[i]);
     hd_text_clear(ret_path);
     return false;
 }
@@ -689,16 +663,10 @@ bool hd_companions_find_tokenizer(const char *dir, struct hd_text *ret_path)
 void hd_companions_explain_missing(const char *dir, struct hd_text *ret_text)
 {
     static const char *const forms[] = {"tekken.json", "tiktoken.model", "vocab.json", "vocab.txt"};
-    struct hd_text path = {0};
     const char *form = NULL;
 
-    for (size_t i = 0; !form && i < sizeof forms / sizeof forms[0]; i++) {
-        hd_text_clear(&path);
-        hd_file_join(&path, dir, forms[i]);
-        if (!path.failed && hd_file_exists(path.data))
-            form = forms[i];
-    }
-    hd_text_free(&path);
+    for (size_t i = 0; !form && i < sizeof forms / sizeof forms[0]; i++)
+        form = hd_folder_has(dir, forms[i]) ? forms[i] : NULL;
     if (form)
         hd_text_add(ret_text,
                     "%s has no tokenizer.json or tokenizer.model, only %s, which Heddle does not "

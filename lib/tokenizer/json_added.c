@@ -4,11 +4,6 @@
 
 #include "tokenizer/tokenizer_internal.h"
 
-static enum hd_status no_memory_for_added_tokens(void)
-{
-    return hd_err(HD_NO_MEMORY, "no memory for the added tokens");
-}
-
 /* ---- tokens ---- */
 
 /* Copies a token of the merged list into bpe's tables of texts and of added tokens. */
@@ -32,7 +27,7 @@ static enum hd_status take(struct hd_bpe *bpe, const struct hd_merged_token *fro
     if (!text->content)
         text->content = hd_arena_strdup(&bpe->arena, from->content);
     if (!text->content)
-        return no_memory_for_added_tokens();
+        return hd_err(HD_NO_MEMORY, "no memory for the added tokens");
     text->is_added = true;
     bpe->tokens[bpe->token_count++] = (struct hd_added_token){
         .id = from->id,
@@ -63,7 +58,7 @@ static enum hd_status set_content(struct hd_bpe *bpe, struct hd_added_token *tok
     if (st)
         return st;
     if (!copy)
-        return no_memory_for_added_tokens();
+        return hd_err(HD_NO_MEMORY, "no memory for the added tokens");
     if (piece.len_bytes)
         memcpy(copy, piece.text, piece.len_bytes);
     copy[piece.len_bytes] = '\0';
@@ -108,7 +103,7 @@ enum hd_status hd_bpe_read_added(const struct hd_json *list, struct hd_arena *ar
     bpe->splits_specials = companions && companions->splits_specials;
     bpe->tokens = hd_arena_array(&bpe->arena, (size_t)merged.count, sizeof *bpe->tokens);
     if (!bpe->tokens)
-        return no_memory_for_added_tokens();
+        return hd_err(HD_NO_MEMORY, "no memory for the added tokens");
     for (int i = 0; !st && i < merged.count; i++) {
         st = take(bpe, &merged.tokens[i]);
         st = st ? hd_err_prefix(st, "the added token '%.64s'", merged.tokens[i].content) : HD_OK;

@@ -45,11 +45,6 @@ struct waiting { /* a token to add to the merged list */
     int order;
 };
 
-static enum hd_status no_memory(void)
-{
-    return hd_err(HD_NO_MEMORY, "no memory for the added tokens");
-}
-
 static struct known *find_known(const struct merging *m, const char *content)
 {
     uint64_t i = hd_mix64(hd_hash_bytes(content, strlen(content))) & m->mask;
@@ -69,7 +64,7 @@ static enum hd_status make_table(struct merging *m, const struct hd_bpe *bpe, si
     m->mask = size - 1;
     m->known = hd_arena_array(m->arena, size, sizeof *m->known);
     if (!m->known)
-        return no_memory();
+        return hd_err(HD_NO_MEMORY, "no memory for the added tokens");
     for (int32_t id = 0; id < bpe->vocab; id++)
         if (bpe->texts[id].content) {
             *find_known(m, bpe->texts[id].content) =
@@ -118,7 +113,7 @@ static enum hd_status add(struct merging *m, const struct waiting *w)
         tokens =
             hd_arena_grow(m->arena, list->tokens, list->count, &list->capacity, sizeof *tokens);
         if (!tokens)
-            return no_memory();
+            return hd_err(HD_NO_MEMORY, "no memory for the added tokens");
         list->tokens = tokens;
         known->index = list->count++;
         list->tokens[known->index] =
@@ -172,7 +167,7 @@ static enum hd_status read_own(struct hd_arena *arena, const struct hd_json *jso
         return hd_err(HD_INVALID, "added_tokens is not a list of at most %d tokens", OWN_MAX);
     *ret_own = hd_arena_array(arena, (json ? json->count : 0) + 1, sizeof **ret_own);
     if (!*ret_own)
-        return no_memory();
+        return hd_err(HD_NO_MEMORY, "no memory for the added tokens");
     for (const struct hd_json *a = json ? json->first : NULL; a; a = a->next, index++) {
         const enum hd_status st = read_own_token(a, &(*ret_own)[count]);
 
@@ -266,7 +261,7 @@ static enum hd_status add_companions(struct merging *m, const struct hd_companio
     enum hd_status st = HD_OK;
 
     if (!list)
-        return no_memory();
+        return hd_err(HD_NO_MEMORY, "no memory for the added tokens");
     count = listed = list_by_id(c, own, own_count, list);
     for (int i = 0; i < listed; i++)
         know(m, list[i].token.content)->waiting = i;
@@ -338,7 +333,7 @@ static enum hd_status put_around(struct hd_arena *arena, int32_t **ids, int *cou
     if (!*ids)
         *ids = hd_arena_array(arena, AROUND_MAX, sizeof **ids);
     if (!*ids)
-        return no_memory();
+        return hd_err(HD_NO_MEMORY, "no memory for the added tokens");
     if (*count == AROUND_MAX)
         return hd_err(HD_LIMIT, "post_processor puts more than %d tokens around a text",
                       AROUND_MAX);

@@ -1,6 +1,6 @@
 /* model_ids: reads the ids at which generation begins and ends, and that of padding, from
  * generation_config.json or config.json. */
-#include "base/file.h"
+#include "base/folder.h"
 #include "base/json.h"
 #include "tokenizer/companions.h"
 #include "tokenizer/special.h"
@@ -94,30 +94,17 @@ static enum hd_status read_config(const struct hd_json *root, struct hd_model_id
     return st;
 }
 
-/* Parses a JSON file of the model's folder; sets *ret_root to NULL if the file is missing. */
+/* Parses a JSON object of the model's folder; sets *ret_root to NULL if the file is missing. */
 static enum hd_status read_json_file(struct hd_arena *arena, const char *dir, const char *name,
                                      const struct hd_json **ret_root)
 {
     static const struct hd_json_limits limits = {VALUES_MAX, DEPTH_MAX};
-    struct hd_text path = {0}, text = {0};
-    enum hd_status st = HD_OK;
+    const enum hd_status st =
+        hd_folder_read_json(arena, dir, name, HD_COMPANION_BYTES_MAX, &limits, ret_root);
 
-    *ret_root = NULL;
-    hd_file_join(&path, dir, name);
-    if (path.failed)
-        st = hd_err(HD_NO_MEMORY, "no memory for a path");
-    else if (hd_file_exists(path.data)) {
-        st = hd_file_read(path.data, HD_COMPANION_BYTES_MAX, &text);
-        if (!st)
-            st = hd_json_parse_repeated(arena, text.data ? text.data : "", text.len_bytes, &limits,
-                                        ret_root);
-        if (!st && (*ret_root)->kind != HD_JSON_OBJECT)
-            st = hd_err(HD_INVALID, "is not an object");
-        st = st ? hd_err_prefix(st, "%s", path.data) : HD_OK;
-    }
-    hd_text_free(&path);
-    hd_text_free(&text);
-    return st;
+    return !st && *ret_root && (*ret_root)->kind != HD_JSON_OBJECT
+               ? hd_err(HD_INVALID, "%s/%s: is not an object", dir, name)
+               : st;
 }
 
 enum hd_status hd_model_ids_read(const char *dir, struct hd_model_ids *ret_ids)

@@ -100,11 +100,6 @@ static enum hd_status need_wire(const struct proto_reader *r, const struct proto
     return f->wire == wire ? HD_OK : torn(r, "a field of the wrong form");
 }
 
-static enum hd_status no_memory_for_model(void)
-{
-    return hd_err(HD_NO_MEMORY, "no memory for a SentencePiece model");
-}
-
 static enum hd_status take_text(struct sp_reading *s, const struct proto_field *f,
                                 const char **ret_text)
 {
@@ -117,7 +112,7 @@ static enum hd_status take_text(struct sp_reading *s, const struct proto_field *
         return hd_err(HD_INVALID, "piece %d is not UTF-8", (int)s->file->count);
     copy = hd_arena_alloc(s->arena, f->len_bytes + 1);
     if (!copy)
-        return no_memory_for_model();
+        return hd_err(HD_NO_MEMORY, "no memory for a SentencePiece model");
     memcpy(copy, f->bytes, f->len_bytes);
     copy[f->len_bytes] = '\0';
     *ret_text = copy;
@@ -141,7 +136,7 @@ static enum hd_status put_piece(struct sp_reading *s, const struct hd_sp_piece *
         return hd_err(HD_LIMIT, "more than %d pieces", HD_SP_PIECES_MAX);
     pieces = hd_arena_grow(s->arena, file->pieces, file->count, &capacity, sizeof *pieces);
     if (!pieces)
-        return no_memory_for_model();
+        return hd_err(HD_NO_MEMORY, "no memory for a SentencePiece model");
     file->pieces = pieces;
     file->capacity = capacity;
     file->pieces[file->count++] = *piece;

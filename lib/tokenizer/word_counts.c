@@ -7,11 +7,6 @@
 
 enum { FIRST_ROWS = 1 << 12, FIRST_BYTES = 1 << 16 };
 
-static enum hd_status no_memory_for_words(void)
-{
-    return hd_err(HD_NO_MEMORY, "no memory to count the words of the text");
-}
-
 /* ---- the table ---- */
 
 static struct hd_word_count *find_row(const struct hd_word_counts *c, const unsigned char *word,
@@ -44,7 +39,7 @@ static enum hd_status resize(struct hd_word_counts *c, uint64_t row_count)
     c->rows = calloc(row_count, sizeof *c->rows);
     if (!c->rows) {
         c->rows = old;
-        return no_memory_for_words();
+        return hd_err(HD_NO_MEMORY, "no memory to count the words of the text");
     }
     c->mask = row_count - 1;
     for (uint64_t i = 0; i < old_count; i++)
@@ -83,7 +78,7 @@ static enum hd_status drop_rare(struct hd_word_counts *c, int64_t most)
     uint64_t kept_count = 0;
 
     if (!kept)
-        return no_memory_for_words();
+        return hd_err(HD_NO_MEMORY, "no memory to count the words of the text");
     c->len_bytes = 0;
     for (uint64_t i = 0; i < n; i++) {
         struct hd_word_count row = c->rows[i];
@@ -144,7 +139,7 @@ static enum hd_status reserve_word(struct hd_word_counts *c, uint32_t len_bytes)
         return st;
     bytes = realloc(c->bytes, capacity);
     if (!bytes)
-        return no_memory_for_words();
+        return hd_err(HD_NO_MEMORY, "no memory to count the words of the text");
     c->bytes = bytes;
     c->capacity_bytes = capacity;
     return HD_OK;
