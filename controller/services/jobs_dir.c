@@ -31,6 +31,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/digits.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/random.h"
@@ -156,7 +157,7 @@ static enum hd_status write_mark(struct controller *c, const struct jobs_mark *f
     if (!is_new)
         (void)snprintf(mark.share, sizeof mark.share, "%s", c->jobs_share);
     else if (!mark.share[0])
-        st = jobs_mark_make_id(mark.share, sizeof mark.share);
+        st = hd_hex_make_id(mark.share);
     if (!st)
         st = jobs_mark_write(path, &mark);
     if (st == HD_STORAGE && found->first[0] && (found->share[0] || !is_new)) {
@@ -207,7 +208,7 @@ enum hd_status jobs_dir_acquire(struct controller *c)
     enum hd_status st;
 
     (void)snprintf(c->probe, sizeof c->probe, "heddle-");
-    st = jobs_mark_make_id(c->probe + strlen(c->probe), sizeof c->probe - strlen(c->probe));
+    st = hd_hex_make_id(c->probe + strlen(c->probe));
     if (st)
         return st;
     (void)snprintf(c->jobs_share, sizeof c->jobs_share, "%s", hd_store_jobs_share(c->store));

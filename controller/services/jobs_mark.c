@@ -9,8 +9,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/digits.h"
 #include "base/file.h"
-#include "base/random.h"
 #include "base/text.h"
 #include "controller/store/store.h"
 
@@ -57,17 +57,6 @@ enum hd_status jobs_mark_write(const char *path, const struct jobs_mark *mark)
     return st;
 }
 
-enum hd_status jobs_mark_make_id(char *ret_id, size_t size)
-{
-    unsigned char bytes[16];
-    size_t used = 0;
-    enum hd_status st = hd_random_bytes(bytes, sizeof bytes);
-
-    for (size_t i = 0; !st && i < sizeof bytes && used < size; i++)
-        used += (size_t)snprintf(ret_id + used, size - used, "%02x", bytes[i]);
-    return st;
-}
-
 void jobs_mark_name_state(const char *state_dir, char ret_line[JOBS_MARK_STATE_MAX])
 {
     char host[256] = "?";
@@ -94,7 +83,7 @@ static enum hd_status mark_for(const char *path, const char *cluster, const char
                       path, *mark->state ? mark->state : "(not known)");
     if (*mark->share)
         return HD_OK;
-    st = jobs_mark_make_id(mark->share, sizeof mark->share);
+    st = hd_hex_make_id(mark->share);
     if (st)
         return st;
     (void)snprintf(mark->first, sizeof mark->first, "heddle-adopted");

@@ -30,8 +30,6 @@ struct jobs_mark {
  * *ret_mark is empty after a failure. */
 enum hd_status jobs_mark_read(const char *path, struct jobs_mark *ret_mark);
 enum hd_status jobs_mark_write(const char *path, const struct jobs_mark *mark);
-/* Writes a random id of 32 hexadecimal digits. */
-enum hd_status jobs_mark_make_id(char *ret_id, size_t size);
 /* Writes "PATH on HOST" for the mark's line `state`; "" if the path is too long for a line. */
 void jobs_mark_name_state(const char *state_dir, char ret_line[JOBS_MARK_STATE_MAX]);
 

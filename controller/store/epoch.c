@@ -33,9 +33,9 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/digits.h"
 #include "base/file.h"
 #include "base/log.h"
-#include "base/random.h"
 #include "base/text.h"
 #include "controller/store/store_internal.h"
 #include "pki/pki.h"
@@ -297,12 +297,9 @@ uint64_t store_takeover_epoch(uint64_t known, int64_t wall_ms)
 
 static enum hd_status make_ids(struct store_db *db, struct hd_store_epoch *e)
 {
-    unsigned char bytes[16];
     char secret[HD_PKI_HASH_TEXT_MAX];
-    enum hd_status st = hd_random_bytes(bytes, sizeof bytes);
+    enum hd_status st = hd_hex_make_id(e->instance);
 
-    for (size_t i = 0; !st && i < sizeof bytes; i++)
-        (void)snprintf(e->instance + 2 * i, 3, "%02x", bytes[i]);
     if (!st)
         st = store_db_get_meta(db, "secret", secret, sizeof secret);
     if (!st && !hd_pki_parse_hash(secret, e->secret)) { /* the database has no secret yet */

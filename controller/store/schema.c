@@ -12,8 +12,8 @@
 #include <string.h>
 #include <sys/resource.h>
 
+#include "base/digits.h"
 #include "base/file.h"
-#include "base/random.h"
 #include "base/text.h"
 #include "controller/store/store_internal.h"
 #include "version/version.h"
@@ -439,17 +439,14 @@ static enum hd_status migrate(struct store_db *db)
 static enum hd_status read_cluster_id(struct store_db *db)
 {
     static const char get[] = "SELECT value FROM meta WHERE key = 'cluster_id'";
-    unsigned char bytes[16];
-    char sql[128], hex[33];
+    char sql[128], hex[HD_HEX_ID_MAX];
     enum hd_status st = store_db_read_text(db, get, db->cluster_id, sizeof db->cluster_id);
 
     if (st || *db->cluster_id)
         return st;
-    st = hd_random_bytes(bytes, sizeof bytes);
+    st = hd_hex_make_id(hex);
     if (st)
         return st;
-    for (size_t i = 0; i < sizeof bytes; i++)
-        (void)snprintf(hex + 2 * i, 3, "%02x", bytes[i]);
     (void)snprintf(sql, sizeof sql, "INSERT INTO meta VALUES ('cluster_id', '%s')", hex);
     st = execute(db, sql, "cannot store the cluster id");
     if (!st)

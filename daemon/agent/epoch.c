@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/digits.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/text.h"
@@ -103,16 +104,15 @@ enum hd_status agent_epoch_compare(struct agent_epoch *known, const struct agent
 
 enum hd_status agent_epoch_write(const char *state_dir, struct agent_epoch *epoch)
 {
-    char path[PATH_MAX + 16];
+    char path[PATH_MAX + 16], proof[2 * AGENT_EPOCH_PROOF_BYTES + 1];
     struct hd_text text = {0};
     enum hd_status st;
 
     (void)snprintf(path, sizeof path, "%s/epoch", state_dir);
     hd_text_add(&text, "cluster %s\nnumber %" PRIu64 "\ninstance %s\nprogress %" PRIu64 "\nproof ",
                 epoch->cluster, epoch->number, epoch->instance, epoch->progress);
-    for (size_t i = 0; i < AGENT_EPOCH_PROOF_BYTES; i++)
-        hd_text_add(&text, "%02x", epoch->proof[i]);
-    hd_text_add(&text, "\nplace %s\n", epoch->place);
+    hd_hex_format(epoch->proof, sizeof epoch->proof, proof);
+    hd_text_add(&text, "%s\nplace %s\n", proof, epoch->place);
     st = text.failed ? hd_err(HD_NO_MEMORY, "no memory for %s", path)
                      : hd_file_write_atomic(path, text.data, text.len_bytes, 0600);
     hd_text_free(&text);

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/digits.h"
+
 struct json_reader {
     struct hd_arena *arena;
     const struct hd_json_limits *limits;
@@ -109,24 +111,13 @@ static bool take(struct json_reader *r, char c)
 
 /* ---- strings ---- */
 
-static int hex_digit(char c)
-{
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    if (c >= 'a' && c <= 'f')
-        return c - 'a' + 10;
-    if (c >= 'A' && c <= 'F')
-        return c - 'A' + 10;
-    return -1;
-}
-
 /* Parses the four hexadecimal digits after \u. */
 static enum hd_status parse_hex4(struct json_reader *r, uint32_t *ret_code)
 {
     uint32_t code = 0;
 
     for (int i = 0; i < 4; i++) {
-        int digit = r->p < r->end ? hex_digit(*r->p) : -1;
+        int digit = r->p < r->end ? hd_hex_digit(*r->p) : -1;
 
         if (digit < 0)
             return wrong(r, "four hexadecimal digits must follow \\u");

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/digits.h"
 #include "chat/template_internal.h"
 
 struct lexer {
@@ -240,11 +241,7 @@ static int hex_value(const char *p, int count, const char *end)
     int code = 0;
 
     for (int i = 0; i < count; i++) {
-        const char c = p + i < end ? p[i] : '\0';
-        const int digit = is_digit(c)            ? c - '0'
-                          : c >= 'a' && c <= 'f' ? c - 'a' + 10
-                          : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                                 : -1;
+        const int digit = p + i < end ? hd_hex_digit(p[i]) : -1;
 
         if (digit < 0 || code > 0xFFFFFF)
             return -1;

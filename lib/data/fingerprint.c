@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/digits.h"
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/text.h"
@@ -93,7 +94,6 @@ enum hd_status hd_fingerprint(const char *path, int64_t places,
  * fingerprint. */
 static int64_t places_of(const char *text)
 {
-    static const char digits[] = "0123456789abcdef";
     const size_t length = strcspn(text, ":");
     char number[HD_FINGERPRINT_TEXT_MAX];
     int64_t places;
@@ -102,7 +102,8 @@ static int64_t places_of(const char *text)
     if (!text[length] || hd_text_to_int64(number, 1, HD_FINGERPRINT_PLACES_MAX, &places))
         return 0;
     text += length + 1;
-    return strlen(text) == HD_HASH_TEXT_MAX - 1 && strspn(text, digits) == HD_HASH_TEXT_MAX - 1
+    return strlen(text) == HD_HASH_TEXT_MAX - 1 &&
+                   strspn(text, HD_HEX_DIGITS) == HD_HASH_TEXT_MAX - 1
                ? places
                : 0;
 }

@@ -3,15 +3,8 @@
 #include <stdbool.h>
 #include <string.h>
 
+#include "base/digits.h"
 #include "base/text.h"
-
-static int digit_of(char c)
-{
-    return c >= '0' && c <= '9'   ? c - '0'
-           : c >= 'a' && c <= 'f' ? c - 'a' + 10
-           : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                  : -1;
-}
 
 /* Decodes percent codes from *raw up to one of the characters `ends` or the NUL; *raw points there
  * afterwards. */
@@ -26,7 +19,7 @@ static enum hd_status decode(const char **raw, const char *ends, char **out, boo
         if (c <= ' ' || c > '~' || c == '#' || c == '\\')
             return hd_err(HD_INVALID, "the request target has the byte 0x%02x", (unsigned)c);
         if (c == '%') {
-            const int high = digit_of(p[1]), low = high < 0 ? -1 : digit_of(p[2]);
+            const int high = hd_hex_digit(p[1]), low = high < 0 ? -1 : hd_hex_digit(p[2]);
 
             if (low < 0)
                 return hd_err(HD_INVALID, "the request target has a wrong percent code");

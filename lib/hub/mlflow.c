@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/digits.h"
 #include "base/json.h"
 #include "hub_internal.h"
 
@@ -81,27 +82,6 @@ enum hd_status hd_mlflow_read_settings(const char *uri, struct hd_mlflow_setting
     return st;
 }
 
-/* Writes the base64 of a text (RFC 4648). */
-static void encode_base64(const char *text, char *out)
-{
-    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    const unsigned char *in = (const unsigned char *)text;
-    size_t len = strlen(text);
-
-    for (; len; in += 3) {
-        const size_t n = len < 3 ? len : 3;
-        const unsigned bits = (unsigned)in[0] << 16 | (n > 1 ? (unsigned)in[1] << 8 : 0) |
-                              (n > 2 ? (unsigned)in[2] : 0);
-
-        *out++ = digits[bits >> 18];
-        *out++ = digits[bits >> 12 & 63];
-        *out++ = n > 1 ? digits[bits >> 6 & 63] : '=';
-        *out++ = n > 2 ? digits[bits & 63] : '=';
-        len -= n;
-    }
-    *out = '\0';
-}
-
 enum hd_status hd_mlflow_new(const struct hd_mlflow_settings *settings,
                              const volatile sig_atomic_t *stop, struct hd_mlflow **ret_mlflow)
 {
@@ -118,7 +98,7 @@ enum hd_status hd_mlflow_new(const struct hd_mlflow_settings *settings,
     if (*settings->user && !*settings->token) {
         (void)snprintf(plain, sizeof plain, "%s:%s", settings->user, settings->password);
         (void)snprintf(m->authorization, sizeof m->authorization, "Authorization: Basic ");
-        encode_base64(plain, m->authorization + strlen(m->authorization));
+        hd_base64_format(plain, strlen(plain), m->authorization + strlen(m->authorization));
         explicit_bzero(plain, sizeof plain);
     }
     st = hub_client_new(&m->http, stop, &m->client);

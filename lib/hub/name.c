@@ -2,6 +2,7 @@
 #include <ctype.h>
 #include <string.h>
 
+#include "base/digits.h"
 #include "hub_internal.h"
 
 #define SCHEME "hf://"
@@ -13,7 +14,7 @@ bool hd_hub_is_name(const char *text)
 
 static bool is_hex(const char *text, size_t count)
 {
-    return strspn(text, "0123456789abcdef") >= count;
+    return strspn(text, HD_HEX_DIGITS) >= count;
 }
 
 bool hub_is_commit(const char *revision)
@@ -93,11 +94,6 @@ static enum hd_status refuse(const char *text, const char *why)
     return hd_err(HD_INVALID, "%.300s: %s", clean, why);
 }
 
-static int hex_value(char c)
-{
-    return isdigit((unsigned char)c) ? c - '0' : tolower((unsigned char)c) - 'a' + 10;
-}
-
 /* Copies a revision, with %2F as a slash. */
 static bool copy_revision(const char *text, size_t count, char ret_revision[HD_HUB_REVISION_MAX])
 {
@@ -106,9 +102,9 @@ static bool copy_revision(const char *text, size_t count, char ret_revision[HD_H
     for (size_t i = 0; i < count; i++) {
         char c = text[i];
 
-        if (c == '%' && count - i > 2 && isxdigit((unsigned char)text[i + 1]) &&
-            isxdigit((unsigned char)text[i + 2])) {
-            c = (char)(hex_value(text[i + 1]) << 4 | hex_value(text[i + 2]));
+        if (c == '%' && count - i > 2 && hd_hex_digit(text[i + 1]) >= 0 &&
+            hd_hex_digit(text[i + 2]) >= 0) {
+            c = (char)(hd_hex_digit(text[i + 1]) << 4 | hd_hex_digit(text[i + 2]));
             i += 2;
         }
         if (n + 1 == HD_HUB_REVISION_MAX)

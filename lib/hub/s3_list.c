@@ -1,15 +1,8 @@
 /* s3_list: lists of objects. */
 #include <string.h>
 
+#include "base/digits.h"
 #include "s3_internal.h"
-
-static int hex_digit(char c)
-{
-    static const char digits[] = "0123456789abcdef";
-    const char *at = c ? strchr(digits, c | (c >= 'A' ? 0x20 : 0)) : NULL;
-
-    return at ? (int)(at - digits) : -1;
-}
 
 /* Decodes a key of encoding-type=url in place. */
 static void decode_url(char *text)
@@ -17,8 +10,8 @@ static void decode_url(char *text)
     char *to = text;
 
     for (; *text; text++) {
-        if (*text == '%' && hex_digit(text[1]) >= 0 && hex_digit(text[2]) >= 0) {
-            *to++ = (char)(hex_digit(text[1]) << 4 | hex_digit(text[2]));
+        if (*text == '%' && hd_hex_digit(text[1]) >= 0 && hd_hex_digit(text[2]) >= 0) {
+            *to++ = (char)(hd_hex_digit(text[1]) << 4 | hd_hex_digit(text[2]));
             text += 2;
         } else {
             *to++ = *text == '+' ? ' ' : *text;

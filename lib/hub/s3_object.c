@@ -13,6 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/digits.h"
 #include "base/file.h"
 #include "s3_internal.h"
 
@@ -88,28 +89,10 @@ static enum hd_status begin_hashes(struct hub_part *part, void *user)
  * upload in parts. */
 static void read_checksum(struct s3_transfer *d, const char *base64)
 {
-    static const char letters[] =
-        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    unsigned char hash[HD_PKI_HASH_BYTES];
-    unsigned bits = 0;
-    int count = 0;
-    size_t n = 0;
+    unsigned char hash[HD_PKI_HASH_BYTES + 1];
 
-    if (strlen(base64) != 44 || base64[43] != '=')
-        return;
-    for (size_t i = 0; i < 43; i++) {
-        const char *at = strchr(letters, base64[i]);
-
-        if (!at)
-            return;
-        bits = bits << 6 | (unsigned)(at - letters);
-        count += 6;
-        if (count >= 8 && n < sizeof hash) {
-            count -= 8;
-            hash[n++] = (unsigned char)(bits >> count);
-        }
-    }
-    hd_pki_format_hash(hash, d->claimed);
+    if (strlen(base64) == 44 && hd_base64_parse(base64, hash) == HD_PKI_HASH_BYTES)
+        hd_pki_format_hash(hash, d->claimed);
 }
 
 static enum hd_status s3_take(void *user, const struct hub_answer *answer, const void *bytes,
@@ -173,7 +156,7 @@ static enum hd_status s3_get_all(struct s3_transfer *d, struct hub_answer *ret_a
 /* Returns whether the ETag may be the MD5 of the object. */
 static bool is_md5(const char *etag)
 {
-    return strlen(etag) == 32 && strspn(etag, "0123456789abcdef") == 32;
+    return strlen(etag) == 32 && strspn(etag, HD_HEX_DIGITS) == 32;
 }
 
 /* Checks the hashes of ID.incomplete. *ret_doubt: the ETag is another MD5. ret_sha256: theirs. */

@@ -3,6 +3,7 @@
 #include <openssl/evp.h>
 #include <stdlib.h>
 
+#include "base/digits.h"
 #include "pki/pki.h"
 
 struct hd_pki_digest {
@@ -44,18 +45,13 @@ void hd_pki_digest_add(struct hd_pki_digest *digest, const void *bytes, size_t c
 
 enum hd_status hd_pki_digest_end(struct hd_pki_digest *digest, char ret_text[HD_PKI_HASH_TEXT_MAX])
 {
-    static const char digits[] = "0123456789abcdef";
     unsigned char hash[EVP_MAX_MD_SIZE];
     unsigned count = 0;
 
     if (digest->failed || EVP_DigestFinal_ex(digest->context, hash, &count) != 1 ||
         count > HD_PKI_HASH_BYTES)
         return hd_err(HD_INTERNAL, "OpenSSL cannot compute a hash");
-    for (unsigned i = 0; i < count; i++) {
-        ret_text[2 * i] = digits[hash[i] >> 4];
-        ret_text[2 * i + 1] = digits[hash[i] & 15];
-    }
-    ret_text[2 * (size_t)count] = '\0';
+    hd_hex_format(hash, count, ret_text);
     return HD_OK;
 }
 

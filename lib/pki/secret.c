@@ -4,6 +4,7 @@
 #include <openssl/hmac.h>
 #include <openssl/sha.h>
 
+#include "base/digits.h"
 #include "base/random.h"
 #include "pki/pki.h"
 
@@ -26,36 +27,16 @@ void hd_pki_hmac(const void *key, size_t key_bytes, const void *bytes, size_t co
 void hd_pki_format_hash(const unsigned char hash[HD_PKI_HASH_BYTES],
                         char ret_text[HD_PKI_HASH_TEXT_MAX])
 {
-    static const char digits[] = "0123456789abcdef";
-
-    for (size_t i = 0; i < HD_PKI_HASH_BYTES; i++) {
-        ret_text[2 * i] = digits[hash[i] >> 4];
-        ret_text[2 * i + 1] = digits[hash[i] & 15];
-    }
-    ret_text[2 * HD_PKI_HASH_BYTES] = '\0';
-}
-
-static int digit_of(char c)
-{
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+    hd_hex_format(hash, HD_PKI_HASH_BYTES, ret_text);
 }
 
 bool hd_pki_parse_hash(const char *text, unsigned char ret_hash[HD_PKI_HASH_BYTES])
 {
-    unsigned char hash[HD_PKI_HASH_BYTES];
-
-    if (strlen(text) != HD_PKI_HASH_TEXT_MAX - 1)
+    if (strlen(text) != HD_PKI_HASH_TEXT_MAX - 1 || text[strspn(text, HD_HEX_DIGITS)])
         return false;
-    for (size_t i = 0; i < HD_PKI_HASH_BYTES; i++) {
-        const int high = digit_of(text[2 * i]), low = digit_of(text[2 * i + 1]);
-
-        if (high < 0 || low < 0)
-            return false;
-        hash[i] = (unsigned char)(high << 4 | low);
-    }
-    memcpy(ret_hash, hash, sizeof hash);
+    for (size_t i = 0; i < HD_PKI_HASH_BYTES; i++)
+        ret_hash[i] =
+            (unsigned char)(hd_hex_digit(text[2 * i]) << 4 | hd_hex_digit(text[2 * i + 1]));
     return true;
 }
 

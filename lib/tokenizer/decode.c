@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/digits.h"
 #include "tokenizer/tokenizer_internal.h"
 
 static const char replacement[] = "\xEF\xBF\xBD"; /* U+FFFD, replaces invalid bytes */
@@ -121,18 +122,16 @@ static bool is_utf8(const char *bytes, size_t n)
  * does. */
 static int decoded_byte(const char *token, size_t n)
 {
-    static const char digits[] = "0123456789abcdef";
     int value = 0;
 
     if (n != 6 || memcmp(token, "<0x", 3) != 0 || token[5] != '>')
         return -1;
     for (int i = 3; i < 5; i++) {
-        const char c = token[i];
-        const char *digit = c ? strchr(digits, c >= 'A' && c <= 'F' ? c + 32 : c) : NULL;
+        const int digit = hd_hex_digit(token[i]);
 
-        if (!digit && !(i == 3 && c == '+'))
+        if (digit < 0 && !(i == 3 && token[i] == '+'))
             return -1;
-        value = digit ? value * 16 + (int)(digit - digits) : 0;
+        value = digit < 0 ? 0 : value * 16 + digit;
     }
     return value;
 }

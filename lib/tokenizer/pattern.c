@@ -24,6 +24,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/digits.h"
 #include "tokenizer/tokenizer_internal.h"
 
 enum { DEPTH_MAX = 64, REPEAT_MAX = 65535, NAME_BYTES_MAX = 64 };
@@ -108,16 +109,10 @@ static enum hd_status literal(struct translation *t, const char *from, uint32_t 
 
 static int hex_digits(const char *p, int max, uint32_t *ret_code)
 {
-    static const char digits[] = "0123456789abcdef";
     int n = 0;
 
-    for (*ret_code = 0; n < max && p[n]; n++) {
-        const char *digit = strchr(digits, p[n] >= 'A' && p[n] <= 'F' ? p[n] + 32 : p[n]);
-
-        if (!digit)
-            break;
-        *ret_code = *ret_code * 16 + (uint32_t)(digit - digits);
-    }
+    for (*ret_code = 0; n < max && hd_hex_digit(p[n]) >= 0; n++)
+        *ret_code = *ret_code * 16 + (uint32_t)hd_hex_digit(p[n]);
     return n;
 }
 

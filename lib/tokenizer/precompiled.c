@@ -6,45 +6,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/digits.h"
 #include "base/json.h"
 #include "tokenizer/sentencepiece.h"
 
 enum { CLUSTER_BYTES_MAX = 5 }; /* bytes of the longest cluster that a rule replaces as a whole */
 
 /* ---- reading ---- */
-
-static int base64_digit(char c)
-{
-    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    const char *found = c ? strchr(digits, c) : NULL;
-
-    return found ? (int)(found - digits) : -1;
-}
-
-/* Decodes base64 with padding; returns the number of bytes, or -1 if the text is no base64. */
-static int64_t decode_base64(const char *text, unsigned char *ret_bytes)
-{
-    const size_t n = strlen(text);
-    int64_t count = 0;
-
-    if (n % 4)
-        return -1;
-    for (size_t at = 0; at < n; at += 4) {
-        const size_t pads = at + 4 < n ? 0 : (text[n - 1] == '=') + (size_t)(text[n - 2] == '=');
-        uint32_t bits = 0;
-
-        for (size_t i = 0; i < 4; i++) {
-            const int digit = i < 4 - pads ? base64_digit(text[at + i]) : 0;
-
-            if (digit < 0)
-                return -1;
-            bits = bits << 6 | (uint32_t)digit;
-        }
-        for (size_t i = 0; i < 3 - pads; i++)
-            ret_bytes[count++] = (unsigned char)(bits >> (16 - 8 * i));
-    }
-    return count;
-}
 
 enum hd_status hd_precompiled_read(const struct hd_json *n, struct hd_arena *arena,
                                    const struct hd_sp **ret_sp)
@@ -65,7 +33,7 @@ enum hd_status hd_precompiled_read(const struct hd_json *n, struct hd_arena *are
         return hd_bpe_no_memory();
     }
     *sp = (struct hd_sp){0};
-    count = decode_base64(text, bytes);
+    count = hd_base64_parse(text, bytes);
     st = count < 0 ? hd_err(HD_INVALID, "precompiled_charsmap is no base64")
                    : hd_sp_take_rules(bytes, (size_t)count, arena, sp);
     free(bytes);
