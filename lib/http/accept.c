@@ -228,7 +228,7 @@ static void on_connection(uv_poll_t *poll, int status, int events)
     for (int i = 0; i < ACCEPTS_PER_WAKE; i++) {
         struct sockaddr_storage from = {0};
         socklen_t bytes = sizeof from;
-        const int fd = accept4(http->listener.fd, (struct sockaddr *)&from, &bytes,
+        const int fd = accept4(http->listener.socket.fd, (struct sockaddr *)&from, &bytes,
                                SOCK_CLOEXEC | SOCK_NONBLOCK);
 
         if (fd >= 0) {
@@ -260,7 +260,7 @@ enum hd_status http_accept_start(struct hd_http *http)
     http->table = hd_unauth_new(&limits);
     if (!http->table)
         return hd_err(HD_NO_MEMORY, "no memory for an HTTP listener");
-    if (uv_poll_init(http->loop, &http->poll, http->listener.fd))
+    if (uv_poll_init(http->loop, &http->poll, http->listener.socket.fd))
         return hd_err(HD_IO, "cannot poll the HTTP listener %s", http->options.address);
     (void)uv_timer_init(http->loop, &http->round);
     (void)uv_timer_init(http->loop, &http->retry);

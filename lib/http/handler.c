@@ -126,7 +126,7 @@ static void keep_caller(struct hd_http_request *r, const char *authorization)
     size_t length;
 
     r->uid = (uid_t)-1;
-    r->is_unix = r->http->listener.path[0] != '\0';
+    r->is_unix = r->http->listener.socket.path[0] != '\0';
     if (r->is_unix && info &&
         getsockopt(info->connect_fd, SOL_SOCKET, SO_PEERCRED, &peer, &peer_bytes) == 0)
         r->uid = peer.uid;

@@ -2,17 +2,13 @@
 #ifndef HD_HTTP_LISTEN_H
 #define HD_HTTP_LISTEN_H
 
-#include <sys/types.h>
-
 #include "base/status.h"
 #include "http/check.h"
+#include "rpc/socket.h"
 
 struct hd_http_listener {
-    int fd, lock_fd; /* descriptors of the socket and of its lock file; -1: none */
-    int port;        /* TCP port; 0: a Unix socket */
-    char path[108];  /* path of a Unix socket; "": TCP */
-    dev_t device;    /* device and inode of the socket file */
-    ino_t inode;
+    struct hd_unix_socket socket; /* with an empty path: a TCP socket */
+    int port;                     /* TCP port; 0: a Unix socket */
 };
 
 /* Opens the listening socket, and adds the host in HOST:PORT and this machine's name to `names`.

@@ -7,6 +7,7 @@
 #include "rpc/credentials.h"
 #include "rpc/rate.h"
 #include "rpc/rpc_internal.h"
+#include "rpc/socket.h"
 
 struct hd_rpc_acceptor;
 struct hd_rpc_relay;
@@ -27,12 +28,7 @@ struct hd_rpc_unix_listener {
     struct hd_rpc_unix_listener *next;
     struct hd_rpc_server *server;
     char name[HD_RPC_ADDRESS_MAX + 1]; /* unix:PATH, for messages */
-    char path[HD_RPC_UNIX_PATH_MAX + 1];
-    /* device and inode of the socket file, so that only this server's own file is unlinked */
-    dev_t device;
-    ino_t inode;
-    int lock_fd; /* descriptor that holds the lock on PATH.lock; -1: none */
-    int listen_fd;
+    struct hd_unix_socket socket;
     uv_poll_t poll;
     uv_timer_t retry; /* timer that restarts accepting after a failure */
     struct hd_rpc_rate failures;

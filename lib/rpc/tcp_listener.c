@@ -4,14 +4,12 @@
 #include <errno.h>
 #include <netdb.h>
 #include <netinet/in.h>
-#include <netinet/tcp.h>
-#include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "rpc/acceptor.h"
 #include "rpc/relay.h"
 #include "rpc/server_internal.h"
+#include "rpc/socket.h"
 
 enum { BACKLOG = 1024 };
 
@@ -20,67 +18,12 @@ static bool is_wildcard(const char *host)
     return strcmp(host, "0.0.0.0") == 0 || strcmp(host, "::") == 0;
 }
 
-static enum hd_status find_addresses(const char *host, int port, struct addrinfo **ret_found)
-{
-    const struct addrinfo hints = {.ai_socktype = SOCK_STREAM,
-                                   .ai_flags = AI_PASSIVE | AI_NUMERICSERV};
-    char service[8];
-    int code;
-
-    (void)snprintf(service, sizeof service, "%d", port);
-    code = getaddrinfo(host, service, &hints, ret_found);
-    return code ? hd_err(HD_INVALID, "cannot find the host %s: %s", host, gai_strerror(code))
-                : HD_OK;
-}
-
 static void set_port(struct sockaddr *at, int port)
 {
     if (at->sa_family == AF_INET6)
         ((struct sockaddr_in6 *)at)->sin6_port = htons((uint16_t)port);
     else
         ((struct sockaddr_in *)at)->sin_port = htons((uint16_t)port);
-}
-
-static int port_of(int fd)
-{
-    struct sockaddr_storage at = {0};
-    socklen_t at_bytes = sizeof at;
-
-    if (getsockname(fd, (struct sockaddr *)&at, &at_bytes) < 0)
-        return 0;
-    return ntohs(at.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&at)->sin6_port
-                                          : ((struct sockaddr_in *)&at)->sin_port);
-}
-
-/* Sets options that connections inherit from the listener. SO_REUSEADDR: a restarted server need
- * not wait for its old connections; two servers still cannot listen on one port. */
-static void set_options(int fd, const struct hd_rpc_server *server, int family)
-{
-    const unsigned timeout_ms = (unsigned)server->options.keepalive_timeout_ms;
-    const int on = 1, off = 0;
-
-    (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-    (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    (void)setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout_ms, sizeof timeout_ms);
-    if (family == AF_INET6) /* a socket on "::" also accepts IPv4 */
-        (void)setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
-}
-
-/* Opens a listening socket at one address. Returns 0, or the errno. */
-static int listen_at(const struct hd_rpc_server *server, const struct addrinfo *at, int *ret_fd)
-{
-    int fd = socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), error;
-
-    if (fd < 0)
-        return errno;
-    set_options(fd, server, at->ai_family);
-    if (bind(fd, at->ai_addr, at->ai_addrlen) < 0 || listen(fd, BACKLOG) < 0) {
-        error = errno;
-        (void)close(fd);
-        return error;
-    }
-    *ret_fd = fd;
-    return 0;
 }
 
 static enum hd_status explain_errno(const char *text, int error)
@@ -112,17 +55,17 @@ static enum hd_status open_at(struct hd_rpc_server *server, const char *text, co
 {
     struct addrinfo *found = NULL;
     int error = 0, skipped = EADDRNOTAVAIL, opened = 0, fd = -1;
-    enum hd_status st = find_addresses(host, *port, &found);
+    enum hd_status st = hd_tcp_find(host, *port, &found);
 
     for (struct addrinfo *at = found; !st && at; at = at->ai_next) {
         set_port(at->ai_addr, *port);
-        error = listen_at(server, at, &fd);
+        error = hd_tcp_listen(at, (unsigned)server->options.keepalive_timeout_ms, BACKLOG, &fd);
         if (error && may_be_skipped(found, at, error)) {
             skipped = error;
         } else if (error) {
             st = explain_errno(text, error);
         } else {
-            *port = port_of(fd);
+            *port = hd_tcp_port(fd);
             st = hd_rpc_relay_listen(server->relay, fd, text);
             opened++;
         }
