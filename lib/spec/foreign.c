@@ -45,7 +45,7 @@ static const struct {
      NULL},
     {"model.positions", "position_embedding_type position_embeddings", NULL},
     {"model.rope_theta", "rotary_base rope_base rotary_emb_base", NULL},
-    {"model.rope_scaling", "rope_parameters", NULL},
+    {"model.rope_scaling", "rope_parameters rope_scaling rope_scaling_type", NULL},
     {"model.norm_eps",
      "rms_norm_eps layer_norm_epsilon layer_norm_eps layernorm_epsilon norm_epsilon", NULL},
     {"model.init.std", "initializer_range init_std init_method_std init_stddev", NULL},
@@ -63,7 +63,7 @@ static const struct {
     {"model.qkv_clip", "clip_qkv", NULL},
     {"model.logit_cap", "final_logit_softcapping final_logit_softcap", NULL},
     {"model.quantization",
-     "load_in_4bit load_in_8bit quantization quantization_bit bnb_4bit_quant_type "
+     "load_in_4bit load_in_8bit quantization quantization_bit quantize_base bnb_4bit_quant_type "
      "quantization_config",
      "It is nf4 or int8."},
     {"model.attention_chunk", "attention_chunk_size", NULL},
@@ -80,6 +80,9 @@ static const struct {
      "router_aux_loss_coef moe_aux_loss_coeff aux_loss_coef aux_loss_weight load_balancing_weight",
      "The loss is 1 at balance in each block, and summed over the blocks."},
     {"model.router.z_loss", "router_z_loss router_z_loss_coef moe_z_loss_coeff", NULL},
+    {"model.experts_layers", "moe_layer_freq first_k_dense_replace decoder_sparse_step", NULL},
+    {"model.mtp.layers", "mtp_num_layers num_nextn_predict_layers", NULL},
+    {"model.mtp.loss_weight", "mtp_loss_scaling_factor", NULL},
     {"model.router.capacity_factor",
      "moe_expert_capacity_factor capacity_factor expert_capacity_factor", NULL},
 
@@ -106,8 +109,9 @@ static const struct {
 
     {"train.steps",
      "max_steps max_iters train_iters num_steps total_steps num_train_steps "
-     "training_steps num_iterations iterations train_steps",
+     "training_steps iterations train_steps",
      NULL},
+    {"train.steps", "num_iterations", "In GRPO it is train.rollout.updates."},
     {"train.steps", "train_samples", "A run is counted in steps of train.global_batch sequences."},
     {"train.epochs", "epochs num_epochs num_train_epochs max_epochs", NULL},
     {"data.template", "jinja_template prompt_template chat_template chat_template_path", NULL},
@@ -169,7 +173,8 @@ static const struct {
     {"train.beta1", "adam_beta1", NULL},
     {"train.beta2", "adam_beta2", NULL},
     {"train.beta1", "betas adam_betas", "train.beta2 is a key of its own."},
-    {"train.eps", "adam_epsilon adam_eps epsilon", NULL},
+    {"train.eps", "adam_epsilon adam_eps", NULL},
+    {"train.eps", "epsilon", "In GRPO it is train.policy.clip_low."},
     {"train.clip",
      "max_grad_norm grad_clip clip_grad gradient_clip_val gradient_clipping "
      "clip_grad_norm",
@@ -192,6 +197,7 @@ static const struct {
      "max_completion_length max_response_length response_length max_new_tokens", NULL},
     {"train.rollout.resample", "dynamic_sampling use_dynamic_sampling", NULL},
     {"train.rollout.updates", "ppo_epochs updates_per_rollout", NULL},
+    {"train.rewards", "reward_weights", "Each reward of the list has a weight."},
     {"train.rewards", "reward_funcs reward_functions reward_model_path custom_reward_function",
      "It is a list such as [{builtin: number}]; a function in Python becomes a program."},
     {"train.policy.clip_low", "epsilon clip_ratio_low clip_ratio eps_clip", NULL},
@@ -222,6 +228,8 @@ static const struct {
     {"train.dropout.residual", "resid_pdrop hidden_dropout residual_dropout resid_dropout", NULL},
     {"train.log_every", "logging_steps log_interval log_every_n_steps", NULL},
     {"train.seed", "random_seed manual_seed", NULL},
+    {"train.deterministic", "full_determinism deterministic_mode use_deterministic_algorithms",
+     NULL},
     {"train.init_from", "finetune_from init_from_checkpoint pretrained_checkpoint load", NULL},
 
     {"validate.every",
@@ -253,8 +261,10 @@ static const struct {
     {"parallel.offload",
      "cpu_offload offload_optimizer optimizer_cpu_offload offload_optimizer_device", NULL},
     {"parallel.recompute",
-     "enable_activation_checkpointing enable_activation_offloading ac_mode gradient_checkpointing "
-     "activation_checkpointing recompute_granularity recompute_activations",
+     "enable_activation_checkpointing enable_activation_offloading activation_offloading ac_mode "
+     "gradient_checkpointing "
+     "activation_checkpointing recompute_granularity recompute_activations recompute_method "
+     "recompute_num_layers gradient_checkpointing_kwargs",
      NULL},
 
     {"resources.devices",
@@ -272,6 +282,8 @@ static const struct {
      NULL},
     {"checkpoint.keep", "save_total_limit save_top_k keep_last_n_checkpoints", NULL},
     {"checkpoint.best", "load_best_model_at_end metric_for_best_model", NULL},
+    {"validate.stop.patience", "early_stopping_patience early_stopping", NULL},
+    {"validate.stop.min_delta", "early_stopping_threshold early_stopping_min_delta", NULL},
     {"queue", "partition account qos", NULL},
     {"time_limit", "walltime time timeout max_time", NULL},
     {"after", "dependency depends_on", NULL},
@@ -311,6 +323,16 @@ static const struct {
      "a job asks for no memory: it takes what heddle plan says, and waits for devices that have "
      "it"},
     {"trust_remote_code", "no code of a model is ever run"},
+    {"nodelist exclude constraint nodes_list node_selector hostfile",
+     "the controller chooses nodes by what a job needs and how they are connected; heddle drain "
+     "NODE "
+     "keeps jobs off one"},
+    {"begin start_time",
+     "heddle hold JOB keeps a job from being started, heddle release JOB lets it"},
+    {"mail_user mail_type email",
+     "alerts are rules of Prometheus (docs/metrics.md); heddle wait JOB ends with the job"},
+    {"auto_find_batch_size", "parallel.micro_batch is chosen by itself, so that it fits"},
+    {"exit_signal_handler", "SIGTERM always writes a checkpoint"},
     {"_component_", "values are written as words: family: llama, not a class"},
     {"adapter", "write train.adapter: {type: lora, rank: 16}"},
     {"template_name chat_template_name", "data.template: chatml, or from the tokenizer's files"},
@@ -320,6 +342,7 @@ static const struct {
 static const struct {
     const char *group, *names, *path;
 } in_groups[] = {
+    {"", "validation eval evaluation", "validate"},
     {"validate", "steps interval freq frequency period every_steps", "validate.every"},
     {"checkpoint", "steps interval freq frequency period every_steps", "checkpoint.every"},
     {"parallel", "data", "parallel.dp"},
@@ -372,19 +395,34 @@ const char *spec_find_value(const char *path, const char *word)
 static const char *find_without(const char *name)
 {
     for (size_t i = 0; i < sizeof without / sizeof without[0]; i++)
-        if (*name && hd_words_have(without[i].names, name))
+        if (hd_words_have(without[i].names, name))
             return without[i].instead;
     return NULL;
 }
 
+/* Writes a name in lower case with '_' for '-', as the tables have names. Returns false if it is
+ * empty or longer than any of them. */
+static bool make_plain(const char *name, char ret_plain[NAME_MAX_BYTES])
+{
+    const size_t len = strlen(name);
+
+    for (size_t i = 0; i <= len && len < NAME_MAX_BYTES; i++)
+        ret_plain[i] = name[i] == '-' ? '_' : (char)tolower((unsigned char)name[i]);
+    return len > 0 && len < NAME_MAX_BYTES;
+}
+
 const char *spec_find_instead(const char *name)
 {
-    const char *instead = find_without(name), *note;
+    char plain[NAME_MAX_BYTES];
+    const char *instead, *note;
     bool is_key = false;
 
+    if (!make_plain(name, plain))
+        return NULL;
+    instead = find_without(plain);
     if (instead)
         return instead;
-    instead = spec_find_translated(name, &is_key, &note);
+    instead = spec_find_translated(plain, &is_key, &note);
     return instead && !is_key ? instead : NULL;
 }
 
@@ -422,15 +460,12 @@ static const char *find_elsewhere(const char *name)
 const char *spec_find_foreign(const char *name, const char **ret_note)
 {
     char plain[NAME_MAX_BYTES];
-    const size_t len = strlen(name);
     const char *found;
     bool is_key;
 
     *ret_note = NULL;
-    if (!len || len >= sizeof plain)
+    if (!make_plain(name, plain))
         return NULL;
-    for (size_t i = 0; i <= len; i++)
-        plain[i] = name[i] == '-' ? '_' : (char)tolower((unsigned char)name[i]);
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++)
         if (hd_words_have(keys[i].names, plain)) {
             *ret_note = keys[i].note;

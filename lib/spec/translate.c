@@ -151,8 +151,19 @@ static void take_setting(struct translated_file *t, const char *theirs,
 {
     const struct spec_row *row = spec_find_row(t->tool, theirs);
 
-    if (translate_is_null(t, node))
-        return; /* a blank line says nothing */
+    if (!row && hd_text_starts(theirs, "no_")) { /* what is not needed is not needed switched off */
+        row = spec_find_row(t->tool, theirs + 3);
+        row = row && row->how == HOW_DROP ? row : NULL;
+    }
+    if (translate_is_null(t, node)) { /* a blank line says nothing */
+        if (t->tool == TOOL_MEGATRON && row && (row->how == HOW_COPY || row->call == CALL_BLEND)) {
+            translate_lack(
+                t, theirs,
+                hd_arena_printf(t->arena, "%s: the script gets its value when it runs", row->path));
+            translate_tell(t, theirs, row->path, "set it: the script gets it when it runs");
+        }
+        return;
+    }
     if (row) {
         apply(t, row, theirs, node);
     } else if (node->kind == YAML_KIND_MAP) {
@@ -351,6 +362,8 @@ static void finish_train(struct translated_file *t)
         translate_leave(t, "train.epochs", "train.steps decides");
     if (t->warmup_ratio >= 0 && steps && !translate_get(t, "train.lr.warmup"))
         put_number(t, "train.lr.warmup", floor(t->warmup_ratio * strtod(steps, NULL)), NULL);
+    if (!translate_get(t, "parallel.tp") || strcmp(translate_get(t, "parallel.tp"), "1") == 0)
+        translate_leave(t, "parallel.sequence", "tp is 1");
     if (t->min_ratio >= 0 && peak)
         put_number(t, "train.lr.min", t->min_ratio * strtod(peak, NULL), NULL);
 }
@@ -488,6 +501,8 @@ static void finish_rules(struct translated_file *t)
         translate_leave(t, "validate.every", none);
         translate_leave(t, "validate.batches", none);
         translate_leave(t, "checkpoint.best", none);
+        translate_leave(t, "validate.stop.patience", none);
+        translate_leave(t, "validate.stop.min_delta", none);
     }
 }
 

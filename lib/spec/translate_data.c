@@ -209,6 +209,8 @@ static void take_function(struct translated_file *t, bool is_val, const struct y
         add_files_of(t, is_val, files);
     else if (!known && *source)
         add_data_set(t, is_val, translate_our_data(t, source), 0);
+    if (!is_val)
+        tell_split(t, "dataset.split", member_of(t, map, "split"));
     translate_note_form(t, strstr(function, "alpaca") ? "alpaca"
                            : strstr(function, "text_completion") || strstr(function, "wikitext")
                                ? "completion"
@@ -324,10 +326,25 @@ static void finish_megatron_model(struct translated_file *t)
     }
 }
 
+/* Returns whether a set of the validation is also one that trains: theirs differ by their split. */
+static bool validates_what_trains(const struct translated_file *t)
+{
+    for (size_t i = 0; i < t->val_count; i++)
+        for (size_t k = 0; k < t->train_count; k++)
+            if (strcmp(t->val[i], t->train[k]) == 0)
+                return true;
+    return false;
+}
+
 void translate_finish_data(struct translated_file *t)
 {
     const bool pairs = translate_get(t, "train.objective") != NULL;
 
+    if (validates_what_trains(t)) {
+        t->val_count = 0;
+        if (!translate_get(t, "data.val_split"))
+            translate_put(t, "data.val_split", "0.05", "theirs is another split of the same set");
+    }
     if (t->train_count)
         translate_put(t, "data.train", list_of(t, t->train, t->weights, t->train_count), NULL);
     else

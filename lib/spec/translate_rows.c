@@ -110,15 +110,21 @@ const struct spec_row spec_rows[] = {
     IF_TRUE(TOOL_MEGATRON, "untie_embeddings_and_output_weights", "model.tie_embeddings", "false",
             NULL),
     DROP(TOOL_MEGATRON,
-         "max_position_embeddings make_vocab_size_divisible_by swiglu normalization "
+         "max_position_embeddings position_embedding swiglu "
+         "normalization "
          "disable_bias_linear add_qkv_bias qk_layernorm apply_layernorm_1p "
          "use_rotary_position_embeddings squared_relu no_bias_gelu_fusion openai_gelu",
          "model.family says it"),
+    DROP(TOOL_MEGATRON, "make_vocab_size_divisible_by",
+         "model.vocab is the tokenizer's size, up to the next 64"),
     COPY(TOOL_MEGATRON, "init_method_std", "model.init.std", NULL),
     COPY(TOOL_MEGATRON, "num_experts", "model.experts", NULL),
     COPY(TOOL_MEGATRON, "moe_router_topk", "model.experts_per_token", NULL),
     COPY(TOOL_MEGATRON, "moe_aux_loss_coeff", "model.router.balance", NULL),
     COPY(TOOL_MEGATRON, "moe_z_loss_coeff", "model.router.z_loss", NULL),
+    COPY(TOOL_MEGATRON, "mtp_num_layers", "model.mtp.layers", NULL),
+    COPY(TOOL_MEGATRON, "mtp_loss_scaling_factor", "model.mtp.loss_weight", NULL),
+    LACK(TOOL_MEGATRON, "moe_layer_freq", "model.experts_layers has the blocks with experts"),
     COPY(TOOL_MEGATRON, "moe_expert_capacity_factor", "model.router.capacity_factor", NULL),
     DROP(TOOL_MEGATRON,
          "moe_router_load_balancing_type moe_grouped_gemm moe_token_dispatcher_type "
@@ -179,11 +185,11 @@ const struct spec_row spec_rows[] = {
     DROP(TOOLS_SFT,
          "dataset_prepared_path overwrite_cache preprocessing_num_workers dataset_processes "
          "dataset_num_proc tokenized_path skip_prepare_dataset dataset_keep_in_memory "
-         "push_dataset_to_hub streaming dataset_streaming shuffle_merged_datasets "
-         "dataset_kwargs mix_strategy",
+         "push_dataset_to_hub streaming dataset_streaming dataset_kwargs",
          "texts become token files once, in the job's folder"),
+    DROP(TOOLS_SFT, "shuffle_merged_datasets", "data.order is shuffled unless it says sequential"),
     LACK(TOOLS_SFT, "dataset_exact_deduplication", "remove equal records from the files"),
-    LACK(TOOL_FACTORY, "max_samples interleave_probs",
+    LACK(TOOL_FACTORY, "max_samples interleave_probs mix_strategy",
          "train.steps or a mixture of data.train bounds it"),
     CALL(TOOL_AXOLOTL | TOOL_TRL, "dataset_text_field", "data.columns", CALL_TEXT_COLUMN, NULL),
     WORDS(TOOL_AXOLOTL, "excess_length_strategy", "data.too_long",
@@ -214,9 +220,11 @@ const struct spec_row spec_rows[] = {
     LACK(TOOL_MEGATRON, "rampup_batch_size",
          "set train.batch_schedule: spans that begin at steps or tokens"),
     DROP(TOOLS_SFT,
-         "per_device_eval_batch_size eval_batch_size auto_find_batch_size "
-         "eval_accumulation_steps eval_causal_lm_metrics per_gpu_train_batch_size",
+         "per_device_eval_batch_size eval_batch_size eval_accumulation_steps "
+         "eval_causal_lm_metrics per_gpu_train_batch_size",
          "a validation has batches of the training's size"),
+    DROP(TOOLS_SFT, "auto_find_batch_size",
+         "parallel.micro_batch is chosen by itself, so that it fits"),
     DROP(TOOL_TUNE, "batch_size_val", "a validation has batches of the training's size"),
 
     /* ---- optimizer ---- */
@@ -230,6 +238,11 @@ const struct spec_row spec_rows[] = {
     CALL(TOOL_MEGATRON, "lr_warmup_fraction", "train.lr.warmup", CALL_RATIO, NULL),
     LACK(TOOL_MEGATRON, "lr_warmup_samples lr_decay_samples lr_warmup_init",
          "train.lr counts in steps"),
+    LACK(TOOL_AXOLOTL, "lr_quadratic_warmup", "the rate rises linearly over train.lr.warmup steps"),
+    LACK(TOOL_AXOLOTL, "relora_steps relora_warmup_steps relora_cpu_offload jagged_restart_steps",
+         "one adapter from beginning to end"),
+    LACK(TOOL_MEGATRON, "start_weight_decay end_weight_decay weight_decay_incr_style",
+         "train.weight_decay is one value for the whole run"),
     WORDS(TOOL_AXOLOTL, "lr_scheduler", "train.lr.decay", DECAYS, NULL),
     WORDS(TOOLS_HF, "lr_scheduler_type", "train.lr.decay", DECAYS, NULL),
     WORDS(TOOL_MEGATRON, "lr_decay_style", "train.lr.decay", DECAYS, NULL),
@@ -267,7 +280,8 @@ const struct spec_row spec_rows[] = {
     COPY(TOOLS_SFT, "seed", "train.seed", NULL),
     COPY(TOOL_TUNE, "seed", "train.seed", NULL),
     COPY(TOOL_MEGATRON, "seed", "train.seed", NULL),
-    DROP(TOOLS_SFT, "data_seed full_determinism", "train.seed is that of weights and data"),
+    DROP(TOOLS_SFT, "data_seed", "train.seed is that of weights and data"),
+    BOOL(TOOLS_SFT, "full_determinism", "train.deterministic", NULL),
     COPY(TOOLS_SFT, "neftune_noise_alpha noisy_embedding_alpha", "train.neftune_alpha", NULL),
     LACK(TOOLS_SFT, "label_smoothing_factor", "smoothed labels are not here"),
     COPY(TOOL_MEGATRON, "attention_dropout", "train.dropout.attention", NULL),
@@ -347,8 +361,8 @@ const struct spec_row spec_rows[] = {
     LACK(TOOL_AXOLOTL, "unfrozen_parameters",
          "train.trainable takes a list of patterns of our names"),
     CALL(TOOL_FACTORY, "freeze_trainable_layers", "train.trainable", CALL_LAST_LAYERS, NULL),
-    DROP(TOOL_TUNE, "save_adapter_weights_only model.quantize_base quantizer",
-         "a checkpoint has what trains"),
+    DROP(TOOL_TUNE, "save_adapter_weights_only quantizer", "a checkpoint has what trains"),
+    IF_TRUE(TOOL_TUNE, "model.quantize_base", "model.quantization", "nf4", NULL),
 
     /* ---- preferences ---- */
     CALL(TOOL_AXOLOTL, "rl", "train.objective", CALL_OBJECTIVE, NULL),
@@ -429,10 +443,8 @@ const struct spec_row spec_rows[] = {
          "attention is in tiles, and nothing is compiled while a job runs"),
     LACK(TOOLS_SFT, "s2_attention shift_attn mixture_of_depths rope_scaling_factor",
          "attention and positions are those of model.from"),
-    DROP(
-        TOOL_TUNE,
-        "compile loss.num_output_chunks loss.ignore_index model.attn_dropout custom_sharded_layers",
-        "nothing is compiled while a job runs; the head works in chunks"),
+    DROP(TOOL_TUNE, "compile loss.num_output_chunks loss.ignore_index model.attn_dropout",
+         "nothing is compiled while a job runs; the head works in chunks"),
     DROP(TOOL_MEGATRON,
          "use_flash_attn transformer_impl use_mcore_models attention_backend "
          "overlap_grad_reduce overlap_param_gather tp_comm_overlap "
@@ -463,12 +475,13 @@ const struct spec_row spec_rows[] = {
     COPY(TOOL_TUNE, "context_parallel_dim", "parallel.cp", NULL),
     DROP(TOOL_TUNE,
          "data_parallel_shard_dim data_parallel_replicate_dim tensor_parallel_plan "
-         "fsdp_reshard_after_forward",
+         "fsdp_reshard_after_forward custom_sharded_layers",
          "parallel.zero shards over all replicas"),
     COPY(TOOL_MEGATRON, "tensor_model_parallel_size", "parallel.tp", NULL),
     COPY(TOOL_MEGATRON, "pipeline_model_parallel_size", "parallel.pp", NULL),
     COPY(TOOL_MEGATRON, "context_parallel_size", "parallel.cp", NULL),
     COPY(TOOL_MEGATRON, "expert_model_parallel_size", "parallel.ep", NULL),
+    LACK(TOOL_MEGATRON, "expert_tensor_parallel_size", "experts have no tp of their own"),
     BOOL(TOOL_MEGATRON, "sequence_parallel", "parallel.sequence", NULL),
     WORDS(TOOL_MEGATRON, "cp_comm_type", "parallel.cp_exchange", "p2p=ring all_gather=all_gather",
           NULL),
@@ -477,7 +490,7 @@ const struct spec_row spec_rows[] = {
     LACK(TOOL_MEGATRON,
          "num_layers_per_virtual_pipeline_stage decoder_first_pipeline_num_layers "
          "decoder_last_pipeline_num_layers pipeline_model_parallel_layout "
-         "account_for_embedding_in_pipeline_split expert_tensor_parallel_size",
+         "account_for_embedding_in_pipeline_split",
          "parallel.virtual_stages = layers / (pp x that number); parallel.layers_per_stage"),
     CALL(TOOL_MEGATRON, "nproc_per_node gpus_per_node", "resources.devices", CALL_DEVICES, NULL),
     CALL(TOOL_MEGATRON, "nnodes num_nodes", "resources.devices", CALL_NODES, NULL),
@@ -506,7 +519,8 @@ const struct spec_row spec_rows[] = {
     DROP(TOOLS_SFT, "metric_for_best_model greater_is_better",
          "checkpoint.best goes by the validation loss"),
     BOOL(TOOL_MEGATRON, "async_save", "checkpoint.async", NULL),
-    LACK(TOOL_AXOLOTL | TOOLS_HF, "early_stopping_patience", "checkpoint.best keeps the best one"),
+    COPY(TOOL_AXOLOTL | TOOLS_HF, "early_stopping_patience", "validate.stop.patience", NULL),
+    COPY(TOOLS_HF, "early_stopping_threshold", "validate.stop.min_delta", NULL),
     COPY(TOOLS_SFT, "logging_steps", "train.log_every", NULL),
     COPY(TOOL_TUNE, "log_every_n_steps", "train.log_every", NULL),
     COPY(TOOL_MEGATRON, "log_interval", "train.log_every", NULL),
@@ -560,11 +574,16 @@ const struct spec_row spec_rows[] = {
          "dataloader_pin_memory dataloader_prefetch_factor dataloader_drop_last early_stop "
          "eval_table_size eval_max_new_tokens do_bench_eval do_causal_lm_eval "
          "dataloader_persistent_workers past_index predict_with_generate prediction_loss_only "
-         "accelerator_config jit_mode_eval torch_empty_cache_steps eval_on_start config_file",
+         "accelerator_config jit_mode_eval torch_empty_cache_steps eval_on_start config_file "
+         "eval_delay infer_backend",
          "no key is needed"),
+    LACK(TOOL_FACTORY,
+         "visual_inputs freeze_vision_tower freeze_multi_modal_projector image_max_pixels",
+         "only text models train"),
     DROP(TOOL_MEGATRON,
          "num_workers data_parallel_random_init train_sync_interval "
-         "no_check_for_nan_in_loss_and_grad",
+         "no_check_for_nan_in_loss_and_grad check_for_nan_in_loss_and_grad exit_signal_handler "
+         "exit_signal",
          "no key is needed"),
 };
 
@@ -578,16 +597,29 @@ const struct spec_row *spec_find_row(unsigned tools, const char *name)
     return NULL;
 }
 
+/* Returns whether `name` is what follows the last '.' of one of `names`, as apply_lora_to_mlp is of
+ * model.apply_lora_to_mlp. */
+static bool has_last_part(const char *names, const char *name)
+{
+    const size_t len = strlen(name);
+
+    for (const char *at = names; (at = strchr(at, '.')); at++)
+        if (strncmp(at + 1, name, len) == 0 && (at[1 + len] == ' ' || !at[1 + len]))
+            return true;
+    return false;
+}
+
 const char *spec_find_translated(const char *name, bool *ret_is_key, const char **ret_note)
 {
     *ret_note = NULL;
-    for (size_t i = 0; *name && i < spec_row_count; i++) {
-        const struct spec_row *row = &spec_rows[i];
+    for (int parts = 0; parts < 2; parts++)
+        for (size_t i = 0; i < spec_row_count; i++) {
+            const struct spec_row *row = &spec_rows[i];
 
-        if (!hd_words_have(row->names, name))
-            continue;
-        *ret_is_key = row->path != NULL && hd_job_find_key(row->path);
-        return *ret_is_key ? row->path : row->note;
-    }
+            if (!(parts ? has_last_part(row->names, name) : hd_words_have(row->names, name)))
+                continue;
+            *ret_is_key = row->path != NULL && hd_job_find_key(row->path);
+            return *ret_is_key ? row->path : row->note;
+        }
     return NULL;
 }

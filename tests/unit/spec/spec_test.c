@@ -516,6 +516,9 @@ static const struct {
     {"train", "min_lr", "lr.min?"},
     {"train", "grad_clip", "clip?"},
     {"train", "eval_interval", "validate.every?"},
+    {"train", "recompute-method", "parallel.recompute?"},
+    {"train", "apply_lora_to_mlp", "adapter.targets?"},
+    {"train", "early_stopping_patience", "validate.stop.patience?"},
     /* of Llama and its like */
     {"model", "num_hidden_layers", "layers?"},
     {"model", "hidden_size", "hidden?"},

@@ -71,6 +71,7 @@ static const struct {
     {AXOLOTL, "save_steps saves_per_epoch", "5", "checkpoint.every", false},
     {AXOLOTL, "save_total_limit", "5", "checkpoint.keep", false},
     {AXOLOTL, "load_best_model_at_end", "true", "checkpoint.best", false},
+    {AXOLOTL, "early_stopping_patience", "3", "validate.stop.patience", false},
     {AXOLOTL, "logging_steps", "5", "train.log_every", false},
     {AXOLOTL, "seed", "5", "train.seed", false},
     {AXOLOTL, "wandb_project", "x", "name", false},
@@ -172,6 +173,9 @@ static const struct {
     {MEGA, "eval-interval", "2", "validate.every", true},
     {MEGA, "eval-iters", "2", "validate.batches", true},
     {MEGA, "init-method-std", "0.02", "model.init.std", true},
+    {MEGA, "mtp-num-layers", "1", "model.mtp.layers", true},
+    {MEGA, "no-position-embedding", "", "not needed", true},
+    {MEGA, "tokenizer-model", "$2", "data.tokenizer", true},
     {MEGA, "lr-wsd-decay-style", "minus_sqrt", "train.lr.decay_shape", true},
 };
 

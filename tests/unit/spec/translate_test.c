@@ -295,6 +295,26 @@ static void a_switch_of_megatron_decides(void **state)
     }
 }
 
+/* Goal: another split of the training's set validates nothing that trains. */
+static void a_set_does_not_validate_itself(void **state)
+{
+    struct hd_spec_translation made = {0};
+
+    (void)state;
+    translate("their.yaml",
+              TUNE
+              "dataset: {_component_: torchtune.datasets.alpaca_dataset, split: 'train[:95%]'}\n"
+              "dataset_val: {_component_: torchtune.datasets.alpaca_dataset, split: "
+              "'train[95%:]'}\n"
+              "epochs: 1\nbatch_size: 2\nenable_activation_checkpointing: true\n",
+              &made);
+    assert_non_null(strstr(made.job.data, "val_split: 0.05"));
+    assert_null(strstr(made.job.data, "  val: ["));
+    assert_non_null(strstr(made.job.data, "the files of train[:95%]"));
+    hd_text_free(&made.job);
+    hd_text_free(&made.table);
+}
+
 /* Goal: beta alone makes a job of dpo, beside generations or a teacher it does not. */
 static void beta_belongs_to_the_trainer(void **state)
 {
