@@ -6,24 +6,27 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/words.h"
 #include "controller/cli/cli.h"
 
 /* Words of other tools, separated by blanks, and what to write here. */
 static const struct habit {
     const char *words, *here;
 } habits[] = {
-    {"train run start launch pretrain finetune fine-tune sft dpo tune lora torchrun accelerate "
-     "deepspeed exec fit axolotl trl torchtune llamafactory-cli",
+    {"train run start launch pretrain finetune fine-tune sft dpo grpo kto orpo reward rloo rlhf "
+     "tune "
+     "lora torchrun accelerate deepspeed mpirun exec fit axolotl trl torchtune llamafactory-cli",
      "heddle local FILE runs a job here, heddle submit FILE gives it to the controller"},
-    {"sbatch srun salloc qsub bsub apply create enqueue schedule add new",
+    {"sbatch srun salloc qsub bsub flux sky ray kubectl apply create enqueue schedule add new",
      "heddle submit FILE gives a job to the controller"},
     {"status stat ps ls list squeue qstat bjobs sacct get history st",
      "heddle jobs lists jobs; heddle show JOB shows one"},
     {"describe info inspect view", "heddle show JOB shows a job, heddle show-node NODE a node"},
-    {"stop kill scancel qdel bkill abort terminate end", "heddle cancel JOB stops a job"},
-    {"suspend pause", "heddle hold JOB keeps a job from being started; heddle requeue JOB stops a "
-                      "running one at a checkpoint"},
-    {"unpause unsuspend", "heddle release JOB lets a held job start"},
+    {"stop kill scancel qdel bkill abort terminate end down", "heddle cancel JOB stops a job"},
+    {"suspend pause qhold",
+     "heddle hold JOB keeps a job from being started; heddle requeue JOB stops a "
+     "running one at a checkpoint"},
+    {"unpause unsuspend qrls", "heddle release JOB lets a held job start"},
     {"restart continue retry rerun", "heddle resume JOB lets a job that has ended go on; "
                                      "heddle requeue JOB stops a running one and queues it again"},
     {"delete remove purge clean del", "heddle rm JOB removes a job that has ended; heddle local "
@@ -43,7 +46,8 @@ static const struct habit {
      "heddle plot JOB|RUN draws curves, with --out loss.svg as a picture"},
     {"tail attach follow progress monitor",
      "heddle watch JOB follows a job's progress; heddle logs -f JOB follows its log"},
-    {"talk converse ask repl assistant", "heddle chat RUN|JOB has a conversation with a model"},
+    {"talk converse ask assistant webchat playground",
+     "heddle chat RUN|JOB has a conversation with a model"},
     {"infer inference predict sample complete completions prompt",
      "heddle generate RUN|JOB --prompt TEXT continues a text"},
     {"server api vllm openai deploy", "heddle serve RUN|JOB answers requests with a trained model"},
@@ -56,17 +60,18 @@ static const struct habit {
      "checkpoints; see heddle checkpoint --help"},
     {"download pull hf huggingface-cli",
      "heddle fetch NAME downloads a model or data set of the Hugging Face hub"},
+    {"model models", "heddle fetch NAME downloads a model; model.from of a job file names it"},
     {"tokenize preprocess preprocess_data prepare dataset datasets import",
      "heddle data tokenize FILES makes token files"},
     {"estimate memory estimate-memory dry-run dryrun autotune search layout",
      "heddle plan FILE says what memory and work a job will take"},
     {"check lint", "heddle validate FILE checks a job file"},
     {"schema options params parameters reference", "heddle keys lists what a job file may say"},
-    {"recipes examples example template templates cookbook cp copy",
+    {"recipes examples example template templates cookbook cp copy cat",
      "heddle recipe ls lists whole jobs to begin with; heddle recipe copy NAME DIR copies one"},
-    {"nvidia-smi gpustat htop dashboard ui web gpus gpu devices",
+    {"nvidia-smi gpustat htop dashboard ui web webui sdiag gpus gpu devices",
      "heddle top shows the cluster at a glance; heddle-controller --http ADDR has a dashboard"},
-    {"login auth user users",
+    {"login logout auth user users",
      "heddle token makes, lists and revokes tokens; heddle whoami says who you are"},
     {"context contexts use set-context cluster-info ping",
      "heddle config shows which controller is used, and why"},
@@ -80,12 +85,15 @@ static const struct habit {
      "for a support request"},
     {"controller master scheduler", "heddle-controller is a program of its own"},
     {"agent daemon worker", "heddled is a program of its own"},
-    {"tensorboard wandb mlflow", "a run's folder has tensorboard/ with its event files"},
-    {"upload publish",
+    {"tensorboard",
+     "a run's folder has tensorboard/ with its event files; heddle plot JOB|RUN draws"},
+    {"mlflow", "heddle track RUN --mlflow URL sends a run's metrics to MLflow"},
+    {"wandb", "heddle-wandb.py sends a run to Weights & Biases (docs/tracking.md)"},
+    {"upload publish repo",
      "heddle checkpoint export RUN|JOB --out DIR writes a model for transformers; "
      "checkpoint.copy_to of a job file copies its checkpoints to an object store"},
     {"quantize quant bnb", "heddle generate, serve and eval take --weights nf4, int8 or fp8; "
-                           "model.weights: nf4 of a job file trains an adapter beside them"},
+                           "model.quantization: nf4 of a job file trains an adapter beside them"},
     {"migrate move evict",
      "heddle requeue JOB stops a job at a checkpoint and queues it again; heddle "
      "drain NODE --deadline TIME frees a node"},
@@ -105,25 +113,16 @@ static const struct habit {
      "devices"},
     {"diff compare", "heddle plot JOB JOB draws the curves of several jobs over one another"},
     {"ssh shell enter", "heddle logs JOB prints what a rank wrote; jobs have no shell"},
-    {"resize scale reprioritize", "heddle queue set changes a queue; a job's devices are those of "
-                                  "its file (resources.devices)"},
+    {"edit patch set update alter resize scale reprioritize",
+     "a job keeps its file: heddle cancel JOB, then heddle submit FILE --set KEY=VALUE; "
+     "heddle queue set changes a queue"},
 };
-
-static bool has_word(const char *words, const char *word)
-{
-    const size_t len = strlen(word);
-
-    for (const char *at = words; (at = strstr(at, word)); at += len)
-        if ((at == words || at[-1] == ' ') && (at[len] == ' ' || !at[len]))
-            return true;
-    return false;
-}
 
 const char *cli_habit(const char *word)
 {
-    if (*word && !strchr(word, ' '))
+    if (!strchr(word, ' '))
         for (size_t i = 0; i < sizeof habits / sizeof habits[0]; i++)
-            if (has_word(habits[i].words, word))
+            if (hd_words_have(habits[i].words, word))
                 return habits[i].here;
     return NULL;
 }

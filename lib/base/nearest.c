@@ -76,8 +76,9 @@ static const char *find_longer_or_shorter(const char *word, const char *const *w
 
 const char *hd_text_nearest(const char *word, const char *const *words, size_t count)
 {
-    /* a word is near if at most a third of its letters differ */
-    size_t len = strlen(word), best = (len + 1) / 3 + 1;
+    /* a word is near if at most a quarter of its letters differ: few mistype more, and "models" is no
+     * "nodes" */
+    size_t len = strlen(word), best = len / 4 + 1;
     const char *nearest = NULL;
 
     if (!len || len > WORD_MAX)

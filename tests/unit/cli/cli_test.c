@@ -585,7 +585,11 @@ static void words_of_other_tools_are_answered_with_the_command_that_does_it(void
         {"bench nccl-test", "heddle probe"},
         {"disk df", "heddle du"},
         {"gc cleanup", "heddle checkpoint rm"},
+        {"mlflow", "heddle track"},
+        {"models", "heddle fetch"},
+        {"qrls", "heddle release"},
     };
+    char near[CLI_NEAREST_MAX];
 
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
         for (const char *word = cases[i].words; *word; word += strspn(word, " ")) {
@@ -604,6 +608,9 @@ static void words_of_other_tools_are_answered_with_the_command_that_does_it(void
     assert_null(cli_habit("watch"));
     assert_null(cli_habit(""));
     assert_null(cli_habit("train run"));
+    assert_string_equal(cli_nearest("sbumit", near), "submit");
+    assert_null(cli_nearest("proxy", near)); /* no probe */
+    assert_null(cli_nearest("taint", near)); /* no train */
 }
 
 static void expect_alias(const char *noun, const char *verb, bool skips, const char *name)
