@@ -17,7 +17,7 @@ check_equal() { # NAME EXPECTED GOT
     fi
 }
 cd "$HEDDLE_SOURCE_DIR" || exit 1
-spec=deploy/rpm/heddle.spec recipe=deploy/spack/packages/heddle/package.py image=deploy/apptainer/heddle.def
+spec=deploy/rpm/heddle.spec recipe=deploy/spack/spack_repo/heddle/packages/heddle/package.py image=deploy/apptainer/heddle.def
 
 version=$(sed -n 's/^set(HEDDLE_VERSION \([0-9.]*\).*/\1/p' CMakeLists.txt)
 check_equal the_spec_has_the_version "$version" "$(sed -n 's/^Version: *//p' $spec)"
