@@ -239,7 +239,8 @@ static void warn_never_fits(struct submit_command *s, const char *never_fits)
     if (!*never_fits || strncmp(never_fits, s->never_fits, sizeof s->never_fits - 1) == 0)
         return;
     (void)snprintf(s->never_fits, sizeof s->never_fits, "%s", never_fits);
-    cli_add_coloured(&line, coloured ? "33" : NULL, "heddle: it can never run on this cluster:");
+    cli_add_coloured(&line, coloured ? "33" : NULL,
+                     "heddle: this job can never run on this cluster:");
     hd_text_add(&line, " ");
     cli_add_clean(&line, never_fits);
     hd_text_add(&line, ". It waits until nodes join; submit --must-fit refuses such a job\n");

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/text.h"
 #include "controller/cli/table.h"
 #include "job/data_stages.h"
@@ -175,6 +176,19 @@ static void add_nothing_fits(const struct hd_report_asked *asked, const struct h
                     : ", or keep the optimizer on the host (parallel.offload: optimizer)");
 }
 
+/* Appends how long the job takes by the first layout; nothing where data decides the number of its
+ * steps, or where these differ. */
+static void add_run_time(const struct hd_report *l, struct hd_text *out)
+{
+    const struct hd_search_plan *p = &l->search.plans[0];
+    char span[HD_CLOCK_TEXT_MAX];
+
+    if (p->job.steps < 2 || hd_job_stage_count(&p->job) > 1)
+        return;
+    hd_clock_format_span((int64_t)(1000 * p->cost.step_s * (double)p->job.steps), span);
+    hd_text_add(out, "all %lld steps take about %s\n", (long long)p->job.steps, span);
+}
+
 void plan_layouts_people(const struct cli *cli, const struct hd_report_asked *asked,
                          const struct hd_report *l, bool explain, struct hd_text *out)
 {
@@ -199,6 +213,7 @@ void plan_layouts_people(const struct cli *cli, const struct hd_report_asked *as
                         ? "by measured rates"
                         : "by data sheets and what training reaches of them, not measured",
                     100 * l->cluster->rates.error_band);
+        add_run_time(l, out);
         add_nearly_as_fast(s, out);
     } else {
         add_nothing_fits(asked, l, out);
@@ -250,6 +265,7 @@ void plan_layouts_time(const struct hd_report *l, struct hd_text *out)
                 l->cluster->rates.calibration ? "the calibration"
                                               : "this processor's peaks, measured just now",
                 100 * l->cluster->rates.error_band);
+    add_run_time(l, out);
 }
 
 /* ---- spans of data.stages ---- */

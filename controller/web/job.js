@@ -181,6 +181,8 @@ const filePart = (id) => {
 
 const EVIDENCE = new Set(['hang', 'straggler', 'rank_exit', 'node_lost', 'diverged']);
 
+const FACT_LETTERS = 26; /* longer ones take two columns */
+
 const jobView = (main, id) => {
   const name = el('h1'), state = el('span', {class: 'state'}), sub = el('p', {class: 'small'});
   const why = el('div', {class: 'callout', hidden: true}), evidence = el('div', {class: 'callout bad', hidden: true});
@@ -293,7 +295,10 @@ const jobView = (main, id) => {
       put(sub, `Job ${job.job} of ${people(job.owner)} in queue ${job.queue}`);
       showWhy();
       showEvidence();
-      keyed(facts, factList(), ([title]) => title, ([title]) => el('div', {class: title === 'Layout' ? 'wide' : null}, el('dt', {}, title), el('dd')), (node, [, value]) => put(node.lastChild, value));
+      keyed(facts, factList(), ([title]) => title, ([title]) => el('div', {}, el('dt', {}, title), el('dd')), (node, [, value]) => {
+        set(node, 'class', String(value).length > FACT_LETTERS ? 'wide' : '');
+        put(node.lastChild, value);
+      });
       showCurves();
       log.show(job);
       file.show(job);

@@ -54,6 +54,7 @@ check_equal and_in_fp32_at_that "66.9" "$(heddle plan "$file" --devices h100:2 -
     awk '{ printf "%.1f", $1 / $2 * 1e-9 }')"
 sed 's/^resources: .*/resources: {device_type: cpu}/' "$file" >"$work/cores.yaml"
 check_status also_of_a_job_for_cores 0 heddle plan "$work/cores.yaml" --devices b200:1
+check_equal says_how_long_all_steps_take 1 "$(grep -c '^all [0-9]* steps take about [0-9]' "$work/check.out")"
 check_equal says_whose_rates_these_are 1 "$(grep -c 'at the rates of its data sheet' "$work/check.out")"
 check_equal and_how_it_fits 1 "$(grep -c "^of a GPU's memory: .* planned + 1.0 GiB for the process = .*, a little less than such GPUs report" "$work/check.out")"
 check_equal where_it_does 0 "$(grep -c 'NOT fit' "$work/check.out")"
