@@ -225,6 +225,21 @@ static const struct migration {
     {.sql = "ALTER TABLE validations ADD COLUMN name TEXT NOT NULL DEFAULT '';"},
     /* 20: factor in an attempt's predicted step time; 0: none, as in older ones */
     {.sql = "ALTER TABLE attempts ADD COLUMN step_factor REAL NOT NULL DEFAULT 0;"},
+    /* 21: for a list of more than two values SQLite makes a table in memory whenever it checks a row.
+     * The lists of states are split by another text of the schema, which SQLite allows where stored rows
+     * stay as they are (https://www.sqlite.org/lang_altertable.html, section 7) */
+    {.sql = "DROP INDEX jobs_ended;"
+            "CREATE INDEX jobs_ended ON jobs (ended_ms) WHERE pruned<2 AND removal=0 AND"
+            " (state='succeeded' OR state='failed' OR state='cancelled');"
+            "PRAGMA writable_schema = ON;"
+            "UPDATE sqlite_schema SET sql = replace(replace(replace(replace(replace(sql,"
+            " '''running'',''stopping'',', '''running'') OR state IN (''stopping'','),"
+            " '''succeeded'',''failed'',', '''succeeded'') OR state IN (''failed'','),"
+            " '''deleting'',''deleted'')', '''deleting'') OR state IN (''deleted'')'),"
+            " '''unreachable'',''lost'',', '''unreachable'') OR state IN (''lost'','),"
+            " '''draining'',''drained'')', '''draining'') OR state IN (''drained'')')"
+            " WHERE type = 'table' AND name IN ('nodes','jobs','checkpoints','attempts');"
+            "PRAGMA writable_schema = RESET;"},
 };
 enum { MIGRATION_COUNT = sizeof migrations / sizeof migrations[0] };
 

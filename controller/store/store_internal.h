@@ -35,7 +35,8 @@
     X(ROLLBACK, "ROLLBACK")                                                                        \
     X(INSERT_JOB, "INSERT INTO jobs ({jobs}) VALUES ({jobs?})")                                    \
     X(UPDATE_JOB, "UPDATE jobs SET {jobs=PUT}, pruned=CASE WHEN {jobs:state} IN"                   \
-                  " ('queued','running','stopping') THEN 0 ELSE pruned END WHERE job={jobs:job}")  \
+                  " ('queued','running') OR {jobs:state}='stopping' THEN 0 ELSE pruned END"        \
+                  " WHERE job={jobs:job}")                                                         \
     X(UPDATE_SPEC, "UPDATE jobs SET {jobs=SPEC} WHERE job={jobs:job}")                             \
     X(PUT_QUEUE, "INSERT INTO queues ({queues}) VALUES ({queues?})"                                \
                  " ON CONFLICT (name) DO UPDATE SET {queues=PUT}")                                 \
@@ -136,10 +137,10 @@
     X(GET_BYTES, "SELECT ifnull(sum(size_bytes), 0) FROM jobs JOIN checkpoints USING (job)"        \
                  " WHERE owner=? AND checkpoints.state='present'")                                 \
     /* retention.c; the index jobs_ended holds the jobs not yet pruned */                          \
-    X(FIND_OLD, "SELECT job FROM jobs WHERE " STORE_KEPT " AND ended_ms<? ORDER BY ended_ms")      \
-    X(FIND_MANY, "SELECT job FROM jobs WHERE " STORE_KEPT " ORDER BY ended_ms DESC"                \
+    X(FIND_OLD, "SELECT job FROM " STORE_KEPT " AND ended_ms<? ORDER BY ended_ms")                 \
+    X(FIND_MANY, "SELECT job FROM " STORE_KEPT " ORDER BY ended_ms DESC"                           \
                  " LIMIT 1000 OFFSET ?")                                                           \
-    X(FIND_LONG, "SELECT job FROM jobs WHERE " STORE_KEPT " AND pruned=0 AND ended_ms<?"           \
+    X(FIND_LONG, "SELECT job FROM " STORE_KEPT " AND pruned=0 AND ended_ms<?"                      \
                  " ORDER BY ended_ms")                                                             \
     X(SET_PRUNED, "UPDATE jobs SET pruned=?2 WHERE job=?1")                                        \
     X(PRUNE_EVENTS, "DELETE FROM events WHERE job=?1"                                              \
@@ -176,7 +177,10 @@
     X(GET_AUDIT, "SELECT seq, time_ms, who, role, method, object, source, result, hash"            \
                  " FROM audit WHERE seq>? ORDER BY seq LIMIT ?")
 
-#define STORE_KEPT "pruned<2 AND removal=0 AND state IN ('succeeded','failed','cancelled')"
+/* Jobs that ended and have history to prune: those of an index, whose condition has these very words. */
+#define STORE_KEPT                                            \
+    "jobs INDEXED BY jobs_ended WHERE pruned<2 AND removal=0" \
+    " AND (state='succeeded' OR state='failed' OR state='cancelled')"
 
 #define X(name, text) STORE_##name,
 enum store_statement { STORE_STATEMENTS(X) STORE_STATEMENT_COUNT };
