@@ -91,6 +91,9 @@ struct map {
         /* the default is the value of builds before the key: such a pair is not sent */
         bool is_old_default;
     } keys[SPEC_KEYS_MAX];
+    size_t typed[SPEC_KEYS_MAX], typed_count; /* indices of the keys that have a field */
+    /* a job of a message without any pair; [JobSpec.sparse] */
+    struct hd_job no_pairs[2];
 };
 
 static const ProtobufCFieldDescriptor *find_member(const ProtobufCMessageDescriptor *descriptor,
@@ -123,7 +126,8 @@ static void place_key(struct map *map, size_t index)
 
     for (; at[len = strcspn(at, ".")]; at += len + 1) {
         field = find_member(map->groups[group].descriptor, at, len);
-        if (!field || field->type != PROTOBUF_C_TYPE_MESSAGE)
+        if (!field || field->type != PROTOBUF_C_TYPE_MESSAGE ||
+            field->label == PROTOBUF_C_LABEL_REPEATED) /* data.val.sets is no member of data.val */
             return;
         group = find_group(map, group, field);
     }
@@ -145,6 +149,17 @@ static void make_map(void)
         place_key(&the_map, i);
         hd_job_set_old_default(&hd_job_keys[i], &old);
         the_map.keys[i].is_old_default = hd_job_is_default(&hd_job_keys[i], &old);
+        if (the_map.keys[i].is_sent && the_map.keys[i].field)
+            the_map.typed[the_map.typed_count++] = i;
+    }
+    for (int sparse = 0; sparse < 2; sparse++) {
+        struct hd_job *job = &the_map.no_pairs[sparse];
+
+        hd_job_init(job, NULL);
+        for (size_t i = 0; i < hd_job_key_count; i++)
+            if (the_map.keys[i].is_sent && !the_map.keys[i].field)
+                (sparse ? hd_job_set_old_default : hd_job_set_default)(&hd_job_keys[i], job);
+        hd_job_set_default(hd_job_find_key("attempt.base_hash"), job);
     }
 }
 
@@ -295,9 +310,9 @@ static enum hd_status take_field(const struct hd_key *key, const ProtobufCFieldD
     }
 }
 
-/* Sets the job's keys that the message's pairs name, and marks each of them in `seen`. */
+/* Sets the job's keys that the message's pairs name. */
 static enum hd_status take_pairs(Heddle__V1__KeyValue *const *pairs, size_t count,
-                                 struct hd_job *job, bool seen[SPEC_KEYS_MAX])
+                                 struct hd_job *job)
 {
     const struct map *map = map_of_keys();
 
@@ -313,7 +328,6 @@ static enum hd_status take_pairs(Heddle__V1__KeyValue *const *pairs, size_t coun
                           "%s: this build knows no such key; a newer client sent it: remove the "
                           "key, or upgrade",
                           spec_quote(pair->path, quoted));
-        seen[index] = true;
         st = hd_job_parse(key, pair->value, job);
         if (st)
             return hd_err_prefix(st, "%s", key->path);
@@ -373,44 +387,102 @@ static enum hd_status take_lists(const Heddle__V1__DataSpec *data, struct hd_are
     return HD_OK;
 }
 
-enum hd_status hd_spec_from_message(const struct Heddle__V1__JobSpec *message,
-                                    struct hd_arena *arena, struct hd_job *ret_job)
+/* Sets a job to what a message says, without the defaults of members for which zero is no value. */
+static enum hd_status take_message(const struct Heddle__V1__JobSpec *message,
+                                   ProtobufCMessage *const holders[GROUPS_MAX],
+                                   struct hd_arena *arena, struct hd_job *ret_job)
 {
     const struct map *map = map_of_keys();
-    ProtobufCMessage *holders[GROUPS_MAX];
-    bool seen[SPEC_KEYS_MAX] = {false};
     enum hd_status st = HD_OK;
 
-    hd_job_init(ret_job, arena);
-    find_holders(map, (ProtobufCMessage *)(uintptr_t)&message->base, NULL, holders);
-    for (size_t i = 0; i < hd_job_key_count && !st; i++) {
-        const struct hd_key *key = &hd_job_keys[i];
-        const ProtobufCFieldDescriptor *field = map->keys[i].field;
+    *ret_job = hd_job_copy(&map->no_pairs[message->sparse != 0], arena);
+    for (size_t k = 0; k < map->typed_count && !st; k++) {
+        const size_t i = map->typed[k];
         const ProtobufCMessage *holder = holders[map->keys[i].group];
 
-        if (!map->keys[i].is_sent)
-            continue;
-        if (field && holder)
-            st = take_field(key, field, holder, ret_job);
-        else if (field && map->keys[i].has_auto)
-            hd_job_set_default(key, ret_job);
+        if (holder)
+            st = take_field(&hd_job_keys[i], map->keys[i].field, holder, ret_job);
+        else if (map->keys[i].has_auto)
+            hd_job_set_default(&hd_job_keys[i], ret_job);
     }
-    hd_job_set_default(hd_job_find_key("attempt.base_hash"), ret_job);
     if (*message->file_text && strlen(message->file_text) <= HD_JOB_FILE_TEXT_MAX)
         ret_job->file_text = hd_arena_strdup(arena, message->file_text);
     if (!st)
         st = take_order(message->parallel, arena, ret_job);
     if (!st)
-        st = take_pairs(message->keys, message->n_keys, ret_job, seen);
-    for (size_t i = 0; i < hd_job_key_count && !st; i++)
-        if (map->keys[i].is_sent && !map->keys[i].field && !seen[i])
-            (message->sparse ? hd_job_set_old_default : hd_job_set_default)(&hd_job_keys[i],
-                                                                            ret_job);
-    if (!st) /* the number of stages is in a pair */
-        st = take_lists(message->data, arena, ret_job);
-    if (!st)
-        spec_fill_zero(ret_job);
-    return st;
+        st = take_pairs(message->keys, message->n_keys, ret_job);
+    return st ? st : take_lists(message->data, arena, ret_job); /* behind the number of stages */
+}
+
+static bool has_unknown(const ProtobufCMessage *message)
+{
+    return message->n_unknown_fields > 0;
+}
+
+static bool files_have_unknown(Heddle__V1__DataFile *const *files, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (has_unknown(&files[i]->base))
+            return true;
+    return false;
+}
+
+/* Returns whether the message gives every value that hd_spec_to_message gives, and nothing that this
+ * build does not know. */
+static bool is_whole(const struct Heddle__V1__JobSpec *message,
+                     ProtobufCMessage *const holders[GROUPS_MAX])
+{
+    if (!message->sparse || message->n_keys > hd_job_key_count ||
+        strlen(message->file_text) > HD_JOB_FILE_TEXT_MAX)
+        return false;
+    for (size_t i = 0; i < map_of_keys()->group_count; i++)
+        if (!holders[i] || has_unknown(holders[i]))
+            return false;
+    for (size_t i = 0; i < message->n_keys; i++)
+        if (has_unknown(&message->keys[i]->base))
+            return false;
+    return !files_have_unknown(message->data->train, message->data->n_train) &&
+           !files_have_unknown(message->data->val, message->data->n_val);
+}
+
+/* Reads a message as hd_spec_from_message does. ret_whole: whether no value of the job is a default of
+ * this build. */
+static enum hd_status read_message(const struct Heddle__V1__JobSpec *message,
+                                   struct hd_arena *arena, struct hd_job *ret_job, bool *ret_whole)
+{
+    ProtobufCMessage *holders[GROUPS_MAX];
+    struct hd_job given;
+    enum hd_status st;
+
+    find_holders(map_of_keys(), (ProtobufCMessage *)(uintptr_t)&message->base, NULL, holders);
+    st = take_message(message, holders, arena, ret_job);
+    if (st)
+        return st;
+    given = *ret_job;
+    spec_fill_zero(ret_job);
+    *ret_whole = is_whole(message, holders) && memcmp(&given, ret_job, sizeof given) == 0;
+    return HD_OK;
+}
+
+enum hd_status hd_spec_from_message(const struct Heddle__V1__JobSpec *message,
+                                    struct hd_arena *arena, struct hd_job *ret_job)
+{
+    bool whole;
+
+    return read_message(message, arena, ret_job, &whole);
+}
+
+enum hd_status hd_spec_complete_message(const struct Heddle__V1__JobSpec *message,
+                                        struct hd_arena *arena, struct hd_job *ret_job,
+                                        const struct Heddle__V1__JobSpec **ret_message)
+{
+    bool whole;
+    enum hd_status st = read_message(message, arena, ret_job, &whole);
+
+    if (st)
+        return st;
+    *ret_message = whole ? message : hd_spec_to_message(ret_job, arena);
+    return *ret_message ? HD_OK : hd_err(HD_NO_MEMORY, "no memory for a job");
 }
 
 /* ---- to a message ---- */
@@ -590,7 +662,6 @@ enum hd_status hd_spec_plan_from_message(const struct Heddle__V1__Plan *message,
                                          struct hd_layout_sizes *ret_layout)
 {
     struct hd_job job;
-    bool seen[SPEC_KEYS_MAX] = {false};
     enum hd_status st = HD_OK;
 
     hd_job_set_defaults(&job);
@@ -603,7 +674,7 @@ enum hd_status hd_spec_plan_from_message(const struct Heddle__V1__Plan *message,
             st = take_field(key, field, &message->base, &job);
     }
     if (!st)
-        st = take_pairs(message->keys, message->n_keys, &job, seen);
+        st = take_pairs(message->keys, message->n_keys, &job);
     *ret_layout = job.layout;
     return st;
 }
