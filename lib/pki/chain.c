@@ -1,5 +1,6 @@
 /* chain: a chain of hashes. Each text is preceded by its length, so no two links have equal bytes.
  */
+#include <pthread.h>
 #include <string.h>
 
 #include <openssl/evp.h>
@@ -15,12 +16,21 @@ static void add_number(EVP_MD_CTX *hash, uint64_t value)
     (void)EVP_DigestUpdate(hash, bytes, sizeof bytes);
 }
 
+/* SHA-256, found once per process: with EVP_sha256() every digest looks it up. NULL: no memory. */
+static EVP_MD *sha256;
+static void find_sha256(void)
+{
+    sha256 = EVP_MD_fetch(NULL, "SHA256", NULL);
+}
+
 void hd_pki_chain(const unsigned char before[HD_PKI_HASH_BYTES], uint64_t number, int64_t time_ms,
                   const char *const *texts, size_t count, unsigned char ret_hash[HD_PKI_HASH_BYTES])
 {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
     EVP_MD_CTX *hash = EVP_MD_CTX_new();
 
-    if (!hash || !EVP_DigestInit_ex(hash, EVP_sha256(), NULL)) {
+    (void)pthread_once(&once, find_sha256);
+    if (!hash || !sha256 || !EVP_DigestInit_ex(hash, sha256, NULL)) {
         EVP_MD_CTX_free(hash);
         memset(ret_hash, 0, HD_PKI_HASH_BYTES); /* no memory: verifying the chain will fail */
         return;
