@@ -378,7 +378,9 @@ static void report_trouble(struct hd_job_store *store, const struct writer_repor
         store->full_ms = hd_clock_wall_ms();
     if (before != HD_STORE_STUCK)
         store->stuck_ms = hd_clock_wall_ms();
-    hd_clock_format_utc(store->space == HD_STORE_STUCK ? store->stuck_ms : store->full_ms, since);
+    if (store->space != HD_STORE_FINE)
+        hd_clock_format_utc(store->space == HD_STORE_STUCK ? store->stuck_ms : store->full_ms,
+                            since);
     if (store->space == HD_STORE_STUCK)
         (void)snprintf(message, sizeof message,
                        "the controller cannot write its state since %s: %.*s", since,
