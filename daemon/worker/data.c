@@ -171,7 +171,9 @@ static enum hd_status add_source(struct data_list *a, const struct source *s,
 
     if (st)
         return hd_err_prefix(st, "data.%s", s->list);
-    if (survey.documents == 0 && survey.tokens < 0 && strcmp(s->list, "train") == 0)
+    /* records that cannot be used are told by the caller, all at once */
+    if (survey.documents == 0 && survey.tokens < 0 && !a->bad.count &&
+        strcmp(s->list, "train") == 0)
         return hd_err(HD_INVALID, "data.train: %s%s: there is no record to train on",
                       s->files[0].path, s->count > 1 ? " and the other files" : "");
     if (a->bad.count && !*a->bad_list)

@@ -86,10 +86,11 @@ cp "$out/c.bin" "$work/short.bin"
 mixed '[short.bin]' >"$work/bad.yaml"
 check_status a_damaged_file_is_an_error 2 heddle validate "$work/bad.yaml"
 check_equal that_names_it 1 "$(grep -c 'data.train\[0\]: .*short.bin: .*MMIDIDX' "$work/check.err")"
-printf 'no json\n' >"$work/bad.jsonl"
+printf '{"text": "one"}\nno json\n' >"$work/bad.jsonl"
 mixed '[bad.jsonl]' >"$work/bad.yaml"
 check_status lines_that_are_none_are_an_error 2 heddle validate "$work/bad.yaml"
-check_equal with_the_line 1 "$(grep -c 'bad.jsonl:1: ' "$work/check.err")"
+check_equal with_the_line 1 "$(grep -c 'bad.jsonl:2: ' "$work/check.err")"
+check_equal and_the_number_of_such_records 1 "$(grep -c '1 of 2 records cannot be used; mend' "$work/check.err")"
 
 # a worker that is killed says nothing itself: beside a copy of the command stands one that is
 mkdir "$work/bin"
