@@ -1,6 +1,7 @@
 #include "worker/probe.h"
 
 #include <errno.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -557,15 +558,19 @@ static enum hd_status read_gpus(char *list, struct probe *p)
                : HD_OK;
 }
 
+/* Reads N or N:T; without T a device has its share of the usable cores, as in heddle plan. */
 static enum hd_status read_cpus(char *rest, struct probe *p)
 {
     char *count = strsep(&rest, ":"), *threads = strsep(&rest, ":");
     int64_t devices = 0;
+    cpu_set_t set;
 
     if (rest || hd_text_to_int64(count, 1, PROBE_DEVICES_MAX, &devices) ||
         (threads && hd_text_to_int64(threads, 1, 4096, &p->threads)))
         return HD_INVALID;
     p->world = (int)devices;
+    if (!threads && sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) > p->world)
+        p->threads = CPU_COUNT(&set) / p->world;
     return HD_OK;
 }
 
