@@ -226,8 +226,8 @@ struct hd_fp8_encode_args {
 /* Members of a kernel whose result a product in fp8 reads, for the codes of it: those that fp8_amax and
  * fp8_encode make of the result as it is stored, in bf16; E4M3 of values, E5M2 of gradients. They are
  * made in the pass that computes the result if max(history) > 0, else behind it, from the result.
- * code, code_t, factor of decoding, seen and history are as in fp8_encode_args and fp8_amax_args;
- * norms have no code_t. Not with counts or sums. code and code_t NULL: no codes. */
+ * code, code_t, factor of decoding, seen and history are as in fp8_encode_args and fp8_amax_args.
+ * Not with counts or sums. code and code_t NULL: no codes. */
 #define HD_FP8_RESULT          \
     uint8_t *code, *code_t;    \
     float *code_factor, *seen; \

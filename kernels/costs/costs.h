@@ -92,12 +92,8 @@ struct hd_costs_chunks hd_costs_row_chunks_on(const struct hd_traits *traits, in
 
 /* Limits for a norm's backward on a GPU: it computes the gradients of its weights in the same pass
  * if a row is a whole number of packs and at most two packs per thread of a block of 512
- * threads; and for its forward, which makes codes of such a row with 768 threads. */
-enum {
-    HD_COSTS_PACK_BYTES = 16,
-    HD_COSTS_NORM_WEIGHTS_ROW_BYTES = 512 * 2 * HD_COSTS_PACK_BYTES,
-    HD_COSTS_NORM_CODES_ROW_BYTES = 768 * 2 * HD_COSTS_PACK_BYTES
-};
+ * threads; its forward makes codes of the same rows. */
+enum { HD_COSTS_PACK_BYTES = 16, HD_COSTS_NORM_WEIGHTS_ROW_BYTES = 512 * 2 * HD_COSTS_PACK_BYTES };
 
 /* Layout of the scratch of embedding_backward on a GPU: the rows of dout are sorted by index. An
  * index with more than PIECE rows is summed in pieces of PIECE rows. Offsets in bytes. */

@@ -17,7 +17,7 @@ bool hd_norm_takes_codes(const struct hd_traits *traits, int64_t C)
 {
     return !hd_traits_is_cuda(traits) ||
            (C % HD_FP8_SIDE == 0 &&
-            C * (int64_t)hd_dtype_size(HD_BF16) <= HD_COSTS_NORM_CODES_ROW_BYTES);
+            C * (int64_t)hd_dtype_size(HD_BF16) <= HD_COSTS_NORM_WEIGHTS_ROW_BYTES);
 }
 
 int hd_costs_residual_flops(const void *add, float factor)

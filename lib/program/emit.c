@@ -29,6 +29,7 @@ struct hd_emit *hd_emit_begin(struct hd_rec *rec, const struct hd_compile_option
     e->producer = hd_arena_array(arena, tensors, sizeof *e->producer);
     e->grads = hd_arena_array(arena, tensors, sizeof *e->grads);
     e->recomputed = hd_arena_array(arena, ops, sizeof *e->recomputed);
+    e->fp8_saved = hd_arena_array(arena, ops, sizeof *e->fp8_saved);
     e->bucket_store = hd_arena_array(arena, (size_t)r->bucket_count * HD_STATE_KIND_COUNT + 1,
                                      sizeof(struct hd_store *));
     e->grad_bucket = hd_arena_array(arena, (size_t)r->bucket_count * HD_CALL_COUNT + 1,

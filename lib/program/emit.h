@@ -56,10 +56,15 @@ struct hd_emit_frame {
     void **state;                /* by op index: state of a composite op */
 };
 
-/* The codes of the gradient of a linear's result that its product of weights reads (emit_fp8.c). */
-struct hd_fp8_gradient {
-    int op_index;
-    struct hd_operand code, factor; /* absent: not made with those of the other product */
+/* Codes of a factor of a product in fp8, and the factor that decodes them; absent: not made. */
+struct hd_fp8_codes {
+    struct hd_operand code, factor;
+};
+
+/* Transposed codes that the product of a linear's weights reads, made with those of the product
+ * before it (emit_fp8.c): of the linear's input in forward, of its result's gradient in backward. */
+struct hd_fp8_saved {
+    struct hd_fp8_codes input, gradient;
 };
 
 struct hd_emit {
@@ -77,8 +82,8 @@ struct hd_emit {
     struct hd_node_list lists[HD_CALL_COUNT];
     enum hd_call call; /* the program that nodes are added to */
     int unit;
-    int op_index;                        /* index of the op that is being emitted */
-    struct hd_fp8_gradient fp8_gradient; /* the newest one */
+    int op_index;                   /* index of the op that is being emitted */
+    struct hd_fp8_saved *fp8_saved; /* by op index */
 
     struct hd_emit_frame frame[HD_FRAME_COUNT];
     struct hd_emit_frame *into; /* the frame that forward ops fill now; NULL: backward is being

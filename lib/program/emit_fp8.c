@@ -9,11 +9,12 @@
  *     dx = dy W       dy [R, N]             W transposed: [K, N]
  *     dW = dy^T x     dy transposed [N, R]  x transposed [K, R]
  *
- * Codes live from their node to the product. Tensors that are kept for backward, gathered or sent
- * are bf16. Values and weights are encoded once for each of their two products, which are in forward
- * and backward; values and scales do not change within a micro-batch, so both encodings have equal
- * codes. A gradient is read once: its node makes the codes of both products, unless that of the
- * weight is put off to W.
+ * A tensor is read once for both of its products where they have it alike: its node makes the codes
+ * of both. Those of a linear's input are kept for backward, transposed, if forward keeps the input
+ * (recompute.c), which is then in bf16 only if another op reads it. Where backward recomputes a linear
+ * with its input, it makes both orders again; where the input alone, the transposed one, as of weights:
+ * values and scales do not change within a micro-batch, so all encodings have equal codes. A gradient has
+ * two encodings where the product of weights is put off to W. Tensors that are gathered or sent are bf16.
  *
  * The scale follows from the linear's buffer in the registry, or without one, and in the first
  * step, from the tensor itself: in this micro-batch, on this rank. */
@@ -25,10 +26,6 @@ struct fp8_factor {
     struct hd_operand inp;
     int64_t rows, columns;
     bool transpose;
-};
-
-struct fp8_codes {
-    struct hd_operand code, factor;
 };
 
 static enum hd_fp8 format_of(enum hd_amax which)
@@ -59,10 +56,10 @@ static struct hd_operand seen_of(struct hd_emit *e, int buffer, enum hd_amax whi
                       HD_F32);
 }
 
-/* Emits the node that encodes a factor. with_other: the same node also writes the codes transposed, and
- * ret_other names them; else ret_other is absent. */
-static struct fp8_codes encode(struct hd_emit *e, int buffer, const struct fp8_factor *f,
-                               bool with_other, struct fp8_codes *ret_other)
+/* Emits the node that encodes a factor. with_other: the same node also writes the codes in the other
+ * order, and ret_other names them; else ret_other is absent. */
+static struct hd_fp8_codes encode(struct hd_emit *e, int buffer, const struct fp8_factor *f,
+                                  bool with_other, struct hd_fp8_codes *ret_other)
 {
     const int64_t count = f->rows * f->columns;
     const struct hd_operand amax = hd_emit_temp(e, "amax", HD_F32, HD_AMAX_PARTS, 0);
@@ -83,24 +80,30 @@ static struct fp8_codes encode(struct hd_emit *e, int buffer, const struct fp8_f
         e, HD_ARGS(fp8_encode, .R = f->rows, .C = f->columns, .format = format_of(f->which)),
         HD_OPERANDS(fp8_encode, .code = code, .transposed = transposed, .factor = factor,
                     .seen = seen_of(e, buffer, f->which), .inp = f->inp, .amax = amax));
-    *ret_other = (struct fp8_codes){f->transpose ? code : transposed, factor};
-    return (struct fp8_codes){f->transpose ? transposed : code, factor};
+    *ret_other = (struct hd_fp8_codes){f->transpose ? code : transposed, factor};
+    return (struct hd_fp8_codes){f->transpose ? transposed : code, factor};
 }
 
-/* Returns the codes of the gradient of a linear's result. The product of the input's gradient comes
- * first, and makes those of the weight's product, too, if that follows in the same program. */
-static struct fp8_codes encode_gradient(struct hd_emit *e, const struct hd_op *linear, int buffer,
-                                        const struct fp8_factor *f)
+/* Returns the codes of a factor. The product of a linear's weights reads its input and the gradient
+ * transposed, behind the product that reads them as they are and makes both, if it may keep them. */
+static struct hd_fp8_codes codes_of(struct hd_emit *e, const struct hd_op *linear, int buffer,
+                                    const struct fp8_factor *f)
 {
-    struct hd_fp8_gradient *made = &e->fp8_gradient;
-    const bool is_first =
-        !f->transpose && !e->options->split_backward && hd_op_trains_param(e->registry, linear, 0);
-    struct fp8_codes codes, other;
+    const bool is_input = f->which == HD_AMAX_INPUT, is_grad = f->which == HD_AMAX_GRAD;
+    struct hd_fp8_saved *made = &e->fp8_saved[e->op_index];
+    struct hd_fp8_codes *saved = is_grad ? &made->gradient : &made->input, codes, other;
+    const bool is_recomputed = e->into == &e->frame[HD_FRAME_B];
+    const bool may_keep = (is_input && e->keeps[linear->in[0]->id]) ||
+                          ((is_grad || (is_input && is_recomputed)) && !e->options->split_backward);
 
-    if (f->transpose && made->code.store && made->op_index == e->op_index)
-        return (struct fp8_codes){made->code, made->factor};
-    codes = encode(e, buffer, f, is_first, &other);
-    *made = (struct hd_fp8_gradient){e->op_index, other.code, other.factor};
+    if (f->transpose && (is_input || is_grad) && saved->code.store)
+        return *saved;
+    codes = encode(e, buffer, f,
+                   may_keep && !f->transpose && !saved->code.store &&
+                       hd_op_trains_param(e->registry, linear, 0),
+                   &other);
+    if (other.code.store)
+        *saved = other;
     return codes;
 }
 
@@ -123,7 +126,7 @@ struct hd_node *hd_emit_product(struct hd_emit *e, const struct hd_op *linear, e
 {
     const struct hd_param *p = &e->registry->params[linear->param[0]];
     struct fp8_factor factor;
-    struct fp8_codes x, y, none;
+    struct hd_fp8_codes x, y;
 
     if (!multiplies_fp8(e) || p->adapter || p->quant)
         return hd_emit_gemm(e, g, operands);
@@ -134,14 +137,13 @@ struct hd_node *hd_emit_product(struct hd_emit *e, const struct hd_op *linear, e
                                  .rows = g->trans_a ? g->K : g->M,
                                  .columns = g->trans_a ? g->M : g->K,
                                  .transpose = g->trans_a};
-    x = a == HD_AMAX_GRAD ? encode_gradient(e, linear, p->buffer, &factor)
-                          : encode(e, p->buffer, &factor, false, &none);
+    x = codes_of(e, linear, p->buffer, &factor);
     factor = (struct fp8_factor){.which = b,
                                  .inp = operands->b,
                                  .rows = g->trans_b ? g->N : g->K,
                                  .columns = g->trans_b ? g->K : g->N,
                                  .transpose = !g->trans_b};
-    y = encode(e, p->buffer, &factor, false, &none);
+    y = codes_of(e, linear, p->buffer, &factor);
     return hd_emit_fp8_gemm(
         e,
         HD_ARGS(fp8_gemm, .M = g->M, .N = g->N, .K = g->K, .accumulate = g->accumulate,

@@ -547,8 +547,7 @@ static void sum_biases(struct hd_emit *e, struct hd_node_list *list)
 
 /* A node that can make codes of its result (HD_FP8_RESULT), of R rows of C columns. */
 struct code_writer {
-    struct hd_operand *result, *code, *transposed, *factor, *seen, *history; /* transposed NULL: it
-                                                                      makes no codes in this order */
+    struct hd_operand *result, *code, *transposed, *factor, *seen, *history;
     int64_t *rows, *history_len;
     bool *only;
     enum hd_fp8 format;
@@ -558,28 +557,28 @@ struct code_writer {
 static bool takes_codes(const struct hd_emit *e, const struct hd_node *node, int64_t R, int64_t C,
                         struct code_writer *ret_writer)
 {
-#define WRITER(kernel, result, turned, of, condition)                                            \
-    case HD_K_##kernel: {                                                                        \
-        struct hd_##kernel##_args *a = node->args;                                               \
-        struct hd_##kernel##_operands *o = hd_##kernel##_operands_of(node);                      \
-                                                                                                 \
-        *ret_writer = (struct code_writer){&o->result,     &o->code,    turned, &o->code_factor, \
-                                           &o->seen,       &o->history, &a->R,  &a->history_len, \
-                                           &a->codes_only, of};                                  \
-        return a->dtype == HD_BF16 && (condition);                                               \
+#define WRITER(kernel, result, of, condition)                                  \
+    case HD_K_##kernel: {                                                      \
+        struct hd_##kernel##_args *a = node->args;                             \
+        struct hd_##kernel##_operands *o = hd_##kernel##_operands_of(node);    \
+                                                                               \
+        *ret_writer = (struct code_writer){                                    \
+            &o->result,  &o->code, &o->code_t,      &o->code_factor, &o->seen, \
+            &o->history, &a->R,    &a->history_len, &a->codes_only,  of};      \
+        return a->dtype == HD_BF16 && (condition);                             \
     }
     if (node->is_comm)
         return false;
     switch (node->kernel) {
-        WRITER(rmsnorm_forward, out, NULL, HD_E4M3,
+        WRITER(rmsnorm_forward, out, HD_E4M3,
                a->R == R && a->C == C && hd_norm_takes_codes(&e->options->traits, C))
-        WRITER(layernorm_forward, out, NULL, HD_E4M3,
+        WRITER(layernorm_forward, out, HD_E4M3,
                a->R == R && a->C == C && hd_norm_takes_codes(&e->options->traits, C))
-        WRITER(glu_forward, out, &o->code_t, HD_E4M3, a->R == R && a->F == C && !o->counts.store)
-        WRITER(glu_backward, dinp, &o->code_t, HD_E5M2,
+        WRITER(glu_forward, out, HD_E4M3, a->R == R && a->F == C && !o->counts.store)
+        WRITER(glu_backward, dinp, HD_E5M2,
                a->R == R && 2 * a->F == C && a->F % HD_FP8_SIDE == 0 && !o->counts.store)
-        WRITER(activation_forward, out, &o->code_t, HD_E4M3, a->N == R * C && !o->counts.store)
-        WRITER(activation_backward, dinp, &o->code_t, HD_E5M2,
+        WRITER(activation_forward, out, HD_E4M3, a->N == R * C && !o->counts.store)
+        WRITER(activation_backward, dinp, HD_E5M2,
                a->N == R * C && !o->counts.store && !o->sums.store)
     default:
         return false;
@@ -606,13 +605,12 @@ static bool fuse_codes(const struct hd_emit *e, const struct hd_node_list *list,
     i = find_writer(list, at - 1, o->inp.store);
     if (!same(o->amax, scale->amax) || !scale->history.store || i < 0 ||
         !takes_codes(e, list->nodes[i], args->R, args->C, &w) || !same(*w.result, o->inp) ||
-        w.factor->store || args->format != w.format || (o->transposed.store && !w.transposed))
+        w.factor->store || args->format != w.format)
         return false;
     count_uses(e, amax, -1);
     begin_merge(e, list->nodes[i], encode);
     *w.code = o->code;
-    if (w.transposed)
-        *w.transposed = o->transposed;
+    *w.transposed = o->transposed;
     *w.factor = o->factor;
     *w.seen = o->seen;
     *w.history = scale->history;
