@@ -91,8 +91,7 @@ make_two_versions() {
 make_packages() { # VERSION FOLDER
     rm -rf --one-file-system "$2.part"
     cmake -S "$source_dir" -B "$build_dir" -DHEDDLE_VERSION="$1" >"$log" 2>&1 &&
-        ninja -C "$build_dir" heddle heddle-controller heddled heddle-launcher heddle-supervisor heddle-worker \
-            heddle-serve heddle-pages >"$log" 2>&1 &&
+        ninja -C "$build_dir" programs >"$log" 2>&1 &&
         mkdir -p "$2.part" && (cd "$build_dir" && umask 077 && cpack -B "$2.part" >"$log" 2>&1) &&
         rm -rf --one-file-system "$2.part/_CPack_Packages" && mv "$2.part" "$2" || { tail -n 20 "$log"; false; }
 }
