@@ -1,5 +1,6 @@
 /* plot: panels of smoothed lines from the histories of runs; their axes. */
 #include "controller/cli/plot.h"
+#include "base/order.h"
 #include "job/job.h"
 
 #include <math.h>
@@ -77,13 +78,6 @@ static bool make_lines(const struct plot_run *run, int index, const struct plot_
 
 /* ---- ranges ---- */
 
-static int by_value(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
 /* Sets the range of the vertical axis from sorted values. */
 static void set_range(struct plot_panel *panel, const double *values, size_t count)
 {
@@ -140,7 +134,7 @@ static bool make_ranges(struct plot_panel *panel)
         }
     if (panel->x_max <= panel->x_min)
         panel->x_max = panel->x_min + 1;
-    qsort(values, count, sizeof *values, by_value);
+    qsort(values, count, sizeof *values, hd_order_numbers);
     set_range(panel, values, count);
     free(values);
     return true;

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/order.h"
 
 enum { DEPTH_MAX = 3 }; /* folders in one another in a recipe */
 
@@ -69,11 +70,6 @@ static enum hd_status find_recipes(char ret_path[4096])
 }
 
 /* ---- a recipe ---- */
-
-static int by_text(const void *a, const void *b)
-{
-    return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
 
 /* Adds the files of the folder `below` of the recipe; follows no links. */
 static enum hd_status list_recipe_files(struct hd_arena *arena, struct recipe *recipe,
@@ -234,7 +230,7 @@ enum hd_status recipes_find(const struct recipes *recipes, const char *name, str
         if (strcmp(names[i], name) == 0) {
             enum hd_status st = list_recipe_files(arena, r, "", 0);
 
-            qsort(r->files, r->file_count, sizeof r->files[0], by_text);
+            qsort(r->files, r->file_count, sizeof r->files[0], hd_order_texts);
             *ret_recipe = r;
             return st;
         }

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/order.h"
 #include "base/text.h"
 
 enum { BRIDGES_MAX = 12, WORD_MAX = 64 };
@@ -297,11 +298,6 @@ static void list_net(struct hd_inventory *v, struct pci_path *paths, const char 
         add_adapter(v, paths, name, folder, 1e6 / 8 * read_number(folder, "speed", 0));
 }
 
-static int by_name(const void *left, const void *right)
-{
-    return strcmp(*(char *const *)left, *(char *const *)right);
-}
-
 static void
 each_of_class(const char *sys, const char *class, struct hd_inventory *v, struct pci_path *paths,
               void (*scan)(struct hd_inventory *, struct pci_path *, const char *, const char *))
@@ -318,7 +314,7 @@ each_of_class(const char *sys, const char *class, struct hd_inventory *v, struct
             count++;
     if (dir)
         (void)closedir(dir);
-    qsort(names, (size_t)count, sizeof names[0], by_name);
+    qsort(names, (size_t)count, sizeof names[0], hd_order_texts);
     for (int i = 0; i < count; i++) {
         (void)snprintf(folder, sizeof folder, "%s/class/%s/%s", sys, class, names[i]);
         scan(v, paths, names[i], folder);

@@ -16,6 +16,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/order.h"
 #include "comm/nccl.h"
 #include "flags/flags.h"
 #include "kernels/plugin.h"
@@ -29,16 +30,9 @@ enum {
 
 /* ---- in all processes ---- */
 
-static int by_value(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
 double probe_lower_quartile(double *values, int count)
 {
-    qsort(values, (size_t)count, sizeof *values, by_value);
+    qsort(values, (size_t)count, sizeof *values, hd_order_numbers);
     return values[(count - 1) / 4];
 }
 
@@ -47,7 +41,7 @@ double probe_mean(double *values, int count)
     const int kept = count - count / 10;
     double sum = 0;
 
-    qsort(values, (size_t)count, sizeof *values, by_value);
+    qsort(values, (size_t)count, sizeof *values, hd_order_numbers);
     for (int i = 0; i < kept; i++)
         sum += values[i];
     return sum / kept;

@@ -29,6 +29,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/order.h"
 #include "checkpoint/checkpoint_internal.h"
 
 enum { ENTRY_TEXT_BYTES = 512, REST_BYTES = 512 * 1024 };
@@ -45,11 +46,6 @@ struct hd_ckpt_writer {
 };
 
 /* ---- opening ---- */
-
-static int compare_labels(const void *a, const void *b)
-{
-    return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
 
 /* Refuses entries with equal labels: they would be duplicate names in the table's JSON, which
  * readers refuse. */
@@ -72,7 +68,7 @@ static enum hd_status refuse_repeated_labels(const struct hd_ckpt_entry *entries
         labels[i] = all.data + at;
         at += strlen(labels[i]) + 1;
     }
-    qsort(labels, count, sizeof *labels, compare_labels);
+    qsort(labels, count, sizeof *labels, hd_order_texts);
     for (size_t i = 1; !st && i < count; i++)
         if (strcmp(labels[i - 1], labels[i]) == 0)
             st = hd_err(HD_INVALID, "the entry %s is listed twice in one shard", labels[i]);

@@ -21,6 +21,7 @@
 #include "base/file.h"
 #include "base/folder.h"
 #include "base/json.h"
+#include "base/order.h"
 #include "hf/hf.h"
 
 #define A_NAME "lora_A.weight"
@@ -214,11 +215,6 @@ static void write_factor(const struct combination *c, const char *module, bool i
 
 /* ---- the folder ---- */
 
-static int by_module(const void *a, const void *b)
-{
-    return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
-
 /* Writes the header of the file, padded to 8 bytes, and sets *ret_bytes to the bytes of all factors. */
 static enum hd_status describe_factors(const struct combination *c, struct hd_text *ret_head,
                                        int64_t *ret_bytes)
@@ -389,7 +385,7 @@ enum hd_status hd_adapter_combine(const struct hd_adapter_combination *asked, in
     if (!st)
         st = check_rank(&c);
     if (!st) {
-        qsort(c.modules, c.module_count, sizeof *c.modules, by_module);
+        qsort(c.modules, c.module_count, sizeof *c.modules, hd_order_texts);
         st = write_folder(&c);
     }
     if (!st && ret_rank)

@@ -10,6 +10,7 @@
 #include "base/folder.h"
 #include "base/hash.h"
 #include "base/json.h"
+#include "base/order.h"
 #include "hf/hf_internal.h"
 
 enum {
@@ -141,11 +142,6 @@ static bool is_file_name(const char *name)
            strcmp(name + n - (sizeof end - 1), end) == 0;
 }
 
-static int by_text(const void *a, const void *b)
-{
-    return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
-
 /* Lists the distinct files of the index's map {tensor: file}. */
 static enum hd_status list_files(struct hd_arena *arena, const struct hd_json *map,
                                  const char ***ret_names, size_t *ret_count)
@@ -163,7 +159,7 @@ static enum hd_status list_files(struct hd_arena *arena, const struct hd_json *m
         names[n++] = v->text;
     }
     if (n)
-        qsort(names, n, sizeof *names, by_text);
+        qsort(names, n, sizeof *names, hd_order_texts);
     for (size_t i = 0; i < n; i++)
         if (i == 0 || strcmp(names[i], names[i - 1]) != 0)
             names[distinct++] = names[i];

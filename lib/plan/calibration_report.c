@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/order.h"
+
 static const struct shape_class {
     const char *name;
     double side_least; /* least side of a cubic matrix product in this size class */
@@ -13,17 +15,10 @@ static const struct {
     const char *name, *variant;
 } precisions[] = {{"fp32", "f32."}, {"bf16", "bf16."}};
 
-static int by_value(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
 /* Sorts the values and returns their median; count >= 1. */
 static double median_of(double *values, int count)
 {
-    qsort(values, (size_t)count, sizeof *values, by_value);
+    qsort(values, (size_t)count, sizeof *values, hd_order_numbers);
     return count % 2 ? values[count / 2] : (values[count / 2 - 1] + values[count / 2]) / 2;
 }
 

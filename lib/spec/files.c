@@ -11,6 +11,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "base/order.h"
 #include "base/text.h"
 #include "data/data.h"
 #include "data/fingerprint.h"
@@ -252,11 +253,6 @@ static enum hd_status add_path(struct list *list, const char *key, const char *p
     return st ? st : list_add(list, key, path, info.st_size, facts);
 }
 
-static int by_bytes(const void *a, const void *b)
-{
-    return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
 static enum hd_status add_pattern(struct list *list, const char *key, const char *pattern,
                                   const char *as_written)
 {
@@ -271,7 +267,7 @@ static enum hd_status add_pattern(struct list *list, const char *key, const char
     else if (failed && failed != GLOB_NOMATCH)
         st = hd_err(HD_INVALID, "%s: cannot search %s: %s", key, pattern, strerror(errno));
     if (!st && paths.gl_pathc)
-        qsort(paths.gl_pathv, paths.gl_pathc, sizeof paths.gl_pathv[0], by_bytes);
+        qsort(paths.gl_pathv, paths.gl_pathc, sizeof paths.gl_pathv[0], hd_order_texts);
     for (size_t i = 0; i < paths.gl_pathc && !st; i++)
         st = add_path(list, key, paths.gl_pathv[i], true);
     if (!st && list->count == before)

@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/order.h"
+
 /* a rank is late if its busy time exceeds the median of its peers by this fraction of the step */
 #define LATE_SHARE 0.1
 
@@ -63,13 +65,6 @@ void hd_stragglers_free(struct hd_stragglers *w)
 
 /* ---- one judgement ---- */
 
-static int by_value(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
 /* Computes the median busy time of each rank's peers; for an even number of peers the lower one, so
  * that of three ranks two may be late. A rank alone in its stage is its own peer. */
 static void find_medians(struct hd_stragglers *w, int stage)
@@ -81,7 +76,7 @@ static void find_medians(struct hd_stragglers *w, int stage)
             w->sorted[count++] = w->busy_ms[r];
     if (!count)
         return;
-    qsort(w->sorted, (size_t)count, sizeof *w->sorted, by_value);
+    qsort(w->sorted, (size_t)count, sizeof *w->sorted, hd_order_numbers);
     middle = count > 1 ? (count - 2) / 2 : 0;
     for (int r = 0; r < w->world; r++)
         if (w->stage_of[r] == stage)

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/order.h"
 #include "controller/core/life/life.h"
 #include "controller/core/state/texts.h"
 
@@ -157,16 +158,9 @@ static bool are_alike(const struct core_node *a, int32_t device_a, const struct 
            core_same(x->name, y->name) && core_same(a->compute[x->kind], b->compute[y->kind]);
 }
 
-static int by_value(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
 static double median_of(double *values, size_t count)
 {
-    qsort(values, count, sizeof *values, by_value);
+    qsort(values, count, sizeof *values, hd_order_numbers);
     return count % 2 ? values[count / 2] : (values[count / 2 - 1] + values[count / 2]) / 2;
 }
 
