@@ -275,14 +275,6 @@ static void report_circle(struct findings *f, struct sup_rank *in_it, struct sup
 
 /* ---- the finding ---- */
 
-static struct sup_rank *rank_numbered(struct sup *sup, int64_t number)
-{
-    for (int i = 0; i < sup->options.rank_count; i++)
-        if (sup->ranks[i].rank == number)
-            return &sup->ranks[i];
-    return NULL;
-}
-
 static bool some_rank_starves(const struct sup *sup, int64_t now_ms)
 {
     for (int i = 0; i < sup->options.rank_count; i++)
@@ -302,7 +294,7 @@ void sup_find_blame(struct sup *sup, struct sup_rank *silent, int64_t now_ms,
     for (int i = 0; i < sup->options.rank_count; i++)
         f.states[i] = gather_state(sup, &sup->ranks[i], now_ms, &f.waits[i]);
     b.finding = sup_judge(f.states, sup->options.rank_count, &rank);
-    found = rank_numbered(sup, rank);
+    found = sup_find_rank(sup, rank);
     if ((b.finding == SUP_FOUND_NOTHING || b.finding == SUP_FOUND_ELSEWHERE) &&
         some_rank_starves(sup, now_ms)) {
         /* the finding is that nothing hangs: other ranks may wait for the rank that gets no CPU */

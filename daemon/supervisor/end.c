@@ -92,14 +92,6 @@ void sup_climb(struct sup *sup, int64_t now_ms)
 
 /* ---- the rank to blame ---- */
 
-static struct sup_rank *find_rank(struct sup *sup, int64_t number)
-{
-    for (int i = 0; i < sup->options.rank_count; i++)
-        if (sup->ranks[i].rank == number)
-            return &sup->ranks[i];
-    return NULL;
-}
-
 /* Returns true if the rank failed only because other ranks did not answer or had given up. */
 static bool only_secondary(const struct sup_rank *rank)
 {
@@ -126,7 +118,7 @@ static struct sup_rank *find_blamed(struct sup *sup)
     int index;
 
     if (sup->blamed >= 0)
-        return find_rank(sup, sup->blamed);
+        return sup_find_rank(sup, sup->blamed);
     if (sup_spans(sup))
         return find_cause(sup);
     if (hd_shm_control_failure(sup->shm, &index, &st, reason) && index >= 0 &&
@@ -135,7 +127,7 @@ static struct sup_rank *find_blamed(struct sup *sup)
     for (int i = 0; !rank && i < sup->options.rank_count; i++)
         if (sup->ranks[i].gone_bad)
             rank = &sup->ranks[i];
-    named = rank && rank->has_failure ? find_rank(sup, rank->failure.first_rank) : NULL;
+    named = rank && rank->has_failure ? sup_find_rank(sup, rank->failure.first_rank) : NULL;
     return named && named->gone_bad ? named : rank;
 }
 

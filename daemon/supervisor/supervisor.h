@@ -216,6 +216,15 @@ struct sup {
     uint8_t received[HD_FRAME_BYTES_MAX];
 };
 
+/* Returns this node's rank of that number; NULL: it runs on another node. */
+static inline struct sup_rank *sup_find_rank(struct sup *sup, int64_t number)
+{
+    for (int i = 0; i < sup->options.rank_count; i++)
+        if (sup->ranks[i].rank == number)
+            return &sup->ranks[i];
+    return NULL;
+}
+
 /* Returns true if other ranks of the attempt run on other nodes. */
 static inline bool sup_spans(const struct sup *sup)
 {

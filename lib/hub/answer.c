@@ -17,6 +17,18 @@ bool hub_may_retry(const struct hub_answer *answer)
            (s == 403 && !answer->by_endpoint);
 }
 
+enum hd_status hub_take_text(void *user, const struct hub_answer *answer, const void *bytes,
+                             size_t count)
+{
+    struct hd_text *text = user;
+
+    if (text->len_bytes + count > HUB_API_BYTES_MAX)
+        return hd_err(HD_LIMIT, "%s sends an answer of more than %d MiB", answer->host,
+                      HUB_API_BYTES_MAX >> 20);
+    hd_text_add_bytes(text, bytes, count);
+    return text->failed ? hd_err(HD_NO_MEMORY, "no memory for an answer") : HD_OK;
+}
+
 /* Returns "model" or "data set", for messages. */
 static const char *kind_of(const struct hd_hub_name *name)
 {

@@ -172,18 +172,6 @@ static enum hd_status not_in_cache(const struct hub_fetch *g, const char *why)
 
 /* ---- the hub ---- */
 
-static enum hd_status take_page(void *user, const struct hub_answer *answer, const void *bytes,
-                                size_t count)
-{
-    struct hd_text *text = user;
-
-    if (text->len_bytes + count > HUB_API_BYTES_MAX)
-        return hd_err(HD_LIMIT, "%s sends an answer of more than %d MiB", answer->host,
-                      HUB_API_BYTES_MAX >> 20);
-    hd_text_add_bytes(text, bytes, count);
-    return text->failed ? hd_err(HD_NO_MEMORY, "no memory for an answer") : HD_OK;
-}
-
 /* Asks the API, `tries` times at most. */
 static enum hd_status ask_api(struct hub_fetch *g, struct hub_client *client, const char *url,
                               int tries, struct hub_answer *ret_answer, struct hd_text *ret_text)
@@ -196,7 +184,7 @@ static enum hd_status ask_api(struct hub_fetch *g, struct hub_client *client, co
 
         hd_text_clear(ret_text);
         *ret_answer = (struct hub_answer){.retry_after_s = -1};
-        st = hub_get(client, url, 0, take_page, ret_text, ret_answer);
+        st = hub_get(client, url, 0, hub_take_text, ret_text, ret_answer);
         may_retry = st == HD_UNAVAILABLE || st == HD_TIMEOUT;
         if (!st && ret_answer->status == 200)
             return HD_OK;

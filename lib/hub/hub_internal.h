@@ -183,6 +183,9 @@ void hub_client_free(struct hub_client *client); /* NULL: does nothing */
  * *stop. */
 enum hd_status hub_get(struct hub_client *client, const char *url, int64_t from, hub_sink *sink,
                        void *user, struct hub_answer *ret_answer);
+/* Sink that appends the answer to a struct hd_text, up to HUB_API_BYTES_MAX. */
+enum hd_status hub_take_text(void *user, const struct hub_answer *answer, const void *bytes,
+                             size_t count);
 
 /* A request that is sent as it is, without following redirects. Members that are not set: a GET of
  * the whole, without a body. */

@@ -369,18 +369,6 @@ enum hd_status s3_pause(struct hd_s3 *s3, int try, const struct hub_answer *answ
     return hub_sleep((int64_t)(noise % (uint64_t)(most_ms + 1)), stop);
 }
 
-static enum hd_status take_reply(void *user, const struct hub_answer *answer, const void *bytes,
-                                 size_t count)
-{
-    struct hd_text *text = user;
-
-    if (text->len_bytes + count > HUB_API_BYTES_MAX)
-        return hd_err(HD_LIMIT, "%s sends an answer of more than %d MiB", answer->host,
-                      HUB_API_BYTES_MAX >> 20);
-    hd_text_add_bytes(text, bytes, count);
-    return text->failed ? hd_err(HD_NO_MEMORY, "no memory for an answer") : HD_OK;
-}
-
 /* Sends a request once. HD_UNAVAILABLE, HD_TIMEOUT: *ret_answer has status 0, or one for which
  * may_retry is true. */
 static enum hd_status send_once(struct hd_s3 *s3, struct hub_client *client, struct s3_call *call,
@@ -420,7 +408,7 @@ enum hd_status s3_send(struct hd_s3 *s3, struct hub_client *client, const struct
     enum hd_status st;
 
     if (copy.reply && !copy.sink) {
-        copy.sink = take_reply;
+        copy.sink = hub_take_text;
         copy.user = copy.reply;
     }
     for (int try = 1;; try++) {
