@@ -1,4 +1,4 @@
-/* choice_files: finds the files of validate.choices and validate.tasks. */
+/* choice_files: finds a file that a key names; those of validate.choices and validate.tasks. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -6,39 +6,51 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/math.h"
 #include "data/fingerprint.h"
 #include "job/choice_sets.h"
 #include "spec_internal.h"
 
-/* Looks a file up: it must be a regular file that can be read. */
-static enum hd_status look_up(const char *key, struct hd_choice_set *set)
+static enum hd_status look_up(const struct spec_file *f)
 {
     char hint[SPEC_PATH_TEXT_MAX];
     struct stat info;
     int64_t places;
 
-    if (stat(set->path, &info) < 0)
-        return hd_err(HD_INVALID,
-                      "%s: cannot find %s: %s; check the path, which is relative to the job file's "
-                      "folder%s",
-                      key, set->path, strerror(errno), spec_explain_name(set->path, true, hint));
+    if (stat(f->path, &info) < 0)
+        return hd_err(HD_INVALID, "%s: cannot find %s: %s; %s%s", f->key, f->path, strerror(errno),
+                      f->relative, spec_explain_name(f->path, true, hint));
     if (!S_ISREG(info.st_mode))
-        return hd_err(HD_INVALID, "%s: %s is not a regular file; give a file of questions", key,
-                      set->path);
-    if (access(set->path, R_OK) < 0)
-        return hd_err(HD_INVALID, "%s: cannot read %s: %s; change its permissions", key, set->path,
+        return hd_err(HD_INVALID, "%s: %s is not a regular file; give %s", f->key, f->path,
+                      f->kind);
+    if (access(f->path, R_OK) < 0)
+        return hd_err(HD_INVALID, "%s: cannot read %s: %s; change its permissions", f->key, f->path,
                       strerror(errno));
     if (!info.st_size)
-        return hd_err(HD_INVALID,
-                      "%s: %s is empty; a line of it is a question, {\"prompt\": .., ..}", key,
-                      set->path);
-    set->size_bytes = info.st_size;
-    places = (info.st_size + HD_FINGERPRINT_PLACE_BYTES - 1) / HD_FINGERPRINT_PLACE_BYTES;
+        return hd_err(HD_INVALID, "%s: %s is empty; %s", f->key, f->path, f->content);
+    *f->size_bytes = info.st_size;
+    places = hd_divide_up(info.st_size, HD_FINGERPRINT_PLACE_BYTES);
     if (places > HD_FINGERPRINT_PLACES_MAX)
         places = HD_FINGERPRINT_SHARE_MAX;
-    return hd_fingerprint(set->path, places, set->fingerprint)
-               ? hd_err_prefix(HD_INVALID, "%s", key)
-               : HD_OK;
+    return hd_fingerprint(f->path, places, f->fingerprint) ? hd_err_prefix(HD_INVALID, "%s", f->key)
+                                                           : HD_OK;
+}
+
+enum hd_status spec_find_file(const struct spec_file *f, const char *folder, bool look)
+{
+    struct hd_text path = {0};
+    enum hd_status st = HD_OK;
+
+    hd_file_join(&path, folder, f->path);
+    if (path.failed || path.len_bytes >= HD_JOB_PATH_MAX)
+        st =
+            hd_err(HD_INVALID, "%s: the path is longer than %d bytes", f->key, HD_JOB_PATH_MAX - 1);
+    else if (spec_has_control(path.data))
+        st = hd_err(HD_INVALID, "%s: the path has a control character; rename the file", f->key);
+    else
+        memcpy(f->path, path.data, path.len_bytes + 1);
+    hd_text_free(&path);
+    return !st && look ? look_up(f) : st;
 }
 
 static enum hd_status find_files(struct spec_draft *draft, enum hd_question_kind kind,
@@ -51,25 +63,22 @@ static enum hd_status find_files(struct spec_draft *draft, enum hd_question_kind
     for (int64_t i = 0; !st && i < hd_choice_set_count(&was, kind); i++) {
         char key[SPEC_LIST_KEY_MAX];
         struct hd_choice_set set;
-        struct hd_text path = {0};
+        const struct spec_file file = {
+            .key = key,
+            .relative = "check the path, which is relative to the job file's folder",
+            .kind = "a file of questions",
+            .content = "a line of it is a question, {\"prompt\": .., ..}",
+            .path = set.path,
+            .size_bytes = &set.size_bytes,
+            .fingerprint = set.fingerprint};
 
         st = hd_choice_set_read(&was, kind, i, &set);
         if (st)
             break;
-        hd_file_join(&path, folder, set.path);
         (void)snprintf(key, sizeof key, "%s.%s", hd_choice_set_key(kind), set.name);
-        if (path.failed || path.len_bytes >= sizeof set.path)
-            st = hd_err(HD_INVALID, "%s: the path is longer than %zu bytes", key,
-                        sizeof set.path - 1);
-        else if (spec_has_control(path.data))
-            st = hd_err(HD_INVALID, "%s: the path has a control character; rename the file", key);
-        else
-            (void)snprintf(set.path, sizeof set.path, "%s", path.data);
-        if (!st && look)
-            st = look_up(key, &set);
+        st = spec_find_file(&file, folder, look);
         if (!st)
             st = hd_choice_set_add(&set, kind, draft->job);
-        hd_text_free(&path);
     }
     return st;
 }

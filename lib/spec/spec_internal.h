@@ -377,6 +377,20 @@ enum hd_status spec_set_text_identity(struct spec_draft *draft);
 enum hd_status spec_make_absolute(struct hd_job *job, const char **path, const char *key,
                                   const char *folder);
 
+/* A file of a job other than its data, as a key names it. */
+struct spec_file {
+    const char *key;
+    const char *relative; /* what to add to a message that the file is missing */
+    const char *kind;     /* what to give, for a path that is no regular file */
+    const char *content;  /* what to write into an empty file */
+    char *path;           /* [HD_JOB_PATH_MAX] */
+    int64_t *size_bytes;
+    char *fingerprint; /* [HD_FINGERPRINT_TEXT_MAX] */
+};
+/* Makes the file's path absolute, and with `look` sets its size and fingerprint. HD_INVALID: it is
+ * no regular file that can be read, or is empty. */
+enum hd_status spec_find_file(const struct spec_file *file, const char *folder, bool look);
+
 /* Replaces the hf:// names of models and data by the paths that source->locate finds for them. */
 enum hd_status spec_locate_names(struct spec_reader *r);
 /* Returns what to add to the message about a path that does not exist: that a name ORG/NAME of the
