@@ -63,10 +63,7 @@ static void print_answer(void *user, const struct hd_choice_answer *a)
     hd_json_add_bool(&w, "cut", a->cut);
     hd_json_end(&w, '}');
     hd_text_add(&line, "\n");
-    if (!e->st)
-        e->st =
-            line.failed ? hd_err(HD_NO_MEMORY, "no memory for a line") : hd_file_print(line.data);
-    hd_text_free(&line);
+    e->st = hd_worker_print(e->st, &line);
 }
 
 static void add_choices_json(struct hd_text *text, const struct choices_verb *e,
@@ -149,10 +146,7 @@ static enum hd_status examine(struct choices_verb *e)
         add_choices_json(&text, e, decoder, &result);
     else if (!st)
         add_choices_text(&text, e, decoder, &result);
-    if (!st)
-        st = text.failed ? hd_err(HD_NO_MEMORY, "no memory to print the result")
-                         : hd_file_print(text.data);
-    hd_text_free(&text);
+    st = hd_worker_print(st, &text);
     hd_generator_free(generator);
     hd_language_close(language);
     hd_decoder_close(decoder);

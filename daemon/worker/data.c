@@ -255,11 +255,8 @@ int hd_worker_data(int argc, char **argv)
         st = judge_records(&a);
     hd_json_end(&w, ']');
     hd_json_end(&w, '}');
-    if (!st && text.failed)
-        st = hd_err(HD_NO_MEMORY, "no memory for a list of files");
-    if (!st)
-        (void)printf("%s\n", text.data);
-    hd_text_free(&text);
+    hd_text_add(&text, "\n");
+    st = hd_worker_print(st, &text);
     hd_job_tokenizer_close(&a.opened);
     hd_text_free(&a.notes);
     hd_bad_rows_free(&a.bad);

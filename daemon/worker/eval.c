@@ -181,10 +181,7 @@ int hd_worker_eval(int argc, char **argv)
         add_evaluation_text(&text, &options, &result);
     else if (!st)
         add_evaluation_json(&text, &options, &result, form);
-    if (!st)
-        st = text.failed ? hd_err(HD_NO_MEMORY, "no memory to print the result")
-                         : hd_file_print(text.data);
-    hd_text_free(&text);
+    st = hd_worker_print(st, &text);
     if (st == HD_ABORTED) {
         (void)hd_worker_finish("eval", st);
         return hd_worker_stop_signal() == SIGTERM ? TERMINATED : INTERRUPTED;

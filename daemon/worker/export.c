@@ -143,10 +143,7 @@ static enum hd_status print_json(const struct hd_hf_export *options, enum export
         hd_json_end(&w, '}');
     }
     hd_text_add(&text, "\n");
-    if (!st)
-        st = text.failed ? hd_err(HD_NO_MEMORY, "no memory to print the result")
-                         : hd_file_print(text.data);
-    hd_text_free(&text);
+    st = hd_worker_print(st, &text);
     free(path);
     return st;
 }
@@ -154,13 +151,9 @@ static enum hd_status print_json(const struct hd_hf_export *options, enum export
 static enum hd_status print_path(const struct hd_hf_export *options)
 {
     struct hd_text text = {0};
-    enum hd_status st;
 
     hd_text_add(&text, "%s\n", options->out_dir);
-    st = text.failed ? hd_err(HD_NO_MEMORY, "no memory to print the result")
-                     : hd_file_print(text.data);
-    hd_text_free(&text);
-    return st;
+    return hd_worker_print(HD_OK, &text);
 }
 
 /* ---- the base ---- */

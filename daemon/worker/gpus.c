@@ -100,11 +100,9 @@ int hd_worker_gpus(int argc, char **argv)
             (void)snprintf(list->log_problem, sizeof list->log_problem, "%s", hd_err_message());
         take_inventory(list);
         hd_gpu_list_write(list, &json);
-        st = json.failed ? hd_err(HD_NO_MEMORY, "no memory for a list of GPUs") : HD_OK;
+        hd_text_add(&json, "\n");
     }
-    if (!st)
-        (void)puts(json.data);
-    hd_text_free(&json);
+    st = hd_worker_print(st, &json);
     free(list);
     return hd_worker_finish("gpus", st);
 }

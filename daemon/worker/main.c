@@ -119,6 +119,15 @@ int hd_worker_finish(const char *verb, enum hd_status st)
                                                                       : HD_WORKER_FAILED;
 }
 
+enum hd_status hd_worker_print(enum hd_status st, struct hd_text *text)
+{
+    if (!st)
+        st = text->failed ? hd_err(HD_NO_MEMORY, "no memory to print the result")
+                          : hd_file_print(text->data ? text->data : "");
+    hd_text_free(text);
+    return st;
+}
+
 void hd_worker_note(const char *verb, const char *lines)
 {
     while (*lines) {

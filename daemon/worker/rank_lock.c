@@ -276,10 +276,9 @@ static void allow_libraries(struct lock *l)
         (void)fclose(maps);
 }
 
-/* Allows reading the folders that an environment variable such as LD_LIBRARY_PATH lists. */
-static void allow_list(struct lock *l, const char *variable)
+/* Allows the use of the folders of a list, as that in LD_LIBRARY_PATH; NULL: there are none. */
+static void allow_list(struct lock *l, enum hd_sandbox_access access, const char *list)
 {
-    const char *list = getenv(variable);
     char folder[PATH_MAX];
 
     while (list && *list) {
@@ -287,7 +286,7 @@ static void allow_list(struct lock *l, const char *variable)
 
         (void)snprintf(folder, sizeof folder, "%.*s", (int)(n < PATH_MAX ? n : 0), list);
         if (folder[0] == '/')
-            allow(l, HD_SANDBOX_READ, folder);
+            allow(l, access, folder);
         list += n + (list[n] == ':');
     }
 }
@@ -328,7 +327,7 @@ static void allow_system(struct lock *l)
     for (size_t i = 0; i < sizeof devices / sizeof devices[0]; i++)
         allow(l, HD_SANDBOX_DEVICE, devices[i]);
     allow_libraries(l);
-    allow_list(l, "LD_LIBRARY_PATH");
+    allow_list(l, HD_SANDBOX_READ, getenv("LD_LIBRARY_PATH"));
 }
 
 /* ---- GPUs ---- */
@@ -537,22 +536,6 @@ static void allow_argument(struct lock *l, const char *argument, bool is_program
         (void)allow_beside_file(l, target, is_program);
 }
 
-/* Allows reading each of the folders in which data may be. */
-static void allow_roots(struct lock *l)
-{
-    const char *list = l->r->data_roots;
-    char folder[PATH_MAX];
-
-    while (list && *list) {
-        const size_t n = strcspn(list, ":");
-
-        (void)snprintf(folder, sizeof folder, "%.*s", (int)(n < PATH_MAX ? n : 0), list);
-        if (folder[0] == '/')
-            allow(l, HD_SANDBOX_RUN, folder);
-        list += n + (list[n] == ':');
-    }
-}
-
 enum hd_status rank_lock_rewards(const struct rank *r, const struct hd_rewards *rewards)
 {
     const char *const slash = strrchr(r->job.attempt_dir, '/');
@@ -571,11 +554,11 @@ enum hd_status rank_lock_rewards(const struct rank *r, const struct hd_rewards *
         for (int a = 0; rewards->list[i].argv[a]; a++)
             allow_argument(&l, rewards->list[i].argv[a], a == 0);
     if (!l.st) {
-        allow_roots(&l);
+        allow_list(&l, HD_SANDBOX_RUN, r->data_roots);
         allow_system(&l);
         for (size_t i = 0; i < sizeof program_folders / sizeof program_folders[0]; i++)
             allow(&l, HD_SANDBOX_RUN, program_folders[i]);
-        allow_list(&l, "PYTHONPATH");
+        allow_list(&l, HD_SANDBOX_READ, getenv("PYTHONPATH"));
         allow_output(&l, r->job.attempt_dir, "rewards");
     }
     if (!l.st)

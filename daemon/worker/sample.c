@@ -219,11 +219,9 @@ int hd_worker_gpu_sample(int argc, char **argv)
         st = sample_all(list, gpus);
     if (!st) {
         hd_sample_list_write(list, &json);
-        st = json.failed ? hd_err(HD_NO_MEMORY, "no memory for a sample") : HD_OK;
+        hd_text_add(&json, "\n");
     }
-    if (!st)
-        (void)puts(json.data);
-    hd_text_free(&json);
+    st = hd_worker_print(st, &json);
     free(list);
     free(gpus);
     return hd_worker_finish("gpu-sample", st);

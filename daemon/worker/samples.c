@@ -488,9 +488,7 @@ static enum hd_status write_samples(struct samples *s, struct hd_text *out)
     s->bounds = calloc(S, sizeof *s->bounds);
     if (!st && (!s->tokens || !s->targets || !s->bounds))
         st = hd_err(HD_NO_MEMORY, "no memory for the samples of a job");
-    if (!st)
-        st = show_samples(s, out);
-    return !st && out->failed ? hd_err(HD_NO_MEMORY, "no memory for the samples of a job") : st;
+    return st ? st : show_samples(s, out);
 }
 
 /* Reads the questions of validate.choices as a rank does, and writes how many there are. */
@@ -514,7 +512,7 @@ static enum hd_status check_questions(struct samples *s, struct hd_text *out)
     if (exams)
         hd_exams_close(exams);
     free(exams);
-    return !st && out->failed ? hd_err(HD_NO_MEMORY, "no memory for the samples of a job") : st;
+    return st;
 }
 
 /* Reads the prompts of validate.samples as a rank does, and writes how many there are. */
@@ -533,7 +531,7 @@ static enum hd_status check_prompts(struct samples *s, struct hd_text *out)
     if (prompts)
         hd_prompts_close(prompts);
     free(prompts);
-    return !st && out->failed ? hd_err(HD_NO_MEMORY, "no memory for the samples of a job") : st;
+    return st;
 }
 
 /* Writes how many rows lack the column with which a builtin reward compares, and what that does. */
@@ -629,7 +627,7 @@ static enum hd_status check_rows(struct samples *s, struct hd_text *out)
             st = add_rows_without(&rows, "train.rewards", rewards.list[k].field,
                                   "get no reward, and are not trained on", out);
     hd_prompt_rows_close(&rows);
-    return !st && out->failed ? hd_err(HD_NO_MEMORY, "no memory for the samples of a job") : st;
+    return st;
 }
 
 /* Reads the tasks of a file of validate.tasks as a rank does, and writes what there is. */
@@ -655,7 +653,7 @@ static enum hd_status check_tasks_of(struct samples *s, int64_t index, struct hd
         if (*rewards.list[k].field)
             st = add_rows_without(&rows, key, rewards.list[k].field, "count as wrong", out);
     hd_prompt_rows_close(&rows);
-    return !st && out->failed ? hd_err(HD_NO_MEMORY, "no memory for the samples of a job") : st;
+    return st;
 }
 
 static enum hd_status check_all_tasks(struct samples *s, struct hd_text *out)
@@ -722,8 +720,5 @@ int hd_worker_samples(int argc, char **argv)
     if (*s.folder)
         (void)hd_file_remove_tree(s.folder); /* best effort: a leftover only uses disk space */
     st = st ? hd_err_restore(&story) : HD_OK;
-    if (!st)
-        (void)fwrite(out.data ? out.data : "", 1, out.len_bytes, stdout);
-    hd_text_free(&out);
-    return hd_worker_finish("samples", st);
+    return hd_worker_finish("samples", hd_worker_print(st, &out));
 }

@@ -68,12 +68,7 @@ static enum hd_status show_schedule(const struct hd_schedule *order, bool text,
                         (int)plans[s].saved_slots, (int)plans[s].deferred_slots,
                         (int)plans[s].stage_io_slots);
     }
-    if (!st && out.failed)
-        st = hd_err(HD_NO_MEMORY, "no memory to draw a schedule");
-    if (!st)
-        (void)fputs(out.data, stdout);
-    hd_text_free(&out);
-    return st;
+    return hd_worker_print(st, &out);
 }
 
 int hd_worker_schedule(int argc, char **argv)

@@ -340,8 +340,8 @@ static void print_summary(const struct hd_tokenize *how, const struct hd_tokeniz
     hd_json_end(&w, '}');
     hd_json_end(&w, ']');
     hd_json_end(&w, '}');
-    (void)printf("%s\n", text.data ? text.data : "");
-    hd_text_free(&text);
+    hd_text_add(&text, "\n");
+    (void)hd_worker_print(HD_OK, &text); /* hd_worker_finish reports a failure to print */
     hd_text_free(&path);
 }
 

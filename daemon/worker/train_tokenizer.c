@@ -326,8 +326,8 @@ static void print_training(const struct tokenizer_training *t, const struct hd_b
     hd_json_end(&w, '}');
     hd_json_end(&w, ']');
     hd_json_end(&w, '}');
-    (void)printf("%s\n", text.data ? text.data : "");
-    hd_text_free(&text);
+    hd_text_add(&text, "\n");
+    (void)hd_worker_print(HD_OK, &text); /* hd_worker_finish reports a failure to print */
 }
 
 static void note_shortage(const struct tokenizer_training *t, const struct hd_bpe_trained *trained)

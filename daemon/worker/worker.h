@@ -44,6 +44,9 @@ int hd_worker_finish(const char *verb, enum hd_status st);
  * that the caller ignores, as nohup does with SIGHUP, stays ignored. */
 void hd_worker_catch_stop(void);
 int hd_worker_stop_signal(void); /* 0: none came */
+/* Prints a verb's result, unless st is a failure, and frees the text. Returns st, or the failure to
+ * print. */
+enum hd_status hd_worker_print(enum hd_status st, struct hd_text *text);
 /* Prints notes, one per line, on stderr: "heddle-worker VERB: note: ...". */
 void hd_worker_note(const char *verb, const char *lines);
 /* Prints the records that cannot be used on stderr, one per line, and how many more there are. */
