@@ -1,18 +1,5 @@
 #include "train/decoder_link.h"
 
-/* Opens the channel from a stage to the next one, between the two ranks with this rank's tp
- * index. */
-static enum hd_status open_stage_channel(struct hd_inference_rank *m, int from_stage,
-                                         struct hd_comm_group **ret_channel)
-{
-    struct hd_mesh_coord from = hd_mesh_coord_of(&m->mesh, m->rank), to = from;
-
-    from.pp = from_stage;
-    to.pp = from_stage + 1;
-    return hd_comm_open_channel(m->open.comm, "pp", hd_mesh_rank(&m->mesh, from),
-                                hd_mesh_rank(&m->mesh, to), ret_channel);
-}
-
 /* Connects both channels. The first operation on a channel must be a collective (comm.h). All ranks
  * connect the channel to the previous stage first, so none waits for another in a circle. */
 static enum hd_status connect_ranks(struct hd_inference_rank *m, const struct decoder_link *l)
@@ -41,9 +28,9 @@ enum hd_status decoder_link_open(struct hd_inference_rank *m, int micro_batches,
     if (!l.arrivals)
         return hd_err(HD_NO_MEMORY, "no memory for transfers");
     if (stage > 0)
-        st = open_stage_channel(m, stage - 1, &l.from);
+        st = hd_rank_open_channel(&m->open, &m->mesh, m->rank, stage - 1, stage, false, &l.from);
     if (!st && stage < m->pp - 1)
-        st = open_stage_channel(m, stage, &l.to);
+        st = hd_rank_open_channel(&m->open, &m->mesh, m->rank, stage, stage + 1, false, &l.to);
     if (!st)
         st = connect_ranks(m, &l);
     *ret_link = l;

@@ -106,13 +106,9 @@ static enum hd_status open_peer_channel(struct hd_trainer *t, const struct hd_in
 {
     const struct hd_rank_program *l = &t->rank_program;
     const bool sends = in->kind == HD_DO_SEND;
-    struct hd_mesh_coord other = l->coord;
-    int32_t peer;
 
-    other.pp = in->peer;
-    peer = hd_mesh_rank(&l->mesh, other);
-    return hd_comm_open_channel(t->open.comm, in->call == HD_CALL_B ? "grad" : "pp",
-                                sends ? l->rank : peer, sends ? peer : l->rank, ret_group);
+    return hd_rank_open_channel(&t->open, &l->mesh, l->rank, sends ? l->coord.pp : in->peer,
+                                sends ? in->peer : l->coord.pp, in->call == HD_CALL_B, ret_group);
 }
 
 static struct hd_comm_stream *stream_of(struct hd_trainer *t, const struct hd_instruction *in)

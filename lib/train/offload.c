@@ -4,22 +4,22 @@
 
 enum hd_status hd_offload_open(struct hd_trainer *t)
 {
-    const struct hd_backend_table *cpu = hd_backend_cpu();
+    const struct hd_rank_opening opening = {.table = hd_backend_cpu(),
+                                            .options.threads = (int)t->rank_program.job.threads};
     enum hd_status st;
 
     if (!t->rank_program.registry.offload)
         return HD_OK;
-    st = cpu->open(&(struct hd_backend_options){.threads = (int)t->rank_program.job.threads},
-                   &t->host_backend);
-    return st ? st : cpu->stream_open(t->host_backend, HD_STREAM_FOR_COMPUTE, &t->host_stream);
+    st = hd_rank_open(&opening, &t->host);
+    return st ? st
+              : t->host.table->stream_open(t->host.backend, HD_STREAM_FOR_COMPUTE, &t->host_stream);
 }
 
 void hd_offload_close(struct hd_trainer *t)
 {
     if (t->host_stream)
-        hd_backend_cpu()->stream_close(t->host_stream);
-    if (t->host_backend)
-        hd_backend_cpu()->close(t->host_backend);
+        t->host.table->stream_close(t->host_stream);
+    hd_rank_close(&t->host);
 }
 
 /* ---- addresses ---- */

@@ -57,6 +57,18 @@ enum hd_status hd_rank_open(const struct hd_rank_opening *how, struct hd_opened_
     return st ? st : hd_staging_init(o->table, hd_runner_stream(o->runner), &o->staging);
 }
 
+enum hd_status hd_rank_open_channel(const struct hd_opened_rank *o, const struct hd_mesh *mesh,
+                                    int rank, int from_stage, int to_stage, bool backward,
+                                    struct hd_comm_group **ret_channel)
+{
+    struct hd_mesh_coord from = hd_mesh_coord_of(mesh, rank), to = from;
+
+    from.pp = from_stage;
+    to.pp = to_stage;
+    return hd_comm_open_channel(o->comm, backward ? "grad" : "pp", hd_mesh_rank(mesh, from),
+                                hd_mesh_rank(mesh, to), ret_channel);
+}
+
 void hd_rank_settle(const struct hd_opened_rank *o)
 {
     if (o->runner && o->table->device)

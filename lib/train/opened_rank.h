@@ -62,6 +62,11 @@ enum hd_status hd_rank_open(const struct hd_rank_opening *opening,
  * enough memory for the pages. */
 enum hd_status hd_rank_reserve(struct hd_opened_rank *opened, int64_t size_bytes,
                                int64_t host_bytes, int threads);
+/* Opens the channel from a stage to another one, between the ranks of both with the other coordinates
+ * of `rank`. `backward`: gradients pass through it. */
+enum hd_status hd_rank_open_channel(const struct hd_opened_rank *opened, const struct hd_mesh *mesh,
+                                    int rank, int from_stage, int to_stage, bool backward,
+                                    struct hd_comm_group **ret_channel);
 /* Waits for the device: after a failure its kernels may still use memory that is about to be freed. */
 void hd_rank_settle(const struct hd_opened_rank *opened);
 void hd_rank_close(struct hd_opened_rank *opened); /* {0} is fine */

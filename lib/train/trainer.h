@@ -41,8 +41,8 @@ struct hd_val_numbers {
 struct hd_trainer {
     struct hd_arena arena;
     struct hd_rank_program rank_program;
-    struct hd_opened_rank open;      /* its communicator is borrowed */
-    struct hd_backend *host_backend; /* CPU backend for parallel.offload (offload.h); else NULL */
+    struct hd_opened_rank open; /* its communicator is borrowed */
+    struct hd_opened_rank host; /* CPU backend for parallel.offload (offload.h); else {0} */
     struct hd_stream *host_stream;
     struct hd_traits traits;
     struct hd_comm_group *world;
