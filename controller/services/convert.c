@@ -180,6 +180,34 @@ static const char *hidden_event(const struct veil *veil, const struct hd_event_r
     return NULL;
 }
 
+Heddle__V1__CheckpointInfo **convert_checkpoints(struct hd_query *query)
+{
+    Heddle__V1__CheckpointInfo **m =
+        hd_arena_array(&query->arena, query->entry_count + 1, sizeof *m);
+    const struct hd_checkpoint_record *best = NULL;
+    size_t best_at = 0;
+
+    for (size_t i = 0; m && i < query->entry_count; i++) {
+        const struct hd_checkpoint_record *r = &query->entries[i].checkpoint;
+
+        m[i] = convert_checkpoint(&query->arena, r);
+        if (!r->missing && hd_record_is_better(r, best))
+            best = &query->entries[best_at = i].checkpoint;
+    }
+    if (best && m[best_at])
+        m[best_at]->best = true;
+    return m;
+}
+
+Heddle__V1__Event **convert_events(struct hd_query *query, const struct veil *veil)
+{
+    Heddle__V1__Event **m = hd_arena_array(&query->arena, query->entry_count + 1, sizeof *m);
+
+    for (size_t i = 0; m && i < query->entry_count; i++)
+        m[i] = convert_event(&query->arena, veil, &query->entries[i].event);
+    return m;
+}
+
 Heddle__V1__Event *convert_event(struct hd_arena *arena, const struct veil *veil,
                                  const struct hd_event_record *r)
 {
@@ -342,6 +370,16 @@ Heddle__V1__JobStatus *convert_job(struct hd_arena *arena, const struct controll
     m->choice = choice_of(arena, c, r->job);
     add_nodes(arena, c, r, m);
     return hd_arena_failed(arena) ? NULL : m;
+}
+
+Heddle__V1__JobStatus **convert_jobs(struct hd_query *query, const struct controller *c,
+                                     const struct veil *veil)
+{
+    Heddle__V1__JobStatus **m = hd_arena_array(&query->arena, query->job_count + 1, sizeof *m);
+
+    for (size_t i = 0; m && i < query->job_count; i++)
+        m[i] = convert_job(&query->arena, c, veil, &query->jobs[i]);
+    return m;
 }
 
 static Heddle__V1__AttemptStatus *convert_attempt(struct hd_arena *arena, const struct veil *veil,

@@ -232,6 +232,12 @@ Heddle__V1__CheckpointInfo *convert_checkpoint(struct hd_arena *arena,
                                                const struct hd_checkpoint_record *checkpoint);
 Heddle__V1__Event *convert_event(struct hd_arena *arena, const struct veil *veil,
                                  const struct hd_event_record *event);
+/* Convert all rows of a query, in its arena; hd_arena_failed: not all. The best of the checkpoints
+ * whose files are there is marked. */
+Heddle__V1__JobStatus **convert_jobs(struct hd_query *query, const struct controller *c,
+                                     const struct veil *veil);
+Heddle__V1__CheckpointInfo **convert_checkpoints(struct hd_query *query);
+Heddle__V1__Event **convert_events(struct hd_query *query, const struct veil *veil);
 Heddle__V1__StepReport *convert_step(struct hd_arena *arena, const struct hd_step_record *step);
 Heddle__V1__ValidationReport *convert_validation(struct hd_arena *arena,
                                                  const struct hd_validation_record *validation);

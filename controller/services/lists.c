@@ -29,11 +29,8 @@ static ProtobufCMessage *fill_jobs(struct controller *c, const struct hd_rpc_cal
     response->time_unix_ms = hd_clock_wall_ms();
     response->warning = convert_text(hd_arena_strdup(&query->arena, answer_warning(c, &warning)));
     hd_text_free(&warning);
-    response->jobs = hd_arena_array(&query->arena, query->job_count + 1, sizeof *response->jobs);
-    for (size_t i = 0; response->jobs && i < query->job_count; i++) {
-        response->jobs[i] = convert_job(&query->arena, c, &veil, &query->jobs[i]);
-        response->n_jobs += response->jobs[i] != NULL;
-    }
+    response->jobs = convert_jobs(query, c, &veil);
+    response->n_jobs = query->job_count;
     if (query->more)
         response->next_page = convert_text(hd_arena_printf(
             &query->arena, "%" PRIu64, query->jobs[query->job_count - 1].record.job));
@@ -97,12 +94,8 @@ static ProtobufCMessage *fill_events(struct controller *c, const struct hd_rpc_c
 
     if (!response)
         return NULL;
-    response->events =
-        hd_arena_array(&query->arena, query->entry_count + 1, sizeof *response->events);
-    for (size_t i = 0; response->events && i < query->entry_count; i++) {
-        response->events[i] = convert_event(&query->arena, &veil, &query->entries[i].event);
-        response->n_events += response->events[i] != NULL;
-    }
+    response->events = convert_events(query, &veil);
+    response->n_events = query->entry_count;
     response->more = query->more;
     return &response->base;
 }
@@ -126,24 +119,13 @@ static ProtobufCMessage *fill_checkpoints(struct controller *c, const struct hd_
 {
     Heddle__V1__ListCheckpointsResponse *response =
         answer_message(&query->arena, &heddle__v1__list_checkpoints_response__descriptor);
-    const struct hd_checkpoint_record *best = NULL;
-    size_t best_at = 0;
 
     (void)c;
     (void)call;
     if (!response)
         return NULL;
-    response->checkpoints =
-        hd_arena_array(&query->arena, query->entry_count + 1, sizeof *response->checkpoints);
-    for (size_t i = 0; response->checkpoints && i < query->entry_count; i++) {
-        response->checkpoints[i] = convert_checkpoint(&query->arena, &query->entries[i].checkpoint);
-        response->n_checkpoints += response->checkpoints[i] != NULL;
-        if (!query->entries[i].checkpoint.missing &&
-            hd_record_is_better(&query->entries[i].checkpoint, best))
-            best = &query->entries[best_at = i].checkpoint;
-    }
-    if (best && response->n_checkpoints == query->entry_count)
-        response->checkpoints[best_at]->best = true;
+    response->checkpoints = convert_checkpoints(query);
+    response->n_checkpoints = query->entry_count;
     return &response->base;
 }
 

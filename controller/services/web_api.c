@@ -92,30 +92,37 @@ static bool failed(struct hd_query *query, enum hd_status st)
     return st != HD_OK;
 }
 
+/* Replies with a list of `count` messages that were converted in the query's arena; to a list of
+ * jobs it adds the number of the next page. Fails the request if there was no memory for a message. */
+static void reply_rows(struct hd_query *query, const char *kind, const void *rows, size_t count,
+                       const char *form)
+{
+    struct asked *asked = query->user;
+    const ProtobufCMessage *const *messages = rows;
+    struct hd_text text = {0};
+    struct hd_json_writer w = {.out = &text};
+
+    if (failed(query, HD_OK))
+        return;
+    show_envelope_begin(&w, kind);
+    if (query->kind == HD_QUERY_JOBS && query->more)
+        hd_json_add_int64(&w, "next_page", (int64_t)query->jobs[count - 1].record.job);
+    else if (query->kind == HD_QUERY_JOBS)
+        hd_json_add_null(&w, "next_page");
+    hd_json_begin(&w, "items", '[');
+    for (size_t i = 0; i < count; i++)
+        (void)add_item(&w, messages[i], form);
+    reply_list(asked->request, &w);
+}
+
 static void web_jobs(struct hd_query *query, enum hd_status st)
 {
     struct asked *asked = query->user;
     const struct veil veil = web_veil(asked->c, &asked->reader);
-    struct hd_text text = {0};
-    struct hd_json_writer w = {.out = &text};
 
-    if (!failed(query, st)) {
-        show_envelope_begin(&w, "JobList");
-        if (query->more)
-            hd_json_add_int64(&w, "next_page",
-                              (int64_t)query->jobs[query->job_count - 1].record.job);
-        else
-            hd_json_add_null(&w, "next_page");
-        hd_json_begin(&w, "items", '[');
-        for (size_t i = 0; i < query->job_count; i++) {
-            const Heddle__V1__JobStatus *job =
-                convert_job(&query->arena, asked->c, &veil, &query->jobs[i]);
-
-            if (!add_item(&w, job ? &job->base : NULL, show_job_form))
-                break;
-        }
-        reply_list(asked->request, &w);
-    }
+    if (!failed(query, st))
+        reply_rows(query, "JobList", convert_jobs(query, asked->c, &veil), query->job_count,
+                   show_job_form);
     end_asked(query);
 }
 
@@ -207,46 +214,18 @@ static void web_events(struct hd_query *query, enum hd_status st)
 {
     struct asked *asked = query->user;
     const struct veil veil = web_veil(asked->c, &asked->reader);
-    struct hd_text text = {0};
-    struct hd_json_writer w = {.out = &text};
 
-    if (!failed(query, st)) {
-        begin_list(&w, "EventList");
-        for (size_t i = 0; i < query->entry_count; i++) {
-            const Heddle__V1__Event *event =
-                convert_event(&query->arena, &veil, &query->entries[i].event);
-
-            if (!add_item(&w, event ? &event->base : NULL, show_event_form))
-                break;
-        }
-        reply_list(asked->request, &w);
-    }
+    if (!failed(query, st))
+        reply_rows(query, "EventList", convert_events(query, &veil), query->entry_count,
+                   show_event_form);
     end_asked(query);
 }
 
 static void web_checkpoints(struct hd_query *query, enum hd_status st)
 {
-    struct asked *asked = query->user;
-    const struct hd_checkpoint_record *best = NULL;
-    struct hd_text text = {0};
-    struct hd_json_writer w = {.out = &text};
-
-    if (!failed(query, st)) {
-        for (size_t i = 0; i < query->entry_count; i++)
-            if (hd_record_is_better(&query->entries[i].checkpoint, best))
-                best = &query->entries[i].checkpoint;
-        begin_list(&w, "CheckpointList");
-        for (size_t i = 0; i < query->entry_count; i++) {
-            Heddle__V1__CheckpointInfo *checkpoint =
-                convert_checkpoint(&query->arena, &query->entries[i].checkpoint);
-
-            if (checkpoint)
-                checkpoint->best = &query->entries[i].checkpoint == best;
-            if (!add_item(&w, checkpoint ? &checkpoint->base : NULL, show_checkpoint_form))
-                break;
-        }
-        reply_list(asked->request, &w);
-    }
+    if (!failed(query, st))
+        reply_rows(query, "CheckpointList", convert_checkpoints(query), query->entry_count,
+                   show_checkpoint_form);
     end_asked(query);
 }
 

@@ -323,4 +323,26 @@ static void a_copy_for_a_job_that_has_ended_is_told_to_its_owner(void **state)
     callers_finish(&all);
 }
 
+/* Goal: the command and the dashboard call one checkpoint the best. Method: of three the one with the
+ * lowest loss, 1, has no files any more; of the others the loss 2 is lower than 3. */
+static void the_best_checkpoint_has_its_files(void **state)
+{
+    struct hd_query *query = hd_query_new(HD_QUERY_CHECKPOINTS);
+    struct hd_history_entry entries[] = {
+        {.checkpoint = {.job = 1, .step = 10, .val_loss = 3}},
+        {.checkpoint = {.job = 1, .step = 20, .val_loss = 1, .missing = true}},
+        {.checkpoint = {.job = 1, .step = 30, .val_loss = 2}}};
+    Heddle__V1__CheckpointInfo **shown;
+
+    assert_non_null(query);
+    query->entries = entries;
+    query->entry_count = 3;
+    shown = convert_checkpoints(query);
+    assert_non_null(shown);
+    assert_false(shown[0]->best);
+    assert_false(shown[1]->best);
+    assert_true(shown[2]->best);
+    hd_query_free(query);
+}
+
 RUN_CASES()
