@@ -15,6 +15,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "base/proc.h"
 #include "daemon/agent/address.h"
 #include "daemon/devices/ask.h"
 #include "daemon/devices/devices.h"
@@ -79,15 +80,10 @@ static void check_programs(struct doctor_findings *doctor, const struct doctor_o
 /* Returns the hexadecimal number in a file of a PCI device; -1: the file cannot be read. */
 static long read_number(const char *devices, const char *device, const char *name)
 {
-    struct hd_text path = {0}, text = {0};
-    long number = -1;
+    char path[PATH_MAX], text[64];
 
-    hd_text_add(&path, "%s/%s/%s", devices, device, name);
-    if (!path.failed && !hd_file_read(path.data, SMALL_FILE_MAX, &text))
-        number = strtol(text.data, NULL, 16);
-    hd_text_free(&text);
-    hd_text_free(&path);
-    return number;
+    (void)snprintf(path, sizeof path, "%s/%s/%s", devices, device, name);
+    return hd_proc_line(path, text, sizeof text) ? strtol(text, NULL, 16) : -1;
 }
 
 int doctor_count_on_bus(const char *devices)

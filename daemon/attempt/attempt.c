@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/proc.h"
 #include "daemon/isolation/cgroup.h"
 #include "link/link.h"
 
@@ -41,46 +42,14 @@ enum hd_status hd_attempt_boot_id(char ret_boot_id[HD_ATTEMPT_BOOT_MAX])
     return st;
 }
 
-/* Fields of /proc/PID/stat after the name, which may itself contain blanks and brackets. */
-struct stat_fields {
-    char state;
-    pid_t parent, session;
-    long long start_ticks;
-};
-
-static enum hd_status read_stat(pid_t pid, struct stat_fields *ret_fields)
-{
-    struct hd_text text = {0};
-    struct stat_fields f = {0};
-    char path[64];
-    const char *end;
-    enum hd_status st;
-
-    (void)snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
-    st = hd_file_read(path, 4096, &text);
-    if (!st) {
-        end = strrchr(text.data, ')');
-        /* state ppid pgrp session, 15 unused fields, starttime */
-        if (!end || sscanf(end + 1,
-                           " %c %d %*d %d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d "
-                           "%*d %*d %lld",
-                           &f.state, &f.parent, &f.session, &f.start_ticks) != 4)
-            st = hd_err(HD_CORRUPT, "%s has an unexpected format", path);
-    }
-    hd_text_free(&text);
-    if (!st)
-        *ret_fields = f;
-    return st;
-}
-
 enum hd_status hd_attempt_process_find(pid_t pid, struct hd_attempt_process *ret_process)
 {
     struct hd_attempt_process process = {.pid = pid};
-    struct stat_fields fields;
+    struct hd_proc_stat fields;
     enum hd_status st = hd_attempt_boot_id(process.boot_id);
 
     if (!st)
-        st = read_stat(pid, &fields);
+        st = hd_proc_stat_read(pid, &fields);
     if (st)
         return st == HD_IO ? hd_err(HD_NOT_FOUND, "there is no process %d", (int)pid) : st;
     if (fields.state == 'Z' || fields.state == 'X')
@@ -100,9 +69,9 @@ bool hd_attempt_process_alive(const struct hd_attempt_process *process)
 
 bool hd_attempt_process_is_stopped(const struct hd_attempt_process *process)
 {
-    struct stat_fields fields;
+    struct hd_proc_stat fields;
 
-    return read_stat(process->pid, &fields) == HD_OK && fields.state == 'T';
+    return hd_proc_stat_read(process->pid, &fields) == HD_OK && fields.state == 'T';
 }
 
 static enum hd_status record_path(char ret_path[PATH_MAX], const char *run_dir, const char *name)
@@ -249,13 +218,13 @@ int hd_attempt_kill_leftovers(const char *run_dir, pid_t supervisor)
 {
     DIR *proc = opendir("/proc");
     const struct dirent *entry;
-    struct stat_fields fields;
+    struct hd_proc_stat fields;
     int found = 0;
 
     while (proc && (entry = readdir(proc))) {
         const pid_t pid = atoi(entry->d_name);
 
-        if (pid <= 1 || pid == getpid() || read_stat(pid, &fields) || fields.state == 'Z' ||
+        if (pid <= 1 || pid == getpid() || hd_proc_stat_read(pid, &fields) || fields.state == 'Z' ||
             fields.session != supervisor || !names_run_dir(pid, run_dir))
             continue;
         found++;

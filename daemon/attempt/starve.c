@@ -1,31 +1,16 @@
 #include "daemon/attempt/starve.h"
 
 #include <dirent.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
+
+#include "base/proc.h"
 
 enum { NS_PER_MS = 1000000 };
 
 /* ---- sampling ---- */
-
-static bool read_line(const char *path, char *ret_line, size_t size_bytes)
-{
-    const int fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t n;
-
-    if (fd < 0)
-        return false;
-    n = read(fd, ret_line, size_bytes - 1);
-    (void)close(fd);
-    if (n <= 0)
-        return false;
-    ret_line[n] = '\0';
-    return true;
-}
 
 static bool sample_thread(pid_t pid, pid_t tid, struct hd_starve_thread *ret_thread)
 {
@@ -34,11 +19,11 @@ static bool sample_thread(pid_t pid, pid_t tid, struct hd_starve_thread *ret_thr
     const char *end;
 
     (void)snprintf(path, sizeof path, "/proc/%d/task/%d/schedstat", (int)pid, (int)tid);
-    if (!read_line(path, line, sizeof line) ||
+    if (!hd_proc_read(path, line, sizeof line) ||
         sscanf(line, "%" SCNd64 " %" SCNd64, &thread.ran_ns, &thread.waited_ns) != 2)
         return false;
     (void)snprintf(path, sizeof path, "/proc/%d/task/%d/stat", (int)pid, (int)tid);
-    if (!read_line(path, line, sizeof line))
+    if (!hd_proc_read(path, line, sizeof line))
         return false;
     end = strrchr(line, ')'); /* end of the thread's name, which may contain any character */
     thread.runnable = end && strncmp(end, ") R", 3) == 0;

@@ -9,32 +9,19 @@
 
 #include "base/clock.h"
 #include "base/order.h"
+#include "base/proc.h"
 #include "base/text.h"
 
 enum { BRIDGES_MAX = 12, WORD_MAX = 64 };
 
 /* ---- sysfs ---- */
 
-/* Reads the first line of a file, without its newline. Returns false if it cannot be read or is
- * empty. */
-static bool read_line(const char *path, char ret_line[WORD_MAX])
-{
-    FILE *file = fopen(path, "re");
-    const bool found = file && fgets(ret_line, WORD_MAX, file) && ret_line[0] != '\n';
-
-    if (file)
-        (void)fclose(file);
-    if (found)
-        ret_line[strcspn(ret_line, "\n")] = '\0';
-    return found;
-}
-
 static double read_number(const char *folder, const char *name, double otherwise)
 {
     char path[PATH_MAX + 32], line[WORD_MAX];
 
     (void)snprintf(path, sizeof path, "%s/%s", folder, name);
-    return read_line(path, line) ? strtod(line, NULL) : otherwise;
+    return hd_proc_line(path, line, sizeof line) ? strtod(line, NULL) : otherwise;
 }
 
 /* Path in the PCIe tree from a host bridge to a device: root such as "pci0000:3a", then the
@@ -285,7 +272,7 @@ static void list_infiniband(struct hd_inventory *v, struct pci_path *paths, cons
     char path[PATH_MAX + 32], state[WORD_MAX];
 
     (void)snprintf(path, sizeof path, "%s/ports/1/state", folder);
-    if (read_line(path, state) && strstr(state, "ACTIVE"))
+    if (hd_proc_line(path, state, sizeof state) && strstr(state, "ACTIVE"))
         add_adapter(v, paths, name, folder, 1e9 / 8 * read_number(folder, "ports/1/rate", 0));
 }
 

@@ -5,6 +5,8 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "base/proc.h"
+
 static int64_t ticks_of(const struct timeval *time)
 {
     const long per_second = sysconf(_SC_CLK_TCK);
@@ -18,12 +20,9 @@ struct hd_load hd_load_read(const char *path)
     int64_t t[TIMES] = {0};
     struct hd_load load = {0};
     struct rusage children;
-    char line[256] = "";
-    FILE *file = fopen(path, "re");
+    char line[256];
 
-    if (!file)
-        return load;
-    if (fgets(line, sizeof line, file) &&
+    if (hd_proc_line(path, line, sizeof line) &&
         sscanf(line,
                "cpu %" SCNd64 " %" SCNd64 " %" SCNd64 " %" SCNd64 " %" SCNd64 " %" SCNd64
                " %" SCNd64 " %" SCNd64,
@@ -34,7 +33,6 @@ struct hd_load hd_load_read(const char *path)
         if (getrusage(RUSAGE_CHILDREN, &children) == 0)
             load.own = ticks_of(&children.ru_utime) + ticks_of(&children.ru_stime);
     }
-    (void)fclose(file);
     return load;
 }
 

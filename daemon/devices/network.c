@@ -11,6 +11,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/proc.h"
+
 enum { WORD_MAX = 64, DEPTH_MAX = 3 };
 
 /* ---- the interface ---- */
@@ -48,20 +50,6 @@ static enum hd_status find_interface(const char *address, struct hd_network *net
 
 /* ---- adapters ---- */
 
-/* Reads the first line of a small file; "" if it cannot be read. */
-static void read_word(const char *path, char ret_word[WORD_MAX])
-{
-    FILE *file = fopen(path, "re");
-
-    ret_word[0] = '\0';
-    if (!file)
-        return;
-    if (!fgets(ret_word, WORD_MAX, file))
-        ret_word[0] = '\0';
-    ret_word[strcspn(ret_word, "\n")] = '\0';
-    (void)fclose(file);
-}
-
 /* Finds an adapter's active port and the port's link layer; returns false if no port is active. */
 static bool find_port(const char *sys, const char *adapter, int *ret_port, char ret_layer[WORD_MAX])
 {
@@ -70,13 +58,11 @@ static bool find_port(const char *sys, const char *adapter, int *ret_port, char 
     for (*ret_port = 1; *ret_port <= 2; ++*ret_port) {
         (void)snprintf(path, sizeof path, "%s/class/infiniband/%s/ports/%d/state", sys, adapter,
                        *ret_port);
-        read_word(path, state);
-        if (!strstr(state, "ACTIVE"))
+        if (!hd_proc_line(path, state, sizeof state) || !strstr(state, "ACTIVE"))
             continue;
         (void)snprintf(path, sizeof path, "%s/class/infiniband/%s/ports/%d/link_layer", sys,
                        adapter, *ret_port);
-        read_word(path, ret_layer);
-        return ret_layer[0];
+        return hd_proc_line(path, ret_layer, WORD_MAX);
     }
     return false;
 }

@@ -1,11 +1,9 @@
 /* inspect: reads the state of ranks without their help: their collectives and waits in shared
  * memory, and the states of their processes. */
-#include <fcntl.h>
-#include <stdio.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/proc.h"
 #include "daemon/supervisor/supervisor.h"
 
 enum { BUSY_SAMPLES = 10, BUSY_SAMPLE_US = 20 * 1000 };
@@ -43,44 +41,23 @@ void sup_describe_flight(const struct sup *sup, const struct sup_rank *rank,
 
 /* ---- processes ---- */
 
-bool sup_read_stat(pid_t pid, char *ret_state, pid_t *ret_parent)
-{
-    char path[64], line[512];
-    const char *end;
-    ssize_t n;
-    int fd;
-
-    (void)snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
-    fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return false;
-    n = read(fd, line, sizeof line - 1);
-    (void)close(fd);
-    if (n <= 0)
-        return false;
-    line[n] = '\0';
-    end = strrchr(line, ')'); /* end of the process's name, which may contain any character */
-    return end && sscanf(end + 1, " %c %d", ret_state, ret_parent) == 2;
-}
-
 bool sup_is_stopped(const struct sup_rank *rank)
 {
-    pid_t parent;
-    char state;
+    struct hd_proc_stat stat;
 
-    return rank->pid && sup_read_stat(rank->pid, &state, &parent) && (state == 'T' || state == 't');
+    return rank->pid && !hd_proc_stat_read(rank->pid, &stat) &&
+           (stat.state == 'T' || stat.state == 't');
 }
 
 bool sup_is_busy(const struct sup_rank *rank)
 {
-    pid_t parent;
-    char state;
+    struct hd_proc_stat stat;
 
     if (!rank->pid)
         return false;
     /* samples the rank several times: if it is seen asleep once, it is not busy */
     for (int i = 0; i < BUSY_SAMPLES; i++) {
-        if (!sup_read_stat(rank->pid, &state, &parent) || state == 'S')
+        if (hd_proc_stat_read(rank->pid, &stat) || stat.state == 'S')
             return false;
         (void)usleep(BUSY_SAMPLE_US);
     }

@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/proc.h"
 #include "comm/nccl.h"
 #include "daemon/supervisor/log_bound.h"
 #include "daemon/supervisor/supervisor.h"
@@ -452,10 +453,9 @@ int sup_kill_descendants(void)
     /* kills this process's children only: their children become its own when they are dead */
     while (proc && (entry = readdir(proc))) {
         const pid_t pid = atoi(entry->d_name);
-        pid_t parent;
-        char state;
+        struct hd_proc_stat stat;
 
-        if (pid <= 1 || !sup_read_stat(pid, &state, &parent) || parent != getpid())
+        if (pid <= 1 || hd_proc_stat_read(pid, &stat) || stat.parent != getpid())
             continue;
         count++;
         (void)kill(pid, SIGKILL);

@@ -303,9 +303,6 @@ bool sup_is_stopped(const struct sup_rank *rank);
 /* Returns true if a rank is stopped, waits for a disk or computes; a rank that waits for peers
  * sleeps. Blocks for 200 ms while the rank is busy: no message is received meanwhile. */
 bool sup_is_busy(const struct sup_rank *rank);
-/* Reads a process's state and parent from /proc/PID/stat; returns false if there is no such
- * process. */
-bool sup_read_stat(pid_t pid, char *ret_state, pid_t *ret_parent);
 
 /* ---- end.c: ending an attempt ---- */
 

@@ -1,51 +1,25 @@
 /* process: metrics that a program exports about itself, from /proc/self. */
 #include <dirent.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/resource.h>
 #include <sys/time.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/proc.h"
 #include "prometheus/prometheus.h"
-
-/* Reads field `number` of /proc/self/stat, counted from 1 as in proc(5); the second field may
- * contain spaces. */
-static bool read_stat(int number, double *ret_value)
-{
-    char line[1024];
-    FILE *file = fopen("/proc/self/stat", "re");
-    const char *p = NULL;
-    int at = 2;
-
-    if (!file)
-        return false;
-    if (fgets(line, sizeof line, file))
-        p = strrchr(line, ')');
-    (void)fclose(file);
-    while (p && at < number) {
-        p = strchr(p + 1, ' ');
-        at++;
-    }
-    if (!p)
-        return false;
-    *ret_value = strtod(p + 1, NULL);
-    return true;
-}
 
 static bool read_start(double *ret_unix_s)
 {
     struct timespec boot, wall;
-    double ticks;
+    struct hd_proc_stat stat;
 
-    if (!read_stat(22, &ticks) || clock_gettime(CLOCK_BOOTTIME, &boot) != 0 ||
+    if (hd_proc_stat_read(getpid(), &stat) || clock_gettime(CLOCK_BOOTTIME, &boot) != 0 ||
         clock_gettime(CLOCK_REALTIME, &wall) != 0)
         return false;
     *ret_unix_s = (double)wall.tv_sec - (double)boot.tv_sec +
                   1e-9 * (double)(wall.tv_nsec - boot.tv_nsec) +
-                  ticks / (double)sysconf(_SC_CLK_TCK);
+                  (double)stat.start_ticks / (double)sysconf(_SC_CLK_TCK);
     return true;
 }
 
@@ -66,6 +40,7 @@ static bool count_descriptors(double *ret_count)
 void hd_prom_add_process(struct hd_text *out, const char *program, const char *version)
 {
     const struct hd_prom_pair pairs[] = {{"program", program}, {"version", version}};
+    struct hd_proc_stat stat;
     struct rusage usage;
     struct rlimit limit;
     double value;
@@ -78,9 +53,9 @@ void hd_prom_add_process(struct hd_text *out, const char *program, const char *v
         hd_prom_add_one(out, HD_PROM_process_cpu_seconds_total,
                         (double)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
                             1e-6 * (double)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec));
-    if (read_stat(24, &value))
+    if (!hd_proc_stat_read(getpid(), &stat))
         hd_prom_add_one(out, HD_PROM_process_resident_memory_bytes,
-                        value * (double)sysconf(_SC_PAGESIZE));
+                        (double)stat.resident_pages * (double)sysconf(_SC_PAGESIZE));
     if (count_descriptors(&value))
         hd_prom_add_one(out, HD_PROM_process_open_fds, value);
     if (getrlimit(RLIMIT_NOFILE, &limit) == 0)
