@@ -15,6 +15,7 @@
 
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/folder.h"
 #include "base/text.h"
 #include "controller/store/store_internal.h"
 
@@ -243,8 +244,6 @@ static enum hd_status is_there(const char *file)
  * meanwhile. */
 static enum hd_status give_name(const char *part, const char *file)
 {
-    const char *slash = strrchr(file, '/');
-    struct hd_text dir = {0};
     enum hd_status st = HD_OK;
 
     if (link(part, file) < 0)
@@ -252,11 +251,7 @@ static enum hd_status give_name(const char *part, const char *file)
                  ? is_there(file)
                  : hd_err(HD_IO, "cannot name the backup %s: %s", file, strerror(errno));
     (void)unlink(part);
-    hd_text_add(&dir, "%.*s", slash ? (int)(slash - file) + 1 : 1, slash ? file : ".");
-    if (!st)
-        st = dir.failed ? hd_err(HD_NO_MEMORY, "no memory for a path") : hd_file_sync_dir(dir.data);
-    hd_text_free(&dir);
-    return st;
+    return st ? st : hd_folder_sync_of(file);
 }
 
 static enum hd_status copy_into(const char *file, const char *part, int64_t made_ms,

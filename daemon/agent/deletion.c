@@ -52,15 +52,12 @@ static enum hd_status check_path(const char *path)
  * power failure could leave the old name with part of its files. */
 static enum hd_status move_aside(const char *path, const char *aside)
 {
-    char parent[PATH_MAX];
-
     if (rename(path, aside) < 0)
         return errno == ENOENT ? HD_OK
                : errno == EBUSY
                    ? hd_err(HD_CONFLICT, "%s stays, because a file system is mounted there", path)
                    : hd_err(HD_IO, "cannot move %s aside: %s", path, strerror(errno));
-    (void)snprintf(parent, sizeof parent, "%.*s", (int)(strrchr(path, '/') + 1 - path), path);
-    return hd_file_sync_dir(parent);
+    return hd_folder_sync_of(path);
 }
 
 /* Checks that the path is JOBS_DIR/JOB and a folder: a link could lead anywhere. */

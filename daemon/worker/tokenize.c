@@ -9,6 +9,7 @@
 #include "base/arena.h"
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/folder.h"
 #include "base/json.h"
 #include "chat/date.h"
 #include "data/data.h"
@@ -248,12 +249,11 @@ static enum hd_status set_date(const struct options *o, struct hd_chat *chat)
 /* Opens the template of --template, else the one beside the tokenizer. */
 static enum hd_status open_chat(const struct options *o, struct hd_chat **ret_chat)
 {
-    const char *slash = strrchr(o->tokenizer, '/');
     const bool is_path = strcmp(o->tokenizer, "bytes") != 0;
     struct hd_text path = {0}, dir = {0};
     enum hd_status st = HD_OK;
 
-    hd_text_add(&dir, "%.*s", slash ? (int)(slash - o->tokenizer) : 1, slash ? o->tokenizer : ".");
+    hd_folder_of(o->tokenizer, &dir);
     if (o->template)
         hd_text_add(&path, "%s", o->template);
     else if (is_path && !dir.failed)
@@ -353,7 +353,6 @@ static enum hd_status find_end(const struct options *o, const struct hd_tokenize
     const bool is_bytes = strcmp(hd_tokenizer_name(tokenizer), "bytes") == 0;
     struct hd_special special;
     struct hd_text dir = {0}, text = {0};
-    const char *slash = strrchr(o->tokenizer, '/');
     enum hd_status st = HD_OK;
 
     *ret_end = o->ends_documents ? o->end_of_text : -1;
@@ -362,7 +361,7 @@ static enum hd_status find_end(const struct options *o, const struct hd_tokenize
                       (long long)o->end_of_text, o->tokenizer, (int)hd_tokenizer_vocab(tokenizer));
     if (is_bytes || !o->ends_documents || o->end_of_text >= 0)
         return HD_OK;
-    hd_text_add(&dir, "%.*s", slash ? (int)(slash - o->tokenizer) : 1, slash ? o->tokenizer : ".");
+    hd_folder_of(o->tokenizer, &dir);
     st = dir.failed ? hd_err(HD_NO_MEMORY, "no memory for a path")
                     : hd_special_resolve(tokenizer, dir.data, &special);
     hd_text_free(&dir);

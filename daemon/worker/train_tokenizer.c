@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/folder.h"
 #include "base/json.h"
 #include "data/data.h"
 #include "data/tokenize.h"
@@ -233,20 +234,12 @@ static enum hd_status read_training_options(struct tokenizer_training *t, int ar
 
 /* ---- the folder ---- */
 
-static enum hd_status path_in(const struct tokenizer_training *t, const char *name,
-                              struct hd_text *ret_path)
-{
-    hd_text_clear(ret_path);
-    hd_file_join(ret_path, t->out, name);
-    return ret_path->failed ? hd_err(HD_NO_MEMORY, "no memory for a path") : HD_OK;
-}
-
 /* Makes the folder, so that a mistake in its name shows before hours of work. Refuses to replace a
  * tokenizer, whose ids a model may have been trained on. */
 static enum hd_status check_folder(const struct tokenizer_training *t)
 {
     struct hd_text path = {0};
-    enum hd_status st = path_in(t, "tokenizer.json", &path);
+    enum hd_status st = hd_folder_path(&path, t->out, "tokenizer.json");
 
     if (!st && !t->forces && hd_file_exists(path.data))
         st = hd_err(HD_INVALID,
@@ -263,7 +256,7 @@ static enum hd_status write_one(const struct tokenizer_training *t, const char *
                                 const struct hd_text *text)
 {
     struct hd_text path = {0};
-    enum hd_status st = path_in(t, name, &path);
+    enum hd_status st = hd_folder_path(&path, t->out, name);
 
     if (!st)
         st = hd_file_write_atomic(path.data, text->data ? text->data : "", text->len_bytes, 0644);

@@ -1,6 +1,27 @@
 #include "base/folder.h"
 
+#include <string.h>
+
 #include "base/file.h"
+
+void hd_folder_of(const char *path, struct hd_text *ret_dir)
+{
+    const char *slash = strrchr(path, '/');
+
+    hd_text_add(ret_dir, "%.*s", slash && slash > path ? (int)(slash - path) : 1,
+                slash ? path : ".");
+}
+
+enum hd_status hd_folder_sync_of(const char *path)
+{
+    struct hd_text dir = {0};
+    enum hd_status st;
+
+    hd_folder_of(path, &dir);
+    st = dir.failed ? hd_err(HD_NO_MEMORY, "no memory for a path") : hd_file_sync_dir(dir.data);
+    hd_text_free(&dir);
+    return st;
+}
 
 bool hd_folder_has(const char *dir, const char *name)
 {

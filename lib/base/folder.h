@@ -16,6 +16,11 @@
 #include "base/status.h"
 #include "base/text.h"
 
+/* Appends the folder of a path to ret_dir: "a" for "a/b", "/" for "/b", "." for "b". */
+void hd_folder_of(const char *path, struct hd_text *ret_dir);
+/* Makes the name of a file that was created, renamed or removed durable, in its folder. */
+enum hd_status hd_folder_sync_of(const char *path);
+
 /* Returns whether the folder has a file of this name; false also if memory is used up. */
 bool hd_folder_has(const char *dir, const char *name);
 

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/folder.h"
 #include "base/pieces.h"
 #include "base/text.h"
 #include "data/token_file.h"
@@ -303,17 +304,6 @@ static enum hd_status write_index(struct hd_token_writer *w)
     return st;
 }
 
-static enum hd_status sync_dir(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-    char *dir = slash ? strndup(path, (size_t)(slash - path) + 1) : strdup(".");
-    enum hd_status st =
-        dir ? hd_file_sync_dir(dir) : hd_err(HD_NO_MEMORY, "no memory to write tokens");
-
-    free(dir);
-    return st;
-}
-
 static enum hd_status rename_to(const char *from, const char *to)
 {
     if (rename(from, to) < 0)
@@ -329,7 +319,7 @@ static enum hd_status remove_index(const struct hd_token_writer *w)
         return errno == ENOENT ? HD_OK
                                : hd_err(hd_file_write_status(errno), "cannot replace %s: %s",
                                         w->idx, strerror(errno));
-    return sync_dir(w->idx);
+    return hd_folder_sync_of(w->idx);
 }
 
 /* Flushes and renames the files. Every step that can fail on a full disk comes before the first
@@ -347,10 +337,10 @@ static enum hd_status publish(struct hd_token_writer *w)
     if (!st)
         st = rename_to(w->part, w->out);
     if (!st && w->idx)
-        st = sync_dir(w->out);
+        st = hd_folder_sync_of(w->out);
     if (!st && w->idx)
         st = rename_to(w->idx_part, w->idx);
-    return st ? st : sync_dir(w->out);
+    return st ? st : hd_folder_sync_of(w->out);
 }
 
 enum hd_status hd_token_writer_finish(struct hd_token_writer *w)

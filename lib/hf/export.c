@@ -692,11 +692,10 @@ static enum hd_status check_target(const struct hd_hf_export *o)
 /* Renames the new directory in one step; an old one then has the temporary name. */
 static enum hd_status publish(const struct hd_exporter *x)
 {
-    const char *out = x->options->out_dir, *slash = strrchr(out, '/');
-    struct hd_text parent = {0};
+    const char *out = x->options->out_dir;
     struct stat info;
     const bool replace = x->options->force && lstat(out, &info) == 0;
-    enum hd_status st = HD_OK;
+    enum hd_status st;
 
     /* some network file systems lack RENAME_NOREPLACE; rename replaces only an empty directory */
     if (renameat2(AT_FDCWD, x->part_dir, AT_FDCWD, out,
@@ -704,12 +703,7 @@ static enum hd_status publish(const struct hd_exporter *x)
         (replace || errno != EINVAL || rename(x->part_dir, out) < 0))
         return hd_err(errno == EEXIST || errno == ENOTEMPTY ? HD_EXISTS : HD_IO,
                       "cannot rename %s to %s: %s", x->part_dir, out, strerror(errno));
-    if (slash == out)
-        hd_text_add(&parent, "/");
-    else
-        hd_text_add(&parent, "%.*s", slash ? (int)(slash - out) : 1, slash ? out : ".");
-    st = parent.failed ? hd_export_no_memory() : hd_file_sync_dir(parent.data);
-    hd_text_free(&parent);
+    st = hd_folder_sync_of(out);
     return !st && replace ? hd_file_remove_tree(x->part_dir) : st;
 }
 

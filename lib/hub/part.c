@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/folder.h"
 #include "hub_internal.h"
 
 enum { CHUNK_BYTES = 1 << 20 };
@@ -96,13 +97,10 @@ enum hd_status hub_part_add(struct hub_part *part, const void *bytes, size_t cou
 
 enum hd_status hub_part_keep(struct hub_part *part, const char *path)
 {
-    char folder[PATH_MAX];
-
-    (void)snprintf(folder, sizeof folder, "%.*s", (int)(strrchr(path, '/') - path), path);
     if (fsync(part->fd) < 0 || rename(part->path.data, path) < 0)
         return hd_err(hd_file_write_status(errno), "cannot keep %s: %s", path,
                       hd_file_error_text(errno));
-    return hd_file_sync_dir(folder);
+    return hd_folder_sync_of(path);
 }
 
 void hub_part_close(struct hub_part *part)

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/folder.h"
 #include "base/hash.h"
 
 static const char magic[8] = "HDROLL1", part[] = ".part";
@@ -84,15 +85,14 @@ enum hd_status hd_rollout_file_create(const char *dir, int64_t rank,
 
 enum hd_status hd_rollout_file_publish(struct hd_rollout_file *f)
 {
-    char name[sizeof f->path], dir[sizeof f->path];
+    char name[sizeof f->path];
 
     (void)snprintf(name, sizeof name, "%.*s", (int)(strlen(f->path) - strlen(part)), f->path);
-    (void)snprintf(dir, sizeof dir, "%.*s", (int)(strrchr(name, '/') - name), name);
     if (rename(f->path, name) < 0)
         return hd_err(hd_file_write_status(errno), "cannot rename %s: %s", f->path,
                       hd_file_error_text(errno));
     memcpy(f->path, name, sizeof name);
-    return hd_file_sync_dir(dir);
+    return hd_folder_sync_of(name);
 }
 
 enum hd_status hd_rollout_file_add(struct hd_rollout_file *f, int64_t index,
