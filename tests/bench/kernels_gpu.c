@@ -43,6 +43,7 @@ int main(int argc, char **argv)
 {
     struct kernels_run run = {.dtype = HD_BF16, .rows = 32768, .channels = 2048, .rounds = 20};
     struct hd_plugin_gpu gpus[HD_PLUGIN_GPUS_MAX];
+    struct hd_traits traits;
     int count;
 
     if (argc < 2)
@@ -73,7 +74,9 @@ int main(int argc, char **argv)
         printf("SKIPPED: %s\n", hd_err_message());
         return 0;
     }
-    printf("%s, capability %d\n", gpus[0].name, gpus[0].capability);
+    run.table->describe(&(struct hd_backend_options){.threads = 1}, &traits);
+    printf("%s, capability %d, %s, %s\n", gpus[0].name, gpus[0].capability, traits.isa,
+           traits.library);
     gpu_clocks_print(gpus[0].bus, stdout);
     if (kernels_gpu(argv[1], &run, stdout))
         die(argv[1], hd_err_message());
