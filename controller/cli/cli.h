@@ -308,8 +308,6 @@ void cli_format_when(const struct cli *cli, int64_t unix_ms, enum cli_format for
                      char ret_text[HD_CLOCK_TEXT_MAX]);
 /* Appends the deadline of a drain: "its jobs leave it by TIME", in the past tense after TIME. */
 void cli_add_deadline(const struct cli *cli, int64_t deadline_unix_ms, struct hd_text *out);
-/* Appends the nodes that a job runs on: "n1,n2". */
-void cli_add_nodes(struct hd_text *out, const Heddle__V1__JobStatus *job);
 /* Formats a rate or count: 98123.4 -> "98.1k". */
 void cli_format_count(double count, char ret_text[32]);
 /* Appends text; each character that is unsafe on a terminal (hd_text_character) becomes '?'. */

@@ -103,14 +103,6 @@ void cli_format_when(const struct cli *cli, int64_t unix_ms, enum cli_format for
         cli_format_age(unix_ms, cli_now_ms(cli), ret_text);
 }
 
-void cli_add_nodes(struct hd_text *out, const Heddle__V1__JobStatus *job)
-{
-    for (size_t i = 0; i < job->n_nodes; i++)
-        hd_text_add(out, "%s%s", i ? "," : "", job->nodes[i]);
-    if (!out->data)
-        hd_text_add(out, "%s", "");
-}
-
 void cli_add_clean(struct hd_text *out, const char *text)
 {
     bool harmless;
