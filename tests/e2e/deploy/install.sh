@@ -22,11 +22,11 @@ check_equal all_programs_are_there "heddle heddle-controller heddle-launcher hed
 check_equal the_units_too "heddle-controller.service heddle-launcher.service heddle-launcher.socket heddled.service " \
     "$(ls "$root$prefix/lib/systemd/system" | tr '\n' ' ')"
 doc=$root$prefix/share/doc/heddle
-check_equal and_documents "ARCHITECTURE.md CHANGELOG.md CONTRIBUTING.md LICENSE README.md SECURITY.md docs " \
+check_equal and_documents "ARCHITECTURE.md CHANGELOG.md CONTRIBUTING.md LICENSE README.md SECURITY.md docs kernels lib recipes tests " \
     "$(ls "$doc" | LC_ALL=C sort | tr '\n' ' ')"
-check_equal whose_links_to_one_another_lead_there "" "$(cd "$doc" && for file in *.md docs/*.md; do
-    grep -oE '\]\([A-Za-z0-9_./-]+\.(md|svg)' "$file" | cut -c 3- | while read -r link; do
-        [ -e "$(dirname "$file")/$link" ] || case $link in *kernels/* | *tests/*) ;; *) echo "$file: $link" ;; esac
+check_equal whose_links_lead_there "" "$(cd "$doc" && for file in *.md docs/*.md docs/*/*.md recipes/*/*.md; do
+    sed 's/`[^`]*`//g' "$file" | grep -oE '\]\([A-Za-z0-9_./-]+[)#]' | sed 's/^..//;s/.$//' | while read -r link; do
+        [ -e "$(dirname "$file")/$link" ] || echo "$file: $link"
     done
 done)"
 check_equal a_page_of_the_manual_for_each_command "" "$("$root$prefix/bin/heddle" --help |
