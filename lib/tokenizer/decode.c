@@ -66,14 +66,6 @@ static const char *token_of(const struct token_list *list, size_t i, size_t *ret
 
 /* ---- bytes ---- */
 
-/* Returns the number of bytes of the UTF-8 character at p, of n bytes; 0: no valid character. */
-static size_t whole_character(const unsigned char *p, size_t n)
-{
-    const size_t need = hd_character_bytes(p[0]);
-
-    return !p[0] ? 1 : need <= n && hd_text_is_utf8(p, need) ? need : 0;
-}
-
 /* Returns how many bytes at p, which begin no valid character, become one U+FFFD: the longest valid
  * beginning of a character, else one byte (Unicode 15, 3.9, "U+FFFD Substitution of Maximal
  * Subparts"). */
@@ -95,27 +87,14 @@ static void add_lossy(struct hd_text *out, const char *bytes, size_t n)
 {
     const unsigned char *p = (const unsigned char *)bytes;
 
-    for (size_t at = 0, step; at < n; at += step) {
-        step = whole_character(p + at, n - at);
-        if (step) {
-            hd_text_add_bytes(out, p + at, step);
-            continue;
-        }
+    for (size_t at = 0, whole; at < n; at += broken_bytes(p + at, n - at)) {
+        whole = hd_find_broken(p + at, n - at);
+        hd_text_add_bytes(out, p + at, whole);
+        at += whole;
+        if (at == n)
+            break;
         hd_text_add_bytes(out, replacement, 3);
-        step = broken_bytes(p + at, n - at);
     }
-}
-
-static bool is_utf8(const char *bytes, size_t n)
-{
-    const unsigned char *p = (const unsigned char *)bytes;
-
-    for (size_t at = 0, step; at < n; at += step) {
-        step = whole_character(p + at, n - at);
-        if (!step)
-            return false;
-    }
-    return true;
 }
 
 /* Returns the byte value of a token such as <0x0A>; -1: another token. Parses the digits as Rust
@@ -241,7 +220,7 @@ static void flush_bytes(const struct decoding *d, struct hd_text *bytes)
 {
     if (!bytes->len_bytes)
         return;
-    if (d->is_next || is_utf8(bytes->data, bytes->len_bytes)) {
+    if (d->is_next || hd_find_broken(bytes->data, bytes->len_bytes) == bytes->len_bytes) {
         hd_text_add_bytes(&d->out->text, bytes->data, bytes->len_bytes);
         end_token(d->out);
     } else {

@@ -253,41 +253,15 @@ void hd_encoder_free(struct hd_encoder *encoder)
     free(encoder);
 }
 
-/* Returns the number of bytes of the UTF-8 character at p, where the text has `left` bytes; 0:
- * invalid UTF-8. */
-static size_t character_bytes(const unsigned char *p, size_t left)
-{
-    const size_t n = p[0] < 0x80 ? 1 : p[0] < 0xE0 ? 2 : p[0] < 0xF0 ? 3 : 4;
-
-    if (p[0] < 0x80)
-        return 1;
-    return n <= left && hd_text_is_utf8(p, n) ? n : 0;
-}
-
 /* Checks that the text is UTF-8. HD_INVALID: the message names the offset of the first invalid
  * character. */
 static enum hd_status check_utf8(const unsigned char *text, size_t len_bytes)
 {
-    size_t at = 0;
+    const size_t at = hd_find_broken(text, len_bytes);
 
-    while (at < len_bytes) {
-        uint64_t eight;
-        size_t n;
-
-        if (len_bytes - at >= sizeof eight) {
-            memcpy(&eight, text + at, sizeof eight);
-            if (!(eight & UINT64_C(0x8080808080808080))) {
-                at += sizeof eight;
-                continue;
-            }
-        }
-        n = character_bytes(text + at, len_bytes - at);
-        if (!n)
-            return hd_err(HD_INVALID, "byte %zu (0x%02X) is not UTF-8%s", at, text[at],
-                          hd_text_explain_not_utf8(text, len_bytes, at));
-        at += n;
-    }
-    return HD_OK;
+    return at == len_bytes ? HD_OK
+                           : hd_err(HD_INVALID, "byte %zu (0x%02X) is not UTF-8%s", at, text[at],
+                                    hd_text_explain_not_utf8(text, len_bytes, at));
 }
 
 enum hd_status hd_encoder_add(struct hd_encoder *encoder, const void *text, size_t text_bytes,

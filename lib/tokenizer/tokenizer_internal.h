@@ -361,6 +361,18 @@ struct hd_text_piece hd_text_piece_part(const struct hd_text_piece *piece, size_
 uint32_t hd_letter_of_byte(unsigned char byte);
 int hd_byte_of_letter(uint32_t code);
 
+/* Returns the offset of the first byte that begins no UTF-8 character; `count`: there is none. A NUL
+ * is a character. */
+static inline size_t hd_find_broken(const void *bytes, size_t count)
+{
+    const unsigned char *p = bytes;
+    size_t at = 0;
+
+    while ((at += hd_text_find_not_utf8(p + at, count - at)) < count && !p[at])
+        at++;
+    return at;
+}
+
 /* Returns the number of bytes of a character, by its first byte; the text must be valid UTF-8. */
 static inline size_t hd_character_bytes(unsigned char lead)
 {
