@@ -6,24 +6,19 @@
 #include "job/frozen_model.h"
 #include "spec_internal.h"
 
-static enum hd_status refuse(const struct hd_job *job, const char *key, const char *why)
-{
-    return hd_err(HD_INVALID, "%s: with train.objective: %s %s", key,
-                  hd_job_objective_words[job->objective], why);
-}
-
 /* Checks that the data fits pairs: two whole answers to one prompt, of which only the answers
  * count. */
 static enum hd_status check_objective_data(const struct hd_job *job)
 {
     if (job->data_format != HD_JOB_DATA_FORMAT_AUTO)
-        return refuse(job, "data.format",
-                      "lines are pairs of answers, or rated ones; remove the line");
+        return spec_refuse_with(job, "data.format",
+                                "lines are pairs of answers, or rated ones; remove the line");
     if (job->data_loss != HD_JOB_DATA_LOSS_ANSWERS)
-        return refuse(job, "data.loss", "the answers of a pair count; remove the line");
+        return spec_refuse_with(job, "data.loss", "the answers of a pair count; remove the line");
     if (job->too_long == HD_JOB_TOO_LONG_CUT)
-        return refuse(job, "data.too_long",
-                      "a pair that is cut would compare parts of answers; use drop or error");
+        return spec_refuse_with(
+            job, "data.too_long",
+            "a pair that is cut would compare parts of answers; use drop or error");
     return HD_OK;
 }
 
@@ -34,10 +29,11 @@ static enum hd_status check_routers(const struct hd_job *job)
     if (!job->experts)
         return HD_OK;
     if (job->balance > 0)
-        return refuse(job, "model.router.balance",
-                      "the balancing loss of routers is not supported; set 0");
+        return spec_refuse_with(job, "model.router.balance",
+                                "the balancing loss of routers is not supported; set 0");
     if (job->z_loss > 0)
-        return refuse(job, "model.router.z_loss", "the z-loss of routers is not supported; set 0");
+        return spec_refuse_with(job, "model.router.z_loss",
+                                "the z-loss of routers is not supported; set 0");
     return HD_OK;
 }
 
@@ -55,20 +51,21 @@ static enum hd_status check_reference(const struct hd_job *job)
                    {"train.adapter.dropout", job->adapter_dropout}};
 
     if (job->neftune_alpha > 0)
-        return refuse(
+        return spec_refuse_with(
             job, "train.neftune_alpha",
             "answers are compared with a reference, whose embeddings have no noise; set 0");
 
     for (size_t i = 0; i < sizeof dropout / sizeof dropout[0]; i++)
         if (dropout[i].value > 0)
-            return refuse(job, dropout[i].key,
-                          "answers are compared with a reference, which has no dropout; set 0");
+            return spec_refuse_with(
+                job, dropout[i].key,
+                "answers are compared with a reference, which has no dropout; set 0");
     if (job->noisy)
-        return refuse(
+        return spec_refuse_with(
             job, "model.router.noisy",
             "answers are compared with a reference, whose routers have no noise; set false");
     if (job->precision == HD_JOB_PRECISION_FP8)
-        return refuse(
+        return spec_refuse_with(
             job, "train.precision",
             "answers are compared with a reference, which is not computed in fp8; use bf16");
     return HD_OK;
@@ -222,9 +219,10 @@ static enum hd_status check_distill(const struct hd_job *job)
         return hd_err(HD_INVALID, "train.distill.teacher: is not an absolute path");
     if (job->objective != HD_JOB_OBJECTIVE_NEXT_TOKEN &&
         (job->distill_write || job->objective != HD_JOB_OBJECTIVE_GKD))
-        return refuse(job, job->distill_write ? "train.distill.write" : "train.distill.teacher",
-                      "the loss is not that of next tokens, which a teacher predicts; use "
-                      "next_token, or gkd on the student's own answers");
+        return spec_refuse_with(
+            job, job->distill_write ? "train.distill.write" : "train.distill.teacher",
+            "the loss is not that of next tokens, which a teacher predicts; use "
+            "next_token, or gkd on the student's own answers");
     if (hd_job_has_teacher(job) && job->head_z_loss > 0)
         return hd_err(HD_INVALID, "train.z_loss: with train.distill.teacher there is none; set 0");
     if (job->vocab && job->distill_vocab > job->vocab && job->tokenizer[0] != '/')
@@ -250,8 +248,9 @@ enum hd_status spec_check_objective(const struct hd_job *job)
     if (st || !hd_job_has_pairs(job))
         return st;
     if (job->head_z_loss > 0)
-        return refuse(job, "train.z_loss",
-                      "the loss compares answers, and a z-loss is a loss of tokens; set 0");
+        return spec_refuse_with(
+            job, "train.z_loss",
+            "the loss compares answers, and a z-loss is a loss of tokens; set 0");
     st = check_objective_data(job);
     if (!st)
         st = check_routers(job);

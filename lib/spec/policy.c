@@ -6,12 +6,6 @@
 #include "job/rewards.h"
 #include "spec_internal.h"
 
-static enum hd_status refuse_with(const struct hd_job *job, const char *key, const char *why)
-{
-    return hd_err(HD_INVALID, "%s: with train.objective: %s %s", key,
-                  hd_job_objective_words[job->objective], why);
-}
-
 /* Returns whether a key whose default depends on others has a value that other jobs do
  * not have: the default of `dapo`, or 0 in stored jobs of old versions. */
 static bool is_derived_given(const struct hd_job *job, const char *path)
@@ -66,47 +60,49 @@ static enum hd_status check_gkd(const struct hd_job *job)
                             "checkpoint ls)"
                           : "; add the line");
     if (job->distill_weight < 1)
-        return refuse_with(job, "train.distill.weight", "there is no loss of labels; set 1");
+        return spec_refuse_with(job, "train.distill.weight", "there is no loss of labels; set 1");
     if (job->rollout_resample > 1)
-        return refuse_with(job, "train.rollout.resample", "there are no rewards; remove the line");
+        return spec_refuse_with(job, "train.rollout.resample",
+                                "there are no rewards; remove the line");
     return check_unused_policy(job);
 }
 
 static enum hd_status check_policy_data(const struct hd_job *job)
 {
     if (strcmp(job->tokenizer, "none") == 0)
-        return refuse_with(job, "data.tokenizer", "prompts are text; give a tokenizer");
+        return spec_refuse_with(job, "data.tokenizer", "prompts are text; give a tokenizer");
     if (job->data_format != HD_JOB_DATA_FORMAT_AUTO)
-        return refuse_with(job, "data.format",
-                           "a row is {prompt, ..} or {messages, ..}; remove the line");
+        return spec_refuse_with(job, "data.format",
+                                "a row is {prompt, ..} or {messages, ..}; remove the line");
     if (job->data_loss != HD_JOB_DATA_LOSS_ANSWERS)
-        return refuse_with(job, "data.loss",
-                           "the answers that the model writes count; remove the "
-                           "line");
+        return spec_refuse_with(job, "data.loss",
+                                "the answers that the model writes count; remove the "
+                                "line");
     if (job->too_long == HD_JOB_TOO_LONG_CUT)
-        return refuse_with(job, "data.too_long",
-                           "a prompt that is cut is another one; use drop or "
-                           "error");
+        return spec_refuse_with(job, "data.too_long",
+                                "a prompt that is cut is another one; use drop or "
+                                "error");
     if (strcmp(job->bad_rows, "error") != 0)
-        return refuse_with(job, "data.bad_rows",
-                           "a row that is no prompt ends the job; mend or "
-                           "remove such rows, and remove the line");
+        return spec_refuse_with(job, "data.bad_rows",
+                                "a row that is no prompt ends the job; mend or "
+                                "remove such rows, and remove the line");
     if (job->weight_count || hd_job_stage_count(job))
-        return refuse_with(job, "data.train",
-                           "prompts are one list of files, without weights and "
-                           "stages; join the files");
+        return spec_refuse_with(job, "data.train",
+                                "prompts are one list of files, without weights and "
+                                "stages; join the files");
     if (job->val_count || job->val_split > 0)
-        return refuse_with(job, job->val_count ? "data.val" : "data.val_split",
-                           "there is no validation loss; use validate.tasks or "
-                           "validate.choices, and remove the line");
+        return spec_refuse_with(job, job->val_count ? "data.val" : "data.val_split",
+                                "there is no validation loss; use validate.tasks or "
+                                "validate.choices, and remove the line");
     if (*job->batch_schedule)
-        return refuse_with(job, "train.batch_schedule",
-                           "a step has the windows that its answers may "
-                           "need; remove the line");
+        return spec_refuse_with(job, "train.batch_schedule",
+                                "a step has the windows that its answers may "
+                                "need; remove the line");
     if (hd_job_has_policy_loss(job) && (*job->distill_teacher || job->distill_write))
-        return refuse_with(job, "train.distill", "there is no teacher; remove its keys");
+        return spec_refuse_with(job, "train.distill", "there is no teacher; remove its keys");
     if (job->epochs > 0)
-        return refuse_with(job, "train.epochs", "steps are not counted by data; give train.steps");
+        return spec_refuse_with(job, "train.epochs",
+                                "steps are not counted by data; give train.steps");
     return HD_OK;
 }
 
@@ -139,7 +135,7 @@ static enum hd_status check_equal_passes(const struct hd_job *job)
 
     for (size_t i = 0; i < sizeof not_both / sizeof not_both[0]; i++)
         if (not_both[i].is_set)
-            return refuse_with(job, not_both[i].key, not_both[i].why);
+            return spec_refuse_with(job, not_both[i].key, not_both[i].why);
     return HD_OK;
 }
 
@@ -270,8 +266,8 @@ static enum hd_status check_rewards(const struct hd_job *job)
         return hd_err(HD_INVALID, "train.rewards: is missing: what rates an answer, such as "
                                   "[{builtin: number, field: answer}]");
     if (job->rollout_group < 2)
-        return refuse_with(job, "train.rollout.group",
-                           "the answers to a prompt are compared; give at least 2");
+        return spec_refuse_with(job, "train.rollout.group",
+                                "the answers to a prompt are compared; give at least 2");
     hd_arena_init(&arena, 0);
     st = hd_rewards_read("train.rewards", job->rewards, &arena, &rewards);
     if (!st)

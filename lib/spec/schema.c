@@ -109,6 +109,12 @@ static const char *range_text(const struct hd_key *key, char ret_text[96])
     return ret_text;
 }
 
+enum hd_status spec_refuse_with(const struct hd_job *job, const char *key, const char *why)
+{
+    return hd_err(HD_INVALID, "%s: with train.objective: %s %s", key,
+                  hd_job_objective_words[job->objective], why);
+}
+
 enum hd_status spec_err_range(const char *path, const struct hd_key *key, double value)
 {
     char range[96];

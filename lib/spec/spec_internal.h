@@ -101,6 +101,8 @@ enum hd_status spec_refuse_arguments(struct spec_reader *r);
  * its name without groups; NULL: no tool has it. *ret_is_key: the text is our key. */
 const char *spec_find_translated(const char *name, bool *ret_is_key, const char **ret_note);
 
+/* Refuses a key with the job's train.objective, for the reason `why`. Returns HD_INVALID. */
+enum hd_status spec_refuse_with(const struct hd_job *job, const char *key, const char *why);
 /* Makes the error "PATH: 70 is not possible; give a whole number from 1 to 16". */
 enum hd_status spec_err_range(const char *path, const struct hd_key *key, double value);
 /* Makes the error "PATH: is missing; give a whole number from 1 to 16". */
