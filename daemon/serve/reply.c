@@ -8,22 +8,8 @@
 
 int serve_status_of(enum hd_status st)
 {
-    switch (st) {
-    case HD_INVALID:
-    case HD_UNSUPPORTED:
-        return 400;
-    case HD_LIMIT: /* too much load at present: the client may retry */
-    case HD_NO_MEMORY:
-    case HD_UNAVAILABLE:
-    case HD_ABORTED:
-        return 503;
-    case HD_TIMEOUT:
-        return 504;
-    case HD_NOT_FOUND:
-        return 404;
-    default:
-        return 500;
-    }
+    /* a timeout is that of the model; what is denied is a file of this server */
+    return st == HD_TIMEOUT ? 504 : st == HD_DENIED ? 500 : hd_http_status(st);
 }
 
 void serve_write_error(struct hd_text *out, int status, const char *word, const char *param,

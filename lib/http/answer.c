@@ -76,7 +76,7 @@ struct MHD_Response *http_make_failure(const struct hd_http *http, int status, c
     return http_make_response(http, status, "application/json", &text);
 }
 
-int http_status_of(enum hd_status st)
+int hd_http_status(enum hd_status st)
 {
     switch (st) {
     case HD_NOT_FOUND:

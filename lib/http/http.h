@@ -130,6 +130,7 @@ void hd_http_reply_static(struct hd_http_request *request, const char *type, con
                           size_t count);
 /* Replies with a failure and its message (options.write_failure); HD_DENIED becomes 403. */
 void hd_http_fail(struct hd_http_request *request, enum hd_status st);
+int hd_http_status(enum hd_status st); /* returns the HTTP status with which it replies */
 /* Replies with a failure, as hd_http_fail, but with this status. */
 void hd_http_fail_as(struct hd_http_request *request, int status, enum hd_status st);
 

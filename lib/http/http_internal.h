@@ -180,7 +180,6 @@ struct MHD_Response *http_make_failure(const struct hd_http *http, int status, c
                                        const char *message);
 void http_add_headers(const struct hd_http *http, struct MHD_Response *response, int status,
                       const char *type);
-int http_status_of(enum hd_status st);
 
 /* ---- handler.c: callbacks of libmicrohttpd ----------------------------------------------------*/
 

@@ -146,7 +146,7 @@ void hd_http_fail_as(struct hd_http_request *r, int status, enum hd_status st)
 
 void hd_http_fail(struct hd_http_request *r, enum hd_status st)
 {
-    hd_http_fail_as(r, http_status_of(st), st);
+    hd_http_fail_as(r, hd_http_status(st), st);
 }
 
 void hd_http_watch(struct hd_http_request *r, void (*on_gone)(void *user), void *user)
@@ -271,7 +271,7 @@ static void handle(struct hd_http *http, struct hd_http_request *r)
 
     explicit_bzero(r->token, sizeof r->token);
     if (st)
-        hd_http_fail_as(r, st == HD_DENIED ? MHD_HTTP_UNAUTHORIZED : http_status_of(st), st);
+        hd_http_fail_as(r, st == HD_DENIED ? MHD_HTTP_UNAUTHORIZED : hd_http_status(st), st);
     else if (r->body_left)
         admit(http, r);
     else
