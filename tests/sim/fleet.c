@@ -148,16 +148,26 @@ static void send_desired(struct sim_fleet *fleet)
                      fleet->out.searches[i].job << 16 | (uint64_t)fleet->out.searches[i].attempt);
 }
 
+static bool says_nothing(const struct sim_fleet *fleet)
+{
+    const struct hd_core_out *out = &fleet->out;
+
+    return !fleet->batch->count && !out->node_count && !out->search_count && !out->asked_count;
+}
+
 static enum hd_status step(struct sim_fleet *fleet, const struct hd_core_event *event)
 {
-    int64_t begun_ns, spent_ns;
+    const bool beats = event->kind == HD_CORE_ALIVE; /* beat measures these, thousands at once */
+    const int64_t begun_ns = beats ? 0 : hd_clock_now_ns();
+    int64_t spent_ns;
     enum hd_status st;
 
     hd_core_out_clear(&fleet->out);
     fleet->out.batch = fleet->batch;
-    begun_ns = hd_clock_now_ns();
     st = hd_core_step(fleet->core, event, now_of(fleet), &fleet->out);
-    spent_ns = hd_clock_now_ns() - begun_ns;
+    if (beats && !st && says_nothing(fleet))
+        return st;
+    spent_ns = beats ? 0 : hd_clock_now_ns() - begun_ns;
     fleet->spent_ns += spent_ns;
     fleet->longest_ns = spent_ns > fleet->longest_ns ? spent_ns : fleet->longest_ns;
     if (st == HD_NO_MEMORY)
@@ -174,7 +184,7 @@ static enum hd_status step(struct sim_fleet *fleet, const struct hd_core_event *
     }
     if (!fleet->batch)
         sim_watch_break(&fleet->watch, "no memory for a batch");
-    if (event->kind != HD_CORE_ALIVE)
+    if (!beats)
         check_now_and_then(fleet);
     return st;
 }
@@ -580,6 +590,8 @@ static void node_drained(void *of, int32_t node, int64_t deadline_ms)
 
 static void beat(struct sim_fleet *fleet)
 {
+    const int64_t begun_ns = hd_clock_now_ns();
+
     for (int32_t n = 0; n < fleet->world->node_count; n++) {
         const struct hd_core_event alive = {
             .kind = HD_CORE_ALIVE,
@@ -588,6 +600,7 @@ static void beat(struct sim_fleet *fleet)
         if (!fleet->world->nodes[n].failed)
             must(fleet, step(fleet, &alive), "alive");
     }
+    fleet->spent_ns += hd_clock_now_ns() - begun_ns;
 }
 
 static void tick(struct sim_fleet *fleet)

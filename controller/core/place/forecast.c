@@ -107,6 +107,7 @@ static void list_given(const struct hd_core *core, const struct core_view *view,
 /* A sum of free devices in progress: per node and per switch. Nodes without free devices are added
  * only when an end reaches them. */
 struct sum {
+    const struct core_forecast *forecast; /* in which the sum begins */
     enum hd_device_kind kind;
     const int32_t *switch_of; /* switch of each node, by node index; -1: no switch */
     int32_t given[HD_CTL_DEVICES_PER_NODE_MAX + 1];
@@ -122,7 +123,7 @@ static uint16_t sum_node(const struct hd_core *core, const struct core_view *vie
                          size_t i)
 {
     sum->free_of[i] = sum->switch_of[i] >= 0 && core_allowance(core, view, i, sum->kind)
-                          ? core->present.free[sum->kind].of_node[i]
+                          ? sum->forecast->free[sum->kind].of_node[i]
                           : CLOSED;
     return sum->free_of[i];
 }
@@ -137,7 +138,7 @@ static void add_gain(struct sum *sum, size_t node, int32_t more)
 
 static void sum_free(const struct hd_core *core, const struct core_view *view, struct sum *sum)
 {
-    const struct core_forecast *now = &core->present;
+    const struct core_forecast *now = sum->forecast;
 
     memset(sum->of_switch, 0, ((size_t)core->leaf_count + 1) * sizeof *sum->of_switch);
     memset(sum->free_of, UNSEEN & 0xff, core->node_count * sizeof *sum->free_of);
@@ -166,35 +167,23 @@ static void sum_end(const struct hd_core *core, const struct core_view *view,
     }
 }
 
-/* Adds the devices of the attempts that the forecast ends besides those of its list. */
-static void sum_borrowers(const struct hd_core *core, const struct core_view *view,
-                          const struct core_forecast *forecast, struct sum *sum)
-{
-    for (size_t k = core->allocations.run_count; k < core->allocations.count; k++) {
-        const struct core_attempt *attempt = core->allocations.items[k].attempt;
-
-        if (attempt && core_forecast_has_ended(forecast, attempt))
-            sum_end(core, view, attempt, sum);
-    }
-}
-
-size_t core_least_ends(struct hd_core *core, const struct core_forecast *forecast,
-                       const struct core_view *view, enum hd_device_kind kind)
+size_t core_least_ends(struct hd_core *core, struct core_forecast *forecast,
+                       const struct core_view *view, enum hd_device_kind kind, size_t from)
 {
     const bool of_switches = view->tier_max && view->tier_max < core_tiers(core);
     const size_t leaves = (size_t)core->leaf_count + 1;
-    struct sum sum = {.kind = kind, .need = view->needs->devices_min};
-    size_t ends = 0;
+    struct sum sum = {.forecast = forecast, .kind = kind, .need = view->needs->devices_min};
+    size_t ends = from;
 
     sum.of_switch = malloc(leaves * sizeof *sum.of_switch + core->node_count * sizeof *sum.free_of);
     core->no_memory |= !sum.of_switch;
     if (!sum.of_switch)
-        return 0; /* 0 is a valid lower bound */
+        return from;
     sum.free_of = (uint16_t *)(sum.of_switch + leaves);
     sum.switch_of = core->switch_of[of_switches ? view->tier_max : 0];
     list_given(core, view, kind, sum.given);
+    core_forecast_advance(forecast, from);
     sum_free(core, view, &sum);
-    sum_borrowers(core, view, forecast, &sum);
     for (; !sum.reached && ends < forecast->count; ends++)
         sum_end(core, view, forecast->list[ends].attempt, &sum);
     free(sum.of_switch);
@@ -204,7 +193,7 @@ size_t core_least_ends(struct hd_core *core, const struct core_forecast *forecas
 /* ---- the search -------------------------------------------------------------------------------*/
 
 size_t core_forecast_fewest(struct hd_core *core, struct core_forecast *forecast,
-                            const struct core_view *given, size_t least,
+                            const struct core_view *given, size_t least, size_t shut,
                             struct core_placement *ret_placement)
 {
     const size_t all = forecast->count;
@@ -213,19 +202,20 @@ size_t core_forecast_fewest(struct hd_core *core, struct core_forecast *forecast
 
     view.forecast = forecast;
     *ret_placement = (struct core_placement){0};
-    if (low <= all) { /* mostly the first search succeeds */
+    if (low <= all && low >= shut) { /* mostly the first search succeeds */
         core_forecast_advance(forecast, low);
         *ret_placement = core_find_placement(core, &view);
         if (ret_placement->device_count)
             return low;
-        low++;
     }
+    low += low <= all;
     for (size_t stride = 1; low < high && low <= all; stride *= 2) {
         const size_t half = low + (high - low) / 2, next = low + stride - 1;
         const size_t mid = high <= all ? half : next < all ? next : all;
 
-        core_forecast_advance(forecast, mid);
-        if (core_has_placement(core, &view))
+        if (mid >= shut)
+            core_forecast_advance(forecast, mid);
+        if (mid >= shut && core_has_placement(core, &view))
             high = mid;
         else
             low = mid + 1;

@@ -15,22 +15,25 @@
 
 /* ---- the search -------------------------------------------------------------------------------*/
 
-static int32_t free_below(const struct core_free *free, const struct core_node *node)
+/* Returns the number of free devices at the leaf switch of the node with this index; 0: it has no
+ * switch. */
+static int32_t free_below(const struct hd_core *core, const struct core_free *free, size_t i)
 {
-    return node->leaf >= 0 ? free->below[node->leaf] : 0;
+    const int32_t leaf = core_tiers(core) > 1 ? core->switch_of[1][i] : -1;
+
+    return leaf >= 0 ? free->below[leaf] : 0;
 }
 
-/* Returns whether one-node placement a, on `node`, is better than b, on `other` (b may be
- * empty). */
-static bool is_better_node(const struct core_free *free, const struct core_placement *a,
-                           const struct core_node *node, const struct core_placement *b,
-                           const struct core_node *other)
+/* Returns whether one-node placement a is better than b (b may be empty); `below`: devices that are
+ * free at their switches. */
+static bool is_better_node(const struct core_placement *a, int32_t below_a,
+                           const struct core_placement *b, int32_t below_b)
 {
     if (a->device_count != b->device_count)
         return a->device_count > b->device_count;
     if (!a->device_count || a->unused_count != b->unused_count)
         return a->device_count && a->unused_count < b->unused_count;
-    return free_below(free, node) < free_below(free, other);
+    return below_a < below_b;
 }
 
 /* Returns whether even all free devices together are too few for the job. */
@@ -49,15 +52,23 @@ static void find_on_one_node(struct hd_core *core, const struct core_view *view,
     int32_t asked = -1; /* device count for which `placement` was computed; the result is reused,
                          * because most nodes are alike */
     const struct core_forecast *forecast = core_forecast_of(core, view);
+    const struct core_free *free = &forecast->free[kind];
+    const int32_t most = view->needs->memory_min <= core->least_memory[kind]
+                             ? view->needs->devices_max
+                             : INT32_MAX; /* all free devices of a node suit the job */
+    int32_t below = INT32_MAX;            /* free devices at the switch of `best` */
 
     if (!core_arrays_ready(core))
         return;
     for (size_t i = core_next_free(core, forecast, kind, 0); i < core->node_count;
          i = core_next_free(core, forecast, kind, i + 1)) {
+        const int32_t unused = free->of_node[i] - most, below_it = free_below(core, free, i);
         struct core_node *node = core->nodes[i];
         int32_t available;
 
-        if (forecast->free[kind].of_node[i] < view->needs->devices_min)
+        if (free->of_node[i] < view->needs->devices_min ||
+            (best.device_count == most && /* it is no better, whatever of it is available */
+             (unused > best.unused_count || (unused == best.unused_count && below_it >= below))))
             continue;
         available = core_available(core, view, i, kind);
         if (available < view->needs->devices_min || !core_can_read_base(view->base, node))
@@ -67,8 +78,9 @@ static void find_on_one_node(struct hd_core *core, const struct core_view *view,
         asked = available;
         placement.unused_count =
             core_count_free(core, forecast, view->needs, i, kind) - placement.device_count;
-        if (is_better_node(&forecast->free[kind], &placement, node, &best, member.node)) {
+        if (is_better_node(&placement, below_it, &best, below)) {
             best = placement;
+            below = below_it;
             member =
                 (struct core_member){.node = node, .index = i, .count = placement.device_count};
         }

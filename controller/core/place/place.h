@@ -112,13 +112,14 @@ void core_forecast_end(struct core_forecast *forecast, const struct core_attempt
 void core_forecast_advance(struct core_forecast *forecast, size_t ends);
 /* Finds the smallest number of leading attempts of the list, at least `least`, whose end gives the
  * job a placement. Returns that number, which have then ended; the caller frees the placement's
- * members. A result above forecast->count: all are too few, and none has ended. Bisects, because
+ * members. shut: a number of ends before which a search with fewer limits has found no placement. A result above forecast->count: all are too few, and none has ended. Bisects, because
  * more free devices never remove a placement. */
 size_t core_forecast_fewest(struct hd_core *core, struct core_forecast *forecast,
-                            const struct core_view *view, size_t least,
+                            const struct core_view *view, size_t least, size_t shut,
                             struct core_placement *ret_placement);
-/* Returns a lower bound for the result of core_forecast_fewest, by sums of devices. */
-size_t core_least_ends(struct hd_core *core, const struct core_forecast *forecast,
-                       const struct core_view *view, enum hd_device_kind kind);
+/* Returns a lower bound for the result of core_forecast_fewest, by sums of devices that begin after
+ * `from` ends: the bound of a search with fewer limits, or 0. */
+size_t core_least_ends(struct hd_core *core, struct core_forecast *forecast,
+                       const struct core_view *view, enum hd_device_kind kind, size_t from);
 
 #endif

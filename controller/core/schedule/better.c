@@ -165,7 +165,7 @@ static enum core_layout find_best(struct hd_core *core, struct core_forecast *fo
         struct core_first offer;
 
         view.tier_max = tier;
-        core_find_first(core, forecast, &view, exact.device, &offer);
+        core_find_first(core, forecast, &view, exact.device, first, &offer);
         if (has_price(&offer) &&
             (!ret_best->placement.device_count ||
              value_of(scales, first, &offer) > value_of(scales, first, ret_best))) {

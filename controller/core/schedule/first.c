@@ -41,7 +41,8 @@ bool core_forecast_for(struct hd_core *core, const struct core_job *job,
 }
 
 void core_find_first(struct hd_core *core, struct core_forecast *forecast,
-                     const struct core_view *view, enum hd_device_kind kind, struct core_first *ret)
+                     const struct core_view *view, enum hd_device_kind kind,
+                     const struct core_first *wider, struct core_first *ret)
 {
     struct core_layout_client client = core_layout_client_of(view->job, view->needs);
     const struct core_allocation *runs = forecast->list;
@@ -50,8 +51,10 @@ void core_find_first(struct hd_core *core, struct core_forecast *forecast,
     size_t needed;
 
     *ret = (struct core_first){.start = {.mono_ms = INT64_MAX}, .layout = CORE_LAYOUT_INFEASIBLE};
-    needed = core_forecast_fewest(core, forecast, view, core_least_ends(core, forecast, view, kind),
+    ret->least = core_least_ends(core, forecast, view, kind, wider ? wider->least : 0);
+    needed = core_forecast_fewest(core, forecast, view, ret->least, wider ? wider->ends : 0,
                                   &ret->placement);
+    ret->ends = needed;
     if (needed <= forecast->count) {
         ret->start.mono_ms = needed ? runs[needed - 1].until_mono_ms : core->now.mono_ms;
         ret->start.after = needed ? runs[needed - 1].job : 0;

@@ -44,8 +44,9 @@ struct candidates {
     size_t stopping, count;
 };
 
-/* Lists the candidates for the job of the view. False: all of them together hold too few devices of
- * this kind for it, or no memory. The caller frees ret->list. */
+/* Lists the candidates for the job of the view, those that it may preempt in no order. False: all of
+ * them together hold too few devices of this kind for it, or no memory. The caller frees
+ * ret->list. */
 static bool list_candidates_for(struct hd_core *core, const struct core_view *view,
                                 enum hd_device_kind kind, bool borrowed, struct candidates *ret)
 {
@@ -66,13 +67,19 @@ static bool list_candidates_for(struct hd_core *core, const struct core_view *vi
             candidate = &ret->list[ret->stopping++];
         }
         *candidate = all->items[i];
-        candidate->cost = core_stop_cost_of(core, core_find_job(core, candidate->job), attempt);
         ret->count++;
         devices += attempt->kind == kind ? attempt->rec.plan.rank_count : 0;
     }
-    if (ret->list && devices >= view->needs->devices_min)
-        qsort(ret->list + ret->stopping, ret->count - ret->stopping, sizeof *ret->list, by_loss);
     return ret->list && devices >= view->needs->devices_min;
+}
+
+/* Puts the candidates that may be preempted in the order in which they are. */
+static void sort_candidates(const struct hd_core *core, const struct candidates *all)
+{
+    for (size_t i = 0; i < all->count; i++)
+        all->list[i].cost =
+            core_stop_cost_of(core, core_find_job(core, all->list[i].job), all->list[i].attempt);
+    qsort(all->list + all->stopping, all->count - all->stopping, sizeof *all->list, by_loss);
 }
 
 /* Drops victims whose devices the job does not need, the dearest first. In the forecast the first
@@ -127,19 +134,26 @@ static void stop_victims(struct hd_core *core, struct core_job *job,
 }
 
 /* Relaxes the limits of `best`, tier by tier and then altogether, until the job has a placement when
- * all candidates have ended. False: even then it has none. */
-static bool relax(struct hd_core *core, struct core_forecast *forecast, struct core_view *best)
+ * all candidates have ended; without limits it has one. */
+static void relax(struct hd_core *core, struct core_forecast *forecast, struct core_view *best)
 {
-    struct core_view unlimited = *best;
-
-    unlimited.nodes_max = unlimited.tier_max = 0;
     core_forecast_advance(forecast, forecast->count);
-    if (!core_has_placement(core, &unlimited))
-        return false;
     while (best->nodes_max && !core_has_placement(core, best))
         if (best->nodes_max == 1 || ++best->tier_max > core_tiers(core))
             best->nodes_max = best->tier_max = 0;
-    return true;
+}
+
+/* Returns whether the job has a placement, of whatever extent, when all candidates have ended. Mostly
+ * it has none; this is asked before the candidates are sorted and one by one considered. */
+static bool would_open(struct hd_core *core, struct core_forecast *forecast,
+                       const struct core_view *view)
+{
+    struct core_view unlimited = *view;
+
+    unlimited.nodes_max = unlimited.tier_max = 0;
+    unlimited.forecast = forecast;
+    core_forecast_advance(forecast, forecast->count);
+    return core_has_placement(core, &unlimited);
 }
 
 /* Preempts attempts on devices of one kind. True: the job has a placement once some attempts have
@@ -155,12 +169,20 @@ static bool preempt_kind(struct hd_core *core, struct core_job *job, const struc
 
     if (!core_forecast_init(core, all->list, all->count, &forecast))
         return false;
+    if (!would_open(core, &forecast, view)) {
+        core_forecast_done(&forecast);
+        return false;
+    }
+    core_forecast_advance(&forecast, 0);
+    sort_candidates(core, all);
     best.forecast = &forecast;
     if (!view->nodes_max)
         core_limit_to_best(core, &best, kind);
-    count = core_forecast_fewest(core, &forecast, &best, all->stopping, &placement);
-    if (count > all->count && !view->nodes_max && relax(core, &forecast, &best))
-        count = core_forecast_fewest(core, &forecast, &best, all->stopping, &placement);
+    count = core_forecast_fewest(core, &forecast, &best, all->stopping, 0, &placement);
+    if (count > all->count && !view->nodes_max) {
+        relax(core, &forecast, &best);
+        count = core_forecast_fewest(core, &forecast, &best, all->stopping, 0, &placement);
+    }
     if (count > all->stopping && count <= all->count) {
         count = reprieve(core, &forecast, &best, &placement, all, count);
         free(placement.members);

@@ -59,7 +59,7 @@ static bool reserve_first(struct hd_core *core, struct core_job *job, const stru
 
     if (!core_forecast_for(core, job, &forecast))
         return false;
-    core_find_first(core, &forecast, view, kind, &first);
+    core_find_first(core, &forecast, view, kind, NULL, &first);
     reserved = first.placement.device_count > 0;
     if (reserved) /* core_choose_start keeps the first placement if a step time is unknown */
         start_choice = core_choose_start(core, &forecast, job, view->needs, &first);

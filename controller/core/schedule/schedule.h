@@ -115,6 +115,7 @@ struct core_first {
     struct core_placement placement; /* the placement; device_count 0: none; the caller of
                                       * core_find_first frees its members */
     struct core_start start;
+    size_t least, ends;      /* predicted ends that it depends on; least: a lower bound by sums */
     enum core_layout layout; /* FITS: placement.plan has the predicted step time, if known */
     const struct core_cached_layout *entry; /* with layout LATER: the open request for it */
 };
@@ -122,11 +123,12 @@ struct core_first {
  * memory. */
 bool core_forecast_for(struct hd_core *core, const struct core_job *job,
                        struct core_forecast *ret_forecast);
-/* Sets *ret_first to the placement that becomes available first. The forecast has reached that time
- * then, so the next search for the same job is cheap. */
+/* Sets *ret_first to the placement that becomes available first. wider: the result of a search with
+ * fewer limits, which this one begins with; NULL: none. The forecast has reached the time of the
+ * placement then, so the next search for the same job is cheap. */
 void core_find_first(struct hd_core *core, struct core_forecast *forecast,
                      const struct core_view *view, enum hd_device_kind kind,
-                     struct core_first *ret_first);
+                     const struct core_first *wider, struct core_first *ret_first);
 /* Sets `surplus` of each member of the placement: devices of its node that are free in the forecast
  * and that the placement does not use. */
 void core_count_surplus(const struct hd_core *core, const struct core_forecast *forecast,

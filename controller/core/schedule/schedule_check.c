@@ -145,9 +145,9 @@ static enum hd_status check_ends(struct hd_core *core, const struct core_job *jo
     view.needs = &least;
     view.reserves = true;
     for (view.tier_max = 0; view.tier_max <= core_tiers(core) && !st; view.tier_max++) {
-        const size_t bound = core_least_ends(core, &forecast, &view, kinds[0]);
+        const size_t bound = core_least_ends(core, &forecast, &view, kinds[0], 0);
         struct core_placement placement;
-        const size_t ends = core_forecast_fewest(core, &forecast, &view, bound, &placement);
+        const size_t ends = core_forecast_fewest(core, &forecast, &view, bound, 0, &placement);
 
         free(placement.members);
         if ((ends && opens_after(core, &forecast, &view, ends - 1)) ||

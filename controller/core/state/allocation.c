@@ -108,7 +108,9 @@ void core_set_reserved(struct hd_core *core, struct core_node *node, struct core
                         sizeof node))
         core->reserved[core->reserved_count++] = node;
     node->reserved = reserved;
-    core_node_note(core, node);
+    if (!(core->due & CORE_DUE_ARRAYS))
+        core->marks[node->index] = (uint8_t)((core->marks[node->index] & ~CORE_MARK_RESERVED) |
+                                             (reserved.allocation ? CORE_MARK_RESERVED : 0));
 }
 
 void core_reserve_node(struct hd_core *core, struct core_node *node, enum core_allocation_why why,

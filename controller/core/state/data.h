@@ -110,6 +110,11 @@ struct core_node {
     size_t index; /* index of the node in core->nodes; stale with CORE_DUE_ARRAYS */
     int64_t leaf; /* number of the leaf switch (lowest tier) to which the node is attached; -1:
                    * unknown */
+    struct core_reserved {   /* the newest pass's reservation of this node's devices */
+        uint32_t allocation; /* 1 + index in core->allocations; 0: none */
+        int32_t surplus;     /* devices of this node that its job will not need; other jobs may
+                              * hold them past its start */
+    } reserved;
     struct core_counts {
         int32_t free, all;    /* working devices of one kind on the node; free: those that no
                                * attempt holds */
@@ -169,14 +174,9 @@ struct core_node {
     bool alike;                   /* true: all devices are equal in every property that a layout
                                    * depends on */
     struct core_jobs active;      /* subset of core->active: jobs with ranks on this node */
-    struct core_reserved {        /* the newest pass's reservation of this node's devices */
-        uint32_t allocation;      /* 1 + index in core->allocations; 0: none */
-        int32_t surplus;          /* devices of this node that its job will not need; other jobs may
-                              * hold them past its start */
-    } reserved;
-    bool probes;          /* the node's daemon answers probe requests */
-    uint64_t probe_asked; /* number of the unanswered probe request; 0: none */
-    struct core_probe {   /* the node's newest probe; members as in hd_probe_record */
+    bool probes;                  /* the node's daemon answers probe requests */
+    uint64_t probe_asked;         /* number of the unanswered probe request; 0: none */
+    struct core_probe {           /* the node's newest probe; members as in hd_probe_record */
         int64_t ended_ms, measured_ms;
         const char *problem, *measured_on;
         struct hd_device_figures *devices;
