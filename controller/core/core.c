@@ -191,7 +191,7 @@ void hd_core_out_clear(struct hd_core_out *out)
     out->job = 0;
     out->repeated = false;
     out->waits_for = NULL;
-    out->evaluated = 0;
+    out->evaluated = out->forecasts = 0;
 }
 
 void hd_core_out_done(struct hd_core_out *out)

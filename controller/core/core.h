@@ -389,7 +389,8 @@ struct hd_core_out {
     const char *waits_for; /* REMOVE: name of a disconnected node that must delete files; valid
                             * until the next step; NULL: none */
     size_t evaluated;      /* number of queued jobs that the scheduler evaluated in this step; tests
-                            * bound the cost of a step by it */
+                            * bound the cost of a step by it and by `forecasts` */
+    size_t forecasts;      /* number of times that this step copied the free devices of all nodes */
 };
 
 void hd_core_out_clear(struct hd_core_out *out); /* keeps the allocated arrays and the batch */

@@ -30,6 +30,7 @@ void core_attempt_stop(struct hd_core *core, struct core_job *job, struct core_a
         return;
     attempt->rec.state = HD_ATTEMPT_STATE_STOPPING;
     attempt->state_since_mono_ms = core->now.mono_ms;
+    core->due |= CORE_DUE_OPENED;
     core_dirty_attempt(core, job, attempt);
 }
 

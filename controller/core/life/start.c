@@ -87,7 +87,7 @@ void core_attempt_start(struct hd_core *core, struct core_job *job,
     attempt = core_attempt_new(core, job, &record);
     if (attempt) {
         attempt->start_number = core->starts;
-        core->due |= CORE_DUE_ENDS;
+        core->due |= CORE_DUE_ENDS | CORE_DUE_OPENED;
         if (job->rec.priority < core->lowest_priority)
             core->lowest_priority = job->rec.priority;
         core_quota_take(job, record.plan.rank_count);

@@ -31,6 +31,8 @@ bool core_forecast_init(struct hd_core *core, const struct core_allocation *list
     *ret = (struct core_forecast){.list = list, .count = count};
     if (!core_arrays_ready(core))
         return false;
+    if (core->out)
+        core->out->forecasts++;
     ret->memory = at = malloc(slots * sizeof(uint64_t) + HD_DEVICE_KIND_COUNT * of_kind);
     core->no_memory |= !at;
     if (!at)

@@ -44,42 +44,70 @@ struct candidates {
     size_t stopping, count;
 };
 
-/* Lists the candidates for the job of the view, those that it may preempt in no order. False: all of
- * them together hold too few devices of this kind for it, or no memory. The caller frees
- * ret->list. */
-static bool list_candidates_for(struct hd_core *core, const struct core_view *view,
-                                enum hd_device_kind kind, bool borrowed, struct candidates *ret)
+static bool is_stopping(const struct core_attempt *attempt)
+{
+    return attempt->rec.state == HD_ATTEMPT_STATE_STOPPING;
+}
+
+/* Makes core->opened the devices that are free when all candidates for the job have ended. It is the same
+ * for all jobs of one priority, until an attempt starts or stops. False: no memory. */
+static bool open_all(struct hd_core *core, const struct core_job *job, bool borrowed)
 {
     const struct core_allocations *all = &core->allocations;
-    int64_t devices = core->present.free[kind].total;
+    const uint64_t borrower = borrowed ? job->rec.job : 0;
+
+    if (!core_take_due(core, CORE_DUE_OPENED) && core->opened.memory &&
+        core->opened_for.priority == job->rec.priority && core->opened_for.borrowed_by == borrower)
+        return true;
+    core_forecast_done(&core->opened);
+    if (!core_forecast_init(core, NULL, 0, &core->opened))
+        return false;
+    core->opened_for.priority = job->rec.priority;
+    core->opened_for.borrowed_by = borrower;
+    for (size_t i = 0; i < all->count; i++)
+        if (all->items[i].attempt && (is_stopping(all->items[i].attempt) ||
+                                      is_preemptible(core, &all->items[i], job, borrowed)))
+            core_forecast_end(&core->opened, all->items[i].attempt, true);
+    return true;
+}
+
+/* Returns whether the job of the view has a placement, of whatever extent, when all candidates have
+ * ended. Mostly it has none; this is asked before the candidates are sorted. */
+static bool would_open(struct hd_core *core, const struct core_view *view, bool borrowed)
+{
+    struct core_view unlimited = *view;
+
+    unlimited.nodes_max = unlimited.tier_max = 0;
+    unlimited.forecast = &core->opened;
+    return open_all(core, view->job, borrowed) && core_has_placement(core, &unlimited);
+}
+
+/* Lists the candidates for the job. False: no memory. The caller frees ret->list. */
+static bool list_candidates_for(struct hd_core *core, const struct core_job *job, bool borrowed,
+                                struct candidates *ret)
+{
+    const struct core_allocations *all = &core->allocations;
 
     *ret = (struct candidates){.list = malloc((all->count + 1) * sizeof *ret->list)};
     core->no_memory |= !ret->list;
     for (size_t i = 0; ret->list && i < all->count; i++) {
         const struct core_attempt *attempt = all->items[i].attempt;
-        const bool stops = attempt && attempt->rec.state == HD_ATTEMPT_STATE_STOPPING;
         struct core_allocation *candidate = &ret->list[ret->count];
 
-        if (!attempt || (!stops && !is_preemptible(core, &all->items[i], view->job, borrowed)))
+        if (!attempt ||
+            (!is_stopping(attempt) && !is_preemptible(core, &all->items[i], job, borrowed)))
             continue;
-        if (stops) {
+        if (is_stopping(attempt)) {
             *candidate = ret->list[ret->stopping];
             candidate = &ret->list[ret->stopping++];
         }
         *candidate = all->items[i];
+        candidate->cost = core_stop_cost_of(core, core_find_job(core, candidate->job), attempt);
         ret->count++;
-        devices += attempt->kind == kind ? attempt->rec.plan.rank_count : 0;
     }
-    return ret->list && devices >= view->needs->devices_min;
-}
-
-/* Puts the candidates that may be preempted in the order in which they are. */
-static void sort_candidates(const struct hd_core *core, const struct candidates *all)
-{
-    for (size_t i = 0; i < all->count; i++)
-        all->list[i].cost =
-            core_stop_cost_of(core, core_find_job(core, all->list[i].job), all->list[i].attempt);
-    qsort(all->list + all->stopping, all->count - all->stopping, sizeof *all->list, by_loss);
+    if (ret->list)
+        qsort(ret->list + ret->stopping, ret->count - ret->stopping, sizeof *ret->list, by_loss);
+    return ret->list;
 }
 
 /* Drops victims whose devices the job does not need, the dearest first. In the forecast the first
@@ -143,19 +171,6 @@ static void relax(struct hd_core *core, struct core_forecast *forecast, struct c
             best->nodes_max = best->tier_max = 0;
 }
 
-/* Returns whether the job has a placement, of whatever extent, when all candidates have ended. Mostly
- * it has none; this is asked before the candidates are sorted and one by one considered. */
-static bool would_open(struct hd_core *core, struct core_forecast *forecast,
-                       const struct core_view *view)
-{
-    struct core_view unlimited = *view;
-
-    unlimited.nodes_max = unlimited.tier_max = 0;
-    unlimited.forecast = forecast;
-    core_forecast_advance(forecast, forecast->count);
-    return core_has_placement(core, &unlimited);
-}
-
 /* Preempts attempts on devices of one kind. True: the job has a placement once some attempts have
  * stopped. Unless the view has limits, the placement is as compact as possible: at one switch of
  * the lowest tier, then of higher ones. */
@@ -169,12 +184,6 @@ static bool preempt_kind(struct hd_core *core, struct core_job *job, const struc
 
     if (!core_forecast_init(core, all->list, all->count, &forecast))
         return false;
-    if (!would_open(core, &forecast, view)) {
-        core_forecast_done(&forecast);
-        return false;
-    }
-    core_forecast_advance(&forecast, 0);
-    sort_candidates(core, all);
     best.forecast = &forecast;
     if (!view->nodes_max)
         core_limit_to_best(core, &best, kind);
@@ -222,8 +231,10 @@ bool core_preempt(struct hd_core *core, struct core_job *job, const struct core_
         least_view.reserves = true;
         if (!core_least_needs(view->needs, kinds[k], &least))
             continue;
-        waits = list_candidates_for(core, &least_view, kinds[k], borrowed, &all) &&
-                preempt_kind(core, job, &least_view, kinds[k], &all);
+        if (!would_open(core, &least_view, borrowed) ||
+            !list_candidates_for(core, job, borrowed, &all))
+            continue;
+        waits = preempt_kind(core, job, &least_view, kinds[k], &all);
         free(all.list);
     }
     return waits;

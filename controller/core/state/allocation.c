@@ -61,6 +61,7 @@ void core_list_allocations(struct hd_core *core)
 {
     core_unreserve_all(core);
     (void)core_take_due(core, CORE_DUE_ENDS);
+    core->due |= CORE_DUE_OPENED;
     core->allocations.count = 0;
     core->lowest_priority = INT32_MAX;
     for (size_t i = 0; i < core->active.count; i++) {

@@ -480,6 +480,8 @@ enum core_due {
     CORE_DUE_MEDIANS = 1 << 9,  /* so are the median rates of equal devices (probe.c) */
     CORE_DUE_SWEEP = 1 << 10,   /* some group is empty (core_waiting_sweep) */
     CORE_DUE_SILENCE = 1 << 11, /* a node's silence may be too long before silence_mono_ms */
+    CORE_DUE_OPENED = 1 << 12,  /* core.opened is stale: a pass begins, or an attempt has started or
+                                 * is stopping */
 };
 
 struct hd_core {
@@ -533,6 +535,14 @@ struct hd_core {
     /* Free devices now. Its totals always hold; its arrays are rebuilt when nodes were added or moved
      * (CORE_DUE_ARRAYS). */
     struct core_forecast present;
+    /* Devices that are free when all attempts have ended that a job may preempt (preempt.c); kept for
+     * the next job, until CORE_DUE_OPENED or the end of core_schedule. memory NULL: not made. */
+    struct core_forecast opened;
+    struct {
+        int32_t priority;     /* of the job */
+        uint64_t borrowed_by; /* number of the job, if it may also preempt those that borrow its
+                               * devices; 0: it may not */
+    } opened_for;
     int64_t leaf_count; /* length of core_free.below */
     /* Number of each node's switch in each tier from 1 on, by node index; -1: none. switch_of[0] is
      * 0 for all nodes, for sums over the whole cluster. Rebuilt with `present`. */

@@ -45,18 +45,25 @@ static enum hd_status step(struct queue *q, const struct hd_core_event *event)
     return st;
 }
 
-static enum hd_status submit(struct queue *q, int devices)
+static enum hd_status submit_needs(struct queue *q, const struct hd_job_needs *needs)
 {
     char request[32];
     const struct hd_core_event event = {.kind = HD_CORE_SUBMIT,
                                         .submit = {.request_id = request,
                                                    .owner = "ann",
-                                                   .needs = sim_needs(devices, 10),
+                                                   .needs = *needs,
                                                    .spec = "spec",
                                                    .spec_bytes = 4}};
 
     (void)snprintf(request, sizeof request, "request-%llu", (unsigned long long)++q->requests);
     return step(q, &event);
+}
+
+static enum hd_status submit(struct queue *q, int devices)
+{
+    const struct hd_job_needs needs = sim_needs(devices, 10);
+
+    return submit_needs(q, &needs);
 }
 
 static enum hd_status cancel(struct queue *q, uint64_t job)
@@ -181,6 +188,49 @@ static void a_step_looks_at_as_many_jobs_however_many_wait(void **state)
             fail_msg("step %zu looks at %zu jobs of 100 and at %zu of 10000", i, few[i], many[i]);
     assert_true(many[1] <= 1); /* a new job is looked at alone, or found to wait like others */
     finish(&q);
+}
+
+/* Submits `jobs` jobs of two devices with different time limits, so that each is of a class of its own or
+ * of few others; returns how many forecasts a pass over them makes. */
+static size_t count_forecasts(struct queue *q, int jobs)
+{
+    const struct hd_core_event drain = {.kind = HD_CORE_DRAIN,
+                                        .drain = {.node = "n1", .reason = "a test"}};
+    const struct hd_core_event undrain = {.kind = HD_CORE_UNDRAIN,
+                                          .drain = {.node = "n1", .reason = ""}};
+
+    for (int i = 0; i < jobs; i++) {
+        struct hd_job_needs needs = sim_needs(2, 10);
+
+        needs.time_limit_ms = (int64_t)1000 * 60 * 5 << i;
+        assert_int_equal(submit_needs(q, &needs), HD_OK);
+    }
+    assert_int_equal(step(q, &drain), HD_OK);
+    assert_int_equal(step(q, &undrain), HD_OK);
+    assert_int_equal(q->out.evaluated, jobs); /* all are of different classes */
+    return q->out.forecasts;
+}
+
+/* Goal: the search for victims is not repeated for each waiting job. Method: jobs of 16 and of 24
+ * classes wait, all before one that runs on a single device. A pass makes a forecast for each of the 8
+ * that may reserve, and one for all that would stop the running job. */
+static void a_pass_finds_once_what_jobs_of_one_priority_may_stop(void **state)
+{
+    for (int jobs = 16; jobs <= 24; jobs += 8) {
+        struct hd_job_needs low = sim_needs(1, 10);
+        struct queue q;
+
+        start(&q, &hd_core_config_default);
+        for (int node = 1; node <= 9; node++)
+            join(&q, node);
+        low.priority = -1;
+        assert_int_equal(submit_needs(&q, &low), HD_OK);
+        assert_int_equal(submit(&q, 1), HD_OK); /* beside it */
+        for (int i = 0; i < 8; i++)
+            assert_int_equal(submit(&q, 2), HD_OK);
+        assert_int_equal(count_forecasts(&q, jobs), 8 + 1);
+        finish(&q);
+    }
 }
 
 /* The first of each kind in the queue's order, whatever came between: 1 device, 2, 4, 1, 2, 4 .. */
