@@ -112,8 +112,9 @@ void core_forecast_end(struct core_forecast *forecast, const struct core_attempt
 void core_forecast_advance(struct core_forecast *forecast, size_t ends);
 /* Finds the smallest number of leading attempts of the list, at least `least`, whose end gives the
  * job a placement. Returns that number, which have then ended; the caller frees the placement's
- * members. shut: a number of ends before which a search with fewer limits has found no placement. A result above forecast->count: all are too few, and none has ended. Bisects, because
- * more free devices never remove a placement. */
+ * members. A result above forecast->count: all are too few, and none has ended. shut: number of ends
+ * before which a search with fewer limits has found no placement. Bisects: without limits more free
+ * devices never remove a placement; with limits they may, and one of several such numbers is found. */
 size_t core_forecast_fewest(struct hd_core *core, struct core_forecast *forecast,
                             const struct core_view *view, size_t least, size_t shut,
                             struct core_placement *ret_placement);

@@ -179,7 +179,8 @@ static bool fold_devices(const struct core_forecast *forecast, const struct hd_j
         const struct core_node *node = placement->members[m].node;
         int32_t left = placement->members[m].count;
 
-        for (int32_t d = next_device(forecast, needs, placement, node, kind, 0); d >= 0 && left > 0;
+        for (int32_t d = node->alike ? 0 : next_device(forecast, needs, placement, node, kind, 0);
+             d >= 0 && left > 0;
              d = next_device(forecast, needs, placement, node, kind, d + 1), left--) {
             const struct hd_device_record *device = &node->rec.devices[d];
 
@@ -327,7 +328,7 @@ static bool form_question(struct hd_core *core, const struct core_layout_client 
     asked->together = together_on(placement);
     asked->tier = placement->tier;
     if (!core->config.asks_layouts || !leaves_sizes_open(&asked->wish) ||
-        !(needs->shape || client->job) ||
+        !(needs->shape || client->job) || (keep && !layout_before(client, placement)) ||
         !fold_devices(client->forecast ? client->forecast : &core->present, needs, placement, kind,
                       asked))
         return false;
