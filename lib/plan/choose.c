@@ -113,7 +113,7 @@ static bool is_schedule(const char *word)
     return false;
 }
 
-static bool is_from_file(const struct hd_layout_sizes *s)
+bool choose_is_from_file(const struct hd_layout_sizes *s)
 {
     return strcmp(s->schedule, HD_SCHEDULE_FILE) == 0;
 }
@@ -159,10 +159,10 @@ enum hd_status choose_check_pipeline(const struct hd_plan_request *w,
         return hd_err(HD_INVALID,
                       "parallel.virtual_stages: %lld; zb-v has 2 chunks per stage; write 2 or auto",
                       (long long)s->virtual_stages);
-    if (is_from_file(s) != (s->order_micro_batches > 0))
+    if (choose_is_from_file(s) != (s->order_micro_batches > 0))
         return hd_err(HD_INVALID, "parallel.schedule: without an order; write {file: PATH}");
     if (s->virtual_stages > 1 && !folded && strcmp(s->schedule, "interleaved") != 0 &&
-        !is_from_file(s))
+        !choose_is_from_file(s))
         return hd_err(HD_INVALID,
                       "parallel.virtual_stages: %lld; %s has one chunk per stage; write 1 or auto, "
                       "or take the schedule interleaved",
@@ -195,10 +195,7 @@ static bool has_whole_blocks(int64_t rows, int64_t columns, bool by_columns, int
     return hd_quant_box_fits(&box);
 }
 
-/* Returns whether tp cuts a quantization block of some matrix, with matrices split as lib/model
- * declares them: inputs of attention and feed-forward layers by rows, their outputs by columns. The
- * registry refuses this too, but only after the first rank has started. */
-static bool cuts_codes(const struct hd_plan_request *w, int64_t tp)
+bool choose_cuts_codes(const struct hd_plan_request *w, int64_t tp)
 {
     const int64_t C = w->hidden, ffn[] = {w->ffn_hidden, w->shared_ffn_hidden, w->dense_ffn_hidden};
     struct choose_matrix list[2 * CHOOSE_MATRICES_MAX];
@@ -220,45 +217,29 @@ static bool cuts_codes(const struct hd_plan_request *w, int64_t tp)
     return false;
 }
 
-enum hd_plan_obstacle choose_check_tp(const struct hd_plan_request *w, int64_t tp)
+bool choose_breaks(const struct hd_plan_request *w, const struct hd_layout_sizes *s,
+                   int32_t devices, enum hd_plan_obstacle rule)
 {
-    if (w->heads % tp)
-        return HD_PLAN_TP_HEADS;
-    if (w->kv_heads % tp && tp % w->kv_heads)
-        return HD_PLAN_TP_KV_HEADS;
-    if (w->ffn_hidden % tp)
-        return HD_PLAN_TP_FFN;
-    if (w->shared_ffn_hidden % tp)
-        return HD_PLAN_TP_SHARED_FFN;
-    if (w->dense_ffn_hidden % tp)
-        return HD_PLAN_TP_DENSE_FFN;
-    if (w->delta_heads % tp)
-        return HD_PLAN_TP_DELTA;
-    if (w->vocab > 0 && (w->vocab + tp - 1) / tp * (tp - 1) >= w->vocab)
-        return HD_PLAN_TP_VOCAB;
-    return w->nf4 && cuts_codes(w, tp) ? HD_PLAN_TP_CODES : HD_PLAN_FITS;
+    switch (rule) {
+#define N(name, broken, ...) \
+    case HD_PLAN_##name:     \
+        return broken;
+#define R(name, size, broken, ...) N(name, broken)
+#include "plan/choose_rules.def"
+    default:
+        return false;
+    }
 }
 
-static enum hd_plan_obstacle check_model(const struct hd_plan_request *w,
-                                         const struct hd_layout_sizes *s)
+/* Returns the first rule from `first` to `last` that the sizes break; HD_PLAN_FITS: none. */
+static enum hd_plan_obstacle first_broken(const struct hd_plan_request *w,
+                                          const struct hd_layout_sizes *s, int32_t devices,
+                                          enum hd_plan_obstacle first, enum hd_plan_obstacle last)
 {
-    const enum hd_plan_obstacle tp = choose_check_tp(w, s->tp);
-
-    if (tp)
-        return tp;
-    if (s->cp > 1 && w->context % (2 * s->cp))
-        return HD_PLAN_CP_CONTEXT;
-    if (s->cp > 1 && w->context / (2 * s->cp) < w->delta_conv_width - 1)
-        return HD_PLAN_CP_DELTA;
-    if (s->ep > 1 && (!w->experts || w->experts % s->ep))
-        return w->experts ? HD_PLAN_EP_EXPERTS : HD_PLAN_EP_DENSE;
-    if (s->sequence && s->tp == 1)
-        return HD_PLAN_SEQUENCE_ALONE;
-    if (s->sequence && w->context / s->cp % s->tp)
-        return HD_PLAN_SEQUENCE_ROWS;
-    if (s->zero_shard && !s->zero)
-        return HD_PLAN_SHARD_OF_NOTHING;
-    return s->zero_shard % s->ep ? HD_PLAN_SHARD_EP : HD_PLAN_FITS;
+    for (int rule = (int)first; rule <= (int)last; rule++)
+        if (choose_breaks(w, s, devices, (enum hd_plan_obstacle)rule))
+            return (enum hd_plan_obstacle)rule;
+    return HD_PLAN_FITS;
 }
 
 bool hd_plan_allows(const struct hd_plan_request *request, const struct hd_layout_sizes *sizes)
@@ -307,61 +288,50 @@ void hd_plan_decide_device(enum hd_job_device device, bool bf16_fast, int64_t th
         sizes->threads = threads > 0 ? threads : 1;
 }
 
+void choose_axes(struct hd_layout_sizes *s)
+{
+    s->pp = choose_or_one(s->pp);
+    s->cp = choose_or_one(s->cp);
+    s->tp = choose_or_one(s->tp);
+    s->ep = choose_or_one(s->ep);
+    if (s->zero < 0) /* zero_shard > 1 needs at least ZeRO stage 1 */
+        s->zero = s->zero_shard > 1;
+    if (s->zero_shard == 1 && !s->zero)
+        s->zero_shard = 0; /* zero_shard is 0 in every layout without ZeRO */
+    if (s->sequence < 0)
+        s->sequence = s->tp > 1;
+    if (s->cp_exchange == HD_JOB_CP_EXCHANGE_AUTO)
+        s->cp_exchange = HD_JOB_CP_EXCHANGE_RING;
+    choose_pipeline(s);
+    decide_word(s->recompute, "none");
+    if (s->offload == HD_JOB_OFFLOAD_AUTO)
+        s->offload = HD_JOB_OFFLOAD_NONE;
+}
+
 enum hd_plan_obstacle hd_plan_size(const struct hd_plan_request *request, int32_t devices,
                                    struct hd_layout_sizes *ret_sizes)
 {
     struct hd_layout_sizes s = request->sizes;
-    enum hd_plan_obstacle why = HD_PLAN_FITS;
-    int64_t replica, share, whole;
+    enum hd_plan_obstacle why;
+    int64_t whole;
 
-    s.pp = choose_or_one(s.pp);
-    s.cp = choose_or_one(s.cp);
-    s.tp = choose_or_one(s.tp);
-    s.ep = choose_or_one(s.ep);
-    if (s.zero < 0) /* zero_shard > 1 needs at least ZeRO stage 1 */
-        s.zero = s.zero_shard > 1;
-    if (s.zero_shard == 1 && !s.zero)
-        s.zero_shard = 0; /* zero_shard is 0 in every layout without ZeRO */
-    if (s.sequence < 0)
-        s.sequence = s.tp > 1;
-    if (s.cp_exchange == HD_JOB_CP_EXCHANGE_AUTO)
-        s.cp_exchange = HD_JOB_CP_EXCHANGE_RING;
-    choose_pipeline(&s);
-    if (!why && choose_check_pipeline(request, &s))
-        why = HD_PLAN_PIPELINE;
-    decide_word(s.recompute, "none");
-    if (s.offload == HD_JOB_OFFLOAD_AUTO)
-        s.offload = HD_JOB_OFFLOAD_NONE;
-    replica = s.cp * s.tp * s.pp;
-    if (!why)
-        why = check_model(request, &s);
+    choose_axes(&s);
+    why = first_broken(request, &s, devices, HD_PLAN_PIPELINE, HD_PLAN_DEVICES);
     if (why)
         return why;
-    if (devices > choose_most_ranks(request))
-        return HD_PLAN_TOO_MANY;
-    if (devices < 1 || devices % replica)
-        return HD_PLAN_DEVICES;
-    s.dp = devices / replica;
-    if (request->sizes.dp && request->sizes.dp != s.dp)
-        return HD_PLAN_DP;
-    if (s.dp * s.cp % s.ep)
-        return HD_PLAN_EP_RANKS;
-    if (s.zero_shard && s.dp * s.cp % s.zero_shard)
-        return HD_PLAN_SHARD;
-    if (hd_plan_batch_unit(request) < 1 || hd_plan_batch_unit(request) % s.dp)
-        return HD_PLAN_BATCH;
-    share = hd_plan_batch_unit(request) / s.dp;
+    s.dp = devices / (s.tp * s.cp * s.pp);
+    why = first_broken(request, &s, devices, HD_PLAN_DP, HD_PLAN_BATCH);
+    if (why)
+        return why;
     whole = request->global_batch / s.dp;
-    if (!s.micro_batch && is_from_file(&s) && whole % s.order_micro_batches == 0)
+    if (!s.micro_batch && choose_is_from_file(&s) && whole % s.order_micro_batches == 0)
         s.micro_batch = whole / s.order_micro_batches;
     if (!s.micro_batch)
-        s.micro_batch = auto_micro_batch(share, s.pp);
-    if (share % s.micro_batch)
-        return HD_PLAN_MICRO_BATCH;
-    if (is_from_file(&s) && whole / s.micro_batch != s.order_micro_batches)
-        return HD_PLAN_ORDER;
-    *ret_sizes = s;
-    return HD_PLAN_FITS;
+        s.micro_batch = auto_micro_batch(hd_plan_batch_unit(request) / s.dp, s.pp);
+    why = first_broken(request, &s, devices, HD_PLAN_MICRO_BATCH, HD_PLAN_ORDER);
+    if (!why)
+        *ret_sizes = s;
+    return why;
 }
 
 int32_t hd_plan_ranks_max(enum hd_job_device device, const char **ret_engine)

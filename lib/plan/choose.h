@@ -2,24 +2,14 @@
  * Pure arithmetic. All rules about which sizes are possible together are here; the check of job
  * files, the controller and `heddle plan` call them, so that they agree.
  *
+ * The rules are the rows of choose_rules.def: each has its condition and its message. Beside them:
+ *
  *     devices       tp x cp x dp x pp, at most hd_plan_ranks_max (for a job that is only planned:
  *                   HD_PLAN_DEVICES_MAX); dp = devices / (tp x cp x pp)
  *     pp > 1        pp x virtual_stages chunks, at most the units of the model: its layers, the
  *                   embedding and the head. interleaved has at least two chunks per stage, zb-v
  *                   exactly two, other schedules one. stages: one number of layers per chunk; they
  *                   add up to model.layers
- *     tp            divides model.heads and every model.*ffn_hidden; divides
- *                   model.kv_heads, or is a multiple of it (then each key/value head is held by
- *                   tp / kv_heads ranks); gives every rank at least one token of model.vocab, whose
- *                   shares need not be equal
- *     cp > 1        2 x cp divides model.context: a rank has chunk i from the front and chunk i
- *                   from the back, so that all ranks have equal work in causal attention
- *     ep > 1        the model has experts, and ep divides their number and dp x cp: ep adjacent
- *                   ranks of dp x cp together hold one copy of all experts
- *     sequence      tp > 1, and tp divides model.context / cp: tp ranks split the rows of norms;
- *                   the rule holds for every micro-batch size
- *     micro_batch   dp x micro_batch divides train.global_batch; with a schedule from a file the
- *                   quotient is the schedule's number of micro-batches
  *
  * Used by: spec, plan, controller, the heddle command.   Uses: base, job, comm.h (limits).
  * Threads: any; no state.
@@ -91,38 +81,13 @@ int32_t hd_plan_ranks_max(enum hd_job_device device, const char **ret_engine);
 enum hd_status hd_plan_check_devices(const char *path, enum hd_job_device device, bool only_planned,
                                      int64_t devices);
 
-/* The reason why a request has no layout. Reasons up to HD_PLAN_SHARD_EP hold for every number of
- * devices: not supported yet, or not possible with the model. Reasons after it depend on the number
- * of devices. */
+/* The reason why a request has no layout: the rule that is broken, choose_rules.def. Those from
+ * HD_PLAN_TOO_MANY on depend on the number of devices. */
 enum hd_plan_obstacle {
     HD_PLAN_FITS, /* no obstacle: there is a layout */
-    /* schedule, virtual_stages or stages do not suit pp or the number of layers */
-    HD_PLAN_PIPELINE,
-    HD_PLAN_TP_HEADS,
-    HD_PLAN_TP_KV_HEADS,
-    HD_PLAN_TP_FFN,
-    HD_PLAN_TP_SHARED_FFN,
-    HD_PLAN_TP_DENSE_FFN,
-    HD_PLAN_TP_VOCAB,
-    HD_PLAN_TP_CODES, /* tp would split a quantization block of nf4 codes between two ranks */
-    HD_PLAN_TP_DELTA,
-    HD_PLAN_CP_CONTEXT,
-    HD_PLAN_CP_DELTA, /* a chunk is shorter than the inputs that a convolution needs before it */
-    HD_PLAN_EP_DENSE,
-    HD_PLAN_EP_EXPERTS,
-    HD_PLAN_SEQUENCE_ALONE, /* sequence parallelism is requested, but tp is 1 */
-    HD_PLAN_SEQUENCE_ROWS,
-    HD_PLAN_SHARD_OF_NOTHING, /* zero_shard is given, but zero is 0, so nothing is sharded */
-    HD_PLAN_SHARD_EP,         /* zero_shard is not a multiple of ep */
-    HD_PLAN_TOO_MANY, /* more devices than the communication engine connects (choose_most_ranks) */
-    HD_PLAN_DEVICES,  /* devices is not a multiple of tp x cp x pp */
-    HD_PLAN_DP,       /* the requested dp is not devices / (tp x cp) */
-    HD_PLAN_EP_RANKS, /* ep does not divide dp x cp */
-    HD_PLAN_SHARD,    /* zero_shard does not divide dp x cp */
-    HD_PLAN_BATCH,
-    HD_PLAN_MICRO_BATCH,
-    /* the schedule from a file has another number of micro-batches than the batch gives */
-    HD_PLAN_ORDER
+#define R(name, ...) HD_PLAN_##name,
+#define N            R
+#include "plan/choose_rules.def"
 };
 
 /* Computes the layout of a request on exactly `devices` devices; returns why none exists, or sets

@@ -1,6 +1,7 @@
 /* choose_internal: declarations that the files behind choose.h share.
  *
- *     choose.c           the rules
+ *     choose_rules.def   the rules and their messages
+ *     choose.c           the layout of a request
  *     choose_matrices.c  the matrices of attention
  *     choose_refuse.c    the error messages
  */
@@ -17,6 +18,17 @@ int32_t choose_most_ranks(const struct hd_plan_request *w);
  * 1. */
 int64_t choose_replica(const struct hd_plan_request *w);
 
+/* Returns whether sizes without auto break a rule of a request on this number of devices. */
+bool choose_breaks(const struct hd_plan_request *w, const struct hd_layout_sizes *s,
+                   int32_t devices, enum hd_plan_obstacle rule);
+/* Replaces auto in all members that do not depend on the number of devices. */
+void choose_axes(struct hd_layout_sizes *s);
+/* Returns whether the schedule is from a file. */
+bool choose_is_from_file(const struct hd_layout_sizes *s);
+/* Returns whether tp cuts a quantization block of some matrix, with matrices split as lib/model
+ * declares them: inputs of attention and feed-forward layers by rows, their outputs by columns. The
+ * registry refuses this too, but only after the first rank has started. */
+bool choose_cuts_codes(const struct hd_plan_request *w, int64_t tp);
 /* Replaces auto in schedule, stages and virtual_stages. With one pipeline stage, a schedule that
  * has one chunk per stage becomes "none", which runs the same programs. */
 void choose_pipeline(struct hd_layout_sizes *s);
@@ -40,8 +52,5 @@ int choose_attention(const struct hd_plan_request *w,
                      struct choose_matrix ret_list[CHOOSE_MATRICES_MAX]);
 int choose_delta(const struct hd_plan_request *w,
                  struct choose_matrix ret_list[CHOOSE_MATRICES_MAX]);
-
-/* Checks whether the model can be split over `tp` ranks of a tp group. */
-enum hd_plan_obstacle choose_check_tp(const struct hd_plan_request *w, int64_t tp);
 
 #endif
