@@ -64,10 +64,7 @@ void core_attempt_fail(struct hd_core *core, struct core_job *job, struct core_a
         attempt->failed = true;
         core_attempt_set_end(core, attempt, end);
         core_dirty_attempt(core, job, attempt);
-        if (as_requested)
-            core_event_attempt_stopped(core, job, attempt, end);
-        else
-            core_event_attempt_failed(core, job, attempt, end);
+        core_event_attempt_end(core, job, attempt, end, as_requested);
     }
     if (!as_requested) /* a requested stop kills no rank: others may still be writing a
                         * checkpoint */
@@ -276,7 +273,7 @@ static void complete(struct hd_core *core, struct core_job *job, struct core_att
     }
     core_attempt_set_end(core, attempt, &end);
     if (!has_all)
-        core_event_attempt_failed(core, job, attempt, &end);
+        core_event_attempt_end(core, job, attempt, &end, false);
     hd_text_free(&message);
 }
 

@@ -56,30 +56,12 @@ void core_add_end(const struct core_attempt *attempt, const struct hd_end_record
 const char *core_end_message(enum core_known_end end)
 {
     static const char *const messages[] = {
-        [CORE_END_MACHINE_RESTARTED] = "the machine was restarted",
-        [CORE_END_ATTEMPT_GONE] = "the node no longer has the attempt",
-        [CORE_END_NOT_STARTED] = "stopped before its start",
-        [CORE_END_PLACEHOLDER] = "it began after the backup from which the controller was restored",
+#define X(name, message) message,
+        CORE_END_LIST(X)
+#undef X
     };
 
     return messages[end];
-}
-
-void core_add_end_with_controller(const struct core_node *node, struct hd_text *text)
-{
-    hd_text_add(text, "the controller of node %s has ended, and the node with it", node->rec.name);
-}
-
-void core_add_silence(const struct core_node *node, int64_t silent_ms, struct hd_text *text)
-{
-    hd_text_add(text, "node %s was silent for %lld s", node->rec.name,
-                (long long)(silent_ms / 1000));
-}
-
-void core_add_slow_start(int64_t timeout_ms, struct hd_text *text)
-{
-    hd_text_add(text, "its ranks were not all connected to each other after %lld s",
-                (long long)(timeout_ms / 1000));
 }
 
 void core_add_disconnection(const struct core_attempt *attempt, struct hd_text *text)

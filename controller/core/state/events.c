@@ -17,10 +17,25 @@ static const char *text_of(struct hd_core *core, const struct hd_text *text)
     return text->failed || !text->data ? "" : text->data;
 }
 
+/* Adds an event of the job whose sentence was put together in `text`, which it frees. */
+static void add_text(struct hd_core *core, struct core_job *job, enum hd_event_kind kind,
+                     struct hd_text *text)
+{
+    core_event(core, job, kind, job->rec.attempt_count, -1, "", "%s", text_of(core, text));
+    hd_text_free(text);
+}
+
 /* Writes a span of time into `text`, and returns it. */
 static const char *span_of(int64_t span_ms, char text[HD_CLOCK_TEXT_MAX])
 {
     hd_clock_format_span(span_ms, text);
+    return text;
+}
+
+/* Writes a time into `text`, and returns it. */
+static const char *utc_of(int64_t time_ms, char text[HD_CLOCK_TEXT_MAX])
+{
+    hd_clock_format_utc(time_ms, text);
     return text;
 }
 
@@ -31,6 +46,14 @@ static const char *const leave_causes[] = {
 };
 
 #define SPAN(span_ms) span_of(span_ms, (char[HD_CLOCK_TEXT_MAX]){0})
+#define UTC(time_ms)  utc_of(time_ms, (char[HD_CLOCK_TEXT_MAX]){0})
+#define JOBS_LIMIT \
+    "%zu jobs are queued or running; at %zu new ones are refused: let some end, or cancel some"
+#define R(id, params, ...)              \
+    void core_add_##id params           \
+    {                                   \
+        hd_text_add(text, __VA_ARGS__); \
+    }
 #define E(id, params, kind, of, attempt, rank, about, ...)             \
     void core_event_##id params                                        \
     {                                                                  \
@@ -47,18 +70,15 @@ static const char *const leave_causes[] = {
 void core_event_resumed(struct hd_core *core, struct core_job *job,
                         const struct hd_checkpoint_record *base, bool is_missing, const char *by)
 {
-    const int32_t attempt = job->rec.attempt_count;
+    struct hd_text text = {0};
 
+    hd_text_add(&text, "resumed by %s", by);
     if (base)
-        core_event(core, job, HD_EVENT_RESUMED, attempt, -1, "",
-                   "resumed by %s, from step %lld of attempt %d", by, (long long)base->step,
-                   base->attempt);
-    else if (is_missing)
-        core_event(core, job, HD_EVENT_RESUMED, attempt, -1, "",
-                   "resumed by %s; its checkpoints are missing", by);
+        hd_text_add(&text, ", from step %lld of attempt %d", (long long)base->step, base->attempt);
     else
-        core_event(core, job, HD_EVENT_RESUMED, attempt, -1, "",
-                   "resumed by %s, from scratch: it has no checkpoint", by);
+        hd_text_add(&text, is_missing ? "; its checkpoints are missing"
+                                      : ", from scratch: it has no checkpoint");
+    add_text(core, job, HD_EVENT_RESUMED, &text);
 }
 
 void core_event_finished(struct hd_core *core, struct core_job *job)
@@ -77,18 +97,9 @@ static void add_start_cause(const struct hd_core *core, const struct core_job *j
                             const struct core_start_cause *cause, struct hd_text *text)
 {
     static const struct core_sentence sentences[] = {
-        [CORE_START_CLOCK_SET] = {"the clock of the controller's machine was set", NULL},
-        [CORE_START_HELD] = {"it is held", NULL},
-        [CORE_START_QUEUE_CLOSED] = {"its queue is closed", NULL},
-        [CORE_START_QUOTA] = {"the device limit of its queue or of its owner is reached", NULL},
-        [CORE_START_BETTER] = {"", NULL},
-        [CORE_START_BEHIND] = {"job ", " comes before it"},
-        [CORE_START_PREEMPTS] = {"job ", " writes a checkpoint and frees its devices then"},
-        [CORE_START_PACE] = {"job ", " runs faster or slower than predicted"},
-        [CORE_START_OTHER_JOB] = {"it waits for job ", " now, and no longer for job "},
-        [CORE_START_FREES] = {"job ", " frees its devices then"},
-        [CORE_START_END_UNKNOWN] = {"it is not known when job ", " or others free devices"},
-        [CORE_START_NODES] = {"the nodes that it was to start on have changed", NULL},
+#define X(name, ...) [CORE_START_##name] = {__VA_ARGS__},
+        CORE_START_LIST(X)
+#undef X
     };
 
     core_add_sentence(&sentences[cause->kind], cause->job, text);
@@ -124,9 +135,7 @@ void core_event_weighed(struct hd_core *core, struct core_job *job)
     struct hd_text text = {0};
 
     core_add_choice(core, &job->choice, false, &text);
-    core_event(core, job, HD_EVENT_WEIGHED, job->rec.attempt_count, -1, "", "%s",
-               text_of(core, &text));
-    hd_text_free(&text);
+    add_text(core, job, HD_EVENT_WEIGHED, &text);
 }
 
 /* Appends the sizes of a layout, such as "tp 2 x cp 1 x dp 4, zero 1, micro-batch 8". */
@@ -190,32 +199,20 @@ void core_event_gathering(struct hd_core *core, struct core_job *job,
                 "other nodes",
                 later->plan.step_s, one ? "" : "s", text_of(core, &moved->numbers), one ? "s" : "",
                 one ? "s" : "");
-    core_event(core, job, HD_EVENT_GATHERING, job->rec.attempt_count, -1, "", "%s",
-               text_of(core, &text));
-    hd_text_free(&text);
+    add_text(core, job, HD_EVENT_GATHERING, &text);
 }
 
-static void add_end(struct hd_core *core, struct core_job *job, enum hd_event_kind kind,
-                    const struct core_attempt *attempt, const struct hd_end_record *end)
+void core_event_attempt_end(struct hd_core *core, struct core_job *job,
+                            const struct core_attempt *attempt, const struct hd_end_record *end,
+                            bool as_requested)
 {
     struct hd_text why = {0};
 
     core_add_end(attempt, end, &why);
-    core_event(core, job, kind, attempt->rec.attempt, end->rank, end->node, "attempt %d: %s",
-               attempt->rec.attempt, text_of(core, &why));
+    core_event(core, job, as_requested ? HD_EVENT_ATTEMPT_STOPPED : HD_EVENT_ATTEMPT_FAILED,
+               attempt->rec.attempt, end->rank, end->node, "attempt %d: %s", attempt->rec.attempt,
+               text_of(core, &why));
     hd_text_free(&why);
-}
-
-void core_event_attempt_stopped(struct hd_core *core, struct core_job *job,
-                                const struct core_attempt *attempt, const struct hd_end_record *end)
-{
-    add_end(core, job, HD_EVENT_ATTEMPT_STOPPED, attempt, end);
-}
-
-void core_event_attempt_failed(struct hd_core *core, struct core_job *job,
-                               const struct core_attempt *attempt, const struct hd_end_record *end)
-{
-    add_end(core, job, HD_EVENT_ATTEMPT_FAILED, attempt, end);
 }
 
 void core_event_checkpoint_missing(struct hd_core *core, struct core_job *job,
@@ -230,9 +227,7 @@ void core_event_checkpoint_missing(struct hd_core *core, struct core_job *job,
                     next->attempt);
     else
         hd_text_add(&text, "; none is left, and the job waits until one is back");
-    core_event(core, job, HD_EVENT_CHECKPOINT_MISSING, job->rec.attempt_count, -1, "", "%s",
-               text_of(core, &text));
-    hd_text_free(&text);
+    add_text(core, job, HD_EVENT_CHECKPOINT_MISSING, &text);
 }
 
 /* ---- the cluster ------------------------------------------------------------------------------*/
@@ -275,21 +270,4 @@ void core_event_queue_set(struct hd_core *core, const struct hd_queue_record *qu
                queue->name, core_text(core, &limits), queue->weight,
                queue->closed ? ", closed" : "", by);
     hd_text_free(&limits);
-}
-
-void core_add_jobs_limit(const struct hd_core *core, struct hd_text *text)
-{
-    hd_text_add(text,
-                "%zu jobs are queued or running; at %zu new ones are refused: let some end, or "
-                "cancel some",
-                core->live_count, core->config.jobs_live_max);
-}
-
-void core_event_jobs_near_limit(struct hd_core *core)
-{
-    struct hd_text text = {0};
-
-    core_add_jobs_limit(core, &text);
-    core_event(core, NULL, HD_EVENT_JOBS_NEAR_LIMIT, 0, -1, "", "%s", core_text(core, &text));
-    hd_text_free(&text);
 }

@@ -15,36 +15,27 @@ static const char *drain_reason_of(const struct core_node *node)
 }
 
 /* Appends why the node takes no new jobs, besides a drain. */
-static void add_absence(const struct core_node *node, enum core_absence absence, int64_t silent_s,
+static void add_absence(const struct core_node *node, enum core_absence absence, long long silent_s,
                         struct hd_text *text)
 {
     switch (absence) {
+#define WHY(name, ...)                  \
+    case CORE_ABSENCE_##name:           \
+        hd_text_add(text, __VA_ARGS__); \
+        break;
+        WHY(NOT_COME, "has not connected since the controller was started %lld s ago", silent_s)
+        WHY(UNREACHABLE, "has been unreachable for %lld s", silent_s)
+        WHY(AWAY,
+            "has been without its heddled for %lld s: that was stopped, or its connection is lost",
+            silent_s)
+        WHY(CONNECTING, "is connecting")
+        WHY(REFUSES, "%s", node->refuses_attempts)
+        WHY(STALE, "is still stopping attempt %d of job %" PRIu64, node->stale_attempt,
+            node->stale_job)
+#undef WHY
     case CORE_ABSENCE_NONE:
     case CORE_ABSENCE_LOST:
     case CORE_ABSENCE_DRAINED:
-        break;
-    case CORE_ABSENCE_NOT_COME:
-        hd_text_add(text, "has not connected since the controller was started %lld s ago",
-                    (long long)silent_s);
-        break;
-    case CORE_ABSENCE_UNREACHABLE:
-        hd_text_add(text, "has been unreachable for %lld s", (long long)silent_s);
-        break;
-    case CORE_ABSENCE_AWAY:
-        hd_text_add(text,
-                    "has been without its heddled for %lld s: that was stopped, or its connection "
-                    "is lost",
-                    (long long)silent_s);
-        break;
-    case CORE_ABSENCE_CONNECTING:
-        hd_text_add(text, "is connecting");
-        break;
-    case CORE_ABSENCE_REFUSES:
-        hd_text_add(text, "%s", node->refuses_attempts);
-        break;
-    case CORE_ABSENCE_STALE:
-        hd_text_add(text, "is still stopping attempt %d of job %" PRIu64, node->stale_attempt,
-                    node->stale_job);
         break;
     }
 }
@@ -96,27 +87,23 @@ void core_add_no_jobs_dir(const struct hd_core *core, const struct core_node *no
 void core_add_gang_obstacle(const struct core_node *node, enum hd_device_kind kind,
                             enum core_gang_obstacle obstacle, struct hd_text *text)
 {
+    const char *problem = node->jobs_dir_problem ? node->jobs_dir_problem : "";
+
     switch (obstacle) {
+#define WHY(name, ...)                  \
+    case CORE_GANG_OBSTACLE_##name:     \
+        hd_text_add(text, __VA_ARGS__); \
+        break;
+        WHY(JOBS_DIR, " (no jobs with other nodes: it does not see the jobs directory%s%s)",
+            *problem ? ": " : "", problem)
+        WHY(ADDRESS, " (no jobs with other nodes: its heddled has no --data-address)")
+        WHY(ENGINE, " (no jobs with GPUs of other nodes: it has no NCCL, which heddled --doctor "
+                    "looks for)")
+        WHY(LOOPBACK, " (jobs only with nodes of its own machine: its --data-address is %s)",
+            node->data_address)
+        WHY(NUMERICS, " (jobs only with nodes that compute with %s)", node->compute[kind])
+#undef WHY
     case CORE_GANG_OBSTACLE_NONE:
-        break;
-    case CORE_GANG_OBSTACLE_JOBS_DIR:
-        hd_text_add(text, " (no jobs with other nodes: it does not see the jobs directory%s%s)",
-                    node->jobs_dir_problem && *node->jobs_dir_problem ? ": " : "",
-                    node->jobs_dir_problem ? node->jobs_dir_problem : "");
-        break;
-    case CORE_GANG_OBSTACLE_ADDRESS:
-        hd_text_add(text, " (no jobs with other nodes: its heddled has no --data-address)");
-        break;
-    case CORE_GANG_OBSTACLE_ENGINE:
-        hd_text_add(text, " (no jobs with GPUs of other nodes: it has no NCCL, which heddled "
-                          "--doctor looks for)");
-        break;
-    case CORE_GANG_OBSTACLE_LOOPBACK:
-        hd_text_add(text, " (jobs only with nodes of its own machine: its --data-address is %s)",
-                    node->data_address);
-        break;
-    case CORE_GANG_OBSTACLE_NUMERICS:
-        hd_text_add(text, " (jobs only with nodes that compute with %s)", node->compute[kind]);
         break;
     }
 }

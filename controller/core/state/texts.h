@@ -2,7 +2,8 @@
  * of this header with a kind (the function, or an enumerator) and facts: numbers, names, records.
  * The sentence is in the file of its vocabulary and nowhere else:
  *
- *   events.def, events.c   events in the history of a job or of the cluster (event_kinds.h)
+ *   events.def, events.c   events in the history of a job or of the cluster (event_kinds.h), and reasons of
+ *                     one sentence
  *   wait_reasons.c    why jobs wait
  *   node_reasons.c    why nodes take no new jobs
  *   end_reasons.c     why attempts and jobs have ended
@@ -24,26 +25,35 @@ void core_event_resumed(struct hd_core *core, struct core_job *job,
 void core_event_finished(struct hd_core *core, struct core_job *job); /* the job has ended in
                                                                        * rec.state */
 
-/* Why the expected start of a job has the time that is reported. */
+/* A sentence, or part of one, with a number in it; after NULL: without one. */
+struct core_sentence {
+    const char *before, *after;
+};
+void core_add_sentence(const struct core_sentence *sentence, uint64_t number, struct hd_text *text);
+
+/* Why the expected start of a job has the time that is reported: enumerator, struct core_sentence with the
+ * number of `job`. BETTER: it waits for a better placement, job->choice. OTHER_JOB: `before` follows. */
+#define CORE_START_LIST(X)                                                     \
+    X(CLOCK_SET, "the clock of the controller's machine was set", NULL)        \
+    X(HELD, "it is held", NULL)                                                \
+    X(QUEUE_CLOSED, "its queue is closed", NULL)                               \
+    X(QUOTA, "the device limit of its queue or of its owner is reached", NULL) \
+    X(BETTER, "", NULL)                                                        \
+    X(BEHIND, "job ", " comes before it")                                      \
+    X(PREEMPTS, "job ", " writes a checkpoint and frees its devices then")     \
+    X(PACE, "job ", " runs faster or slower than predicted")                   \
+    X(OTHER_JOB, "it waits for job ", " now, and no longer for job ")          \
+    X(FREES, "job ", " frees its devices then")                                \
+    X(END_UNKNOWN, "it is not known when job ", " or others free devices")     \
+    X(NODES, "the nodes that it was to start on have changed", NULL)
+#define X(name, ...) CORE_START_##name,
 struct core_start_cause {
-    enum core_start_cause_kind {
-        CORE_START_CLOCK_SET,
-        CORE_START_HELD,
-        CORE_START_QUEUE_CLOSED,
-        CORE_START_QUOTA,
-        CORE_START_BETTER,      /* waits for a better placement: job->choice */
-        CORE_START_BEHIND,      /* `job` comes before it */
-        CORE_START_PREEMPTS,    /* `job` is being preempted */
-        CORE_START_PACE,        /* `job` runs faster or slower than predicted */
-        CORE_START_OTHER_JOB,   /* the start depends on `job` now, and no longer on `before` */
-        CORE_START_FREES,       /* `job` frees the devices */
-        CORE_START_END_UNKNOWN, /* the end of `job` is not known */
-        CORE_START_NODES,       /* the nodes have changed */
-    } kind;
+    enum core_start_cause_kind { CORE_START_LIST(X) } kind;
     uint64_t job, before;
     bool takes_later; /* the time is that of a placement that is better than the first one:
                        * job->choice */
 };
+#undef X
 /* before_ms, now_ms: the expected start as reported last, and now (wall clock); 0: unknown. */
 void core_event_start(struct hd_core *core, struct core_job *job, int64_t before_ms, int64_t now_ms,
                       const struct core_start_cause *cause);
@@ -67,11 +77,9 @@ void core_event_gathering(struct hd_core *core, struct core_job *job,
                           const struct core_job_list *moved, const struct core_placement *now,
                           const struct core_placement *later);
 
-void core_event_attempt_stopped(struct hd_core *core, struct core_job *job,
-                                const struct core_attempt *attempt,
-                                const struct hd_end_record *end);
-void core_event_attempt_failed(struct hd_core *core, struct core_job *job,
-                               const struct core_attempt *attempt, const struct hd_end_record *end);
+void core_event_attempt_end(struct hd_core *core, struct core_job *job,
+                            const struct core_attempt *attempt, const struct hd_end_record *end,
+                            bool as_requested);
 
 /* next: the checkpoint from which the job continues; NULL: none, it waits. */
 void core_event_checkpoint_missing(struct hd_core *core, struct core_job *job,
@@ -85,14 +93,14 @@ void core_event_drain(struct hd_core *core, const struct core_node *node, const 
                       int64_t void_ms);
 void core_event_queue_set(struct hd_core *core, const struct hd_queue_record *queue,
                           const char *by);
-void core_event_jobs_near_limit(struct hd_core *core);
-void core_add_jobs_limit(const struct hd_core *core, struct hd_text *text); /* its sentence */
 
 #define E(name, params, ...) void core_event_##name params;
+#define R(name, params, ...) void core_add_##name params;
 #define J                    E
 #define N                    E
 #include "controller/core/state/events.def"
 #undef E
+#undef R
 #undef J
 #undef N
 
@@ -112,7 +120,6 @@ struct core_wait_reason {
 void core_add_wait(const struct hd_core *core, const struct core_job *job,
                    const struct core_wait_reason *reason, struct hd_text *text);
 void core_add_after(const struct core_job_list *jobs, struct hd_text *text);
-void core_add_closed(const struct core_queue *queue, struct hd_text *text);
 /* A device limit that keeps a job from starting. */
 struct core_quota_reason {
     bool by_user;      /* true: the limit of one user in the queue; false: the queue's limit */
@@ -131,10 +138,6 @@ struct core_need {
     int32_t multiple_of; /* the devices on each node are a multiple of this number; 0: any */
 };
 void core_add_need(const struct core_need *need, struct hd_text *text);
-/* why: the reason why no layout fits fewer or smaller devices. */
-void core_add_infeasible(const struct hd_job_needs *needs, const char *why, struct hd_text *text);
-void core_add_no_node(struct hd_text *text); /* the cluster has no node */
-void core_add_no_device(enum hd_device_kind kind, struct hd_text *text);
 /* all, biggest: devices of all nodes together, and of the node that has most, of each kind of `need`. */
 void core_add_capacity(const struct core_need *need, const int64_t all[HD_DEVICE_KIND_COUNT],
                        const int32_t biggest[HD_DEVICE_KIND_COUNT], struct hd_text *text);
@@ -151,12 +154,7 @@ struct core_node_offer {
 };
 void core_add_offer(const struct core_node *node, const struct core_node_offer *offer,
                     struct hd_text *text);
-/* The base checkpoint is on one node only; node NULL: an unknown one. */
-void core_add_base(const struct hd_checkpoint_record *base, const struct core_node *node,
-                   struct hd_text *text);
 void core_add_avoided(const struct core_job *job, struct hd_text *text);
-void core_add_preempting(struct hd_text *text);
-void core_add_search_timeout(int64_t timeout_ms, struct hd_text *text);
 
 /* Appends the name of the newest missing checkpoint, such as "step 20 of attempt 1 (/jobs/7/..)";
  * all: also those of some older ones. */
@@ -174,34 +172,30 @@ void core_add_placement_text(const struct hd_core *core, int32_t nodes, int32_t 
 void core_add_choice(const struct hd_core *core, const struct hd_core_choice *choice, bool waits,
                      struct hd_text *text);
 
-/* A sentence, or part of one, with a number in it; after NULL: without one. */
-struct core_sentence {
-    const char *before, *after;
-};
-void core_add_sentence(const struct core_sentence *sentence, uint64_t number, struct hd_text *text);
-
-/* Why a running attempt stops; from TIME_LIMIT on the sentence has the seconds that it has for its
- * last checkpoint. */
-enum core_stop_reason {
-    CORE_STOP_NONE,
-    CORE_STOP_NO_LONGER_NEEDED, /* preempted for a job that is not queued any more */
-    CORE_STOP_FOR_HELD_JOB,     /* preempted for a job that is held now */
-    CORE_STOP_MOVES,            /* moves so that another job's devices are nearer one another */
-    CORE_STOP_PREEMPTED,
-    CORE_STOP_LEAVES_NODE,    /* its node is drained, or the node's daemon ends */
-    CORE_STOP_NEED_NOT_LEAVE, /* its node was drained and is not any more */
-    CORE_STOP_TIME_LIMIT,
-    CORE_STOP_RESIZED,
-    CORE_STOP_USER,
-};
+/* Why a running attempt stops: enumerator, struct core_sentence, with the number of the job that gets the
+ * devices; from TIME_LIMIT on with the seconds that it has for its last checkpoint. */
+#define CORE_STOP_LIST(X)                                                                          \
+    X(NONE, "", NULL)                                                                              \
+    X(NO_LONGER_NEEDED, WRITES " and gives its devices back: job ",                                \
+      " asked for them, and no longer needs them")                                                 \
+    X(FOR_HELD_JOB, WRITES " and gives its devices back: job ",                                    \
+      " asked for them, and is now held")                                                          \
+    X(MOVES, WRITES " and moves to other nodes, so that the devices of job ",                      \
+      " span fewer switches")                                                                      \
+    X(PREEMPTED, WRITES " and gives its devices back for job ", "")                                \
+    X(LEAVES_NODE, WRITES " and leaves a node that is drained", NULL)                              \
+    X(NEED_NOT_LEAVE,                                                                              \
+      WRITES " and starts again: it was asked to leave a node that is not drained any more", NULL) \
+    X(TIME_LIMIT, WRITES ", for at most ", " s, and ends: its time_limit is over")                 \
+    X(RESIZED, WRITES ", for at most ", " s, and starts again with other devices")                 \
+    X(USER, WRITES ", for at most ", " s, and stops, as a user asked")
+#define WRITES       "writes a checkpoint"
+#define X(name, ...) CORE_STOP_##name,
+enum core_stop_reason { CORE_STOP_LIST(X) };
+#undef X
 /* for_job: number of the job that gets the devices. */
 void core_add_stop(const struct hd_core *core, enum core_stop_reason reason, uint64_t for_job,
                    struct hd_text *text);
-/* Append, after "; " if the text is not empty, what is wrong with a node of a running attempt.
- * has_come: the node has connected since the controller's start. */
-void core_add_silent_node(const struct core_node *node, bool has_come, int64_t lost_at_ms,
-                          struct hd_text *text);
-void core_add_node_problem(const struct core_node_alloc *alloc, struct hd_text *text);
 
 /* ---- node_reasons.c ---------------------------------------------------------------------------*/
 
@@ -245,20 +239,17 @@ void core_add_slow_rate(const struct core_slow_rate *slow, struct hd_text *text)
  * ...", cut to the length of a message. */
 void core_add_end(const struct core_attempt *attempt, const struct hd_end_record *end,
                   struct hd_text *text);
-/* Messages of ends (hd_end_record.message) without numbers. */
-enum core_known_end {
-    CORE_END_MACHINE_RESTARTED,
-    CORE_END_ATTEMPT_GONE, /* the node no longer has the attempt */
-    CORE_END_NOT_STARTED,  /* stopped before its start */
-    CORE_END_PLACEHOLDER, /* stored, and compared by core_attempt_is_placeholder: never change it */
-};
+/* Messages of ends (hd_end_record.message) without numbers. PLACEHOLDER is stored, and compared by
+ * core_attempt_is_placeholder: never change it. */
+#define CORE_END_LIST(X)                                  \
+    X(MACHINE_RESTARTED, "the machine was restarted")     \
+    X(ATTEMPT_GONE, "the node no longer has the attempt") \
+    X(NOT_STARTED, "stopped before its start")            \
+    X(PLACEHOLDER, "it began after the backup from which the controller was restored")
+#define X(name, message) CORE_END_##name,
+enum core_known_end { CORE_END_LIST(X) };
+#undef X
 const char *core_end_message(enum core_known_end end);
-/* Appends that the node ended together with its controller. */
-void core_add_end_with_controller(const struct core_node *node, struct hd_text *text);
-/* Appends that the node was silent; a clause for the event of its loss, too. */
-void core_add_silence(const struct core_node *node, int64_t silent_ms, struct hd_text *text);
-/* Appends that the ranks did not connect to one another within timeout_ms. */
-void core_add_slow_start(int64_t timeout_ms, struct hd_text *text);
 /* Appends to an empty text that the nodes of the attempt lost the connection to each other; rec.end
  * has the first message about it. */
 void core_add_disconnection(const struct core_attempt *attempt, struct hd_text *text);

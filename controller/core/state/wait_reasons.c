@@ -81,12 +81,6 @@ void core_add_after(const struct core_job_list *jobs, struct hd_text *text)
 
 /* ---- queues -----------------------------------------------------------------------------------*/
 
-void core_add_closed(const struct core_queue *queue, struct hd_text *text)
-{
-    hd_text_add(text, "queue %s is closed: none of its jobs starts; heddle queue set %s --open",
-                queue->rec.name, queue->rec.name);
-}
-
 void core_add_quota(const struct core_job *job, const struct core_quota_reason *reason,
                     struct hd_text *text)
 {
@@ -127,24 +121,6 @@ void core_add_need(const struct core_need *need, struct hd_text *text)
         hd_text_add(text, " on one node");
     if (need->multiple_of)
         hd_text_add(text, ", on each node a multiple of parallel.tp = %d", need->multiple_of);
-}
-
-void core_add_infeasible(const struct hd_job_needs *needs, const char *why, struct hd_text *text)
-{
-    hd_text_add(text, "; %s: %s",
-                needs->memory_min ? "less memory is too little" : "fewer are too few", why);
-}
-
-void core_add_no_node(struct hd_text *text)
-{
-    hd_text_add(text, "; no node has joined yet (start heddled on one)");
-}
-
-void core_add_no_device(enum hd_device_kind kind, struct hd_text *text)
-{
-    hd_text_add(text, "; no node has a %s device", hd_device_kind_name((int)kind));
-    if (kind == HD_DEVICE_KIND_CUDA)
-        hd_text_add(text, " (heddled --doctor on a node with GPUs says why)");
 }
 
 void core_add_capacity(const struct core_need *need, const int64_t all[HD_DEVICE_KIND_COUNT],
@@ -193,24 +169,12 @@ void core_add_offer(const struct core_node *node, const struct core_node_offer *
     core_add_gang_obstacle(node, offer->kind, offer->obstacle, text);
 }
 
-void core_add_base(const struct hd_checkpoint_record *base, const struct core_node *node,
-                   struct hd_text *text)
-{
-    hd_text_add(text, "; its checkpoint of step %lld is on %s only", (long long)base->step,
-                node ? node->rec.name : "a node that is unknown now");
-}
-
 void core_add_avoided(const struct core_job *job, struct hd_text *text)
 {
     for (size_t i = 0; i < job->avoided_count; i++)
         hd_text_add(text, "%s%s", i ? ", " : "; avoids ", job->avoided[i]->rec.name);
     if (job->avoided_count)
         hd_text_add(text, ", where it failed twice");
-}
-
-void core_add_preempting(struct hd_text *text)
-{
-    hd_text_add(text, "other jobs are being preempted for it and write checkpoints; ");
 }
 
 /* ---- missing checkpoints ----------------------------------------------------------------------*/
@@ -267,11 +231,6 @@ void core_add_missing(const struct hd_core *core, const struct core_job *job, st
                 job->rec.job);
     if (job->search_problem && *job->search_problem)
         hd_text_add(text, "; the last search failed: %s", job->search_problem);
-}
-
-void core_add_search_timeout(int64_t timeout_ms, struct hd_text *text)
-{
-    hd_text_add(text, "no answer of the disk within %lld s", (long long)(timeout_ms / 1000));
 }
 
 /* ---- better placements ------------------------------------------------------------------------*/
@@ -332,46 +291,14 @@ void core_add_sentence(const struct core_sentence *sentence, uint64_t number, st
 void core_add_stop(const struct hd_core *core, enum core_stop_reason reason, uint64_t for_job,
                    struct hd_text *text)
 {
-#define WRITES "writes a checkpoint"
     static const struct core_sentence sentences[] = {
-        [CORE_STOP_NONE] = {"", NULL},
-        [CORE_STOP_NO_LONGER_NEEDED] = {WRITES " and gives its devices back: job ",
-                                        " asked for them, and no longer needs them"},
-        [CORE_STOP_FOR_HELD_JOB] = {WRITES " and gives its devices back: job ",
-                                    " asked for them, and is now held"},
-        [CORE_STOP_MOVES] = {WRITES " and moves to other nodes, so that the devices of job ",
-                             " span fewer switches"},
-        [CORE_STOP_PREEMPTED] = {WRITES " and gives its devices back for job ", ""},
-        [CORE_STOP_LEAVES_NODE] = {WRITES " and leaves a node that is drained", NULL},
-        [CORE_STOP_NEED_NOT_LEAVE] = {WRITES " and starts again: it was asked to leave a node that "
-                                             "is not drained any more",
-                                      NULL},
-        [CORE_STOP_TIME_LIMIT] = {WRITES ", for at most ", " s, and ends: its time_limit is over"},
-        [CORE_STOP_RESIZED] = {WRITES ", for at most ", " s, and starts again with other devices"},
-        [CORE_STOP_USER] = {WRITES ", for at most ", " s, and stops, as a user asked"},
+#define X(name, ...) [CORE_STOP_##name] = {__VA_ARGS__},
+        CORE_STOP_LIST(X)
+#undef X
     };
-#undef WRITES
+
     core_add_sentence(&sentences[reason],
                       reason < CORE_STOP_TIME_LIMIT ? for_job
                                                     : (uint64_t)(core->config.stop_grace_ms / 1000),
                       text);
-}
-
-void core_add_silent_node(const struct core_node *node, bool has_come, int64_t lost_at_ms,
-                          struct hd_text *text)
-{
-    char since[HD_CLOCK_TEXT_MAX], lost_at[HD_CLOCK_TEXT_MAX];
-
-    hd_clock_format_utc(node->silent_since_ms, since);
-    hd_clock_format_utc(lost_at_ms, lost_at);
-    hd_text_add(text, "%snode %s has %s %s; its ranks may be training; it becomes lost at %s",
-                text->len_bytes ? "; " : "", node->rec.name,
-                has_come ? "been silent since" : "not connected since the controller's start at",
-                since, lost_at);
-}
-
-void core_add_node_problem(const struct core_node_alloc *alloc, struct hd_text *text)
-{
-    hd_text_add(text, "%s%s: %s", text->len_bytes ? "; " : "", alloc->node->rec.name,
-                alloc->problem);
 }
