@@ -348,23 +348,32 @@ int hd_field_number(enum hd_field_type type, const char *word);
 
 /* ---- batches ----------------------------------------------------------------------------------*/
 
+/* Records of a batch whose copies are made by their fields alone: name of the record, its operation and
+ * table. */
+#define HD_BATCH_LIST(X)                    \
+    X(queue, QUEUE, queues)                 \
+    X(checkpoint, CHECKPOINT, checkpoints)  \
+    X(event, EVENT, events)                 \
+    X(step, STEP, step_metrics)             \
+    X(validation, VALIDATION, validations)  \
+    X(position, POSITION, report_positions) \
+    X(credential, CREDENTIAL, credentials)
+
+/* A record is inserted, or updated if its key is there. A removed queue is deleted, and a probe whose
+ * ended_ms is 0. */
 enum hd_batch_op_kind {
     HD_OP_JOB_NEW, /* inserts the row of a new job */
     HD_OP_JOB,     /* updates a job's row, except its identity, spec and submission; with `removal`,
                     * deletes its history (BEGUN) and its attempts (DONE) */
-    HD_OP_ATTEMPT, /* inserts or updates an attempt; plan and base are written only on insert */
-    HD_OP_NODE,    /* inserts or updates a node, with all its devices */
-    HD_OP_QUEUE,   /* inserts, updates or deletes a queue */
-    HD_OP_CHECKPOINT,
-    HD_OP_EVENT,
-    HD_OP_STEP,
-    HD_OP_VALIDATION,
-    HD_OP_POSITION,
-    HD_OP_PROBE,      /* inserts, updates, or (ended_ms 0) deletes a node's probe */
-    HD_OP_CREDENTIAL, /* inserts a credential, or marks it as ended */
+    HD_OP_ATTEMPT, /* plan and base are written only on insert */
+    HD_OP_NODE,    /* with all its devices */
+    HD_OP_PROBE,
     HD_OP_AUDIT,
     HD_OP_PRUNE, /* deletes a bounded part of the history that the retention limits give up */
-    HD_OP_META,  /* inserts or updates a value of the cluster itself (key and value of meta) */
+    HD_OP_META,  /* a value of the cluster itself (key and value of meta) */
+#define X(record, operation, table) HD_OP_##operation,
+    HD_BATCH_LIST(X)
+#undef X
 };
 
 struct hd_batch_op {
@@ -374,19 +383,15 @@ struct hd_batch_op {
         struct hd_job_record job;
         struct hd_attempt_record attempt;
         struct hd_node_record node;
-        struct hd_queue_record queue;
-        struct hd_checkpoint_record checkpoint;
-        struct hd_event_record event;
-        struct hd_step_record step;
-        struct hd_validation_record validation;
-        struct hd_position_record position;
         struct hd_probe_record probe;
-        struct hd_credential_record credential;
         struct hd_audit_record audit;
         struct hd_prune_record prune;
         struct {
             const char *key, *value;
         } meta;
+#define X(record, operation, table) struct hd_##record##_record record;
+        HD_BATCH_LIST(X)
+#undef X
     };
 };
 
@@ -402,17 +407,14 @@ bool hd_batch_failed(const struct hd_batch *batch); /* true: out of memory, the 
                                                      * incomplete */
 
 /* Append a deep copy of the record, which the caller may free afterwards. */
+#define X(record, operation, table) \
+    void hd_batch_add_##record(struct hd_batch *batch, const struct hd_##record##_record *added);
+HD_BATCH_LIST(X)
+#undef X
 void hd_batch_add_job(struct hd_batch *batch, bool is_new, const struct hd_job_record *job);
 void hd_batch_add_attempt(struct hd_batch *batch, const struct hd_attempt_record *attempt);
 void hd_batch_add_node(struct hd_batch *batch, const struct hd_node_record *node);
-void hd_batch_add_queue(struct hd_batch *batch, const struct hd_queue_record *queue);
-void hd_batch_add_checkpoint(struct hd_batch *batch, const struct hd_checkpoint_record *checkpoint);
-void hd_batch_add_event(struct hd_batch *batch, const struct hd_event_record *event);
-void hd_batch_add_step(struct hd_batch *batch, const struct hd_step_record *step);
-void hd_batch_add_validation(struct hd_batch *batch, const struct hd_validation_record *validation);
-void hd_batch_add_position(struct hd_batch *batch, const struct hd_position_record *position);
 void hd_batch_add_probe(struct hd_batch *batch, const struct hd_probe_record *probe);
-void hd_batch_add_credential(struct hd_batch *batch, const struct hd_credential_record *credential);
 void hd_batch_add_audit(struct hd_batch *batch, const struct hd_audit_record *audit);
 void hd_batch_add_prune(struct hd_batch *batch, const struct hd_prune_record *prune);
 void hd_batch_add_meta(struct hd_batch *batch, const char *key, const char *value);

@@ -152,8 +152,9 @@ bool core_checkpoint_is_there(const struct hd_checkpoint_record *checkpoint)
 }
 
 /* Returns the newest checkpoint of the job from which an attempt may start; or_damaged: includes
- * those that an attempt found damaged. */
-static const struct hd_checkpoint_record *find_newest(const struct core_job *job, bool or_damaged)
+ * those that an attempt found damaged; proven: only those that are. */
+static const struct hd_checkpoint_record *find_newest(const struct core_job *job, bool or_damaged,
+                                                      bool proven)
 {
     const struct hd_checkpoint_record *newest = NULL;
 
@@ -161,7 +162,8 @@ static const struct hd_checkpoint_record *find_newest(const struct core_job *job
         const struct hd_checkpoint_record *c = &job->checkpoints[i];
 
         if (core_checkpoint_is_there(c) && (!newest || core_checkpoint_is_newer(c, newest)) &&
-            !is_suspect(job, c) && (or_damaged || !core_checkpoint_is_damaged(job, c)))
+            (c->proven || !proven) && !is_suspect(job, c) &&
+            (or_damaged || !core_checkpoint_is_damaged(job, c)))
             newest = c;
     }
     return newest;
@@ -169,7 +171,7 @@ static const struct hd_checkpoint_record *find_newest(const struct core_job *job
 
 const struct hd_checkpoint_record *core_checkpoint_sound(const struct core_job *job)
 {
-    return find_newest(job, false);
+    return find_newest(job, false, false);
 }
 
 bool core_lacks_checkpoint(const struct core_job *job)
@@ -190,15 +192,15 @@ bool core_lacks_checkpoint(const struct core_job *job)
 
 const struct hd_checkpoint_record *core_checkpoint_newest(const struct core_job *job)
 {
-    const struct hd_checkpoint_record *undamaged = find_newest(job, false);
+    const struct hd_checkpoint_record *undamaged = find_newest(job, false, false);
 
-    return undamaged ? undamaged : find_newest(job, true);
+    return undamaged ? undamaged : find_newest(job, true, false);
 }
 
 const struct hd_checkpoint_record *core_checkpoint_fallback(const struct core_job *job,
                                                             const struct core_attempt *attempt)
 {
-    return core_attempt_found_base_damaged(attempt) ? find_newest(job, false) : NULL;
+    return core_attempt_found_base_damaged(attempt) ? find_newest(job, false, false) : NULL;
 }
 
 bool core_checkpoint_is_final(const struct core_job *job, const struct core_attempt *attempt,
@@ -255,16 +257,7 @@ const struct hd_checkpoint_record *core_checkpoint_best(const struct core_job *j
 
 const struct hd_checkpoint_record *core_checkpoint_proven(const struct core_job *job)
 {
-    const struct hd_checkpoint_record *newest = NULL;
-
-    for (size_t i = 0; i < job->checkpoint_count; i++) {
-        const struct hd_checkpoint_record *c = &job->checkpoints[i];
-
-        if (c->proven && core_checkpoint_is_there(c) && !core_checkpoint_is_damaged(job, c) &&
-            (!newest || core_checkpoint_is_newer(c, newest)))
-            newest = c;
-    }
-    return newest;
+    return find_newest(job, false, true);
 }
 
 bool core_can_read_base(const struct hd_checkpoint_record *base, const struct core_node *node)

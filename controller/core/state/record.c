@@ -359,32 +359,18 @@ void hd_batch_add_audit(struct hd_batch *batch, const struct hd_audit_record *au
 
 const int64_t *hd_record_copy_loads(struct hd_arena *arena, const struct hd_step_record *step)
 {
-    int64_t *copy;
-
-    if (!step->expert_count)
-        return NULL;
-    copy = hd_arena_array(arena, step->expert_count, sizeof *copy);
-    if (copy)
-        memcpy(copy, step->expert_load, step->expert_count * sizeof *copy);
-    return copy;
+    return copy_bytes(arena, step->expert_load, step->expert_count * sizeof *step->expert_load);
 }
 
-/* Records that are copied by their fields alone. */
-#define ADD(record, operation, table)                                                            \
+#define X(record, operation, table)                                                              \
     void hd_batch_add_##record(struct hd_batch *batch, const struct hd_##record##_record *added) \
     {                                                                                            \
-        struct hd_batch_op *op = add_record(batch, operation);                                   \
+        struct hd_batch_op *op = add_record(batch, HD_OP_##operation);                           \
                                                                                                  \
         if (!op)                                                                                 \
             return;                                                                              \
         op->record = *added;                                                                     \
         copy_fields(&batch->arena, &hd_table_##table, &op->record);                              \
     }
-ADD(queue, HD_OP_QUEUE, queues)
-ADD(checkpoint, HD_OP_CHECKPOINT, checkpoints)
-ADD(event, HD_OP_EVENT, events)
-ADD(step, HD_OP_STEP, step_metrics)
-ADD(validation, HD_OP_VALIDATION, validations)
-ADD(position, HD_OP_POSITION, report_positions)
-ADD(credential, HD_OP_CREDENTIAL, credentials)
-#undef ADD
+HD_BATCH_LIST(X)
+#undef X
