@@ -270,18 +270,24 @@ void core_checkpoint_prune(struct hd_core *core, struct core_job *job)
     }
 }
 
+struct core_node *core_find_deleter(const struct hd_core *core)
+{
+    for (size_t i = 0; i < core->node_count; i++)
+        if (core->nodes[i]->synced && core->nodes[i]->jobs_dir_visible &&
+            !core->nodes[i]->rec.retired)
+            return core->nodes[i];
+    return NULL;
+}
+
 struct core_node *core_checkpoint_deleter(const struct hd_core *core,
                                           const struct hd_checkpoint_record *checkpoint)
 {
     struct core_node *writer = core_find_node(core, checkpoint->node_uuid);
+    struct core_node *other = checkpoint->shared ? core_find_deleter(core) : NULL;
 
     if (writer && writer->rec.state != HD_NODE_STATE_LOST && !writer->rec.retired)
         return writer;
-    for (size_t i = 0; i < core->node_count && checkpoint->shared; i++)
-        if (core->nodes[i]->synced && core->nodes[i]->jobs_dir_visible &&
-            !core->nodes[i]->rec.retired)
-            return core->nodes[i];
-    return writer;
+    return other ? other : writer;
 }
 
 void core_checkpoint_deleted(struct hd_core *core, const struct core_node *node,

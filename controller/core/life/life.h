@@ -162,8 +162,6 @@ void core_node_timers(struct hd_core *core);
 /* Renames the node as its daemon requested, if no job runs on the node. */
 void core_node_rename(struct hd_core *core, struct core_node *node);
 
-/* ---- observe.c --------------------------------------------------------------------------------*/
-
 /* ---- waiting.c --------------------------------------------------------------------------------*/
 
 void core_waiting_add(struct hd_core *core, struct core_job *job);
@@ -192,9 +190,8 @@ void core_waiting_again(struct hd_core *core, struct core_job *job);
 
 /* ---- release.c --------------------------------------------------------------------------------*/
 
-/* Checks the jobs named in `after`. HD_NOT_FOUND: one does not exist. HD_INVALID: one has failed or
- * was cancelled. */
-enum hd_status core_check_after(const struct hd_core *core, const struct hd_job_needs *needs);
+/* Checks what a job asks for: a layout, its queue, the jobs that it is to come after. */
+enum hd_status core_check_request(const struct hd_core *core, const struct hd_job_needs *needs);
 /* Checks that resuming a job creates no cycle through `after`. HD_INVALID: the job would wait for
  * itself. */
 enum hd_status core_check_circle(struct hd_core *core, uint64_t number,
@@ -278,6 +275,8 @@ void core_checkpoint_prove(struct hd_core *core, struct core_job *job, int32_t a
 /* Clears `proven` of the attempt's base: the attempt diverged from its first step on. */
 void core_checkpoint_disprove_base(struct hd_core *core, struct core_job *job,
                                    const struct core_attempt *attempt);
+/* Returns the first node that sees the jobs directory and can delete files there; NULL: none. */
+struct core_node *core_find_deleter(const struct hd_core *core);
 /* Returns the node that must delete a checkpoint: its writer or, if that is lost and the checkpoint
  * is shared, another node that sees the jobs directory. NULL: none can. */
 struct core_node *core_checkpoint_deleter(const struct hd_core *core,

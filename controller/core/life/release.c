@@ -92,7 +92,9 @@ enum hd_status core_check_circle(struct hd_core *core, uint64_t number,
                   : HD_OK;
 }
 
-enum hd_status core_check_after(const struct hd_core *core, const struct hd_job_needs *needs)
+/* Checks the jobs named in `after`. HD_NOT_FOUND: one does not exist. HD_INVALID: one has failed or
+ * was cancelled. */
+static enum hd_status check_after(const struct hd_core *core, const struct hd_job_needs *needs)
 {
     for (int32_t i = 0; i < needs->after_count; i++) {
         const uint64_t number = needs->after[i];
@@ -108,6 +110,15 @@ enum hd_status core_check_after(const struct hd_core *core, const struct hd_job_
                           hd_job_state_name((int)outcome), number);
     }
     return HD_OK;
+}
+
+enum hd_status core_check_request(const struct hd_core *core, const struct hd_job_needs *needs)
+{
+    enum hd_status st = core_check_needs(needs);
+
+    if (!st)
+        st = core_check_quota(core, needs);
+    return st ? st : check_after(core, needs);
 }
 
 /* Releases one job that waits for others to succeed, cancels it, or lets it wait on. */

@@ -21,11 +21,7 @@ static struct core_node *find_remover(const struct hd_core *core,
 
     if (!node->rec.retired && (node->rec.state != HD_NODE_STATE_LOST || !node->jobs_dir_visible))
         return node;
-    for (size_t i = 0; i < core->node_count; i++)
-        if (core->nodes[i]->synced && core->nodes[i]->jobs_dir_visible &&
-            !core->nodes[i]->rec.retired)
-            return core->nodes[i];
-    return NULL;
+    return core_find_deleter(core);
 }
 
 bool core_removes(const struct hd_core *core, const struct core_job *job,

@@ -47,7 +47,8 @@ static void take_spec(struct hd_core *core, struct core_job *job, const struct h
     job->needs = event->resume.needs;
     core_array_join(core, job);
     job->needs.name = job->rec.name;
-    queue = core_find_queue(core, job->needs.queue); /* core_check_quota has already found that this
+    queue =
+        core_find_queue(core, job->needs.queue); /* core_check_request has already found that this
                                                       * queue exists */
     job->account = queue ? core_account_of(core, queue, job->rec.owner) : job->account;
     core_set_text(core, &job->rec.queue, job->account ? job->account->queue->rec.name : "");
@@ -110,11 +111,7 @@ enum hd_status core_resume(struct hd_core *core, const struct hd_core_event *eve
                       job->rec.job, hd_job_state_name((int)job->rec.state));
     if (job && job->rec.removal)
         return hd_err(HD_NOT_FOUND, "job %" PRIu64 " was removed", job->rec.job);
-    st = core_check_needs(&event->resume.needs);
-    if (!st)
-        st = core_check_quota(core, &event->resume.needs);
-    if (!st)
-        st = core_check_after(core, &event->resume.needs);
+    st = core_check_request(core, &event->resume.needs);
     if (!st)
         st = core_check_circle(core, event->resume.job->job, &event->resume.needs);
     if (!st && is_recalled)

@@ -137,11 +137,7 @@ enum hd_status core_submit(struct hd_core *core, const struct hd_core_event *eve
                       "%zu jobs are queued or running already, which is the limit; wait until some "
                       "have ended, or cancel some",
                       core->live_count);
-    st = core_check_needs(needs);
-    if (!st)
-        st = core_check_quota(core, needs);
-    if (!st)
-        st = core_check_after(core, needs);
+    st = core_check_request(core, needs);
     if (st)
         return st;
 

@@ -156,13 +156,6 @@ static void add_nodes(const struct hd_core *core, const struct hd_job_needs *nee
         hd_text_add(text, " and %zu more nodes", count - NODES_NAMED_MAX);
 }
 
-static void add_base(const struct hd_core *core, const struct hd_checkpoint_record *base,
-                     struct hd_text *text)
-{
-    if (base && !base->shared)
-        core_add_base(base, core_find_node(core, base->node_uuid), text);
-}
-
 static void add_after(const struct hd_core *core, const struct core_job *job, struct hd_text *text)
 {
     struct core_job_list jobs = {0};
@@ -273,7 +266,8 @@ static void explain_wait(const struct hd_core *core, const struct core_job *job,
     if (job->is_preemptor)
         core_add_preempting(text);
     add_need(core, &job->needs, base, text);
-    add_base(core, base, text);
+    if (base && !base->shared)
+        core_add_base(base, core_find_node(core, base->node_uuid), text);
     add_nodes(core, &job->needs, job->rec.job, now, text);
     if (job->infeasible)
         core_add_infeasible(&job->needs, job->infeasible, text);
@@ -325,88 +319,67 @@ const char *hd_core_blocker_meaning(enum hd_core_blocker blocker)
     return blocker_meanings[blocker];
 }
 
-/* Finds out, once per pass, whether jobs hold devices that suit this job's class, or nodes that
- * accept no jobs have them (class->is_held, is_away). */
-static void seek_nodes(const struct hd_core *core, const struct core_job *job,
-                       struct core_class *class)
+/* Finds out, once per pass, why the jobs of this job's class wait: devices that suit them are held, or on
+ * nodes that accept no jobs (is_held, is_away); and whether they would fit if disconnected nodes returned
+ * (one_would_do, all_would_do). Returns the class; NULL: no pass has evaluated the job yet. */
+static const struct core_class *seek_nodes(const struct hd_core *core, const struct core_job *job)
 {
     enum hd_device_kind kinds[HD_DEVICE_KIND_COUNT];
     const size_t kind_count = core_kinds(&job->needs, kinds);
+    struct core_class *class = job->group ? job->group->key.class : NULL;
+    int64_t all[HD_DEVICE_KIND_COUNT] = {0}, away[HD_DEVICE_KIND_COUNT] = {0};
+    int32_t need[HD_DEVICE_KIND_COUNT];
 
-    if (class->sought_in == core->pass)
-        return;
+    if (!class || class->sought_in == core->pass)
+        return class;
     class->sought_in = core->pass;
-    class->is_held = class->is_away = false;
+    class->is_held = class->is_away = class->one_would_do = class->all_would_do = false;
+    for (size_t k = 0; k < kind_count; k++)
+        need[k] = core_devices_needed(&job->needs, kinds[k]);
     for (size_t i = 0; i < hd_core_node_count(core); i++) {
         const struct core_node *node = core->nodes[i];
-        int32_t all = 0, free_now = 0;
+        const bool absent = !core_node_usable(node);
+        int32_t has = 0, free_now = 0;
 
         for (size_t k = 0; k < kind_count; k++) {
-            all += core_count_devices(&job->needs, node, kinds[k], false);
+            const int32_t count = core_count_devices(&job->needs, node, kinds[k], false);
+            const int32_t groups = core_whole_groups(&job->needs, count);
+
+            has += count;
             free_now += core_count_devices(&job->needs, node, kinds[k], true);
+            if (!need[k] || node->rec.drain || (absent && !core_node_may_come_back(node)))
+                continue;
+            all[k] += groups;
+            away[k] += absent ? groups : 0;
+            class->one_would_do |= absent && groups >= need[k];
         }
-        if (all &&
-            (!core_node_usable(node) || (core_is_spare(core, node) && !class->key.hot_spares)))
+        if (has && (absent || (core_is_spare(core, node) && !class->key.hot_spares)))
             class->is_away = true;
-        else if (free_now < all)
+        else if (free_now < has)
             class->is_held = true;
     }
+    for (size_t k = 0; k < kind_count; k++)
+        class->all_would_do |= away[k] && all[k] >= need[k];
+    return class;
 }
 
 /* Returns whether a job is kept queued by nodes that accept no jobs (held false) or by devices that
  * jobs hold (held true); at least one of the two is true. */
 static bool waits_for_nodes(const struct hd_core *core, const struct core_job *job, bool held)
 {
-    struct core_class *class = job->group ? job->group->key.class : NULL;
+    const struct core_class *class = seek_nodes(core, job);
 
     if (!class)
-        return held; /* no pass has evaluated the job yet */
-    seek_nodes(core, job, class);
+        return held;
     return held ? class->is_held || !class->is_away : class->is_away;
-}
-
-/* Finds out, once per pass, whether the jobs of a class that fit nowhere would fit if nodes that
- * are disconnected returned. */
-static void seek_returns(const struct hd_core *core, const struct core_job *job,
-                         struct core_class *class)
-{
-    enum hd_device_kind kinds[HD_DEVICE_KIND_COUNT];
-    const size_t kind_count = core_kinds(&job->needs, kinds);
-
-    if (class->awaited_in == core->pass)
-        return;
-    class->awaited_in = core->pass;
-    class->one_would_do = class->all_would_do = false;
-    for (size_t k = 0; k < kind_count; k++) {
-        const int32_t need = core_devices_needed(&job->needs, kinds[k]);
-        int64_t all = 0, away = 0;
-
-        for (size_t i = 0; need && i < hd_core_node_count(core); i++) {
-            const struct core_node *node = core->nodes[i];
-            const bool is_away = !core_node_usable(node);
-            int32_t count;
-
-            if (node->rec.drain || (is_away && !core_node_may_come_back(node)))
-                continue;
-            count = core_whole_groups(&job->needs,
-                                      core_count_devices(&job->needs, node, kinds[k], false));
-            all += count;
-            away += is_away ? count : 0;
-            class->one_would_do |= is_away && count >= need;
-        }
-        class->all_would_do |= away && all >= need;
-    }
 }
 
 static bool awaits_absent_nodes(const struct hd_core *core, const struct core_job *job)
 {
-    struct core_class *class = job->group ? job->group->key.class : NULL;
+    const struct core_class *class = seek_nodes(core, job);
 
-    if (!class)
-        return false;
-    seek_returns(core, job, class);
-    return class->one_would_do ||
-           (class->all_would_do && core_may_span(core_checkpoint_newest(job)));
+    return class && (class->one_would_do ||
+                     (class->all_would_do && core_may_span(core_checkpoint_newest(job))));
 }
 
 /* Returns whether the controller, or a node that would otherwise accept jobs, lacks the jobs
@@ -420,82 +393,45 @@ static bool lacks_jobs_dir(const struct hd_core *core)
     return core->jobs_dir_problem && *core->jobs_dir_problem;
 }
 
-/* Returns whether the reason `wait` keeps the job queued, even if another reason applies first. */
-static bool is_blocked(const struct hd_core *core, const struct core_job *job,
-                       enum hd_core_blocker blocker)
-{
-    uint64_t behind;
-    const enum core_wait wait = core_wait_of(core, job, &behind);
-    const bool is_placed = wait >= CORE_WAIT_BUSY || wait == CORE_WAIT_NONE;
-    bool by_user;
-    const bool is_over = core_quota_left(job->account, &by_user) < job->needs.devices_min;
-
-    switch (blocker) {
-    case HD_CORE_WAITS_HELD:
-        return job->rec.held;
-    case HD_CORE_WAITS_AFTER:
-        return core_jobs_have(&core->dependents, job);
-    case HD_CORE_WAITS_ARRAY:
-        return wait == CORE_WAIT_ARRAY;
-    case HD_CORE_WAITS_DELAY:
-        return wait == CORE_WAIT_DELAY;
-    case HD_CORE_WAITS_SEARCH:
-        return job->search != CORE_SEARCH_NONE && !core_lacks_checkpoint(job);
-    case HD_CORE_WAITS_MISSING:
-        return core_lacks_checkpoint(job);
-    case HD_CORE_WAITS_PLAN:
-        return wait == CORE_WAIT_PLAN;
-    case HD_CORE_WAITS_BETTER:
-        return wait == CORE_WAIT_BETTER;
-    case HD_CORE_WAITS_CLOSED:
-        return job->account->queue->rec.closed;
-    case HD_CORE_WAITS_QUOTA:
-        return is_over && !by_user;
-    case HD_CORE_WAITS_USER_QUOTA:
-        return is_over && by_user;
-    case HD_CORE_WAITS_DEVICES:
-        return is_placed && wait != CORE_WAIT_NEVER && !job->is_preemptor &&
-               waits_for_nodes(core, job, true);
-    case HD_CORE_WAITS_NODES:
-        if (wait == CORE_WAIT_NEVER)
-            return awaits_absent_nodes(core, job);
-        return is_placed && !job->is_preemptor && waits_for_nodes(core, job, false);
-    case HD_CORE_WAITS_JOBS_DIR:
-        return (is_placed || wait == CORE_WAIT_NEVER) && !job->is_preemptor && lacks_jobs_dir(core);
-    case HD_CORE_WAITS_RESERVED:
-        return wait == CORE_WAIT_RESERVED;
-    case HD_CORE_WAITS_PREEMPTING:
-        return job->is_preemptor && !job->rec.held;
-    case HD_CORE_WAITS_CAPACITY:
-        return wait == CORE_WAIT_NEVER && !awaits_absent_nodes(core, job);
-    case HD_CORE_BLOCKERS_MAX:
-        break;
-    }
-    return false;
-}
-
 size_t hd_core_blockers(const struct hd_core *core, uint64_t number,
                         enum hd_core_blocker ret_blockers[HD_CORE_BLOCKERS_MAX])
 {
     const struct core_job *job = core_find_job(core, number);
+    bool is[HD_CORE_BLOCKERS_MAX] = {false}, is_placed, is_over, by_user;
+    enum core_wait wait;
+    uint64_t behind;
     size_t count = 0;
 
     if (!job || job->rec.state != HD_JOB_STATE_QUEUED)
         return 0;
+    wait = core_wait_of(core, job, &behind);
+    is_placed = (wait >= CORE_WAIT_BUSY || wait == CORE_WAIT_NONE) && !job->is_preemptor;
+    is_over = core_quota_left(job->account, &by_user) < job->needs.devices_min;
+    is[HD_CORE_WAITS_HELD] = job->rec.held;
+    is[HD_CORE_WAITS_AFTER] = core_jobs_have(&core->dependents, job);
+    is[HD_CORE_WAITS_ARRAY] = wait == CORE_WAIT_ARRAY;
+    is[HD_CORE_WAITS_DELAY] = wait == CORE_WAIT_DELAY;
+    is[HD_CORE_WAITS_MISSING] = core_lacks_checkpoint(job);
+    is[HD_CORE_WAITS_SEARCH] = job->search && !is[HD_CORE_WAITS_MISSING];
+    is[HD_CORE_WAITS_PLAN] = wait == CORE_WAIT_PLAN;
+    is[HD_CORE_WAITS_BETTER] = wait == CORE_WAIT_BETTER;
+    is[HD_CORE_WAITS_CLOSED] = job->account->queue->rec.closed;
+    is[HD_CORE_WAITS_QUOTA] = is_over && !by_user;
+    is[HD_CORE_WAITS_USER_QUOTA] = is_over && by_user;
+    is[HD_CORE_WAITS_RESERVED] = wait == CORE_WAIT_RESERVED;
+    is[HD_CORE_WAITS_PREEMPTING] = job->is_preemptor && !job->rec.held;
+    is[HD_CORE_WAITS_JOBS_DIR] = is_placed && lacks_jobs_dir(core);
+    if (wait == CORE_WAIT_NEVER) {
+        is[HD_CORE_WAITS_NODES] = awaits_absent_nodes(core, job);
+        is[HD_CORE_WAITS_CAPACITY] = !is[HD_CORE_WAITS_NODES];
+    } else if (is_placed) {
+        is[HD_CORE_WAITS_DEVICES] = waits_for_nodes(core, job, true);
+        is[HD_CORE_WAITS_NODES] = waits_for_nodes(core, job, false);
+    }
     for (int b = 0; b < HD_CORE_BLOCKERS_MAX; b++)
-        if (is_blocked(core, job, (enum hd_core_blocker)b))
+        if (is[b])
             ret_blockers[count++] = (enum hd_core_blocker)b;
     return count;
-}
-
-/* Checks the needs of a job that is not submitted as a submission would. */
-static enum hd_status check_for(const struct hd_core *core, const struct hd_job_needs *needs)
-{
-    enum hd_status st = core_check_needs(needs);
-
-    if (!st)
-        st = core_check_quota(core, needs);
-    return st ? st : core_check_after(core, needs);
 }
 
 /* Writes why a job would wait: its needs, the nodes, and why its needs were raised. */
@@ -513,7 +449,7 @@ enum hd_status hd_core_explain_needs(struct hd_core *core, const struct hd_job_n
                                      const void *spec, size_t spec_bytes, struct hd_now now,
                                      struct hd_core_out *out, struct hd_core_readiness *ret)
 {
-    enum hd_status st = check_for(core, needs);
+    enum hd_status st = core_check_request(core, needs);
     struct hd_job_needs more = *needs;
     struct hd_text infeasible = {0};
     enum core_layout layout = CORE_LAYOUT_INFEASIBLE;

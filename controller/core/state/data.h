@@ -303,14 +303,12 @@ struct core_class {
                           * nodes to reserve; wait and wait_job belong to that pass */
     enum core_wait wait; /* why the jobs of this class wait that the pass closed_in has skipped */
     uint64_t wait_job;
-    uint64_t sought_in;  /* last pass in which explain.c looked for nodes with suitable devices;
-                          * is_held and is_away belong to that pass */
-    bool is_held;        /* jobs hold suitable devices on nodes that accept this class */
-    bool is_away;        /* nodes that now accept no jobs have suitable devices */
-    uint64_t awaited_in; /* last pass in which explain.c checked whether returning nodes would help;
-                          * the next two members belong to that pass */
-    bool one_would_do;   /* one absent node has enough devices by itself */
-    bool all_would_do;   /* absent and present nodes together have enough devices */
+    uint64_t sought_in; /* last pass in which explain.c looked for nodes with suitable devices;
+                          * the next members belong to that pass */
+    bool is_held;       /* jobs hold suitable devices on nodes that accept this class */
+    bool is_away;       /* nodes that now accept no jobs have suitable devices */
+    bool one_would_do;  /* one absent node has enough devices by itself */
+    bool all_would_do;  /* absent and present nodes together have enough devices */
 };
 
 /* A queue and the devices held by its jobs. */
