@@ -6,6 +6,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "controller/cli/submit.h"
+#include "plan/calibration.h"
 #include "plan/cluster.h"
 #include "plan/identity.h"
 #include "plan/plan.h"
@@ -149,12 +150,12 @@ static enum hd_status take_devices(struct plan_file *p, const struct hd_json *in
 static enum hd_status check_build(const struct hd_json *inputs)
 {
     const char *build;
-    char own[32];
+    char own[HD_CALIBRATION_WORD_MAX];
     enum hd_status st = hd_json_need_string(inputs, "build", &build);
 
     if (st)
         return st;
-    hd_report_build(own);
+    hd_calibration_build(own);
     if (strcmp(own, build) != 0)
         return hd_err(HD_INVALID,
                       "another build made it (%.40s, this is %s), which may plan other "

@@ -1,11 +1,12 @@
 #include "plan/report.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/json.h"
+#include "kernels/plugin.h"
+#include "plan/calibration.h"
 #include "plan/identity.h"
 #include "plan/rank_map.h"
 
@@ -117,10 +118,15 @@ enum hd_status hd_report_find(const struct hd_report_asked *asked, struct hd_are
     return found ? HD_OK : st;
 }
 
-void hd_report_build(char ret_build[32])
+const char *hd_report_other_attention(const struct hd_report *l)
 {
-    (void)snprintf(ret_build, 32, "%d-%016llx", (int)HD_JOB_VERSION,
-                   (unsigned long long)hd_kernel_list_hash());
+    const char *by = getenv(HD_ATTENTION_ENV);
+
+    if (!hd_traits_is_cuda(&l->cluster->traits) || !by)
+        return NULL;
+    return strcmp(by, "cudnn") == 0   ? HD_ATTENTION_ENV "=cudnn"
+           : strcmp(by, "wgmma") == 0 ? HD_ATTENTION_ENV "=wgmma"
+                                      : NULL;
 }
 
 /* ---- JSON ---- */
@@ -316,9 +322,9 @@ static void add_inputs(struct hd_json_writer *w, const struct hd_report_asked *a
                        const struct hd_report *l)
 {
     struct hd_text identity = {0};
-    char build[32];
+    char build[HD_CALIBRATION_WORD_MAX];
 
-    hd_report_build(build);
+    hd_calibration_build(build);
     hd_json_begin(w, "inputs", '{');
     hd_json_add_string(w, "job", asked->spec->name);
     if (!hd_plan_identity(asked->spec, &identity))

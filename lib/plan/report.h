@@ -73,8 +73,8 @@ bool hd_report_keeps_tp(const struct hd_report *report, const struct hd_search_p
  * is not checked. */
 bool hd_report_runs(const struct hd_report *report, const struct hd_search_plan *plan);
 
-/* Sets ret_build to the identity of this build that a plan records: the version of the job's keys,
- * and the kernels. */
-void hd_report_build(char ret_build[32]);
+/* Returns the setting of this process's environment by which ranks on these GPUs would compute attention
+ * with other kernels than a plan is made of (kernels/costs/attention_by.h); NULL: none. */
+const char *hd_report_other_attention(const struct hd_report *report);
 
 #endif

@@ -59,8 +59,9 @@ check_equal says_whose_rates_these_are 1 "$(grep -c 'at the rates of its data sh
 check_equal and_how_it_fits 1 "$(grep -c "^of a GPU's memory: .* planned + 1.0 GiB for the process = .*, a little less than such GPUs report" "$work/check.out")"
 check_equal where_it_does 0 "$(grep -c 'NOT fit' "$work/check.out")"
 # 12 x 8192^2 x 64 parameters of 16 bytes and more are 770 GiB; it has 24 GB
-check_status or_that_none_does_which_is_2 2 heddle plan "$file" --devices l4:1 --set model.hidden=8192 --set model.heads=64 \
+HEDDLE_CUDA_ATTENTION=cudnn check_status or_that_none_does_which_is_2 2 heddle plan "$file" --devices l4:1 --set model.hidden=8192 --set model.heads=64 \
     --set model.layers=64
+check_equal without_attention_that_is_not_planned 1 "$(grep -c '^note: HEDDLE_CUDA_ATTENTION=cudnn is outside this plan' "$work/check.out")"
 check_equal and_by_how_much 1 "$(grep -cE '^no layout fits: the one that takes least is .* over memory by .* on stage 0: needs [0-9.]+ [GM]iB of ' "$work/check.out")"
 # more ranks than any engine connects: 4 of tp x 2 stages x dp 1024; a job to run still may not
 check_status eight_thousand_ranks 0 heddle plan "$file" --devices h100:8192 --pin tp=4,pp=2,zero=0,recompute=none \
