@@ -371,7 +371,7 @@ bool hd_calibration_seconds(const struct hd_calibration *cal, const struct hd_ca
     return true;
 }
 
-double hd_calibration_most_rate(const struct hd_calibration *cal, enum hd_kernel kernel)
+static double most_rate(const struct hd_calibration *cal, enum hd_kernel kernel)
 {
     double most = 0;
 
@@ -388,11 +388,11 @@ double hd_calibration_most_flops(const struct hd_calibration *cal)
 {
     static const enum hd_kernel products[] = {HD_K_gemm, HD_K_fp8_gemm, HD_K_grouped_gemm,
                                               HD_K_grouped_gemm_weight};
-    double most = 2 * fmax(hd_calibration_most_rate(cal, HD_K_attention_forward),
-                           hd_calibration_most_rate(cal, HD_K_attention_backward));
+    double most =
+        2 * fmax(most_rate(cal, HD_K_attention_forward), most_rate(cal, HD_K_attention_backward));
 
     for (size_t i = 0; i < sizeof products / sizeof products[0]; i++)
-        most = fmax(most, hd_calibration_most_rate(cal, products[i]));
+        most = fmax(most, most_rate(cal, products[i]));
     return most;
 }
 

@@ -192,11 +192,8 @@ bool hd_calibration_collective(const struct hd_calibration *cal, enum hd_comm_ki
                                int64_t members, double bytes, double *ret_seconds,
                                int64_t *ret_members);
 
-/* hd_calibration_most_rate returns the highest rate of any measured launch of a kernel, in FLOP/s
- * or bytes/s by the kernel's unit of work; 0: not measured. hd_calibration_most_flops returns the
- * highest FLOP/s of all kernels whose work is counted in FLOPs; those of attention count twice,
- * since a model's FLOPs include what a causal kernel skips. */
-double hd_calibration_most_rate(const struct hd_calibration *cal, enum hd_kernel kernel);
+/* Returns the highest FLOP/s of any measured launch of all kernels whose work is counted in FLOPs; 0: not
+ * measured. Those of attention count twice, since a model's FLOPs include what a causal kernel skips. */
 double hd_calibration_most_flops(const struct hd_calibration *cal);
 
 /* Checks that the calibration is valid for devices with these traits and `threads` threads each.

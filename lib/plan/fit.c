@@ -8,17 +8,12 @@
 static enum hd_status measure_layout(const struct hd_fit_asked *asked,
                                      const struct hd_layout_sizes *sizes, int64_t *ret_bytes)
 {
-    struct hd_traits traits = *asked->traits;
-    struct hd_job job = *asked->spec;
     struct hd_arena arena;
     struct hd_plan plan;
     enum hd_status st;
 
-    job.layout = *sizes;
-    if (!hd_traits_is_cuda(&traits))
-        traits.threads = (int)sizes->threads;
     hd_arena_init(&arena, 0);
-    st = hd_plan_build(&job, &traits, &arena, &plan);
+    st = hd_plan_build_layout(asked->spec, sizes, asked->traits, NULL, &arena, &plan);
     if (!st)
         *ret_bytes = hd_plan_class_bytes(hd_plan_fullest(&plan, -1));
     hd_arena_done(&arena);

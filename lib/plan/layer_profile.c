@@ -533,13 +533,6 @@ static enum hd_status declare_small(struct builder *b, const struct hd_job *job,
     return st;
 }
 
-static enum hd_status share(struct builder *b, const struct hd_job *job, int kind)
-{
-    const enum hd_status st = declare_small(b, job, kind);
-
-    return st ? st : choose_devices(b, job);
-}
-
 /* Sets has_kind, first_kind and head_kind. */
 static enum hd_status find_kinds(const struct hd_job *job, struct hd_layer_profiles *p)
 {
@@ -569,7 +562,9 @@ static enum hd_status measure_kind(const struct hd_job *job, const struct hd_clu
     builder_begin(&b, cluster, job->native_reduction);
     b.slots = scope->slots;
     b.rows = scope->rows;
-    st = share(&b, job, kind);
+    st = declare_small(&b, job, kind);
+    if (!st)
+        st = choose_devices(&b, job);
     if (!st)
         st = measure_blocks(&b, of_kind, first ? &p->stage_io_bytes : NULL);
     if (!st && !blocks_only)

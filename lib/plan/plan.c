@@ -163,7 +163,6 @@ static void count_matrices(const struct hd_registry *r, struct hd_plan_class *c)
 
     if (!m)
         return;
-    c->stage_matrices = m->count;
     c->matrix_rounds = m->round_count;
     c->owned_matrices = 0;
     for (int64_t i = 0; i < m->count; i++)
@@ -279,9 +278,9 @@ static enum hd_status plan_classes(const struct hd_rank_program_shared *shared,
     return st;
 }
 
-enum hd_status hd_plan_build_within(const struct hd_job *job, const struct hd_traits *traits,
-                                    const struct hd_plan_limit *limit, struct hd_arena *arena,
-                                    struct hd_plan *ret_plan)
+static enum hd_status build_within(const struct hd_job *job, const struct hd_traits *traits,
+                                   const struct hd_plan_limit *limit, struct hd_arena *arena,
+                                   struct hd_plan *ret_plan)
 {
     const double world = (double)job->pp * (double)job->dp * (double)job->cp * (double)job->tp;
     struct hd_rank_program_shared shared;
@@ -303,10 +302,24 @@ enum hd_status hd_plan_build_within(const struct hd_job *job, const struct hd_tr
     return st;
 }
 
+enum hd_status hd_plan_build_layout(const struct hd_job *spec, const struct hd_layout_sizes *sizes,
+                                    const struct hd_traits *device,
+                                    const struct hd_plan_limit *limit, struct hd_arena *arena,
+                                    struct hd_plan *ret_plan)
+{
+    struct hd_traits traits = *device;
+    struct hd_job job = *spec;
+
+    job.layout = *sizes;
+    if (!hd_traits_is_cuda(&traits))
+        traits.threads = (int)sizes->threads;
+    return build_within(&job, &traits, limit, arena, ret_plan);
+}
+
 enum hd_status hd_plan_build(const struct hd_job *job, const struct hd_traits *traits,
                              struct hd_arena *arena, struct hd_plan *ret_plan)
 {
-    return hd_plan_build_within(job, traits, NULL, arena, ret_plan);
+    return build_within(job, traits, NULL, arena, ret_plan);
 }
 
 /* Declares the model's parameters as a job of one rank has them: not split. */

@@ -30,9 +30,9 @@ struct hd_plan_class {
     int64_t sample_slots, sample_bytes, sample_beyond_bytes;
     struct hd_dry step; /* costs of one optimizer step: all micro-batches and the update */
     struct hd_dry decode[HD_DECODE_PROGRAMS]; /* costs of one call of each program of decoding */
-    /* Muon: matrices whose steps each of these ranks computes, of how many of its stage, and rounds
+    /* Muon: matrices whose steps each of these ranks computes, and rounds of its stage
      * (program/matrices.h); 0: none */
-    int64_t owned_matrices, stage_matrices, matrix_rounds;
+    int64_t owned_matrices, matrix_rounds;
     /* Bytes of GPU memory; on the CPU device_bytes is 0. */
     int64_t reserved_bytes;          /* memory that the rank reserves */
     struct hd_gpu_overhead overhead; /* memory that the rank's process uses besides */
@@ -77,10 +77,11 @@ struct hd_plan_limit {
     int32_t stage;
 };
 
-/* Makes the plan as hd_plan_build does, but lays out the first rank of the limit's stage before all
- * others. If it needs more than the limit, the plan is `partial`: laying out one rank costs a
- * fraction of a whole plan. limit: NULL: none. */
-enum hd_status hd_plan_build_within(const struct hd_job *job, const struct hd_traits *traits,
+/* Makes the plan of the job with these sizes as hd_plan_build does, on CPU devices with their threads. limit:
+ * lays out the first rank of its stage before all others, and makes a `partial` plan if that needs more:
+ * laying out one rank costs a fraction of a whole plan; NULL: none. */
+enum hd_status hd_plan_build_layout(const struct hd_job *spec, const struct hd_layout_sizes *sizes,
+                                    const struct hd_traits *traits,
                                     const struct hd_plan_limit *limit, struct hd_arena *arena,
                                     struct hd_plan *ret_plan);
 

@@ -175,7 +175,6 @@ void hd_rates_calibrate(struct hd_rates *r, const struct hd_calibration *calibra
     r->error_band = hd_min_real(r->error_band, calibrated_error_band);
     /* interpolated times are never faster than the fastest sample */
     r->most_flops = hd_calibration_most_flops(calibration);
-    r->most_update_bytes_per_s = hd_calibration_most_rate(calibration, HD_K_adamw);
 }
 
 void hd_rates_of_kind(const struct hd_gpu_kind *kind, bool tf32, struct hd_rates *ret_rates)

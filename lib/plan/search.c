@@ -1,5 +1,6 @@
 #include "plan/search.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -24,7 +25,8 @@ static enum hd_status cost_within(const struct hd_search_asked *asked,
     ret_plan->job.layout = *sizes;
     st = hd_model_config_from_job(&ret_plan->job, &config);
     if (!st)
-        st = search_lay_out(asked, sizes, limit, arena, &ret_plan->plan);
+        st = hd_plan_build_layout(asked->spec, sizes, &asked->cluster->traits, limit, arena,
+                                  &ret_plan->plan);
     if (!st && !ret_plan->plan.partial)
         st = search_cost(asked, &config, &ret_plan->job, &ret_plan->cost);
     if (st)
@@ -51,7 +53,7 @@ static int64_t fullest_stage(struct layout_search *s, const struct candidate *c,
     if (!ordered)
         return 0;
     if (!s->has_full_stage)
-        return search_least_memory(s, c, sizes, ordered, &c->blocks->sizes).stage;
+        return search_least_memory(s, c, sizes, ordered, &c->blocks->sizes, INFINITY).stage;
     return s->full_stage < 0 || s->full_stage >= sizes->pp ? sizes->pp - 1 : s->full_stage;
 }
 

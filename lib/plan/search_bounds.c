@@ -147,11 +147,6 @@ double search_ideal_seconds(const struct layout_search *s)
     return s->model.flops_per_token * tokens / (s->asked->devices * fastest);
 }
 
-double search_rollout_bound(double rollout_s)
-{
-    return SEARCH_GATHERED_SHARE * rollout_s;
-}
-
 static double micro_batches(const struct layout_search *s, const struct candidate *c)
 {
     const int64_t dp = s->asked->devices / ((int64_t)c->pp * c->tp * c->cp);
@@ -431,14 +426,11 @@ static double frozen_model_bytes(const struct layout_search *s, const struct hd_
            width / (double)(z->tp * z->pp);
 }
 
-/* Returns a lower bound of the memory of the rank that needs most, among the stages up to the first
- * one that needs more than `enough` bytes. Which stage has which part of it is not known: some
- * stage needs at least the mean. */
-static struct hd_search_rejected memory_of_stages(struct layout_search *s,
-                                                  const struct candidate *c,
-                                                  const struct hd_layout_sizes *z,
-                                                  const struct ordered *ordered,
-                                                  const struct search_sizes *b, double enough)
+/* Which stage has which part of the frozen model is not known: some stage has at least the mean. */
+struct hd_search_rejected search_least_memory(struct layout_search *s, const struct candidate *c,
+                                              const struct hd_layout_sizes *z,
+                                              const struct ordered *ordered,
+                                              const struct search_sizes *b, double enough)
 {
     const double overhead = overhead_bytes(s, z);
     const struct held_state *state = search_state(s, z);
@@ -466,23 +458,6 @@ static struct hd_search_rejected memory_of_stages(struct layout_search *s,
                                        .stage = fullest,
                                        .needed_bytes = (int64_t)most,
                                        .activations = most_slots / most};
-}
-
-struct hd_search_rejected search_least_memory(struct layout_search *s, const struct candidate *c,
-                                              const struct hd_layout_sizes *z,
-                                              const struct ordered *ordered,
-                                              const struct search_sizes *b)
-{
-    return memory_of_stages(s, c, z, ordered, b, INFINITY);
-}
-
-bool search_stages_may_fit(struct layout_search *s, const struct candidate *c,
-                           const struct hd_layout_sizes *z, const struct ordered *ordered,
-                           const struct search_sizes *b)
-{
-    const int64_t most = s->asked->memory_bytes;
-
-    return memory_of_stages(s, c, z, ordered, b, (double)most).needed_bytes <= most;
 }
 
 /* Blocks of a model that take at least as much memory as those of one kind. */

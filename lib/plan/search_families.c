@@ -171,7 +171,8 @@ void search_refine_family(struct layout_search *s, struct candidate *c)
     if (!search_size(s, c, &sizes))
         return;
     if (c->rollout_s <= 0) {
-        c->rollout_s = search_rollout_bound(search_rollout(s, &sizes));
+        /* of one of the family's layouts; others may gather weights in less time */
+        c->rollout_s = SEARCH_GATHERED_SHARE * search_rollout(s, &sizes);
         if (c->rollout_s > 0) {
             search_push(s, c);
             return;

@@ -65,20 +65,6 @@ bool search_could_fit(struct layout_search *s, struct hd_search_rejected least)
     return false;
 }
 
-enum hd_status search_lay_out(const struct hd_search_asked *asked,
-                              const struct hd_layout_sizes *sizes,
-                              const struct hd_plan_limit *limit, struct hd_arena *arena,
-                              struct hd_plan *ret_plan)
-{
-    struct hd_traits traits = asked->cluster->traits;
-    struct hd_job job = *asked->spec;
-
-    job.layout = *sizes;
-    if (!hd_traits_is_cuda(&traits))
-        traits.threads = (int)sizes->threads;
-    return hd_plan_build_within(&job, &traits, limit, arena, ret_plan);
-}
-
 bool search_host_fits(const struct hd_cluster *cluster, const struct hd_plan *plan)
 {
     int64_t most = 0;
@@ -120,7 +106,8 @@ static bool lay_out_rejected(const struct layout_search *s, struct hd_search_rej
     bool known;
 
     hd_arena_init(&arena, 0);
-    known = !search_lay_out(s->asked, &r->sizes, NULL, &arena, &plan) &&
+    known = !hd_plan_build_layout(s->asked->spec, &r->sizes, &s->asked->cluster->traits, NULL,
+                                  &arena, &plan) &&
             (!away || search_host_fits(s->asked->cluster, &plan));
     if (known)
         take_needs(&plan, r);

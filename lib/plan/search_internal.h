@@ -275,11 +275,6 @@ void search_expand_segments(struct layout_search *s, const struct candidate *of)
 
 /* ---- search_infeasible.c ---- */
 
-/* Lays out the ranks of a layout, within a limit (hd_plan_build_within). */
-enum hd_status search_lay_out(const struct hd_search_asked *asked,
-                              const struct hd_layout_sizes *sizes,
-                              const struct hd_plan_limit *limit, struct hd_arena *arena,
-                              struct hd_plan *ret_plan);
 /* Returns whether offloaded optimizers fit in the memory of the host, which the devices of a node
  * share. */
 bool search_host_fits(const struct hd_cluster *cluster, const struct hd_plan *plan);
@@ -305,9 +300,6 @@ void search_take_least_state(struct layout_search *s, struct hd_layout_sizes *si
 double search_ideal_seconds(const struct layout_search *s);
 double search_blocks_bound(const struct layout_search *s, const struct candidate *c,
                            const struct search_sizes *sizes, double stage_s);
-/* Returns a lower bound of the seconds of answers, for a family with any schedule and ZeRO stage, from
- * those of one of its layouts (search_rollout). */
-double search_rollout_bound(double rollout_s);
 /* Returns a lower bound of a step's seconds with any micro-batch and recompute, from the times of blocks with
  * the largest micro-batch and without recompute. */
 double search_coarse_bound(const struct layout_search *s, const struct candidate *c,
@@ -321,16 +313,13 @@ double search_schedule_bound(const struct layout_search *s, const struct candida
 double search_traffic_bound(struct layout_search *s, const struct candidate *c,
                             const struct hd_layout_sizes *z, const struct search_sizes *sizes);
 
-/* Returns a lower bound of the memory of the rank that needs most, for a candidate with a schedule.
- * bytes: of its blocks, or of its layer profiles, which also tell what is deferred for W. */
+/* Returns a lower bound of the memory of the rank that needs most, for a candidate with a schedule, among
+ * the stages up to the first one that needs more than `enough` bytes. bytes: of its blocks, or of its layer
+ * profiles, which also tell what is deferred for W. */
 struct hd_search_rejected search_least_memory(struct layout_search *s, const struct candidate *c,
                                               const struct hd_layout_sizes *z,
                                               const struct ordered *ordered,
-                                              const struct search_sizes *bytes);
-/* Returns whether that bound lets the candidate fit the memory. */
-bool search_stages_may_fit(struct layout_search *s, const struct candidate *c,
-                           const struct hd_layout_sizes *z, const struct ordered *ordered,
-                           const struct search_sizes *sizes);
+                                              const struct search_sizes *bytes, double enough);
 /* Returns a lower bound of the seconds of a micro-batch on the slowest stage, of all cuts of the model
  * whose stages may fit the memory; INFINITY: none may. */
 double search_cuts_seconds(struct layout_search *s, const struct candidate *c,

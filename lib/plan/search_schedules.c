@@ -15,7 +15,8 @@ static bool may_fit(struct layout_search *s, struct candidate *c,
                     const struct hd_layout_sizes *sizes, const struct ordered *ordered,
                     const struct search_sizes *bytes)
 {
-    if (!c->only_segments && search_could_fit(s, search_least_memory(s, c, sizes, ordered, bytes)))
+    if (!c->only_segments &&
+        search_could_fit(s, search_least_memory(s, c, sizes, ordered, bytes, INFINITY)))
         return true;
     c->only_segments = search_has_segments(s, c);
     return c->only_segments && search_segments_may_fit(s, c, sizes, ordered, bytes);
@@ -109,7 +110,8 @@ static bool state_may_fit(struct layout_search *s, const struct candidate *c,
         longest.segment = INT16_MAX;
         longest.plain = NULL;
     }
-    return search_stages_may_fit(s, &longest, sizes, ordered, bytes);
+    return search_least_memory(s, &longest, sizes, ordered, bytes, (double)s->asked->memory_bytes)
+               .needed_bytes <= s->asked->memory_bytes;
 }
 
 /* Sets z->zero_shard to the fewest ranks that may share the state so that it fits; all of them fit.

@@ -4,6 +4,7 @@
  * block that continues a segment; longer segments save less memory. So a candidate with full
  * recompute of single blocks represents all of them until it is costed, and they are tried one by
  * one only if it is among the fastest. */
+#include <math.h>
 #include <string.h>
 
 #include "base/hash.h"
@@ -73,7 +74,7 @@ static void note_least_segments(struct layout_search *s, const struct candidate 
             continue;
         sizes.zero = of_sizes->zero;
         sizes.offload = of_sizes->offload;
-        least = search_least_memory(s, &c, &sizes, ordered, bytes);
+        least = search_least_memory(s, &c, &sizes, ordered, bytes, INFINITY);
         if (!best.needed_bytes || least.needed_bytes < best.needed_bytes)
             best = least;
     }
@@ -91,7 +92,7 @@ bool search_segments_may_fit(struct layout_search *s, const struct candidate *c,
     /* a segment as long as any chunk, without the work memory of its backward */
     longest.segment = INT16_MAX;
     longest.plain = NULL;
-    least = search_least_memory(s, &longest, z, ordered, bytes);
+    least = search_least_memory(s, &longest, z, ordered, bytes, INFINITY);
     if (least.needed_bytes <= s->asked->memory_bytes)
         return true;
     if (s->lowest_count < SEARCH_LOWEST_MAX ||
@@ -145,9 +146,9 @@ void search_expand_segments(struct layout_search *s, const struct candidate *of)
         if (k == 1) /* `of` itself */
             continue;
         profiled = search_profiles(s, &c, &sizes, true);
-        if (!profiled ||
-            (s->asked->memory_bytes &&
-             !search_could_fit(s, search_least_memory(s, &c, &sizes, ordered, &profiled->sizes))))
+        if (!profiled || (s->asked->memory_bytes &&
+                          !search_could_fit(s, search_least_memory(s, &c, &sizes, ordered,
+                                                                   &profiled->sizes, INFINITY))))
             continue;
         c.tie_break = search_tie_break(&c);
         search_push(s, &c);
