@@ -40,7 +40,7 @@ static enum hd_status resolve(struct plan_asked *a)
 
     if (st)
         return st;
-    hd_spec_plan_request(a->spec, &wish);
+    hd_plan_request_of(a->spec, &wish);
     wish.sizes.device = cuda ? HD_JOB_DEVICE_CUDA : HD_JOB_DEVICE_CPU;
     st = hd_fit_choose(&asked, &fit);
     if (st)
@@ -268,7 +268,7 @@ static int plan_layouts(const struct cli *cli, const struct plan_flags *f, struc
     enum hd_status st =
         f->calibration && !a->kind ? measured_cluster(f, a, &asked) : find_clusters(f, a, &asked);
 
-    hd_spec_plan_request(a->spec, &request); /* after plan_machine_divide, which changes the spec */
+    hd_plan_request_of(a->spec, &request); /* after plan_machine_divide, which changes the spec */
     request.only_planned = true;
     for (int i = 0; !st && i < asked.cluster_count; i++)
         plan_machine_note_memory(a->memory_bytes, asked.clusters[i].traits.memory_bytes,

@@ -566,7 +566,7 @@ struct hd_job_needs convert_needs(const struct hd_job *job)
     (void)hd_time_limit_read(job->time_limit, &needs.time_limit_ms);
     needs.after_count = count;
     needs.array = strcmp(job->array_id, "none") == 0 ? NULL : job->array_id;
-    hd_spec_plan_request(job, &needs.wish);
+    hd_plan_request_of(job, &needs.wish);
     needs.wish.searched = is_split_only(&needs);
     /* layouts of equal shape are cached; not those of a schedule order that comes from a file */
     needs.shape = job->schedule_order ? 0 : hd_plan_hash(job);

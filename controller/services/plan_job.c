@@ -226,7 +226,7 @@ static enum hd_status search_layout(struct job_plan *p)
                       "no node has GPUs of a kind whose speed is known, nor CPU devices that were "
                       "measured, which the job may use; heddle probe NODE measures those, and "
                       "heddle plan --cluster FILE plans for machines that are described");
-    hd_spec_plan_request(&p->prepared->job, &request);
+    hd_plan_request_of(&p->prepared->job, &request);
     if (!hd_traits_is_cuda(&p->clusters[0].traits))
         asked.memory_bytes = p->cpu_memory_bytes;
     st = hd_report_find(&asked, &p->arena, &report);

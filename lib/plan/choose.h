@@ -70,6 +70,10 @@ struct hd_plan_request {
     bool searched;
 };
 
+/* Sets *ret_request to the request of a job: its `parallel`, and what the rules need of its model and batch. A
+ * member that is auto stays so. */
+void hd_plan_request_of(const struct hd_job *job, struct hd_plan_request *ret_request);
+
 /* Returns the most ranks of one job that the communication engine of multi-node jobs connects
  * (comm/comm.h): nccl with HD_JOB_DEVICE_CUDA, gloo with every other device. ret_engine: the engine's
  * name; may be NULL. */

@@ -3,8 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "job/family.h"
-
 enum {
     RANK_MAP_EXACT = 8, /* devices of a node up to which all maps are searched */
     /* ranks evaluated, over all cost computations, when a node has more devices */
@@ -348,26 +346,10 @@ enum hd_status hd_rank_map_of_cluster(const struct hd_cluster *c,
 enum hd_status hd_rank_map_of_job(const struct hd_cluster *cluster, const struct hd_job *job,
                                   int32_t *ret_devices)
 {
-    const int64_t dense = job->experts ? hd_layers_left(job->experts_layers, job->layers) : 0;
-    const bool has_delta = hd_job_has_delta(job);
-    const struct hd_plan_request model = {
-        .global_batch = job->global_batch,
-        .layers = job->layers,
-        .heads = job->heads,
-        .kv_heads = job->kv_heads,
-        .ffn_hidden = job->ffn_hidden,
-        .context = job->context,
-        .experts = job->experts,
-        .dense_layers = dense,
-        .dense_ffn_hidden = job->dense_ffn_hidden,
-        .delta_heads = has_delta ? job->delta_key_heads : 0,
-        .delta_layers = has_delta ? hd_layers_count(job->delta_layers, job->layers) : 0,
-        .delta_key_width = has_delta ? job->delta_key_width : 0,
-        .delta_value_heads = has_delta ? job->delta_value_heads : 0,
-        .delta_value_width = has_delta ? job->delta_value_width : 0,
-        .hidden = job->hidden};
+    struct hd_plan_request model;
     struct hd_traffic traffic;
 
+    hd_plan_request_of(job, &model);
     hd_traffic_of(&job->layout, &model, &traffic);
     traffic.native = job->native_reduction;
     return hd_rank_map_of_cluster(cluster, &job->layout, &traffic, ret_devices);

@@ -18,7 +18,7 @@ static enum hd_status check_layout(const struct hd_job *spec, const struct hd_la
         layout->precision != HD_JOB_PRECISION_FP16 && layout->precision != HD_JOB_PRECISION_FP8)
         return hd_err(HD_UNSUPPORTED, "plan: the precision %s is not supported",
                       hd_job_precision_words[layout->precision]);
-    hd_spec_plan_request(spec, &request);
+    hd_plan_request_of(spec, &request);
     request.sizes = *layout;
     st = hd_plan_check(&request, (int32_t)world, (int32_t)world);
     return st ? hd_err_prefix(st, "plan") : HD_OK;

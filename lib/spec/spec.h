@@ -35,7 +35,6 @@
 struct hd_json_writer;      /* declared in base/json.h */
 struct Heddle__V1__JobSpec; /* declared in heddle/v1/job.pb-c.h */
 struct Heddle__V1__Plan;
-struct hd_plan_request; /* declared in plan/choose.h */
 struct hd_cluster;      /* declared in plan/cluster.h */
 struct hd_node_tree;    /* declared in plan/node_tree.h */
 
@@ -175,9 +174,6 @@ int64_t hd_spec_source_tokens(const struct hd_job *job, int64_t source);
 /* Returns whether some data file of the job is text, which needs a tokenizer; also true if
  * data.train is empty. */
 bool hd_spec_has_text(const struct hd_job *job);
-
-/* Sets *ret_request to the layout sizes that the spec requests, for plan/choose.h. */
-void hd_spec_plan_request(const struct hd_job *job, struct hd_plan_request *ret_request);
 
 /* Returns the largest number of devices for which a layout exists, within resources.devices and, if
  * the job is to run, hd_plan_ranks_max; 0: none. */
