@@ -2,7 +2,6 @@
 #include "controller/core/life/life.h"
 #include "controller/core/state/texts.h"
 
-/* Ends the allocation on this node of every attempt that has one there. */
 void core_node_end_allocs(struct hd_core *core, struct core_node *node, const char *message)
 {
     const struct hd_end_record end = {

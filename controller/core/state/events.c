@@ -10,18 +10,11 @@ static const char *text_or_empty(const char *text)
     return text ? text : "";
 }
 
-/* Returns the text, or "" and notes that memory ran out. */
-static const char *text_of(struct hd_core *core, const struct hd_text *text)
-{
-    core->no_memory |= text->failed;
-    return text->failed || !text->data ? "" : text->data;
-}
-
 /* Adds an event of the job whose sentence was put together in `text`, which it frees. */
 static void add_text(struct hd_core *core, struct core_job *job, enum hd_event_kind kind,
                      struct hd_text *text)
 {
-    core_event(core, job, kind, job->rec.attempt_count, -1, "", "%s", text_of(core, text));
+    core_event(core, job, kind, job->rec.attempt_count, -1, "", "%s", core_text(core, text));
     hd_text_free(text);
 }
 
@@ -122,11 +115,11 @@ void core_event_start(struct hd_core *core, struct core_job *job, int64_t before
     hd_clock_format_utc(now_ms, is);
     if (!before_ms)
         core_event(core, job, HD_EVENT_START_EXPECTED, job->rec.attempt_count, -1, "",
-                   "expected to start at %s: %s", is, text_of(core, &why));
+                   "expected to start at %s: %s", is, core_text(core, &why));
     else
         core_event(core, job, HD_EVENT_START_MOVED, job->rec.attempt_count, -1, "",
                    "the expected start moved from %s to %s: %s", was,
-                   now_ms ? is : "an unknown time", text_of(core, &why));
+                   now_ms ? is : "an unknown time", core_text(core, &why));
     hd_text_free(&why);
 }
 
@@ -174,7 +167,7 @@ void core_event_starting(struct hd_core *core, struct core_job *job,
     else
         hd_text_add(&text, ", from scratch");
     core_event(core, job, HD_EVENT_STARTING, attempt->attempt, -1, plan->ranks[0].node_name,
-               "attempt %d on %s", attempt->attempt, text_of(core, &text));
+               "attempt %d on %s", attempt->attempt, core_text(core, &text));
     hd_text_free(&text);
 }
 
@@ -197,8 +190,8 @@ void core_event_gathering(struct hd_core *core, struct core_job *job,
     hd_text_add(&text,
                 " at %.3g s a step: job%s %s write%s a checkpoint and move%s from there to "
                 "other nodes",
-                later->plan.step_s, one ? "" : "s", text_of(core, &moved->numbers), one ? "s" : "",
-                one ? "s" : "");
+                later->plan.step_s, one ? "" : "s", core_text(core, &moved->numbers),
+                one ? "s" : "", one ? "s" : "");
     add_text(core, job, HD_EVENT_GATHERING, &text);
 }
 
@@ -211,7 +204,7 @@ void core_event_attempt_end(struct hd_core *core, struct core_job *job,
     core_add_end(attempt, end, &why);
     core_event(core, job, as_requested ? HD_EVENT_ATTEMPT_STOPPED : HD_EVENT_ATTEMPT_FAILED,
                attempt->rec.attempt, end->rank, end->node, "attempt %d: %s", attempt->rec.attempt,
-               text_of(core, &why));
+               core_text(core, &why));
     hd_text_free(&why);
 }
 
