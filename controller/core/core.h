@@ -209,10 +209,17 @@ enum hd_report_kind {
     HD_REPORT_EVENT,
 };
 
-/* How a node isolates jobs from one another, as its daemon reports it (NodeIsolation); only
- * displayed. */
-struct hd_isolation {
-    const char *mode, *tier, *locks, *lacks, *users;
+/* The texts that a node's daemon sends in each hello. "", and NULL in a hello: unknown, or none. */
+struct hd_node_facts {
+    const char *host;         /* host name of the node's machine, if it is not the node's name */
+    const char *data_address; /* address at which other nodes reach its ranks */
+    const char *traits;       /* properties of its CPU devices, encoded for the layout search */
+    /* by device kind: numerics class: nodes with equal texts compute equal bits. Without one for GPUs,
+     * these join no attempt with GPUs of other nodes */
+    const char *compute[HD_DEVICE_KIND_COUNT];
+    struct hd_isolation {
+        const char *mode, *tier, *locks, *lacks, *users;
+    } isolation; /* how it isolates jobs from one another (NodeIsolation); only displayed */
 };
 
 struct hd_core_event {
@@ -279,23 +286,14 @@ struct hd_core_event {
         } probed;
         struct {
             const char *uuid, *name, *boot_id, *build;
-            const char *data_address; /* address at which other nodes reach its ranks; "": none */
-            const char *host;    /* host name of the node's machine, if it differs from `name`; ""
-                                  * or NULL: it is `name` */
-            const char *compute; /* numerics class of the node's CPUs: nodes with equal strings
-                                  * compute bit-identical results */
-            const char *compute_cuda; /* numerics class of the node's GPUs, as `compute`; "": its
-                                       * GPUs cannot join an attempt with GPUs of other nodes */
-            const char *traits;       /* properties of the node's CPU devices, encoded for the
-                                       * layout search; "": unknown */
-            uint64_t stream;          /* the caller's number of this stream, never reused */
+            struct hd_node_facts facts;
+            uint64_t stream; /* the caller's number of this stream, never reused */
             const struct hd_device_record *devices;
             int32_t device_count;
             bool probes;        /* true: the node answers HD_CORE_PROBE */
             bool obeyed_before; /* the controller that it last followed was in charge before this
                                  * database was restored from a backup: the node may run attempts
                                  * that this database lacks */
-            struct hd_isolation isolation;     /* texts may be NULL: unknown */
             const struct hd_node_links *links; /* links between its devices, in their order; NULL:
                                                 * unknown */
         } hello;
@@ -581,19 +579,15 @@ bool hd_core_queue_find(const struct hd_core *core, const char *name, size_t *re
 
 /* A node, found by its index in the order of names; retired nodes are left out. */
 struct hd_node_view {
-    struct hd_isolation isolation; /* texts "": unknown or none */
     const struct hd_node_record *record;
+    const struct hd_node_facts *facts;
     bool is_away; /* true: not connected, because its stream has ended, or because it has not
                    * connected since the controller started */
     bool jobs_dir_visible;
     const char *jobs_dir_problem;
-    const char *asked_name;   /* new name that its daemon requests, applied when no job runs on the
+    const char *asked_name; /* new name that its daemon requests, applied when no job runs on the
                                * node; "": none */
-    const char *host;         /* host name of its machine; "": equal to the node's name */
-    const char *data_address; /* address at which other nodes reach its ranks; "": none */
-    const char *traits;       /* properties of its CPU devices, encoded for the layout search; "":
-                               * unknown */
-    int64_t position;         /* index in config.tree; -1: not in the tree */
+    int64_t position;       /* index in config.tree; -1: not in the tree */
     const struct hd_device_hold *holds;        /* holder of each device, in the order of
                                                 * record->devices */
     bool probe_pending;                        /* true: a probe of the node was requested and is not

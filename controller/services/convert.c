@@ -467,10 +467,10 @@ static void describe_name(const struct hd_node_view *view, struct hd_text *ret_t
         hd_text_add(ret_text,
                     "%sits daemon calls itself %s: it is renamed when its jobs have ended",
                     ret_text->len_bytes ? "; " : "", view->asked_name);
-    else if (*view->host)
+    else if (*view->facts->host)
         hd_text_add(ret_text,
                     "%sits machine is called %s now: heddled --node-name %s renames the node",
-                    ret_text->len_bytes ? "; " : "", view->host, view->host);
+                    ret_text->len_bytes ? "; " : "", view->facts->host, view->facts->host);
 }
 
 Heddle__V1__NodeStatus *convert_node(struct hd_arena *arena, const struct controller *c,
@@ -494,17 +494,17 @@ Heddle__V1__NodeStatus *convert_node(struct hd_arena *arena, const struct contro
     m->state = (Heddle__V1__NodeState)hd_node_view_state(&view);
     m->reason = convert_text(reason.data ? hd_arena_strdup(arena, reason.data) : "");
     m->jobs_dir_visible = view.jobs_dir_visible;
-    m->data_address = convert_text(hd_arena_strdup(arena, view.data_address));
+    m->data_address = convert_text(hd_arena_strdup(arena, view.facts->data_address));
     m->jobs_dir_problem = convert_text(veil_copy(veil, arena, view.jobs_dir_problem));
-    if (*view.isolation.mode) {
+    if (*view.facts->isolation.mode) {
         NEW(m->isolation, arena, heddle__v1__node_isolation__init);
         if (!m->isolation)
             goto out;
-        m->isolation->mode = hd_arena_strdup(arena, view.isolation.mode);
-        m->isolation->tier = hd_arena_strdup(arena, view.isolation.tier);
-        m->isolation->locks = hd_arena_strdup(arena, view.isolation.locks);
-        m->isolation->lacks = hd_arena_strdup(arena, view.isolation.lacks);
-        m->isolation->users = hd_arena_strdup(arena, view.isolation.users);
+        m->isolation->mode = hd_arena_strdup(arena, view.facts->isolation.mode);
+        m->isolation->tier = hd_arena_strdup(arena, view.facts->isolation.tier);
+        m->isolation->locks = hd_arena_strdup(arena, view.facts->isolation.locks);
+        m->isolation->lacks = hd_arena_strdup(arena, view.facts->isolation.lacks);
+        m->isolation->users = hd_arena_strdup(arena, view.facts->isolation.users);
     }
     m->drain_deadline_unix_ms = r->drain ? r->drain_deadline_ms : 0;
     m->devices = hd_arena_array(arena, (size_t)r->device_count + 1, sizeof *m->devices);

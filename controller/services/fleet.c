@@ -128,29 +128,30 @@ enum hd_status fleet_take_hello(struct node_stream *s, const Heddle__V1__Hello *
     struct hd_device_record devices[HD_CTL_DEVICES_PER_NODE_MAX];
     struct hd_node_links links;
     struct welcome_action *welcome;
-    struct hd_core_event event = {.kind = HD_CORE_HELLO,
-                                  .hello = {.uuid = hello->node_uuid,
-                                            .name = hello->node_name,
-                                            .boot_id = hello->boot_id,
-                                            .build = hello->build,
-                                            .data_address = hello->data_address,
-                                            .host = hello->host,
-                                            .compute = hello->compute,
-                                            .compute_cuda = hello->compute_cuda,
-                                            .traits = hello->traits,
-                                            .probes = hello->probes,
-                                            .stream = ++s->c->last_stream,
-                                            .devices = devices,
-                                            .device_count = (int32_t)hello->n_devices}};
+    struct hd_core_event event = {
+        .kind = HD_CORE_HELLO,
+        .hello = {.uuid = hello->node_uuid,
+                  .name = hello->node_name,
+                  .boot_id = hello->boot_id,
+                  .build = hello->build,
+                  .facts = {.data_address = hello->data_address,
+                            .host = hello->host,
+                            .compute[HD_DEVICE_KIND_CPU] = hello->compute,
+                            .compute[HD_DEVICE_KIND_CUDA] = hello->compute_cuda,
+                            .traits = hello->traits},
+                  .probes = hello->probes,
+                  .stream = ++s->c->last_stream,
+                  .devices = devices,
+                  .device_count = (int32_t)hello->n_devices}};
     enum hd_status st = check_protocol(hello, s->c);
 
     s->knows_users = hello->isolation && *hello->isolation->users;
     if (hello->isolation)
-        event.hello.isolation = (struct hd_isolation){.mode = hello->isolation->mode,
-                                                      .tier = hello->isolation->tier,
-                                                      .locks = hello->isolation->locks,
-                                                      .lacks = hello->isolation->lacks,
-                                                      .users = hello->isolation->users};
+        event.hello.facts.isolation = (struct hd_isolation){.mode = hello->isolation->mode,
+                                                            .tier = hello->isolation->tier,
+                                                            .locks = hello->isolation->locks,
+                                                            .lacks = hello->isolation->lacks,
+                                                            .users = hello->isolation->users};
     if (!st)
         st = check_token(s->c, s->call, hello->node_name, hello->node_uuid);
     if (!st)

@@ -152,7 +152,7 @@ static void find_cpus(struct job_plan *p, const struct hd_node_view *view)
         hd_probed_kind(view->record) != HD_DEVICE_KIND_CPU)
         return;
     p->calibration = probe_calibration(p->c, &p->arena, view->record->uuid);
-    p->traits = hd_arena_strdup(&p->arena, view->traits);
+    p->traits = hd_arena_strdup(&p->arena, view->facts->traits);
     p->cpu_devices = devices;
     p->cpu_threads = threads;
     p->cpu_memory_bytes = memory_bytes;

@@ -76,8 +76,8 @@ static void join(struct bench *b, int number)
                                   .hello = {.uuid = uuid,
                                             .name = name,
                                             .boot_id = uuid,
-                                            .data_address = address,
-                                            .compute_cuda = "gpu",
+                                            .facts.data_address = address,
+                                            .facts.compute[HD_DEVICE_KIND_CUDA] = "gpu",
                                             .stream = (uint64_t)number,
                                             .devices = devices,
                                             .device_count = DEVICES}};

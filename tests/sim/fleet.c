@@ -231,8 +231,8 @@ static void send_hello(struct sim_fleet *fleet, int32_t node)
                                         .hello = {.uuid = daemon->uuid,
                                                   .name = daemon->name,
                                                   .boot_id = daemon->boot,
-                                                  .data_address = daemon->address,
-                                                  .compute_cuda = "gpu",
+                                                  .facts.data_address = daemon->address,
+                                                  .facts.compute[HD_DEVICE_KIND_CUDA] = "gpu",
                                                   .stream = ++daemon->stream,
                                                   .devices = devices,
                                                   .device_count = SIM_DEVICES}};

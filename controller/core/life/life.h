@@ -121,6 +121,9 @@ bool core_is_thrashing(const struct core_job *job);
 void core_probe_drop(struct core_node *node); /* frees the result of the node's probe */
 struct core_node *core_node_new(struct hd_core *core, const struct hd_node_record *record);
 void core_node_free(struct core_node *node);
+/* Replaces the facts of the node by copies of those of a hello. */
+void core_node_set_facts(struct hd_core *core, struct core_node *node,
+                         const struct hd_node_facts *facts);
 /* Inserts the node into, or removes it from, core->nodes, which is sorted by name. */
 void core_node_list(struct hd_core *core, struct core_node *node);
 void core_node_unlist(struct hd_core *core, const struct core_node *node);

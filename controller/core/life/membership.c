@@ -223,16 +223,7 @@ enum hd_status core_hello(struct hd_core *core, const struct hd_core_event *repo
         core_event_joined(core, node);
     }
     ask_name(core, node, reported->hello.name);
-    core_set_text(core, &node->host, event->hello.host);
-    core_set_text(core, &node->data_address, event->hello.data_address);
-    core_set_text(core, &node->compute[HD_DEVICE_KIND_CPU], event->hello.compute);
-    core_set_text(core, &node->compute[HD_DEVICE_KIND_CUDA], event->hello.compute_cuda);
-    core_set_text(core, &node->traits, event->hello.traits);
-    core_set_text(core, &node->isolation.mode, event->hello.isolation.mode);
-    core_set_text(core, &node->isolation.tier, event->hello.isolation.tier);
-    core_set_text(core, &node->isolation.locks, event->hello.isolation.locks);
-    core_set_text(core, &node->isolation.lacks, event->hello.isolation.lacks);
-    core_set_text(core, &node->isolation.users, event->hello.isolation.users);
+    core_node_set_facts(core, node, &event->hello.facts);
     core_links_take(core, node, event->hello.links);
     /* an earlier obeyed_before is kept until the node has reported its attempts */
     node->obeyed_before = event->hello.obeyed_before || (node->obeyed_before && !node->told_all);

@@ -68,7 +68,6 @@ static bool are_like_first(const struct hd_device_record *devices, int32_t count
     return true;
 }
 
-/* Replaces the device list; a device whose index stays keeps its holder. */
 void core_node_set_devices(struct hd_core *core, struct core_node *node,
                            const struct hd_device_record *devices, int32_t count)
 {
@@ -101,6 +100,23 @@ void core_node_set_devices(struct hd_core *core, struct core_node *node,
     core_node_changed(core, node);
 }
 
+enum { FACTS = sizeof(struct hd_node_facts) / sizeof(const char *) };
+
+/* Returns the address of one of the node's facts, which are all texts. */
+static const char **fact_at(struct hd_node_facts *facts, size_t i)
+{
+    return (const char **)(void *)facts + i;
+}
+
+void core_node_set_facts(struct hd_core *core, struct core_node *node,
+                         const struct hd_node_facts *facts)
+{
+    struct hd_node_facts given = *facts;
+
+    for (size_t i = 0; i < FACTS; i++)
+        core_set_text(core, fact_at(&node->facts, i), *fact_at(&given, i));
+}
+
 struct core_node *core_node_new(struct hd_core *core, const struct hd_node_record *record)
 {
     struct core_node *node = calloc(1, sizeof *node);
@@ -114,6 +130,7 @@ struct core_node *core_node_new(struct hd_core *core, const struct hd_node_recor
     node->rec.devices = NULL;
     node->rec.device_count = 0;
     core_own_texts(core, &hd_table_nodes, &node->rec);
+    core_node_set_facts(core, node, &(struct hd_node_facts){.host = ""});
     if (node->rec.drain_deadline_ms)
         core_node_leaves(core, node);
     core->due |=
@@ -136,17 +153,9 @@ void core_node_free(struct core_node *node)
     core_free_text(&node->jobs_dir_problem);
     core_free_text(&node->refuses_attempts);
     core_free_text(&node->reported_refusal);
-    core_free_text(&node->data_address);
     core_free_text(&node->asked_name);
-    core_free_text(&node->host);
-    for (int kind = 0; kind < HD_DEVICE_KIND_COUNT; kind++)
-        core_free_text(&node->compute[kind]);
-    core_free_text(&node->traits);
-    core_free_text(&node->isolation.mode);
-    core_free_text(&node->isolation.tier);
-    core_free_text(&node->isolation.locks);
-    core_free_text(&node->isolation.lacks);
-    core_free_text(&node->isolation.users);
+    for (size_t i = 0; i < FACTS; i++)
+        core_free_text(fact_at(&node->facts, i));
     core_probe_drop(node);
     free(node);
 }
@@ -265,18 +274,11 @@ void hd_core_node_at(const struct hd_core *core, size_t index, struct hd_node_vi
 
     *ret_view = (struct hd_node_view){
         .record = &node->rec,
+        .facts = &node->facts,
         .is_away = !node->connected,
         .jobs_dir_visible = node->jobs_dir_visible,
         .jobs_dir_problem = node->jobs_dir_problem ? node->jobs_dir_problem : "",
         .asked_name = node->asked_name ? node->asked_name : "",
-        .host = node->host ? node->host : "",
-        .data_address = node->data_address ? node->data_address : "",
-        .traits = node->traits ? node->traits : "",
-        .isolation = {.mode = node->isolation.mode ? node->isolation.mode : "",
-                      .tier = node->isolation.tier ? node->isolation.tier : "",
-                      .locks = node->isolation.locks ? node->isolation.locks : "",
-                      .lacks = node->isolation.lacks ? node->isolation.lacks : "",
-                      .users = node->isolation.users ? node->isolation.users : ""},
         .position = node->position,
         .holds = node->holds,
         .probe_pending = node->probe_asked != 0,

@@ -155,7 +155,8 @@ static bool are_alike(const struct core_node *a, int32_t device_a, const struct 
     const struct hd_device_record *x = &a->rec.devices[device_a], *y = &b->rec.devices[device_b];
 
     return x->kind == y->kind && (x->kind != HD_DEVICE_KIND_CPU || x->threads == y->threads) &&
-           core_same(x->name, y->name) && core_same(a->compute[x->kind], b->compute[y->kind]);
+           core_same(x->name, y->name) &&
+           core_same(a->facts.compute[x->kind], b->facts.compute[y->kind]);
 }
 
 static double median_of(double *values, size_t count)

@@ -23,7 +23,7 @@
 
 static bool is_loopback(const struct core_node *node)
 {
-    const char *address = node->data_address ? node->data_address : "";
+    const char *address = node->facts.data_address ? node->facts.data_address : "";
 
     return strncmp(address, "127.", 4) == 0 || strcmp(address, "::1") == 0;
 }
@@ -32,12 +32,12 @@ static bool is_loopback(const struct core_node *node)
  * nodes; GPUs need NCCL. */
 static bool has_engine(const struct core_node *node, enum hd_device_kind kind)
 {
-    return kind != HD_DEVICE_KIND_CUDA || (node->compute[kind] && *node->compute[kind]);
+    return kind != HD_DEVICE_KIND_CUDA || (node->facts.compute[kind] && *node->facts.compute[kind]);
 }
 
 static bool may_join(const struct core_node *node, enum hd_device_kind kind)
 {
-    return node->jobs_dir_visible && node->data_address && *node->data_address &&
+    return node->jobs_dir_visible && node->facts.data_address && *node->facts.data_address &&
            has_engine(node, kind);
 }
 
@@ -46,7 +46,7 @@ static bool may_join(const struct core_node *node, enum hd_device_kind kind)
 static bool computes_alike(const struct core_node *node, const struct core_node *seed,
                            enum hd_device_kind kind)
 {
-    return !node->stream || core_same(node->compute[kind], seed->compute[kind]);
+    return !node->stream || core_same(node->facts.compute[kind], seed->facts.compute[kind]);
 }
 
 /* Returns whether `node` and `seed` reach each other's data address. The kind is not used. */
@@ -88,7 +88,7 @@ enum core_gang_obstacle core_find_gang_obstacle(const struct hd_core *core,
         return CORE_GANG_OBSTACLE_NONE;
     if (!node->jobs_dir_visible)
         return CORE_GANG_OBSTACLE_JOBS_DIR;
-    if (!node->data_address || !*node->data_address)
+    if (!node->facts.data_address || !*node->facts.data_address)
         return CORE_GANG_OBSTACLE_ADDRESS;
     if (!has_engine(node, kind))
         return CORE_GANG_OBSTACLE_ENGINE;
@@ -214,7 +214,7 @@ static uint32_t number_of(struct hd_core *core, struct core_map *numbers,
 static struct core_reach number_node(struct hd_core *core, const struct core_node *node,
                                      enum hd_device_kind kind, struct core_map *numbers)
 {
-    const char *compute = node->compute[kind] ? node->compute[kind] : "";
+    const char *compute = node->facts.compute[kind] ? node->facts.compute[kind] : "";
     struct core_reach reach = {0};
     struct hd_text text = {0};
 

@@ -191,7 +191,7 @@ static bool fold_devices(const struct core_forecast *forecast, const struct hd_j
             if (!asked->memory_bytes || asked->memory_bytes > device->memory_bytes) {
                 asked->memory_bytes = device->memory_bytes;
                 asked->device_name = device->name ? device->name : "";
-                asked->traits = node->traits ? node->traits : "";
+                asked->traits = node->facts.traits ? node->facts.traits : "";
             }
             if (node->alike)
                 break; /* the remaining devices are equal */

@@ -140,13 +140,7 @@ struct core_node {
                              * then stop at a checkpoint */
     const char *asked_name; /* new name that its daemon requests, applied when no job runs on the
                              * node; "", NULL: none */
-    const char *host;       /* host name of its machine; "", NULL: equal to the node's name */
-    const char *data_address; /* address at which other nodes reach its ranks; "": none */
-    const char *compute[HD_DEVICE_KIND_COUNT]; /* per device kind: numerics class; nodes with equal
-                                                * strings compute equal bits */
-    const char *traits;            /* properties of its CPU devices, encoded for the layout search;
-                                    * "" or NULL: unknown */
-    struct hd_isolation isolation; /* texts are owned by the core */
+    struct hd_node_facts facts; /* the texts are owned by the core */
     bool obeyed_before; /* obeyed_before of the node's hello (core.h); once set, cleared only by a
                          * later hello without it, and only after told_all was set */
     bool knows_copies;  /* an observed set arrived since the controller started; copied_ms is set */

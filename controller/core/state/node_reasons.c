@@ -100,8 +100,8 @@ void core_add_gang_obstacle(const struct core_node *node, enum hd_device_kind ki
         WHY(ENGINE, " (no jobs with GPUs of other nodes: it has no NCCL, which heddled --doctor "
                     "looks for)")
         WHY(LOOPBACK, " (jobs only with nodes of its own machine: its --data-address is %s)",
-            node->data_address)
-        WHY(NUMERICS, " (jobs only with nodes that compute with %s)", node->compute[kind])
+            node->facts.data_address)
+        WHY(NUMERICS, " (jobs only with nodes that compute with %s)", node->facts.compute[kind])
 #undef WHY
     case CORE_GANG_OBSTACLE_NONE:
         break;

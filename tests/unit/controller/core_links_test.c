@@ -57,9 +57,9 @@ static void join(struct bench *b, const char *name, int devices, const struct hd
     hello.hello.name = name;
     hello.hello.boot_id = uuid;
     hello.hello.build = "1";
-    hello.hello.data_address = "10.0.0.1";
-    hello.hello.compute = "cpu";
-    hello.hello.compute_cuda = "GPU, NCCL";
+    hello.hello.facts.data_address = "10.0.0.1";
+    hello.hello.facts.compute[HD_DEVICE_KIND_CPU] = "cpu";
+    hello.hello.facts.compute[HD_DEVICE_KIND_CUDA] = "GPU, NCCL";
     hello.hello.stream = ++b->streams;
     hello.hello.devices = list;
     hello.hello.device_count = devices;

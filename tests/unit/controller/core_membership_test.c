@@ -272,12 +272,12 @@ static void a_new_hello_is_the_one_that_counts(void **state)
 
     hello.hello.build = "next";
     hello.hello.boot_id = "boot-9";
-    hello.hello.data_address = "10.9.9.9";
+    hello.hello.facts.data_address = "10.9.9.9";
     assert_int_equal(sim_event(sim, &hello), HD_OK);
     hd_core_node_at(sim->core, 0, &view);
     assert_string_equal(view.record->build, "next");
     assert_string_equal(view.record->boot_id, "boot-9");
-    assert_string_equal(view.data_address, "10.9.9.9");
+    assert_string_equal(view.facts->data_address, "10.9.9.9");
     assert_int_equal(view.record->device_count, 1);
     assert_int_equal(view.record->devices[0].threads, 9);
     assert_string_equal(view.record->devices[0].name, "new");

@@ -71,9 +71,9 @@ static void join_with(struct bench *b, const char *name, const char *compute, bo
     hello.hello.name = name;
     hello.hello.boot_id = "boot";
     hello.hello.build = "0.9";
-    hello.hello.data_address = "10.0.0.1";
-    hello.hello.compute = compute;
-    hello.hello.compute_cuda = kinds[0] == HD_DEVICE_KIND_CUDA ? "H100" : "";
+    hello.hello.facts.data_address = "10.0.0.1";
+    hello.hello.facts.compute[HD_DEVICE_KIND_CPU] = compute;
+    hello.hello.facts.compute[HD_DEVICE_KIND_CUDA] = kinds[0] == HD_DEVICE_KIND_CUDA ? "H100" : "";
     hello.hello.probes = probes;
     hello.hello.stream = ++b->streams;
     hello.hello.devices = list;

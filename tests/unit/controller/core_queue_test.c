@@ -105,7 +105,7 @@ static void join(struct queue *q, int node)
                                         .hello = {.uuid = uuid,
                                                   .name = name,
                                                   .boot_id = "boot-1",
-                                                  .data_address = "10.0.0.1",
+                                                  .facts.data_address = "10.0.0.1",
                                                   .stream = (uint64_t)node,
                                                   .devices = devices,
                                                   .device_count = 2}};

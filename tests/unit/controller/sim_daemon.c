@@ -392,19 +392,20 @@ static void send_reports(struct sim *sim, struct sim_node *node, struct sim_atte
 static void connect_node(struct sim *sim, struct sim_node *node)
 {
     struct hd_device_record devices[SIM_DEVICES];
-    struct hd_core_event event = {.kind = HD_CORE_HELLO,
-                                  .hello = {.uuid = node->uuid,
-                                            .obeyed_before = node->obeyed_before,
-                                            .name = node->name,
-                                            .boot_id = node->boot_id,
-                                            .build = "sim",
-                                            .data_address = node->data_address,
-                                            .compute = node->compute,
-                                            .compute_cuda = node->compute_cuda,
-                                            .probes = true,
-                                            .stream = ++sim->next_stream,
-                                            .devices = devices,
-                                            .device_count = SIM_DEVICES}};
+    struct hd_core_event event = {
+        .kind = HD_CORE_HELLO,
+        .hello = {.uuid = node->uuid,
+                  .obeyed_before = node->obeyed_before,
+                  .name = node->name,
+                  .boot_id = node->boot_id,
+                  .build = "sim",
+                  .facts.data_address = node->data_address,
+                  .facts.compute[HD_DEVICE_KIND_CPU] = node->compute,
+                  .facts.compute[HD_DEVICE_KIND_CUDA] = node->compute_cuda,
+                  .probes = true,
+                  .stream = ++sim->next_stream,
+                  .devices = devices,
+                  .device_count = SIM_DEVICES}};
 
     for (int32_t i = 0; i < SIM_DEVICES; i++) {
         devices[i] = (struct hd_device_record){
