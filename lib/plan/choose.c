@@ -88,7 +88,9 @@ static int64_t auto_virtual_stages(const char *schedule)
     return strcmp(schedule, "interleaved") == 0 || strcmp(schedule, "zb-v") == 0 ? 2 : 1;
 }
 
-void choose_pipeline(struct hd_layout_sizes *s)
+/* Replaces auto in schedule, stages and virtual_stages. With one pipeline stage, a schedule that
+ * has one chunk per stage becomes "none", which runs the same programs. */
+static void decide_pipeline(struct hd_layout_sizes *s)
 {
     if (!*s->stages)
         memcpy(s->stages, "auto", sizeof "auto");
@@ -105,7 +107,7 @@ void choose_pipeline(struct hd_layout_sizes *s)
         s->virtual_stages = auto_virtual_stages(s->schedule);
 }
 
-static bool is_schedule(const char *word)
+bool choose_is_schedule(const char *word)
 {
     for (size_t i = 0; i < sizeof schedules / sizeof schedules[0]; i++)
         if (strcmp(word, schedules[i]) == 0)
@@ -123,56 +125,19 @@ int64_t choose_most_chunks(const struct hd_plan_request *w)
     return w->layers + 2 < HD_PLAN_CHUNKS_MAX ? w->layers + 2 : HD_PLAN_CHUNKS_MAX;
 }
 
-bool choose_too_many_chunks(const struct hd_plan_request *w, const struct hd_layout_sizes *s)
+bool choose_has_chunks(const struct hd_layout_sizes *s)
 {
-    return s->pp > 1 && s->pp * s->virtual_stages > choose_most_chunks(w);
+    return strcmp(s->schedule, "interleaved") == 0 || strcmp(s->schedule, "zb-v") == 0 ||
+           choose_is_from_file(s);
 }
 
-enum hd_status choose_check_pipeline(const struct hd_plan_request *w,
-                                     const struct hd_layout_sizes *s)
+enum hd_status choose_check_stages(const struct hd_plan_request *w, const struct hd_layout_sizes *s)
 {
-    const int64_t chunks = s->pp * s->virtual_stages;
     int64_t layers[HD_PLAN_CHUNKS_MAX];
-    const bool folded = strcmp(s->schedule, "zb-v") == 0;
 
-    if (s->pp == 1 && strcmp(s->schedule, "none") != 0)
-        return hd_err(
-            HD_INVALID,
-            "parallel.schedule: '%s' is an order of pipeline stages, and parallel.pp is 1; "
-            "write auto, or raise pp",
-            s->schedule);
-    if (s->pp == 1 && s->virtual_stages != 1)
-        return hd_err(HD_INVALID,
-                      "parallel.virtual_stages: %lld chunks per stage need stages, and parallel.pp "
-                      "is 1; write auto, or raise pp",
-                      (long long)s->virtual_stages);
-    if (s->pp > 1 && !is_schedule(s->schedule))
-        return hd_err(HD_INVALID,
-                      "parallel.schedule: '%s' is no order of pipeline stages; use auto, 1f1b, "
-                      "gpipe, interleaved, zb-h1 or zb-v",
-                      s->schedule);
-    if (strcmp(s->schedule, "interleaved") == 0 && s->virtual_stages == 1)
-        return hd_err(HD_INVALID,
-                      "parallel.schedule: interleaved needs several chunks per stage, and "
-                      "parallel.virtual_stages is 1; raise it, or write 1f1b");
-    if (folded && s->virtual_stages != 2)
-        return hd_err(HD_INVALID,
-                      "parallel.virtual_stages: %lld; zb-v has 2 chunks per stage; write 2 or auto",
-                      (long long)s->virtual_stages);
-    if (choose_is_from_file(s) != (s->order_micro_batches > 0))
-        return hd_err(HD_INVALID, "parallel.schedule: without an order; write {file: PATH}");
-    if (s->virtual_stages > 1 && !folded && strcmp(s->schedule, "interleaved") != 0 &&
-        !choose_is_from_file(s))
-        return hd_err(HD_INVALID,
-                      "parallel.virtual_stages: %lld; %s has one chunk per stage; write 1 or auto, "
-                      "or take the schedule interleaved",
-                      (long long)s->virtual_stages, s->schedule);
-    if (choose_too_many_chunks(w, s))
-        /* refuse_chunks replaces this message by one for the user */
-        return hd_err(HD_INVALID, "parallel.pp: more chunks than units");
-    if (strcmp(s->stages, "auto") == 0)
-        return HD_OK;
-    return hd_stages_read_chunks(s->stages, chunks, w->layers, layers);
+    return strcmp(s->stages, "auto") == 0
+               ? HD_OK
+               : hd_stages_read_chunks(s->stages, s->pp * s->virtual_stages, w->layers, layers);
 }
 
 /* Returns whether the second of `shares` equal shares of an nf4 matrix consists of whole
@@ -231,8 +196,7 @@ bool choose_breaks(const struct hd_plan_request *w, const struct hd_layout_sizes
     }
 }
 
-/* Returns the first rule from `first` to `last` that the sizes break; HD_PLAN_FITS: none. */
-static enum hd_plan_obstacle first_broken(const struct hd_plan_request *w,
+enum hd_plan_obstacle choose_first_broken(const struct hd_plan_request *w,
                                           const struct hd_layout_sizes *s, int32_t devices,
                                           enum hd_plan_obstacle first, enum hd_plan_obstacle last)
 {
@@ -302,7 +266,7 @@ void choose_axes(struct hd_layout_sizes *s)
         s->sequence = s->tp > 1;
     if (s->cp_exchange == HD_JOB_CP_EXCHANGE_AUTO)
         s->cp_exchange = HD_JOB_CP_EXCHANGE_RING;
-    choose_pipeline(s);
+    decide_pipeline(s);
     decide_word(s->recompute, "none");
     if (s->offload == HD_JOB_OFFLOAD_AUTO)
         s->offload = HD_JOB_OFFLOAD_NONE;
@@ -316,11 +280,11 @@ enum hd_plan_obstacle hd_plan_size(const struct hd_plan_request *request, int32_
     int64_t whole;
 
     choose_axes(&s);
-    why = first_broken(request, &s, devices, HD_PLAN_PIPELINE, HD_PLAN_DEVICES);
+    why = choose_first_broken(request, &s, devices, HD_PLAN_CHUNKS, HD_PLAN_DEVICES);
     if (why)
         return why;
     s.dp = devices / (s.tp * s.cp * s.pp);
-    why = first_broken(request, &s, devices, HD_PLAN_DP, HD_PLAN_BATCH);
+    why = choose_first_broken(request, &s, devices, HD_PLAN_DP, HD_PLAN_BATCH);
     if (why)
         return why;
     whole = request->global_batch / s.dp;
@@ -328,7 +292,7 @@ enum hd_plan_obstacle hd_plan_size(const struct hd_plan_request *request, int32_
         s.micro_batch = whole / s.order_micro_batches;
     if (!s.micro_batch)
         s.micro_batch = auto_micro_batch(hd_plan_batch_unit(request) / s.dp, s.pp);
-    why = first_broken(request, &s, devices, HD_PLAN_MICRO_BATCH, HD_PLAN_ORDER);
+    why = choose_first_broken(request, &s, devices, HD_PLAN_MICRO_BATCH, HD_PLAN_ORDER);
     if (!why)
         *ret_sizes = s;
     return why;
@@ -366,10 +330,8 @@ struct open_axis {
     int64_t *size, most;
 };
 
-/* Computes the layout as hd_plan_size does, but turns off sequence parallelism that is auto where
- * tp does not divide the rows. */
-static bool size_searched(const struct hd_plan_request *request, int32_t devices,
-                          struct hd_layout_sizes *ret_sizes)
+bool hd_plan_size_searched(const struct hd_plan_request *request, int32_t devices,
+                           struct hd_layout_sizes *ret_sizes)
 {
     struct hd_plan_request r = *request;
     enum hd_plan_obstacle why = hd_plan_size(&r, devices, ret_sizes);
@@ -389,7 +351,7 @@ static bool searched_fits(struct hd_plan_request *r, const struct open_axis *axe
     bool fits = false;
 
     if (count == 0)
-        return size_searched(r, devices, ret_sizes);
+        return hd_plan_size_searched(r, devices, ret_sizes);
     if (*axes->size)
         return searched_fits(r, axes + 1, count - 1, devices, ret_sizes);
     for (int64_t n = 1; !fits && n <= left && n <= axes->most; n++) {

@@ -100,6 +100,11 @@ enum hd_plan_obstacle {
 enum hd_plan_obstacle hd_plan_size(const struct hd_plan_request *request, int32_t devices,
                                    struct hd_layout_sizes *ret_sizes);
 
+/* Computes the layout as hd_plan_size does, but turns off sequence parallelism that is auto where
+ * tp does not divide the rows. False: none exists. */
+bool hd_plan_size_searched(const struct hd_plan_request *request, int32_t devices,
+                           struct hd_layout_sizes *ret_sizes);
+
 /* Finds, for a request with `searched`, the first legal layout on `devices` devices: the least tp,
  * then the least pp, then the least cp among those that the search considers (search.h). False: no
  * layout is legal. */

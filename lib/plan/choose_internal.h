@@ -21,6 +21,10 @@ int64_t choose_replica(const struct hd_plan_request *w);
 /* Returns whether sizes without auto break a rule of a request on this number of devices. */
 bool choose_breaks(const struct hd_plan_request *w, const struct hd_layout_sizes *s,
                    int32_t devices, enum hd_plan_obstacle rule);
+/* Returns the first rule from `first` to `last` that the sizes break; HD_PLAN_FITS: none. */
+enum hd_plan_obstacle choose_first_broken(const struct hd_plan_request *w,
+                                          const struct hd_layout_sizes *s, int32_t devices,
+                                          enum hd_plan_obstacle first, enum hd_plan_obstacle last);
 /* Replaces auto in all members that do not depend on the number of devices. */
 void choose_axes(struct hd_layout_sizes *s);
 /* Returns whether the schedule is from a file. */
@@ -29,15 +33,14 @@ bool choose_is_from_file(const struct hd_layout_sizes *s);
  * declares them: inputs of attention and feed-forward layers by rows, their outputs by columns. The
  * registry refuses this too, but only after the first rank has started. */
 bool choose_cuts_codes(const struct hd_plan_request *w, int64_t tp);
-/* Replaces auto in schedule, stages and virtual_stages. With one pipeline stage, a schedule that
- * has one chunk per stage becomes "none", which runs the same programs. */
-void choose_pipeline(struct hd_layout_sizes *s);
 /* Returns the most chunks that a pipeline may have: one for each unit of the model. */
 int64_t choose_most_chunks(const struct hd_plan_request *w);
-bool choose_too_many_chunks(const struct hd_plan_request *w, const struct hd_layout_sizes *s);
-/* Checks schedule, virtual_stages and stages. choose_pipeline must have replaced auto in `s`. */
-enum hd_status choose_check_pipeline(const struct hd_plan_request *w,
-                                     const struct hd_layout_sizes *s);
+/* Returns whether the word names a schedule, and whether the schedule may have several chunks per stage. */
+bool choose_is_schedule(const char *word);
+bool choose_has_chunks(const struct hd_layout_sizes *s);
+/* Checks the number of layers of each chunk, if they are given. */
+enum hd_status choose_check_stages(const struct hd_plan_request *w,
+                                   const struct hd_layout_sizes *s);
 /* A weight matrix of attention or of a gated delta layer, and how tp splits it. */
 struct choose_matrix {
     int64_t rows, columns;

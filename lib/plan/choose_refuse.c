@@ -138,28 +138,6 @@ static enum hd_status refuse_chunks(const struct hd_plan_request *w,
                   (long long)s->virtual_stages, (long long)most, (long long)w->layers, list);
 }
 
-/* Makes the error message of an obstacle of the pipeline (schedule, virtual_stages, stages). If pp
- * is auto and searched, several stages were tried as well, and the rule that two stages break
- * explains more than that one stage is too few. */
-static enum hd_status refuse_pipeline(const struct hd_plan_request *w, int32_t min, int32_t max)
-{
-    const bool any = w->searched && !w->sizes.pp;
-    struct hd_layout_sizes sizes = w->sizes;
-    enum hd_status st;
-
-    sizes.pp = any ? 2 : choose_or_one(sizes.pp);
-    choose_pipeline(&sizes);
-    if (choose_too_many_chunks(w, &sizes))
-        return refuse_chunks(w, &sizes, min, max);
-    st = choose_check_pipeline(w, &sizes);
-    if (st || !any)
-        return st;
-    sizes = w->sizes;
-    sizes.pp = 1;
-    choose_pipeline(&sizes);
-    return choose_check_pipeline(w, &sizes);
-}
-
 /* Returns whether the search may choose a size of the replica (tp, cp or pp). */
 static bool is_open(const struct hd_plan_request *w)
 {
@@ -170,7 +148,7 @@ static bool is_open(const struct hd_plan_request *w)
  * values may have none. */
 static bool is_of_one(const struct hd_plan_request *w, enum hd_plan_obstacle why)
 {
-    return w->searched && ((why == HD_PLAN_PIPELINE && !w->sizes.pp) ||
+    return w->searched && ((why <= HD_PLAN_STAGES && !w->sizes.pp) ||
                            (why == HD_PLAN_SEQUENCE_ALONE && !w->sizes.tp));
 }
 
@@ -225,6 +203,15 @@ static enum hd_status refuse(const struct hd_plan_request *w, enum hd_plan_obsta
     int64_t whole = 0;
     char list[HD_TEXT_LIST_MAX] = "", instead[HD_TEXT_LIST_MAX + 64];
 
+    if (why <= HD_PLAN_STAGES && w->searched && !w->sizes.pp) {
+        /* several stages were tried as well, and the rule that two break explains more */
+        t.sizes.pp = 2;
+        choose_axes(&t.sizes);
+        t.why = choose_first_broken(w, s, devices, HD_PLAN_CHUNKS, HD_PLAN_STAGES);
+        if (!t.why)
+            t = (struct trial){.request = *w, .why = why, .sizes = w->sizes};
+        why = t.why;
+    }
     choose_axes(&t.sizes);
     if (why > HD_PLAN_DEVICES && devices >= replica) {
         t.sizes.dp = devices / replica;

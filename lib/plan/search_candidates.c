@@ -119,14 +119,9 @@ static struct hd_plan_request request_of(const struct layout_search *s, const st
 bool search_size(const struct layout_search *s, const struct candidate *c,
                  struct hd_layout_sizes *sizes)
 {
-    struct hd_plan_request r = request_of(s, c);
-    enum hd_plan_obstacle why = hd_plan_size(&r, s->asked->devices, sizes);
+    const struct hd_plan_request r = request_of(s, c);
 
-    if (why == HD_PLAN_SEQUENCE_ROWS && r.sizes.sequence < 0) {
-        r.sizes.sequence = 0;
-        why = hd_plan_size(&r, s->asked->devices, sizes);
-    }
-    if (why)
+    if (!hd_plan_size_searched(&r, s->asked->devices, sizes))
         return false;
     hd_plan_decide_device(sizes->device, s->asked->bf16_fast, s->asked->threads, sizes);
     return true;

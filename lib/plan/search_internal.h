@@ -215,8 +215,7 @@ struct candidate search_pop(struct layout_search *s);
 uint64_t search_tie_break(const struct candidate *c);
 /* Returns what every layout that the candidate represents uses at least (hd_search_axes). */
 unsigned search_axes(const struct layout_search *s, const struct candidate *c);
-/* Sets the layout of the candidate; false: it is not legal. Turns off sequence parallelism that is
- * auto where tp does not divide the rows. */
+/* Sets the layout of the candidate; false: it is not legal. */
 bool search_size(const struct layout_search *s, const struct candidate *c,
                  struct hd_layout_sizes *sizes);
 /* Returns the job's spec with this layout, valid until the next call. A struct hd_job is large, so
