@@ -35,8 +35,8 @@
 struct hd_json_writer;      /* declared in base/json.h */
 struct Heddle__V1__JobSpec; /* declared in heddle/v1/job.pb-c.h */
 struct Heddle__V1__Plan;
-struct hd_cluster;      /* declared in plan/cluster.h */
-struct hd_node_tree;    /* declared in plan/node_tree.h */
+struct hd_cluster;   /* declared in plan/cluster.h */
+struct hd_node_tree; /* declared in plan/node_tree.h */
 
 enum {
     HD_SPEC_FILE_BYTES_MAX = 256 << 10,
