@@ -44,8 +44,8 @@ static struct forward_tiles forward_tiles_of(const struct cpu_forward *f, int th
 }
 
 /* Computes score[:] = exp(score - the row's new maximum) for the first n of one row's scores of a
- * tile of keys, 0 for the others, and rescales the row's sums over earlier tiles (*row_sum,
- * out[D]). */
+ * tile of keys, which are all that products read, and rescales the row's sums over earlier tiles
+ * (*row_sum, out[D]). */
 INLINE void softmax_tile_row(float *score, int64_t n, float *row_max, float *row_sum, float *out,
                              int64_t D)
 {
@@ -57,7 +57,7 @@ INLINE void softmax_tile_row(float *score, int64_t n, float *row_max, float *row
     max = vf_max_lane(lane_max);
     max = *row_max > max ? *row_max : max;
     if (max == -INFINITY) { /* the row has seen no visible key yet */
-        memset(score, 0, TILE * sizeof *score);
+        memset(score, 0, (size_t)n * sizeof *score);
         return;
     }
     for (int64_t j = 0; j < n; j += VL) {
@@ -66,7 +66,6 @@ INLINE void softmax_tile_row(float *score, int64_t n, float *row_max, float *row
         sum += p;
         vf_store_f32(score + j, VL, p);
     }
-    memset(score + n, 0, (size_t)(TILE - n) * sizeof *score);
     if (max != *row_max) {
         factor = vf_exp_weight(vf_set(*row_max - max))[0];
         *row_max = max;
@@ -110,9 +109,11 @@ static void attend_tile(const struct task *t, const struct forward_tiles *s, int
         if (t->cap > 0)
             cap_tile(t, s->score, m);
         mask_tile(t, s->score, &s->mask_extent, i, m, s->key_index, count, cover);
-        for (int64_t r = 0; r < m; r++)
+        for (int64_t r = 0; r < m; r++) {
+            prefetch_next_key(t, key, i + r);
             softmax_tile_row(s->score + r * TILE, scores_of(&reach, r), s->max + i + r,
                              s->sum + i + r, s->out + (i + r) * t->width, channels(t));
+        }
         for (int64_t r = 0; t->drop && r < m; r++)
             drop_float_weights(t, first + i + r, s->key_index, count, s->score + r * TILE);
         multiply_weights(s->out + i * t->width, s->score, s->v, t->width, m, channels(t), &reach);

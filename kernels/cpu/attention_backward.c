@@ -61,8 +61,10 @@ INLINE void softmax_backward_row(const struct task *t, float *score, float *dsco
         vf_store_f32(score + j, VL, p);
         vf_store_f32(dscore + j, VL, ds);
     }
-    memset(score + n, 0, (size_t)(TILE - n) * sizeof *score);
-    memset(dscore + n, 0, (size_t)(TILE - n) * sizeof *dscore);
+    if (n < TILE) { /* a call costs as much as two vectors of exponentials */
+        memset(score + n, 0, (size_t)(TILE - n) * sizeof *score);
+        memset(dscore + n, 0, (size_t)(TILE - n) * sizeof *dscore);
+    }
 }
 
 /* Computes what softmax_backward_row computes, with dropout: ds from all attention weights, dv from
@@ -111,6 +113,7 @@ static void differentiate_tile(const struct task *t, const struct backward_tiles
             const float lse = s->lse[i + r], delta = s->delta[i + r];
             const int64_t n = scores_of(&reach, r);
 
+            prefetch_next_key(t, key, i + r);
             if (t->drop)
                 softmax_backward_dropped_row(t, first + i + r, s->key_index, count, score, dscore,
                                              n, lse, delta);

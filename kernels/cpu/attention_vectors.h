@@ -57,6 +57,19 @@ static struct attention_extent load_keys(const struct task *t, int32_t *index, i
     return extent_of(index, count);
 }
 
+/* Prefetches the key and value of the tile behind the one at `key` that are due at row `row` of a
+ * block: packing would wait for them. A block of the most rows prefetches the whole tile. */
+INLINE void prefetch_next_key(const struct task *t, int64_t key, int64_t row)
+{
+    enum { ROWS_PER_KEY = HD_COSTS_ATTENTION_ROWS / TILE };
+    const int64_t next = key + TILE + row / ROWS_PER_KEY;
+
+    if (row % ROWS_PER_KEY || next >= t->kv_len)
+        return;
+    prefetch_row(t->k, key_at(t, next, t->ldk), t->D, t->dtype);
+    prefetch_row(t->v, key_at(t, next, t->ldv), t->D, t->dtype);
+}
+
 static void pack_keys_transposed(const struct task *t, float *to, const void *from, int64_t ld,
                                  int64_t key, int64_t count)
 {
