@@ -436,6 +436,8 @@ static enum hd_status migrate(struct store_db *db)
         st = read_schema(db, &version);
     if (st || version == MIGRATION_COUNT)
         return st;
+    /* some builds of SQLite refuse to change the text of a schema, unless this is switched off */
+    (void)sqlite3_db_config(db->sqlite, SQLITE_DBCONFIG_DEFENSIVE, 0, NULL);
     /* Foreign keys are off, because those to a table dangle while it is replaced. */
     st = execute(db, "PRAGMA foreign_keys = OFF", "cannot migrate");
     while (!st && version < MIGRATION_COUNT)

@@ -174,6 +174,64 @@ static void an_older_schema_is_brought_up_to_date(void **state)
     finish(&bench);
 }
 
+static int make_defensive(sqlite3 *db, char **message, const struct sqlite3_api_routines *api)
+{
+    (void)message;
+    (void)api;
+    return sqlite3_db_config(db, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);
+}
+
+/* Evaluates the CHECK of a table's state for one state. */
+static bool takes_state(struct store_db *db, const char *table, const char *word)
+{
+    char sql[96], text[4096], query[512], verdict[8];
+    const char *check;
+    int depth = 0, len = 0;
+
+    (void)snprintf(sql, sizeof sql, "SELECT sql FROM sqlite_schema WHERE name='%s'", table);
+    assert_int_equal(store_db_read_text(db, sql, text, sizeof text), HD_OK);
+    check = strstr(text, "CHECK (");
+    assert_non_null(check);
+    check += strlen("CHECK ");
+    do
+        depth += (check[len] == '(') - (check[len] == ')');
+    while (check[len++] && depth);
+    (void)snprintf(query, sizeof query, "SELECT %.*s FROM (SELECT '%s' AS state)", len, check,
+                   word);
+    assert_int_equal(store_db_read_text(db, query, verdict, sizeof verdict), HD_OK);
+    return strcmp(verdict, "1") == 0;
+}
+
+/* Goal: the schema's edited text takes each right state and no other, also where SQLite was built to
+ * protect such texts. Method: new connections are those of such a build. */
+static void a_defensive_sqlite_migrates_too(void **state)
+{
+    static const struct {
+        const char *table, *states[7];
+    } tables[] = {
+        {"nodes", {"ready", "unreachable", "lost", "draining", "drained"}},
+        {"jobs", {"queued", "running", "stopping", "succeeded", "failed", "cancelled"}},
+        {"checkpoints", {"present", "deleting", "deleted"}},
+        {"attempts", {"starting", "running", "stopping", "ended"}},
+    };
+    char dir[TEMPORARY_BYTES];
+    struct store_db db;
+    enum hd_status st;
+
+    temporary_dir(dir, "heddle-store");
+    assert_int_equal(sqlite3_auto_extension((void (*)(void))make_defensive), SQLITE_OK);
+    st = store_db_open(&db, dir, NULL);
+    (void)sqlite3_cancel_auto_extension((void (*)(void))make_defensive);
+    assert_int_equal(st, HD_OK);
+    for (size_t t = 0; t < sizeof tables / sizeof tables[0]; t++) {
+        assert_false(takes_state(&db, tables[t].table, "nonsense"));
+        for (int i = 0; tables[t].states[i]; i++)
+            assert_true(takes_state(&db, tables[t].table, tables[t].states[i]));
+    }
+    store_db_close(&db);
+    (void)hd_file_remove_tree(dir);
+}
+
 /* Goal: a wrong state is refused, and the check makes no table in memory for each row, which once took
  * two thirds of a job's insert. Method: SQLite's program of an update that changes the state. */
 static void the_check_of_a_state_is_cheap(void **state)
