@@ -233,6 +233,63 @@ static void a_message_that_gives_every_value_is_kept(void **state)
     free(bytes);
 }
 
+/* Goal: one job is stored as one message, however it was written: a repeated request is compared by its
+ * bytes, and `heddle show` reads fields of the message. Method: what a command sends, with each kind of
+ * other writing; the message kept has the bytes of the first. */
+static void a_job_is_kept_in_one_writing(void **state)
+{
+    Heddle__V1__JobSpec *sent = hd_spec_to_message(read_good(NULL), &jobs), *message;
+    const size_t count = heddle__v1__job_spec__get_packed_size(sent);
+    uint8_t *bytes = malloc(count), *again = malloc(count);
+    const Heddle__V1__JobSpec *kept = NULL;
+    struct hd_job job;
+
+    (void)heddle__v1__job_spec__pack(sent, bytes);
+    for (int writing = 0; writing < 6; writing++) {
+        Heddle__V1__KeyValue extra = HEDDLE__V1__KEY_VALUE__INIT, **pairs, **own;
+        const size_t own_count = sent->n_keys;
+        char steps[32], *schedule;
+
+        message = heddle__v1__job_spec__unpack(NULL, count, bytes);
+        own = message->keys;
+        schedule = message->parallel->schedule;
+        pairs = calloc(own_count + 1, sizeof *pairs);
+        memcpy(pairs, own, own_count * sizeof *pairs);
+        pairs[own_count] = &extra;
+        message->keys = pairs;
+        message->n_keys += writing > 0 && writing < 5;
+        if (writing == 1) { /* a field that its pair overrules */
+            extra.path = "train.steps";
+            (void)snprintf(steps, sizeof steps, "%lld", (long long)message->train->steps++);
+            extra.value = steps;
+        } else if (writing == 2) { /* a key twice */
+            extra.path = own[0]->path;
+            extra.value = own[0]->value;
+        } else if (writing == 3) { /* a default that need not be said */
+            extra.path = "checkpoint.best";
+            extra.value = "0";
+        } else if (writing == 4) { /* another order */
+            extra = *own[0];
+            pairs[0] = pairs[--message->n_keys - 1];
+            pairs[message->n_keys - 1] = &extra;
+        }
+        if (writing == 5) /* a word for an absent text */
+            message->parallel->schedule = "auto";
+        assert_int_equal(hd_spec_complete_message(message, &jobs, &job, &kept), HD_OK);
+        assert_true(writing ? kept != message : kept == message);
+        assert_int_equal(heddle__v1__job_spec__get_packed_size(kept), count);
+        (void)heddle__v1__job_spec__pack(kept, again);
+        assert_memory_equal(again, bytes, count);
+        message->keys = own;
+        message->n_keys = own_count;
+        message->parallel->schedule = schedule;
+        heddle__v1__job_spec__free_unpacked(message, NULL);
+        free(pairs);
+    }
+    free(again);
+    free(bytes);
+}
+
 /* Goal: a word that a file may say is not lost on the way. Method: each word of each key that has
  * some, through a message. */
 static void every_word_of_a_key_is_sent(void **state)
