@@ -279,6 +279,8 @@ static const struct {
     const char *group, *names, *path;
 } in_groups[] = {
     {"", "validation eval evaluation", "validate"},
+    {"model", "width emb embed embedding size", "model.hidden"},
+    {"model", "ctx ctx_len length", "model.context"},
     {"validate", "steps interval freq frequency period every_steps", "validate.every"},
     {"checkpoint", "steps interval freq frequency period every_steps", "checkpoint.every"},
     {"parallel", "data", "parallel.dp"},
@@ -288,7 +290,7 @@ static const struct {
     {"checkpoint", "limit max count", "checkpoint.keep"},
 };
 
-const char *spec_find_in_group(const char *group, const char *name)
+static const char *find_in_group(const char *group, const char *name)
 {
     for (size_t i = 0; i < sizeof in_groups / sizeof in_groups[0]; i++)
         if (strcmp(in_groups[i].group, group) == 0 && hd_words_have(in_groups[i].names, name))
@@ -413,10 +415,23 @@ const char *spec_find_foreign(const char *name, const char **ret_note)
     return found && hd_job_find_key(found) ? found : NULL;
 }
 
+const char *spec_find_meant(const char *group, const char *name, const char **ret_note)
+{
+    const char *found = find_in_group(group, name);
+
+    *ret_note = NULL;
+    return found ? found : spec_find_foreign(name, ret_note);
+}
+
 bool hd_spec_suggest(const char *name, struct hd_text *out)
 {
-    const char *note, *path = spec_find_foreign(name, &note), *instead = spec_find_instead(name);
+    const char *dot = strrchr(name, '.'), *last = dot ? dot + 1 : name, *note, *path, *instead;
+    char group[NAME_MAX_BYTES] = "";
 
+    if (dot && dot - name < (ptrdiff_t)sizeof group)
+        memcpy(group, name, (size_t)(dot - name));
+    path = spec_find_meant(group, last, &note);
+    instead = path ? NULL : spec_find_instead(last);
     if (path)
         hd_text_add(out, "did you mean %s?%s%s", path, note ? " " : "", note ? note : "");
     else if (instead)

@@ -319,13 +319,11 @@ static const char *as_written_in(const char *group, const char *path)
 static enum hd_status unknown_key(const char *group, const char *name)
 {
     const char *nearest, *where = *group ? group : "a job file", *dot = *group ? "." : "";
-    const char *note = NULL, *foreign = spec_find_in_group(group, name);
+    const char *note, *foreign = spec_find_meant(group, name, &note);
     char list[256] = "", quoted[SPEC_QUOTE_MAX];
     struct spec_children children;
     size_t len = 0;
 
-    if (!foreign)
-        foreign = spec_find_foreign(name, &note);
     spec_list_children(group, &children);
     for (size_t i = 0; i < children.count && len < sizeof list; i++)
         len += (size_t)snprintf(list + len, sizeof list - len, "%s%s", i ? ", " : "",

@@ -229,8 +229,8 @@ void hd_spec_add_schema(struct hd_text *out);
 /* Returns the key that had this path, or had it as a group, before it was renamed; NULL: none. */
 const struct hd_key *hd_spec_find_renamed(const char *path);
 
-/* Appends what a job file has for a name that another program uses for one of its settings:
- * "did you mean train.lr?". Returns false, and appends nothing, if the name is not known. */
+/* Appends what a job file has for a name, or a path, that another program uses for one of its
+ * settings: "did you mean train.lr?". Returns false, and appends nothing, if the name is not known. */
 bool hd_spec_suggest(const char *name, struct hd_text *out);
 
 /* Adds the spec as a JSON object with the keys of the job file, without train.epochs: train.steps

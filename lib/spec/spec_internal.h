@@ -85,8 +85,9 @@ bool spec_is_auto_group(const char *group, const struct yaml_node *node);
  * that another program uses for that key, or the last part of exactly one path. NULL: no such key.
  * *ret_note: a sentence to add to the error message; NULL: none. */
 const char *spec_find_foreign(const char *name, const char **ret_note);
-/* Returns the key that a name means in this group alone; NULL: none. */
-const char *spec_find_in_group(const char *group, const char *name);
+/* Returns the path that an unknown name means in this group ("": outside of groups): one that it means
+ * there alone, else as spec_find_foreign. */
+const char *spec_find_meant(const char *group, const char *name, const char **ret_note);
 /* Returns the word of a key that another tool's word for its value means; NULL: none. */
 const char *spec_find_value(const char *path, const char *word);
 /* Returns what takes the place of a setting that other programs have and a job file does not need,

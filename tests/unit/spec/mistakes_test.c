@@ -314,6 +314,7 @@ static void settings_of_other_tools_are_named_as_here(void **state)
         {"time walltime", "time_limit"},
         {"dependency", "after"},
         {"run_name wandb_name", "name"},
+        {"model.width model.hidden_dim", "model.hidden"},
     };
 
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)

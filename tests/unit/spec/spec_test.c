@@ -551,6 +551,8 @@ static const struct {
     {"model", "num_layers", "layers?"},
     {"model", "ffn-hidden-size", "ffn_hidden?"},
     {"model", "seq_length", "context?"},
+    {"model", "width", "hidden?"}, /* no key of another group that ends so */
+    {"model", "ctx", "context?"},
     {"parallel", "tensor_model_parallel_size", "tp?"},
     {"parallel", "tensor_parallel_size", "tp?"},
     {"parallel", "micro_batch_size", "micro_batch?"},
@@ -589,7 +591,7 @@ static void hints_name_keys_that_exist(void **state)
             assert_string_equal(strrchr(hint, '.') + 1, dot + 1);
     }
     for (size_t i = 0; i < sizeof foreign / sizeof foreign[0]; i++) {
-        const char *note, *hint = spec_find_foreign(foreign[i].name, &note);
+        const char *note, *hint = spec_find_meant(foreign[i].group, foreign[i].name, &note);
 
         assert_non_null(hint);
         if (!spec_find_key(hint))
