@@ -326,24 +326,36 @@ static void finish_megatron_model(struct translated_file *t)
     }
 }
 
-/* Returns whether a set of the validation is also one that trains: theirs differ by their split. */
-static bool validates_what_trains(const struct translated_file *t)
+/* Leaves out sets of the validation that train, too: theirs differ by their split. Returns whether there
+ * was one. */
+static bool drop_what_trains(struct translated_file *t)
 {
-    for (size_t i = 0; i < t->val_count; i++)
-        for (size_t k = 0; k < t->train_count; k++)
-            if (strcmp(t->val[i], t->train[k]) == 0)
-                return true;
-    return false;
+    const size_t before = t->val_count;
+
+    t->val_count = 0;
+    for (size_t i = 0; i < before; i++) {
+        size_t k = 0;
+
+        while (k < t->train_count && strcmp(t->val[i], t->train[k]) != 0)
+            k++;
+        if (k == t->train_count)
+            t->val[t->val_count++] = t->val[i];
+    }
+    return t->val_count < before;
 }
 
 void translate_finish_data(struct translated_file *t)
 {
+    static const char another[] = "theirs is another split of the same set";
     const bool pairs = translate_get(t, "train.objective") != NULL;
+    const bool is_mixture = t->train_count && t->weights[0] > 0;
 
-    if (validates_what_trains(t)) {
-        t->val_count = 0;
-        if (!translate_get(t, "data.val_split"))
-            translate_put(t, "data.val_split", "0.05", "theirs is another split of the same set");
+    if (drop_what_trains(t)) {
+        if (t->val_count || is_mixture)
+            translate_lack(t, "validation on a set that trains",
+                           hd_arena_printf(t->arena, "%s; name its files in data.val", another));
+        else if (!translate_get(t, "data.val_split"))
+            translate_put(t, "data.val_split", "0.05", another);
     }
     if (t->train_count)
         translate_put(t, "data.train", list_of(t, t->train, t->weights, t->train_count), NULL);
@@ -351,7 +363,7 @@ void translate_finish_data(struct translated_file *t)
         translate_put(t, "data.train", "[train.jsonl]", "their file does not say it: set it");
     if (t->val_count)
         translate_put(t, "data.val", list_of(t, t->val, NULL, t->val_count), NULL);
-    if (t->val_count || (t->train_count && t->weights[0] > 0))
+    if (t->val_count || is_mixture)
         translate_drop(t, "data.val_split");
     if (t->some_data && t->all_alpaca && !pairs) {
         translate_put(t, "data.format", "alpaca", NULL);

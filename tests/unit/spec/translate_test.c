@@ -313,6 +313,19 @@ static void a_set_does_not_validate_itself(void **state)
     assert_non_null(strstr(made.job.data, "the files of train[:95%]"));
     hd_text_free(&made.job);
     hd_text_free(&made.table);
+    /* a set of its own stays */
+    made = (struct hd_spec_translation){0};
+    translate("their.yaml",
+              "base_model: a/b\nmicro_batch_size: 2\ngradient_accumulation_steps: 1\n"
+              "datasets:\n  - {path: /d/a.jsonl, ds_type: json, type: alpaca}\n"
+              "test_datasets:\n  - {path: /d/a.jsonl, ds_type: json, type: alpaca}\n"
+              "  - {path: /d/b.jsonl, ds_type: json, type: alpaca}\n",
+              &made);
+    assert_non_null(strstr(made.job.data, "val: [/d/b.jsonl]"));
+    assert_non_null(strstr(made.job.data, "another split of the same set"));
+    assert_null(strstr(made.job.data, "val_split"));
+    hd_text_free(&made.job);
+    hd_text_free(&made.table);
 }
 
 /* Goal: beta alone makes a job of dpo, beside generations or a teacher it does not. */
