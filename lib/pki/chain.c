@@ -16,11 +16,14 @@ static void add_number(EVP_MD_CTX *hash, uint64_t value)
     (void)EVP_DigestUpdate(hash, bytes, sizeof bytes);
 }
 
-/* SHA-256, found once per process: with EVP_sha256() every digest looks it up. NULL: no memory. */
-static EVP_MD *sha256;
+/* SHA-256, found once per process: with EVP_sha256(), which is taken if that failed, every digest looks
+ * it up. */
+static const EVP_MD *sha256;
 static void find_sha256(void)
 {
     sha256 = EVP_MD_fetch(NULL, "SHA256", NULL);
+    if (!sha256)
+        sha256 = EVP_sha256();
 }
 
 void hd_pki_chain(const unsigned char before[HD_PKI_HASH_BYTES], uint64_t number, int64_t time_ms,
@@ -30,7 +33,7 @@ void hd_pki_chain(const unsigned char before[HD_PKI_HASH_BYTES], uint64_t number
     EVP_MD_CTX *hash = EVP_MD_CTX_new();
 
     (void)pthread_once(&once, find_sha256);
-    if (!hash || !sha256 || !EVP_DigestInit_ex(hash, sha256, NULL)) {
+    if (!hash || !EVP_DigestInit_ex(hash, sha256, NULL)) {
         EVP_MD_CTX_free(hash);
         memset(ret_hash, 0, HD_PKI_HASH_BYTES); /* no memory: verifying the chain will fail */
         return;
