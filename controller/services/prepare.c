@@ -13,13 +13,15 @@ void control_free_prepared(struct prepared *prepared)
     free(prepared);
 }
 
-static enum hd_status pack(struct prepared *prepared, const Heddle__V1__JobSpec *message)
+static enum hd_status pack(struct prepared *prepared)
 {
-    prepared->count = heddle__v1__job_spec__get_packed_size(message);
+    const Heddle__V1__JobSpec *message = hd_spec_to_message(&prepared->job, &prepared->arena);
+
+    prepared->count = message ? heddle__v1__job_spec__get_packed_size(message) : 0;
     _Static_assert((int)HD_SPEC_MESSAGE_BYTES_MAX == (int)HD_CTL_SPEC_BYTES_MAX, "one limit");
     if (hd_spec_check_bytes(&prepared->job, prepared->count))
         return HD_LIMIT;
-    prepared->bytes = malloc(prepared->count + 1);
+    prepared->bytes = message ? malloc(prepared->count + 1) : NULL;
     if (!prepared->bytes)
         return hd_err(HD_NO_MEMORY, "no memory for a job");
     (void)heddle__v1__job_spec__pack(message, prepared->bytes);
@@ -28,9 +30,8 @@ static enum hd_status pack(struct prepared *prepared, const Heddle__V1__JobSpec 
 
 enum hd_status control_prepare(const Heddle__V1__JobSpec *given, struct prepared **ret_prepared)
 {
-    /* not cleared, because it is large and hd_spec_complete_message clears the job */
+    /* not cleared, because it is large and hd_spec_from_message clears the job */
     struct prepared *prepared = malloc(sizeof *prepared);
-    const Heddle__V1__JobSpec *whole = NULL;
     uint64_t after[HD_JOB_AFTER_MAX];
     enum hd_status st = HD_OK;
     int count;
@@ -44,14 +45,14 @@ enum hd_status control_prepare(const Heddle__V1__JobSpec *given, struct prepared
     if (!given)
         st = hd_err(HD_INVALID, "spec is missing");
     if (!st)
-        st = hd_spec_complete_message(given, &prepared->arena, &prepared->job, &whole);
+        st = hd_spec_from_message(given, &prepared->arena, &prepared->job);
     if (!st)
         st = hd_spec_check(&prepared->job);
     if (!st && hd_after_read(prepared->job.after, after, &count))
         st = hd_err(HD_INVALID, "after: %s is a name of a job; name it by its number",
                     prepared->job.after);
     if (!st)
-        st = pack(prepared, whole);
+        st = pack(prepared);
     if (st)
         control_free_prepared(prepared);
     else

@@ -92,7 +92,6 @@ struct map {
         bool is_old_default;
     } keys[SPEC_KEYS_MAX];
     size_t typed[SPEC_KEYS_MAX], typed_count; /* indices of the keys that have a field */
-    size_t always_count;                      /* keys of which each message has a pair */
     /* a job of a message without any pair; [JobSpec.sparse] */
     struct hd_job no_pairs[2];
 };
@@ -152,8 +151,6 @@ static void make_map(void)
         the_map.keys[i].is_old_default = hd_job_is_default(&hd_job_keys[i], &old);
         if (the_map.keys[i].is_sent && the_map.keys[i].field)
             the_map.typed[the_map.typed_count++] = i;
-        else if (the_map.keys[i].is_sent && !the_map.keys[i].is_old_default)
-            the_map.always_count++;
     }
     for (int sparse = 0; sparse < 2; sparse++) {
         struct hd_job *job = &the_map.no_pairs[sparse];
@@ -390,14 +387,14 @@ static enum hd_status take_lists(const Heddle__V1__DataSpec *data, struct hd_are
     return HD_OK;
 }
 
-/* Sets a job to what a message says, without the defaults of members for which zero is no value. */
-static enum hd_status take_message(const struct Heddle__V1__JobSpec *message,
-                                   ProtobufCMessage *const holders[GROUPS_MAX],
-                                   struct hd_arena *arena, struct hd_job *ret_job)
+enum hd_status hd_spec_from_message(const struct Heddle__V1__JobSpec *message,
+                                    struct hd_arena *arena, struct hd_job *ret_job)
 {
     const struct map *map = map_of_keys();
+    ProtobufCMessage *holders[GROUPS_MAX];
     enum hd_status st = HD_OK;
 
+    find_holders(map, (ProtobufCMessage *)(uintptr_t)&message->base, NULL, holders);
     *ret_job = hd_job_copy(&map->no_pairs[message->sparse != 0], arena);
     for (size_t k = 0; k < map->typed_count && !st; k++) {
         const size_t i = map->typed[k];
@@ -414,124 +411,11 @@ static enum hd_status take_message(const struct Heddle__V1__JobSpec *message,
         st = take_order(message->parallel, arena, ret_job);
     if (!st)
         st = take_pairs(message->keys, message->n_keys, ret_job);
-    return st ? st : take_lists(message->data, arena, ret_job); /* behind the number of stages */
-}
-
-static bool has_unknown(const ProtobufCMessage *message)
-{
-    return message->n_unknown_fields > 0;
-}
-
-static bool files_have_unknown(Heddle__V1__DataFile *const *files, size_t count)
-{
-    for (size_t i = 0; i < count; i++)
-        if (has_unknown(&files[i]->base))
-            return true;
-    return false;
-}
-
-/* Returns whether `text` is the one that hd_spec_to_message writes for a key. scratch: overwritten. */
-static bool is_own_text(const struct hd_key *key, const struct hd_job *job, const char *text,
-                        bool is_pair, struct hd_text *scratch)
-{
-    hd_text_clear(scratch);
-    (void)hd_job_format(key, job, scratch);
-    if (!scratch->data || (!is_pair && strcmp(scratch->data, "auto") == 0))
-        return !*text;
-    return strcmp(scratch->data, text) == 0;
-}
-
-/* Returns whether the message's pairs and texts are those that hd_spec_to_message writes: no key twice
- * or beside its field, where readers of the field and of the job would see two values. */
-static bool has_own_texts(const struct Heddle__V1__JobSpec *message,
-                          ProtobufCMessage *const holders[GROUPS_MAX], const struct hd_job *job)
-{
-    const struct map *map = map_of_keys();
-    const struct hd_key *last = NULL;
-    struct hd_text scratch = {0};
-    size_t always = 0;
-    bool own = true;
-
-    for (size_t i = 0; own && i < message->n_keys; i++) {
-        const struct hd_key *key = hd_job_find_stored_key(message->keys[i]->path);
-        const size_t index = (size_t)(key - hd_job_keys);
-
-        own = !map->keys[index].field && (!last || key > last) &&
-              !(map->keys[index].is_old_default && hd_job_is_default(key, job)) &&
-              is_own_text(key, job, message->keys[i]->value, true, &scratch);
-        always += !map->keys[index].is_old_default;
-        last = key;
-    }
-    for (size_t k = 0; own && k < map->typed_count; k++) {
-        const size_t i = map->typed[k];
-        const ProtobufCFieldDescriptor *field = map->keys[i].field;
-        const char *holder = (const char *)holders[map->keys[i].group];
-
-        if (field->type == PROTOBUF_C_TYPE_STRING)
-            own = is_own_text(&hd_job_keys[i], job, *(char *const *)(holder + field->offset), false,
-                              &scratch);
-    }
-    hd_text_free(&scratch);
-    return own && always == map->always_count;
-}
-
-/* Returns whether the message, of which `job` was read, gives every value as hd_spec_to_message gives
- * it, and nothing that this build does not know. */
-static bool is_whole(const struct Heddle__V1__JobSpec *message,
-                     ProtobufCMessage *const holders[GROUPS_MAX], const struct hd_job *job)
-{
-    if (!message->sparse || message->n_keys > hd_job_key_count ||
-        strlen(message->file_text) > HD_JOB_FILE_TEXT_MAX)
-        return false;
-    for (size_t i = 0; i < map_of_keys()->group_count; i++)
-        if (!holders[i] || has_unknown(holders[i]))
-            return false;
-    for (size_t i = 0; i < message->n_keys; i++)
-        if (has_unknown(&message->keys[i]->base))
-            return false;
-    return has_own_texts(message, holders, job) &&
-           !files_have_unknown(message->data->train, message->data->n_train) &&
-           !files_have_unknown(message->data->val, message->data->n_val);
-}
-
-/* Reads a message as hd_spec_from_message does. ret_whole: whether no value of the job is a default of
- * this build. */
-static enum hd_status read_message(const struct Heddle__V1__JobSpec *message,
-                                   struct hd_arena *arena, struct hd_job *ret_job, bool *ret_whole)
-{
-    ProtobufCMessage *holders[GROUPS_MAX];
-    struct hd_job given;
-    enum hd_status st;
-
-    find_holders(map_of_keys(), (ProtobufCMessage *)(uintptr_t)&message->base, NULL, holders);
-    st = take_message(message, holders, arena, ret_job);
-    if (st)
-        return st;
-    given = *ret_job;
-    spec_fill_zero(ret_job);
-    *ret_whole = memcmp(&given, ret_job, sizeof given) == 0 && is_whole(message, holders, ret_job);
-    return HD_OK;
-}
-
-enum hd_status hd_spec_from_message(const struct Heddle__V1__JobSpec *message,
-                                    struct hd_arena *arena, struct hd_job *ret_job)
-{
-    bool whole;
-
-    return read_message(message, arena, ret_job, &whole);
-}
-
-enum hd_status hd_spec_complete_message(const struct Heddle__V1__JobSpec *message,
-                                        struct hd_arena *arena, struct hd_job *ret_job,
-                                        const struct Heddle__V1__JobSpec **ret_message)
-{
-    bool whole;
-    enum hd_status st = read_message(message, arena, ret_job, &whole);
-
-    if (st)
-        return st;
-    *ret_message = whole ? message : hd_spec_to_message(ret_job, arena);
-    return *ret_message ? HD_OK : hd_err(HD_NO_MEMORY, "no memory for a job");
+    if (!st) /* the number of stages is in a pair */
+        st = take_lists(message->data, arena, ret_job);
+    if (!st)
+        spec_fill_zero(ret_job);
+    return st;
 }
 
 /* ---- to a message ---- */

@@ -128,13 +128,6 @@ enum hd_status hd_spec_write_overrides(const struct hd_spec_source *source,
 enum hd_status hd_spec_from_message(const struct Heddle__V1__JobSpec *message,
                                     struct hd_arena *arena, struct hd_job *ret_job);
 
-/* Converts a client's message as hd_spec_from_message does, and sets *ret_message to one with every value
- * of the job, from which a build with other defaults reads the same job: to `message` itself if nothing
- * in it is left to a default, else to a new one in `arena`. HD_NO_MEMORY: also if there is none for it. */
-enum hd_status hd_spec_complete_message(const struct Heddle__V1__JobSpec *message,
-                                        struct hd_arena *arena, struct hd_job *ret_job,
-                                        const struct Heddle__V1__JobSpec **ret_message);
-
 /* Converts a spec to a message. Keys that have a field in job.proto are in that field, the others
  * are pairs of path and value. The message and its members live in `arena` or in `job`: do not free
  * it. NULL: out of memory. */
