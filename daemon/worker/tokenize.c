@@ -297,8 +297,9 @@ static enum hd_status find_rules(const struct options *o, struct hd_tokenize *ho
     return st;
 }
 
-static void print_summary(const struct hd_tokenize *how, const struct hd_tokenize_counts *c,
-                          int64_t spent_ms, bool as_json)
+static enum hd_status print_summary(const struct hd_tokenize *how,
+                                    const struct hd_tokenize_counts *c, int64_t spent_ms,
+                                    bool as_json)
 {
     const double per_token = c->tokens ? (double)c->text_bytes / (double)c->tokens : 0;
     const double rate = (double)c->text_bytes / 1e3 / (double)(spent_ms ? spent_ms : 1);
@@ -321,7 +322,7 @@ static void print_summary(const struct hd_tokenize *how, const struct hd_tokeniz
                          "text\n",
                          (long long)c->spelled);
         hd_text_free(&path);
-        return;
+        return HD_OK;
     }
     hd_json_begin(&w, NULL, '{');
     hd_json_add_string(&w, "api_version", "heddle/v1");
@@ -341,8 +342,8 @@ static void print_summary(const struct hd_tokenize *how, const struct hd_tokeniz
     hd_json_end(&w, ']');
     hd_json_end(&w, '}');
     hd_text_add(&text, "\n");
-    (void)hd_worker_print(HD_OK, &text); /* hd_worker_finish reports a failure to print */
     hd_text_free(&path);
+    return hd_worker_print(HD_OK, &text);
 }
 
 /* Finds the token that ends each document: --end-of-text, else the one named by the files beside
@@ -428,7 +429,7 @@ int hd_worker_tokenize(int argc, char **argv)
         hd_worker_list_bad(&bad);
     st = st ? hd_err_restore(&story) : HD_OK;
     if (!st)
-        print_summary(&how, &counts, hd_clock_now_ms() - bar.begin_ms, options.as_json);
+        st = print_summary(&how, &counts, hd_clock_now_ms() - bar.begin_ms, options.as_json);
     hd_bad_rows_free(&bad);
     hd_text_free(&out);
     hd_arena_done(&options.arena);

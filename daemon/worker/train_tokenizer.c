@@ -290,8 +290,9 @@ static enum hd_status take_words(void *context, const int32_t *ids, size_t count
     return hd_word_counts_add(&t->words, ids, count);
 }
 
-static void print_training(const struct tokenizer_training *t, const struct hd_bpe_trained *trained,
-                           const struct hd_tokenize_counts *c, int64_t spent_ms)
+static enum hd_status print_training(const struct tokenizer_training *t,
+                                     const struct hd_bpe_trained *trained,
+                                     const struct hd_tokenize_counts *c, int64_t spent_ms)
 {
     struct hd_text text = {0};
     struct hd_json_writer w = {.out = &text};
@@ -302,7 +303,7 @@ static void print_training(const struct tokenizer_training *t, const struct hd_b
                      t->out, (int)trained->ids, (int)trained->merges, (long long)trained->words,
                      (long long)c->documents, c->documents == 1 ? "" : "s",
                      (double)spent_ms / 1000);
-        return;
+        return HD_OK;
     }
     hd_json_begin(&w, NULL, '{');
     hd_json_add_string(&w, "api_version", "heddle/v1");
@@ -320,7 +321,7 @@ static void print_training(const struct tokenizer_training *t, const struct hd_b
     hd_json_end(&w, ']');
     hd_json_end(&w, '}');
     hd_text_add(&text, "\n");
-    (void)hd_worker_print(HD_OK, &text); /* hd_worker_finish reports a failure to print */
+    return hd_worker_print(HD_OK, &text);
 }
 
 static void note_shortage(const struct tokenizer_training *t, const struct hd_bpe_trained *trained)
@@ -389,7 +390,7 @@ int hd_worker_train_tokenizer(int argc, char **argv)
     }
     if (!st) {
         note_shortage(t, &trained);
-        print_training(t, &trained, &counts, hd_clock_now_ms() - t->begin_ms);
+        st = print_training(t, &trained, &counts, hd_clock_now_ms() - t->begin_ms);
     }
     if (t)
         hd_word_counts_free(&t->words);
