@@ -65,8 +65,8 @@ static const struct {
 };
 enum { RULES = sizeof rules / sizeof rules[0] };
 
-/* Returns whether a value obeys the rules about the size: all those that depend on the number of devices or do
- * not, as the broken one; of the former only those before it. */
+/* Returns whether a value obeys the rules about the size: those up to the broken one or, if that does not depend
+ * on the number of devices, all that do not. */
 static bool obeys(const void *about, int64_t value)
 {
     struct trial t = *(const struct trial *)about;
@@ -205,12 +205,16 @@ static enum hd_status refuse(const struct hd_plan_request *w, enum hd_plan_obsta
 
     if (why <= HD_PLAN_STAGES && w->searched && !w->sizes.pp) {
         /* several stages were tried as well, and the rule that two break explains more */
-        t.sizes.pp = 2;
-        choose_axes(&t.sizes);
-        t.why = choose_first_broken(w, s, devices, HD_PLAN_CHUNKS, HD_PLAN_STAGES);
-        if (!t.why)
-            t = (struct trial){.request = *w, .why = why, .sizes = w->sizes};
-        why = t.why;
+        struct hd_layout_sizes two = w->sizes;
+        enum hd_plan_obstacle broken;
+
+        two.pp = 2;
+        choose_axes(&two);
+        broken = choose_first_broken(w, &two, devices, HD_PLAN_CHUNKS, HD_PLAN_STAGES);
+        if (broken) {
+            t.sizes = two;
+            t.why = why = broken;
+        }
     }
     choose_axes(&t.sizes);
     if (why > HD_PLAN_DEVICES && devices >= replica) {

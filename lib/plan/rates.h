@@ -53,9 +53,9 @@ struct hd_rates {
     int64_t tile_rows, tile_columns;
     double error_band; /* relative error of a step's time; 0.25: a quarter more or less */
     bool measured;
-    double
-        most_flops; /* highest measured FLOP/s of any kernel, for lower bounds of time; 0: none */
-    double step_s;  /* host seconds of a step besides its launches */
+    /* highest measured FLOP/s of any kernel, for lower bounds of time; 0: no calibration */
+    double most_flops;
+    double step_s; /* host seconds of a step besides its launches */
     /* Seconds that ranks wait for one another, per second of kernels and per collective
      * (calibration.h). */
     double wait_share, wait_s;
