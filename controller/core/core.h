@@ -209,7 +209,8 @@ enum hd_report_kind {
     HD_REPORT_EVENT,
 };
 
-/* The texts that a node's daemon sends in each hello. "", and NULL in a hello: unknown, or none. */
+/* The texts that a node's daemon sends in each hello. "", and NULL in a hello: unknown, or none. It has no other
+ * members: life/node.c copies and frees them as an array. */
 struct hd_node_facts {
     const char *host;         /* host name of the node's machine, if it is not the node's name */
     const char *data_address; /* address at which other nodes reach its ranks */

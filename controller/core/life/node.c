@@ -130,7 +130,7 @@ struct core_node *core_node_new(struct hd_core *core, const struct hd_node_recor
     node->rec.devices = NULL;
     node->rec.device_count = 0;
     core_own_texts(core, &hd_table_nodes, &node->rec);
-    core_node_set_facts(core, node, &(struct hd_node_facts){.host = ""});
+    core_node_set_facts(core, node, &(struct hd_node_facts){0});
     if (node->rec.drain_deadline_ms)
         core_node_leaves(core, node);
     core->due |=

@@ -47,9 +47,8 @@ static void take_spec(struct hd_core *core, struct core_job *job, const struct h
     job->needs = event->resume.needs;
     core_array_join(core, job);
     job->needs.name = job->rec.name;
-    queue =
-        core_find_queue(core, job->needs.queue); /* core_check_request has already found that this
-                                                      * queue exists */
+    /* core_check_request has already found that this queue exists */
+    queue = core_find_queue(core, job->needs.queue);
     job->account = queue ? core_account_of(core, queue, job->rec.owner) : job->account;
     core_set_text(core, &job->rec.queue, job->account ? job->account->queue->rec.name : "");
     job->needs.queue = job->rec.queue;

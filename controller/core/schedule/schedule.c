@@ -476,6 +476,5 @@ void core_schedule(struct hd_core *core)
     core_predict_prices(core);
     core_waiting_sweep(core);
     core_resize_jobs(core);
-    if (core->opened.memory)
-        core_forecast_done(&core->opened);
+    core_forecast_done(&core->opened);
 }
