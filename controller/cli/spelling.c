@@ -46,7 +46,7 @@ static const struct habit {
      "heddle plot JOB|RUN draws curves, with --out loss.svg as a picture"},
     {"tail attach follow progress monitor",
      "heddle watch JOB follows a job's progress; heddle logs -f JOB follows its log"},
-    {"talk converse ask assistant webchat playground",
+    {"talk converse ask repl assistant webchat playground",
      "heddle chat RUN|JOB has a conversation with a model"},
     {"infer inference predict sample complete completions prompt",
      "heddle generate RUN|JOB --prompt TEXT continues a text"},
