@@ -4,6 +4,7 @@
 #include <ctype.h>
 #include <string.h>
 
+#include "base/words.h"
 #include "translate_internal.h"
 
 enum {
@@ -141,14 +142,25 @@ static const char *next_word(struct script *s, bool *ret_begins)
     return hd_arena_strdup(s->arena, word);
 }
 
+static bool is_argument(const char *word)
+{
+    return hd_text_starts(word, "--") && isalpha((unsigned char)word[2]);
+}
+
+/* Returns whether the bytes of the word before `equals` are a name. */
+static bool is_variable(const char *word, const char *equals)
+{
+    return equals > word &&
+           strspn(word, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_") ==
+               (size_t)(equals - word);
+}
+
 /* Remembers NAME=VALUE of a script. */
 static bool take_variable(struct script *s, const char *word)
 {
     const char *equals = strchr(word, '=');
 
-    if (!equals || equals == word || word[0] == '-' ||
-        strspn(word, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_") !=
-            (size_t)(equals - word))
+    if (!equals || !is_variable(word, equals))
         return false;
     if (!equals[1])
         return true; /* an array begins */
@@ -159,6 +171,23 @@ static bool take_variable(struct script *s, const char *word)
         s->variable_count += s->variables[s->variable_count].name != NULL;
     }
     return true;
+}
+
+/* Returns the first argument of NAME="--some-name ..", a list of arguments in quotes; else the word. */
+static const char *first_of_list(const char *word)
+{
+    const char *equals = strchr(word, '=');
+
+    return equals && is_variable(word, equals) && is_argument(equals + 1) ? equals + 1 : word;
+}
+
+/* Returns whether a word starts a program: the values of an argument before it are over. */
+static bool is_command(const char *word)
+{
+    const char *slash = strrchr(word, '/');
+
+    return hd_words_have("torchrun python python3 srun mpirun deepspeed accelerate exec export",
+                         slash ? slash + 1 : word);
 }
 
 /* Begins a setting of the name --some-name. */
@@ -218,7 +247,8 @@ enum hd_status translate_read_arguments(const char *bytes, size_t size_bytes,
     bool begins;
 
     for (const char *word; root && (word = next_word(&s, &begins)) != NULL;) {
-        if (hd_text_starts(word, "--") && isalpha((unsigned char)word[2])) {
+        word = first_of_list(word);
+        if (is_argument(word)) {
             setting = begin_setting(&s, root, word + 2);
             values = 0;
             continue;
@@ -227,8 +257,8 @@ enum hd_status translate_read_arguments(const char *bytes, size_t size_bytes,
             continue;
         word = expand_word(&s, word);
         /* what follows the values of an argument is the script again: a command, an array's end */
-        if (strchr("|;&", *word) || hd_text_ends(word, ".py") || strstr(word, "[@]") ||
-            strchr(word, '$')) {
+        if (strchr("|;&", *word) || is_command(word) || hd_text_ends(word, ".py") ||
+            strstr(word, "[@]") || strchr(word, '$')) {
             setting = strchr(word, '$') && !strstr(word, "[@]") ? setting : NULL;
             if (setting && setting->kind == YAML_KIND_SCALAR && values == 0)
                 setting->text = ""; /* the value is known to who runs the script */

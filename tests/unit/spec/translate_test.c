@@ -295,6 +295,30 @@ static void a_switch_of_megatron_decides(void **state)
     }
 }
 
+/* Goal: lists of arguments in quotes lose neither their first argument nor the values of their last.
+ * Method: on one line, and on several as in Megatron-LM's old examples. */
+static void arguments_in_quotes_are_all_read(void **state)
+{
+    static const char *const scripts[] = {
+        "ARGS=\"--num-layers 12 --hidden-size 768 --seq-length 512 --log-interval 7\"\n"
+        "torchrun --nproc_per_node 2 pretrain_gpt.py $ARGS --bf16\n",
+        "ARGS=\"\n  --num-layers 12 \\\n  --hidden-size 768 \\\n  --seq-length 512 \\\n"
+        "  --log-interval 7\n\"\n\n/usr/bin/python3 pretrain_gpt.py \\\n  $ARGS --bf16\n",
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof scripts / sizeof scripts[0]; i++) {
+        struct hd_spec_translation made = {0};
+
+        translate("their.sh", scripts[i], &made);
+        if (!strstr(made.job.data, "layers: 12") || !strstr(made.job.data, "log_every: 7") ||
+            !strstr(made.job.data, "precision: bf16"))
+            fail_msg("%s", made.job.data);
+        hd_text_free(&made.job);
+        hd_text_free(&made.table);
+    }
+}
+
 /* Goal: another split of the training's set validates nothing that trains. */
 static void a_set_does_not_validate_itself(void **state)
 {
