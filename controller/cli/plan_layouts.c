@@ -183,7 +183,7 @@ static void add_run_time(const struct hd_report *l, struct hd_text *out)
     const struct hd_search_plan *p = &l->search.plans[0];
     char span[HD_CLOCK_TEXT_MAX];
 
-    if (p->job.steps < 2 || hd_job_stage_count(&p->job) > 1)
+    if (p->job.steps < 2 || hd_job_stage_count(&p->job) > 1 || *p->job.batch_schedule)
         return;
     hd_clock_format_span((int64_t)(1000 * p->cost.step_s * (double)p->job.steps), span);
     hd_text_add(out, "all %lld steps take about %s\n", (long long)p->job.steps, span);

@@ -58,6 +58,9 @@ check_equal says_how_long_all_steps_take 1 "$(grep -c '^all [0-9]* steps take ab
 check_equal says_whose_rates_these_are 1 "$(grep -c 'at the rates of its data sheet' "$work/check.out")"
 check_equal and_how_it_fits 1 "$(grep -c "^of a GPU's memory: .* planned + 1.0 GiB for the process = .*, a little less than such GPUs report" "$work/check.out")"
 check_equal where_it_does 0 "$(grep -c 'NOT fit' "$work/check.out")"
+check_status one_of_a_batch_that_grows 0 heddle plan "$work/cores.yaml" --devices b200:1 --set 'train.batch_schedule=0:4 5:8'
+check_equal does_not_as_steps_differ "1 0" \
+    "$(grep -c '^train.batch_schedule, .* steps; plans' "$work/check.out") $(grep -c '^all [0-9]* steps' "$work/check.out")"
 # 12 x 8192^2 x 64 parameters of 16 bytes and more are 770 GiB; it has 24 GB
 HEDDLE_CUDA_ATTENTION=cudnn check_status or_that_none_does_which_is_2 2 heddle plan "$file" --devices l4:1 --set model.hidden=8192 --set model.heads=64 \
     --set model.layers=64
