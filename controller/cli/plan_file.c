@@ -7,10 +7,8 @@
 #include "base/json.h"
 #include "controller/cli/submit.h"
 #include "plan/calibration.h"
-#include "plan/cluster.h"
 #include "plan/identity.h"
 #include "plan/plan.h"
-#include "plan/report.h"
 #include "spec/spec.h"
 
 enum { PLAN_FILE_BYTES_MAX = 64 << 20, PLAN_VALUES_MAX = 4 << 20 };

@@ -11,7 +11,6 @@
 #include <sys/stat.h>
 
 #include "base/clock.h"
-#include "base/file.h"
 #include "base/folder.h"
 #include "base/hash.h"
 #include "base/log.h"

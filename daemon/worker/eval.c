@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "base/file.h"
 #include "base/json.h"
 #include "flags/flags.h"
 #include "train/evaluate.h"

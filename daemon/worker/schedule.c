@@ -1,6 +1,5 @@
 /* schedule: `heddle-worker schedule`, checks and draws a pipeline schedule, by name or from a
  * file. */
-#include <stdio.h>
 #include <string.h>
 
 #include "base/file.h"

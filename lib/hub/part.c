@@ -1,7 +1,6 @@
 /* part: the unfinished file of a download, which a later one continues. */
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,6 @@
 /* rpc: who gets in. Unix sockets, tokens, TLS, ports. */
 #include "callers.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <netdb.h>
 #include <netinet/in.h>
