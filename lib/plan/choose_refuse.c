@@ -148,7 +148,7 @@ static bool is_open(const struct hd_plan_request *w)
  * values may have none. */
 static bool is_of_one(const struct hd_plan_request *w, enum hd_plan_obstacle why)
 {
-    return w->searched && ((why <= HD_PLAN_STAGES && !w->sizes.pp) ||
+    return w->searched && ((why && why <= HD_PLAN_STAGES && !w->sizes.pp) ||
                            (why == HD_PLAN_SEQUENCE_ALONE && !w->sizes.tp));
 }
 

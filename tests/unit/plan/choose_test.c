@@ -477,6 +477,11 @@ static void more_ranks_than_an_engine_connects_are_another_status(void **state)
         assert_int_equal(hd_plan_check(&w, 4104, 4128), HD_UNSUPPORTED);
         assert_tells(hd_err_message(), "resources.devices: 4104", "1 to 4096",
                      cuda ? "nccl" : "gloo");
+        w.searched = true; /* tp 2 has a layout on 4,096 devices, and no part in the refusal */
+        w.sizes.tp = 2;
+        w.global_batch = 4096;
+        assert_int_equal(hd_plan_check(&w, 4104, 4104), HD_UNSUPPORTED);
+        assert_tells(hd_err_message(), "resources.devices: 4104", "1 to 4096");
     }
 }
 
