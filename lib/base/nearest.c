@@ -76,9 +76,9 @@ static const char *find_longer_or_shorter(const char *word, const char *const *w
 
 const char *hd_text_nearest(const char *word, const char *const *words, size_t count)
 {
-    /* a word is near if at most a quarter of its letters differ: few mistype more, and "models" is no
-     * "nodes" */
-    size_t len = strlen(word), best = len / 4 + 1;
+    /* A word is near if about a quarter of its letters differ, one of three: few mistype more, and
+     * "models" is no "nodes". */
+    size_t len = strlen(word), best = (len + 1) / 4 + 1;
     const char *nearest = NULL;
 
     if (!len || len > WORD_MAX)

@@ -609,6 +609,7 @@ static void words_of_other_tools_are_answered_with_the_command_that_does_it(void
     assert_null(cli_habit(""));
     assert_null(cli_habit("train run"));
     assert_string_equal(cli_nearest("sbumit", near), "submit");
+    assert_string_equal(cli_nearest("shw", near), "show");
     assert_null(cli_nearest("proxy", near)); /* no probe */
     assert_null(cli_nearest("taint", near)); /* no train */
 }
