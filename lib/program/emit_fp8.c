@@ -10,11 +10,13 @@
  *     dW = dy^T x     dy transposed [N, R]  x transposed [K, R]
  *
  * A tensor is read once for both of its products where they have it alike: its node makes the codes
- * of both. Those of a linear's input are kept for backward, transposed, if forward keeps the input
- * (recompute.c), which is then in bf16 only if another op reads it. Where backward recomputes a linear
- * with its input, it makes both orders again; where the input alone, the transposed one, as of weights:
- * values and scales do not change within a micro-batch, so all encodings have equal codes. A gradient has
- * two encodings where the product of weights is put off to W. Tensors that are gathered or sent are bf16.
+ * of both. Those of a linear's input are kept for backward, transposed, where nothing is recomputed; the
+ * input is then in bf16 only if another op reads it. The other policies keep few inputs of linears: mostly
+ * attention's result, which its own backward reads in bf16, so that codes would be kept beside it. Where
+ * backward recomputes a linear with its input, it makes both orders again; where the input alone, or
+ * nothing, the transposed one, as of weights: values and scales do not change within a micro-batch, so all
+ * encodings have equal codes. A gradient has two encodings where the product of weights is put off to W.
+ * Tensors that are gathered or sent are bf16.
  *
  * The scale follows from the linear's buffer in the registry, or without one, and in the first
  * step, from the tensor itself: in this micro-batch, on this rank. */
@@ -93,7 +95,8 @@ static struct hd_fp8_codes codes_of(struct hd_emit *e, const struct hd_op *linea
     struct hd_fp8_saved *made = &e->fp8_saved[e->op_index];
     struct hd_fp8_codes *saved = is_grad ? &made->gradient : &made->input, codes, other;
     const bool is_recomputed = e->into == &e->frame[HD_FRAME_B];
-    const bool may_keep = (is_input && e->keeps[linear->in[0]->id]) ||
+    const bool keeps_all = e->options->recompute.policy == HD_RECOMPUTE_NONE;
+    const bool may_keep = (is_input && keeps_all && e->keeps[linear->in[0]->id]) ||
                           ((is_grad || (is_input && is_recomputed)) && !e->options->split_backward);
 
     if (f->transpose && (is_input || is_grad) && saved->code.store)

@@ -349,7 +349,8 @@ static struct hd_memory memory_of(const struct hd_job *job)
 /* Beside bf16: of each product HD_AMAX_COUNT histories and one maximum, each of both in whole
  * alignments; with current scaling nothing. Of the inputs of a layer's four products, 32 rows of 64
  * each, both norms' and SwiGLU's are kept in one byte of an element and not in two, and attention's
- * result, which its backward reads, in one more; and of each product a factor. */
+ * result, which its backward reads, in one more; and of each product a factor. A job that recomputes keeps
+ * what it keeps in bf16. */
 static void the_state_of_fp8_is_its_histories(void **state)
 {
     static const struct layout one = {.family = "llama", .dp = 1};
@@ -372,6 +373,11 @@ static void the_state_of_fp8_is_its_histories(void **state)
     assert_int_equal(delayed.kept - bf16.kept, LAYERS * (4 * align - (3 - 1) * 32 * 64));
     assert_int_equal(current.kept, delayed.kept);
     assert_int_equal(delayed.copies, bf16.copies);
+    memcpy(job.recompute, "selective", sizeof "selective");
+    bf16 = memory_of(&job);
+    job.precision = HD_JOB_PRECISION_FP8;
+    current = memory_of(&job);
+    assert_int_equal(current.kept, bf16.kept);
     harness_teardown(&h);
 }
 
