@@ -363,7 +363,7 @@ static void finish_train(struct translated_file *t)
     if (t->warmup_ratio >= 0 && steps && !translate_get(t, "train.lr.warmup"))
         put_number(t, "train.lr.warmup", floor(t->warmup_ratio * strtod(steps, NULL)), NULL);
     if (!translate_get(t, "parallel.tp") || strcmp(translate_get(t, "parallel.tp"), "1") == 0)
-        translate_leave(t, "parallel.sequence", "tp is 1");
+        translate_leave(t, "parallel.sequence", "it is true where parallel.tp is more than 1");
     if (t->min_ratio >= 0 && peak)
         put_number(t, "train.lr.min", t->min_ratio * strtod(peak, NULL), NULL);
 }
@@ -504,6 +504,8 @@ static void finish_rules(struct translated_file *t)
         translate_leave(t, "validate.stop.patience", none);
         translate_leave(t, "validate.stop.min_delta", none);
     }
+    if (!translate_get(t, "validate.stop.patience"))
+        translate_leave(t, "validate.stop.min_delta", "without a patience nothing stops a run");
 }
 
 static void finish_name(struct translated_file *t)

@@ -295,6 +295,31 @@ static void a_switch_of_megatron_decides(void **state)
     }
 }
 
+/* Goal: a threshold of early stopping that stops nothing is told, not taken over. */
+static void a_threshold_without_patience_stops_nothing(void **state)
+{
+    static const char *const rows[][2] = {
+        {"early_stopping_patience: 3\n", "    patience: 3\n    min_delta: 0.01\n"}, {"", NULL}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct hd_spec_translation made = {0};
+        struct hd_text file = {0};
+
+        hd_text_add(&file, FACTORY "val_size: 0.1\nearly_stopping_threshold: 0.01\n%s", rows[i][0]);
+        translate("their.yaml", file.data, &made);
+        if (rows[i][1])
+            assert_non_null(strstr(made.job.data, rows[i][1]));
+        else
+            assert_null(strstr(made.job.data, "min_delta:"));
+        assert_int_equal(strstr(made.table.data, "without a patience nothing stops") == NULL,
+                         i == 0);
+        hd_text_free(&file);
+        hd_text_free(&made.job);
+        hd_text_free(&made.table);
+    }
+}
+
 /* Goal: lists of arguments in quotes lose neither their first argument nor the values of their last.
  * Method: on one line, and on several as in Megatron-LM's old examples. */
 static void arguments_in_quotes_are_all_read(void **state)
