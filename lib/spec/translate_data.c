@@ -364,7 +364,9 @@ void translate_finish_data(struct translated_file *t)
     if (t->val_count)
         translate_put(t, "data.val", list_of(t, t->val, NULL, t->val_count), NULL);
     if (t->val_count || is_mixture)
-        translate_drop(t, "data.val_split");
+        translate_leave(t, "data.val_split",
+                        t->val_count ? "data.val has sets of its own"
+                                     : "no share of a mixture is held out; name files in data.val");
     if (t->some_data && t->all_alpaca && !pairs) {
         translate_put(t, "data.format", "alpaca", NULL);
         if (!t->template_file)

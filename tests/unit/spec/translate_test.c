@@ -295,6 +295,19 @@ static void a_switch_of_megatron_decides(void **state)
     }
 }
 
+/* Goal: the share of a mixture that is not held out is told, not taken over. */
+static void no_share_of_a_mixture_is_held_out(void **state)
+{
+    struct hd_spec_translation made = {0};
+
+    (void)state;
+    translate("their.args", MEGA "--data-path 0.5 a 0.5 b --split 949,50,1\n", &made);
+    assert_null(strstr(made.job.data, "val_split:"));
+    assert_non_null(strstr(made.table.data, "no share of a mixture is held out"));
+    hd_text_free(&made.job);
+    hd_text_free(&made.table);
+}
+
 /* Goal: a threshold of early stopping that stops nothing is told, not taken over. */
 static void a_threshold_without_patience_stops_nothing(void **state)
 {
