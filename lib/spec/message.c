@@ -91,8 +91,8 @@ struct map {
         /* the default is the value of builds before the key: such a pair is not sent */
         bool is_old_default;
     } keys[SPEC_KEYS_MAX];
-    size_t typed[SPEC_KEYS_MAX], typed_count; /* indices of the keys that have a field */
-    /* a job of a message without any pair; [JobSpec.sparse] */
+    size_t typed[SPEC_KEYS_MAX], typed_count; /* indices in keys[] of the keys that have a field */
+    /* the job that an empty message means, by the message's member `sparse`: 0 or 1 */
     struct hd_job no_pairs[2];
 };
 

@@ -239,8 +239,8 @@ void core_add_slow_rate(const struct core_slow_rate *slow, struct hd_text *text)
  * ...", cut to the length of a message. */
 void core_add_end(const struct core_attempt *attempt, const struct hd_end_record *end,
                   struct hd_text *text);
-/* Messages of ends (hd_end_record.message) without numbers. PLACEHOLDER is stored, and compared by
- * core_attempt_is_placeholder: never change it. */
+/* Messages of ends (hd_end_record.message) without numbers. PLACEHOLDER is in stored records, in which
+ * core_attempt_is_placeholder looks for this very text: never change it. */
 #define CORE_END_LIST(X)                                  \
     X(MACHINE_RESTARTED, "the machine was restarted")     \
     X(ATTEMPT_GONE, "the node no longer has the attempt") \

@@ -1,5 +1,5 @@
-/* The real heddled and heddle-supervisor over stand-ins for ranks: the node's GPUs, and what it
- * measures of its devices. */
+/* The real heddled and heddle-supervisor, with stand-ins for ranks: which GPUs heddled offers, and
+ * what a probe measures of a node's devices. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

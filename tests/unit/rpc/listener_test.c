@@ -712,7 +712,7 @@ static void keepalive_pings_do_not_annoy_the_server(void **state)
     echo_close(&echo);
 }
 
-/* ---- the self-check, and the limit of files ---- */
+/* ---- the server's check of itself, and the limit of open files ---- */
 
 static void self_check_is_content_with_every_kind_of_listener(void **state)
 {

@@ -1,4 +1,5 @@
-/* rpc: strangers and want of descriptors keep nobody out for long. */
+/* A server keeps accepting clients although strangers open connections without a token, or the
+ * process has no file descriptors left for a while. */
 #include "callers.h"
 
 #include <errno.h>
@@ -148,7 +149,7 @@ static int idle(const char *address)
     return 0; /* which closes them */
 }
 
-/* Goal: nobody can take the door away from others without a token. Method: a server that may have
+/* Goal: who has no token cannot keep others from connecting. Method: a server that may have
  * 256 files; a program opens 2,000 connections, sends nothing, and ends. Meanwhile and afterwards
  * others come in by connections of their own. */
 static void idle_connections_keep_nobody_out(void **state)

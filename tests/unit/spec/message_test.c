@@ -229,7 +229,7 @@ static void a_job_is_kept_in_one_writing(void **state)
         pairs[own_count] = &extra;
         message->keys = pairs;
         message->n_keys += writing > 0 && writing < 5;
-        if (writing == 1) { /* a field that its pair overrules */
+        if (writing == 1) { /* a key as a field and as a pair, with different values */
             extra.path = "train.steps";
             (void)snprintf(steps, sizeof steps, "%lld", (long long)message->train->steps++);
             extra.value = steps;
