@@ -803,6 +803,11 @@ static void *run_listener(void *user)
     }
 }
 
+bool imitation_s3_is_busy(const struct imitation_s3 *s3)
+{
+    return __atomic_load_n(&s3->connections, __ATOMIC_ACQUIRE) > 0;
+}
+
 void imitation_s3_start(struct imitation_s3 *s3)
 {
     struct sockaddr_in address = {.sin_family = AF_INET,
@@ -824,7 +829,7 @@ void imitation_s3_stop(struct imitation_s3 *s3)
 {
     (void)shutdown(s3->listener, SHUT_RDWR);
     (void)pthread_join(s3->thread, NULL);
-    while (__atomic_load_n(&s3->connections, __ATOMIC_ACQUIRE))
+    while (imitation_s3_is_busy(s3))
         (void)usleep(1000);
     (void)close(s3->listener);
     for (size_t i = 0; i < s3->object_count; i++)

@@ -81,7 +81,8 @@ const struct s3_stored *imitation_s3_find(const struct imitation_s3 *s3, const c
 int imitation_s3_parts(struct imitation_s3 *s3); /* whole parts of all uploads under way */
 int imitation_s3_uploads(
     struct imitation_s3 *s3); /* uploads that are neither complete nor aborted */
-void imitation_s3_start(struct imitation_s3 *s3); /* begins to answer at 127.0.0.1:port */
-void imitation_s3_stop(struct imitation_s3 *s3);  /* ends all its threads, and frees the objects */
+bool imitation_s3_is_busy(const struct imitation_s3 *s3); /* a request is not answered yet */
+void imitation_s3_start(struct imitation_s3 *s3);         /* begins to answer at 127.0.0.1:port */
+void imitation_s3_stop(struct imitation_s3 *s3); /* ends all its threads, and frees the objects */
 
 #endif

@@ -167,7 +167,8 @@ static void a_copy_that_fails_is_not_whole(void **state)
     expect_copy(f);
 }
 
-/* Copies in a child, which is killed when the store has a part of the shard. */
+/* Copies in a child, which is killed when the store has a part of the shard. Returns when the store
+ * has answered all that the child sent: a part that is stored later would replace a newer one. */
 static void kill_in_the_middle(struct fixture *f)
 {
     pid_t child;
@@ -182,6 +183,9 @@ static void kill_in_the_middle(struct fixture *f)
         (void)usleep(5000);
     assert_int_equal(kill(child, SIGKILL), 0);
     assert_int_equal(waitpid(child, NULL, 0), child);
+    for (int i = 0; i < 1000 && imitation_s3_is_busy(&f->s3); i++)
+        (void)usleep(5000);
+    assert_false(imitation_s3_is_busy(&f->s3));
     assert_null(stored(f, "manifest.json"));
     assert_int_equal(imitation_s3_uploads(&f->s3), 1);
     f->s3.pace_ms = 0;
