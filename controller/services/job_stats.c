@@ -18,6 +18,8 @@ void stats_init(struct stats *stats)
 
 void stats_done(struct stats *stats)
 {
+    for (size_t i = 0; i < stats->count; i++)
+        free(stats->jobs[i].validations);
     free(stats->jobs);
     stats->jobs = NULL;
     stats->count = stats->size = 0;
@@ -79,6 +81,7 @@ static void forget_job(struct stats *stats, struct job_stats *job)
 {
     const size_t at = (size_t)(job - stats->jobs);
 
+    free(job->validations);
     memmove(job, job + 1, (stats->count - at - 1) * sizeof *job);
     stats->count--;
 }
@@ -148,18 +151,25 @@ static void take_job(struct stats *stats, const struct hd_job_record *record)
     }
 }
 
+/* Takes a validation's loss or score; without memory for a new set, the set has no metric. */
 static void take_validation(struct job_stats *job, const struct hd_validation_record *validation)
 {
+    struct job_validation *moved;
     size_t i = 0;
 
     while (i < job->validation_count && strcmp(job->validations[i].set, validation->set) != 0)
         i++;
     if (i == HD_JOB_VAL_REPORTS_MAX)
         return; /* a job has no more sets; a rank that reports more is wrong */
+    if (i == job->validation_count) {
+        moved = realloc(job->validations, (i + 1) * sizeof *moved);
+        if (!moved)
+            return;
+        job->validations = moved;
+        job->validation_count++;
+    }
     memcpy(job->validations[i].set, validation->set, sizeof validation->set);
     job->validations[i].loss = validation->loss;
-    if (i == job->validation_count)
-        job->validation_count++;
 }
 
 /* Updates attempts and steps first and jobs last: a job's attempts come after the job in a batch,

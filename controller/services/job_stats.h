@@ -24,13 +24,14 @@ struct job_stats {
     double predicted_step_s;        /* predicted for the newest attempt; 0: unknown */
     double usual_step_ms;           /* moving average of the step time, ms; 0: no step yet */
     int64_t checkpoint_step, checkpoint_ms; /* step and time of the newest checkpoint; 0: none */
-    /* [validation_count], the newest loss of each validation set, or score of questions */
-    struct {
-        char set
-            [HD_JOB_VAL_REPORT_MAX]; /* of the set, "": data.val is one list; or of a score: NAME/acc */
-        double loss;
-    } validations[HD_JOB_VAL_REPORTS_MAX];
+    struct job_validation *validations;     /* [validation_count] */
     size_t validation_count;
+};
+
+/* The newest loss of a validation set, or score of questions. */
+struct job_validation {
+    char set[HD_JOB_VAL_REPORT_MAX]; /* "": data.val is one list; of a score: NAME/acc */
+    double loss;
 };
 
 enum { STATS_STATES = HD_JOB_STATE_CANCELLED + 1, STATS_CAUSES = HD_END_CAUSE_OOM + 1 };
