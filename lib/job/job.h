@@ -48,6 +48,7 @@
 
 enum {
     HD_JOB_VERSION = 18,                /* version of the text form; raised when keys are added */
+    HD_JOB_KEYS_MAX = 512,              /* most keys */
     HD_JOB_WORD_MAX = 64,               /* bytes of a value of kind WORD or NAME, NUL included */
     HD_JOB_PATH_MAX = 4096,             /* bytes of a value of kind PATH, NUL included */
     HD_JOB_FILE_BYTES_MAX = 4 << 20,    /* bytes of a file with the text form of a job */
@@ -221,6 +222,20 @@ struct hd_key {
 };
 extern const struct hd_key hd_job_keys[];
 extern const size_t hd_job_key_count;
+
+/* Indices of the keys in hd_job_keys, and HD_KEY(member), the key of a member of struct hd_job. */
+#define HD_KEY_FORM_INDEX(line)        HD_KEY_FORM_INDEX_OF(line)
+#define HD_KEY_FORM_INDEX_OF(line)     HD_KEY_INDEX_OF_FORM_##line
+#define F(path, ...)                   HD_KEY_FORM_INDEX(__LINE__),
+#define K(key_kind, member, path, ...) HD_KEY_INDEX_##member,
+#define L(key_kind, member, path, ...) HD_KEY_INDEX_##member,
+enum hd_key_index {
+#include "job/keys.def"
+};
+#undef L
+#undef K
+#undef F
+#define HD_KEY(member) (&hd_job_keys[HD_KEY_INDEX_##member])
 
 const struct hd_key *hd_job_find_key(const char *path); /* returns NULL for an unknown path */
 /* Returns the key's path in stored texts and messages, which a renaming does not change. */
@@ -406,6 +421,21 @@ bool hd_job_members_equal(const struct hd_key *key, const struct hd_job *a, cons
 size_t hd_job_member_bytes(const struct hd_key *key, const struct hd_job *job);
 /* Returns whether the member is what hd_job_set_default sets, bit for bit; of HD_KEY_FORM: true. */
 bool hd_job_is_default(const struct hd_key *key, const struct hd_job *job);
+
+/* A set of keys, by their indices in hd_job_keys. */
+struct hd_key_set {
+    uint64_t words[HD_JOB_KEYS_MAX / 64];
+};
+static inline void hd_key_set_add(struct hd_key_set *set, const struct hd_key *key)
+{
+    set->words[(key - hd_job_keys) / 64] |= UINT64_C(1) << (key - hd_job_keys) % 64;
+}
+/* Returns the first key of the set behind `last`, in the order of keys.def; last NULL: the first.
+ * NULL: none is left. */
+const struct hd_key *hd_key_set_next(const struct hd_key_set *set, const struct hd_key *last);
+size_t hd_key_set_count(const struct hd_key_set *set);
+/* Adds to the set all keys that do not have their default in the job. */
+void hd_job_add_given(const struct hd_job *job, struct hd_key_set *set);
 
 /* Makes a job of zeros and empty texts. arena: NULL: texts of the job are literals. */
 void hd_job_init(struct hd_job *ret_job, struct hd_arena *arena);

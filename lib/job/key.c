@@ -353,6 +353,71 @@ bool hd_job_is_default(const struct hd_key *key, const struct hd_job *job)
     return key->kind != HD_KEY_BOOL || *(const bool *)member == (key->number != 0);
 }
 
+/* ---- sets of keys ---- */
+
+/* A job of defaults, and the keys with a member in each word of a job, by which jobs are compared; made
+ * once per process. */
+enum { MEMBER_WORDS = offsetof(struct hd_job, arena) / sizeof(uint64_t) };
+_Static_assert(offsetof(struct hd_job, arena) % sizeof(uint64_t) == 0, "keys fill whole words");
+_Static_assert(sizeof hd_job_keys / sizeof hd_job_keys[0] <= HD_JOB_KEYS_MAX, "a set has room");
+static struct hd_job defaults;
+static uint16_t first_of_word[MEMBER_WORDS]; /* 1 + index of a key; 0: none */
+static uint16_t next_in_word[HD_JOB_KEYS_MAX];
+
+static void make_words(void)
+{
+    hd_job_set_defaults(&defaults);
+    for (size_t i = 0; i < hd_job_key_count; i++) {
+        const struct hd_key *key = &hd_job_keys[i];
+        const bool is_array = key->kind == HD_KEY_NAME && hd_job_key_is_of_layout(key);
+        const size_t first = key->offset / sizeof(uint64_t);
+        const size_t last = (key->offset + (is_array ? HD_JOB_WORD_MAX : 1) - 1) / sizeof(uint64_t);
+
+        if (key->kind == HD_KEY_FORM)
+            continue;
+        next_in_word[i] = first_of_word[first];
+        for (size_t word = first; word <= last;
+             word++) /* an array alone begins in its other words */
+            first_of_word[word] = (uint16_t)(i + 1);
+    }
+}
+
+void hd_job_add_given(const struct hd_job *job, struct hd_key_set *set)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    const char *a = (const char *)job, *b = (const char *)&defaults;
+
+    (void)pthread_once(&once, make_words);
+    for (size_t w = 0; w < MEMBER_WORDS; w++, a += sizeof(uint64_t), b += sizeof(uint64_t))
+        if (memcmp(a, b, sizeof(uint64_t)) != 0)
+            for (size_t i = first_of_word[w]; i; i = next_in_word[i - 1])
+                if (!hd_job_is_default(&hd_job_keys[i - 1], job))
+                    hd_key_set_add(set, &hd_job_keys[i - 1]);
+}
+
+size_t hd_key_set_count(const struct hd_key_set *set)
+{
+    size_t count = 0;
+
+    for (size_t w = 0; w < HD_JOB_KEYS_MAX / 64; w++)
+        count += (size_t)__builtin_popcountll(set->words[w]);
+    return count;
+}
+
+const struct hd_key *hd_key_set_next(const struct hd_key_set *set, const struct hd_key *last)
+{
+    size_t i = last ? (size_t)(last - hd_job_keys) + 1 : 0;
+
+    while (i < HD_JOB_KEYS_MAX) {
+        const uint64_t rest = set->words[i / 64] >> i % 64;
+
+        if (rest)
+            return &hd_job_keys[i + (size_t)__builtin_ctzll(rest)];
+        i = (i / 64 + 1) * 64;
+    }
+    return NULL;
+}
+
 void hd_job_set_constant(const struct hd_key *key, double number, const char *text,
                          struct hd_job *job)
 {

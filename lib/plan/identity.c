@@ -1,6 +1,5 @@
 #include "plan/identity.h"
 
-#include <assert.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
@@ -98,8 +97,7 @@ enum hd_status hd_plan_identity(const struct hd_job *spec, struct hd_text *ret_t
 
 /* Parts of a key that an identity has: its value; whether that is the default; none. */
 enum identity_part { PART_VALUE, PART_IS_DEFAULT, PART_NONE };
-enum { PART_KEYS_MAX = 512 };
-static enum identity_part parts[PART_KEYS_MAX];
+static enum identity_part parts[HD_JOB_KEYS_MAX];
 
 static void set_other(const struct hd_key *key, struct hd_job *job)
 {
@@ -122,7 +120,6 @@ static void find_parts(void)
     for (size_t i = 0; i < hd_job_key_count; i++)
         set_other(&hd_job_keys[i], &others);
     others = identity_of(&others, NULL);
-    assert(hd_job_key_count <= PART_KEYS_MAX);
     for (size_t i = 0; i < hd_job_key_count; i++) {
         const struct hd_key *key = &hd_job_keys[i];
         const bool equal = hd_job_members_equal(key, &plain, &others);
@@ -152,14 +149,16 @@ static void add_sizes(const struct hd_job *spec, struct hd_hash *hash)
 uint64_t hd_plan_hash(const struct hd_job *spec)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
+    struct hd_key_set given = {0};
     struct hd_hash hash;
 
     (void)pthread_once(&once, find_parts);
+    hd_job_add_given(spec, &given);
     hd_hash_begin(&hash);
-    for (size_t i = 0; i < hd_job_key_count; i++) {
-        const struct hd_key *key = &hd_job_keys[i];
+    for (const struct hd_key *key = NULL; (key = hd_key_set_next(&given, key));) {
+        const size_t i = (size_t)(key - hd_job_keys);
 
-        if (parts[i] == PART_NONE || hd_job_is_default(key, spec))
+        if (parts[i] == PART_NONE)
             continue;
         hd_hash_add(&hash, &i, sizeof i);
         if (parts[i] == PART_VALUE)

@@ -3,6 +3,7 @@
  * write instead. */
 #include <inttypes.h>
 #include <math.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -55,16 +56,32 @@ static enum hd_status check_key(const struct hd_key *key, const struct hd_job *j
     }
 }
 
+/* The keys whose defaults are no possible values, found once per process. */
+static struct hd_key_set needed;
+static void find_needed(void)
+{
+    struct hd_job defaults;
+
+    hd_job_set_defaults(&defaults);
+    for (size_t i = 0; i < hd_job_key_count; i++)
+        if (check_key(&hd_job_keys[i], &defaults))
+            hd_key_set_add(&needed, &hd_job_keys[i]);
+}
+
 /* Checks each value by the limits of its key, except head_width: check_head_width checks it, since
  * its message depends on whether the job file gives it. */
 static enum hd_status check_keys(const struct hd_job *job, struct spec_mistakes *mistakes)
 {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    struct hd_key_set keys;
     enum hd_status st = HD_OK;
 
-    for (size_t i = 0; i < hd_job_key_count && !st; i++)
-        if (!hd_job_keys[i].hidden &&
-            hd_job_const_member(&hd_job_keys[i], job) != (const void *)&job->head_width)
-            st = spec_pass(mistakes, check_key(&hd_job_keys[i], job));
+    (void)pthread_once(&once, find_needed);
+    keys = needed; /* other keys with their default are right */
+    hd_job_add_given(job, &keys);
+    for (const struct hd_key *key = NULL; !st && (key = hd_key_set_next(&keys, key));)
+        if (!key->hidden && hd_job_const_member(key, job) != (const void *)&job->head_width)
+            st = spec_pass(mistakes, check_key(key, job));
     return st;
 }
 
@@ -514,11 +531,11 @@ static enum hd_status check_qk_clip(const struct hd_job *job)
         {"train.adapter.type", "the weights of queries and keys do not train",
          job->adapter != HD_JOB_ADAPTER_NONE, false},
         {"train.trainable", "all queries and keys must train",
-         !hd_job_is_default(hd_job_find_key("train.trainable"), job), false},
+         !hd_job_is_default(HD_KEY(only), job), false},
     };
 
     if (!(job->qk_clip_threshold > 0))
-        return hd_job_is_default(hd_job_find_key("train.qk_clip.alpha"), job)
+        return hd_job_is_default(HD_KEY(qk_clip_alpha), job)
                    ? HD_OK
                    : hd_err(HD_INVALID, "train.qk_clip.alpha: nothing is clipped; give "
                                         "train.qk_clip.threshold, too, such as 100");

@@ -49,8 +49,8 @@ static enum hd_status refuse_heads(const struct hd_job *job)
     const int64_t width = job->hidden / job->heads;
     char list[HD_TEXT_LIST_MAX], instead[HD_TEXT_LIST_MAX + 160];
 
-    hd_text_list_near(is_possible_heads, &job->hidden, (int64_t)hd_job_find_key("model.heads")->max,
-                      job->heads, list);
+    hd_text_list_near(is_possible_heads, &job->hidden, (int64_t)HD_KEY(heads)->max, job->heads,
+                      list);
     (void)snprintf(instead, sizeof instead, "%s%s%s%d up to %d", *list ? "use " : "", list,
                    *list ? ", or give model.head_width, a multiple of "
                          : "no number of heads is possible with it: give model.head_width, a "
@@ -509,7 +509,7 @@ static enum hd_status check_heads(const struct hd_job *job)
  * weights that all train. */
 static enum hd_status check_further(const struct hd_job *job)
 {
-    if (!job->mtp_layers && job->mtp_weight != hd_job_find_key("model.mtp.loss_weight")->number)
+    if (!job->mtp_layers && job->mtp_weight != HD_KEY(mtp_weight)->number)
         return hd_err(HD_INVALID, "model.mtp.loss_weight: there are no layers that predict further "
                                   "tokens; give model.mtp.layers, or remove the line");
     if (!job->mtp_layers)

@@ -14,19 +14,6 @@
 #include "heddle/v1/job.pb-c.h"
 #include "spec_internal.h"
 
-enum {
-#define ONE_KEY(...) +1
-#define K            ONE_KEY
-#define L            ONE_KEY
-#define F            ONE_KEY
-    KEYS_COUNT = 0
-#include "job/keys.def"
-#undef F
-#undef L
-#undef K
-};
-_Static_assert((int)KEYS_COUNT <= (int)SPEC_KEYS_MAX, "lists of keys have room for all");
-
 /* Typed fields whose path differs from the key's. */
 static const struct {
     const char *key, *field;
@@ -88,12 +75,18 @@ struct map {
         size_t group;
         bool is_sent;
         bool has_auto; /* auto is one of the key's words */
-        /* the default is the value of builds before the key: such a pair is not sent */
-        bool is_old_default;
-    } keys[SPEC_KEYS_MAX];
-    size_t typed[SPEC_KEYS_MAX], typed_count; /* indices in keys[] of the keys that have a field */
-    /* the job that an empty message means, by the message's member `sparse`: 0 or 1 */
+        /* of a pair: the text of the default, and of the value of builds before the key; NULL: the text
+         * reads as another value */
+        const char *texts[2];
+    } keys[HD_JOB_KEYS_MAX];
+    size_t typed[HD_JOB_KEYS_MAX],
+        typed_count; /* indices in keys[] of the keys that have a field */
+    /* keys that a message has even if the job has the default: that is not what absence means */
+    struct hd_key_set always;
+    /* the job that a message without pairs and with empty groups means, by the message's member
+     * `sparse`: 0 or 1 */
     struct hd_job no_pairs[2];
+    struct hd_arena arena; /* memory of the texts; never freed */
 };
 
 static const ProtobufCFieldDescriptor *find_member(const ProtobufCMessageDescriptor *descriptor,
@@ -135,41 +128,7 @@ static void place_key(struct map *map, size_t index)
     map->keys[index].group = group;
 }
 
-static struct map the_map;
-static void make_map(void)
-{
-    struct hd_job old;
-
-    hd_job_init(&old, NULL);
-    the_map.groups[0].descriptor = &heddle__v1__job_spec__descriptor;
-    the_map.group_count = 1;
-    for (size_t i = 0; i < hd_job_key_count; i++) {
-        the_map.keys[i].is_sent = is_sent(&hd_job_keys[i]);
-        the_map.keys[i].has_auto = hd_job_keys[i].words && strstr(hd_job_keys[i].words, "auto");
-        place_key(&the_map, i);
-        hd_job_set_old_default(&hd_job_keys[i], &old);
-        the_map.keys[i].is_old_default = hd_job_is_default(&hd_job_keys[i], &old);
-        if (the_map.keys[i].is_sent && the_map.keys[i].field)
-            the_map.typed[the_map.typed_count++] = i;
-    }
-    for (int sparse = 0; sparse < 2; sparse++) {
-        struct hd_job *job = &the_map.no_pairs[sparse];
-
-        hd_job_init(job, NULL);
-        for (size_t i = 0; i < hd_job_key_count; i++)
-            if (the_map.keys[i].is_sent && !the_map.keys[i].field)
-                (sparse ? hd_job_set_old_default : hd_job_set_default)(&hd_job_keys[i], job);
-        hd_job_set_default(hd_job_find_key("attempt.base_hash"), job);
-    }
-}
-
-static const struct map *map_of_keys(void)
-{
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
-
-    (void)pthread_once(&once, make_map);
-    return &the_map;
-}
+static const struct map *map_of_keys(void);
 
 /* Sets, for each group of keys, the nested message in `spec`; NULL: absent. With an arena, creates
  * the absent messages in it. */
@@ -310,6 +269,23 @@ static enum hd_status take_field(const struct hd_key *key, const ProtobufCFieldD
     }
 }
 
+/* Returns whether the member of a message is as in an empty one. */
+static bool is_empty(const ProtobufCFieldDescriptor *field, const ProtobufCMessage *holder)
+{
+    const char *member = (const char *)holder + field->offset;
+    uint64_t wide;
+
+    if (field->flags & PROTOBUF_C_FIELD_FLAG_ONEOF)
+        return !*(const uint32_t *)((const char *)holder + field->quantifier_offset);
+    if (field->type == PROTOBUF_C_TYPE_STRING)
+        return !**(char *const *)member;
+    if (field->type != PROTOBUF_C_TYPE_INT64 && field->type != PROTOBUF_C_TYPE_UINT64 &&
+        field->type != PROTOBUF_C_TYPE_DOUBLE)
+        return !*(const uint32_t *)member;
+    memcpy(&wide, member, sizeof wide); /* -0.0 is not empty */
+    return !wide;
+}
+
 /* Sets the job's keys that the message's pairs name. */
 static enum hd_status take_pairs(Heddle__V1__KeyValue *const *pairs, size_t count,
                                  struct hd_job *job)
@@ -321,14 +297,21 @@ static enum hd_status take_pairs(Heddle__V1__KeyValue *const *pairs, size_t coun
         const struct hd_key *key = hd_job_find_stored_key(pair->path);
         const size_t index = key ? (size_t)(key - hd_job_keys) : 0;
         char quoted[SPEC_QUOTE_MAX];
-        enum hd_status st;
+        const char *const *texts;
+        enum hd_status st = HD_OK;
 
         if (!key || !map->keys[index].is_sent)
             return hd_err(HD_INVALID,
                           "%s: this build knows no such key; a newer client sent it: remove the "
                           "key, or upgrade",
                           spec_quote(pair->path, quoted));
-        st = hd_job_parse(key, pair->value, job);
+        texts = map->keys[index].texts;
+        if (texts[0] && strcmp(pair->value, texts[0]) == 0)
+            hd_job_set_default(key, job);
+        else if (texts[1] && strcmp(pair->value, texts[1]) == 0)
+            hd_job_set_old_default(key, job);
+        else
+            st = hd_job_parse(key, pair->value, job);
         if (st)
             return hd_err_prefix(st, "%s", key->path);
     }
@@ -400,10 +383,12 @@ enum hd_status hd_spec_from_message(const struct Heddle__V1__JobSpec *message,
         const size_t i = map->typed[k];
         const ProtobufCMessage *holder = holders[map->keys[i].group];
 
-        if (holder)
+        if (holder && !is_empty(map->keys[i].field, holder))
             st = take_field(&hd_job_keys[i], map->keys[i].field, holder, ret_job);
-        else if (map->keys[i].has_auto)
+        else if (!holder && map->keys[i].has_auto)
             hd_job_set_default(&hd_job_keys[i], ret_job);
+        else if (!holder)
+            hd_job_set_constant(&hd_job_keys[i], 0, NULL, ret_job);
     }
     if (*message->file_text && strlen(message->file_text) <= HD_JOB_FILE_TEXT_MAX)
         ret_job->file_text = hd_arena_strdup(arena, message->file_text);
@@ -510,6 +495,8 @@ static void put_files(const struct hd_job_file *files, int64_t count, struct hd_
 static void add_pair(const struct hd_key *key, const struct hd_job *job, struct hd_arena *arena,
                      Heddle__V1__KeyValue **keys, size_t *count)
 {
+    const struct map *map = map_of_keys();
+    const char *const *texts = map->keys[key - hd_job_keys].texts, *text = NULL;
     Heddle__V1__KeyValue *pair =
         (Heddle__V1__KeyValue *)new_message(arena, &heddle__v1__key_value__descriptor);
 
@@ -517,8 +504,84 @@ static void add_pair(const struct hd_key *key, const struct hd_job *job, struct 
         return;
     /* never freed: the message lives in the arena */
     pair->path = (char *)(uintptr_t)hd_job_stored_path(key);
-    pair->value = text_of(key, job, arena);
+    for (int old = 0; old < 2 && !text; old++)
+        if (texts[old] && hd_job_members_equal(key, job, &map->no_pairs[old]))
+            text = texts[old];
+    pair->value = text ? (char *)(uintptr_t)text : text_of(key, job, arena);
     keys[(*count)++] = pair;
+}
+
+/* ---- the map, made of the functions above ---- */
+
+static struct map the_map;
+
+/* Keeps the text of a pair of the job, unless it reads as another value. */
+static const char *constant_text(const struct hd_key *key, const struct hd_job *job,
+                                 struct hd_arena *arena)
+{
+    const char *text = text_of(key, job, arena);
+    struct hd_job read = hd_job_copy(job, arena);
+
+    return text && !hd_job_parse(key, text, &read) && hd_job_members_equal(key, job, &read) ? text
+                                                                                            : NULL;
+}
+
+static void make_pair(size_t i)
+{
+    const struct hd_key *key = &hd_job_keys[i];
+
+    hd_job_set_default(key, &the_map.no_pairs[0]);
+    hd_job_set_old_default(key, &the_map.no_pairs[1]);
+    if (!hd_job_is_default(key, &the_map.no_pairs[1]))
+        hd_key_set_add(&the_map.always, key);
+    for (int old = 0; old < 2; old++)
+        the_map.keys[i].texts[old] = constant_text(key, &the_map.no_pairs[old], &the_map.arena);
+}
+
+static void make_typed(size_t i, const struct hd_job *defaults)
+{
+    const ProtobufCFieldDescriptor *field = the_map.keys[i].field;
+    ProtobufCMessage *empty =
+        new_message(&the_map.arena, the_map.groups[the_map.keys[i].group].descriptor);
+
+    the_map.typed[the_map.typed_count++] = i;
+    for (int sparse = 0; empty && sparse < 2; sparse++)
+        (void)take_field(&hd_job_keys[i], field, empty, &the_map.no_pairs[sparse]);
+    if (empty)
+        put_field(&hd_job_keys[i], field, empty, defaults, &the_map.arena);
+    if (!empty || !is_empty(field, empty))
+        hd_key_set_add(&the_map.always, &hd_job_keys[i]);
+}
+
+static void make_map(void)
+{
+    struct hd_job defaults;
+
+    hd_job_set_defaults(&defaults);
+    hd_arena_init(&the_map.arena, 0);
+    the_map.groups[0].descriptor = &heddle__v1__job_spec__descriptor;
+    the_map.group_count = 1;
+    for (int sparse = 0; sparse < 2; sparse++) {
+        hd_job_init(&the_map.no_pairs[sparse], NULL);
+        hd_job_set_default(hd_job_find_key("attempt.base_hash"), &the_map.no_pairs[sparse]);
+    }
+    for (size_t i = 0; i < hd_job_key_count; i++) {
+        the_map.keys[i].is_sent = is_sent(&hd_job_keys[i]);
+        the_map.keys[i].has_auto = hd_job_keys[i].words && strstr(hd_job_keys[i].words, "auto");
+        place_key(&the_map, i);
+        if (the_map.keys[i].is_sent && the_map.keys[i].field)
+            make_typed(i, &defaults);
+        else if (the_map.keys[i].is_sent)
+            make_pair(i);
+    }
+}
+
+static const struct map *map_of_keys(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+    (void)pthread_once(&once, make_map);
+    return &the_map;
 }
 
 struct Heddle__V1__JobSpec *hd_spec_to_message(const struct hd_job *job, struct hd_arena *arena)
@@ -526,14 +589,16 @@ struct Heddle__V1__JobSpec *hd_spec_to_message(const struct hd_job *job, struct 
     Heddle__V1__JobSpec *m =
         (Heddle__V1__JobSpec *)new_message(arena, &heddle__v1__job_spec__descriptor);
     const struct map *map = map_of_keys();
+    struct hd_key_set keys = map->always;
     ProtobufCMessage *holders[GROUPS_MAX];
 
     if (!m)
         return NULL;
     find_holders(map, &m->base, arena, holders);
-    m->keys = hd_arena_array(arena, hd_job_key_count, sizeof *m->keys);
-    for (size_t i = 0; m->keys && i < hd_job_key_count; i++) {
-        const struct hd_key *key = &hd_job_keys[i];
+    hd_job_add_given(job, &keys);
+    m->keys = hd_arena_array(arena, hd_key_set_count(&keys), sizeof *m->keys);
+    for (const struct hd_key *key = NULL; m->keys && (key = hd_key_set_next(&keys, key));) {
+        const size_t i = (size_t)(key - hd_job_keys);
         const ProtobufCFieldDescriptor *field = map->keys[i].field;
         ProtobufCMessage *holder = holders[map->keys[i].group];
 
@@ -541,7 +606,7 @@ struct Heddle__V1__JobSpec *hd_spec_to_message(const struct hd_job *job, struct 
             continue;
         if (field && holder)
             put_field(key, field, holder, job, arena);
-        else if (!field && !(map->keys[i].is_old_default && hd_job_is_default(key, job)))
+        else if (!field)
             add_pair(key, job, arena, m->keys, &m->n_keys);
     }
     m->sparse = true;

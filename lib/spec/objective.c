@@ -71,34 +71,28 @@ static enum hd_status check_reference(const struct hd_job *job)
     return HD_OK;
 }
 
-/* Returns whether the key has its default value. */
-static bool is_default(const struct hd_job *job, const char *path)
-{
-    return hd_job_is_default(hd_job_find_key(path), job);
-}
-
 /* Keys of train.preference and the losses that have them. */
 static const struct {
-    const char *key;
+    enum hd_key_index key;
     const char *objectives; /* separated by blanks */
     const char *losses;     /* with dpo: of train.preference.loss; NULL: any */
     const char *without;    /* what is to be said without such a loss */
 } factors[] = {
-    {"train.preference.center", "reward", NULL,
+    {HD_KEY_INDEX_preference_center, "reward", NULL,
      "only a reward model has rewards to center; add train.objective: reward, or remove it"},
-    {"train.preference.loss", "dpo kto", NULL,
+    {HD_KEY_INDEX_preference_loss, "dpo kto", NULL,
      "it names a loss of dpo or kto; add train.objective: dpo, or remove it"},
-    {"train.preference.desirable_weight", "kto", NULL,
+    {HD_KEY_INDEX_preference_desirable, "kto", NULL,
      "it weighs the rated answers of kto; add train.objective: kto, or remove it"},
-    {"train.preference.undesirable_weight", "kto", NULL,
+    {HD_KEY_INDEX_preference_undesirable, "kto", NULL,
      "it weighs the rated answers of kto; add train.objective: kto, or remove it"},
-    {"train.preference.gamma", "simpo", NULL,
+    {HD_KEY_INDEX_preference_gamma, "simpo", NULL,
      "it is the margin of simpo; add train.objective: simpo, or remove it"},
-    {"train.preference.smoothing", "dpo simpo cpo", "sigmoid robust",
+    {HD_KEY_INDEX_preference_smoothing, "dpo simpo cpo", "sigmoid robust",
      "dpo has it with train.preference.loss: sigmoid or robust, and simpo and cpo have it; use one "
      "of "
      "these, or remove it"},
-    {"train.preference.sft", "dpo simpo cpo", NULL,
+    {HD_KEY_INDEX_preference_sft, "dpo simpo cpo", NULL,
      "the loss of the chosen answer is added to those of dpo, simpo and cpo; use one of them, or "
      "remove it"},
 };
@@ -112,11 +106,12 @@ static enum hd_status check_factors(const struct hd_job *job)
             (!factors[i].losses || job->objective != HD_JOB_OBJECTIVE_DPO ||
              hd_words_have(factors[i].losses, hd_job_preference_loss_words[job->preference_loss]));
 
-        if (!has && !is_default(job, factors[i].key))
-            return hd_err(HD_INVALID, "%s: %s", factors[i].key, factors[i].without);
+        if (!has && !hd_job_is_default(&hd_job_keys[factors[i].key], job))
+            return hd_err(HD_INVALID, "%s: %s", hd_job_keys[factors[i].key].path,
+                          factors[i].without);
     }
     if ((!hd_job_has_pairs(job) || hd_job_is_reward(job)) &&
-        !is_default(job, "train.preference.beta"))
+        !hd_job_is_default(HD_KEY(preference_beta), job))
         return hd_err(HD_INVALID,
                       "train.preference.beta: %s; add train.objective: dpo, or remove it",
                       hd_job_is_reward(job) ? "the loss of a reward model has no such factor"
@@ -132,7 +127,7 @@ static enum hd_status check_loss(const struct hd_job *job)
                        job->preference_loss == HD_JOB_PREFERENCE_LOSS_APO_ZERO_UNPAIRED;
     const bool is_kto = hd_job_is_unpaired(job);
 
-    if (is_kto && !rated && !is_default(job, "train.preference.loss"))
+    if (is_kto && !rated && !hd_job_is_default(HD_KEY(preference_loss), job))
         return hd_err(HD_INVALID,
                       "train.preference.loss: %s compares two answers, and with train.objective: "
                       "kto each answer is rated by itself; use kto or apo_zero_unpaired",
@@ -153,24 +148,26 @@ static enum hd_status check_loss(const struct hd_job *job)
 /* Refuses keys of train.distill without a teacher, and beta with another loss. */
 static enum hd_status check_distill_keys(const struct hd_job *job)
 {
-    static const char *const keys[] = {"train.distill.top_k",  "train.distill.temperature",
-                                       "train.distill.loss",   "train.distill.beta",
-                                       "train.distill.weight", "train.distill.tail",
-                                       "train.distill.vocab"};
+    static const enum hd_key_index keys[] = {
+        HD_KEY_INDEX_distill_top_k, HD_KEY_INDEX_distill_temperature, HD_KEY_INDEX_distill_loss,
+        HD_KEY_INDEX_distill_beta,  HD_KEY_INDEX_distill_weight,      HD_KEY_INDEX_distill_tail,
+        HD_KEY_INDEX_distill_vocab};
     const bool distills = job->distill_write || hd_job_has_teacher(job) ||
                           job->objective == HD_JOB_OBJECTIVE_GKD; /* which is told what it lacks */
 
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++)
-        if (!distills && !is_default(job, keys[i]))
+        if (!distills && !hd_job_is_default(&hd_job_keys[keys[i]], job))
             return hd_err(HD_INVALID,
                           "%s: there is no teacher; name its file in train.distill.teacher, or "
                           "remove the line",
-                          keys[i]);
-    if (job->objective != HD_JOB_OBJECTIVE_GKD && !is_default(job, "train.distill.on_policy"))
+                          hd_job_keys[keys[i]].path);
+    if (job->objective != HD_JOB_OBJECTIVE_GKD &&
+        !hd_job_is_default(HD_KEY(distill_on_policy), job))
         return hd_err(HD_INVALID,
                       "train.distill.on_policy: only train.objective: gkd has answers of the "
                       "student; use that, or remove the line");
-    if (job->distill_loss != HD_JOB_DISTILL_LOSS_JSD && !is_default(job, "train.distill.beta"))
+    if (job->distill_loss != HD_JOB_DISTILL_LOSS_JSD &&
+        !hd_job_is_default(HD_KEY(distill_beta), job))
         return hd_err(HD_INVALID,
                       "train.distill.beta: only train.distill.loss: jsd has it; use that, or "
                       "remove the line");

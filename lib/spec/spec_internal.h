@@ -41,7 +41,7 @@
 
 /* ---- groups of keys ---- */
 
-enum { SPEC_KEYS_MAX = 512, SPEC_CHILDREN_MAX = 64 };
+enum { SPEC_CHILDREN_MAX = 64 };
 
 /* A job while its file is read: not all keys are set yet. */
 struct hd_json;
@@ -51,7 +51,7 @@ struct spec_draft {
     struct hd_job *job;
     struct hd_arena *arena; /* memory of the job's lists */
     /* by index in hd_job_keys: true: the job file or model.from has set the key */
-    bool given[SPEC_KEYS_MAX];
+    bool given[HD_JOB_KEYS_MAX];
     struct hd_text *missing_data; /* hd_spec_source.missing_data */
 };
 

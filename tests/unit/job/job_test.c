@@ -536,4 +536,29 @@ static void the_context_chooses_the_factors_of_longrope(void **state)
     assert_int_equal(hd_pair_factors_parse(&job, "1 2,", factors), HD_INVALID);
 }
 
+/* Goal: a key that a job gives is never taken for one with its default. Method: change one key after
+ * another, each alone; hd_job_is_default, which compares one key's member, says what is expected. */
+static void the_given_keys_are_those_without_their_default(void **state)
+{
+    struct hd_job_file files[2];
+    struct hd_job full, job;
+
+    (void)state;
+    fill(&full, files);
+    for (size_t i = 0; i < hd_job_key_count; i++) {
+        const struct hd_key *key = NULL;
+        struct hd_key_set given = {0};
+        size_t count = 0;
+
+        hd_job_set_defaults(&job);
+        job.arena = full.arena; /* the jobs share their texts */
+        assert_int_equal(hd_job_copy_member(&hd_job_keys[i], &full, &job), HD_OK);
+        hd_job_add_given(&job, &given);
+        for (; (key = hd_key_set_next(&given, key)) != NULL; count++)
+            assert_ptr_equal(key, &hd_job_keys[i]);
+        assert_int_equal(count, !hd_job_is_default(&hd_job_keys[i], &job));
+        assert_int_equal(count, hd_key_set_count(&given));
+    }
+}
+
 RUN_CASES()
