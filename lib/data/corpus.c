@@ -124,11 +124,12 @@ static enum hd_status name_kind(enum hd_status st, const struct mapping *d)
     return kind ? hd_err(st, "is %s, and no token file; %s", kind, remedy) : st;
 }
 
-/* Parses a token file in the format that hd_data_kind_of tells. */
+/* Parses a token file in the format that its name tells. */
 static enum hd_status parse_tokens(struct token_file *f)
 {
     const struct mapping *d = &f->data;
-    const enum hd_data_kind kind = hd_data_kind_of(d->path);
+    const enum hd_data_kind kind =
+        hd_data_is_tokens(d->path) ? hd_data_name_kind(d->path) : HD_DATA_TEXT;
     enum hd_status st = HD_OK;
 
     if (kind == HD_DATA_BIN) {

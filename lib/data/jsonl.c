@@ -137,11 +137,8 @@ enum hd_status hd_jsonl_look(const char *path, const struct hd_row_rules *rows,
                         .found = form == HD_CHAT_AUTO ? HD_CHAT_TEXT : form,
                         .roles = rows ? rows->roles : NULL};
     struct hd_bad_rule rule;
-    /* checks the first bytes before any line, as its messages are better */
-    enum hd_status st = hd_data_look(path);
+    enum hd_status st = hd_bad_rule_read(rows ? rows->bad_rows : NULL, &rule);
 
-    if (!st)
-        st = hd_bad_rule_read(rows ? rows->bad_rows : NULL, &rule);
     look.tries = !st && rule.skips ? TRIES_MAX : 0;
     if (!st)
         st = each_line(path, rows ? rows->columns : NULL, look_at_first, &look, NULL);

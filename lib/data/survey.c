@@ -213,8 +213,8 @@ static enum hd_status take_bad(const char *path, struct hd_survey_rules *r,
 
 /* Checks the records of a file as a rank does: encodes records of text; checks the form of
  * conversations. */
-static enum hd_status look_at_lines(const char *path, struct hd_survey_rules *r,
-                                    struct hd_survey *one)
+static enum hd_status look_at_lines(const char *path, enum hd_data_kind kind,
+                                    struct hd_survey_rules *r, struct hd_survey *one)
 {
     const bool whole = one->bytes <= r->read_left;
     struct hd_bad_rows bad = {.count = 0}, *notes = r->bad ? &bad : NULL;
@@ -222,8 +222,7 @@ static enum hd_status look_at_lines(const char *path, struct hd_survey_rules *r,
     enum hd_status st = hd_jsonl_look(path, &r->rows, form, &form);
 
     one->tokens = -1;
-    one->kind = st || form == HD_CHAT_TEXT ? hd_data_kind_name(hd_data_kind_of(path))
-                                           : hd_chat_form_name(form);
+    one->kind = st || form == HD_CHAT_TEXT ? hd_data_kind_name(kind) : hd_chat_form_name(form);
     one->checked = whole || one->bytes < BEGINNING ? one->bytes : BEGINNING;
     r->read_left -= whole ? one->bytes : r->read_left;
     if (st)
@@ -248,25 +247,27 @@ static enum hd_status look_at(const struct hd_corpus_file *file, struct hd_surve
 {
     const bool is_bytes = r->tokenizer && strcmp(hd_tokenizer_name(r->tokenizer), "bytes") == 0;
     struct hd_corpus *corpus = NULL;
+    struct hd_data_facts facts;
     enum hd_status st = hd_corpus_open(file, 1, &corpus);
 
     if (st)
         return st;
+    st = hd_data_look(file->path, &facts);
     *one = (struct hd_survey){.kind = hd_corpus_kind(corpus),
                               .files = 1,
                               .bytes = hd_corpus_byte_count(corpus),
                               .documents = 1,
                               .every = 1,
                               .tokens = is_bytes ? hd_corpus_token_count(corpus) : -1};
-    if (!hd_corpus_has_text(corpus)) {
+    if (!st && !hd_corpus_has_text(corpus)) {
         st = hd_corpus_set_vocab(corpus, r->vocab);
         if (!st)
             st = look_at_tokens(corpus, r->end_of_text, one);
-    } else if (hd_data_has_records(file->path)) {
-        st = look_at_lines(file->path, r, one);
-    } else if (!hd_data_is_plain(file->path)) {
+    } else if (!st && hd_data_kind_has_records(facts.kind)) {
+        st = look_at_lines(file->path, facts.kind, r, one);
+    } else if (!st && facts.packing) {
         st = look_at_packed(file->path, r, one);
-    } else if (r->tokenizer) {
+    } else if (!st && r->tokenizer) {
         st = look_at_text(corpus, file->path, r, one);
     }
     hd_corpus_close(corpus);

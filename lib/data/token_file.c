@@ -22,7 +22,7 @@ enum hd_status hd_token_index_name(const char *path, struct hd_text *ret_name)
 {
     hd_text_clear(ret_name);
     hd_text_add(ret_name, "%s", "");
-    if (hd_data_kind_of(path) == HD_DATA_BIN)
+    if (hd_data_is_tokens(path) && hd_data_name_kind(path) == HD_DATA_BIN)
         hd_text_add(ret_name, "%.*sidx", (int)(strlen(path) - strlen("bin")), path);
     return ret_name->failed ? hd_err(HD_NO_MEMORY, "no memory for a path") : HD_OK;
 }

@@ -684,6 +684,7 @@ static enum hd_status check_inputs(const struct hd_tokenize *how, int64_t *ret_b
     if (how->threads < 1 || how->threads > HD_TOKENIZE_THREADS_MAX)
         return hd_err(HD_INVALID, "threads: 1 to %d", HD_TOKENIZE_THREADS_MAX);
     for (size_t i = 0; i < how->input_count; i++) {
+        struct hd_data_facts facts;
         struct stat info;
 
         if (stat(how->inputs[i], &info) < 0)
@@ -693,10 +694,10 @@ static enum hd_status check_inputs(const struct hd_tokenize *how, int64_t *ret_b
                           how->inputs[i], how->inputs[i]);
         if (!S_ISREG(info.st_mode))
             return hd_err(HD_INVALID, "%s is not a regular file", how->inputs[i]);
-        st = hd_data_look(how->inputs[i]);
+        st = hd_data_look(how->inputs[i], &facts);
         if (st)
             return st;
-        if (how->conversations && !hd_data_has_records(how->inputs[i]))
+        if (how->conversations && !hd_data_kind_has_records(facts.kind))
             return hd_err(
                 HD_INVALID,
                 "%s: conversations are read from records, as of a .jsonl, .csv or .parquet",

@@ -21,10 +21,10 @@
 
 static const struct records_foreign FOREIGN[] = {
     /* read */
-    {.kind = "a gzip file", .names = " .gz .gzip ", .packing = RECORDS_GZIP, MAGIC("\x1f\x8b")},
+    {.kind = "a gzip file", .names = " .gz .gzip ", .packing = HD_DATA_GZIP, MAGIC("\x1f\x8b")},
     {.kind = "a Zstandard file",
      .names = " .zst .zstd ",
-     .packing = RECORDS_ZSTD,
+     .packing = HD_DATA_ZSTD,
      MAGIC("\x28\xb5\x2f\xfd")},
     {.kind = "a Parquet file", .names = " .parquet .pq ", .reads = HD_DATA_PARQUET, MAGIC("PAR1")},
     {.kind = "an Arrow file", .names = " .arrow .ipc ", .reads = HD_DATA_ARROW, MAGIC("ARROW1")},
@@ -231,7 +231,7 @@ const struct records_foreign *records_by_magic(const char *head, size_t bytes)
 {
     static const struct records_foreign pickle = {.kind = "a pickle of Python", .remedy = PICKLE};
     static const struct records_foreign skippable = {.kind = "a Zstandard file",
-                                                     .packing = RECORDS_ZSTD};
+                                                     .packing = HD_DATA_ZSTD};
 
     for (size_t i = 0; i < sizeof FOREIGN / sizeof FOREIGN[0]; i++)
         if (has_magic(&FOREIGN[i], head, bytes))

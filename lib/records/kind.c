@@ -36,7 +36,7 @@ static size_t inner_length(const char *path)
     return n;
 }
 
-static enum hd_data_kind kind_by_name(const char *path)
+enum hd_data_kind hd_data_name_kind(const char *path)
 {
     static const struct {
         const char *ending;
@@ -191,12 +191,12 @@ static enum hd_status check_encoding(const char *path, const char *head, size_t 
 /* Finds the kind of the bytes of a file, or of those that a compressed file holds. `inside`: the
  * kind of the compressed file, for messages; NULL: none. */
 static enum hd_status classify(const char *path, const char *head, size_t bytes, const char *inside,
-                               struct records_file *f)
+                               struct hd_data_facts *f)
 {
     const struct records_foreign *m = records_by_magic(head, bytes);
     enum hd_status st;
 
-    f->kind = kind_by_name(path);
+    f->kind = hd_data_name_kind(path);
     if (inside && m)
         return hd_err(HD_INVALID, "%s: is %s in %s, which is not read; unpack it%s%s", path,
                       m->kind, inside, m->remedy ? ", then: " : "", m->remedy ? m->remedy : "");
@@ -235,78 +235,86 @@ static enum hd_status check_nul(const char *path, const char *head, size_t bytes
                   path, line, (size_t)(nul - head));
 }
 
-static enum hd_status read_head(const char *path, enum records_packing packing,
-                                char head[HD_DATA_HEAD_BYTES], size_t *ret_bytes)
+/* Finds the kind of an open file: of the bytes that it holds if it is compressed. */
+static enum hd_status classify_stream(const char *path, struct records_stream *s,
+                                      struct hd_data_facts *f)
 {
-    struct records_stream *s = NULL;
-    enum hd_status st = records_stream_open(path, packing, &s);
+    char head[HD_DATA_HEAD_BYTES];
+    size_t bytes;
+    enum hd_status st = records_stream_read(s, head, sizeof head, &bytes);
 
-    *ret_bytes = 0;
     if (!st)
-        st = records_stream_read(s, head, HD_DATA_HEAD_BYTES, ret_bytes);
-    records_stream_close(s);
+        st = classify(path, head, bytes, NULL, f);
+    if (!st && f->packing) {
+        const char *inside = f->packing == HD_DATA_GZIP ? "a gzip file" : "a Zstandard file";
+
+        st = records_stream_restart(s, f->packing);
+        if (!st)
+            st = records_stream_read(s, head, sizeof head, &bytes);
+        if (!st)
+            st = classify(path, head, bytes, inside, f);
+    }
+    return !st && f->kind < HD_DATA_PARQUET ? check_nul(path, head, bytes) : st;
+}
+
+enum hd_status records_classify(const char *path, struct hd_data_facts *ret_file,
+                                struct records_stream **ret_stream)
+{
+    struct hd_data_facts f = {.packing = HD_DATA_UNPACKED};
+    struct records_stream *s = NULL;
+    enum hd_status st = records_stream_open(path, &s);
+
+    if (!st)
+        st = classify_stream(path, s, &f);
+    if (!st && ret_stream)
+        st = records_stream_restart(s, f.packing);
+    if (!st)
+        *ret_file = f;
+    if (!st && ret_stream)
+        *ret_stream = s;
+    else
+        records_stream_close(s);
     return st;
 }
 
-enum hd_status records_classify(const char *path, struct records_file *ret_file)
+enum hd_status hd_data_look(const char *path, struct hd_data_facts *ret_facts)
 {
-    char head[HD_DATA_HEAD_BYTES];
-    struct records_file f = {.packing = RECORDS_PLAIN};
-    size_t bytes;
-    enum hd_status st = read_head(path, RECORDS_PLAIN, head, &bytes);
-
-    if (!st)
-        st = classify(path, head, bytes, NULL, &f);
-    if (!st && f.packing) {
-        const char *inside = f.packing == RECORDS_GZIP ? "a gzip file" : "a Zstandard file";
-
-        st = read_head(path, f.packing, head, &bytes);
-        if (!st)
-            st = classify(path, head, bytes, inside, &f);
-    }
-    if (!st && f.kind < HD_DATA_PARQUET)
-        st = check_nul(path, head, bytes);
-    if (!st)
-        *ret_file = f;
-    return st;
+    if (!hd_data_is_tokens(path))
+        return records_classify(path, ret_facts, NULL);
+    *ret_facts = (struct hd_data_facts){.kind = hd_data_name_kind(path)};
+    return HD_OK;
 }
 
 enum hd_data_kind hd_data_kind_of(const char *path)
 {
-    struct records_file f;
+    struct hd_data_facts facts;
 
-    if (hd_data_is_tokens(path) || records_classify(path, &f))
-        return kind_by_name(path);
-    return f.kind;
+    return hd_data_look(path, &facts) ? hd_data_name_kind(path) : facts.kind;
+}
+
+bool hd_data_kind_has_records(enum hd_data_kind kind)
+{
+    return kind >= HD_DATA_LINES && kind <= HD_DATA_ARROW;
 }
 
 bool hd_data_has_records(const char *path)
 {
-    const enum hd_data_kind kind = hd_data_kind_of(path);
-
-    return kind >= HD_DATA_LINES && kind <= HD_DATA_ARROW;
+    return hd_data_kind_has_records(hd_data_kind_of(path));
 }
 
 bool hd_data_is_plain(const char *path)
 {
-    struct records_file f;
+    struct hd_data_facts facts;
 
-    if (hd_data_is_tokens(path) || records_classify(path, &f))
-        return !hd_data_is_tokens(path) && kind_by_name(path) == HD_DATA_TEXT;
-    return f.kind == HD_DATA_TEXT && f.packing == RECORDS_PLAIN;
-}
-
-bool hd_data_is_packed(const char *path)
-{
-    struct records_file f;
-
-    return !hd_data_is_tokens(path) && !records_classify(path, &f) && f.packing != RECORDS_PLAIN;
+    if (hd_data_look(path, &facts))
+        return hd_data_name_kind(path) == HD_DATA_TEXT;
+    return facts.kind == HD_DATA_TEXT && !facts.packing;
 }
 
 const char *hd_data_foreign_kind(const void *head, size_t bytes, const char *path,
                                  const char **ret_remedy)
 {
-    const bool is_npy = kind_by_name(path) == HD_DATA_NPY;
+    const bool is_npy = hd_data_name_kind(path) == HD_DATA_NPY;
     const struct records_foreign *f = records_by_magic(head, bytes);
 
     if (!f || (is_npy && strcmp(f->kind, "a NumPy array") == 0))
@@ -319,16 +327,9 @@ const char *hd_data_foreign_kind(const void *head, size_t bytes, const char *pat
 
 enum hd_status hd_data_check_kind(const char *path, const void *head, size_t bytes)
 {
-    struct records_file f = {.packing = RECORDS_PLAIN};
+    struct hd_data_facts f = {.packing = HD_DATA_UNPACKED};
 
     return hd_data_is_tokens(path) ? HD_OK : classify(path, head, bytes, NULL, &f);
-}
-
-enum hd_status hd_data_look(const char *path)
-{
-    struct records_file f;
-
-    return hd_data_is_tokens(path) ? HD_OK : records_classify(path, &f);
 }
 
 /* ---- text ---- */
@@ -350,22 +351,25 @@ static size_t count_not_utf8(const char *text, size_t bytes)
     return bad;
 }
 
-enum hd_status hd_data_check_text(const char *path)
+enum hd_status hd_data_check_text(const char *path, struct hd_data_facts *ret_facts)
 {
     char bytes[SAMPLE_BYTES];
     struct records_stream *s = NULL;
-    struct records_file f;
     struct stat info;
     size_t n = 0, bad = 0, all = 0;
-    enum hd_status st = hd_data_is_tokens(path) ? HD_OK : records_classify(path, &f);
+    enum hd_status st;
 
-    if (st || hd_data_is_tokens(path) || f.kind != HD_DATA_TEXT)
+    if (hd_data_is_tokens(path))
+        return hd_data_look(path, ret_facts);
+    st = records_classify(path, ret_facts, &s);
+    if (st || ret_facts->kind != HD_DATA_TEXT) {
+        records_stream_close(s);
         return st;
+    }
     if (stat(path, &info) < 0)
-        return hd_file_cannot_open("", path, errno);
-    st = records_stream_open(path, f.packing, &s);
+        st = hd_file_cannot_open("", path, errno);
     for (int i = 0; !st && i < SAMPLES; i++) {
-        if (!f.packing && info.st_size > (off_t)SAMPLES * SAMPLE_BYTES)
+        if (!ret_facts->packing && info.st_size > (off_t)SAMPLES * SAMPLE_BYTES)
             st = records_stream_seek(s, info.st_size / SAMPLES * i);
         if (!st)
             st = records_stream_read(s, bytes, sizeof bytes, &n);

@@ -12,8 +12,6 @@
 
 /* ---- foreign.c: kinds of files by their magic ---- */
 
-enum records_packing { RECORDS_PLAIN, RECORDS_GZIP, RECORDS_ZSTD };
-
 /* A kind of file that is no plain text. The first row whose magic or name matches decides. */
 struct records_foreign {
     const char *kind;   /* name of the kind, with its article */
@@ -22,7 +20,7 @@ struct records_foreign {
     size_t at;          /* offset of the magic, bytes */
     size_t magic_bytes; /* bytes of the magic; 0: only the name tells the kind */
     const char *magic;
-    enum records_packing packing; /* a kind that is read; RECORDS_PLAIN: `reads` says which */
+    enum hd_data_packing packing; /* a kind that is read; HD_DATA_UNPACKED: `reads` says which */
     enum hd_data_kind reads;
 };
 
@@ -37,14 +35,16 @@ bool records_is_named(const char *path, const char *names);
 
 struct records_stream;
 
-/* Opens a file. HD_INVALID: this build lacks the library that unpacks it. */
-enum hd_status records_stream_open(const char *path, enum records_packing packing,
-                                   struct records_stream **ret_stream);
+/* Opens a file, whose bytes are read as they are. */
+enum hd_status records_stream_open(const char *path, struct records_stream **ret_stream);
 void records_stream_close(struct records_stream *stream); /* NULL is fine */
 /* Reads until the buffer is full or the file ends: *ret_count < bytes only at the end. HD_INVALID,
  * naming the file: the compressed data are damaged. */
 enum hd_status records_stream_read(struct records_stream *stream, char *ret_bytes, size_t bytes,
                                    size_t *ret_count);
+/* Moves to the first byte, to decompress from there. HD_INVALID: this build lacks the library that
+ * unpacks the file. */
+enum hd_status records_stream_restart(struct records_stream *stream, enum hd_data_packing packing);
 /* Moves to byte `at` of a file that is not compressed. */
 enum hd_status records_stream_seek(struct records_stream *stream, int64_t at);
 /* Returns the bytes of the file that were read so far, before decompression. */
@@ -52,13 +52,10 @@ int64_t records_stream_place(const struct records_stream *stream);
 
 /* ---- kind.c ---- */
 
-struct records_file {
-    enum hd_data_kind kind;
-    enum records_packing packing;
-};
-
-/* Finds the kind of a file that is not named as tokens; fails as hd_data_look. */
-enum hd_status records_classify(const char *path, struct records_file *ret_file);
+/* Opens a file that is not named as tokens, finds its kind, and moves to its first byte, to
+ * decompress from there; fails as hd_data_look. ret_stream NULL: the caller needs the kind alone. */
+enum hd_status records_classify(const char *path, struct hd_data_facts *ret_file,
+                                struct records_stream **ret_stream);
 
 struct records_columns;
 

@@ -17,7 +17,7 @@ enum {
 
 struct hd_records {
     char *path;
-    struct records_file file;
+    struct hd_data_facts file;
     int64_t size_bytes;
     struct records_stream *stream; /* NULL: the file is mapped */
     const unsigned char *mapped;   /* [mapped_bytes] a columnar file; NULL: not mapped */
@@ -74,13 +74,14 @@ static enum hd_status skip_mark(struct hd_records *s)
 static enum hd_status open_file(struct hd_records *s, const struct records_columns *columns)
 {
     struct stat info;
-    enum hd_status st = records_classify(s->path, &s->file);
-    const bool is_columnar = s->file.kind == HD_DATA_PARQUET || s->file.kind == HD_DATA_ARROW;
+    enum hd_status st = records_classify(s->path, &s->file, &s->stream);
 
     s->size_bytes = !st && stat(s->path, &info) == 0 ? info.st_size : 0;
-    if (!st)
-        st = is_columnar ? records_map(s->path, &s->mapped, &s->mapped_bytes)
-                         : records_stream_open(s->path, s->file.packing, &s->stream);
+    if (!st && (s->file.kind == HD_DATA_PARQUET || s->file.kind == HD_DATA_ARROW)) {
+        records_stream_close(s->stream);
+        s->stream = NULL;
+        st = records_map(s->path, &s->mapped, &s->mapped_bytes);
+    }
     if (!st)
         st = open_reader(s, columns);
     return st ? st : skip_mark(s);

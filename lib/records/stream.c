@@ -23,7 +23,7 @@ enum { INPUT_BYTES = HD_PIECE(256 << 10, 61) };
 
 struct records_stream {
     char *path;
-    enum records_packing packing;
+    enum hd_data_packing packing;
     int fd;
     int64_t place;      /* bytes read from the file */
     char *input;        /* [INPUT_BYTES] compressed bytes; NULL: the file is not compressed */
@@ -42,7 +42,7 @@ struct records_stream {
 static enum hd_status damaged(const struct records_stream *s, const char *how)
 {
     return hd_err(HD_INVALID, "%s: the %s data %s behind byte %lld; write the file again", s->path,
-                  s->packing == RECORDS_GZIP ? "gzip" : "Zstandard", how,
+                  s->packing == HD_DATA_GZIP ? "gzip" : "Zstandard", how,
                   (long long)(s->place - (int64_t)(s->until - s->from)));
 }
 
@@ -61,7 +61,7 @@ static enum hd_status begin_unpacking(struct records_stream *s)
     s->input = malloc(INPUT_BYTES);
     if (!s->input)
         return hd_err(HD_NO_MEMORY, "no memory to read %s", s->path);
-    if (s->packing == RECORDS_GZIP) {
+    if (s->packing == HD_DATA_GZIP) {
 #ifdef HEDDLE_HAVE_ZLIB
         /* 16: gzip's header and trailer, not zlib's; 15: windows of up to 32 KiB */
         if (inflateInit2(&s->gzip, 16 + 15) != Z_OK)
@@ -83,21 +83,17 @@ static enum hd_status begin_unpacking(struct records_stream *s)
     return HD_OK;
 }
 
-enum hd_status records_stream_open(const char *path, enum records_packing packing,
-                                   struct records_stream **ret_stream)
+enum hd_status records_stream_open(const char *path, struct records_stream **ret_stream)
 {
     struct records_stream *s = calloc(1, sizeof *s);
     enum hd_status st;
 
     if (!s)
         return hd_err(HD_NO_MEMORY, "no memory to read %s", path);
-    s->packing = packing;
     s->fd = -1;
     s->path = strdup(path);
     st = s->path ? hd_file_open_regular("the data file ", path, &s->fd)
                  : hd_err(HD_NO_MEMORY, "no memory for the path %s", path);
-    if (!st && packing)
-        st = begin_unpacking(s);
     if (st)
         records_stream_close(s);
     else
@@ -105,22 +101,37 @@ enum hd_status records_stream_open(const char *path, enum records_packing packin
     return st;
 }
 
-void records_stream_close(struct records_stream *s)
+static void end_unpacking(struct records_stream *s)
 {
-    if (!s)
-        return;
 #ifdef HEDDLE_HAVE_ZLIB
-    if (s->packing == RECORDS_GZIP)
+    if (s->packing == HD_DATA_GZIP)
         (void)inflateEnd(&s->gzip);
 #endif
 #ifdef HEDDLE_HAVE_ZSTD
     (void)ZSTD_freeDStream(s->zstd);
 #endif
+    free(s->input);
+}
+
+void records_stream_close(struct records_stream *s)
+{
+    if (!s)
+        return;
+    end_unpacking(s);
     if (s->fd >= 0)
         (void)close(s->fd);
-    free(s->input);
     free(s->path);
     free(s);
+}
+
+enum hd_status records_stream_restart(struct records_stream *s, enum hd_data_packing packing)
+{
+    enum hd_status st;
+
+    end_unpacking(s);
+    *s = (struct records_stream){.path = s->path, .packing = packing, .fd = s->fd};
+    st = records_stream_seek(s, 0);
+    return !st && packing ? begin_unpacking(s) : st;
 }
 
 int64_t records_stream_place(const struct records_stream *s)
@@ -238,11 +249,11 @@ static enum hd_status unpack(struct records_stream *s, char *out, size_t bytes, 
 {
     *ret_count = 0;
 #ifdef HEDDLE_HAVE_ZLIB
-    if (s->packing == RECORDS_GZIP)
+    if (s->packing == HD_DATA_GZIP)
         return unpack_gzip(s, out, bytes, ret_count);
 #endif
 #ifdef HEDDLE_HAVE_ZSTD
-    if (s->packing == RECORDS_ZSTD)
+    if (s->packing == HD_DATA_ZSTD)
         return unpack_zstd(s, out, bytes, ret_count);
 #endif
     (void)out, (void)bytes;

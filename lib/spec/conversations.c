@@ -39,7 +39,7 @@ static enum hd_status look_at_tokens(const char *path, bool *ret_conversations)
 }
 
 /* Checks that a file has records, of which the first is a prompt. */
-static enum hd_status look_at_prompts(const struct hd_job *job, const char *path)
+static enum hd_status look_at_prompts(const struct hd_job *job, const char *path, bool has_records)
 {
     static const struct hd_json_limits limits = {.values_max = 4096, .depth_max = 16};
     const struct hd_json *root;
@@ -48,7 +48,7 @@ static enum hd_status look_at_prompts(const struct hd_job *job, const char *path
     bool there = false;
     enum hd_status st;
 
-    if (!spec_has_records(path))
+    if (!has_records)
         return hd_err(HD_INVALID,
                       "%s has no records, and train.objective: %s needs prompts: a .jsonl, "
                       ".parquet or the like with prompt, or messages, and what rewards read",
@@ -78,9 +78,10 @@ static enum hd_status look_at_prompts(const struct hd_job *job, const char *path
     return st;
 }
 
-enum hd_status spec_look_at_form(const struct hd_job *job, const char *path,
+enum hd_status spec_look_at_form(const struct hd_job *job, const char *path, enum hd_data_kind kind,
                                  bool *ret_conversations)
 {
+    const bool has_records = hd_data_kind_has_records(kind);
     const struct hd_row_rules rows = rows_of(job);
     enum hd_chat_form wanted = form_of(job), form = HD_CHAT_TEXT;
     enum hd_status st = HD_OK;
@@ -88,13 +89,13 @@ enum hd_status spec_look_at_form(const struct hd_job *job, const char *path,
     *ret_conversations = false;
     if (hd_job_has_policy(job)) {
         *ret_conversations = true;
-        return look_at_prompts(job, path);
+        return look_at_prompts(job, path, has_records);
     }
     if (hd_job_has_pairs(job)) {
         const bool unpaired = hd_job_is_unpaired(job);
 
         *ret_conversations = true;
-        return spec_has_records(path)
+        return has_records
                    ? hd_jsonl_look(path, &rows, unpaired ? HD_CHAT_UNPAIRED : HD_CHAT_PREFERENCE,
                                    &form)
                    : hd_err(HD_INVALID,
@@ -106,7 +107,7 @@ enum hd_status spec_look_at_form(const struct hd_job *job, const char *path,
     }
     if (spec_is_token_file(path))
         return look_at_tokens(path, ret_conversations);
-    if (spec_has_records(path)) {
+    if (has_records) {
         st = hd_jsonl_look(path, &rows, wanted, &form);
         *ret_conversations = !st && form != HD_CHAT_TEXT;
         return st;
@@ -120,15 +121,21 @@ enum hd_status spec_look_at_form(const struct hd_job *job, const char *path,
         path, hd_job_data_format_words[job->data_format]);
 }
 
-bool hd_spec_has_conversations(const struct hd_job *job)
+/* Looks at one file of each source, as all others are like it (need_sequence). */
+static bool any_talks(const struct hd_job *job, const struct hd_job_file *files, int64_t count)
 {
+    struct hd_data_facts facts;
     bool any = false;
 
-    for (int64_t i = 0; !any && i < job->train_count; i++)
-        (void)spec_look_at_form(job, job->train[i].path, &any);
-    for (int64_t i = 0; !any && i < job->val_count; i++)
-        (void)spec_look_at_form(job, job->val[i].path, &any);
+    for (int64_t i = 0; !any && i < count; i++)
+        if ((!i || files[i].source != files[i - 1].source) && !hd_data_look(files[i].path, &facts))
+            (void)spec_look_at_form(job, files[i].path, facts.kind, &any);
     return any;
+}
+
+bool hd_spec_has_conversations(const struct hd_job *job)
+{
+    return any_talks(job, job->train, job->train_count) || any_talks(job, job->val, job->val_count);
 }
 
 /* Sets the job's chat template: data.template, else that of model.from, else none. */

@@ -129,8 +129,8 @@ static void fill_model(struct hd_job *job)
     fill_rope_scaling(job);
 }
 
-/* Sets data.documents to "bounded" if the data can mark ends of documents, which plain text with
- * bytes cannot. */
+/* Sets data.documents to "bounded" if the data can mark ends of documents, by the names of the
+ * files; plain text with bytes cannot. */
 static void fill_documents(struct hd_job *job)
 {
     bool knows = strcmp(job->tokenizer, "bytes") != 0 || job->end_of_text >= 0;
@@ -138,7 +138,7 @@ static void fill_documents(struct hd_job *job)
     if (job->documents)
         return;
     for (int64_t i = 0; !knows && i < job->train_count; i++)
-        knows = spec_is_token_file(job->train[i].path) || spec_has_records(job->train[i].path);
+        knows = hd_data_name_kind(job->train[i].path) != HD_DATA_TEXT;
     job->documents = knows ? HD_JOB_DOCUMENTS_BOUNDED : HD_JOB_DOCUMENTS_JOINED;
 }
 

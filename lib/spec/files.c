@@ -31,8 +31,7 @@ struct file_facts {
     bool found;     /* true: a pattern found the file; false: the job file names it */
     int64_t tokens; /* tokens of a token file; for text its bytes, an upper bound */
     bool conversations;
-    bool packed; /* whether the file may hold more text than it has bytes: it is compressed, or its
-                    records are no lines of JSON */
+    struct hd_data_facts look; /* of a file that was not read, the kind by its name */
 };
 
 /* A growing list of files; facts[i] describes items[i]. Paths live in the arena, the arrays on the
@@ -93,11 +92,6 @@ bool spec_is_token_file(const char *path)
     return hd_data_is_tokens(path);
 }
 
-bool spec_has_records(const char *path)
-{
-    return hd_data_has_records(path);
-}
-
 bool hd_spec_has_text(const struct hd_job *job)
 {
     for (int64_t i = 0; i < job->train_count; i++)
@@ -133,10 +127,12 @@ static enum hd_status open_tokens(const struct list *list, const char *path, boo
     return st;
 }
 
-static bool is_packed(const char *path)
+/* Returns whether the file may hold more text than it has bytes: it is compressed, or its records
+ * are no lines of JSON. */
+static bool is_packed(const struct file_facts *f)
 {
-    return !spec_is_token_file(path) && !hd_data_is_plain(path) &&
-           (hd_data_kind_of(path) != HD_DATA_LINES || hd_data_is_packed(path));
+    return f->look.kind < HD_DATA_NPY &&
+           (f->look.packing || (f->look.kind != HD_DATA_TEXT && f->look.kind != HD_DATA_LINES));
 }
 
 /* Opens a file as a rank will. Reads the contents of the first files of a list entry only: a wrong
@@ -148,17 +144,17 @@ static enum hd_status look_at(const struct list *list, const char *key, const ch
     const bool read = list->count - list->first_new < FILES_READ_MAX;
     enum hd_status st = HD_OK;
 
+    facts->look.kind = hd_data_name_kind(path);
     if (spec_is_token_file(path))
         st = open_tokens(list, path, read, &facts->tokens);
     else if (read)
-        st = list->any_bytes ? hd_data_look(path) : hd_data_check_text(path);
+        st = list->any_bytes ? hd_data_look(path, &facts->look)
+                             : hd_data_check_text(path, &facts->look);
     if (!st && read)
-        st = spec_look_at_form(list->job, path, &facts->conversations);
-    if (!st && read) {
-        facts->packed = is_packed(path);
-    } else if (!st && list->count) { /* not read: assume the form of the file before it */
+        st = spec_look_at_form(list->job, path, facts->look.kind, &facts->conversations);
+    if (!st && !read) { /* assume the form of the file before it */
         facts->conversations = list->facts[list->count - 1].conversations;
-        facts->packed = list->facts[list->count - 1].packed;
+        facts->look.packing = list->facts[list->count - 1].look.packing;
     }
     if (st == HD_NOT_FOUND || st == HD_CORRUPT || st == HD_LIMIT)
         st = HD_INVALID;
@@ -380,7 +376,7 @@ static enum hd_status need_sequence(const struct list *list, const char *key, in
     for (size_t i = 0; i < list->count; i++) {
         if (list->items[i].source != source)
             continue;
-        packed = packed || list->facts[i].packed;
+        packed = packed || is_packed(&list->facts[i]);
         first = first ? first : &list->facts[i];
         if (first->conversations != list->facts[i].conversations)
             return hd_err(
@@ -425,9 +421,9 @@ static enum hd_status need_parts(const struct list *train, const struct hd_job *
     for (size_t i = 0; i < train->count; i++) {
         const char *path = train->items[i].path;
 
-        if (train->facts[i].conversations || train->facts[i].packed ||
-            (!spec_is_token_file(path) &&
-             (spec_has_records(path) || strcmp(job->tokenizer, "bytes") != 0)))
+        if (train->facts[i].conversations || is_packed(&train->facts[i]) ||
+            hd_data_kind_has_records(train->facts[i].look.kind) ||
+            (!spec_is_token_file(path) && strcmp(job->tokenizer, "bytes") != 0))
             return HD_OK;
         total += train->facts[i].tokens;
     }
@@ -530,7 +526,7 @@ void spec_note_copies(const struct hd_job *job, struct hd_text *notes)
 static bool has_records(const struct list *list)
 {
     for (size_t i = 0; i < list->count; i++)
-        if (spec_has_records(list->items[i].path))
+        if (hd_data_kind_has_records(list->facts[i].look.kind))
             return true;
     return false;
 }
@@ -596,11 +592,14 @@ enum hd_status spec_find_files(struct spec_draft *draft, const char *folder)
         st = need_parts(&train, job);
     if (!st && val.count)
         st = need_sequences(&val, job->context);
+    if (!st && has_records(&train) && !*spec_given(draft, "data.documents"))
+        job->documents = HD_JOB_DOCUMENTS_BOUNDED; /* whatever the names of the files promise */
     if (!st)
         st = has_conversations(&train) || has_conversations(&val)
                  ? spec_check_conversations(draft, folder)
                  : spec_refuse_unused(draft);
-    if (!st && strcmp(job->bad_rows, "error") != 0 && !has_records(&train) && !has_records(&val))
+    if (!st && strcmp(job->bad_rows, "error") != 0 && !has_records(&train) &&
+        !has_records(&val))
         st =
             hd_err(HD_INVALID, "data.bad_rows: no file of this job has records, so it would change "
                                "nothing; remove the line");

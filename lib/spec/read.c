@@ -562,12 +562,6 @@ static enum hd_status read_spec(struct spec_reader *r, const struct hd_spec_sour
             st = spec_leave_files(&r->draft, r->folder);
         }
     }
-    if (!st &&
-        !*spec_given(&r->draft,
-                     "data.documents")) { /* its default depends on the expanded lists of files */
-        job->documents = 0;
-        spec_fill_zero(job);
-    }
     if (!st && source->check)
         st = source->check(job);
     if (!st && source->problem)

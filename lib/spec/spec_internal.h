@@ -36,6 +36,7 @@
 
 #include "job/choice_sets.h"
 #include "job/rewards.h"
+#include "records/kind.h"
 #include "spec/spec.h"
 #include "yaml/yaml.h"
 
@@ -349,12 +350,10 @@ void spec_source_key(const struct hd_job *job, bool is_train, int64_t source,
 
 /* returns whether the suffix is that of a token file: .npy, .bin */
 bool spec_is_token_file(const char *path);
-/* returns whether the file has records (records/kind.h) */
-bool spec_has_records(const char *path);
 
-/* Sets whether a data file holds conversations, by job->data_format and the file's first line.
- * HD_INVALID: the message names the file. */
-enum hd_status spec_look_at_form(const struct hd_job *job, const char *path,
+/* Sets whether a data file of this kind holds conversations, by job->data_format and the file's
+ * first line. HD_INVALID: the message names the file. */
+enum hd_status spec_look_at_form(const struct hd_job *job, const char *path, enum hd_data_kind kind,
                                  bool *ret_conversations);
 /* Checks the rules of a job whose data files hold conversations, and finds its chat template. */
 enum hd_status spec_check_conversations(struct spec_draft *draft, const char *folder);

@@ -61,11 +61,12 @@ enum hd_status hd_job_form(const struct hd_job *job, const char *path, enum hd_c
     enum hd_chat_form form = HD_CHAT_TEXT;
 
     *ret_form = HD_CHAT_TEXT;
-    if (hd_job_has_pairs(job) && hd_data_has_records(path))
+    if (!hd_data_has_records(path))
+        return HD_OK;
+    if (hd_job_has_pairs(job))
         return hd_jsonl_look(
             path, &rows, hd_job_is_unpaired(job) ? HD_CHAT_UNPAIRED : HD_CHAT_PREFERENCE, ret_form);
-    if (!hd_data_has_records(path) ||
-        !hd_chat_form_find(hd_job_data_format_words[job->data_format], &form) ||
+    if (!hd_chat_form_find(hd_job_data_format_words[job->data_format], &form) ||
         form == HD_CHAT_TEXT)
         return HD_OK;
     return hd_jsonl_look(path, &rows, form, ret_form);

@@ -83,6 +83,7 @@ static enum hd_status name_of(const struct fill_state *f, const struct hd_job_fi
                               char ret_name[HD_HASH_TEXT_MAX])
 {
     struct hd_text key = {0};
+    const bool has_records = hd_data_has_records(file->path);
     struct stat info;
     enum hd_status st = check_data_file(file, &info);
 
@@ -92,14 +93,13 @@ static enum hd_status name_of(const struct fill_state *f, const struct hd_job_fi
                 hd_job_is_unpaired(f->job) ? "unpaired "
                 : hd_job_has_pairs(f->job) ? "pairs "
                                            : "",
-                hd_data_has_records(file->path) ? f->chat_hash : f->text_hash, f->end_of_text,
-                (int64_t)info.st_size, (int64_t)info.st_mtim.tv_sec, info.st_mtim.tv_nsec,
-                file->path);
-    if (*f->job->columns && hd_data_has_records(file->path))
+                has_records ? f->chat_hash : f->text_hash, f->end_of_text, (int64_t)info.st_size,
+                (int64_t)info.st_mtim.tv_sec, info.st_mtim.tv_nsec, file->path);
+    if (*f->job->columns && has_records)
         hd_text_add(&key, " columns %s", f->job->columns);
-    if (*f->job->roles && hd_data_has_records(file->path))
+    if (*f->job->roles && has_records)
         hd_text_add(&key, " roles %s", f->job->roles);
-    if (f->bad_rule.skips && hd_data_has_records(file->path))
+    if (f->bad_rule.skips && has_records)
         hd_text_add(&key, " bad rows %s", f->job->bad_rows);
     if (key.failed)
         st = hd_err(HD_NO_MEMORY, "no memory for the name of the tokens of %s", file->path);

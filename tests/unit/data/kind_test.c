@@ -52,9 +52,11 @@ static const char *put(const char *name, const void *bytes, size_t count)
 
 static void is(const char *path, enum hd_data_kind kind)
 {
-    if (hd_data_look(path))
+    struct hd_data_facts facts;
+
+    if (hd_data_look(path, &facts))
         fail_msg("%s", hd_err_message());
-    if (hd_data_kind_of(path) != kind)
+    if (hd_data_kind_of(path) != kind || facts.kind != kind)
         fail_msg("%s is of kind %d, not %d", path, (int)hd_data_kind_of(path), (int)kind);
 }
 
@@ -132,13 +134,14 @@ static void what_is_not_text_is_refused_by_its_kind(void **state)
 #undef ROW
     };
     static const char *const names[] = {"a.txt", "a.jsonl", "a.json", "a"};
+    struct hd_data_facts facts;
 
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
         for (size_t n = 0; n <= sizeof names / sizeof names[0]; n++) {
             const char *name = n ? names[n - 1] : rows[i].name;
             const char *path = put(name, rows[i].head, rows[i].bytes);
 
-            assert_int_equal(hd_data_look(path), HD_INVALID);
+            assert_int_equal(hd_data_look(path, &facts), HD_INVALID);
             if (!strstr(hd_err_message(), path) ||
                 (!strstr(hd_err_message(), rows[i].says) &&
                  !strstr(hd_err_message(), "built without its library")))
@@ -148,7 +151,9 @@ static void what_is_not_text_is_refused_by_its_kind(void **state)
 
 static void refuses(const char *path, const char *says)
 {
-    assert_int_equal(hd_data_look(path), HD_INVALID);
+    struct hd_data_facts facts;
+
+    assert_int_equal(hd_data_look(path, &facts), HD_INVALID);
     if (!strstr(hd_err_message(), says) && !strstr(hd_err_message(), "built without its library"))
         fail_msg("'%s' does not say '%s'", hd_err_message(), says);
 }

@@ -402,15 +402,17 @@ static void text_that_is_not_utf8_is_refused(void **state)
 {
     static const char latin[] = "Gr\xfc\xdf"
                                 "e an alle V\xf6gel im Garten ..";
+    struct hd_data_facts facts;
     struct hd_text text = {0};
 
     for (int i = 0; i < 100; i++)
         hd_text_add(&text, "%s", latin);
-    assert_int_equal(hd_data_check_text(make("a.txt", text.data, text.len_bytes)), HD_INVALID);
+    assert_int_equal(hd_data_check_text(make("a.txt", text.data, text.len_bytes), &facts),
+                     HD_INVALID);
     assert_non_null(strstr(hd_err_message(), "data.tokenizer: bytes"));
     for (int i = 0; i < 1000; i++) /* 300 of 30000 bytes are one in a hundred */
         hd_text_add(&text, "%s", "Ein Satz in \xC3\xA4 allein ..... ");
-    assert_int_equal(hd_data_check_text(make("a.txt", text.data, text.len_bytes)), HD_OK);
+    assert_int_equal(hd_data_check_text(make("a.txt", text.data, text.len_bytes), &facts), HD_OK);
     hd_text_free(&text);
 }
 

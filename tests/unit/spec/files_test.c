@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/inotify.h>
+#include <unistd.h>
 
 #include "base/file.h"
 
@@ -189,6 +191,59 @@ static void names_of_the_hub_become_paths(void **state)
     assert_int_equal(hd_spec_read_yaml(&source, &jobs, job), HD_UNAVAILABLE);
     assert_string_equal(hd_err_message(), "job.yaml:9: data.train[0]: the hub cannot be reached");
     free(yaml);
+}
+
+/* Counts and takes the opens of files that a watch of their folder has seen. The watch sees them
+ * closed, too, as the kernel joins equal events that follow each other. */
+static int count_opens(int watch)
+{
+    char bytes[16384] __attribute__((aligned(__alignof__(struct inotify_event))));
+    int count = 0;
+    ssize_t n;
+
+    while ((n = read(watch, bytes, sizeof bytes)) > 0)
+        for (ssize_t at = 0; at < n;) {
+            const struct inotify_event *e = (const struct inotify_event *)(bytes + at);
+
+            assert_false(e->mask & IN_Q_OVERFLOW);
+            count += (e->mask & IN_OPEN) && !(e->mask & IN_ISDIR);
+            at += (ssize_t)sizeof *e + e->len;
+        }
+    return count;
+}
+
+/* On a file system of a network each open is a message. 20 files of one entry: 16 are read for
+ * their kind and, if they have records, for their form, and all for their fingerprint. */
+static void a_file_of_many_is_opened_once(void **state)
+{
+    static const struct {
+        const char *ending;
+        int opens;
+    } rows[] = {{"txt", 16 * 2 + 4}, {"jsonl", 16 * 3 + 4}};
+
+    for (size_t r = 0; r < sizeof rows / sizeof rows[0]; r++) {
+        const int watch = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
+        char name[128], line[64], *yaml;
+        struct hd_job *job = NULL;
+
+        (void)snprintf(name, sizeof name, "%s/%s", folder, rows[r].ending);
+        assert_int_equal(hd_file_make_dirs(name, 0755), HD_OK);
+        assert_true(watch >= 0 && inotify_add_watch(watch, name, IN_OPEN | IN_CLOSE) >= 0);
+        for (int i = 0; i < 20; i++) {
+            (void)snprintf(name, sizeof name, "%s/%d.%s", rows[r].ending, i, rows[r].ending);
+            put_text(name, "{\"text\": \"a document of more than thirty-two bytes\"}\n");
+        }
+        (void)count_opens(watch);
+        (void)snprintf(line, sizeof line, "  train: %s/*", rows[r].ending);
+        yaml = with_line(9, line);
+        must(read_bytes(yaml, strlen(yaml), NULL, &job));
+        assert_int_equal(count_opens(watch), rows[r].opens);
+        assert_false(hd_spec_has_conversations(job)); /* one file tells it, by two opens at most */
+        assert_true(count_opens(watch) <= 2);
+        assert_int_equal(job->documents, r ? HD_JOB_DOCUMENTS_BOUNDED : HD_JOB_DOCUMENTS_JOINED);
+        free(yaml);
+        (void)close(watch);
+    }
 }
 
 RUN_CASES_BETWEEN(make_corpus, drop_corpus)
