@@ -7,6 +7,7 @@
 
 #include "base/copy.h"
 #include "base/file.h"
+#include "base/folder.h"
 #include "controller/cli/fetch.h"
 #include "controller/cli/rows.h"
 
@@ -24,15 +25,11 @@ static enum hd_status copy_file(const char *from, const char *path, const char *
 {
     char to[PATH_MAX], part[PATH_MAX];
     enum hd_status st;
-    char *slash;
 
     if (snprintf(to, sizeof to, "%s/%s", out, path) >= (int)sizeof to ||
         snprintf(part, sizeof part, "%s.part", to) >= (int)sizeof part)
         return hd_err(HD_INVALID, "%s/%s: the path is too long", out, path);
-    slash = strrchr(to, '/');
-    *slash = '\0';
-    st = hd_file_make_dirs(to, 0777);
-    *slash = '/';
+    st = hd_folder_make_of(to, 0777);
     if (!st)
         st = hd_file_copy(from, part, 0666);
     if (!st && rename(part, to) < 0) {

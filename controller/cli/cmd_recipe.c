@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 
 #include "base/file.h"
+#include "base/folder.h"
 #include "controller/cli/recipes.h"
 #include "controller/cli/rows.h"
 #include "spec/spec.h"
@@ -114,16 +115,13 @@ static enum hd_status check_free(const struct recipe_copy *copy, const char *fil
 static enum hd_status write_copied(const struct recipe_copy *copy, const char *file,
                                    const struct hd_text *text)
 {
-    char path[4096], *slash;
+    char path[4096];
     enum hd_status st;
 
     if (text->failed)
         return hd_err(HD_NO_MEMORY, "no memory to copy %s", file);
     path_in(copy, file, path);
-    slash = strrchr(path, '/');
-    *slash = '\0';
-    st = hd_file_make_dirs(path, 0777);
-    *slash = '/';
+    st = hd_folder_make_of(path, 0777);
     return st ? st
               : hd_file_write_atomic(path, text->data ? text->data : "", text->len_bytes, 0666);
 }

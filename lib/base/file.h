@@ -51,10 +51,11 @@ enum hd_status hd_file_write_atomic(const char *path, const void *data, size_t s
  * path contains neither. HD_INVALID: the result would have max_bytes bytes or more. */
 enum hd_status hd_file_make_plain(char *path, size_t max_bytes);
 
-/* Appends the whole file to ret_text. Accepts only regular files, so that no FIFO makes the caller
- * wait and no device delivers data without end. HD_LIMIT: the file is larger than max_bytes.
- * HD_NOT_FOUND: the file does not exist. HD_INVALID: the path is a folder, a pipe or a device, or
- * cannot be resolved. */
+/* Appends the whole file to ret_text, which the caller frees, also on failure: bytes that were read
+ * before it stay there. Accepts only regular files, so that no FIFO makes the caller wait and no
+ * device delivers data without end. HD_LIMIT: the file is larger than max_bytes. HD_NOT_FOUND: the
+ * file does not exist. HD_INVALID: the path is a folder, a pipe or a device, or cannot be
+ * resolved. */
 enum hd_status hd_file_read(const char *path, size_t max_bytes, struct hd_text *ret_text);
 
 /* Returns HD_INVALID if the path exists and is not a regular file: a library that opened it might

@@ -12,6 +12,18 @@ void hd_folder_of(const char *path, struct hd_text *ret_dir)
                 slash ? path : ".");
 }
 
+enum hd_status hd_folder_make_of(const char *path, mode_t mode)
+{
+    struct hd_text dir = {0};
+    enum hd_status st;
+
+    hd_folder_of(path, &dir);
+    st = dir.failed ? hd_err(HD_NO_MEMORY, "no memory for a path")
+                    : hd_file_make_dirs(dir.data, mode);
+    hd_text_free(&dir);
+    return st;
+}
+
 enum hd_status hd_folder_sync_of(const char *path)
 {
     struct hd_text dir = {0};

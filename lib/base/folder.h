@@ -11,6 +11,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <sys/types.h>
 
 #include "base/json.h"
 #include "base/status.h"
@@ -18,6 +19,8 @@
 
 /* Appends the folder of a path to ret_dir: "a" for "a/b", "/" for "/b", "." for "b". */
 void hd_folder_of(const char *path, struct hd_text *ret_dir);
+/* Makes the folder of a path, and those above it, if they are missing. */
+enum hd_status hd_folder_make_of(const char *path, mode_t mode);
 /* Makes the name of a file that was created, renamed or removed durable, in its folder. */
 enum hd_status hd_folder_sync_of(const char *path);
 

@@ -170,22 +170,20 @@ static enum hd_status read_template(struct hd_chat *c, const char *path)
 enum hd_status hd_chat_open(const char *path, const char *dir, struct hd_chat **ret_chat)
 {
     struct hd_chat *c = calloc(1, sizeof *c);
-    const char *slash = strrchr(path, '/');
-    char *own = NULL;
+    struct hd_text own = {0};
     enum hd_status st = HD_OK;
 
     if (!c)
         return hd_err(HD_NO_MEMORY, "no memory for a chat template");
     hd_arena_init(&c->arena, 0);
-    if (!dir) {
-        own = slash ? strndup(path, (size_t)(slash - path) + 1) : strdup(".");
-        st = own ? HD_OK : hd_err(HD_NO_MEMORY, "no memory for a chat template");
-    }
+    hd_folder_of(path, &own);
+    if (own.failed)
+        st = hd_err(HD_NO_MEMORY, "no memory for a chat template");
     if (!st && *path)
         st = read_template(c, path);
     if (!st)
-        st = read_names(c, dir ? dir : own);
-    free(own);
+        st = read_names(c, dir ? dir : own.data);
+    hd_text_free(&own);
     if (st)
         hd_chat_close(c);
     else

@@ -70,13 +70,6 @@ struct carrying {
 
 /* ---- folders ---- */
 
-static void dir_of(const char *path, char ret_dir[HD_JOB_PATH_MAX])
-{
-    const char *slash = strrchr(path, '/');
-
-    (void)snprintf(ret_dir, HD_JOB_PATH_MAX, "%.*s", slash ? (int)(slash - path) + 1 : 0, path);
-}
-
 static bool join_kept(const char *checkpoint, char ret_dir[HD_JOB_PATH_MAX])
 {
     struct stat info;
@@ -139,7 +132,7 @@ static void find_folders(struct carrying *c)
     find_model(job, c->model);
     hd_job_chat_folder(job, c->chat);
     if (job->tokenizer[0] == '/')
-        dir_of(job->tokenizer, c->tokenizer);
+        hd_job_chat_folder(job, c->tokenizer); /* the folder of the path */
     else if (strcmp(job->tokenizer, "none") == 0)
         (void)snprintf(c->tokenizer, sizeof c->tokenizer, "%s", c->model);
     if (*job->adapter_from && !hd_source_is_checkpoint(job->adapter_from))

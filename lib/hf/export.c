@@ -602,17 +602,13 @@ static enum hd_status write_config(struct hd_exporter *x)
 static enum hd_status put_carried(void *context, const char *name, const struct hd_text *text)
 {
     struct hd_exporter *x = context;
-    const char *slash = strrchr(name, '/');
-    struct hd_text parent = {0}, ended = {0};
-    enum hd_status st = HD_OK;
+    struct hd_text path = {0}, ended = {0};
+    enum hd_status st;
 
     if (strcmp(name, "config.json") == 0 || strcmp(name, "adapter_config.json") == 0)
         return HD_OK; /* write_config has already merged it */
-    hd_text_add(&parent, "%s/%.*s", x->part_dir, slash ? (int)(slash - name) : 0, name);
-    if (parent.failed)
-        st = hd_export_no_memory();
-    else if (slash)
-        st = hd_file_make_dirs(parent.data, 0755);
+    hd_text_add(&path, "%s/%s", x->part_dir, name);
+    st = path.failed ? hd_export_no_memory() : hd_folder_make_of(path.data, 0755);
     if (strcmp(name, "generation_config.json") == 0) {
         hd_text_add_bytes(&ended, text->data, text->len_bytes);
         if (!st && ended.failed)
@@ -623,7 +619,7 @@ static enum hd_status put_carried(void *context, const char *name, const struct 
     }
     if (!st)
         st = write_text(x, name, text);
-    hd_text_free(&parent);
+    hd_text_free(&path);
     hd_text_free(&ended);
     return st;
 }

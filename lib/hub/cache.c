@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/folder.h"
 #include "hub_internal.h"
 
 enum { FOLDER_MODE = 0777, FILE_MODE = 0644, LOCK_MODE = 0664, LOCK_PAUSE_MS = 50 };
@@ -19,18 +20,6 @@ void hub_add_folder(struct hd_text *out, const char *cache, const struct hd_hub_
     hd_text_add(out, "%s/%s--", cache, name->is_dataset ? "datasets" : "models");
     for (const char *at = name->repo; *at; at++)
         hd_text_add(out, *at == '/' ? "--" : "%c", *at);
-}
-
-static enum hd_status make_parents(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-    char folder[PATH_MAX];
-
-    if (!slash || (size_t)(slash - path) >= sizeof folder)
-        return hd_err(HD_INVALID, "%.200s: the path is too long", path);
-    memcpy(folder, path, (size_t)(slash - path));
-    folder[slash - path] = '\0';
-    return hd_file_make_dirs(folder, FOLDER_MODE);
 }
 
 /* Writes and renames a file `part`, which is open. */
@@ -50,7 +39,7 @@ static enum hd_status write_part(int fd, const char *part, const char *path, con
 enum hd_status hub_write_file(const char *path, const char *text, size_t bytes)
 {
     char part[PATH_MAX];
-    enum hd_status st = make_parents(path);
+    enum hd_status st = hd_folder_make_of(path, FOLDER_MODE);
     int fd;
 
     if (st)
@@ -152,7 +141,7 @@ enum hd_status hub_link_blob(const char *folder, const char *commit, const struc
     if (path.failed || target.failed)
         st = hd_err(HD_NO_MEMORY, "no memory for a path");
     if (!st)
-        st = make_parents(path.data);
+        st = hd_folder_make_of(path.data, FOLDER_MODE);
     if (!st)
         st = make_link(target.data, path.data);
     hd_text_free(&path);
@@ -195,7 +184,7 @@ enum hd_status hub_lock_path(const char *path, const volatile sig_atomic_t *stop
 {
     const struct timespec pause = {.tv_nsec = LOCK_PAUSE_MS * 1000000L};
     bool waits = false;
-    enum hd_status st = make_parents(path);
+    enum hd_status st = hd_folder_make_of(path, FOLDER_MODE);
 
     while (!st && (st = try_lock(path, ret_fd)) == HD_CONFLICT) {
         if (!waits)
@@ -237,7 +226,7 @@ static bool name_file(const char *path, const char *named)
     char real[PATH_MAX];
     struct stat is, wanted;
 
-    if (!realpath(path, real) || stat(real, &wanted) < 0 || make_parents(named))
+    if (!realpath(path, real) || stat(real, &wanted) < 0 || hd_folder_make_of(named, FOLDER_MODE))
         return false;
     if (lstat(named, &is) == 0) {
         if (is.st_ino == wanted.st_ino && is.st_dev == wanted.st_dev)

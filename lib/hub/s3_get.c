@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/folder.h"
 #include "s3_internal.h"
 
 enum { NAMES_BYTES_MAX = 256 << 20 };
@@ -431,15 +432,12 @@ static enum hd_status s3_download_wanted(struct s3_fetch *g)
 
 static enum hd_status s3_link_file(struct s3_fetch *g, const char *part, const struct s3_want *want)
 {
-    char *path = hd_arena_printf(g->arena, "%s/%s", part, want->rel), *slash;
+    char *path = hd_arena_printf(g->arena, "%s/%s", part, want->rel);
     enum hd_status st;
 
     if (!path)
         return hd_err(HD_NO_MEMORY, "no memory for a list of objects");
-    slash = strrchr(path, '/');
-    *slash = '\0';
-    st = hd_file_make_dirs(path, 0755);
-    *slash = '/';
+    st = hd_folder_make_of(path, 0755);
     if (!st && link(want->path, path) < 0)
         st = hd_err(hd_file_write_status(errno),
                     "cannot link %s to %s: %s; the cache needs a file system with hard links: set "

@@ -15,13 +15,6 @@ static const struct {
     const char *name, *variant;
 } precisions[] = {{"fp32", "f32."}, {"bf16", "bf16."}};
 
-/* Sorts the values and returns their median; count >= 1. */
-static double median_of(double *values, int count)
-{
-    qsort(values, (size_t)count, sizeof *values, hd_order_numbers);
-    return count % 2 ? values[count / 2] : (values[count / 2 - 1] + values[count / 2]) / 2;
-}
-
 static int shape_of(double flops)
 {
     const double side = cbrt(flops / 2);
@@ -65,7 +58,7 @@ int hd_calibration_report_products(
                     count = add_rates(&cal->classes[k], shape, rates, count);
             if (count)
                 ret_products[found++] = (struct hd_calibration_report_product){
-                    precisions[p].name, shapes[shape].name, median_of(rates, count)};
+                    precisions[p].name, shapes[shape].name, hd_order_median(rates, (size_t)count)};
         }
     free(rates);
     return found;

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "base/folder.h"
 #include "base/hash.h"
 #include "base/json.h"
 #include "tokenizer/count.h"
@@ -126,18 +127,17 @@ static enum hd_status count_file(const char *path, struct token_facts *ret)
 {
     static const struct hd_text none = {0};
     const bool is_model = hd_text_ends(path, ".model");
-    const char *slash = strrchr(path, '/');
-    char *folder = slash ? strndup(path, (size_t)(slash - path) + 1) : strdup("./");
     struct hd_companions companions = {.tokenizer_class = "", .asked_class = ""};
     struct hd_bpe *bpe = calloc(1, sizeof *bpe);
-    struct hd_text file = {0};
+    struct hd_text file = {0}, folder = {0};
     enum hd_status st =
         hd_file_read(path, is_model ? HD_SP_FILE_BYTES_MAX : HD_TOKENIZER_FILE_BYTES_MAX, &file);
 
-    if (!st && (!folder || !bpe))
+    hd_folder_of(path, &folder);
+    if (!st && (folder.failed || !bpe))
         st = hd_bpe_no_memory();
     if (!st)
-        st = hd_companions_read(folder, is_model ? &none : &file, &companions);
+        st = hd_companions_read(folder.data, is_model ? &none : &file, &companions);
     if (!st) {
         hd_arena_init(&bpe->arena, count_bytes_max);
         st = count_all(&file, is_model, &companions, bpe, ret);
@@ -146,7 +146,7 @@ static enum hd_status count_file(const char *path, struct token_facts *ret)
     }
     hd_companions_done(&companions);
     hd_text_free(&file);
-    free(folder);
+    hd_text_free(&folder);
     free(bpe);
     return st;
 }

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "base/folder.h"
 #include "tokenizer/bpe_train.h"
 #include "tokenizer/sentencepiece.h"
 #include "tokenizer/tokenizer_internal.h"
@@ -30,27 +31,19 @@ static bool is_path(const char *name)
            (n > 6 && strcmp(name + n - 6, ".model") == 0);
 }
 
-/* Returns the folder of a path, with '/' at its end. */
-static char *folder_of(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-
-    return slash ? strndup(path, (size_t)(slash - path) + 1) : strdup("./");
-}
-
 static enum hd_status read_tokenizer_file(struct hd_tokenizer *t)
 {
     static const struct hd_text none = {0};
     const bool is_model = hd_text_ends(t->name, ".model");
-    struct hd_text text = {0};
-    char *folder = NULL;
+    struct hd_text text = {0}, folder = {0};
     enum hd_status st =
         hd_file_read(t->name, is_model ? HD_SP_FILE_BYTES_MAX : HD_TOKENIZER_FILE_BYTES_MAX, &text);
 
-    if (!st && !(folder = folder_of(t->name)))
+    hd_folder_of(t->name, &folder);
+    if (!st && folder.failed)
         st = hd_bpe_no_memory();
     if (!st) /* messages of failures before this line name a file already */
-        st = hd_companions_read(folder, is_model ? &none : &text, &t->companions);
+        st = hd_companions_read(folder.data, is_model ? &none : &text, &t->companions);
     if (!st && is_model) {
         st = hd_sp_read(text.data ? text.data : "", text.len_bytes, &t->companions, &t->bpe);
         st = st ? hd_err_prefix(st, "%s cannot be used as a SentencePiece model", t->name) : HD_OK;
@@ -59,7 +52,7 @@ static enum hd_status read_tokenizer_file(struct hd_tokenizer *t)
         if (st)
             st = hd_err_prefix(st, "%s cannot be used as a tokenizer.json", t->name);
     }
-    free(folder);
+    hd_text_free(&folder);
     hd_text_free(&text);
     return st;
 }

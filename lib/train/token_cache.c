@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/folder.h"
 #include "base/hash.h"
 #include "base/text.h"
 #include "data/fingerprint.h"
@@ -394,10 +395,8 @@ static enum hd_status find_hashes(struct fill_state *f)
 enum hd_status hd_token_cache_add_path(const struct hd_job *job, const char *suffix,
                                        struct hd_text *ret_path)
 {
-    const char *dir = job->attempt_dir, *slash = strrchr(dir, '/');
-
-    hd_text_add(ret_path, "%.*s/tokens%s", slash ? (int)(slash - dir) : 1, slash ? dir : ".",
-                suffix);
+    hd_folder_of(job->attempt_dir, ret_path);
+    hd_text_add(ret_path, "/tokens%s", suffix);
     return ret_path->failed ? hd_err(HD_NO_MEMORY, "no memory for a path") : HD_OK;
 }
 
