@@ -38,7 +38,7 @@ struct merging {
     int noted;
 };
 
-struct waiting { /* a token to add to the merged list */
+struct unmerged { /* a token to add to the merged list */
     struct hd_companion_token token;
     const char *file;
     bool is_named;
@@ -85,7 +85,7 @@ static struct known *know(struct merging *m, const char *content)
 }
 
 /* Adds a note if a token's id differs from the one that its file gives. */
-static void note_id(struct merging *m, const struct waiting *w, int32_t id)
+static void note_id(struct merging *m, const struct unmerged *w, int32_t id)
 {
     if (w->token.id < 0 || w->token.id == id || !m->notes || m->noted++ >= NOTES_MAX)
         return;
@@ -95,7 +95,7 @@ static void note_id(struct merging *m, const struct waiting *w, int32_t id)
                 w->file, w->token.content, (long long)w->token.id, (int)id);
 }
 
-static enum hd_status add(struct merging *m, const struct waiting *w)
+static enum hd_status add(struct merging *m, const struct unmerged *w)
 {
     struct hd_merged_list *list = m->list;
     struct known *known = know(m, w->token.content);
@@ -192,7 +192,7 @@ static bool is_named(const struct hd_companions *c, const char *content)
 /* Compares two tokens by id, then by their order in the files. */
 static int compare_waiting(const void *left, const void *right)
 {
-    const struct waiting *a = left, *b = right;
+    const struct unmerged *a = left, *b = right;
 
     if (a->token.id != b->token.id)
         return a->token.id < b->token.id ? -1 : 1;
@@ -202,16 +202,16 @@ static int compare_waiting(const void *left, const void *right)
 /* Writes the list of tokens with ids: those of added_tokens_decoder, else added_tokens.json and
  * then tokenizer.json. If several tokens have one id, only the last one remains. */
 static int list_by_id(const struct hd_companions *c, const struct hd_companion_token *own,
-                      int own_count, struct waiting *ret_list)
+                      int own_count, struct unmerged *ret_list)
 {
     const char *file = hd_companion_files[c->has_decoder ? HD_COMPANION_TOKENIZER_CONFIG
                                                          : HD_COMPANION_ADDED_TOKENS];
     int n = 0, kept = 0;
 
     for (int i = 0; i < c->listed_count; i++, n++)
-        ret_list[n] = (struct waiting){c->listed[i], file, is_named(c, c->listed[i].content), n};
+        ret_list[n] = (struct unmerged){c->listed[i], file, is_named(c, c->listed[i].content), n};
     for (int i = 0; !c->has_decoder && i < own_count; i++, n++)
-        ret_list[n] = (struct waiting){own[i], "tokenizer.json", is_named(c, own[i].content), n};
+        ret_list[n] = (struct unmerged){own[i], "tokenizer.json", is_named(c, own[i].content), n};
     qsort(ret_list, (size_t)n, sizeof *ret_list, compare_waiting);
     for (int i = 0; i < n; i++)
         if (i + 1 == n || ret_list[i].token.id != ret_list[i + 1].token.id)
@@ -227,7 +227,8 @@ static bool has_flags(const struct hd_token_flags *a, const struct hd_token_flag
 
 /* Appends a named or extra token to the list of tokens to add, unless it is in the merged list, has
  * an id, or is in the list with equal flags. Returns the list's new length. */
-static int append(struct merging *m, struct waiting *list, int listed, int count, struct waiting w)
+static int append(struct merging *m, struct unmerged *list, int listed, int count,
+                  struct unmerged w)
 {
     struct known *known = know(m, w.token.content);
     const struct hd_companion_token *t = known->waiting >= 0 ? &list[known->waiting].token : NULL;
@@ -256,7 +257,7 @@ static enum hd_status add_companions(struct merging *m, const struct hd_companio
     const struct hd_companions *c = m->companions;
     const size_t capacity = (size_t)c->listed_count + (size_t)own_count + (size_t)c->name_count +
                             (size_t)c->extra_count;
-    struct waiting *list = hd_arena_array(m->arena, capacity + 1, sizeof *list);
+    struct unmerged *list = hd_arena_array(m->arena, capacity + 1, sizeof *list);
     int count, listed;
     enum hd_status st = HD_OK;
 
@@ -267,10 +268,10 @@ static enum hd_status add_companions(struct merging *m, const struct hd_companio
         know(m, list[i].token.content)->waiting = i;
     for (int i = 0; i < c->name_count; i++)
         count = append(m, list, listed, count,
-                       (struct waiting){c->names[i].token, c->names[i].file, true, 0});
+                       (struct unmerged){c->names[i].token, c->names[i].file, true, 0});
     for (int i = 0; i < c->extra_count; i++)
         count = append(m, list, listed, count,
-                       (struct waiting){c->extras[i], "", is_named(c, c->extras[i].content), 0});
+                       (struct unmerged){c->extras[i], "", is_named(c, c->extras[i].content), 0});
     for (int i = 0; !st && i < count; i++) {
         if (list[i].is_named)
             make_special(&list[i].token);
@@ -315,7 +316,7 @@ enum hd_status hd_merged_list_make(struct hd_arena *arena, const struct hd_json 
             (size_t)count +
                 (c ? (size_t)c->listed_count + (size_t)c->name_count + (size_t)c->extra_count : 0));
     for (int i = 0; !st && (!c || !c->rebuilds) && i < count; i++)
-        st = add(&m, &(struct waiting){tokens[i], "tokenizer.json", false, 0});
+        st = add(&m, &(struct unmerged){tokens[i], "tokenizer.json", false, 0});
     if (!st && c)
         st = add_companions(&m, tokens, count);
     if (!st && c && c->resets)
