@@ -209,24 +209,6 @@ static void add_summary(const struct cli *cli, struct hd_text *out, const void *
 static const struct rows_kind validated_rows = {"JobSpecList", "spec", .show = show_validated,
                                                 .line = add_summary};
 
-static void print_valid(const struct validated *v)
-{
-    (void)rows_print_one(v->cli, &validated_rows, v);
-    if (v->spec->lr_peak > 0.1)
-        cli_note(
-            "heddle: note: train.lr %g is far above usual rates, 1e-5 to 1e-2: a run may diverge",
-            v->spec->lr_peak);
-    if (v->spec->precision == HD_JOB_PRECISION_FP8 && v->spec->device == HD_JOB_DEVICE_CPU)
-        cli_note(
-            "heddle: note: train.precision fp8 saves no time on a CPU: it shows what fp8 does to a "
-            "model");
-    if (v->spec->profile_first > v->spec->steps)
-        cli_note(
-            "heddle: note: train.profile.steps begins at step %lld, and the job has %lld steps: "
-            "nothing is profiled unless it goes on with more",
-            (long long)v->spec->profile_first, (long long)v->spec->steps);
-}
-
 static int cli_validate(struct cli *cli, int argc, char **argv)
 {
     struct cli_list overrides = {.count = 0};
@@ -261,7 +243,7 @@ static int cli_validate(struct cli *cli, int argc, char **argv)
         code = ask_to_validate(cli, spec, &v.arena, &verdict);
     v.verdict = verdict;
     if (code == CLI_CONTINUE) {
-        print_valid(&v);
+        (void)rows_print_one(cli, &validated_rows, &v);
         code = cli_out_end(CLI_OK);
     }
     if (verdict)

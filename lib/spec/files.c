@@ -505,24 +505,6 @@ static enum hd_status take_fingerprints(struct hd_arena *arena, struct hd_job *j
                                  whole);
 }
 
-void spec_note_copies(const struct hd_job *job, struct hd_text *notes)
-{
-    for (int64_t v = 0; v < job->val_count; v++) {
-        const struct hd_job_file *val = &job->val[v];
-        int64_t t = 0;
-
-        while (t < job->train_count && (!val->fingerprint || !job->train[t].fingerprint ||
-                                        val->size_bytes != job->train[t].size_bytes ||
-                                        strcmp(val->fingerprint, job->train[t].fingerprint) != 0))
-            t++;
-        if (t < job->train_count)
-            hd_text_add(notes,
-                        "data.val: %s has the bytes of %s of data.train: its loss is that of text "
-                        "that was trained on\n",
-                        val->path, job->train[t].path);
-    }
-}
-
 static bool has_records(const struct list *list)
 {
     for (size_t i = 0; i < list->count; i++)
@@ -598,8 +580,7 @@ enum hd_status spec_find_files(struct spec_draft *draft, const char *folder)
         st = has_conversations(&train) || has_conversations(&val)
                  ? spec_check_conversations(draft, folder)
                  : spec_refuse_unused(draft);
-    if (!st && strcmp(job->bad_rows, "error") != 0 && !has_records(&train) &&
-        !has_records(&val))
+    if (!st && strcmp(job->bad_rows, "error") != 0 && !has_records(&train) && !has_records(&val))
         st =
             hd_err(HD_INVALID, "data.bad_rows: no file of this job has records, so it would change "
                                "nothing; remove the line");

@@ -485,26 +485,6 @@ static enum hd_status take_reward_model(struct spec_draft *draft)
     return st;
 }
 
-enum hd_status spec_note_teacher(const struct hd_job *job, struct hd_text *notes)
-{
-    struct hd_text path = {0};
-    enum hd_status st;
-
-    if (!hd_job_has_teacher(job) || hd_job_has_teacher_model(job))
-        return HD_OK;
-    st = hd_job_teacher_file(job, &path);
-    if (!st && !hd_file_exists(path.data))
-        hd_text_add(
-            notes,
-            "train.distill.teacher: %s is neither a model folder nor a checkpoint now, and so "
-            "is taken for a teacher's file: a job with train.distill.write must have made %s "
-            "before this one starts. To learn from the model of a run, name one of its "
-            "checkpoints\n",
-            job->distill_teacher, path.data);
-    hd_text_free(&path);
-    return st;
-}
-
 enum hd_status spec_read_from(struct spec_draft *draft, const char *folder)
 {
     struct hd_job *job = draft->job;

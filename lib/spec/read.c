@@ -550,7 +550,7 @@ static enum hd_status read_spec(struct spec_reader *r, const struct hd_spec_sour
     if (!st && r->mistakes.count)
         return tell_mistakes(r);
     if (!st && source->notes)
-        st = spec_note_teacher(job, source->notes);
+        st = spec_note(&r->draft, source->notes);
     if (!st && source->missing_data && source->missing_data->len_bytes) {
         st = spec_leave_files(&r->draft, r->folder); /* names that the cache does not have */
     } else if (!st) {

@@ -363,8 +363,9 @@ enum hd_status spec_find_files(struct spec_draft *draft, const char *folder);
 /* Appends a line for each file of data.val that has the bytes of a file of data.train, as far as their
  * fingerprints tell. */
 void spec_note_copies(const struct hd_job *job, struct hd_text *notes);
-/* Appends a line if train.distill.teacher names neither a model nor a teacher's file that is there. */
-enum hd_status spec_note_teacher(const struct hd_job *job, struct hd_text *notes);
+/* Appends a line for each number far from what is usual, for each setting that changes nothing, and
+ * if train.distill.teacher names neither a model nor a teacher's file that is there. */
+enum hd_status spec_note(struct spec_draft *draft, struct hd_text *notes);
 /* Makes the paths of data files absolute without opening the files, which are on another
  * machine. */
 enum hd_status spec_leave_files(struct spec_draft *draft, const char *folder);

@@ -333,4 +333,50 @@ static void settings_of_other_tools_are_named_as_here(void **state)
         }
 }
 
+/* A value that is possible and hardly meant is told, and is no error: a rate with a slip of the
+ * decimal point, and keys of early stopping in a job that is not stopped. The good job has no
+ * notes. */
+static void what_is_hardly_meant_is_noted(void **state)
+{
+    static const struct {
+        const char *override, *note;
+    } rows[] = {
+        {"train.lr.peak=0.09", NULL},
+        {"train.lr.peak=900",
+         "train.lr.peak: 900 is far from the usual 1e-05 to 0.01: a run may learn "
+         "nothing, or diverge\n"},
+        {"train.lr.peak=1e-9",
+         "train.lr.peak: 1e-09 is far from the usual 1e-05 to 0.01: a run may "
+         "learn nothing, or diverge\n"},
+        {"train.weight_decay=10",
+         "train.weight_decay: 10 is far from the usual 0 to 0.3: weights may "
+         "shrink faster than they learn\n"},
+        {"validate.stop={min_delta: 0.1}",
+         "validate.stop.min_delta: changes nothing, as no run is stopped early without "
+         "validate.stop.patience; give it, or remove the line\n"},
+        {"validate.stop={min_delta: 0.1, patience: 3}", NULL},
+        {"train.profile={steps: [200, 210]}",
+         "train.profile.steps: begins at step 200, and the job has 100 steps: nothing is profiled "
+         "unless it goes on with more\n"},
+    };
+
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct hd_text notes = {0};
+        const struct hd_spec_source source = {.name = "job.yaml",
+                                              .folder = folder,
+                                              .bytes = good,
+                                              .size_bytes = good_bytes,
+                                              .overrides = &rows[i].override,
+                                              .override_count = 1,
+                                              .notes = &notes};
+        struct hd_job job;
+
+        if (hd_spec_read_yaml(&source, &jobs, &job))
+            fail_msg("%s: %s", rows[i].override, hd_err_message());
+        if (strcmp(notes.data ? notes.data : "", rows[i].note ? rows[i].note : "") != 0)
+            fail_msg("%s: '%s'", rows[i].override, notes.data ? notes.data : "");
+        hd_text_free(&notes);
+    }
+}
+
 RUN_CASES_BETWEEN(make_corpus, drop_corpus)
