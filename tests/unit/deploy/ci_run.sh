@@ -83,13 +83,15 @@ asked_with() { # FILE STAGE PATTERN: the stage's tests/run gets such arguments i
     TOUCHED=$1 "$tree/.ci/run" "$2" >"$TMPDIR/ends" 2>&1
     grep -qE -- "$3" "$TMPDIR/asked"
 }
-asked_with controller/core/core.c asan '--without kernels .*-DHEDDLE_CPU_KERNELS=plain -DHEDDLE_SANITIZE_KERNELS=OFF' &&
+asked_with controller/core/core.c asan '--without kernels .*-DHEDDLE_CPU_KERNELS=widest -DHEDDLE_SANITIZE_KERNELS=OFF' &&
     asked_with kernels/cpu/norm.c asan '-DHEDDLE_CPU_KERNELS=native' &&
     ! asked_with tests/unit/kernels/norm_test.c asan '--without|SANITIZE_KERNELS'
 check asan_looks_at_kernels_that_were_touched $?
-asked_with controller/core/core.c dev '-DHEDDLE_CPU_KERNELS=native' && ! asked_with kernels/cpu/norm.c dev 'CPU_KERNELS' &&
+asked_with controller/core/core.c dev '-DHEDDLE_CPU_KERNELS=widest' && ! asked_with kernels/cpu/norm.c dev 'CPU_KERNELS' &&
     ! asked_with lib/base/half.h dev 'CPU_KERNELS'
 check dev_compiles_for_other_processors_what_was_touched $?
+asked_with controller/core/core.c engine '-DHEDDLE_CPU_KERNELS=widest' && asked_with kernels/cpu/norm.c engine '-DHEDDLE_CPU_KERNELS=plain'
+check a_bare_engine_computes_as_any_processor_does_where_kernels_were_touched $?
 asked_with controller/core/core.c dev 'CUDASIM_OPTIMIZE=-O0' && ! asked_with kernels/cuda/norm_forward.cu dev 'CUDASIM_OPTIMIZE=-O0' &&
     ! asked_with lib/comm/comm.c dev 'CUDASIM_OPTIMIZE=-O0' && ! asked_with tests/cudasim/fiber.c dev 'CUDASIM_OPTIMIZE=-O0'
 check kernels_are_optimised_for_an_emulator_that_is_tested $?
