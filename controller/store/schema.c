@@ -133,27 +133,36 @@ static const struct migration {
          " 'resources.threads ' || max(threads, 1) || char(10);"
          "ALTER TABLE step_metrics ADD COLUMN metrics BLOB NOT NULL DEFAULT x'';",
      .move = pack_metrics,
-     .after = "ALTER TABLE attempts DROP COLUMN pp; ALTER TABLE attempts DROP COLUMN dp;"
-              "ALTER TABLE attempts DROP COLUMN cp; ALTER TABLE attempts DROP COLUMN tp;"
-              "ALTER TABLE attempts DROP COLUMN ep; ALTER TABLE attempts DROP COLUMN zero;"
-              "ALTER TABLE attempts DROP COLUMN micro_batch;"
-              "ALTER TABLE attempts DROP COLUMN micro_batches;"
-              "ALTER TABLE attempts DROP COLUMN schedule;"
-              "ALTER TABLE attempts DROP COLUMN recompute;"
-              "ALTER TABLE attempts DROP COLUMN precision;"
-              "ALTER TABLE attempts DROP COLUMN device; ALTER TABLE attempts DROP COLUMN threads;"
-              "ALTER TABLE attempts DROP COLUMN sequence;"
-              "ALTER TABLE attempts DROP COLUMN cp_exchange;"
-              "ALTER TABLE step_metrics DROP COLUMN tokens;"
-              "ALTER TABLE step_metrics DROP COLUMN loss;"
-              "ALTER TABLE step_metrics DROP COLUMN grad_norm;"
-              "ALTER TABLE step_metrics DROP COLUMN lr;"
-              "ALTER TABLE step_metrics DROP COLUMN tokens_per_s;"
-              "ALTER TABLE step_metrics DROP COLUMN step_ms;"
-              "ALTER TABLE step_metrics DROP COLUMN mfu;"
-              "ALTER TABLE step_metrics DROP COLUMN router_balance;"
-              "ALTER TABLE step_metrics DROP COLUMN router_z;"
-              "ALTER TABLE step_metrics DROP COLUMN router_dropped;"},
+     /* two new tables: SQLite reads the whole schema several times to drop one column */
+     .after =
+         "CREATE TABLE attempts_new ("
+         " job INTEGER NOT NULL REFERENCES jobs (job) DEFERRABLE INITIALLY DEFERRED,"
+         " attempt INTEGER NOT NULL, state TEXT NOT NULL CHECK (state IN"
+         " ('starting','running','stopping','ended')),"
+         " base_attempt INTEGER, base_step INTEGER, base_path TEXT NOT NULL, base_hash TEXT NOT "
+         "NULL,"
+         " created_ms INTEGER NOT NULL, running_ms INTEGER NOT NULL DEFAULT 0,"
+         " ended_ms INTEGER NOT NULL DEFAULT 0, end_cause TEXT NOT NULL DEFAULT 'none',"
+         " end_rank INTEGER NOT NULL DEFAULT -1, end_node TEXT NOT NULL DEFAULT '',"
+         " end_message TEXT NOT NULL DEFAULT '', end_exit_code INTEGER NOT NULL DEFAULT 0,"
+         " end_signal INTEGER NOT NULL DEFAULT 0, end_bad_input INTEGER NOT NULL DEFAULT 0,"
+         " layout TEXT NOT NULL DEFAULT '', PRIMARY KEY (job, attempt),"
+         " FOREIGN KEY (job, base_attempt, base_step) REFERENCES checkpoints (job, attempt, step)"
+         " DEFERRABLE INITIALLY DEFERRED) STRICT, WITHOUT ROWID;"
+         "INSERT INTO attempts_new SELECT job, attempt, state, base_attempt, base_step, base_path,"
+         " base_hash, created_ms, running_ms, ended_ms, end_cause, end_rank, end_node, end_message,"
+         " end_exit_code, end_signal, end_bad_input, layout FROM attempts;"
+         "DROP TABLE attempts;"
+         "ALTER TABLE attempts_new RENAME TO attempts;"
+         "CREATE TABLE step_metrics_new ("
+         " job INTEGER NOT NULL REFERENCES jobs (job) DEFERRABLE INITIALLY DEFERRED,"
+         " seq INTEGER NOT NULL, attempt INTEGER NOT NULL, step INTEGER NOT NULL,"
+         " time_ms INTEGER NOT NULL, expert_load BLOB NOT NULL DEFAULT x'',"
+         " metrics BLOB NOT NULL DEFAULT x'', PRIMARY KEY (job, seq)) STRICT, WITHOUT ROWID;"
+         "INSERT INTO step_metrics_new SELECT job, seq, attempt, step, time_ms, expert_load,"
+         " metrics FROM step_metrics;"
+         "DROP TABLE step_metrics;"
+         "ALTER TABLE step_metrics_new RENAME TO step_metrics;"},
     /* 5: request ids are random, so the index of their UNIQUE constraint wrote another page for
      * almost every job; the core keeps them unique (I10). Lists by owner get an index */
     {.move = forget_unique_requests,
@@ -364,22 +373,29 @@ static enum hd_status forget_unique_requests(struct store_db *db)
 static enum hd_status migrate_one(struct store_db *db, int number)
 {
     const struct migration *m = &migrations[number - 1];
-    char version[64];
-    enum hd_status st = execute(db, "BEGIN IMMEDIATE", "cannot begin a migration");
+    enum hd_status st = m->sql ? execute(db, m->sql, "cannot migrate") : HD_OK;
 
-    if (st)
-        return st;
-    (void)snprintf(version, sizeof version, "PRAGMA user_version = %d", number);
-    if (m->sql)
-        st = execute(db, m->sql, "cannot migrate");
     if (!st && m->move)
         st = m->move(db);
     if (!st && m->after)
         st = execute(db, m->after, "cannot migrate");
+    return st;
+}
+
+/* Does the migrations behind `version` in one transaction: a database whose migration fails, or is
+ * interrupted, stays as it was, for the build that wrote it. */
+static enum hd_status migrate_all(struct store_db *db, int version)
+{
+    char sql[64];
+    enum hd_status st = execute(db, "BEGIN IMMEDIATE", "cannot begin the migrations");
+
+    if (st)
+        return st;
+    while (!st && version < MIGRATION_COUNT)
+        st = migrate_one(db, ++version);
+    (void)snprintf(sql, sizeof sql, "PRAGMA user_version = %d; COMMIT", MIGRATION_COUNT);
     if (!st)
-        st = execute(db, version, "cannot migrate");
-    if (!st)
-        st = execute(db, "COMMIT", "cannot migrate");
+        st = execute(db, sql, "cannot migrate");
     if (st)
         (void)sqlite3_exec(db->sqlite, "ROLLBACK", NULL, NULL, NULL);
     return st;
@@ -440,8 +456,8 @@ static enum hd_status migrate(struct store_db *db)
     (void)sqlite3_db_config(db->sqlite, SQLITE_DBCONFIG_DEFENSIVE, 0, NULL);
     /* Foreign keys are off, because those to a table dangle while it is replaced. */
     st = execute(db, "PRAGMA foreign_keys = OFF", "cannot migrate");
-    while (!st && version < MIGRATION_COUNT)
-        st = migrate_one(db, (int)++version);
+    if (!st)
+        st = migrate_all(db, (int)version);
     if (!st)
         st = store_db_read_text(db, "PRAGMA foreign_key_check", text, sizeof text);
     if (!st && *text)
