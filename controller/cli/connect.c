@@ -233,17 +233,15 @@ static enum hd_status explain_certificate(const struct cli *cli, enum hd_status 
     return st ? st : hd_err_restore(&before);
 }
 
-/* Explains a connection closed at once: a TLS endpoint does that to a client without TLS. */
-static enum hd_status explain_closed(const struct cli *cli, enum hd_status st)
+/* Returns whether a server that closed a connection without TLS wants TLS: it has a certificate. */
+static bool wants_tls(const struct cli *cli)
 {
-    if (st != HD_UNAVAILABLE || cli->contexts.values[CONTEXT_TLS_CA].text ||
-        hd_rpc_address_is_unix(cli->address) || !strstr(hd_err_message(), "ocket closed"))
-        return st;
-    return hd_err(
-        st,
-        "%s closed the connection: if its controller speaks TLS, name the authority of its "
-        "certificate with --tls-ca FILE; else its log says why",
-        cli->address);
+    static const unsigned char none[HD_PKI_HASH_BYTES];
+    struct hd_text cert = {0};
+
+    /* HD_DENIED: none of the certificates that it shows has this hash */
+    return !cli->contexts.values[CONTEXT_TLS_CA].text &&
+           hd_pki_fetch_authority(cli->address, none, EXPLAIN_MS, &cert) == HD_DENIED;
 }
 
 /* Takes the controller's time from an answer that contains one. */
@@ -368,6 +366,11 @@ static enum hd_status call_until_let_in(struct cli *cli, const char *method,
     enum hd_status st = call_once(cli, method, request, ret_message);
     int tries = 1;
 
+    if (should_retry(cli, tries) && wants_tls(cli))
+        return hd_err(HD_UNAVAILABLE,
+                      "%s speaks TLS: name the authority of its certificate with --tls-ca FILE (or "
+                      "HEDDLE_TLS_CA), such as pki/ca.pem of its state directory",
+                      cli->address);
     while (should_retry(cli, tries)) {
         const int64_t left_ms = since_ms + CUT_PATIENCE_MS - hd_clock_now_ms() - pause_ms;
 
@@ -381,7 +384,7 @@ static enum hd_status call_until_let_in(struct cli *cli, const char *method,
         pause_ms = pause_ms < CUT_PAUSE_MAX_MS ? 2 * pause_ms : pause_ms;
         st = call_once(cli, method, request, ret_message);
     }
-    st = explain_certificate(cli, explain_closed(cli, st));
+    st = explain_certificate(cli, st);
     if (st && tries > 1 && hd_rpc_client_was_cut(cli->client))
         st = hd_err(st,
                     "%s (tried %d times within %.1f s; if the controller has too many connections, "

@@ -385,6 +385,7 @@ const char *hd_rpc_explain_no_connection(const char *details, size_t len_bytes)
          "it does not speak TLS; leave --tls-ca out, or use its port for TLS"},
         {"WRONG_VERSION_NUMBER",
          "it does not speak TLS; leave --tls-ca out, or use its port for TLS"},
+        {"ocket closed", "it closed the connection at once; its log says why"},
         {"Connection refused",
          "nothing listens there (connection refused); start it, or give another address"},
         {"No such file or directory", "there is no such socket; start it, or give another address"},
