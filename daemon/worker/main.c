@@ -88,6 +88,7 @@ static const struct verb {
      hd_worker_probe},
 };
 enum { VERBS = sizeof verbs / sizeof verbs[0] };
+enum { WORK_THREADS = 4 }; /* threads that every verb may start */
 
 static void print_verb(FILE *out, int i)
 {
@@ -143,13 +144,32 @@ static bool asks_for_help(const char *word)
     return strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0;
 }
 
+static int find_verb(const char *name)
+{
+    int i = 0;
+
+    while (i < VERBS && strcmp(name, verbs[i].name) != 0)
+        i++;
+    return i;
+}
+
 int main(int argc, char **argv)
 {
-    if (!hd_process_prepare_or_tell("heddle-worker",
-                                    &(struct hd_process_needs){.files = 48, .threads = 4}))
+    const int verb = argc >= 2 ? find_verb(argv[1]) : VERBS;
+    const bool works = verb < VERBS && (argc < 3 || !asks_for_help(argv[2]));
+
+    if (!hd_process_prepare_or_tell(
+            "heddle-worker",
+            &(struct hd_process_needs){.files = 48, .threads = works ? WORK_THREADS : 0}))
         return HD_WORKER_FAILED;
     hd_log_init("heddle-worker", HD_LOG_INFO);
     hd_file_ignore_size_signal();
+    if (works)
+        return verbs[verb].run(argc - 2, argv + 2);
+    if (verb < VERBS) {
+        print_verb(stdout, verb);
+        return hd_worker_finish("--help", HD_OK);
+    }
     if (argc >= 2 && asks_for_help(argv[1])) {
         print_help(stdout);
         return hd_worker_finish("--help", HD_OK);
@@ -158,13 +178,6 @@ int main(int argc, char **argv)
         (void)printf("heddle-worker %s\n", hd_version_text);
         return hd_worker_finish("--version", HD_OK);
     }
-    for (int i = 0; argc >= 2 && i < VERBS; i++)
-        if (strcmp(argv[1], verbs[i].name) == 0) {
-            if (argc < 3 || !asks_for_help(argv[2]))
-                return verbs[i].run(argc - 2, argv + 2);
-            print_verb(stdout, i);
-            return hd_worker_finish("--help", HD_OK);
-        }
     if (argc >= 2)
         (void)fprintf(stderr, "heddle-worker: there is no verb '%s'\n\n", argv[1]);
     print_help(stderr);
