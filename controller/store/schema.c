@@ -252,6 +252,10 @@ static const struct migration {
 };
 enum { MIGRATION_COUNT = sizeof migrations / sizeof migrations[0] };
 
+static const char schema_now[] =
+#include "controller/store/schema_now.inc"
+    ;
+
 /* Milliseconds to wait for a lock, because a backup in another process locks the file for moments,
  * at its start and end; and bytes of a database page. */
 enum { LOCKED_TIMEOUT_MS = 5000, PAGE_BYTES = 4096 };
@@ -370,9 +374,8 @@ static enum hd_status forget_unique_requests(struct store_db *db)
     return st;
 }
 
-static enum hd_status migrate_one(struct store_db *db, int number)
+static enum hd_status migrate_one(struct store_db *db, const struct migration *m)
 {
-    const struct migration *m = &migrations[number - 1];
     enum hd_status st = m->sql ? execute(db, m->sql, "cannot migrate") : HD_OK;
 
     if (!st && m->move)
@@ -383,19 +386,25 @@ static enum hd_status migrate_one(struct store_db *db, int number)
 }
 
 /* Does the migrations behind `version` in one transaction: a database whose migration fails, or is
- * interrupted, stays as it was, for the build that wrote it. */
-static enum hd_status migrate_all(struct store_db *db, int version)
+ * interrupted, stays as it was, for the build that wrote it. A database without tables gets the tables
+ * that all migrations would leave. */
+static enum hd_status migrate_all(struct store_db *db, int64_t version)
 {
-    char sql[64];
+    char text[64];
     enum hd_status st = execute(db, "BEGIN IMMEDIATE", "cannot begin the migrations");
 
     if (st)
         return st;
+    st = store_db_read_text(db, "SELECT count(*) FROM sqlite_schema", text, sizeof text);
+    if (!st && strcmp(text, "0") == 0) {
+        st = execute(db, schema_now, "cannot create tables");
+        version = MIGRATION_COUNT;
+    }
     while (!st && version < MIGRATION_COUNT)
-        st = migrate_one(db, ++version);
-    (void)snprintf(sql, sizeof sql, "PRAGMA user_version = %d; COMMIT", MIGRATION_COUNT);
+        st = migrate_one(db, &migrations[version++]);
+    (void)snprintf(text, sizeof text, "PRAGMA user_version = %d; COMMIT", MIGRATION_COUNT);
     if (!st)
-        st = execute(db, sql, "cannot migrate");
+        st = execute(db, text, "cannot migrate");
     if (st)
         (void)sqlite3_exec(db->sqlite, "ROLLBACK", NULL, NULL, NULL);
     return st;
@@ -457,7 +466,7 @@ static enum hd_status migrate(struct store_db *db)
     /* Foreign keys are off, because those to a table dangle while it is replaced. */
     st = execute(db, "PRAGMA foreign_keys = OFF", "cannot migrate");
     if (!st)
-        st = migrate_all(db, (int)version);
+        st = migrate_all(db, version);
     if (!st)
         st = store_db_read_text(db, "PRAGMA foreign_key_check", text, sizeof text);
     if (!st && *text)
