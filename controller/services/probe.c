@@ -73,12 +73,6 @@ void probe_free_all(struct controller *c)
 
 /* ---- figures ----------------------------------------------------------------------------------*/
 
-static const char *const kind_names[HD_COMM_KIND_COUNT] = {
-#define X(code, name) [HD_COMM_##code] = name,
-    HD_COMM_KIND_LIST(X)
-#undef X
-};
-
 static void add_devices(struct hd_arena *arena, const struct hd_calibration *cal,
                         Heddle__V1__NodeProbe *m)
 {
@@ -140,7 +134,7 @@ static void add_collectives(struct hd_arena *arena, const struct hd_calibration 
         if (!f)
             return;
         heddle__v1__collective_figures__init(f);
-        f->kind = convert_text(kind_names[cal->curves[i].kind]);
+        f->kind = convert_text(hd_comm_kind_name(cal->curves[i].kind));
         f->members = cal->curves[i].members;
         hd_calibration_report_curve(&cal->curves[i], &f->alpha_s, &f->bytes_per_s);
         m->collectives[m->n_collectives++] = f;

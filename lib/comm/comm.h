@@ -111,6 +111,18 @@ enum hd_comm_kind {
         HD_COMM_KIND_COUNT
 };
 
+/* Here, and not in names.c, for programs that link no engine. */
+static inline const char *hd_comm_kind_name(enum hd_comm_kind kind)
+{
+    static const char *const names[] = {
+#define X(code, name) name,
+        HD_COMM_KIND_LIST(X)
+#undef X
+    };
+
+    return (unsigned)kind < HD_COMM_KIND_COUNT ? names[kind] : "unknown";
+}
+
 /* Streams of collectives. lib/program uses these names for the streams of its nodes, too. PREFETCH
  * carries gathers of weights ahead of the unit that needs them (ZeRO 3). */
 #define HD_COMM_COLLECTIVE_STREAM_LIST(X) \
@@ -144,7 +156,6 @@ enum hd_comm_stream_name {
 
 enum hd_comm_reduce { HD_COMM_SUM, HD_COMM_MAX };
 
-const char *hd_comm_kind_name(enum hd_comm_kind kind);
 const char *hd_comm_stream_text(enum hd_comm_stream_name name);
 
 /* ---- endpoints ---- */

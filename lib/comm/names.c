@@ -1,17 +1,6 @@
-/* names: names of operation kinds, streams and engines, and the maximum world size of each engine.
+/* names: names of streams and engines, and the maximum world size of each engine.
  */
 #include "comm/comm_internal.h"
-
-const char *hd_comm_kind_name(enum hd_comm_kind kind)
-{
-    static const char *const names[] = {
-#define X(code, name) name,
-        HD_COMM_KIND_LIST(X)
-#undef X
-    };
-
-    return (unsigned)kind < HD_COMM_KIND_COUNT ? names[kind] : "unknown";
-}
 
 const char *hd_comm_stream_text(enum hd_comm_stream_name name)
 {

@@ -6,12 +6,6 @@
 
 #include "job/job.h"
 
-static const char *const kind_names[HD_COMM_KIND_COUNT] = {
-#define X(code, name) [HD_COMM_##code] = name,
-    HD_COMM_KIND_LIST(X)
-#undef X
-};
-
 void hd_calibration_build(char ret_build[HD_CALIBRATION_WORD_MAX])
 {
     (void)snprintf(ret_build, HD_CALIBRATION_WORD_MAX, "%d-%016llx", (int)HD_JOB_VERSION,
@@ -213,10 +207,10 @@ enum hd_status hd_calibration_add_collective(struct hd_calibration *cal, struct 
     }
     if (c->count == HD_CALIBRATION_POINTS_MAX)
         return hd_err(HD_LIMIT, "a calibration has at most %d sizes of %s",
-                      (int)HD_CALIBRATION_POINTS_MAX, kind_names[kind]);
+                      (int)HD_CALIBRATION_POINTS_MAX, hd_comm_kind_name(kind));
     if (c->count && bytes <= c->points[c->count - 1].bytes)
-        return hd_err(HD_INVALID, "the sizes of %s among %lld are not ascending", kind_names[kind],
-                      (long long)members);
+        return hd_err(HD_INVALID, "the sizes of %s among %lld are not ascending",
+                      hd_comm_kind_name(kind), (long long)members);
     grown = hd_arena_grow(arena, c->points, c->count, &c->capacity, sizeof *grown);
     if (!grown)
         return no_memory();

@@ -22,12 +22,6 @@ enum { VALUES_MAX = 200000, DEPTH_MAX = 8, THREADS_MAX = 4096, DEVICES_MAX = 409
 #define SIZE(least_) .least = (least_), .most = 1e24
 #define RATE(least_) .least = (least_), .most = 1e15
 
-static const char *const kind_names[HD_COMM_KIND_COUNT] = {
-#define X(code, name) [HD_COMM_##code] = name,
-    HD_COMM_KIND_LIST(X)
-#undef X
-};
-
 /* ---- the members ---- */
 
 static const struct hd_json_field device_fields[] = {
@@ -132,7 +126,7 @@ void hd_calibration_write(const struct hd_calibration *cal, struct hd_text *ret_
     hd_json_begin(&w, "collectives", '[');
     for (int i = 0; i < cal->curve_count; i++)
         write_listed(&w, curve_fields, HD_JSON_FIELD_COUNT(curve_fields),
-                     &(struct listed){.name = kind_names[cal->curves[i].kind],
+                     &(struct listed){.name = hd_comm_kind_name(cal->curves[i].kind),
                                       .members = cal->curves[i].members,
                                       .points = cal->curves[i].points,
                                       .count = cal->curves[i].count});
@@ -184,7 +178,7 @@ static enum hd_status read_curve(const struct hd_json *object, struct hd_arena *
 
     if (st)
         return hd_err_prefix(st, "%s", c.name);
-    while (kind < HD_COMM_KIND_COUNT && strcmp(kind_names[kind], c.name) != 0)
+    while (kind < HD_COMM_KIND_COUNT && strcmp(hd_comm_kind_name(kind), c.name) != 0)
         kind++;
     if (kind == HD_COMM_KIND_COUNT)
         return hd_err(HD_INVALID, "there is no collective '%.32s'", c.name);

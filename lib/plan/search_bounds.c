@@ -3,7 +3,6 @@
 #include <math.h>
 
 #include "base/math.h"
-#include "comm/nccl.h"
 #include "plan/search_internal.h"
 
 /* Least ratio of the work memory in which backward recomputes a segment to that of one block and what forward
@@ -272,20 +271,6 @@ static double whole_blocks(const struct layout_search *s, double blocks, int32_t
     return s->tuned && before == 0 ? hd_max_real(0, blocks - 1) : blocks;
 }
 
-/* Returns a lower bound of the bytes of a stage's input slots. On a stage without the embedding,
- * the rows that enter a chunk lie in a stage-I/O slot until backward has read them, and the first
- * block saves that much less than others. If B and W are split, the rows may be released before W,
- * which gives no bound. */
-static double stage_io_bytes_of(const struct layout_search *s, const struct search_sizes *b,
-                                const struct ordered *ordered, int32_t stage)
-{
-    const double less = -most_of(s, b->base_saved);
-
-    if (s->differ || stage == 0 || ordered->step.order.split)
-        return 0;
-    return ordered->stages[stage].kept * hd_max_real(0, hd_min_real(less, b->stage_io));
-}
-
 /* Returns a lower bound of the work memory of a stage, for the kind of its blocks that needs most. */
 static double stage_work(const struct layout_search *s, const struct search_sizes *b,
                          const struct held_state *state, const struct ordered *ordered,
@@ -360,35 +345,8 @@ static void segment_bytes(const struct layout_search *s, const struct candidate 
     }
 }
 
-/* Returns a lower bound of a process's GPU memory beside its reservations.
- * hd_rank_program_gpu_overhead counts the mesh's groups, at least one per axis, and the channels
- * between stages, at least one in each direction; if a part of the model trains, perhaps only one,
- * since no gradient is sent to a stage where nothing trains. Connections are bounded by those of
- * the world, which gathers. */
-static double overhead_bytes(const struct layout_search *s, const struct hd_layout_sizes *z)
-{
-    const struct hd_traits *traits = &s->asked->cluster->traits;
-    const int64_t axes[] = {z->tp, z->cp, z->dp, z->pp};
-    const int64_t world = z->tp * z->cp * z->dp * z->pp;
-    const struct hd_comm_nccl_shape all = {.uses = HD_COMM_USE_GATHER,
-                                           .size = (int)world,
-                                           .stride = 1,
-                                           .blocks =
-                                               hd_comm_nccl_blocks(false, traits->multiprocessors)};
-    int communicators = 1;
-
-    if (!hd_traits_is_cuda(traits) || world == 1)
-        return (double)traits->process_bytes;
-    for (size_t i = 0; i < sizeof axes / sizeof axes[0]; i++)
-        communicators += axes[i] > 1 && axes[i] < world;
-    if (z->pp > 1)
-        communicators += s->tuned ? 1 : 2;
-    return (double)traits->process_bytes + communicators * (double)traits->communicator_bytes +
-           (double)hd_comm_nccl_connection_bytes(&all) + (double)hd_comm_nccl_bytes((int)world);
-}
-
-/* Returns a lower bound of the bytes of a stage's slots, for saved and deferred activations and for
- * its inputs. *work: its work memory, to which segments of recompute add. */
+/* Returns a lower bound of the bytes of a stage's slots, for saved and deferred activations.
+ * *work: its work memory, to which segments of recompute add. */
 static double stage_slots(const struct layout_search *s, const struct candidate *c,
                           const struct ordered *ordered, const struct search_sizes *b, int32_t i,
                           double *work)
@@ -413,7 +371,7 @@ static double stage_slots(const struct layout_search *s, const struct candidate 
     if (stage->largest > skipped)
         /* of a model's first block whose backward is not whole, no kind is known */
         *work += skipped ? block_work(s, b) : 0;
-    return stage->kept * saved + stage->deferred * deferred + stage_io_bytes_of(s, b, ordered, i);
+    return stage->kept * saved + stage->deferred * deferred;
 }
 
 /* Returns a lower bound of the bytes that the weights of the frozen model take on a rank, in the mean over
@@ -432,7 +390,7 @@ struct hd_search_rejected search_least_memory(struct layout_search *s, const str
                                               const struct ordered *ordered,
                                               const struct search_sizes *b, double enough)
 {
-    const double overhead = overhead_bytes(s, z);
+    const double process = (double)s->asked->cluster->traits.process_bytes;
     const struct held_state *state = search_state(s, z);
     double most = -1, most_slots = 0, sum = 0;
     int32_t fullest = 0;
@@ -442,7 +400,7 @@ struct hd_search_rejected search_least_memory(struct layout_search *s, const str
         const bool whole = stage->largest > 0 && !(s->tuned && stage->before == 0);
         double work = whole ? stage_work(s, b, state, ordered, i) : 0;
         const double slots = stage_slots(s, c, ordered, b, i, &work);
-        const double bytes = overhead + stage_sum(s, ordered, i, state->block) +
+        const double bytes = process + stage_sum(s, ordered, i, state->block) +
                              ends_of(state, &ordered->step.pipeline, i) + work + slots;
 
         sum += bytes;
@@ -515,7 +473,7 @@ double search_cuts_seconds(struct layout_search *s, const struct candidate *c,
                            const struct search_sizes *b)
 {
     const int32_t stages = ordered->step.pipeline.stages;
-    const double limit = (double)s->asked->memory_bytes - overhead_bytes(s, z);
+    const double limit = (double)(s->asked->memory_bytes - s->asked->cluster->traits.process_bytes);
     const struct held_state *state = search_state(s, z);
     double seconds = 0;
 

@@ -53,7 +53,6 @@ struct search_sizes {
     double base_saved[HD_LAYER_KINDS], base_deferred[HD_LAYER_KINDS]; /* of a chunk, beside its
                                                                           blocks */
     double work[HD_LAYER_KINDS]; /* lower bound of the work memory of a chunk with such a block */
-    double stage_io;             /* hidden rows that enter a stage */
 };
 
 /* Layer profiles, and the bytes of them that bounds of memory need. */

@@ -81,7 +81,7 @@ static void block_seconds(const struct layout_search *s, const struct hd_layer_p
 static struct search_sizes sizes_of(const struct layout_search *s,
                                     const struct hd_layer_profiles *p)
 {
-    struct search_sizes b = {.stage_io = (double)p->stage_io_bytes};
+    struct search_sizes b = {.forward_s = {0}};
 
     block_seconds(s, p, 0, HD_LAYER_PROFILE_B, b.forward_s);
     block_seconds(s, p, 0, HD_LAYER_PROFILE_CALLS, b.all_s);
