@@ -134,6 +134,8 @@ struct hd_costs_gemm_layout {
     int64_t rows, columns;    /* rows and columns of a slab of c */
     int64_t depth, words;     /* depth of a slice of K: in elements; in words */
     int64_t a_words, b_words; /* sizes of the packed panels of a and of b for one slice, in words */
+    int64_t a_gap;            /* words between two panels of a, which begin an odd number of cache
+                                 lines apart: a transposed a is not packed to one set of a cache */
     int64_t sums_floats;      /* number of fp32 sums [rows, columns] in scratch if c cannot hold
                                  them, else 0 */
     int64_t strip_bytes;      /* bytes per thread for the decoded columns of a panel, if b is

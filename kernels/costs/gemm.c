@@ -20,6 +20,8 @@ struct hd_costs_gemm_layout hd_costs_lay_out_gemm(const struct hd_gemm_args *arg
     l.words = hd_round_up(hd_divide_up(hd_divide_up(K, word), slices), HD_COSTS_GEMM_WORDS_ALIGN);
     l.depth = l.words * word;
     l.a_words = (rows + HD_COSTS_GEMM_PANEL) * l.words;
+    /* the gaps of at most 112 panels fit into the 18 rows that no panel needs */
+    l.a_gap = !pairs && l.words >= 128 ? HD_COSTS_GEMM_WORDS_ALIGN : 0;
     l.b_words = (l.columns + HD_COSTS_GEMM_PANEL) * l.words;
     if (args->c_dtype != HD_F32 && K > l.depth)
         l.sums_floats = rows * l.columns;

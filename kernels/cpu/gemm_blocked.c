@@ -16,6 +16,8 @@
  *
  * (Goto & van de Geijn 2008, "Anatomy of High-Performance Matrix Multiplication".)
  */
+#include <assert.h>
+
 #include "base/math.h"
 #include "kernels/costs/costs.h"
 #include "kernels/cpu/decode.h"
@@ -43,6 +45,7 @@ struct slab {
     bool in_place;                      /* true: whole panels of a are read directly from the matrix
                                            a, not packed */
     uint32_t *a, *b;                    /* packed panels of a and of b for this slab and slice */
+    int64_t a_panel_words;              /* distance of panels of a */
     char *strips;                       /* scratch strips for decoded columns of b, strip_bytes for
                                            each thread; NULL: b is not quantised */
     int64_t strip_bytes;
@@ -83,7 +86,7 @@ INLINE void pack_a_lines(const struct slab *s, int64_t begin, int64_t end, enum 
             prefetch_row(a->a, line + PREFETCH_ROWS * a->lda + begin * MICRO_M,
                          hd_min(end * MICRO_M, s->rows) - begin * MICRO_M, dtype);
         for (int64_t p = begin; p < end; p++) {
-            float *to = (float *)s->a + (p * s->words + k) * MICRO_M;
+            float *to = (float *)s->a + p * s->a_panel_words + k * MICRO_M;
             const int64_t left = s->rows - p * MICRO_M, at = line + p * MICRO_M;
 
             if ((int)VL >= (int)MICRO_M && left >= VL && k + 1 < s->depth)
@@ -123,13 +126,26 @@ static void pack_b_pairs(const struct slab *s, uint32_t *to, const struct column
         pack_pairs(to, MICRO_N, from, c->ld, s->depth, c->count, s->words, MICRO_N);
 }
 
+/* Packs MICRO_N columns of a b that is not transposed: pack_rows() with its inner loops unrolled,
+ * which gcc does not do by itself. */
+INLINE void pack_b_lines(float *to, const struct columns *c, int64_t depth, enum hd_dtype dtype)
+{
+    for (int64_t k = 0, at = c->at; k < depth; k++, at += c->ld, to += MICRO_N) {
+        if (k + PREFETCH_ROWS < depth)
+            prefetch_row(c->data, at + PREFETCH_ROWS * c->ld, MICRO_N, dtype);
+        UNROLL
+        for (int j = 0; j < MICRO_N; j += VL)
+            vf_store_f32(to + j, VL, vf_load(c->data, at + j, VL, dtype));
+    }
+}
+
 INLINE void pack_b_widened(const struct slab *s, float *to, const struct columns *c,
                            enum hd_dtype dtype)
 {
     if (s->args->trans_b)
         pack_transposed(to, MICRO_N, c->data, c->at, c->ld, c->count, s->depth, MICRO_N, dtype);
-    else if (c->count == MICRO_N) /* makes count a constant to the compiler */
-        pack_rows(to, MICRO_N, c->data, c->at, c->ld, s->depth, MICRO_N, MICRO_N, dtype);
+    else if (c->count == MICRO_N)
+        pack_b_lines(to, c, s->depth, dtype);
     else
         pack_rows(to, MICRO_N, c->data, c->at, c->ld, s->depth, c->count, MICRO_N, dtype);
 }
@@ -184,7 +200,7 @@ static void pack_a_across(const struct slab *s, int64_t begin, int64_t end)
             if (n > 0)
                 word = pair_lines(line, lda, has_high, p * m, n);
             memcpy(&bits, &word, sizeof bits);
-            vf_store_f32((float *)s->a + (p * s->words + k) * m, m, bits);
+            vf_store_f32((float *)s->a + p * s->a_panel_words + k * m, m, bits);
         }
     }
 }
@@ -204,7 +220,7 @@ static void pack_a_panels(const void *args, int64_t begin, int64_t end, int thre
         return;
     }
     for (int64_t p = begin; p < end; p++) {
-        uint32_t *to = s->a + p * m * s->words;
+        uint32_t *to = s->a + p * s->a_panel_words;
         const int64_t row = s->row + p * m, rows = hd_min(m, s->row + s->rows - row);
 
         if (s->in_place && rows == m)
@@ -360,6 +376,11 @@ INLINE void prefetch_tile(const struct slab *s, int64_t row, int64_t rows, int64
         prefetch_lines(a->gelu_inp, at, rows, a->ldc, size);
 }
 
+static const uint32_t *packed_a(const struct slab *s, int64_t row)
+{
+    return s->a + row / s->panel_rows * s->a_panel_words;
+}
+
 static const uint16_t *a_in_place(const struct slab *s, int64_t row)
 {
     return (const uint16_t *)s->args->a + (s->row + row) * s->args->lda + s->k;
@@ -383,7 +404,7 @@ static void set_a(const struct slab *s, int64_t row, struct hd_cpu_product *p)
         p->a_row_bytes = s->args->lda * (int64_t)sizeof(uint16_t);
         p->a_word_bytes = sizeof(uint32_t);
     } else {
-        p->a = (const char *)(s->a + row * s->words);
+        p->a = (const char *)packed_a(s, row);
         p->a_row_bytes = sizeof(uint32_t);
         p->a_word_bytes = s->panel_rows * (int64_t)sizeof(uint32_t);
     }
@@ -418,7 +439,7 @@ static void compute_tile(const struct slab *s, int64_t row, int64_t column)
     _Alignas(64) float tile[HD_PANEL_ROWS_MAX * MICRO_N];
     const int64_t rows = hd_min(s->panel_rows, s->rows - row);
     const int64_t columns = hd_min(MICRO_N, s->columns - column);
-    const uint32_t *a = s->a + row * s->words, *b = s->b + column * s->words;
+    const uint32_t *a = packed_a(s, row), *b = s->b + column * s->words;
 
     prefetch_tile(s, row, rows, column);
     if (s->panels && s->panels->multiply_into && rows == s->panel_rows) {
@@ -555,6 +576,8 @@ void KERNEL(gemm_blocked)(struct hd_backend *cpu, const struct hd_gemm_args *arg
     char *scratch = args->scratch;
 
     s.panel_rows = s.panels ? s.panels->rows : MICRO_M;
+    s.a_panel_words = s.panel_rows * l.words + l.a_gap;
+    assert(hd_divide_up(hd_min(l.rows, args->M), s.panel_rows) * s.a_panel_words <= l.a_words);
     s.group_panels = hd_min(GROUP_ROWS, GROUP_WORDS / l.words) / s.panel_rows;
     s.a = (uint32_t *)scratch;
     s.b = (uint32_t *)(scratch + hd_tensor_align(l.a_words * 4));
