@@ -28,17 +28,20 @@ INLINE vf glu(const struct hd_glu_forward_args *a, vf gate, vf up, enum hd_activ
 
 /* Computes row r of a gated activation. The two halves of its input are far apart in memory, and
  * the hardware prefetcher restarts at each half, so the same columns of the next row are
- * prefetched. */
+ * prefetched. What the loop reads of `a` is copied: else it is loaded again after each store. */
 INLINE void glu_row(const struct hd_glu_forward_args *a, int64_t r, enum hd_activation act,
                     enum hd_dtype dtype)
 {
-    FOR_VECTORS (f, n, 0, a->F) {
-        const vf gate = vf_load(a->inp, r * 2 * a->F + f, n, dtype);
-        const vf up = vf_load(a->inp, r * 2 * a->F + a->F + f, n, dtype);
+    const struct hd_glu_forward_args row = *a;
+    const int64_t F = row.F, gate_at = r * 2 * F, up_at = gate_at + F;
 
-        vf_prefetch(a->inp, (r + 1) * 2 * a->F + f, dtype);
-        vf_prefetch(a->inp, (r + 1) * 2 * a->F + a->F + f, dtype);
-        vf_store(a->out, r * a->F + f, n, glu(a, gate, up, act), dtype);
+    FOR_VECTORS (f, n, 0, F) {
+        const vf gate = vf_load(row.inp, gate_at + f, n, dtype);
+        const vf up = vf_load(row.inp, up_at + f, n, dtype);
+
+        vf_prefetch(row.inp, gate_at + 2 * F + f, dtype);
+        vf_prefetch(row.inp, up_at + 2 * F + f, dtype);
+        vf_store(row.out, r * F + f, n, glu(&row, gate, up, act), dtype);
     }
 }
 
@@ -107,19 +110,20 @@ INLINE struct glu_gradient gradient_of(const struct hd_glu_backward_args *a, vf 
 INLINE void glu_backward_row(const struct hd_glu_backward_args *a, int64_t r,
                              enum hd_activation act, enum hd_dtype dtype)
 {
-    const int64_t gate_at = r * 2 * a->F, up_at = gate_at + a->F;
+    const struct hd_glu_backward_args row = *a;
+    const int64_t F = row.F, gate_at = r * 2 * F, up_at = gate_at + F;
 
-    FOR_VECTORS (f, n, 0, a->F) {
-        const vf dout = vf_load(a->dout, r * a->F + f, n, dtype);
-        const vf gate = vf_load(a->inp, gate_at + f, n, dtype);
-        const vf up = vf_load(a->inp, up_at + f, n, dtype);
-        const struct glu_gradient d = gradient_of(a, dout, gate, up, act);
+    FOR_VECTORS (f, n, 0, F) {
+        const vf dout = vf_load(row.dout, r * F + f, n, dtype);
+        const vf gate = vf_load(row.inp, gate_at + f, n, dtype);
+        const vf up = vf_load(row.inp, up_at + f, n, dtype);
+        const struct glu_gradient d = gradient_of(&row, dout, gate, up, act);
 
-        vf_prefetch(a->dout, (r + 1) * a->F + f, dtype);
-        vf_prefetch(a->inp, gate_at + 2 * a->F + f, dtype);
-        vf_prefetch(a->inp, up_at + 2 * a->F + f, dtype);
-        vf_store(a->dinp, gate_at + f, n, d.gate, dtype);
-        vf_store(a->dinp, up_at + f, n, d.up, dtype);
+        vf_prefetch(row.dout, (r + 1) * F + f, dtype);
+        vf_prefetch(row.inp, gate_at + 2 * F + f, dtype);
+        vf_prefetch(row.inp, up_at + 2 * F + f, dtype);
+        vf_store(row.dinp, gate_at + f, n, d.gate, dtype);
+        vf_store(row.dinp, up_at + f, n, d.up, dtype);
     }
 }
 

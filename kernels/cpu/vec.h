@@ -281,18 +281,11 @@ INLINE vh vf_to_bf16(vf x)
 #if defined(__AVX512BF16__)
     return (vh)_mm512_cvtneps_pbh((__m512)x);
 #else
-    vu bits, rounded, quiet;
+    const vu bits = (vu)vf_bits(x);
+    const vu rounded = bits + 0x7fffu + ((bits >> 16) & 1u), quiet = bits | 0x400000u;
+    const vf chosen = vf_select(x != x, vf_from_bits((vi)quiet), vf_from_bits((vi)rounded));
 
-    memcpy(&bits, &x, sizeof bits);
-    rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
-    quiet = (bits >> 16) | 0x40u;
-#if defined(__AVX512F__)
-    rounded = (vu)_mm512_mask_mov_epi32(
-        (__m512i)rounded, _mm512_cmp_ps_mask((__m512)x, (__m512)x, _CMP_UNORD_Q), (__m512i)quiet);
-#else
-    rounded = ((vu)(x != x) & quiet) | (~(vu)(x != x) & rounded);
-#endif
-    return vu_narrow(rounded);
+    return vu_narrow((vu)vf_bits(chosen) >> 16);
 #endif
 }
 
