@@ -43,9 +43,7 @@ static bool is_not_finite(const struct json_reader *r)
     return false;
 }
 
-/* Returns a hint about a common mistake at this position, such as a Python literal or a comment;
- * "": unknown. */
-static const char *explain(const struct json_reader *r)
+const char *hd_json_explain_foreign(const char *text, size_t text_bytes)
 {
     static const char *const others[][2] = {
         {"version https://git-lfs",
@@ -56,16 +54,30 @@ static const char *explain(const struct json_reader *r)
         {"\xfe\xff", "; it is text in UTF-16: iconv -f UTF-16 -t UTF-8"},
         {"\x1f\x8b", "; it is a gzip file: unpack it"},
         {"PK\x03\x04", "; it is a ZIP archive: unpack it"},
+        {"GGUF", "; it is a GGUF file: fetch the model's .safetensors files"},
     };
+
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
+        if (text_bytes >= strlen(others[i][0]) &&
+            memcmp(text, others[i][0], strlen(others[i][0])) == 0)
+            return others[i][1];
+    return "";
+}
+
+/* Returns a hint about a common mistake at this position, such as a Python literal or a comment;
+ * "": unknown. */
+static const char *explain(const struct json_reader *r)
+{
+    const char *foreign;
 
     if (r->start == r->end)
         return ", and the text is empty";
     if (r->p == r->end)
         return ", and the text ends";
-    if (r->p == r->start)
-        for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
-            if (text_begins_with(r, others[i][0]))
-                return others[i][1];
+    foreign =
+        r->p == r->start ? hd_json_explain_foreign(r->start, (size_t)(r->end - r->start)) : "";
+    if (*foreign)
+        return foreign;
     if (!*r->p)
         return ", and a NUL byte is there";
     if (is_not_finite(r))
@@ -159,7 +171,8 @@ static enum hd_status parse_unicode(struct json_reader *r, char **out)
         return st;
     if (code >= 0xD800 && code <= 0xDBFF) {
         if (!take(r, '\\') || !take(r, 'u'))
-            return wrong(r, "the second half of a surrogate pair is missing");
+            return wrong(r, "the second half of a surrogate pair is missing; write the character "
+                            "itself, or remove it");
         st = parse_hex4(r, &low);
         if (st)
             return st;
@@ -167,7 +180,8 @@ static enum hd_status parse_unicode(struct json_reader *r, char **out)
             return wrong(r, "not the second half of a surrogate pair");
         code = 0x10000 + ((code - 0xD800) << 10) + (low - 0xDC00);
     } else if (code >= 0xDC00 && code <= 0xDFFF) {
-        return wrong(r, "the second half of a surrogate pair without the first");
+        return wrong(r, "the second half of a surrogate pair without the first; write the "
+                        "character itself, or remove it");
     }
     if (code == 0)
         return wrong(r, "\\u0000, a NUL inside a string, is not supported; remove it");
@@ -521,7 +535,11 @@ static enum hd_status parse_text(struct hd_arena *arena, const char *text, size_
         return st;
     skip_blanks(&r);
     if (r.p != r.end)
-        return wrong(&r, "nothing more is expected behind the value");
+        return wrong(&r, *r.p == ',' ? "nothing more is expected behind the value; remove the comma"
+                         : *r.p == '{'
+                             ? "nothing more is expected behind the value; each object of "
+                               "a line-wise file ends with a line feed (\\n)"
+                             : "nothing more is expected behind the value");
     *ret_root = root;
     return HD_OK;
 }

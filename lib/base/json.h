@@ -52,6 +52,10 @@ struct hd_json_limits {
 enum hd_status hd_json_parse(struct hd_arena *arena, const char *text, size_t text_bytes,
                              const struct hd_json_limits *limits, const struct hd_json **ret_root);
 
+/* Returns a hint, "; it is ..", if a file that should be another one begins as a pointer of Git LFS,
+ * a page of HTML, an archive or the like; else "". */
+const char *hd_json_explain_foreign(const char *text, size_t text_bytes);
+
 /* Parses like hd_json_parse, but accepts a member name that an object has twice: the last member
  * counts, as in Python's json. For files that Python writes and reads. */
 enum hd_status hd_json_parse_repeated(struct hd_arena *arena, const char *text, size_t text_bytes,

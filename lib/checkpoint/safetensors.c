@@ -144,7 +144,7 @@ static enum hd_status parse_tensor(const struct hd_json *object, int64_t data_by
     enum hd_status st = hd_json_need_string(object, "dtype", &dtype);
 
     if (!st && !find_dtype(dtype, &ret_tensor->dtype, &element_bytes))
-        st = hd_err(HD_INVALID, "its dtype is not one of safetensors");
+        st = hd_err(HD_INVALID, "its dtype %.16s is none that this program knows", dtype);
     if (!st)
         st = hd_json_need(object, "shape", HD_JSON_ARRAY, &shape);
     if (!st)
@@ -202,7 +202,7 @@ enum hd_status hd_safetensors_parse(struct hd_arena *arena, const char *json, si
     enum hd_status st = hd_json_parse(arena, json, json_bytes, &limits, &root);
 
     if (st)
-        return st;
+        return hd_err_prefix(st, "its head is damaged, or it is no safetensors file");
     if (root->kind != HD_JSON_OBJECT || root->count > HD_CKPT_ENTRIES_MAX)
         return hd_err(HD_INVALID, "the head is not an object, or has more than %d tensors",
                       HD_CKPT_ENTRIES_MAX);

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/file.h"
 #include "base/folder.h"
 #include "base/json.h"
 #include "base/words.h"
@@ -427,6 +428,15 @@ enum hd_status hd_hf_read_config(const char *dir, struct hd_job *ret_job, struct
     struct hd_text text = {0};
     enum hd_status st = hd_folder_read(dir, "config.json", HD_HF_CONFIG_BYTES_MAX, &text);
 
+    if (st == HD_NOT_FOUND)
+        st = !hd_file_exists(dir) ? hd_err(st, "there is no folder %s; check the path", dir)
+             : hd_folder_has(dir, "adapter_config.json")
+                 ? hd_err(st,
+                          "%s has no config.json, but an adapter_config.json: it is an adapter, "
+                          "which train.adapter.from names beside the model's folder",
+                          dir)
+                 : hd_err(st, "%s has no config.json, so it is no model folder of Hugging Face",
+                          dir);
     if (!st) {
         st = hd_hf_parse_config(text.data, text.len_bytes, ret_job, ret_notes);
         if (st)

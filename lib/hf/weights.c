@@ -47,9 +47,11 @@ enum hd_status hd_weights_parse(struct hd_arena *arena, const void *bytes, int64
     if (size_bytes < 8)
         return hd_err(HD_INVALID, "%" PRId64 " bytes are not a safetensors file", size_bytes);
     st = hd_safetensors_length(bytes, size_bytes, &length);
-    if (!st)
-        st = hd_safetensors_parse(arena, json, length, size_bytes - 8 - (int64_t)length,
-                                  HD_WEIGHTS_NAME_MAX, ret_weights, ret_count);
+    if (st)
+        return hd_err(st, "%s: it was cut off, or is no safetensors file%s", hd_err_message(),
+                      hd_json_explain_foreign(bytes, (size_t)size_bytes));
+    st = hd_safetensors_parse(arena, json, length, size_bytes - 8 - (int64_t)length,
+                              HD_WEIGHTS_NAME_MAX, ret_weights, ret_count);
     for (size_t i = 0; !st && i < *ret_count; i++)
         (*ret_weights)[i].data = json + length + (*ret_weights)[i].offset_bytes;
     return st;
@@ -230,8 +232,14 @@ static enum hd_status open_index(struct hd_weights *w)
         st = HD_CORRUPT;
     if (st)
         st = hd_err_prefix(st, "%s/%s", w->dir, INDEX_FILE);
-    if (!st)
+    if (!st) {
         st = open_files(w);
+        st = st == HD_NOT_FOUND ? hd_err(st,
+                                         "%s; %s names it: fetch it, too, or all files of the "
+                                         "model again",
+                                         hd_err_message(), INDEX_FILE)
+                                : st;
+    }
     if (!st) {
         st = check_index(w, map);
         if (st)
@@ -261,9 +269,11 @@ static enum hd_status open_dir(struct hd_weights *w)
         return open_index(w);
     if (!hd_file_exists(w->dir))
         return hd_err(HD_NOT_FOUND, "there is no folder %s", w->dir);
-    return hd_err(HD_NOT_FOUND,
-                  "%s has neither %s nor %s; save the model with safe_serialization=True", w->dir,
-                  SINGLE_FILE, INDEX_FILE);
+    return hd_err(HD_NOT_FOUND, "%s has neither %s nor %s; %s", w->dir, SINGLE_FILE, INDEX_FILE,
+                  hd_folder_has(w->dir, "pytorch_model.bin") ||
+                          hd_folder_has(w->dir, "pytorch_model.bin.index.json")
+                      ? "save the model with safe_serialization=True"
+                      : "fetch the model's .safetensors files");
 }
 
 static enum hd_status new_weights(const char *dir, size_t dir_bytes,

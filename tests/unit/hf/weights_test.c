@@ -113,7 +113,8 @@ static void hostile_heads_are_refused(void **state)
     refused("{" T("a", "F32", "[3]", "0", "8") "}", 8, "take 8 bytes, its dtype and shape 12");
     refused("{" T("a", "F32", "[2]", "8", "0") "}", 8, "are outside");
     refused("{" T("a", "F32", "[2]", "0", "8") "," T("a", "F32", "[2]", "0", "8") "}", 8, "a");
-    refused("{" T("a", "F33", "[2]", "0", "8") "}", 8, "its dtype is not one of safetensors");
+    refused("{" T("a", "F33", "[2]", "0", "8") "}", 8,
+            "its dtype F33 is none that this program knows");
     refused("{" T("a", "F32", "[-2]", "0", "8") "}", 8, "tensor a");
     refused("{" T("a", "F32", "[1,1,1,1,1,2]", "0", "8") "}", 8, "6 dimensions");
     /* 2^49 * 2^49 overflows 64 bits to 0 */
@@ -139,6 +140,7 @@ static void a_length_beyond_the_file_is_refused(void **state)
     bytes[7] = 0x80; /* 2^63 */
     assert_int_equal(hd_weights_parse(&arena, bytes, (int64_t)size, &weights, &count), HD_INVALID);
     assert_non_null(strstr(hd_err_message(), "its head cannot have"));
+    assert_non_null(strstr(hd_err_message(), "it was cut off, or is no safetensors file"));
     hd_arena_done(&arena);
 }
 
@@ -188,6 +190,24 @@ static void index_case(const struct folder *f, const char *index, const char *st
     assert_int_equal(st, HD_CORRUPT);
     if (!strstr(hd_err_message(), story))
         fail_msg("'%s' does not say '%s'", hd_err_message(), story);
+}
+
+/* A fetch without Git LFS leaves a pointer, one that broke off an index of absent files. */
+static void files_that_were_not_fetched_are_told(void **state)
+{
+    static const char pointer[] = "version https://git-lfs.github.com/spec/v1\noid sha256:0\n",
+                      index[] = "{\"weight_map\": {\"a\": \"one.safetensors\"}}";
+    struct hd_weights *w = NULL;
+    struct folder f;
+
+    folder_setup(&f);
+    put(&f, "model.safetensors.index.json", index, sizeof index - 1);
+    assert_int_equal(hd_weights_open(f.path, &w), HD_NOT_FOUND);
+    assert_non_null(strstr(hd_err_message(), "; model.safetensors.index.json names it: fetch it"));
+    put(&f, "model.safetensors", pointer, sizeof pointer - 1);
+    assert_int_equal(hd_weights_open(f.path, &w), HD_CORRUPT);
+    assert_non_null(strstr(hd_err_message(), "no safetensors file; it is a pointer of Git LFS"));
+    must(hd_file_remove_tree(f.path));
 }
 
 static void an_index_and_its_files_say_the_same_or_are_refused(void **state)

@@ -831,7 +831,7 @@ static void what_contradicts_the_directory_is_refused(void **state)
                  "model.tie_embeddings: false is not the true of ");
     refuse_model("model={from: llm, positions: alibi}",
                  "model.positions: alibi is not the rope of ");
-    refuse_model("model={from: none-there}", "model.from: cannot open ");
+    refuse_model("model={from: none-there}", "model.from: there is no folder ");
     refuse_model("model={from: org/none}",
                  "/org/none; a model of the Hugging Face hub is written hf://org/none");
     put_text("a-file", "text");
