@@ -13,17 +13,22 @@
  * names the nearest kind. */
 static int refuse_devices(const char *text, const char *word)
 {
+    const bool is_cpu = strcmp(word, "cpu") == 0;
     struct hd_text words = {0};
-    const bool known = strcmp(word, "cpu") == 0 || hd_gpu_kind_find(word);
-    const char *nearest = known ? NULL : hd_cluster_nearest_kind(word);
+    const char *nearest;
     int code;
 
+    if (is_cpu || hd_gpu_kind_find(word))
+        return cli_usage("plan: --devices %s is not understood; give %s:N%s, of 1 to %d devices",
+                         text, word, is_cpu ? ", or cpu:N:T with T threads each" : "",
+                         HD_PLAN_DEVICES_MAX);
+    nearest = hd_cluster_nearest_kind(word);
     hd_cluster_add_kinds(&words);
     code = cli_usage("plan: --devices %s is not understood%s%s%s give cpu:N or cpu:N:T, N devices "
                      "(1 to %d) of T "
                      "threads, or KIND:N, N GPUs of one of these kinds: %s",
                      text, nearest ? "; did you mean " : ";", nearest ? nearest : "",
-                     nearest ? "?" : "", HD_PLAN_DEVICES_MAX, words.failed ? "" : words.data);
+                     nearest ? ":N?" : "", HD_PLAN_DEVICES_MAX, words.failed ? "" : words.data);
     hd_text_free(&words);
     return code;
 }
