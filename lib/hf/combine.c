@@ -106,10 +106,13 @@ static enum hd_status open_adapter(struct combination *c, size_t index)
     a->job.arena = &c->arena;
     st = hd_adapter_read(dir, &a->job, NULL);
     if (!st && a->job.adapter != HD_JOB_ADAPTER_LORA)
-        st = hd_err(HD_UNSUPPORTED, "is a %s, no LoRA", hd_job_adapter_words[a->job.adapter]);
+        st = hd_err(HD_UNSUPPORTED, "%s: is a %s, no LoRA", dir,
+                    hd_job_adapter_words[a->job.adapter]);
     if (!st && a->job.adapter_dora)
-        st = hd_err(HD_UNSUPPORTED, "has magnitudes (DoRA), which do not add up; merge it into its "
-                                    "base with heddle checkpoint export");
+        st = hd_err(HD_UNSUPPORTED,
+                    "%s: has magnitudes (DoRA), which do not add up; merge it into "
+                    "its base with heddle checkpoint export",
+                    dir);
     if (!st)
         st = hd_hf_open_adapter(dir, &a->weights);
     if (!st)
@@ -127,8 +130,9 @@ static enum hd_status open_adapter(struct combination *c, size_t index)
             memcpy(modules, c->modules, c->module_count * sizeof *modules);
         c->modules = modules;
         st = check_tensors(c, a);
+        st = st ? hd_err_prefix(st, "%s", dir) : HD_OK;
     }
-    return st ? hd_err_prefix(st, "%s", dir) : HD_OK;
+    return st;
 }
 
 /* Refuses a combination that Heddle could not read itself. */
