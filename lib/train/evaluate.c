@@ -61,17 +61,17 @@ static enum hd_status complete_job(struct evaluation *e)
     const char *tokenizer = *e->model.tokenizer ? e->model.tokenizer : "none";
     struct hd_text template = {0};
     char today[HD_CHAT_DATE_MAX];
-    enum hd_status st = HD_OK;
+    enum hd_status st;
 
     /* files given by the user come without a job file that could set data.too_long */
     if (e->options->file_count)
         job->too_long = HD_JOB_TOO_LONG_DROP;
+    if (e->model.is_checkpoint) /* a date would change its job's data.text_identity */
+        return HD_OK;
     hd_chat_date_today(today);
-    if (!*job->date) /* a template that asks for the date gets the job's date, or today's */
-        st = hd_job_set_text(job, &job->date, today);
-    if (st || e->model.is_checkpoint)
-        return st;
-    st = hd_chat_find(e->options->dirs.dir, &template);
+    st = hd_job_set_text(job, &job->date, today);
+    if (!st)
+        st = hd_chat_find(e->options->dirs.dir, &template);
     if (!st)
         st = hd_job_take_text(job, &job->template, &template);
     job->from_dir = e->options->dirs.dir;

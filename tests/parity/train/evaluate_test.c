@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "data/data.h"
 #include "data/token_writer.h"
 #include "hf/hf.h"
 #include "runs.h"
@@ -142,6 +143,43 @@ static void text_and_token_files_give_one_loss(void **state)
     of_tokens = evaluate(&options);
     assert_int_equal(of_tokens.windows, 499);
     assert_true(of_tokens.loss != of_text.loss);
+    harness_teardown(&m.h);
+}
+
+/* Goal: the rows of a job whose template asks for no date, as most do not, are evaluated. Method:
+ * the job has the identity of its template without a date, which is checked when rows become
+ * tokens. The row is 40 bytes: (40 - 1) / 16 = 2 windows. */
+static void a_job_without_a_date_keeps_its_identity(void **state)
+{
+    static const char row[] = "{\"text\": \"0123456789012345678901234567890123456789\"}\n";
+    struct model m;
+    struct hd_evaluation_options options;
+    char template[320], rows[320], folder[HD_JOB_PATH_MAX], identity[HD_TEXT_IDENTITY_MAX];
+    const char *files[] = {rows};
+    struct hd_text_origin origin = {
+        .tokenizer = "bytes", .template = template, .folder = folder, .model_dir = "", .date = ""};
+    uint64_t hash = 0;
+
+    (void)state;
+    harness_setup(&m.h, CORPUS_BYTES);
+    m.job = harness_job(&m.h, "llama", 1);
+    (void)snprintf(template, sizeof template, "%s/t.jinja", m.h.dir);
+    (void)snprintf(rows, sizeof rows, "%s/rows.jsonl", m.h.dir);
+    assert_int_equal(hd_file_write_atomic(template, "{{ 1 }}", 7, 0600), HD_OK);
+    assert_int_equal(hd_file_write_atomic(rows, row, sizeof row - 1, 0600), HD_OK);
+    m.job.template = template;
+    hd_job_chat_folder(&m.job, folder);
+    origin.format = hd_job_data_format_words[m.job.data_format];
+    origin.loss = hd_job_data_loss_words[m.job.data_loss];
+    assert_int_equal(hd_text_identity(&origin, &hash), HD_OK);
+    hd_text_identity_format(hash, identity);
+    m.job.text_identity = identity;
+    if (harness_threads(&m.job, 1, &m, make_checkpoint))
+        fail_msg("%s", hd_err_message());
+    options = options_of(&m);
+    options.files = files;
+    options.file_count = 1;
+    assert_int_equal(evaluate(&options).windows, 2);
     harness_teardown(&m.h);
 }
 
