@@ -139,6 +139,8 @@ void cli_describe(const struct cli_command *command, struct cli_described *ret_d
 bool cli_replace_alias(char **words);
 /* Appends the verbs of a noun such as "node", separated by blanks; nothing if it is not known. */
 void cli_add_verbs(const char *noun, struct hd_text *out);
+/* Returns what to write for a flag of other tools, such as "--json"; NULL: it is not known. */
+const char *cli_flag_habit(const char *word);
 /* Returns what to write for a word of another tool, such as "scancel"; NULL: it is not known. */
 const char *cli_habit(const char *word);
 /* Finds the command, or the word of another tool, that is nearest to a mistyped word. Returns

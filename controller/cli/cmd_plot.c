@@ -1,4 +1,5 @@
 /* plot: draws the curves of jobs and runs, as a picture or on the terminal. */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -87,9 +88,9 @@ static int read_run(struct cli *cli, const char *name, const struct plot_options
     }
     if (strchr(name, '/'))
         return cli_fail(hd_err(HD_NOT_FOUND,
-                               "there is no folder %s; give the folder of a run, such as "
+                               "cannot open %s: %s; give the folder of a run, such as "
                                "heddle-runs/latest, or a job's number or name",
-                               name));
+                               name, strerror(access(name, X_OK) < 0 ? errno : ENOTDIR)));
     code = cli_find_job(cli, name, &job);
     if (code == CLI_CONTINUE)
         code = cli_connect(cli);

@@ -1,5 +1,6 @@
 /* Parses flags: --name VALUE, --name=VALUE, -n VALUE, -nVALUE, at any position; after `--` no word
  * is a flag. */
+#include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -45,6 +46,23 @@ static void add_shared(struct cli_described *all, struct cli *cli, struct shared
     all->count += count;
 }
 
+const char *cli_flag_habit(const char *word)
+{
+    static const struct {
+        const char *word, *here;
+    } habits[] = {{"--json", "-o json"},
+                  {"--jsonl", "-o jsonl"},
+                  {"--wide", "-o wide"},
+                  {"--format", "-o json"},
+                  {"--no-color", "--color never"}};
+
+    for (size_t i = 0; i < sizeof habits / sizeof habits[0]; i++)
+        if (hd_text_starts(word, habits[i].word) &&
+            !isalpha((unsigned char)word[strlen(habits[i].word)]))
+            return habits[i].here;
+    return NULL;
+}
+
 static int unknown_flag(const struct cli *cli, const struct parse *p, const char *word)
 {
     const char *names[CLI_FLAGS_MAX], *nearest;
@@ -54,6 +72,9 @@ static int unknown_flag(const struct cli *cli, const struct parse *p, const char
         names[i] = p->all.flags[i].name;
     (void)snprintf(name, sizeof name, "%.*s", (int)strcspn(word + 1 + (word[1] == '-'), "="),
                    word + 1 + (word[1] == '-'));
+    if (cli_flag_habit(word) && !cli->command->body->is_raw)
+        return cli_usage("%s: unknown flag %s; write %s", cli->command->name, word,
+                         cli_flag_habit(word));
     nearest = hd_text_nearest(name, names, p->all.count);
     if (nearest)
         return cli_usage("%s: unknown flag %s; did you mean --%s?", cli->command->name, word,
@@ -238,18 +259,11 @@ static int wrong_count(const struct cli *cli, int min_args)
 
 static int unknown_verb(const struct cli *cli)
 {
-    const struct cli_command *command = cli->command;
     struct hd_text verbs = {0};
     int code;
 
-    for (size_t i = 0; i < command->body->verb_count; i++)
-        hd_text_add(&verbs, "%s%s",
-                    !i                                  ? ""
-                    : i + 1 < command->body->verb_count ? ", "
-                                                        : " and ",
-                    command->body->verbs[i].name);
-    code = cli_usage("%s: '%s' is not a command of heddle %s; %s %s", command->name, cli->args[0],
-                     command->name, command->body->verb_count == 1 ? "there is" : "these are",
+    cli_add_verbs(cli->command->name, &verbs);
+    code = cli_usage("%s: '%s' is none of these: %s", cli->command->name, cli->args[0],
                      verbs.failed ? "?" : verbs.data);
     hd_text_free(&verbs);
     return code;

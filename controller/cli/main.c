@@ -45,7 +45,8 @@ static int unknown_command(const char *name)
     char word[CLI_NEAREST_MAX];
 
     if (*name == '-')
-        return cli_usage("the command comes first, then its flags: heddle COMMAND %s", name);
+        return cli_usage("the command comes first, then its flags: heddle COMMAND %s",
+                         cli_flag_habit(name) ? cli_flag_habit(name) : name);
     cli_add_verbs(name, &verbs);
     if (verbs.len_bytes && !verbs.failed)
         return cli_usage("%s: a verb is missing, or is none of these: %s", name, verbs.data);

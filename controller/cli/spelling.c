@@ -169,11 +169,16 @@ void cli_add_verbs(const char *noun, struct hd_text *out)
 {
     int noun_len = 0, verb_len = 0;
 
-    for (size_t i = 0; i < cli_command_count; i++)
-        for (const char *p = cli_commands[i].nouns; (p = next_pair(p, &noun_len, &verb_len));
+    for (size_t i = 0; i < cli_command_count; i++) {
+        const struct cli_command *command = &cli_commands[i];
+
+        for (size_t v = 0; v < command->body->verb_count && strcmp(command->name, noun) == 0; v++)
+            hd_text_add(out, "%s%s", out->len_bytes ? " " : "", command->body->verbs[v].name);
+        for (const char *p = command->nouns; (p = next_pair(p, &noun_len, &verb_len));
              p += noun_len + 1 + verb_len)
             if (is_same_word(p, noun_len, noun))
                 hd_text_add(out, "%s%.*s", out->len_bytes ? " " : "", verb_len, p + noun_len + 1);
+    }
 }
 
 static bool has_verb(const struct cli_command *command, const char *verb)

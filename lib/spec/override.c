@@ -5,7 +5,7 @@
 #include "spec_internal.h"
 
 /* Finds in the tree of the job file the map that contains the key of a dotted path. Creates groups
- * that the file lacks; expands the short form of a group: "lr: 1" becomes "lr: {peak: 1}". */
+ * that the file lacks, which the reader refuses if there are none of this name; expands the short form of a group: "lr: 1" becomes "lr: {peak: 1}". */
 static enum hd_status override_map(struct hd_arena *arena, struct yaml_node *map,
                                    const char *origin, const char **path,
                                    struct yaml_node **ret_map)
@@ -15,15 +15,10 @@ static enum hd_status override_map(struct hd_arena *arena, struct yaml_node *map
     for (const char *dot = strchr(*path, '.'); dot; dot = strchr(*path, '.')) {
         const char *name = hd_arena_printf(arena, "%.*s", (int)(dot - *path), *path);
         const char *group = hd_arena_printf(arena, "%.*s", (int)(dot - whole), whole);
-        const char *holder =
-            hd_arena_printf(arena, "%.*s", *path == whole ? 0 : (int)(*path - whole - 1), whole);
         struct yaml_node *child, *full;
 
-        if (!name || !group || !holder)
+        if (!name || !group)
             return hd_err(HD_NO_MEMORY, "no memory for the job file");
-        if (!spec_takes_group(group))
-            return hd_err(HD_INVALID, "%s: there is no group %s in %s", origin, name,
-                          *holder ? holder : "a job file");
         child = hd_yaml_find(map, name);
         if (!child) {
             child = hd_yaml_new(arena, YAML_KIND_MAP, name, 0, origin);
@@ -42,6 +37,7 @@ static enum hd_status override_map(struct hd_arena *arena, struct yaml_node *map
                  strcmp(group, "validate.tasks.files") != 0) ||
                 spec_is_auto_group(group, child)) {
                 child->kind = YAML_KIND_MAP;
+                child->origin = full->first ? child->origin : origin; /* a word made a group */
                 child->first = full->first;
                 child->last = full->last;
             }

@@ -41,14 +41,6 @@ bool spec_is_group(const char *path)
     return false;
 }
 
-bool spec_takes_group(const char *path)
-{
-    return spec_is_group(path) || strcmp(path, "parallel.recompute") == 0 ||
-           strcmp(path, "parallel.schedule") == 0 || strcmp(path, "data.columns") == 0 ||
-           strcmp(path, "data.roles") == 0 || strcmp(path, "data.bad_rows") == 0 ||
-           strcmp(path, "data.val") == 0 || strcmp(path, "validate.choices") == 0;
-}
-
 static bool holds(const struct spec_children *c, const char *name)
 {
     for (size_t i = 0; i < c->count; i++)

@@ -63,9 +63,6 @@ bool *spec_given(struct spec_draft *draft, const char *path);
  * of keys. */
 const struct hd_key *spec_find_key(const char *path);
 bool spec_is_group(const char *path);
-/* Returns whether the value of this key may be a map instead of a word, as {full: 2} of
- * parallel.recompute. */
-bool spec_takes_group(const char *path);
 /* The names directly below a group, in the order of the job file's keys ("": below the root). */
 struct spec_children {
     char texts[SPEC_CHILDREN_MAX][32];

@@ -614,6 +614,21 @@ static void words_of_other_tools_are_answered_with_the_command_that_does_it(void
     assert_null(cli_nearest("taint", near)); /* no train */
 }
 
+/* Goal: who mistypes behind "heddle node" is shown "drain", a command of one word, too. */
+static void a_noun_has_the_verbs_of_its_own_and_of_commands(void **state)
+{
+    struct hd_text verbs = {0};
+
+    (void)state;
+    cli_add_verbs("node", &verbs);
+    assert_non_null(strstr(verbs.data, " undrain"));
+    assert_non_null(strstr(verbs.data, " revoke"));
+    hd_text_free(&verbs);
+    assert_string_equal(cli_flag_habit("--jsonl"), "-o jsonl");
+    assert_string_equal(cli_flag_habit("--json=x"), "-o json");
+    assert_null(cli_flag_habit("--jsonx"));
+}
+
 static void expect_alias(const char *noun, const char *verb, bool skips, const char *name)
 {
     char *words[] = {(char *)(uintptr_t)noun, (char *)(uintptr_t)verb, (char *)"7"};

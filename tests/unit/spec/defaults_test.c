@@ -192,8 +192,9 @@ static void a_wrong_override_is_its_own_place(void **state)
         {"priority=0.5", "--set priority=0.5: priority: '0.5' is not a whole number; write digits "
                          "only, such as 10, and - in front below zero"},
         {"train.stepz=1", "--set train.stepz=1: train.stepz: unknown key; did you mean steps?"},
-        {"trian.steps=1", "--set trian.steps=1: there is no group trian in a job file"},
-        {"train.steps.x=1", "--set train.steps.x=1: there is no group steps in train"},
+        {"trian.steps=1", "--set trian.steps=1: trian: unknown key; did you mean train?"},
+        {"train.steps.x=1",
+         "--set train.steps.x=1: train.steps: expected a whole number, not a group of keys"},
         {"train.steps=[",
          "--set train.steps=[: not YAML: did not find expected node content, while "
          "parsing a flow node"},
