@@ -314,13 +314,13 @@ bool hd_data_is_plain(const char *path)
 const char *hd_data_foreign_kind(const void *head, size_t bytes, const char *path,
                                  const char **ret_remedy)
 {
-    const bool is_npy = hd_data_name_kind(path) == HD_DATA_NPY;
+    const enum hd_data_kind named = hd_data_name_kind(path);
     const struct records_foreign *f = records_by_magic(head, bytes);
 
-    if (!f || (is_npy && strcmp(f->kind, "a NumPy array") == 0))
+    if (!f || f->reads == named)
         return NULL;
     *ret_remedy = f->remedy ? f->remedy : f->packing ? "unpack it" : "name it by what it is";
-    if (is_npy && strcmp(f->kind, "a ZIP archive") == 0)
+    if (named == HD_DATA_NPY && strcmp(f->kind, "a ZIP archive") == 0)
         *ret_remedy = "np.savez writes such an archive of arrays: write one array with np.save";
     return f->kind;
 }

@@ -21,7 +21,7 @@ struct records_foreign {
     size_t magic_bytes; /* bytes of the magic; 0: only the name tells the kind */
     const char *magic;
     enum hd_data_packing packing; /* a kind that is read; HD_DATA_UNPACKED: `reads` says which */
-    enum hd_data_kind reads;
+    enum hd_data_kind reads;      /* with a remedy: a kind of tokens, read by its name alone */
 };
 
 /* Returns the row whose magic the bytes have; NULL: none. */

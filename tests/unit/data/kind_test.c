@@ -185,6 +185,8 @@ static void what_is_no_token_file_is_told_by_its_kind(void **state)
         {"a.npy", "\x1f\x8b\x08", "a gzip file, and no token file; unpack it"},
         {"a.bin", "PK\x03\x04\x14", "a ZIP archive, and no token file; unpack it"},
         {"a.bin", "\x93NUMPY\x01", "a NumPy array, and no token file; name it .npy"},
+        /* a damaged one of its own kind, by what is damaged */
+        {"a.bin", "\x88\xd8\x34\x01", "4 bytes are less than the header of llm.c"},
     };
 
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
