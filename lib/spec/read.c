@@ -667,12 +667,19 @@ enum hd_status hd_spec_read_file(const char *path, const struct hd_spec_source *
     bool from_stdin = strcmp(path, "-") == 0;
     struct hd_text bytes = {0}, folder = {0};
     struct stat info;
+    bool there;
     enum hd_status st;
 
     source.name = from_stdin ? "standard input" : path;
-    if (!from_stdin && stat(path, &info) == 0 && S_ISDIR(info.st_mode))
+    there = !from_stdin && stat(path, &info) == 0;
+    if (there && S_ISDIR(info.st_mode))
         return hd_err(HD_INVALID, "%s is a folder; give the job file, such as %s%sjob.yaml", path,
                       path, path[strlen(path) - 1] == '/' ? "" : "/");
+    if (there && hd_data_name_kind(path) != HD_DATA_TEXT && !hd_text_ends(path, ".json"))
+        return hd_err(HD_INVALID,
+                      "%s is a file of data; give the job file, which names it: data: "
+                      "{train: [%s]}",
+                      path, path);
     st = from_stdin
              ? read_stdin(&bytes)
              : hd_file_read_stream(path, HD_SPEC_FILE_BYTES_MAX, HD_FILE_PATIENCE_MS, &bytes);

@@ -63,6 +63,9 @@ enum hd_status hd_tokenizer_open(const char *name, struct hd_tokenizer **ret_tok
     struct hd_tokenizer *t;
     enum hd_status st = HD_OK;
 
+    if (!is_bytes && hd_file_is_dir(name))
+        return hd_err(HD_INVALID,
+                      "%s is a folder; give the tokenizer.json or tokenizer.model in it", name);
     if (!is_bytes && !is_path(name))
         return hd_err(HD_UNSUPPORTED,
                       "there is no tokenizer '%s'; use bytes or the path of a tokenizer.json "

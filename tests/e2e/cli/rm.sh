@@ -12,6 +12,9 @@ check_equal how_and_when_it_ended_is_said 1 "$(grep -cE "job $job succeeded at 2
 check_status nor_saved 6 heddle checkpoint save "$job"
 check_status a_folder_is_no_job_file 2 heddle submit "$work"
 check_equal as_is_said 1 "$(grep -c ' is a folder; give the job file' "$work/check.err")"
+echo '{"text": "a"}' >"$work/rows.jsonl"
+check_status nor_is_a_file_of_data 2 heddle submit "$work/rows.jsonl"
+check_equal which_is_said 1 "$(grep -c 'rows.jsonl is a file of data; give the job file' "$work/check.err")"
 
 user=$(submit "$file" --set train.init_from="$work/jobs/$job/attempt-1/checkpoints/step-00000030" --set train.steps=100000 --set checkpoint.every=0 --set validate.every=0)
 await 30 steps_at_least "$user" 1

@@ -95,6 +95,16 @@ static void bytes_are_cut_anywhere(void **state)
     hd_tokenizer_close(t);
 }
 
+/* A model's folder is what other tools take as a tokenizer. */
+static void a_folder_is_answered_by_the_file_in_it(void **state)
+{
+    struct hd_tokenizer *t = NULL;
+
+    (void)state;
+    assert_int_equal(hd_tokenizer_open("/", &t), HD_INVALID);
+    assert_non_null(strstr(hd_err_message(), "give the tokenizer.json or tokenizer.model in it"));
+}
+
 /* ---- tokenizers of our own ---- */
 
 /* Adds a byte as byte-level BPE spells it: itself where that can be seen, else a letter from U+0100
