@@ -26,11 +26,13 @@ const struct hd_key *spec_find_key(const char *path)
 /* Returns the part of a path after "GROUP."; NULL: the path is not in the group. */
 static const char *below(const char *group, const char *path)
 {
-    const size_t len = strlen(group);
+    size_t same = 0;
 
-    if (!len)
+    if (!*group)
         return path;
-    return strncmp(path, group, len) == 0 && path[len] == '.' ? path + len + 1 : NULL;
+    while (group[same] && group[same] == path[same])
+        same++;
+    return !group[same] && path[same] == '.' ? path + same + 1 : NULL;
 }
 
 bool spec_is_group(const char *path)
