@@ -47,7 +47,16 @@ static enum hd_status must_be(const struct hd_json *value, const char *text)
 {
     if (value->kind == HD_JSON_STRING && strcmp(value->text, text) == 0)
         return HD_OK;
-    return hd_err(HD_UNSUPPORTED, "%s: must be \"%s\"", value->key, text);
+    return hd_err(HD_UNSUPPORTED, "must be \"%s\"", text);
+}
+
+/* Reads a switch; null is false. Another value would change the adapter's scale without a word. */
+static enum hd_status read_switch(const struct hd_json *value, bool *ret_is_on)
+{
+    *ret_is_on = value->kind == HD_JSON_TRUE;
+    return *ret_is_on || value->kind == HD_JSON_FALSE || value->kind == HD_JSON_NULL
+               ? HD_OK
+               : hd_err(HD_INVALID, "must be true or false");
 }
 
 /* Refuses values of init_lora_weights that subtract a part from the base's weights (PiSSA, OLoRA,
@@ -59,10 +68,8 @@ static enum hd_status check_beginning(const struct hd_json *value)
     if (value->kind == HD_JSON_TRUE || is_nothing(value) ||
         (value->kind == HD_JSON_STRING && hd_words_have(harmless_words, value->text)))
         return HD_OK;
-    return hd_err(
-        HD_UNSUPPORTED,
-        "init_lora_weights: the adapter began with a changed base; convert it with PEFT's "
-        "path_initial_model_for_weight_conversion");
+    return hd_err(HD_UNSUPPORTED, "the adapter began with a changed base; convert it with PEFT's "
+                                  "path_initial_model_for_weight_conversion");
 }
 
 static bool is_listed(const char *list, const char *word, size_t length);
@@ -99,31 +106,23 @@ static enum hd_status take_parameters(const struct hd_json *value, struct hd_job
         st = *in_block ? add_target(job, name, strlen(name))
                        : hd_err(HD_INVALID, "has a value that is no name");
     }
-    return st ? hd_err_prefix(st, "%s", value->key) : HD_OK;
+    return st;
 }
 
 static enum hd_status read_lora_key(const struct hd_json *value, struct hd_job *job)
 {
-    enum hd_status st;
-
     if (strcmp(value->key, "bias") == 0)
         return must_be(value, "none");
     if (strcmp(value->key, "r") == 0)
         return hd_json_to_int64(value, 1, RANK_MAX, &job->adapter_rank);
-    if (strcmp(value->key, "lora_alpha") == 0) {
-        st = value->kind == HD_JSON_NUMBER
-                 ? hd_text_to_double(value->text, 1e-6, 1e6, &job->adapter_alpha)
-                 : hd_err(HD_INVALID, "is not a number");
-        return st ? hd_err_prefix(st, "lora_alpha") : HD_OK;
-    }
-    if (strcmp(value->key, "use_rslora") == 0) {
-        job->adapter_rslora = value->kind == HD_JSON_TRUE;
-        return HD_OK;
-    }
-    if (strcmp(value->key, "use_dora") == 0) {
-        job->adapter_dora = value->kind == HD_JSON_TRUE;
-        return HD_OK;
-    }
+    if (strcmp(value->key, "lora_alpha") == 0)
+        return value->kind == HD_JSON_NUMBER
+                   ? hd_text_to_double(value->text, 1e-6, 1e6, &job->adapter_alpha)
+                   : hd_err(HD_INVALID, "is not a number");
+    if (strcmp(value->key, "use_rslora") == 0)
+        return read_switch(value, &job->adapter_rslora);
+    if (strcmp(value->key, "use_dora") == 0)
+        return read_switch(value, &job->adapter_dora);
     if (strcmp(value->key, "init_lora_weights") == 0)
         return check_beginning(value);
     if (strcmp(value->key, "target_parameters") == 0 && !is_nothing(value))
@@ -131,9 +130,8 @@ static enum hd_status read_lora_key(const struct hd_json *value, struct hd_job *
     if (hd_words_have(harmless, value->key) || is_nothing(value))
         return HD_OK;
     return hd_err(HD_UNSUPPORTED,
-                  "%.60s: an adapter with this setting cannot be trained here; merge it into its "
-                  "base with PEFT's merge_and_unload, and begin with the result",
-                  value->key);
+                  "an adapter with this setting cannot be trained here; merge it into its base "
+                  "with PEFT's merge_and_unload, and begin with the result");
 }
 
 /* Reads a key of a prefix adapter's adapter_config.json. The tensor has the keys and values that
@@ -152,8 +150,7 @@ static enum hd_status read_prefix_key(const struct hd_json *value, struct hd_job
     if (hd_words_have(harmless, value->key) || hd_words_have(of_prefix, value->key) ||
         is_nothing(value))
         return HD_OK;
-    return hd_err(HD_UNSUPPORTED, "%.60s: a prefix with this setting cannot be trained here",
-                  value->key);
+    return hd_err(HD_UNSUPPORTED, "a prefix with this setting cannot be trained here");
 }
 
 /* PEFT's types of adapters, and Heddle's name for each. */
@@ -176,7 +173,9 @@ static enum hd_status find_form(const struct hd_json *root, const struct form **
             *ret_form = &forms[i];
             return HD_OK;
         }
-    return hd_err(HD_UNSUPPORTED, "peft_type: must be \"LORA\" or \"PREFIX_TUNING\"");
+    return hd_err(HD_UNSUPPORTED, "peft_type: must be \"LORA\" or \"PREFIX_TUNING\"; merge an "
+                                  "adapter of another type into its base with PEFT's "
+                                  "merge_and_unload, and begin with the result");
 }
 
 static enum hd_status parse(const struct hd_json *root, struct hd_job *job)
@@ -191,8 +190,8 @@ static enum hd_status parse(const struct hd_json *root, struct hd_job *job)
         if (!hd_json_member(root, form->needed[i]))
             st = hd_err(HD_INVALID, "has no %s", form->needed[i]);
     for (const struct hd_json *value = st ? NULL : root->first; !st && value; value = value->next)
-        if (strcmp(value->key, "peft_type") != 0)
-            st = form->read_key(value, job);
+        if (strcmp(value->key, "peft_type") != 0 && (st = form->read_key(value, job)))
+            st = hd_err_prefix(st, "%.60s", value->key);
     if (st)
         return st;
     job->adapter = form->ours;

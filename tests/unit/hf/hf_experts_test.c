@@ -420,4 +420,27 @@ static void target_parameters_are_targets(void **state)
     free(job);
 }
 
+/* Each refusal names its key. A switch that is no boolean would be off, and the scale another one. */
+static void a_setting_of_an_adapter_that_is_refused_is_named(void **state)
+{
+    static const char *const rows[][2] = {
+        {"\"r\":0,\"lora_alpha\":8", "r: 0 is outside 1 to 1024"},
+        {"\"r\":4,\"lora_alpha\":\"8\"", "lora_alpha: is not a number"},
+        {"\"r\":4,\"lora_alpha\":8,\"use_rslora\":\"true\"", "use_rslora: must be true or false"},
+        {"\"r\":4,\"lora_alpha\":8,\"use_dora\":1", "use_dora: must be true or false"},
+        {"\"r\":4,\"lora_alpha\":8,\"bias\":\"all\"", "bias: must be \"none\""},
+    };
+
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct hd_job *job = job_new();
+        struct hd_text text = {0};
+
+        hd_text_add(&text, "{\"peft_type\":\"LORA\",%s}", rows[i][0]);
+        assert_int_not_equal(hd_hf_parse_adapter_config(text.data, text.len_bytes, job), HD_OK);
+        assert_string_equal(hd_err_message(), rows[i][1]);
+        hd_text_free(&text);
+        free(job);
+    }
+}
+
 RUN_EACH_CASE_WITH(set_up, tear_down)
