@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <time.h>
 #include <unistd.h>
 
-#include "base/clock.h"
 #include "base/file.h"
 #include "data/data_internal.h"
 #include "data/survey.h"
@@ -324,7 +324,7 @@ static void a_record_without_an_end_is_refused(void **state)
 
     assert_int_equal(hd_tokenizer_open("bytes", &bytes), HD_OK);
     for (int i = 0; i < 8; i++) {
-        const int64_t begin_ms = hd_clock_now_ms();
+        const clock_t begin = clock();
         char path[4096];
         const char *const input = path;
         const struct hd_tokenize how = {.tokenizer = bytes,
@@ -352,7 +352,7 @@ static void a_record_without_an_end_is_refused(void **state)
         assert_int_equal(getrusage(RUSAGE_SELF, &usage), 0);
         if (!HD_TEST_SANITIZED) {
             assert_true(usage.ru_maxrss < 256 << 10);
-            assert_true(hd_clock_now_ms() - begin_ms < 2000);
+            assert_true(clock() - begin < 2 * CLOCKS_PER_SEC);
         }
     }
     hd_tokenizer_close(bytes);
