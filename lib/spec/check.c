@@ -674,6 +674,24 @@ int32_t hd_spec_most_devices(const struct hd_job *job)
                 : hd_plan_most(&request, (int32_t)job->devices_min, (int32_t)job->devices_max);
 }
 
+/* Returns whether the text is s3://BUCKET/PREFIX as the daemon takes it (hub/s3_name.c): a bucket of
+ * 3 to 63 bytes, and parts of a prefix that are neither empty nor "." or "..". */
+static bool is_object_folder(const char *text)
+{
+    const char *at = text + strlen("s3://");
+    size_t n = hd_text_starts(text, "s3://") ? strcspn(at, "/") : 0;
+
+    if (n < 3 || n > 63 || !at[n] || strpbrk(at, "*?["))
+        return false;
+    for (at += n; *at; at += n) {
+        at++;
+        n = strcspn(at, "/");
+        if (!n || (n <= 2 && strspn(at, ".") == n))
+            return false;
+    }
+    return true;
+}
+
 /* Refuses checkpoint.dir, which is not supported yet: checkpoints are below the job's directory, in
  * one folder per attempt, so that a stale attempt cannot write into a newer one's. */
 static enum hd_status check_checkpoint(const struct hd_job *job)
@@ -681,10 +699,7 @@ static enum hd_status check_checkpoint(const struct hd_job *job)
     if (*job->checkpoint_dir)
         return unsupported("checkpoint.dir", "another folder",
                            "remove the line; heddle-controller --jobs-dir decides for all jobs");
-    if (*job->checkpoint_copy_to &&
-        (!hd_text_starts(job->checkpoint_copy_to, "s3://") ||
-         !strchr(job->checkpoint_copy_to + strlen("s3://"), '/') ||
-         hd_text_ends(job->checkpoint_copy_to, "/") || strpbrk(job->checkpoint_copy_to, "*?[")))
+    if (*job->checkpoint_copy_to && !is_object_folder(job->checkpoint_copy_to))
         return hd_err(HD_INVALID,
                       "checkpoint.copy_to: %.300s is no folder of an object store; write "
                       "s3://BUCKET/PREFIX, with a prefix of this job's own and no / at its end",

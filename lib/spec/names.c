@@ -159,10 +159,22 @@ static bool is_repo(const char *text)
 
 const char *spec_explain_name(const char *text, bool is_data, char ret_text[SPEC_PATH_TEXT_MAX])
 {
+    static const char hub[] = "https://huggingface.co/", file[] = "file://";
+    const char *name = text + strlen(hub);
+
     ret_text[0] = '\0';
-    if (is_repo(text) && is_data && strchr(strchr(text, '/'), '.'))
+    if (hd_text_starts(text, hub))
+        (void)snprintf(ret_text, SPEC_PATH_TEXT_MAX, "; write hf://%.*s", (int)strcspn(name, "?#"),
+                       name);
+    else if (hd_text_starts(text, file))
+        (void)snprintf(ret_text, SPEC_PATH_TEXT_MAX, "; write the path alone: %s",
+                       text + strlen(file));
+    else if (strstr(text, "://"))
+        (void)snprintf(ret_text, SPEC_PATH_TEXT_MAX,
+                       "; only hf:// and s3:// are downloaded: get it with another program first");
+    else if (is_repo(text) && is_data && strchr(strchr(text, '/'), '.'))
         return ret_text; /* a file with a suffix */
-    if (is_repo(text) && is_data)
+    else if (is_repo(text) && is_data)
         (void)snprintf(ret_text, SPEC_PATH_TEXT_MAX,
                        "; files of a data set of the Hugging Face hub are written "
                        "hf://datasets/ORG/NAME/FILE");

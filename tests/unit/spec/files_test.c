@@ -135,6 +135,10 @@ static void a_name_of_the_hub_is_told_from_a_path(void **state)
                  "job.yaml:9: data.train[0]: cannot find @/org/set: No such file or directory; "
                  "check the path, which is relative to the job file's folder; files of a data set "
                  "of the Hugging Face hub are written hf://datasets/ORG/NAME/FILE");
+    refuse_files(9, "  train: ['https://huggingface.co/datasets/org/set']",
+                 "job.yaml:9: data.train[0]: cannot find @/https://huggingface.co/datasets/org/"
+                 "set: No such file or directory; check the path, which is relative to the job "
+                 "file's folder; write hf://datasets/org/set");
     refuse_files(
         9, "  train: ['hf://datasets/org/set/a.txt']",
         "job.yaml:9: data.train[0]: names such as hf:// and s3:// cannot be looked up here; give "

@@ -834,6 +834,8 @@ static void what_contradicts_the_directory_is_refused(void **state)
     refuse_model("model={from: none-there}", "model.from: there is no folder ");
     refuse_model("model={from: org/none}",
                  "/org/none; a model of the Hugging Face hub is written hf://org/none");
+    refuse_model("model={from: 'https://huggingface.co/org/none'}", "; write hf://org/none");
+    refuse_model("model={from: 'gs://org/none'}", "only hf:// and s3:// are downloaded");
     put_text("a-file", "text");
     refuse_model("model={from: a-file}", "/a-file is a file; give the folder of a model");
     (void)snprintf(path, sizeof path, "%s/step-1", folder);
