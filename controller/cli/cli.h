@@ -62,6 +62,7 @@ struct cli_given_flag {
 
 struct cli {
     const struct cli_command *command;
+    struct hd_text verbs; /* verbs of the command, and commands that are verbs of it: "drain" of node */
     /* values of the flags that every command has; NULL: not given */
     const char *controller, *token_file, *tls_ca, *tls_cert, *context;
     enum cli_format format;

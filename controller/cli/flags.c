@@ -259,14 +259,8 @@ static int wrong_count(const struct cli *cli, int min_args)
 
 static int unknown_verb(const struct cli *cli)
 {
-    struct hd_text verbs = {0};
-    int code;
-
-    cli_add_verbs(cli->command->name, &verbs);
-    code = cli_usage("%s: '%s' is none of these: %s", cli->command->name, cli->args[0],
-                     verbs.failed ? "?" : verbs.data);
-    hd_text_free(&verbs);
-    return code;
+    return cli_usage("%s: '%s' is none of these: %s", cli->command->name, cli->args[0],
+                     cli->verbs.len_bytes && !cli->verbs.failed ? cli->verbs.data : "?");
 }
 
 /* Refuses flags of another verb. */

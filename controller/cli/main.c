@@ -86,7 +86,7 @@ int main(int argc, char **argv)
     struct cli cli = {.format = CLI_TABLE};
     const struct cli_command *command;
     char **words; /* words of the command, without the program's name and "help" */
-    int count;
+    int count, code;
     bool help;
 
     if (!hd_process_prepare_or_tell("heddle", &(struct hd_process_needs){.files = 48}))
@@ -115,5 +115,8 @@ int main(int argc, char **argv)
     if (help)
         return print_help(command);
     cli.command = command;
-    return end(&cli, command->body->run(&cli, count - 1, words + 1));
+    cli_add_verbs(command->name, &cli.verbs);
+    code = end(&cli, command->body->run(&cli, count - 1, words + 1));
+    hd_text_free(&cli.verbs);
+    return code;
 }
