@@ -105,7 +105,7 @@ enum hd_status spec_look_at_form(const struct hd_job *job, const char *path, enu
                             unpaired ? "rated" : "pairs of",
                             unpaired ? "completion and label" : "chosen and rejected");
     }
-    if (spec_is_token_file(path))
+    if (hd_data_is_tokens(path))
         return look_at_tokens(path, ret_conversations);
     if (has_records) {
         st = hd_jsonl_look(path, &rows, wanted, &form);

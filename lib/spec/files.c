@@ -87,18 +87,13 @@ static enum hd_status list_add(struct list *list, const char *key, const char *p
                : HD_OK;
 }
 
-bool spec_is_token_file(const char *path)
-{
-    return hd_data_is_tokens(path);
-}
-
 bool hd_spec_has_text(const struct hd_job *job)
 {
     for (int64_t i = 0; i < job->train_count; i++)
-        if (!spec_is_token_file(job->train[i].path))
+        if (!hd_data_is_tokens(job->train[i].path))
             return true;
     for (int64_t i = 0; i < job->val_count; i++)
-        if (!spec_is_token_file(job->val[i].path))
+        if (!hd_data_is_tokens(job->val[i].path))
             return true;
     return !job->train_count;
 }
@@ -145,7 +140,7 @@ static enum hd_status look_at(const struct list *list, const char *key, const ch
     enum hd_status st = HD_OK;
 
     facts->look.kind = hd_data_name_kind(path);
-    if (spec_is_token_file(path))
+    if (hd_data_is_tokens(path))
         st = open_tokens(list, path, read, &facts->tokens);
     else if (read)
         st = list->any_bytes ? hd_data_look(path, &facts->look)
@@ -385,7 +380,7 @@ static enum hd_status need_sequence(const struct list *list, const char *key, in
                 "are two sources of a mixture: [{path: A, weight: 1}, {path: B, weight: "
                 "1}]",
                 key, list->items[i].path, list->facts[i].conversations ? "conversations" : "text");
-        tokens = tokens || spec_is_token_file(list->items[i].path);
+        tokens = tokens || hd_data_is_tokens(list->items[i].path);
         total += list->facts[i].tokens;
     }
     /* enough for one sequence and the token after it */
@@ -423,7 +418,7 @@ static enum hd_status need_parts(const struct list *train, const struct hd_job *
 
         if (train->facts[i].conversations || is_packed(&train->facts[i]) ||
             hd_data_kind_has_records(train->facts[i].look.kind) ||
-            (!spec_is_token_file(path) && strcmp(job->tokenizer, "bytes") != 0))
+            (!hd_data_is_tokens(path) && strcmp(job->tokenizer, "bytes") != 0))
             return HD_OK;
         total += train->facts[i].tokens;
     }
@@ -524,7 +519,7 @@ int64_t hd_spec_source_tokens(const struct hd_job *job, int64_t source)
 
         if (job->train[i].source != source)
             continue;
-        if (!spec_is_token_file(path) &&
+        if (!hd_data_is_tokens(path) &&
             (strcmp(job->tokenizer, "bytes") != 0 || !hd_data_is_plain(path)))
             return -1;
         st = hd_corpus_open(&(struct hd_corpus_file){.path = path, .size_bytes = -1}, 1, &corpus);

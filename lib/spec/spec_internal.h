@@ -345,9 +345,6 @@ void spec_list_key(const struct hd_job *job, bool is_train, int64_t index,
 void spec_source_key(const struct hd_job *job, bool is_train, int64_t source,
                      char ret_key[SPEC_LIST_KEY_MAX]);
 
-/* returns whether the suffix is that of a token file: .npy, .bin */
-bool spec_is_token_file(const char *path);
-
 /* Sets whether a data file of this kind holds conversations, by job->data_format and the file's
  * first line. HD_INVALID: the message names the file. */
 enum hd_status spec_look_at_form(const struct hd_job *job, const char *path, enum hd_data_kind kind,
