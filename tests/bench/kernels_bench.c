@@ -318,6 +318,7 @@ void bench_kernel(struct bench *b, const char *label, enum hd_kernel kernel, mak
     } args;
     const char *name = hd_kernel_get_info(kernel)->name;
     const double part = b->smoke ? 1.0 / 64 : 1; /* of the floor's work, which is done */
+    const int first = b->smoke ? 0 : -1;         /* turn -1 warms up, and is not counted */
     struct hd_costs costs = {0};
     double ours_ms[TURNS_MAX], floor_ms[TURNS_MAX], ratio[TURNS_MAX];
     double fastest_ms, best_ms, bytes = 0, total_ms = 0;
@@ -332,8 +333,7 @@ void bench_kernel(struct bench *b, const char *label, enum hd_kernel kernel, mak
         time_beside(b, label, kernel, make, sizes, dtype);
         return;
     }
-    /* the first turn warms up and is not counted */
-    for (int turn = -1;
+    for (int turn = first;
          turn < (b->smoke ? 1 : TURNS_MIN) || (!b->smoke && turn < TURNS_MAX && total_ms < TIME_MS);
          turn++) {
         int64_t begin_ns, end_ns;
@@ -343,7 +343,7 @@ void bench_kernel(struct bench *b, const char *label, enum hd_kernel kernel, mak
         set_scratch(b, kernel, &args);
         if (hd_backend_cpu()->prepare(b->backend, kernel, &args))
             bench_die(name);
-        if (turn < 0) {
+        if (turn == first) {
             hd_kernel_cost_add(&costs, kernel, &args);
             bytes = (double)(costs.read_bytes + costs.write_bytes);
             by_bytes = !computes || bytes / b->bytes_per_s > costs.flops / b->peak[dtype];

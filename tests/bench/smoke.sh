@@ -31,7 +31,7 @@ engine)
     runs train_cpu_trains_every_case 30 train_cpu --smoke
     runs layouts_cpu_runs_every_layout 40 layouts_cpu --smoke
     runs kernels_bench_launches_every_kernel 150 kernels_bench -s -t 2
-    runs plan_time_prices_and_runs_layouts 5 plan_time --smoke --model llama
+    runs plan_time_prices_and_runs_layouts 5 plan_time --smoke --model mixtral
     runs plan_bench_plans 1 plan_bench --runs 1 --case pp8
     runs sandbox_trains_behind_locks 3 sandbox --rounds 1 --steps 1 --layers 1 --context 16
     # by shm, and by gloo where it is built in
