@@ -106,7 +106,7 @@ static bool is_over_quota(const struct core_job *job)
 static bool may_move(const struct defragmentation *g, const struct core_job *other,
                      const struct core_attempt *attempt)
 {
-    const struct core_stop_cost cost = core_stop_cost_of(g->core, other, attempt);
+    const struct core_stop_cost cost = core_stop_cost_of(g->core, attempt);
     const int64_t ran_ms = g->core->now.wall_ms - attempt->rec.running_ms;
     const int factor = was_preempted_before(other, attempt) ? PAID_AGAIN_FACTOR : PAID_FACTOR;
 
@@ -171,7 +171,7 @@ static bool evaluate_node(struct defragmentation *g, size_t i, struct domain *re
             continue;
         if (!may_move(g, other, attempt))
             return false;
-        ret_domain->cost_ms += (double)core_stop_cost_of(g->core, other, attempt).idle_ms *
+        ret_domain->cost_ms += (double)core_stop_cost_of(g->core, attempt).idle_ms *
                                (1 + (double)attempt->alloc_count / GANG_WEIGHT) /
                                (double)count_at(g, attempt, at);
         ret_domain->holder = other->rec.job;
@@ -263,7 +263,7 @@ static size_t list_migrations(const struct defragmentation *g, const struct doma
             ret_migrations[count++] = (struct job_migration){
                 .job = other,
                 .attempt = attempt,
-                .cost_ms = (double)core_stop_cost_of(g->core, other, attempt).idle_ms};
+                .cost_ms = (double)core_stop_cost_of(g->core, attempt).idle_ms};
         }
     }
     return count;

@@ -171,7 +171,7 @@ static void resize(struct hd_core *core, struct core_job *job, struct core_attem
 {
     const int32_t have = attempt->rec.plan.rank_count;
     const int64_t left_ms = core_predict_end(core, job, attempt) - core->now.mono_ms;
-    const int64_t cost_ms = core_stop_cost_of(core, job, attempt).restart_ms;
+    const int64_t cost_ms = core_stop_cost_of(core, attempt).restart_ms;
     struct reachable reach;
     int64_t gain_ms;
 

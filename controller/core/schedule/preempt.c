@@ -102,7 +102,8 @@ static bool list_candidates_for(struct hd_core *core, const struct core_job *job
             candidate = &ret->list[ret->stopping++];
         }
         *candidate = all->items[i];
-        candidate->cost = core_stop_cost_of(core, core_find_job(core, candidate->job), attempt);
+        candidate->cost = core_stop_cost_of(core, attempt);
+        candidate->cost.priority = all->items[i].cost.priority;
         ret->count++;
     }
     if (ret->list)

@@ -73,7 +73,7 @@ struct core_stop_cost {
     int64_t lost_ms;    /* work since its last checkpoint, lost if it cannot write another one */
     int64_t idle_ms;    /* time in which its devices do not train: restart_ms of each */
     int64_t restart_ms; /* milliseconds that the stop and the next start are assumed to take */
-    int32_t priority;   /* of its job */
+    int32_t priority;   /* of its job; core_stop_cost_of does not set it */
 };
 
 /* Devices that an attempt uses, or that are reserved for a job. `core->allocations` holds all that

@@ -161,7 +161,7 @@ int64_t core_predict_end(const struct hd_core *core, const struct core_job *job,
     return end < core->now.mono_ms ? core->now.mono_ms + CORE_STOP_MS : end;
 }
 
-struct core_stop_cost core_stop_cost_of(const struct hd_core *core, const struct core_job *job,
+struct core_stop_cost core_stop_cost_of(const struct hd_core *core,
                                         const struct core_attempt *attempt)
 {
     const int64_t since_ms = attempt->saved_mono_ms > attempt->state_since_mono_ms
@@ -172,8 +172,7 @@ struct core_stop_cost core_stop_cost_of(const struct hd_core *core, const struct
 
     return (struct core_stop_cost){.lost_ms = (core->now.mono_ms - since_ms) * devices,
                                    .idle_ms = restart_ms * devices,
-                                   .restart_ms = restart_ms,
-                                   .priority = job->rec.priority};
+                                   .restart_ms = restart_ms};
 }
 
 /* Returns the milliseconds that a queued job will run if a step takes step_ms; 0: unknown. */

@@ -370,7 +370,7 @@ enum {
 }; /* milliseconds that writing the last checkpoint is assumed to
                                     * take */
 /* The next start is assumed to take as long as the attempt's own. */
-struct core_stop_cost core_stop_cost_of(const struct hd_core *core, const struct core_job *job,
+struct core_stop_cost core_stop_cost_of(const struct hd_core *core,
                                         const struct core_attempt *attempt);
 
 /* Returns the predicted end of the attempt (monotonic, ms); INT64_MAX: unknown. */
