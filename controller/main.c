@@ -374,12 +374,14 @@ static void watch_signals(struct program *p)
 static void report_ready(const struct program *p)
 {
     const char *address = p->options.listen, *colon = strrchr(address, ':');
+    const char *also = p->options.listens[0] ? p->options.listens[0] : "";
+    const char *between = *also ? " and " : "", *jobs = controller_jobs_dir(p->controller);
 
     if (hd_rpc_address_is_unix(address))
-        hd_log(HD_LOG_INFO, "ready on %s, jobs in %s", address, controller_jobs_dir(p->controller));
+        hd_log(HD_LOG_INFO, "ready on %s%s%s, jobs in %s", address, between, also, jobs);
     else
-        hd_log(HD_LOG_INFO, "ready on %.*s:%d, jobs in %s", (int)(colon - address), address,
-               controller_port(p->controller), controller_jobs_dir(p->controller));
+        hd_log(HD_LOG_INFO, "ready on %.*s:%d%s%s, jobs in %s", (int)(colon - address), address,
+               controller_port(p->controller), between, also, jobs);
 }
 
 static void print_http(const struct program *p)
