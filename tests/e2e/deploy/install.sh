@@ -121,7 +121,7 @@ start_unit() {
     rm -f "$work/$unit.notify"
     "$HEDDLE_BUILD_DIR/tests/deploy_notify" "$work/$unit.notify" >>"$work/$unit.said" &
     listener[$unit]=$!
-    await 5 test -S "$work/$unit.notify"
+    await 20 test -S "$work/$unit.notify"
     command=$(unit_value "$unit" ExecStart | unfold)
     command=${command% \$*}
     command=${command/ --launcher $work\/run\/heddle-launcher.sock/} # it needs systemd: launcher.sh has a stand-in
@@ -160,12 +160,12 @@ for unit in heddle-controller heddled; do
     check_equal "${unit}_tells_when_it_is_ready" notify "$(unit_value $unit Type)"
 done
 check the_daemon_is_ready_before_its_controller start_unit heddled "--node-name n1 --devices cpu:2"
-check and_says_what_is_missing await 5 said heddled "STATUS=not connected to $HEDDLE_CONTROLLER as node n1; 0 attempts running here"
+check and_says_what_is_missing await 20 said heddled "STATUS=not connected to $HEDDLE_CONTROLLER as node n1; 0 attempts running here"
 check the_controller_says_that_it_is_ready start_unit heddle-controller ""
 check and_then_it_answers heddle jobs
 check the_daemon_joins await 20 node_is n1 ready
-check it_says_how_it_is await 5 said heddled "STATUS=connected to $HEDDLE_CONTROLLER as node n1; 0 attempts running here"
-check as_the_controller_does await 5 said heddle-controller "STATUS=0 jobs queued or running, 1 of 1 nodes connected"
+check it_says_how_it_is await 20 said heddled "STATUS=connected to $HEDDLE_CONTROLLER as node n1; 0 attempts running here"
+check as_the_controller_does await 20 said heddle-controller "STATUS=0 jobs queued or running, 1 of 1 nodes connected"
 
 # reload_unit UNIT: both commands, as systemd runs them: the second one only after the first
 reload_unit() {
@@ -177,7 +177,7 @@ reload_unit() {
 check_equal a_reload_needs_no_other_package "/bin/sh $real/bin/heddle-controller /bin/sh $real/bin/heddled " \
     "$(for unit in heddle-controller heddled; do unit_value $unit ExecReload; done | cut -d' ' -f1 | tr '\n' ' ')"
 check the_daemon_reloads reload_unit heddled
-check a_reload_is_told await 5 said heddled RELOADING=1
+check a_reload_is_told await 20 said heddled RELOADING=1
 check and_its_end await 10 eval '[ "$(grep -c READY=1 "$work/heddled.said")" = 2 ]'
 check_equal in_this_order "READY=1 RELOADING=1 READY=1 " "$(grep -E '^(READY|RELOADING)=' "$work/heddled.said" | tr '\n' ' ')"
 
@@ -186,7 +186,7 @@ check_equal in_this_order "READY=1 RELOADING=1 READY=1 " "$(grep -E '^(READY|REL
 fed() { grep -c '^WATCHDOG=1' "$work/$1.said"; } # UNIT: how often until now
 for unit in heddle-controller heddled; do
     count=$(fed $unit)
-    check "${unit}_feeds_the_watchdog" await 5 eval "[ \$(fed $unit) -gt $count ]"
+    check "${unit}_feeds_the_watchdog" await 20 eval "[ \$(fed $unit) -gt $count ]"
     check_equal "the_unit_of_${unit}_has_one" 60 "$(unit_value $unit WatchdogSec)"
 done
 kill -STOP "${main_pid[heddle-controller]}"
@@ -195,23 +195,23 @@ count=$(fed heddle-controller)
 sleep 2.2 # longer than the watchdog waits
 check_equal a_stopped_controller_does_not "$count" "$(fed heddle-controller)"
 kill -CONT "${main_pid[heddle-controller]}"
-check and_does_again_when_it_goes_on await 5 eval '[ $(fed heddle-controller) -gt $count ]'
+check and_does_again_when_it_goes_on await 20 eval '[ $(fed heddle-controller) -gt $count ]'
 
 # ---- a reload ----
 
 logged() { grep -qF -- "$1" "$work/heddle-controller.log"; }
 reload_unit heddle-controller
-check a_reload_without_a_change_says_so await 5 logged "reload: no setting of flags and configuration file has changed"
+check a_reload_without_a_change_says_so await 20 logged "reload: no setting of flags and configuration file has changed"
 check_equal and_is_told_with_its_end "READY=1 RELOADING=1 READY=1 " \
     "$(grep -E '^(READY|RELOADING)=' "$work/heddle-controller.said" | tr '\n' ' ')"
 printf 'node_lost_after: 200\numask: 022\n' >"$work/etc/controller.yaml"
 reload_unit heddle-controller
-check what_waits_for_a_restart_is_said await 5 logged "reload: node_lost_after: (default) -> 200, waits for a restart"
-check and_what_is_in_force await 5 logged "reload: umask: (default) -> 022, in force now"
+check what_waits_for_a_restart_is_said await 20 logged "reload: node_lost_after: (default) -> 200, waits for a restart"
+check and_what_is_in_force await 20 logged "reload: umask: (default) -> 022, in force now"
 printf 'node_lost_aftr: 200\n' >"$work/etc/controller.yaml"
 reload_unit heddle-controller
 check_status and_it_fails 1 reload_unit heddle-controller
-check a_mistake_changes_nothing await 5 logged \
+check a_mistake_changes_nothing await 20 logged \
     "reload: $work/etc/controller.yaml:1: unknown key node_lost_aftr; did you mean node_lost_after? Else remove this line; everything stays as it was"
 check and_the_controller_goes_on heddle jobs
 : >"$work/etc/controller.yaml"
@@ -254,7 +254,7 @@ check_equal by_the_same_ranks "$before" "$(ranks)"
 check_equal in_the_same_attempt 0 "$(heddle show "$job" -o json | sed -nE 's/.*"restarts":([0-9]+),"step".*/\1/p')"
 check the_controller_stops_cleanly stop_unit heddle-controller
 check_equal and_says_so STOPPING=1 "$(grep -E '^STOPPING=' "$work/heddle-controller.said" | tail -n 1)"
-check the_daemon_sees_it_go await 5 said heddled "STATUS=not connected to $HEDDLE_CONTROLLER as node n1; 1 attempt running here"
+check the_daemon_sees_it_go await 20 said heddled "STATUS=not connected to $HEDDLE_CONTROLLER as node n1; 1 attempt running here"
 check and_it_comes_back start_unit heddle-controller ""
 check steps_go_on await 20 steps_at_least "$job" $((step + 40))
 check_equal with_the_same_ranks "$before" "$(ranks)"

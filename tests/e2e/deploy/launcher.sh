@@ -30,7 +30,7 @@ chmod 755 "$work/systemd-run"
 socket=$work/l.sock
 "$HEDDLE_BIN/heddle-launcher" --for "$user" --listen "$socket" --data-networks 10.0.0.0/8,fd00::/8 --systemd-run "$work/systemd-run" >"$work/launcher.log" 2>&1 &
 launcher=$!
-await 5 test -S "$socket"
+await 20 test -S "$socket"
 check_equal its_socket_is_for_its_user_alone "600 $user" "$(stat -c '%a %U' "$socket")"
 check_status it_serves_no_root 2 "$HEDDLE_BIN/heddle-launcher" --for root --listen "$work/x.sock"
 
@@ -38,7 +38,7 @@ check_status it_serves_no_root 2 "$HEDDLE_BIN/heddle-launcher" --for root --list
 printf '#!/bin/sh\necho begun\nexec >&- 2>&-\necho $$ >"%s/hangs.pid"\nexec sleep 600\n' "$work" >"$work/hangs" && chmod 755 "$work/hangs"
 "$HEDDLE_BIN/heddle-launcher" --for "$user" --listen "$work/h.sock" --systemd-run "$work/hangs" >>"$work/launcher.log" 2>&1 &
 hanging=$!
-await 5 test -S "$work/h.sock"
+await 20 test -S "$work/h.sock"
 request() { # TEXT SOCKET [AS]: the answer to a request
     printf "$1" | ${3-$become} perl -MIO::Socket::UNIX -e '
         my $s = IO::Socket::UNIX->new(Peer => $ARGV[0]) or exit print "no door\n";

@@ -72,7 +72,7 @@ start_launcher() { # ARG...
     "$HEDDLE_BIN/heddle-launcher" --for hd --listen "$work/l.sock" --systemd-run "$work/systemd-run" \
         --systemctl "$work/systemctl" "$@" >>"$work/launcher.log" 2>&1 &
     launcher=$!
-    await 5 test -S "$work/l.sock"
+    await 20 test -S "$work/l.sock"
 }
 end_launcher() { kill "$launcher" && wait "$launcher" 2>/dev/null; rm -f "$work/l.sock"; }
 policy() { printf '%s\n' "role-of-uids user" "$@" >"$work/policy"; }
@@ -176,7 +176,7 @@ check steps_go_on await 20 steps_at_least "$a" $((step + 20))
 check_equal by_the_same_rank "$rank_a" "$(ranks_below "$(supervisor_of "$a")")"
 policy "user-of-uids bob"
 kill -HUP "$controller_pid"
-await 5 grep -q 'policy' "$work/controller.log"
+await 20 grep -q 'policy' "$work/controller.log"
 kill -KILL "$rank_a"
 second() { [ "$(heddle show "$a" -o json | grep -o '"attempt":2' | head -n 1)" ] && ranks_below "$(supervisor_of "$a" 2)" | grep -q .; }
 check a_rank_that_dies_is_started_anew await 30 second
@@ -202,7 +202,7 @@ refused() { # NAME TEXT POLICY...: a job of eve's fails at once, with the text
     shift 2
     policy "$@"
     kill -HUP "$controller_pid"
-    await 5 policy_is_read
+    await 20 policy_is_read
     job=$(submit_as eve "$work/eve/job.yaml" 2>"$work/refused.err") || { check "$name" grep -qF "$text" "$work/refused.err"; return; }
     await 20 state_is "$job" failed
     check_equal "$name" 1 "$(heddle show "$job" -o json | grep -cF "$text")"

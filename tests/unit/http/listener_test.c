@@ -438,7 +438,7 @@ static void silent_connections_make_room_for_callers(void **state)
         assert_int_equal(status_in(ask(&d, "GET /page HTTP/1.1\r\n" HOST "\r\n")), 200);
     hd_http_get_stats(d.http, &stats);
     assert_in_range(stats.connections, 0, 8 + 64); /* those that were ended go soon */
-    for (int i = 0; i < 400 && stats.connections > 8; i++) {
+    for (int i = 0; i < 4000 && stats.connections > 8; i++) {
         (void)usleep(5000);
         hd_http_get_stats(d.http, &stats);
     }
@@ -477,13 +477,13 @@ static void one_address_cannot_take_every_place(void **state)
         (void)close(idle[i]);
     for (int i = 0; i < 4; i++)
         (void)close(waiting[i]);
-    for (int i = 0; i < 800 && d.gone < 4; i++) {
+    for (int i = 0; i < 4000 && d.gone < 4; i++) {
         (void)uv_run(&d.loop, UV_RUN_NOWAIT);
         (void)usleep(5000);
     }
     assert_int_equal(d.gone, 4);
     d.stream = NULL;
-    for (int i = 0; i < 400 && stats.connections; i++) {
+    for (int i = 0; i < 4000 && stats.connections; i++) {
         (void)usleep(5000);
         hd_http_get_stats(d.http, &stats);
     }
@@ -539,7 +539,7 @@ static void a_stream_comes_as_it_is_written_and_its_end_is_noticed(void **state)
     hd_http_get_stats(d.http, &stats);
     assert_int_equal(stats.streams, 1);
     (void)close(fd);
-    for (int i = 0; i < 2000 && !d.gone; i++) { /* noticed by what is written to it */
+    for (int i = 0; i < 20000 && !d.gone; i++) { /* noticed by what is written to it */
         if (d.stream)
             (void)hd_http_stream_write(d.stream, "\n", 1);
         (void)uv_run(&d.loop, UV_RUN_NOWAIT);

@@ -179,7 +179,7 @@ static void kill_in_the_middle(struct fixture *f)
         (void)hd_s3_copy_folder(&f->copy);
         _exit(0);
     }
-    for (int i = 0; i < 500 && !imitation_s3_parts(&f->s3); i++)
+    for (int i = 0; i < 4000 && !imitation_s3_parts(&f->s3); i++)
         (void)usleep(5000);
     assert_int_equal(kill(child, SIGKILL), 0);
     assert_int_equal(waitpid(child, NULL, 0), child);

@@ -176,7 +176,7 @@ static void a_call_without_a_token_is_refused_before_its_message(void **state)
     echo_open(&echo, "127.0.0.1:0", &server_token, &client_token);
     fd = connect_to(echo.address);
     assert_int_equal(send(fd, call, sizeof call - 1, MSG_NOSIGNAL), sizeof call - 1);
-    for (int i = 0; i < 100 && !refused; i++) {
+    for (int i = 0; i < 1000 && !refused; i++) {
         ssize_t count;
 
         echo_run_for(&echo, 20);
