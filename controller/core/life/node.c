@@ -312,17 +312,6 @@ int64_t hd_core_node_silent_ms(const struct hd_core *core, size_t index, struct 
     return silent_ms > 1 ? silent_ms : 1;
 }
 
-bool hd_core_node_find(const struct hd_core *core, const char *name, size_t *ret_index)
-{
-    for (size_t i = 0; i < hd_core_node_count(core); i++) {
-        if (core_same(core->nodes[i]->rec.name, name)) {
-            *ret_index = i;
-            return true;
-        }
-    }
-    return false;
-}
-
 /* ---- nodes to be emptied --------------------------------------------------------------------*/
 
 bool core_node_has_deadline(const struct core_node *node)

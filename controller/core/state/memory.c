@@ -143,13 +143,32 @@ struct core_node *core_find_node(const struct hd_core *core, const char *uuid)
     return (struct core_node *)(uintptr_t)value;
 }
 
+/* Compares in the order of core->nodes (core_node_list): retired nodes come last. */
+static bool is_node_before(const void *item, const void *name)
+{
+    const struct core_node *node = *(struct core_node *const *)item;
+
+    return !node->rec.retired && strcmp(node->rec.name, name) < 0;
+}
+
+bool hd_core_node_find(const struct hd_core *core, const char *name, size_t *ret_index)
+{
+    const char *key = name ? name : "";
+    const size_t at =
+        core_bisect(core->nodes, core->node_count, sizeof *core->nodes, key, is_node_before);
+
+    if (at == core->node_count || core->nodes[at]->rec.retired ||
+        strcmp(core->nodes[at]->rec.name, key) != 0)
+        return false;
+    *ret_index = at;
+    return true;
+}
+
 struct core_node *core_find_node_named(const struct hd_core *core, const char *name)
 {
-    for (size_t i = 0; i < core->node_count; i++) {
-        if (!core->nodes[i]->rec.retired && core_same(core->nodes[i]->rec.name, name))
-            return core->nodes[i];
-    }
-    return NULL;
+    size_t index;
+
+    return hd_core_node_find(core, name, &index) ? core->nodes[index] : NULL;
 }
 
 int32_t core_find_device(const struct core_node *node, int32_t index)
