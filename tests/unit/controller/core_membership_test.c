@@ -116,6 +116,7 @@ static void the_name_of_a_removed_node_is_free(void **state)
                                             .device_count = 1}};
     struct sim *sim = sim_joined(2);
     struct hd_node_view view;
+    size_t index;
 
     sim->nodes[0].cut = true;
     sim_run(sim, 16);
@@ -124,6 +125,9 @@ static void the_name_of_a_removed_node_is_free(void **state)
                                              "good, because this machine was installed anew, run: "
                                              "heddle node rm n1;"));
     assert_int_equal(remove_node(sim, "n1"), HD_OK);
+    /* the removed node is behind n2 although its name sorts first */
+    assert_true(hd_core_node_find(sim->core, "n2", &index));
+    assert_false(hd_core_node_find(sim->core, "n1", &index));
     sim_commit(sim);
     sim_controller_crash(sim);
     assert_int_equal(hd_core_node_count(sim->core), 1); /* it is forgotten on disk, too */
