@@ -159,12 +159,6 @@ static bool are_alike(const struct core_node *a, int32_t device_a, const struct 
            core_same(a->facts.compute[x->kind], b->facts.compute[y->kind]);
 }
 
-static double median_of(double *values, size_t count)
-{
-    qsort(values, count, sizeof *values, hd_order_numbers);
-    return count % 2 ? values[count / 2] : (values[count / 2 - 1] + values[count / 2]) / 2;
-}
-
 /* Sets ret_values to the known values of a rate of all devices equal to this one; returns their
  * number. ret_values must hold the total number of measured devices. */
 static size_t collect(const struct hd_core *core, const struct core_node *like, int32_t device,
@@ -200,7 +194,7 @@ static void add_medians(struct hd_core *core, const struct core_node *node, int3
     *m = (struct core_median){.node = node, .device = device};
     for (int r = 0; r < CORE_RATES; r++) {
         m->count[r] = collect(core, node, device, r, scratch);
-        m->value[r] = m->count[r] ? median_of(scratch, m->count[r]) : 0;
+        m->value[r] = m->count[r] ? hd_order_median(scratch, m->count[r]) : 0;
     }
 }
 
