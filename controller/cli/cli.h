@@ -62,7 +62,8 @@ struct cli_given_flag {
 
 struct cli {
     const struct cli_command *command;
-    struct hd_text verbs; /* verbs of the command, and commands that are verbs of it: "drain" of node */
+    struct hd_text
+        verbs; /* verbs of the command, and commands that are verbs of it: "drain" of node */
     /* values of the flags that every command has; NULL: not given */
     const char *controller, *token_file, *tls_ca, *tls_cert, *context;
     enum cli_format format;
@@ -211,6 +212,8 @@ size_t cli_pass_flags(const struct cli *cli, const char **argv, size_t count);
 
 /* ---- jobs by number and name (find_job.c) ---- */
 
+/* Returns whether the word names a run of heddle local, and no job: a path, or the folder of a run. */
+bool cli_names_run(const char *word);
 /* Finds the job that a word names, by number or name; connects to the controller if it is a name.
  * Returns CLI_CONTINUE, or an exit code after printing a message. */
 int cli_find_job(struct cli *cli, const char *word, uint64_t *ret_job);

@@ -206,12 +206,14 @@ static enum hd_status bundle_command(struct bundle *b, const char *member, const
     return st;
 }
 
-static enum hd_status bundle_cluster(struct bundle *b)
+/* Appends what is known of this program and, unless only runs of heddle local are asked for, of the
+ * cluster: a run has none. */
+static enum hd_status bundle_cluster(struct bundle *b, bool only_runs)
 {
-    static const struct {
+    const struct {
         const char *member, *words[6];
     } commands[] = {
-        {"version.txt", {"version", "--check"}},
+        {"version.txt", {"version", only_runs ? NULL : "--check"}},
         {"config.txt", {"config", "show"}},
         {"top.txt", {"top", "--once"}},
         {"nodes.json", {"nodes", "-o", "json"}},
@@ -222,27 +224,32 @@ static enum hd_status bundle_cluster(struct bundle *b)
     };
     enum hd_status st = HD_OK;
 
-    for (size_t i = 0; !st && i < sizeof commands / sizeof commands[0]; i++)
+    for (size_t i = 0; !st && i < (only_runs ? 2 : sizeof commands / sizeof commands[0]); i++)
         st = bundle_command(b, commands[i].member, commands[i].words);
     return st;
 }
 
+/* job: a number, a name, or the folder of a run, in which nothing waits and is to be explained. */
 static enum hd_status bundle_job(struct bundle *b, const char *job)
 {
     const struct {
         const char *member, *words[6];
     } commands[] = {
         {"show.json", {"show", job, "-o", "json"}},
-        {"explain.txt", {"explain", job}},
         {"events.jsonl", {"events", job, "-o", "jsonl"}},
         {"checkpoints.json", {"checkpoint", "ls", job, "-o", "json"}},
         {"logs.txt", {"logs", job, "--rank", "all", "--tail=2000"}},
+        {"explain.txt", {"explain", job}},
     };
+    const size_t count = sizeof commands / sizeof commands[0] - cli_names_run(job);
+    char *folder = cli_names_run(job) ? realpath(job, NULL) : NULL;
+    const char *slash = folder ? strrchr(folder, '/') : NULL;
     enum hd_status st = HD_OK;
-    char member[96];
+    char member[128];
 
-    for (size_t i = 0; !st && i < sizeof commands / sizeof commands[0]; i++) {
-        (void)snprintf(member, sizeof member, "job-%.20s/%s", job, commands[i].member);
+    for (size_t i = 0; !st && i < count; i++) {
+        (void)snprintf(member, sizeof member, "job-%.60s/%s", slash ? slash + 1 : job,
+                       commands[i].member);
         st = bundle_command(b, member, commands[i].words);
         /* `heddle show` has already printed the error */
         if (!st && i == 0 && (b->code == CLI_NOT_FOUND || b->code == CLI_USAGE)) {
@@ -250,6 +257,7 @@ static enum hd_status bundle_job(struct bundle *b, const char *job)
             break;
         }
     }
+    free(folder);
     return st;
 }
 
@@ -292,11 +300,14 @@ static int make_bundle(struct cli *cli, const char *path)
     struct bundle b = {.cli = cli, .unix_s = hd_clock_wall_ms() / 1000};
     static const char end[2 * BLOCK];
     enum hd_status st = find_self(&b);
+    bool only_runs = cli->arg_count > 1;
 
+    for (int i = 1; i < cli->arg_count; i++)
+        only_runs &= cli_names_run(cli->args[i]);
     if (!st)
         st = read_piped_token(&b);
     if (!st)
-        st = bundle_cluster(&b);
+        st = bundle_cluster(&b, only_runs);
     for (int i = 1; !st && !b.no_job && i < cli->arg_count; i++)
         st = bundle_job(&b, cli->args[i]);
     erase_token(&b);
@@ -350,9 +361,6 @@ static int cli_debug(struct cli *cli, int argc, char **argv)
     int code = cli_parse(cli, argc, argv, flags, sizeof flags / sizeof flags[0], 1, 64);
     struct bundle_row row;
 
-    for (int i = 1; code == CLI_CONTINUE && i < cli->arg_count; i++) /* the commands find it */
-        if (strchr(cli->args[i], '/'))
-            code = cli_usage("debug: %s is a folder; give a job's number or name", cli->args[i]);
     if (code != CLI_CONTINUE)
         return code;
     (void)snprintf(name, sizeof name, "heddle-debug-%lld.tar",
@@ -372,12 +380,14 @@ static const struct cli_verb debug_verbs[] = {
 };
 
 const struct cli_body cli_body_debug = {
-    .usage = "Usage: heddle debug bundle [JOB]... [--out FILE] [-o FORMAT]\n",
+    .usage = "Usage: heddle debug bundle [JOB|RUN]... [--out FILE] [-o FORMAT]\n",
     .about = "Collects a tar file for a support request: versions, configuration,\n"
-             "nodes, links, queues, jobs and events, and of each JOB its attempts, events,\n"
-             "checkpoints and the last lines of its logs. What looks like a token, a key or a\n"
-             "password is removed. Names of people, machines and files stay in it.\n",
-    .examples = "heddle debug bundle 7",
+             "nodes, links, queues, jobs and events, and of each JOB, or RUN of heddle local,\n"
+             "its attempts, events, checkpoints and the last lines of its logs. What looks\n"
+             "like a token, a key or a password is removed. Names of people, machines and\n"
+             "files stay in it.\n",
+    .examples = "heddle debug bundle 7\n"
+                "heddle debug bundle heddle-runs/latest",
     CLI_VERBS(debug_verbs),
     .run = cli_debug,
 };

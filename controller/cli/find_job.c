@@ -171,6 +171,11 @@ static int find_by_name(struct cli *cli, const char *name, uint64_t *ret_job)
     return code;
 }
 
+bool cli_names_run(const char *word)
+{
+    return !is_number(word) && (strchr(word, '/') || run_control_is_run(word));
+}
+
 int cli_find_job(struct cli *cli, const char *word, uint64_t *ret_job)
 {
     if (is_number(word))
@@ -179,7 +184,7 @@ int cli_find_job(struct cli *cli, const char *word, uint64_t *ret_job)
         return cli_usage("%s: %s names any number of jobs, and one is needed; heddle jobs --name "
                          "'%s' lists them",
                          cli->command->name, word, word);
-    if (strchr(word, '/') || run_control_is_run(word))
+    if (cli_names_run(word))
         return cli_usage("%s: %s is a folder; give a job's number or name", cli->command->name,
                          word);
     return find_by_name(cli, word, ret_job);
@@ -189,7 +194,7 @@ int cli_find_job_or_run(struct cli *cli, const char *word, uint64_t *ret_job)
 {
     int code;
 
-    if (is_number(word) || (!strchr(word, '/') && !run_control_is_run(word)))
+    if (!cli_names_run(word))
         return cli_find_job(cli, word, ret_job);
     code = run_control_connect(cli, word);
     *ret_job = RUN_JOB;

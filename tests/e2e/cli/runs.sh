@@ -95,6 +95,12 @@ check_status records_that_are_gone_are_missed 4 heddle local --resume heddle-run
 check_equal and_where_the_checkpoints_are_is_said 1 "$(grep -c "are gone or empty. Its checkpoints are in .*/killed/1/attempt-\*/checkpoints: " "$work/check.err")"
 rm -rf heddle-runs/killed/state && mv heddle-runs/killed/kept heddle-runs/killed/state
 
+# what to send with a question, without a controller
+check a_bundle_of_a_run_is_made heddle debug bundle heddle-runs/killed --out "$work/run.tar"
+check_equal with_its_job_and_no_cluster \
+    "config.txt job-killed/checkpoints.json job-killed/events.jsonl job-killed/logs.txt job-killed/show.json version.txt " \
+    "$(tar -tf "$work/run.tar" | sed 's|^heddle-debug/||' | sort | tr '\n' ' ')"
+
 # a folder that was moved is named by its records as it was
 mv heddle-runs/killed heddle-runs/moved
 check_status a_moved_run_is_told 6 heddle local --resume heddle-runs/moved --set train.steps=95
