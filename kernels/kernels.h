@@ -23,7 +23,7 @@
 #include "kernels/ops_update.h"
 
 enum {
-    HD_KERNEL_ABI = 21 /* to be raised when the meaning of an argument struct or of a function of
+    HD_KERNEL_ABI = 22 /* to be raised when the meaning of an argument struct or of a function of
                           the table changes */
 };
 
@@ -75,7 +75,7 @@ enum hd_bf16_products {
 
 struct hd_traits {
     char backend[16]; /* name of the backend: "cpu" or "cuda" */
-    char isa[32];     /* instruction set: "avx512_bf16", "avx2", ...; results depend on it */
+    char isa[40];     /* instruction set: "avx512_bf16", "avx2", ...; results depend on it */
     char library[32]; /* GEMM library: "oneDNN-2.6.0", or "own"; results depend on it */
     int threads;      /* CPU threads per launch; 1 on a GPU */
     int vector_bytes; /* bytes of a vector register, or of a GPU thread's largest load */

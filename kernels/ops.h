@@ -153,19 +153,35 @@ enum hd_exchange_word {
 
 /* ---- Argument structs ---- */
 
+/* Activations act(x), with sigmoid(x) = 1 / (1 + exp(-x)). */
+enum hd_activation {
+    HD_ACT_SILU,      /* x sigmoid(x) */
+    HD_ACT_GELU_TANH, /* 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))), the tanh form of GPT-2
+                         (Hendrycks & Gimpel 2016) */
+    HD_ACT_GELU_ERF,  /* x Phi(x), Phi(x) = 0.5 (1 + erf(x / sqrt(2))) (the same paper) */
+    HD_ACT_RELU2,     /* max(x, 0)^2 (So et al. 2021, "Primer") */
+    HD_ACT_RELU,      /* max(x, 0) (Nair & Hinton 2010) */
+    HD_ACT_OSS        /* glu only: the clamped unit of GPT-OSS, see glu_forward */
+};
+
 /* Epilogues: operations applied to the fp32 result s of a GEMM (s includes the bias) before it is
  * stored. */
 enum hd_gemm_epilogue {
     HD_EPILOGUE_NONE,
-    HD_EPILOGUE_GELU,         /* c = gelu(s), HD_ACT_GELU_TANH below; pre = s, unless pre is NULL.
+    HD_EPILOGUE_GELU,          /* c = gelu(s), HD_ACT_GELU_TANH; pre = s, unless pre is NULL.
                                  s is rounded to c's encoding first, but not on a GPU */
-    HD_EPILOGUE_GELU_BACKWARD /* c = s * gelu'(gelu_inp) */
+    HD_EPILOGUE_GELU_BACKWARD, /* c = s * gelu'(gelu_inp) */
+    /* The two of glu_forward and glu_backward below with `act`, where s has the columns of gate and
+     * up, or is the gradient of the result. s is rounded to c's encoding first, as the two launches
+     * would. Computed only where hd_gemm_takes_epilogue says so, else HD_UNSUPPORTED */
+    HD_EPILOGUE_GLU,         /* c[M, N / 2] = act(s[:, :N / 2]) * s[:, N / 2:]; pre as for GELU */
+    HD_EPILOGUE_GLU_BACKWARD /* c[M, 2 N]: the gradient of gelu_inp[M, 2 N], gate and up */
 };
 
 /* c[M,N] (+)= op(a)[M,K] op(b)[K,N] (+ bias[N] on every row) (+ add[M,N]), summed in fp32.
  * op(x) is x or its transpose: a is [M,K], or [K,M] with trans_a; b is [K,N], or [N,K] with
  * trans_b. c may be fp32 with 16-bit factors (weight gradients). pre, gelu_inp and add have row
- * distance ldc, too.
+ * distance ldc, too; pre of HD_EPILOGUE_GLU has N.
  * If c has 16 bits, a GPU's library may round the product to c's encoding before it adds a bias, a
  * residual or the old c, as two launches would.
  * b may be quantised (base/quant.h): its matrices, one below the other, are [N,K] with trans_b,
@@ -174,16 +190,17 @@ enum hd_gemm_epilogue {
  * epilogue; codes of another shape. */
 struct hd_gemm_args {
     void *c;              /* [M, N]   c_dtype  */
-    void *pre;            /* [M, N]   c_dtype, with HD_EPILOGUE_GELU or NULL */
+    void *pre;            /* [M, N]   c_dtype, with HD_EPILOGUE_GELU or _GLU, or NULL */
     const void *a;        /*          ab_dtype */
     const void *b;        /*          ab_dtype */
     const void *bias;     /* [N]      ab_dtype, or NULL */
-    const void *gelu_inp; /* [M, N]   c_dtype, with HD_EPILOGUE_GELU_BACKWARD, else NULL */
+    const void *gelu_inp; /* [M, N]   c_dtype, with the epilogues of backward, else NULL */
     const void *add;      /* [M, N]   c_dtype, or NULL: a residual */
     void *scratch;
     int64_t M, N, K, lda, ldb, ldc;
     bool trans_a, trans_b, accumulate;
     enum hd_gemm_epilogue epilogue;
+    enum hd_activation act; /* with HD_EPILOGUE_GLU and its backward */
     enum hd_dtype ab_dtype, c_dtype;
     struct hd_quant_factor b_codes; /* encoding of b; if its quant is not NONE, b has codes in this
                                        encoding and ldb is ignored */
@@ -469,17 +486,6 @@ struct hd_noise_args {
     int64_t R, C;
     float alpha;
     enum hd_dtype dtype;
-};
-
-/* Activations act(x), with sigmoid(x) = 1 / (1 + exp(-x)). */
-enum hd_activation {
-    HD_ACT_SILU,      /* x sigmoid(x) */
-    HD_ACT_GELU_TANH, /* 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))), the tanh form of GPT-2
-                         (Hendrycks & Gimpel 2016) */
-    HD_ACT_GELU_ERF,  /* x Phi(x), Phi(x) = 0.5 (1 + erf(x / sqrt(2))) (the same paper) */
-    HD_ACT_RELU2,     /* max(x, 0)^2 (So et al. 2021, "Primer") */
-    HD_ACT_RELU,      /* max(x, 0) (Nair & Hinton 2010) */
-    HD_ACT_OSS        /* glu only: the clamped unit of GPT-OSS, see glu_forward */
 };
 
 /* out[r,f] = act(inp[r,f]) * inp[r,F+f]: columns [0, F) are the gate, [F, 2F) the up projection.

@@ -31,6 +31,11 @@
 #define HD_BY_CUDNN         "_cudnn_"
 #define HD_BY_CUDNN_ORDERED 'd'
 
+/* The code that computes gated activations: separate, launches of their own, or wgmma, inside the products in front
+ * of them (cuda/gemm_glu_hopper.cu). In front of the above in hd_traits.isa. */
+#define HD_GLU_ENV "HEDDLE_CUDA_GLU"
+#define HD_BY_GLU  "_glu"
+
 enum {
     HD_PLUGIN_ABI = 1, /* version of the structs and functions of this file */
     HD_PLUGIN_GPUS_MAX = 64

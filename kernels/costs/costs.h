@@ -41,9 +41,17 @@ struct hd_costs_factor_bytes hd_costs_factor(const struct hd_quant_factor *codes
 struct hd_costs_factor_bytes hd_costs_gemm_b(const struct hd_gemm_args *args);
 struct hd_costs_factor_bytes hd_costs_grouped_b(const struct hd_grouped_gemm_args *args);
 
-/* Return operations: per element of an epilogue, an activation, and its product with an up
- * projection; of a residual; per logit of its map, and of its gradient; of a launch. */
-int hd_costs_epilogue_flops(enum hd_gemm_epilogue epilogue);
+/* Returns the columns of a GEMM's c and gelu_inp: N, but of gated epilogues. */
+int64_t hd_costs_gemm_columns(const struct hd_gemm_args *args);
+
+static inline bool hd_costs_gemm_is_gated(const struct hd_gemm_args *args)
+{
+    return args->epilogue == HD_EPILOGUE_GLU || args->epilogue == HD_EPILOGUE_GLU_BACKWARD;
+}
+
+/* Return operations: of a GEMM's epilogue; per element of an activation, and of its product with an
+ * up projection; of a residual; per logit of its map, and of its gradient; of a launch. */
+int64_t hd_costs_epilogue_flops(const struct hd_gemm_args *args);
 int hd_costs_activation_flops(enum hd_activation act, bool backward);
 int hd_costs_glu_flops(enum hd_activation act, bool backward);
 int hd_costs_residual_flops(const void *add, float factor);

@@ -1,5 +1,8 @@
+#include <string.h>
+
 #include "base/math.h"
 #include "kernels/costs/costs.h"
+#include "kernels/plugin.h"
 
 struct hd_costs_gemm_layout hd_costs_lay_out_gemm(const struct hd_gemm_args *args,
                                                   const struct hd_traits *traits)
@@ -69,11 +72,28 @@ struct hd_costs_factor_bytes hd_costs_gemm_b(const struct hd_gemm_args *a)
                            a->ab_dtype);
 }
 
-int hd_costs_epilogue_flops(enum hd_gemm_epilogue epilogue)
+int64_t hd_costs_gemm_columns(const struct hd_gemm_args *args)
 {
-    return epilogue == HD_EPILOGUE_GELU            ? HD_COSTS_GELU_FLOPS
-           : epilogue == HD_EPILOGUE_GELU_BACKWARD ? HD_COSTS_GELU_BACKWARD_FLOPS
-                                                   : 0;
+    return args->epilogue == HD_EPILOGUE_GLU            ? args->N / 2
+           : args->epilogue == HD_EPILOGUE_GLU_BACKWARD ? 2 * args->N
+                                                        : args->N;
+}
+
+int64_t hd_costs_epilogue_flops(const struct hd_gemm_args *args)
+{
+    switch (args->epilogue) {
+    case HD_EPILOGUE_NONE:
+        break;
+    case HD_EPILOGUE_GELU:
+        return args->M * args->N * HD_COSTS_GELU_FLOPS;
+    case HD_EPILOGUE_GELU_BACKWARD:
+        return args->M * args->N * HD_COSTS_GELU_BACKWARD_FLOPS;
+    case HD_EPILOGUE_GLU:
+        return args->M * (args->N / 2) * hd_costs_glu_flops(args->act, false);
+    case HD_EPILOGUE_GLU_BACKWARD:
+        return args->M * args->N * hd_costs_glu_flops(args->act, true);
+    }
+    return 0;
 }
 
 struct hd_costs_slabs hd_costs_gemm_slabs(const struct hd_gemm_args *args)
@@ -129,6 +149,9 @@ static enum hd_status check_codes(const struct hd_gemm_args *args)
 
 enum hd_status hd_costs_gemm_check(const struct hd_gemm_args *args)
 {
+    if (hd_costs_gemm_is_gated(args))
+        return hd_err(HD_UNSUPPORTED, "gemm: gated activations are computed inside products on "
+                                      "Hopper GPUs alone, with " HD_GLU_ENV "=wgmma");
     if (hd_costs_gemm_is_encoded(args) && check_codes(args))
         return HD_INVALID;
     if (args->bias && args->accumulate)
@@ -155,12 +178,24 @@ bool hd_costs_gemm_is_row(const struct hd_gemm_args *args)
 bool hd_costs_gemm_is_own(const struct hd_gemm_args *args, const struct hd_traits *traits)
 {
     if (hd_traits_is_cuda(traits)) /* cuBLASLt multiplies fp32 factors only into fp32 */
-        return args->K <= 0 || !traits->gemm_scratch_bytes ||
+        return args->K <= 0 || hd_costs_gemm_is_gated(args) || !traits->gemm_scratch_bytes ||
                (args->ab_dtype == HD_F32 && args->c_dtype != HD_F32) ||
                ((args->bias || args->epilogue) && args->c_dtype != args->ab_dtype);
     return hd_costs_gemm_is_row(args) || args->K <= 0 || !traits->gemm_scratch_bytes ||
            args->epilogue || args->add || (args->ab_dtype == HD_BF16 && traits->own_bf16) ||
            hd_costs_gemm_is_encoded(args);
+}
+
+/* Returns whether the kernel for Hopper GPUs (cuda/gemm_glu_hopper.cu) computes this product: TMA needs
+ * rows of whole 16 bytes, and the factors are as a linear's forward and its gradient have them. */
+static bool is_by_glu(const struct hd_gemm_args *a)
+{
+    const bool forward = a->epilogue == HD_EPILOGUE_GLU;
+
+    return a->ab_dtype == HD_BF16 && a->c_dtype == HD_BF16 && !a->bias && !a->add &&
+           !a->accumulate && !a->trans_a && a->trans_b == forward && !hd_costs_gemm_is_encoded(a) &&
+           (a->act == HD_ACT_SILU || a->act == HD_ACT_GELU_TANH) && a->K > 0 && a->lda % 8 == 0 &&
+           a->ldb % 8 == 0 && a->N % (forward ? 16 : 8) == 0;
 }
 
 /* Returns true if the GEMM can compute the epilogue or residual in its own pass. Own code applies
@@ -173,6 +208,8 @@ bool hd_gemm_takes_epilogue(const struct hd_gemm_args *args, const struct hd_tra
     const bool by_gpu_library = hd_traits_is_cuda(traits) && !hd_costs_gemm_is_own(args, traits);
     struct hd_gemm_args plain = *args;
 
+    if (hd_costs_gemm_is_gated(args))
+        return strstr(traits->isa, HD_BY_GLU) && is_by_glu(args);
     if (args->add)
         return hd_traits_is_cuda(traits);
     plain.epilogue = HD_EPILOGUE_NONE;

@@ -1,7 +1,7 @@
 /* activation: the activations of enum hd_activation (ops.h) and their derivatives. T is the dtype
  * of the final result, as in gelu.cuh.
  *
- * Used by: activation.cu.   Uses: gelu.cuh.
+ * Used by: activation.cu, glu.cuh.   Uses: gelu.cuh.
  */
 #ifndef HD_KERNELS_CUDA_ACTIVATION_CUH
 #define HD_KERNELS_CUDA_ACTIVATION_CUH

@@ -115,13 +115,43 @@ static enum hd_status name_cudnn(bool deterministic, int capability, char *ret_b
     return HD_OK;
 }
 
+/* Returns HD_UNSUPPORTED, for a setting that asks for wgmma, where there is none; `instead` is the
+ * default. */
+static enum hd_status refuse_without_wgmma(const char *setting, const char *instead, int capability)
+{
+    const char *missing = NULL;
+
+#if !defined(HD_HOPPER) && !defined(HD_CUDASIM)
+    missing = "a plug-in built by nvcc 12.0 or newer";
+#endif
+    if (capability != HD_WGMMA_CAPABILITY)
+        missing = "a GPU of compute capability 9.0 (H100, H200)";
+    return missing ? hd_err(HD_UNSUPPORTED, "%s=wgmma needs %s; leave it out, or set it to %s",
+                            setting, missing, instead)
+                   : HD_OK;
+}
+
+/* Reads where gated activations are computed, and writes the part of hd_traits.isa that says it; "":
+ * in launches of their own. */
+static enum hd_status read_glu(int capability, char *ret_by, size_t size_bytes)
+{
+    const char *wish = getenv(HD_GLU_ENV);
+
+    ret_by[0] = '\0';
+    if (!wish || !*wish || !strcmp(wish, "separate"))
+        return HD_OK;
+    if (strcmp(wish, "wgmma") != 0)
+        return hd_err(HD_INVALID, HD_GLU_ENV " is \"%s\"; it takes separate or wgmma", wish);
+    (void)snprintf(ret_by, size_bytes, HD_BY_GLU);
+    return refuse_without_wgmma(HD_GLU_ENV, "separate", capability);
+}
+
 /* Reads what is to compute attention, and writes the part of hd_traits.isa that names it; "": the kernels
  * for all GPUs. */
 static enum hd_status read_attention(const struct hd_backend_options *options, int capability,
                                      char *ret_by, size_t size_bytes)
 {
     const char *wish = getenv(HD_ATTENTION_ENV);
-    const char *missing = NULL;
 
     ret_by[0] = '\0';
     if (!wish || !*wish || !strcmp(wish, "tiled"))
@@ -131,24 +161,15 @@ static enum hd_status read_attention(const struct hd_backend_options *options, i
     if (strcmp(wish, "wgmma") != 0)
         return hd_err(HD_INVALID, HD_ATTENTION_ENV " is \"%s\"; it takes tiled, wgmma or cudnn",
                       wish);
-#if !defined(HD_HOPPER) && !defined(HD_CUDASIM)
-    missing = "a plug-in built by nvcc 12.0 or newer";
-#endif
-    if (capability != HD_WGMMA_CAPABILITY)
-        missing = "a GPU of compute capability 9.0 (H100, H200)";
-    if (missing)
-        return hd_err(HD_UNSUPPORTED,
-                      HD_ATTENTION_ENV "=wgmma needs %s; leave it out, or set it to tiled",
-                      missing);
     (void)snprintf(ret_by, size_bytes, HD_BY_WGMMA);
-    return HD_OK;
+    return refuse_without_wgmma(HD_ATTENTION_ENV, "tiled", capability);
 }
 
 static enum hd_status look_at(const struct hd_backend_options *options, struct hd_traits *ret_t)
 {
     struct hd_traits *t = ret_t;
     struct cudaDeviceProp device;
-    char attention_by[sizeof t->isa];
+    char glu_by[sizeof HD_BY_GLU], attention_by[sizeof t->isa];
     enum hd_status st;
     int version = 0;
 
@@ -160,6 +181,8 @@ static enum hd_status look_at(const struct hd_backend_options *options, struct h
         return hd_err_prefix(st, "device %d", options->device);
     st = read_attention(options, device.major * 10 + device.minor, attention_by,
                         sizeof attention_by);
+    if (!st)
+        st = read_glu(device.major * 10 + device.minor, glu_by, sizeof glu_by);
     if (st)
         return st;
     hd_traits_of_gpu(device.multiProcessorCount, device.major * 10 + device.minor,
@@ -167,8 +190,8 @@ static enum hd_status look_at(const struct hd_backend_options *options, struct h
     if (has_library(options))
         hd_cuda_gemm_library_name(t->library, sizeof t->library);
     t->gelu_separate = options->epilogues_separate;
-    (void)snprintf(t->isa, sizeof t->isa, "sm_%d_cuda_%d.%d%s", t->capability, version / 1000,
-                   version % 1000 / 10, attention_by);
+    (void)snprintf(t->isa, sizeof t->isa, "sm_%d_cuda_%d.%d%s%s", t->capability, version / 1000,
+                   version % 1000 / 10, glu_by, attention_by);
     return HD_OK;
 }
 
@@ -244,6 +267,11 @@ static enum hd_status open_cuda(const struct hd_backend_options *options,
         hd_log(HD_LOG_INFO,
                "device %d: attention by %s where it takes the shape (" HD_ATTENTION_ENV ")",
                cuda->device, strstr(cuda->traits.isa, cuda->cudnn ? HD_BY_CUDNN : HD_BY_WGMMA) + 1);
+    if (strstr(cuda->traits.isa, HD_BY_GLU))
+        hd_log(HD_LOG_INFO,
+               "device %d: gated activations inside products where it takes the shape (" HD_GLU_ENV
+               ")",
+               cuda->device);
     *ret_backend = cuda;
     return HD_OK;
 }

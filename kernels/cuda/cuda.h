@@ -145,6 +145,9 @@ enum hd_status hd_cuda_decode(struct hd_cuda_stream *stream, const struct hd_qua
 /* Launches Heddle's own kernel for a GEMM of any shape, without the GEMM library
  * (cuda/gemm_own.cu). */
 enum hd_status hd_cuda_gemm_own(struct hd_cuda_stream *cuda, const struct hd_gemm_args *args);
+/* Launches a product with a gated epilogue that hd_gemm_takes_epilogue takes, on a GPU for which
+ * options and traits say HD_BY_GLU (cuda/gemm_glu_hopper.cu). */
+enum hd_status hd_cuda_gemm_glu(struct hd_cuda_stream *stream, const struct hd_gemm_args *args);
 /* Fills a factor [R, N] of a product, with rows `ld` apart, with random numbers between -1 and 1; u8:
  * with finite codes of fp8. Equal keys give equal numbers (cuda/gemm_random.cu). */
 enum hd_status hd_cuda_gemm_random(struct hd_cuda_stream *stream, void *factor, enum hd_dtype dtype,

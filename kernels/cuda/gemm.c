@@ -84,7 +84,7 @@ static enum hd_status find_product(const struct hd_backend *cuda, const struct h
     return hd_cuda_product_find(cuda, &shape, &at, ret_product);
 }
 
-static enum hd_status check_gemm(const struct hd_gemm_args *args)
+static enum hd_status check_gemm(const struct hd_backend *cuda, const struct hd_gemm_args *args)
 {
     const enum hd_dtype ab = args->ab_dtype, c = args->c_dtype;
 
@@ -94,7 +94,9 @@ static enum hd_status check_gemm(const struct hd_gemm_args *args)
                       "gemm: the cuda backend multiplies f32, bf16 and f16, not %s "
                       "into %s",
                       hd_dtype_name(ab), hd_dtype_name(c));
-    return hd_costs_gemm_check(args);
+    return hd_costs_gemm_is_gated(args) && hd_gemm_takes_epilogue(args, &cuda->traits)
+               ? HD_OK
+               : hd_costs_gemm_check(args);
 }
 
 /* Splits a GEMM into *ret_part, which the library computes in one call, and the rest. If the
@@ -158,7 +160,7 @@ enum hd_status hd_cuda_gemm_supported(const struct hd_backend *cuda,
 {
     struct hd_gemm_args part = *args;
     struct cuda_product *p = NULL;
-    enum hd_status st = check_gemm(args);
+    enum hd_status st = check_gemm(cuda, args);
 
     if (!st && hd_costs_gemm_is_encoded(args)) {
         part = hd_costs_gemm_slab(args, 0);
@@ -258,10 +260,14 @@ enum hd_status hd_cuda_gemm(struct hd_cuda_stream *stream, const struct hd_gemm_
     struct cuda_addresses at;
     struct cuda_product *p;
     bool refused = false;
-    enum hd_status st = check_gemm(args);
+    enum hd_status st = check_gemm(stream->cuda, args);
 
     if (st || args->M <= 0 || args->N <= 0)
         return st;
+#if defined(HD_HOPPER) || defined(HD_CUDASIM)
+    if (hd_costs_gemm_is_gated(args))
+        return hd_cuda_gemm_glu(stream, args);
+#endif
     if (hd_costs_gemm_is_encoded(args) && args->K > 0)
         return multiply_codes(stream, args);
     if (hd_costs_gemm_is_own(args, &stream->cuda->traits))

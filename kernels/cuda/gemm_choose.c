@@ -123,6 +123,8 @@ static cublasLtEpilogue_t epilogue_of(const struct cuda_shape *s)
     case HD_EPILOGUE_GELU_BACKWARD:
         return CUBLASLT_EPILOGUE_DGELU;
     case HD_EPILOGUE_NONE:
+    case HD_EPILOGUE_GLU: /* own code alone has these two */
+    case HD_EPILOGUE_GLU_BACKWARD:
         break;
     }
     return bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;

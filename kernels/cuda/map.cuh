@@ -12,7 +12,7 @@
  * bytes of each input in flight, 24 to 96 KB per multiprocessor, while 3.3 TB/s at 700 ns latency
  * need some 18 KB. A thread keeps its column, so row and column cost one division.
  *
- * Used by: activation, bias, cache, dropout, element, embedding.   Uses: device, pack.
+ * Used by: activation, bias, cache, dropout, element, embedding, glu.   Uses: device, pack.
  */
 #ifndef HD_KERNELS_CUDA_MAP_CUH
 #define HD_KERNELS_CUDA_MAP_CUH

@@ -21,12 +21,14 @@ static double at_least_one(double x)
 
 static void gemm_key(const struct hd_gemm_args *a, struct hd_calibration_key *k)
 {
-    const char *epilogue = a->epilogue == HD_EPILOGUE_GELU            ? ".gelu"
-                           : a->epilogue == HD_EPILOGUE_GELU_BACKWARD ? ".dgelu"
-                                                                      : "";
+    static const char *const names[] = {[HD_EPILOGUE_NONE] = "",
+                                        [HD_EPILOGUE_GELU] = ".gelu",
+                                        [HD_EPILOGUE_GELU_BACKWARD] = ".dgelu",
+                                        [HD_EPILOGUE_GLU] = ".glu",
+                                        [HD_EPILOGUE_GLU_BACKWARD] = ".dglu"};
 
     (void)snprintf(k->variant, sizeof k->variant, "%s.%c%c%s", hd_dtype_name(a->ab_dtype),
-                   a->trans_a ? 't' : 'n', a->trans_b ? 't' : 'n', epilogue);
+                   a->trans_a ? 't' : 'n', a->trans_b ? 't' : 'n', names[a->epilogue]);
     k->size[0] = at_least_one((double)a->M);
     k->size[1] = at_least_one((double)a->N);
     k->size[2] = at_least_one((double)a->K);

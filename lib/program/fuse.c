@@ -5,6 +5,7 @@
  *              p = x W;  h = gelu(p)                 ->  GEMM with epilogue GELU (c h, pre p)
  *   backward:  g1 = norm_backward(...);  g = o + g1  ->  norm_backward with add o
  *              g1 = dy W;  g = gelu_backward(g1, p)  ->  GEMM with epilogue GELU backward
+ *   both:      glu and its backward                  ->  likewise, where the device has it
  *              norm_backward;  dw += sum_r ..        ->  norm_backward with the weights' gradients
  *              g = norm_backward(..);  db += sum_r g ->  norm_backward with partial sums of g, and
  *                                                        db += sum of these; also activation_backward
@@ -15,7 +16,7 @@
  * Each fusion saves writing and reading one [R, C] tensor. Two save only the reading: forward GELU
  * in training, where p is written for backward, and the gradient of a bias. The gradients of a
  * norm's weights save reading two. Two pairs are merged only if they are adjacent: sum and norm, and
- * norm and its weights. GELU and the sum with a residual are merged with the GEMM whose result they
+ * norm and its weights. Activations and the sum with a residual are merged with the GEMM whose result they
  * read, which need not be adjacent: in backward a weight's gradient may be between them. The
  * gradient of a bias stays a node, where it was: only it contributes to the bias's bucket, whichever
  * unit the rows' writer belongs to. A residual is merged with a product rather than with a norm:
@@ -302,7 +303,58 @@ static bool fuse_backward(const struct hd_emit *e, const struct hd_node *node,
     return end_merge(e, node);
 }
 
-/* ---- GELU as epilogue of a GEMM ---- */
+/* ---- An activation as epilogue of a GEMM ---- */
+
+/* An activation or its backward that reads a product's result. */
+struct epilogue_pass {
+    struct hd_operand from, inp,
+        to; /* the product's result; backward: the activation's input; the result */
+    int64_t count, to_columns; /* elements of `from`; columns of `to`, 0: as the product has */
+    enum hd_gemm_epilogue epilogue;
+    enum hd_activation act;
+    enum hd_dtype dtype;
+};
+
+/* Sets *ret_pass if the node is an activation over all rows that an epilogue may compute. */
+static bool find_pass(const struct hd_node *node, struct epilogue_pass *ret_pass)
+{
+    const struct hd_operand none = hd_emit_none();
+
+    if (is_kernel(node, HD_K_activation_forward)) {
+        const struct hd_activation_forward_args *a = node->args;
+        const struct hd_activation_forward_operands *o = hd_activation_forward_operands_of(node);
+
+        *ret_pass = (struct epilogue_pass){o->inp,           none,   o->out,  a->N, 0,
+                                           HD_EPILOGUE_GELU, a->act, a->dtype};
+        return a->act == HD_ACT_GELU_TANH && !o->counts.store;
+    }
+    if (is_kernel(node, HD_K_activation_backward)) {
+        const struct hd_activation_backward_args *a = node->args;
+        const struct hd_activation_backward_operands *o = hd_activation_backward_operands_of(node);
+
+        *ret_pass = (struct epilogue_pass){
+            o->dout, o->inp, o->dinp, a->N, 0, HD_EPILOGUE_GELU_BACKWARD, a->act, a->dtype};
+        return a->act == HD_ACT_GELU_TANH && !o->counts.store;
+    }
+    if (is_kernel(node, HD_K_glu_forward)) {
+        const struct hd_glu_forward_args *a = node->args;
+        const struct hd_glu_forward_operands *o = hd_glu_forward_operands_of(node);
+
+        *ret_pass = (struct epilogue_pass){o->inp,          none,   o->out,  2 * a->R * a->F, a->F,
+                                           HD_EPILOGUE_GLU, a->act, a->dtype};
+        return !o->counts.store;
+    }
+    if (is_kernel(node, HD_K_glu_backward)) {
+        const struct hd_glu_backward_args *a = node->args;
+        const struct hd_glu_backward_operands *o = hd_glu_backward_operands_of(node);
+
+        *ret_pass = (struct epilogue_pass){o->dout,     o->inp,   o->dinp,
+                                           a->R * a->F, 2 * a->F, HD_EPILOGUE_GLU_BACKWARD,
+                                           a->act,      a->dtype};
+        return !o->counts.store;
+    }
+    return false;
+}
 
 /* Returns the index of the GEMM whose result the node at index `at` reads as `inp`; -1: no GEMM
  * wrote `inp` last. */
@@ -316,75 +368,56 @@ static int find_product(const struct hd_node_list *list, int at, struct hd_opera
     return i;
 }
 
-/* Returns true if the device can run GELU over all N elements of the GEMM's result as its
- * epilogue. */
-static bool takes_gelu(const struct hd_emit *e, const struct hd_node *product,
-                       enum hd_gemm_epilogue epilogue, int64_t N, enum hd_dtype dtype)
+/* Sets *ret_args to those of the GEMM with the activation as its epilogue; returns true if the
+ * device can run it over all elements of the GEMM's result. */
+static bool takes_pass(const struct hd_emit *e, const struct hd_node *product,
+                       const struct epilogue_pass *pass, struct hd_gemm_args *ret_args)
 {
+    const struct hd_gemm_operands *o = hd_gemm_operands_of(product);
     struct hd_gemm_args args = *(const struct hd_gemm_args *)product->args;
 
-    if (args.accumulate || args.epilogue || hd_gemm_operands_of(product)->add.store ||
-        args.ldc != args.N || args.M * args.N != N || args.c_dtype != dtype)
+    if (args.accumulate || args.epilogue || o->add.store || args.ldc != args.N ||
+        args.M * args.N != pass->count || args.c_dtype != pass->dtype)
         return false;
+    args.epilogue = pass->epilogue;
+    args.act = pass->act;
+    if (pass->to_columns)
+        args.ldc = pass->to_columns;
+    *ret_args = args;
     /* any address: only NULL or not NULL matters to hd_gemm_takes_epilogue */
-    args.bias = hd_gemm_operands_of(product)->bias.store ? product->args : NULL;
-    args.epilogue = epilogue;
+    args.bias = o->bias.store ? product->args : NULL;
     return hd_gemm_takes_epilogue(&args, &e->options->traits);
 }
 
-static void set_epilogue(struct hd_node *product, enum hd_gemm_epilogue epilogue)
+/* Merges the activation or its backward at index `at` into the GEMM that computes its input.
+ * Forward, the GEMM writes that input to memory (pre) only if another node, the activation's
+ * backward, reads it. Backward, it no longer writes dout, so no other node may read it. */
+static bool fuse_epilogue(const struct hd_emit *e, const struct hd_node_list *list, int at)
 {
-    ((struct hd_gemm_args *)product->args)->epilogue = epilogue;
-}
-
-/* Merges the GELU node at index `at` into the GEMM that computes its input. The GEMM writes that
- * input to memory (pre) only if another node, GELU's backward, reads it. */
-static bool fuse_gelu(const struct hd_emit *e, const struct hd_node_list *list, int at)
-{
-    const struct hd_node *gelu = list->nodes[at];
-    const struct hd_activation_forward_operands *o = hd_activation_forward_operands_of(gelu);
-    const struct hd_activation_forward_args *args = gelu->args;
-    const int i = find_product(list, at, o->inp);
+    const struct hd_node *node = list->nodes[at];
     struct hd_gemm_operands *product;
+    struct epilogue_pass pass;
+    struct hd_gemm_args args;
     bool read_later;
+    int i;
 
-    if (i < 0 || args->act != HD_ACT_GELU_TANH || o->counts.store || o->inp.store == o->out.store ||
-        !takes_gelu(e, list->nodes[i], HD_EPILOGUE_GELU, args->N, args->dtype) ||
-        touched_between(list, i, at, o->out.store))
+    if (!find_pass(node, &pass))
+        return false;
+    i = find_product(list, at, pass.from);
+    if (i < 0 || pass.to.store == pass.from.store || pass.to.store == pass.inp.store ||
+        !takes_pass(e, list->nodes[i], &pass, &args) || touched_between(list, i, at, pass.to.store))
         return false;
     product = hd_gemm_operands_of(list->nodes[i]);
-    read_later = used_elsewhere(e, list->nodes[i], gelu, o->inp.store);
-    begin_merge(e, list->nodes[i], gelu);
+    read_later = used_elsewhere(e, list->nodes[i], node, pass.from.store);
+    if (pass.inp.store &&
+        (product->bias.store || read_later || written_between(list, i, at, pass.inp.store)))
+        return false;
+    begin_merge(e, list->nodes[i], node);
     if (read_later)
-        product->pre = o->inp;
-    product->c = o->out;
-    set_epilogue(list->nodes[i], HD_EPILOGUE_GELU);
-    return end_merge(e, list->nodes[i]);
-}
-
-/* Merges the GELU-backward node at index `at` into the GEMM that computes its input dout. The GEMM
- * no longer writes dout, so no other node may read it. */
-static bool fuse_gelu_backward(const struct hd_emit *e, const struct hd_node_list *list, int at)
-{
-    const struct hd_node *gelu = list->nodes[at];
-    const struct hd_activation_backward_operands *o = hd_activation_backward_operands_of(gelu);
-    const struct hd_activation_backward_args *args = gelu->args;
-    const int i = find_product(list, at, o->dout);
-    struct hd_gemm_operands *product;
-
-    if (i < 0 || args->act != HD_ACT_GELU_TANH || o->counts.store ||
-        o->dinp.store == o->dout.store || o->dinp.store == o->inp.store)
-        return false;
-    product = hd_gemm_operands_of(list->nodes[i]);
-    if (product->bias.store ||
-        !takes_gelu(e, list->nodes[i], HD_EPILOGUE_GELU_BACKWARD, args->N, args->dtype) ||
-        used_elsewhere(e, list->nodes[i], gelu, o->dout.store) ||
-        touched_between(list, i, at, o->dinp.store) || written_between(list, i, at, o->inp.store))
-        return false;
-    begin_merge(e, list->nodes[i], gelu);
-    product->c = o->dinp;
-    product->gelu_inp = o->inp;
-    set_epilogue(list->nodes[i], HD_EPILOGUE_GELU_BACKWARD);
+        product->pre = pass.from;
+    product->c = pass.to;
+    product->gelu_inp = pass.inp;
+    *(struct hd_gemm_args *)list->nodes[i]->args = args;
     return end_merge(e, list->nodes[i]);
 }
 
@@ -639,15 +672,6 @@ static void fuse_neighbours(struct hd_emit *e, struct hd_node_list *list)
             i++;
     }
     list->count = left;
-}
-
-/* Merges GELU or its backward, the node at index `at`, into the GEMM that computes its input. */
-static bool fuse_epilogue(const struct hd_emit *e, const struct hd_node_list *list, int at)
-{
-    const struct hd_node *node = list->nodes[at];
-
-    return (is_kernel(node, HD_K_activation_forward) && fuse_gelu(e, list, at)) ||
-           (is_kernel(node, HD_K_activation_backward) && fuse_gelu_backward(e, list, at));
 }
 
 /* Calls `fuse` for each node of the list and removes those that it merged into an earlier

@@ -75,7 +75,9 @@ static const char *product_name(const struct hd_node *node)
 {
     static const char *const names[] = {[HD_EPILOGUE_NONE] = "gemm",
                                         [HD_EPILOGUE_GELU] = "gemm_gelu",
-                                        [HD_EPILOGUE_GELU_BACKWARD] = "gemm_gelu_backward"};
+                                        [HD_EPILOGUE_GELU_BACKWARD] = "gemm_gelu_backward",
+                                        [HD_EPILOGUE_GLU] = "gemm_glu",
+                                        [HD_EPILOGUE_GLU_BACKWARD] = "gemm_glu_backward"};
     const struct hd_gemm_args *args = node->args;
 
     return args->add ? "gemm_add" : names[args->epilogue];

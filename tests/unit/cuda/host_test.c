@@ -255,6 +255,42 @@ static void graphs_are_taken_by_their_setting(void **state)
     assert_int_equal(unsetenv("HEDDLE_CUDA_GRAPHS"), 0);
 }
 
+/* Goal: gated activations are inside products only where the setting asks for it and the GPU has wgmma. */
+static void products_with_gates_are_taken_by_their_setting(void **state)
+{
+    const struct {
+        const char *setting, *isa, *error;
+        int capability;
+    } cases[] = {
+        {"", "sm_90_cuda_", NULL, 90},
+        {"separate", "sm_80_cuda_", NULL, 80},
+        {"wgmma", "_glu", NULL, 90},
+        {"fused", NULL, "HEDDLE_CUDA_GLU is \"fused\"; it takes separate or wgmma", 90},
+        {"wgmma", NULL,
+         "HEDDLE_CUDA_GLU=wgmma needs a GPU of compute capability 9.0 (H100, H200); leave it out, "
+         "or set it to separate",
+         100},
+    };
+    struct hd_backend *backend;
+
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct hd_traits t;
+
+        hd_cudasim_kind(2, cases[i].capability);
+        assert_int_equal(setenv("HEDDLE_CUDA_GLU", cases[i].setting, 1), 0);
+        if (cases[i].isa) {
+            hd_backend_cuda()->describe(&plain_options, &t);
+            assert_non_null(strstr(t.isa, cases[i].isa));
+            assert_int_equal(strstr(t.isa, "_glu") != NULL, !strcmp(cases[i].setting, "wgmma"));
+        } else {
+            assert_int_not_equal(hd_backend_cuda()->open(&plain_options, &backend), HD_OK);
+            assert_string_equal(hd_err_message(), cases[i].error);
+        }
+    }
+    assert_int_equal(unsetenv("HEDDLE_CUDA_GLU"), 0);
+    hd_cudasim_kind(2, 90);
+}
+
 static void timed_events_tell_a_time(void **state)
 {
     struct opened o = open_all(&plain_options);
