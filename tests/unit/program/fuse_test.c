@@ -16,7 +16,7 @@ enum { R = 4, C = 8, F = 16, V = 32 };
 
 struct toy {
     struct hd_registry registry;
-    int w1, b1, w2, w3, gain, shift, head;
+    int w1, b1, w2, w3, w4, gain, shift, head;
     struct hd_tensor *(*make)(struct hd_rec *rec, const struct toy *toy, struct hd_tensor *p);
 };
 
@@ -31,6 +31,8 @@ struct built {
 static const struct hd_traits own = {.threads = 1};
 static const struct hd_traits cpu_library = {.threads = 1, .gemm_scratch_bytes = 64};
 static const struct hd_traits gpu = {.multiprocessors = 132, .gemm_scratch_bytes = 64};
+static const struct hd_traits hopper = {
+    .multiprocessors = 132, .gemm_scratch_bytes = 64, .isa = "sm_90_glu"};
 
 static int param(struct hd_registry *r, const char *name, int64_t rows, int64_t columns)
 {
@@ -49,13 +51,22 @@ static struct hd_tensor *forward(struct hd_rec *rec, void *context, int unit, st
     return toy->make(rec, toy, op_linear(rec, x, toy->w1, toy->b1, 1));
 }
 
+/* The gated MLP behind p, without biases; bf16. */
+static struct hd_tensor *gated(struct hd_rec *rec, const struct toy *toy, struct hd_tensor *p)
+{
+    struct hd_tensor *h = op_glu(rec, op_linear(rec, p, toy->w2, -1, 1), HD_ACT_SILU, 0, 0);
+
+    return op_linear(rec, h, toy->w4, -1, 1);
+}
+
 /* The result of a case is [R, F]; it ends in logits, or in a loss. */
 static void
 build(struct built *b, const struct hd_traits *traits, enum hd_record_mode mode, bool split,
       struct hd_tensor *(*make)(struct hd_rec *rec, const struct toy *toy, struct hd_tensor *p))
 {
     const struct hd_rec_shape shape = {.mode = mode, .B = 1, .S = R, .context = R};
-    const struct hd_compile_options options = {.precision = hd_precision_uniform(HD_F32),
+    const enum hd_dtype dtype = make == gated ? HD_BF16 : HD_F32;
+    const struct hd_compile_options options = {.precision = hd_precision_uniform(dtype),
                                                .mesh = &b->mesh,
                                                .traits = *traits,
                                                .split_backward = split};
@@ -71,11 +82,12 @@ build(struct built *b, const struct hd_traits *traits, enum hd_record_mode mode,
     b->toy.b1 = param(r, "pair.b1", F, 0);
     b->toy.w2 = param(r, "pair.w2", F, F);
     b->toy.w3 = param(r, "pair.w3", F, F);
+    b->toy.w4 = param(r, "pair.w4", F, F / 2);
     b->toy.gain = param(r, "pair.gain", F, 0);
     b->toy.shift = param(r, "pair.shift", F, 0);
     (void)hd_registry_unit(r, "out", "out");
     b->toy.head = param(r, "out.weight", V, F);
-    assert_int_equal(hd_registry_finish(r, HD_F32, true), HD_OK);
+    assert_int_equal(hd_registry_finish(r, dtype, true), HD_OK);
     b->toy.make = make;
     rec = hd_rec_new(r, &shape, &b->arena);
     x = hd_rec_input(rec, "x", R, C, mode == HD_RECORD_TRAIN);
@@ -281,6 +293,40 @@ static void a_residual_with_a_factor_is_added_by_a_norm(void **state)
         }
     assert_int_equal(norms, 1);
     hd_arena_done(&b.arena);
+}
+
+/* Method: products and kernels by hand. Bytes, bf16: forward [R, F] of gate and up are not read again; backward the
+ * gradient [R, F / 2] of the result is neither written nor read. No more is kept. */
+static void gates_stand_behind_their_products(void **state)
+{
+    struct hd_dry dry[2] = {{0}};
+    struct built b[2];
+
+    build(&b[0], &hopper, HD_RECORD_EVAL, false, gated);
+    assert_int_equal(count_kernel(&b[0], HD_CALL_E, HD_K_glu_forward), 0);
+    assert_int_equal(count_products(&b[0], HD_CALL_E, HD_EPILOGUE_GLU, ANY), 1);
+    assert_int_equal(count_products(&b[0], HD_CALL_E, HD_EPILOGUE_GLU, PRE), 0);
+    hd_arena_done(&b[0].arena);
+    for (int split = 0; split < 2; split++) {
+        for (int i = 0; i < 2; i++) {
+            build(&b[i], i ? &hopper : &gpu, HD_RECORD_TRAIN, split, gated);
+            assert_int_equal(count_kernel(&b[i], HD_CALL_F, HD_K_glu_forward), !i);
+            assert_int_equal(count_products(&b[i], HD_CALL_F, HD_EPILOGUE_GLU, PRE), i);
+            assert_int_equal(count_kernel(&b[i], HD_CALL_B, HD_K_glu_backward), !i);
+            assert_int_equal(count_products(&b[i], HD_CALL_B, HD_EPILOGUE_GLU_BACKWARD, GELU_INP),
+                             i);
+            dry[i] = (struct hd_dry){0};
+            hd_dry_add(&dry[i], b[i].chunk, HD_CALL_F, true);
+            hd_dry_add(&dry[i], b[i].chunk, HD_CALL_B, true);
+        }
+        assert_true(dry[0].costs.flops == dry[1].costs.flops);
+        assert_true(dry[0].gemm_flops == dry[1].gemm_flops);
+        assert_int_equal(dry[0].costs.read_bytes - dry[1].costs.read_bytes,
+                         2 * (R * F + R * F / 2));
+        assert_int_equal(dry[0].costs.write_bytes - dry[1].costs.write_bytes, 2 * R * F / 2);
+        for (int i = 0; i < 2; i++)
+            hd_arena_done(&b[i].arena);
+    }
 }
 
 /* Goal: only the tanh form of GELU has an epilogue. */
