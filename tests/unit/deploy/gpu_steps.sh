@@ -85,7 +85,7 @@ printf '#!/bin/sh\necho "attention_forward ${HEDDLE_CUDA_ATTENTION-own} $1"\n' >
 cat >"$build/bench/train_gpu" <<'EOF'
 #!/bin/sh
 echo "ours 1 ms a step, 5 tokens/s $*"
-case ${HEDDLE_CUDA_GRAPHS-} in on) echo "  MFU; loss ${LOSS_OF_GRAPHS-4.0002}" ;; *) echo '  MFU; loss 4.0001' ;; esac
+case ${HEDDLE_CUDA_GRAPHS-}${HEDDLE_CUDA_GLU-} in on) echo "  MFU; loss ${LOSS_OF_GRAPHS-4.0002}" ;; wgmma) echo "  MFU; loss ${LOSS_OF_GLU-4.0003}" ;; *) echo '  MFU; loss 4.0001' ;; esac
 printf '  class  ms\n  products 1\n  all 1\n  kernel ms\n'
 EOF
 chmod +x "${TMPDIR:?}"/bin/* "${build:?}"/*/*
@@ -94,12 +94,13 @@ run 2000 first_gpu
     tar -tzf "$TMPDIR/out/all.tar.gz" | grep -qx page.txt
 check where_nothing_fails_it_goes_through_to_its_end $?
 says '^attention_forward own attention' && says '^attention_forward wgmma attention' && says '^attention_forward cudnn attention' &&
-    says '^ours .*--case 124m --micro 4' && says '^ours .*--case 124m --peer torch --peer torch-cudnn --python python3' &&
+    says '^ours .*--case 124m --micro 4' && says '^train_glu_wgmma:' && says '^ours .*--case qwen$' && says '^ours .*--case 124m --peer torch --peer torch-cudnn --python python3' &&
     says '^ours .*--case qwen --peer' && says '^  products 1' && ! says '^  kernel ms'
 check the_page_has_each_table $?
-LOSS_OF_GRAPHS=4.1 run 200 first_gpu "${tiny[@]}"
-says "^  FAIL losses without and with graphs: 4.0001 4.1" && says "^1 failed"
-check losses_that_graphs_change_are_said $?
+LOSS_OF_GRAPHS=4.1 LOSS_OF_GLU=4.2 run 200 first_gpu "${tiny[@]}"
+says "^  FAIL losses of graphs_off and graphs_on: 4.0001 4.1" &&
+    says "^  FAIL losses of glu_separate and glu_wgmma: 4.0001 4.2" && says "^2 failed"
+check losses_that_a_setting_changes_are_said $?
 run 3000 second_gpu
 [ $? = 0 ] && says '^0 failed, 0 left out' && says '^  ok   plan_gpu' && says '^  ok   memcheck_gemm' && says '^ours .*--case llama --peer'
 check so_does_the_second_script $?
