@@ -60,7 +60,7 @@ struct glu_barriers {
     uint64_t full[GLU_STAGES], empty[GLU_STAGES];
 };
 
-/* What is multiplied, and the tiles. */
+/* Factors, sizes and tiles of a launch. */
 struct glu_product {
     CUtensorMap a, b; /* [M, K]; [2F, K], backward [K, F] */
     int M, F, steps;  /* rows, columns of h; stages of the depth */
