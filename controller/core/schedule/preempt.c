@@ -23,8 +23,8 @@ static int by_loss(const void *left, const void *right)
 
     if (a->cost.lost_ms != b->cost.lost_ms)
         return a->cost.lost_ms < b->cost.lost_ms ? -1 : 1;
-    if (a->cost.priority != b->cost.priority)
-        return a->cost.priority < b->cost.priority ? -1 : 1;
+    if (a->priority != b->priority)
+        return a->priority < b->priority ? -1 : 1;
     return a->job > b->job ? -1 : a->job < b->job;
 }
 
@@ -33,7 +33,7 @@ static int by_loss(const void *left, const void *right)
 static bool is_preemptible(const struct hd_core *core, const struct core_allocation *run,
                            const struct core_job *job, bool borrowed)
 {
-    return run->cost.priority < job->rec.priority ||
+    return run->priority < job->rec.priority ||
            (borrowed && core_yields_to(core, run->attempt, job));
 }
 
@@ -103,7 +103,6 @@ static bool list_candidates_for(struct hd_core *core, const struct core_job *job
         }
         *candidate = all->items[i];
         candidate->cost = core_stop_cost_of(core, attempt);
-        candidate->cost.priority = all->items[i].cost.priority;
         ret->count++;
     }
     if (ret->list)

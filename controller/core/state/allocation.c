@@ -49,7 +49,7 @@ void core_list_attempt(struct hd_core *core, const struct core_job *job,
                                         .attempt = attempt,
                                         .from_mono_ms = core->now.mono_ms,
                                         .until_mono_ms = attempt->ends_mono_ms,
-                                        .cost.priority = job->rec.priority});
+                                        .priority = job->rec.priority});
 }
 
 static bool has_known_end(const struct core_attempt *attempt)

@@ -73,7 +73,6 @@ struct core_stop_cost {
     int64_t lost_ms;    /* work since its last checkpoint, lost if it cannot write another one */
     int64_t idle_ms;    /* time in which its devices do not train: restart_ms of each */
     int64_t restart_ms; /* milliseconds that the stop and the next start are assumed to take */
-    int32_t priority;   /* of its job; core_stop_cost_of does not set it */
 };
 
 /* Devices that an attempt uses, or that are reserved for a job. `core->allocations` holds all that
@@ -91,10 +90,10 @@ struct core_allocation {
     enum hd_device_kind kind;
     uint64_t job;                 /* number of the job; with MIGRATING: its migration_group */
     struct core_attempt *attempt; /* with RUNS and BORROWS; else NULL */
-    int64_t from_mono_ms;  /* start of use (time of the pass with RUNS); INT64_MAX: unknown */
-    int64_t until_mono_ms; /* predicted end of use; INT64_MAX: unknown */
-    /* with `attempt`: its priority; the other members only in the lists of preempt.c */
-    struct core_stop_cost cost;
+    int64_t from_mono_ms;       /* start of use (time of the pass with RUNS); INT64_MAX: unknown */
+    int64_t until_mono_ms;      /* predicted end of use; INT64_MAX: unknown */
+    int32_t priority;           /* with `attempt`: its job's */
+    struct core_stop_cost cost; /* only in the lists of preempt.c */
 };
 
 /* The list of allocations: first RUNS with a predicted end, in the order of these ends; behind them
