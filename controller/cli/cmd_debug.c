@@ -8,6 +8,7 @@
  */
 #include <ctype.h>
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -241,15 +242,15 @@ static enum hd_status bundle_job(struct bundle *b, const char *job)
         {"logs.txt", {"logs", job, "--rank", "all", "--tail=2000"}},
         {"explain.txt", {"explain", job}},
     };
-    const size_t count = sizeof commands / sizeof commands[0] - cli_names_run(job);
-    char *folder = cli_names_run(job) ? realpath(job, NULL) : NULL;
-    const char *slash = folder ? strrchr(folder, '/') : NULL;
+    const bool is_run = cli_names_run(job);
+    const size_t count = sizeof commands / sizeof commands[0] - is_run;
+    char member[128], folder[PATH_MAX];
+    const char *slash = is_run && realpath(job, folder) ? strrchr(folder, '/') : NULL;
     enum hd_status st = HD_OK;
-    char member[128];
 
     for (size_t i = 0; !st && i < count; i++) {
-        (void)snprintf(member, sizeof member, "job-%.60s/%s", slash ? slash + 1 : job,
-                       commands[i].member);
+        (void)snprintf(member, sizeof member, "%s-%.60s/%s", is_run ? "run" : "job",
+                       slash ? slash + 1 : job, commands[i].member);
         st = bundle_command(b, member, commands[i].words);
         /* `heddle show` has already printed the error */
         if (!st && i == 0 && (b->code == CLI_NOT_FOUND || b->code == CLI_USAGE)) {
@@ -257,7 +258,6 @@ static enum hd_status bundle_job(struct bundle *b, const char *job)
             break;
         }
     }
-    free(folder);
     return st;
 }
 

@@ -98,7 +98,7 @@ rm -rf heddle-runs/killed/state && mv heddle-runs/killed/kept heddle-runs/killed
 # what to send with a question, without a controller
 check a_bundle_of_a_run_is_made heddle debug bundle heddle-runs/killed --out "$work/run.tar"
 check_equal with_its_job_and_no_cluster \
-    "config.txt job-killed/checkpoints.json job-killed/events.jsonl job-killed/logs.txt job-killed/show.json version.txt " \
+    "config.txt run-killed/checkpoints.json run-killed/events.jsonl run-killed/logs.txt run-killed/show.json version.txt " \
     "$(tar -tf "$work/run.tar" | sed 's|^heddle-debug/||' | sort | tr '\n' ' ')"
 
 # a folder that was moved is named by its records as it was
