@@ -23,13 +23,13 @@
 #include "checkpoint/checkpoint.h"
 #include "daemon/isolation/roots.h"
 #include "daemon/isolation/sandbox.h"
+#include "data/token_file.h"
 #include "hf/hf.h"
 #include "job/choice_sets.h"
 #include "job/frozen_model.h"
 #include "job/sample_prompts.h"
 #include "kernels/library.h"
 #include "kernels/plugin.h"
-#include "records/kind.h"
 #include "train/job_chat.h"
 #include "worker/rank_policy.h"
 
@@ -130,11 +130,8 @@ static void allow_data(struct lock *l, const char *key, const struct hd_job_file
         struct hd_text index = {0};
 
         allow_named(l, key, files[i].path);
-        if (hd_data_kind_of(files[i].path) == HD_DATA_BIN) {
-            hd_text_add(&index, "%.*sidx", (int)strlen(files[i].path) - 3, files[i].path);
-            if (!index.failed)
-                allow_named(l, key, index.data);
-        }
+        if (!hd_token_index_name(files[i].path, &index) && index.len_bytes)
+            allow_named(l, key, index.data);
         hd_text_free(&index);
     }
 }

@@ -14,7 +14,7 @@
  * Opening checks every number that later reads depend on, so later reads of an accepted file stay
  * inside the mapped memory.
  *
- * Used by: corpus, the fuzz target.   Uses: base.   Threads: pure functions.
+ * Used by: data, worker, the fuzz target.   Uses: base.   Threads: pure functions.
  */
 #ifndef HD_DATA_TOKEN_FILE_H
 #define HD_DATA_TOKEN_FILE_H
