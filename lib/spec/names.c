@@ -157,15 +157,36 @@ static bool is_repo(const char *text)
     return true;
 }
 
+/* Names what a page of the hub shows: ORG/NAME/blob/REVISION/FILE is hf://ORG/NAME@REVISION/FILE, without
+ * @REVISION for main. page: the URL behind the host. */
+static void explain_page(const char *page, char ret_text[SPEC_PATH_TEXT_MAX])
+{
+    static const char *const views[] = {"/blob/", "/resolve/", "/tree/", "/raw/"};
+    const char *repo_end = page + strcspn(page, "?#"), *revision = repo_end, *path;
+    bool is_main;
+
+    for (size_t i = 0; i < sizeof views / sizeof views[0]; i++) {
+        const char *view = strstr(page, views[i]);
+
+        if (view && view < repo_end) {
+            repo_end = view;
+            revision = view + strlen(views[i]);
+        }
+    }
+    path = revision + strcspn(revision, "/?#");
+    is_main = path == revision || (path - revision == 4 && hd_text_starts(revision, "main"));
+    (void)snprintf(ret_text, SPEC_PATH_TEXT_MAX, "; write hf://%.*s%s%.*s%.*s",
+                   (int)(repo_end - page), page, is_main ? "" : "@",
+                   is_main ? 0 : (int)(path - revision), revision, (int)strcspn(path, "?#"), path);
+}
+
 const char *spec_explain_name(const char *text, bool is_data, char ret_text[SPEC_PATH_TEXT_MAX])
 {
     static const char hub[] = "https://huggingface.co/", file[] = "file://";
-    const char *name = text + strlen(hub);
 
     ret_text[0] = '\0';
     if (hd_text_starts(text, hub))
-        (void)snprintf(ret_text, SPEC_PATH_TEXT_MAX, "; write hf://%.*s", (int)strcspn(name, "?#"),
-                       name);
+        explain_page(text + strlen(hub), ret_text);
     else if (hd_text_starts(text, file))
         (void)snprintf(ret_text, SPEC_PATH_TEXT_MAX, "; write the path alone: %s",
                        text + strlen(file));

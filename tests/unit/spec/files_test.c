@@ -131,6 +131,13 @@ static void patterns_give_files_in_bytewise_order_with_sizes(void **state)
 /* A name without a suffix may be one of the hub; a path with a suffix is none. */
 static void a_name_of_the_hub_is_told_from_a_path(void **state)
 {
+    static const char *const pages[][2] = {
+        {"datasets/org/set/tree/main", "; write hf://datasets/org/set"},
+        {"datasets/org/set/blob/main/d/a.txt", "; write hf://datasets/org/set/d/a.txt"},
+        {"datasets/org/set/resolve/v1/tree/a.txt#L1",
+         "; write hf://datasets/org/set@v1/tree/a.txt"},
+    };
+
     refuse_files(9, "  train: org/set",
                  "job.yaml:9: data.train[0]: cannot find @/org/set: No such file or directory; "
                  "check the path, which is relative to the job file's folder; files of a data set "
@@ -139,6 +146,17 @@ static void a_name_of_the_hub_is_told_from_a_path(void **state)
                  "job.yaml:9: data.train[0]: cannot find @/https://huggingface.co/datasets/org/"
                  "set: No such file or directory; check the path, which is relative to the job "
                  "file's folder; write hf://datasets/org/set");
+    for (size_t i = 0; i < sizeof pages / sizeof pages[0]; i++) {
+        struct hd_job *job = NULL;
+        char line[128], *yaml;
+
+        (void)snprintf(line, sizeof line, "  train: ['https://huggingface.co/%s']", pages[i][0]);
+        yaml = with_line(9, line);
+        assert_int_equal(read_bytes(yaml, strlen(yaml), NULL, &job), HD_INVALID);
+        if (!hd_text_ends(hd_err_message(), pages[i][1]))
+            fail_msg("%s", hd_err_message());
+        free(yaml);
+    }
     refuse_files(
         9, "  train: ['hf://datasets/org/set/a.txt']",
         "job.yaml:9: data.train[0]: names such as hf:// and s3:// cannot be looked up here; give "
