@@ -5,27 +5,28 @@
 
 /* Numbers where a typo is likely, and what is usual: a note beyond the usual range. */
 static const struct usual {
-    const char *path;
+    enum hd_key_index key;
     double least, most, range[2]; /* least and most without a note; the range that the note names */
     const char *effect;
 } usual[] = {
-    {"train.lr.peak", 1e-8, 0.1, {1e-5, 1e-2}, "a run may learn nothing, or diverge"},
-    {"train.weight_decay", 0, 1, {0, 0.3}, "weights may shrink faster than they learn"},
-    {"train.dropout.embedding", 0, 0.5, {0, 0.3}, "little of the embedding is left"},
-    {"train.dropout.attention", 0, 0.5, {0, 0.3}, "little of the attention is left"},
-    {"train.dropout.residual", 0, 0.5, {0, 0.3}, "little of each layer's output is left"},
-    {"train.adapter.dropout", 0, 0.5, {0, 0.3}, "little of the adapter's input is left"},
-    {"model.init.std", 1e-4, 0.2, {0.005, 0.05}, "a run may learn nothing, or diverge"},
+    {HD_KEY_INDEX_lr_peak, 1e-8, 0.1, {1e-5, 1e-2}, "a run may learn nothing, or diverge"},
+    {HD_KEY_INDEX_weight_decay, 0, 1, {0, 0.3}, "weights may shrink faster than they learn"},
+    {HD_KEY_INDEX_dropout_embedding, 0, 0.5, {0, 0.3}, "little of the embedding is left"},
+    {HD_KEY_INDEX_dropout_attention, 0, 0.5, {0, 0.3}, "little of the attention is left"},
+    {HD_KEY_INDEX_dropout_residual, 0, 0.5, {0, 0.3}, "little of each layer's output is left"},
+    {HD_KEY_INDEX_adapter_dropout, 0, 0.5, {0, 0.3}, "little of the adapter's input is left"},
+    {HD_KEY_INDEX_init_std, 1e-4, 0.2, {0.005, 0.05}, "a run may learn nothing, or diverge"},
 };
 
 static void note_unusual(const struct hd_job *job, struct hd_text *notes)
 {
     for (size_t i = 0; i < sizeof usual / sizeof usual[0]; i++) {
         const struct usual *u = &usual[i];
-        const double value = *(const double *)hd_job_const_member(hd_job_find_key(u->path), job);
+        const struct hd_key *key = &hd_job_keys[u->key];
+        const double value = *(const double *)hd_job_const_member(key, job);
 
         if (value < u->least || value > u->most)
-            hd_text_add(notes, "%s: %g is far from the usual %g to %g: %s\n", u->path, value,
+            hd_text_add(notes, "%s: %g is far from the usual %g to %g: %s\n", key->path, value,
                         u->range[0], u->range[1], u->effect);
     }
 }
