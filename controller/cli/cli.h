@@ -62,8 +62,8 @@ struct cli_given_flag {
 
 struct cli {
     const struct cli_command *command;
-    struct hd_text
-        verbs; /* verbs of the command, and commands that are verbs of it: "drain" of node */
+    /* verbs of the command, and other commands that are verbs of it: "drain" of node */
+    struct hd_text verbs;
     /* values of the flags that every command has; NULL: not given */
     const char *controller, *token_file, *tls_ca, *tls_cert, *context;
     enum cli_format format;
@@ -141,8 +141,6 @@ void cli_describe(const struct cli_command *command, struct cli_described *ret_d
 bool cli_replace_alias(char **words);
 /* Appends the verbs of a noun such as "node", separated by blanks; nothing if it is not known. */
 void cli_add_verbs(const char *noun, struct hd_text *out);
-/* Returns what to write for a flag of other tools, such as "--json"; NULL: it is not known. */
-const char *cli_flag_habit(const char *word);
 /* Returns what to write for a word of another tool, such as "scancel"; NULL: it is not known. */
 const char *cli_habit(const char *word);
 /* Finds the command, or the word of another tool, that is nearest to a mistyped word. Returns
@@ -209,6 +207,8 @@ const char *cli_given(const struct cli *cli, const char *name);
 /* Appends the flags that were given and have no destination to argv, for the program that does the
  * work and has flags of the same names. Returns the new number of words. */
 size_t cli_pass_flags(const struct cli *cli, const char **argv, size_t count);
+/* Returns what to write for a flag of other tools, such as "--json"; NULL: it is not known. */
+const char *cli_flag_habit(const char *word);
 
 /* ---- jobs by number and name (find_job.c) ---- */
 

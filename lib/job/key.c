@@ -376,8 +376,8 @@ static void make_words(void)
         if (key->kind == HD_KEY_FORM)
             continue;
         next_in_word[i] = first_of_word[first];
-        for (size_t word = first; word <= last;
-             word++) /* an array alone begins in its other words */
+        /* no key before an array has a member in its further words */
+        for (size_t word = first; word <= last; word++)
             first_of_word[word] = (uint16_t)(i + 1);
     }
 }

@@ -66,8 +66,8 @@ enum hd_status hd_data_look(const char *path, struct hd_data_facts *ret_facts);
  * head: the first HD_DATA_HEAD_BYTES bytes of the file, or all if it has fewer. */
 enum hd_status hd_data_check_kind(const char *path, const void *head, size_t bytes);
 
-/* Does the same, and refuses text of which more than one byte in a hundred belongs to no UTF-8 character, in samples
- * spread over the file: it is in another encoding, or no text. Passes files that are not text. */
+/* Does what hd_data_look does, and refuses text of which more than one byte in a hundred belongs to
+ * no UTF-8 character, in samples spread over the file: it is in another encoding, or no text. */
 enum hd_status hd_data_check_text(const char *path, struct hd_data_facts *ret_facts);
 
 /* Returns the kind that the first bytes of a damaged token file show, such as "a gzip file"; sets

@@ -5,7 +5,8 @@
 #include "spec_internal.h"
 
 /* Finds in the tree of the job file the map that contains the key of a dotted path. Creates groups
- * that the file lacks, which the reader refuses if there are none of this name; expands the short form of a group: "lr: 1" becomes "lr: {peak: 1}". */
+ * that the file lacks; the reader refuses those whose names it does not know. Expands the short form
+ * of a group: "lr: 1" becomes "lr: {peak: 1}". */
 static enum hd_status override_map(struct hd_arena *arena, struct yaml_node *map,
                                    const char *origin, const char **path,
                                    struct yaml_node **ret_map)

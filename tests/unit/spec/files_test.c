@@ -236,7 +236,7 @@ static int count_opens(int watch)
 
 /* On a file system of a network each open is a message. 20 files of one entry: 16 are read for
  * their kind and, if they have records, for their form, and all for their fingerprint. */
-static void a_file_of_many_is_opened_once(void **state)
+static void each_look_at_a_file_of_many_opens_it_once(void **state)
 {
     static const struct {
         const char *ending;
