@@ -233,15 +233,21 @@ static enum hd_status explain_certificate(const struct cli *cli, enum hd_status 
     return st ? st : hd_err_restore(&before);
 }
 
-/* Returns whether a server that closed a connection without TLS wants TLS: it has a certificate. */
+/* Returns whether a server that closed a connection without TLS wants TLS: it has a certificate.
+ * Keeps the message of the call that failed. */
 static bool wants_tls(const struct cli *cli)
 {
     static const unsigned char none[HD_PKI_HASH_BYTES];
     struct hd_text cert = {0};
+    struct hd_error before;
+    enum hd_status st;
 
-    /* HD_DENIED: none of the certificates that it shows has this hash */
-    return !cli->contexts.values[CONTEXT_TLS_CA].text &&
-           hd_pki_fetch_authority(cli->address, none, EXPLAIN_MS, &cert) == HD_DENIED;
+    if (cli->contexts.values[CONTEXT_TLS_CA].text)
+        return false;
+    hd_err_save(HD_UNAVAILABLE, &before);
+    st = hd_pki_fetch_authority(cli->address, none, EXPLAIN_MS, &cert);
+    (void)hd_err_restore(&before);
+    return st == HD_DENIED; /* none of the certificates that it shows has this hash */
 }
 
 /* Takes the controller's time from an answer that contains one. */
