@@ -675,7 +675,7 @@ enum hd_status hd_spec_read_file(const char *path, const struct hd_spec_source *
     if (there && S_ISDIR(info.st_mode))
         return hd_err(HD_INVALID, "%s is a folder; give the job file, such as %s%sjob.yaml", path,
                       path, path[strlen(path) - 1] == '/' ? "" : "/");
-    if (there && hd_data_name_kind(path) != HD_DATA_TEXT && !hd_text_ends(path, ".json"))
+    if (there && hd_data_name_kind(path) != HD_DATA_TEXT)
         return hd_err(HD_INVALID,
                       "%s is a file of data; give the job file, which names it: data: "
                       "{train: [%s]}",
