@@ -195,7 +195,6 @@ void plan_layouts_people(const struct cli *cli, const struct hd_report_asked *as
     const struct hd_search *s = &l->search;
     const int64_t per_node = l->cluster->devices_per_node;
     const int64_t nodes = (l->devices + per_node - 1) / per_node;
-    const char *attention = hd_report_other_attention(l);
     struct table t;
 
     hd_text_add(out, "%d x %s on %lld node%s of %lld%s%s; %lld sequences of %lld tokens a step\n\n",
@@ -231,12 +230,7 @@ void plan_layouts_people(const struct cli *cli, const struct hd_report_asked *as
                     (long long)s->families, (long long)s->blocks, (long long)s->walked,
                     (long long)s->costed, (long long)s->laid_out);
     }
-    if (attention)
-        hd_text_add(
-            out,
-            "note: %s is outside this plan, whose bytes and times are those of Heddle's own "
-            "kernels for all GPUs (docs/planning.md)\n",
-            attention);
+    hd_report_note_other_kernels(l, out);
     if (!hd_report_has_kernels(&l->cluster->traits))
         hd_text_add(
             out, "note: plans only: the kernels need compute capability %d.%d, and %s has %d.%d\n",

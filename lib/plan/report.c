@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "base/json.h"
+#include "base/words.h"
 #include "kernels/plugin.h"
 #include "plan/calibration.h"
 #include "plan/identity.h"
@@ -118,15 +119,22 @@ enum hd_status hd_report_find(const struct hd_report_asked *asked, struct hd_are
     return found ? HD_OK : st;
 }
 
-const char *hd_report_other_attention(const struct hd_report *l)
+void hd_report_note_other_kernels(const struct hd_report *l, struct hd_text *notes)
 {
-    const char *by = getenv(HD_ATTENTION_ENV);
+    static const struct {
+        const char *name, *values; /* of a setting; its values that choose such kernels */
+    } settings[] = {{HD_ATTENTION_ENV, "cudnn wgmma"}, {HD_GLU_ENV, "wgmma"}};
 
-    if (!hd_traits_is_cuda(&l->cluster->traits) || !by)
-        return NULL;
-    return strcmp(by, "cudnn") == 0   ? HD_ATTENTION_ENV "=cudnn"
-           : strcmp(by, "wgmma") == 0 ? HD_ATTENTION_ENV "=wgmma"
-                                      : NULL;
+    for (size_t i = 0; i < sizeof settings / sizeof settings[0]; i++) {
+        const char *value = getenv(settings[i].name);
+
+        if (value && hd_traits_is_cuda(&l->cluster->traits) &&
+            hd_words_have(settings[i].values, value))
+            hd_text_add(notes,
+                        "note: %s=%s is outside this plan, whose bytes and times are those of "
+                        "Heddle's own kernels for all GPUs (docs/planning.md)\n",
+                        settings[i].name, value);
+    }
 }
 
 /* ---- JSON ---- */

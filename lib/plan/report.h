@@ -73,8 +73,8 @@ bool hd_report_keeps_tp(const struct hd_report *report, const struct hd_search_p
  * is not checked. */
 bool hd_report_runs(const struct hd_report *report, const struct hd_search_plan *plan);
 
-/* Returns the setting of this process's environment by which ranks on these GPUs would compute attention
- * with other kernels than a plan is made of (kernels/costs/attention_by.h); NULL: none. */
-const char *hd_report_other_attention(const struct hd_report *report);
+/* Appends a line for each setting of this process's environment by which ranks on these GPUs would use
+ * other kernels than a plan is made of (kernels/plugin.h). */
+void hd_report_note_other_kernels(const struct hd_report *report, struct hd_text *notes);
 
 #endif
