@@ -385,6 +385,17 @@ static enum hd_status migrate_one(struct store_db *db, const struct migration *m
     return st;
 }
 
+static enum hd_status check_references(struct store_db *db)
+{
+    char table[32];
+    enum hd_status st = store_db_read_text(db, "PRAGMA foreign_key_check", table, sizeof table);
+
+    return st || !*table
+               ? st
+               : hd_err(HD_CORRUPT, "%s: rows of %s refer to what is not there; " STORE_RESTORE,
+                        db->path, table);
+}
+
 /* Does the migrations behind `version` in one transaction: a database whose migration fails, or is
  * interrupted, stays as it was, for the build that wrote it. A database without tables gets the tables
  * that all migrations would leave. */
@@ -402,6 +413,8 @@ static enum hd_status migrate_all(struct store_db *db, int64_t version)
     }
     while (!st && version < MIGRATION_COUNT)
         st = migrate_one(db, &migrations[version++]);
+    if (!st)
+        st = check_references(db);
     (void)snprintf(text, sizeof text, "PRAGMA user_version = %d; COMMIT", MIGRATION_COUNT);
     if (!st)
         st = execute(db, text, "cannot migrate");
@@ -453,7 +466,6 @@ static enum hd_status write_build(struct store_db *db)
 
 static enum hd_status migrate(struct store_db *db)
 {
-    char text[32];
     int64_t version = 0;
     enum hd_status st = store_check_schema(db, db->path);
 
@@ -467,11 +479,6 @@ static enum hd_status migrate(struct store_db *db)
     st = execute(db, "PRAGMA foreign_keys = OFF", "cannot migrate");
     if (!st)
         st = migrate_all(db, version);
-    if (!st)
-        st = store_db_read_text(db, "PRAGMA foreign_key_check", text, sizeof text);
-    if (!st && *text)
-        st = hd_err(HD_CORRUPT, "%s: rows of %s refer to what is not there; " STORE_RESTORE,
-                    db->path, text);
     if (!st)
         st = execute(db, "PRAGMA foreign_keys = ON", "cannot migrate");
     return st;

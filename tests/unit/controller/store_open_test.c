@@ -154,6 +154,15 @@ static void an_older_schema_is_brought_up_to_date(void **state)
     assert_int_not_equal(open_store(&bench, NULL), HD_OK);
     if (sqlite3_exec(db, "SELECT pp FROM attempts; DROP TABLE probes", NULL, NULL, NULL))
         fail_msg("%s", sqlite3_errmsg(db));
+    /* and all of them are, whenever a row refers to nothing */
+    assert_int_equal(
+        sqlite3_exec(db, "INSERT INTO report_positions VALUES (9, 9, 0, 0)", NULL, NULL, NULL),
+        SQLITE_OK);
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(open_store(&bench, NULL), HD_CORRUPT);
+    if (sqlite3_exec(db, "SELECT pp FROM attempts; DELETE FROM report_positions WHERE job = 9",
+                     NULL, NULL, NULL))
+        fail_msg("%s", sqlite3_errmsg(db));
     (void)sqlite3_close(db);
     assert_int_equal(open_store(&bench, NULL), HD_OK);
     query = hd_query_new(HD_QUERY_HISTORY);
