@@ -11,6 +11,7 @@
 #include "chat/date.h"
 #include "data/bad_rows.h"
 #include "data/fingerprint.h"
+#include "hub/s3.h"
 #include "job/family.h"
 #include "job/pair_factors.h"
 #include "plan/choose.h"
@@ -674,22 +675,14 @@ int32_t hd_spec_most_devices(const struct hd_job *job)
                 : hd_plan_most(&request, (int32_t)job->devices_min, (int32_t)job->devices_max);
 }
 
-/* Returns whether the text is s3://BUCKET/PREFIX as the daemon takes it (hub/s3_name.c): a bucket of
- * 3 to 63 bytes, and parts of a prefix that are neither empty nor "." or "..". */
+/* Returns whether the text is s3://BUCKET/PREFIX. The daemon reads it by hd_s3_parse, too, when the
+ * job has begun. */
 static bool is_object_folder(const char *text)
 {
-    const char *at = text + strlen("s3://");
-    size_t n = hd_text_starts(text, "s3://") ? strcspn(at, "/") : 0;
+    struct hd_s3_name name;
 
-    if (n < 3 || n > 63 || !at[n] || strpbrk(at, "*?["))
-        return false;
-    for (at += n; *at; at += n) {
-        at++;
-        n = strcspn(at, "/");
-        if (!n || (n <= 2 && strspn(at, ".") == n))
-            return false;
-    }
-    return true;
+    return !hd_s3_parse(text, &name) && *name.key && !hd_text_ends(name.key, "/") &&
+           !strpbrk(name.key, "*?[");
 }
 
 /* Refuses checkpoint.dir, which is not supported yet: checkpoints are below the job's directory, in

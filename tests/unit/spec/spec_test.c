@@ -501,6 +501,9 @@ static const struct mistake mistakes[] = {
     {15, "checkpoint: {copy_to: 's3://runs/../other'}", /* the daemon would never copy there */
      "job.yaml:15: checkpoint.copy_to: s3://runs/../other is no folder of an object store; write "
      "s3://BUCKET/PREFIX, with a prefix of this job's own and no / at its end"},
+    {15, "checkpoint: {copy_to: 's3://our runs/copies'}", /* nor there */
+     "job.yaml:15: checkpoint.copy_to: s3://our runs/copies is no folder of an object store; write "
+     "s3://BUCKET/PREFIX, with a prefix of this job's own and no / at its end"},
 };
 
 /* Sensible wishes: another status, words of their own. */
