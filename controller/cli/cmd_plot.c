@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/file.h"
@@ -70,6 +71,14 @@ static int read_options(const char *keys, const char *x, const char *smooth, int
     return keys ? read_keys(keys, options) : CLI_CONTINUE;
 }
 
+/* Returns the error by which a path, that is no folder, is none. */
+static int why_no_folder(const char *path)
+{
+    struct stat info;
+
+    return stat(path, &info) < 0 ? errno : ENOTDIR;
+}
+
 /* Reads the run that an argument names: a folder of that path comes before a job. */
 static int read_run(struct cli *cli, const char *name, const struct plot_options *options,
                     struct plot_run *ret_run)
@@ -90,7 +99,7 @@ static int read_run(struct cli *cli, const char *name, const struct plot_options
         return cli_fail(hd_err(HD_NOT_FOUND,
                                "cannot open %s: %s; give the folder of a run, such as "
                                "heddle-runs/latest, or a job's number or name",
-                               name, strerror(access(name, X_OK) < 0 ? errno : ENOTDIR)));
+                               name, strerror(why_no_folder(name))));
     code = cli_find_job(cli, name, &job);
     if (code == CLI_CONTINUE)
         code = cli_connect(cli);
