@@ -39,11 +39,7 @@ static enum hd_status add_model_tokens(const struct hd_json *root, struct hd_bpe
 {
     const struct hd_json *model = NULL, *vocab = NULL;
     bool is_unigram = false;
-    enum hd_status st =
-        hd_json_member(root, "model")
-            ? hd_json_need(root, "model", HD_JSON_OBJECT, &model)
-            : hd_err(HD_INVALID, "'model' is missing, so it is no tokenizer.json (nor is a "
-                                 "vocab.json or a tokenizer_config.json): name that file");
+    enum hd_status st = hd_bpe_need_model(root, &model);
 
     if (!st)
         st = hd_bpe_check_type(model, &is_unigram);

@@ -323,10 +323,12 @@ static enum hd_status check_prefix_space(const struct hd_bpe *bpe, const struct 
 static enum hd_status read_root(struct tokenizer_reading *r, const struct hd_json *root)
 {
     const struct hd_json *model = NULL, *m;
-    enum hd_status st = hd_bpe_check_keys(root, "tokenizer",
-                                          "version|truncation|padding|added_tokens|normalizer|"
-                                          "pre_tokenizer|post_processor|decoder|model");
+    enum hd_status st = hd_bpe_need_model(root, &model);
 
+    if (!st)
+        st = hd_bpe_check_keys(root, "tokenizer",
+                               "version|truncation|padding|added_tokens|normalizer|pre_tokenizer|"
+                               "post_processor|decoder|model");
     /* truncation and padding are settings of calls; transformers resets them when it opens the
      * file */
     if (!st)
@@ -335,8 +337,6 @@ static enum hd_status read_root(struct tokenizer_reading *r, const struct hd_jso
         st = hd_bpe_read_decoder(root, r->bpe);
     if (!st)
         st = check_prefix_space(r->bpe, r->companions);
-    if (!st)
-        st = hd_json_need(root, "model", HD_JSON_OBJECT, &model);
     if (!st)
         st = read_model(r, model);
     if (!st)

@@ -28,6 +28,16 @@ enum hd_status hd_bpe_check_keys(const struct hd_json *object, const char *where
     return HD_OK;
 }
 
+enum hd_status hd_bpe_need_model(const struct hd_json *root, const struct hd_json **ret_model)
+{
+    const bool is_other = root->kind == HD_JSON_OBJECT && !hd_json_member(root, "model");
+
+    return is_other ? hd_err(HD_INVALID, "'model' is missing, so it is another file, such as a "
+                                         "vocab.json or a tokenizer_config.json; name the "
+                                         "tokenizer.json")
+                    : hd_json_need(root, "model", HD_JSON_OBJECT, ret_model);
+}
+
 enum hd_status hd_bpe_check_type(const struct hd_json *model, bool *ret_is_unigram)
 {
     const struct hd_json *type = hd_bpe_member(model, "type"), *vocab;

@@ -251,6 +251,8 @@ struct hd_json; /* parsed JSON, base/json.h */
 /* Checks that a JSON object has no other keys than `known`, "a|b|c". Used by json*.c. */
 enum hd_status hd_bpe_check_keys(const struct hd_json *object, const char *where,
                                  const char *known);
+/* Finds the model of a tokenizer.json. HD_INVALID: it has none, and so is another file. */
+enum hd_status hd_bpe_need_model(const struct hd_json *root, const struct hd_json **ret_model);
 /* Checks the type of the model of a tokenizer.json, and sets whether it is Unigram, not BPE. */
 enum hd_status hd_bpe_check_type(const struct hd_json *model, bool *ret_is_unigram);
 /* Returns a member of a JSON object; NULL: absent or null. */

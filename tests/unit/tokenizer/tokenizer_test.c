@@ -305,7 +305,8 @@ static void what_is_not_known_is_refused_by_name(void **state)
         {UNIGRAM_OF("[[\"a\",-1],[\"b\",1e999]]", ""), "model.vocab[1]: a score is no finite"},
         {UNIGRAM_OF("[[\"a\",-1]]", ",\"unk_id\":1"), "model.unk_id"},
         {UNIGRAM_OF("[[\"a\",-1]]", ",\"alpha\":0.1"), "model.alpha is not known"},
-        {"[]", "not an object"},
+        {"[]", "an array is given, and an object with 'model' is expected"},
+        {"{\"a\":0}", "so it is another file, such as a vocab.json"},
         {"{", "byte 1"},
     };
 
