@@ -371,17 +371,30 @@ static void watch_signals(struct program *p)
 }
 
 /* HOST:0 took some port: say which. */
+/* Appends an address with the port that was found for it: that of the last one with a port. */
+static void add_address(const struct program *p, const char *address, bool is_last,
+                        struct hd_text *out)
+{
+    if (is_last && !hd_rpc_address_is_unix(address))
+        hd_text_add(out, "%.*s:%d", (int)(strrchr(address, ':') - address), address,
+                    controller_port(p->controller));
+    else
+        hd_text_add(out, "%s", address);
+}
+
 static void report_ready(const struct program *p)
 {
-    const char *address = p->options.listen, *colon = strrchr(address, ':');
-    const char *also = p->options.listens[0] ? p->options.listens[0] : "";
-    const char *between = *also ? " and " : "", *jobs = controller_jobs_dir(p->controller);
+    const char *address = p->options.listen, *also = p->options.listens[0];
+    struct hd_text all = {0};
 
-    if (hd_rpc_address_is_unix(address))
-        hd_log(HD_LOG_INFO, "ready on %s%s%s, jobs in %s", address, between, also, jobs);
-    else
-        hd_log(HD_LOG_INFO, "ready on %.*s:%d%s%s, jobs in %s", (int)(colon - address), address,
-               controller_port(p->controller), between, also, jobs);
+    add_address(p, address, !also || hd_rpc_address_is_unix(also), &all);
+    if (also) {
+        hd_text_add(&all, " and ");
+        add_address(p, also, true, &all);
+    }
+    hd_log(HD_LOG_INFO, "ready on %s, jobs in %s", all.failed ? address : all.data,
+           controller_jobs_dir(p->controller));
+    hd_text_free(&all);
 }
 
 static void print_http(const struct program *p)
