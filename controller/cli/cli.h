@@ -344,6 +344,9 @@ int cli_connect(struct cli *cli);
  * *cli->interrupted was set while the controller was unreachable. */
 int cli_call(struct cli *cli, const char *method, const ProtobufCMessage *request,
              void *ret_response);
+/* Returns `st`, the error of a stream that has brought nothing, or what explains it, as calls do: a
+ * port that speaks TLS, a certificate. */
+enum hd_status cli_explain_stream(const struct cli *cli, enum hd_status st);
 /* Makes a call like cli_call on a connection that is there, but prints no message on failure. */
 enum hd_status cli_try_call(struct cli *cli, const char *method, const ProtobufCMessage *request,
                             void *ret_response);

@@ -415,7 +415,7 @@ static int read_logs(struct logs *l)
         if (!l->follow || !l->reached ||
             (st != HD_UNAVAILABLE && st != HD_ABORTED && st != HD_TIMEOUT) ||
             hd_clock_now_ms() - down_since_ms > watch_patience_ms(l->cli))
-            return cli_fail(st);
+            return cli_fail(l->reached ? st : cli_explain_stream(l->cli, st));
         pause_logs(l, POLL_MS); /* then retry from the next byte */
     }
     for (size_t i = 0; i < l->count; i++)

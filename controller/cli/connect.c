@@ -250,6 +250,22 @@ static bool wants_tls(const struct cli *cli)
     return st == HD_DENIED; /* none of the certificates that it shows has this hash */
 }
 
+static enum hd_status ask_for_authority(const struct cli *cli)
+{
+    return hd_err(HD_UNAVAILABLE,
+                  "%s speaks TLS: name the authority of its certificate with --tls-ca FILE (or "
+                  "HEDDLE_TLS_CA), such as pki/ca.pem of its state directory",
+                  cli->address);
+}
+
+enum hd_status cli_explain_stream(const struct cli *cli, enum hd_status st)
+{
+    if (st == HD_UNAVAILABLE && !cli->is_known && hd_rpc_client_was_cut(cli->client) &&
+        !hd_rpc_address_is_unix(cli->address) && wants_tls(cli))
+        return ask_for_authority(cli);
+    return explain_certificate(cli, st);
+}
+
 /* Takes the controller's time from an answer that contains one. */
 static void take_time(struct cli *cli, const ProtobufCMessage *answer)
 {
@@ -373,10 +389,7 @@ static enum hd_status call_until_let_in(struct cli *cli, const char *method,
     int tries = 1;
 
     if (should_retry(cli, tries) && wants_tls(cli))
-        return hd_err(HD_UNAVAILABLE,
-                      "%s speaks TLS: name the authority of its certificate with --tls-ca FILE (or "
-                      "HEDDLE_TLS_CA), such as pki/ca.pem of its state directory",
-                      cli->address);
+        return ask_for_authority(cli);
     while (should_retry(cli, tries)) {
         const int64_t left_ms = since_ms + CUT_PATIENCE_MS - hd_clock_now_ms() - pause_ms;
 

@@ -445,7 +445,8 @@ static void lost(struct watched_job *w, enum hd_status status, const char *messa
     if (comes_back && w->ever_connected && now_ms - w->down_since_ms < watch_patience_ms(w->cli))
         return;
     bar_clear(&w->bar);
-    stop(w, cli_fail(hd_err(status ? status : HD_UNAVAILABLE, "%s", message)));
+    status = hd_err(status ? status : HD_UNAVAILABLE, "%s", message);
+    stop(w, cli_fail(w->ever_connected ? status : cli_explain_stream(w->cli, status)));
 }
 
 static void on_watch_done(struct hd_rpc_call *call, enum hd_status status, const char *message)
