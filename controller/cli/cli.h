@@ -88,6 +88,7 @@ struct cli {
     /* the controller has answered a call on this connection, so it will not close it as
      * unauthenticated */
     bool is_known;
+    bool wants_tls; /* the port speaks TLS, and the calls did not: it has taken none */
     /* controller's clock minus this machine's, ms, from the newest answer with a time */
     int64_t ahead_ms;
     struct cli_given_flag given[CLI_FLAGS_MAX]; /* flags of the command that were given */
@@ -346,7 +347,7 @@ int cli_call(struct cli *cli, const char *method, const ProtobufCMessage *reques
              void *ret_response);
 /* Returns `st`, the error of a stream that has brought nothing, or what explains it, as calls do: a
  * port that speaks TLS, a certificate. */
-enum hd_status cli_explain_stream(const struct cli *cli, enum hd_status st);
+enum hd_status cli_explain_stream(struct cli *cli, enum hd_status st);
 /* Makes a call like cli_call on a connection that is there, but prints no message on failure. */
 enum hd_status cli_try_call(struct cli *cli, const char *method, const ProtobufCMessage *request,
                             void *ret_response);

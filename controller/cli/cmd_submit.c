@@ -74,7 +74,7 @@ static int submit_spec(struct cli *cli, const struct hd_job *job, const char *re
         st = hd_err(HD_NO_MEMORY, "no memory for a job");
     for (int try = 0; !st; try++) {
         st = cli_try_call(cli, "SubmitJob", &request.base, ret_response);
-        if (!st)
+        if (!st || cli->wants_tls)
             break;
         *ret_uncertain |= may_have_happened(st); /* true if any try may have made the job */
         if ((st != HD_UNAVAILABLE && st != HD_TIMEOUT && st != HD_ABORTED) || try == SUBMIT_TRIES ||

@@ -250,15 +250,16 @@ static bool wants_tls(const struct cli *cli)
     return st == HD_DENIED; /* none of the certificates that it shows has this hash */
 }
 
-static enum hd_status ask_for_authority(const struct cli *cli)
+static enum hd_status ask_for_authority(struct cli *cli)
 {
+    cli->wants_tls = true;
     return hd_err(HD_UNAVAILABLE,
                   "%s speaks TLS: name the authority of its certificate with --tls-ca FILE (or "
                   "HEDDLE_TLS_CA), such as pki/ca.pem of its state directory",
                   cli->address);
 }
 
-enum hd_status cli_explain_stream(const struct cli *cli, enum hd_status st)
+enum hd_status cli_explain_stream(struct cli *cli, enum hd_status st)
 {
     if (st == HD_UNAVAILABLE && !cli->is_known && hd_rpc_client_was_cut(cli->client) &&
         !hd_rpc_address_is_unix(cli->address) && wants_tls(cli))
