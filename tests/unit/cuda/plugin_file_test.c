@@ -154,9 +154,14 @@ static const struct hot {
     {"10adamw_flatI13__nv_bfloat16Li4E", 256, 3, 0},
     {"18cross_entropy_rowsIL13cuda_map_kind0E13__nv_bfloat16Li8E", 512, 2, 0},
     {"12norm_forwardI13__nv_bfloat16Li8ELb0EL16cuda_norm_weight0EL10norm_shape0E", 128, 4, 0},
-    {"13norm_backwardI13__nv_bfloat16Li8ELb0EL16cuda_norm_weight0EL10norm_shape0ELb0E", 128, 3, 0},
-    {"13norm_backwardI13__nv_bfloat16Li8ELb0EL16cuda_norm_weight0EL10norm_shape0ELb1E", 128, 2,
-     0}, /* with weights */
+    {"13norm_backwardI13__nv_bfloat16Li8ELb0EL16cuda_norm_weight0EL10norm_shape0EL12norm_results0E",
+     128, 3, 0},
+    {"13norm_backwardI13__nv_bfloat16Li8ELb0EL16cuda_norm_weight0EL10norm_shape0EL12norm_results1E",
+     128, 2, 0}, /* with weights */
+    {"ELb1EL16cuda_norm_weight0EL10norm_shape1EL12norm_results2E", 512, 1,
+     8}, /* sums beside a mean */
+    {"ELb1EL16cuda_norm_weight1EL10norm_shape1EL12norm_results2E", 512, 1, 8},
+    {"12distill_rowsI", 256, 4, 32}, /* around calls of log for doubles, once a row */
 };
 enum { HOT = sizeof hot / sizeof hot[0], REGISTERS = 65536, REGISTERS_OF_WARP = 256 };
 
