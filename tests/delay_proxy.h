@@ -3,7 +3,7 @@
  * Connections to the proxy are passed on to the server; every byte, and the end of the
  * bytes, arrives half a round trip later, in either direction. The kernel answers a connect to the
  * proxy at once, which a far server would not: therefore the client's first bytes wait for a round
- * trip more.
+ * trip more. From the first proxy on the process ignores SIGPIPE.
  *
  * Used by: tests.   Uses: libuv.   Threads: the loop's.
  */

@@ -3,7 +3,6 @@
  *
  *   way SOCKET CONTROLLERS_SOCKET ROUND_TRIP_MS
  */
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -17,7 +16,6 @@ int main(int argc, char **argv)
         fprintf(stderr, "way SOCKET CONTROLLERS_SOCKET ROUND_TRIP_MS\n");
         return 2;
     }
-    (void)signal(SIGPIPE, SIG_IGN);
     (void)delay_proxy_open_unix(&loop, argv[1], argv[2], atoll(argv[3]));
     return uv_run(&loop, UV_RUN_DEFAULT);
 }
