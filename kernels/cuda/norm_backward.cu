@@ -138,9 +138,11 @@ store_column_sums(const struct column_sums<V, MEAN, SHAPE, RESULTS> &of_thread,
 
             for (int row = 0; row < p.rows; row++)
                 sum += shared[sums_place(row * OUTPUTS * columns + i)];
-            if (left + i % columns < C)
-                (i / columns < weights_of<MEAN> ? partial + i / columns * C
-                                                : sums)[left + i % columns] = sum;
+            if (left + i % columns < C) {
+                /* a name: GCC 12's sanitizer computes the % of (a ? b : c)[i % n] in one arm only */
+                float *to = i / columns < weights_of<MEAN> ? partial + i / columns * C : sums;
+                to[left + i % columns] = sum;
+            }
         }
         __syncthreads();
     }
