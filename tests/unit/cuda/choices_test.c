@@ -1,6 +1,7 @@
 /* choices: the algorithm of a product is chosen by time, once for a GPU, and kept in a file. On the
  * emulator, whose products pretend to take some time. */
 #include <limits.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,6 +9,7 @@
 
 #include "base/dtype.h"
 #include "base/file.h"
+#include "base/fp8.h"
 #include "base/log.h"
 #include "kernels/cuda/choices.h"
 #include "kernels/cuda/cuda.h"
@@ -336,28 +338,71 @@ static void an_offer_that_is_refused_is_not_chosen(void **state)
     close_all(&o);
 }
 
+static double number_at(const void *numbers, enum hd_dtype dtype, int i)
+{
+    return dtype == HD_F32 ? ((const float *)numbers)[i]
+                           : hd_half_to_f32(dtype, ((const uint16_t *)numbers)[i]);
+}
+
 /* Goal: algorithms are timed on numbers that switch the GPU's gates, not on zeros, and what lies
  * between the rows of a factor stays. Numbers that are uniform between -1 and 1 have a mean square of
  * 1/3; of 192 of them that is within 0.1 but once in 10^5 keys. */
 static void algorithms_are_timed_on_random_numbers(void **state)
 {
     enum { M = 12, GAP = 8 };
+    static const enum hd_dtype dtypes[] = {HD_F32, HD_BF16, HD_F16};
+
+    for (size_t i = 0; i < sizeof dtypes / sizeof dtypes[0]; i++) {
+        struct opened o = open_timed();
+        struct hd_gemm_args args = product_of(&o, M);
+        char *a = (char *)o.memory + 65536;
+        double squares = 0;
+
+        args.ab_dtype = args.c_dtype = dtypes[i];
+        args.lda = SIDE + GAP;
+        memset(a, 0, M * (SIDE + GAP) * hd_dtype_size(dtypes[i]));
+        assert_int_equal(o.table->prepare(o.backend, HD_K_gemm, &args), HD_OK);
+        for (int r = 0; r < M; r++)
+            for (int c = 0; c < SIDE + GAP; c++) {
+                const double x = number_at(a, dtypes[i], r * (SIDE + GAP) + c);
+
+                assert_true(c < SIDE ? x >= -1 && x <= 1 && x != 0 : x == 0);
+                squares += x * x;
+            }
+        squares /= M * SIDE;
+        assert_true(squares > 1.0 / 3 - 0.1 && squares < 1.0 / 3 + 0.1);
+        close_all(&o);
+    }
+}
+
+/* Codes of fp8 are random as well, finite in either format: of 192, more than half are different. */
+static void algorithms_of_fp8_are_timed_on_finite_codes(void **state)
+{
     struct opened o = open_timed();
-    struct hd_gemm_args args = product_of(&o, M);
-    uint16_t *a = (uint16_t *)((char *)o.memory + 65536);
-    double squares = 0;
+    uint8_t *a = (uint8_t *)o.memory + 65536;
+    float *factors = (float *)((char *)o.memory + 3 * 65536);
+    const struct hd_fp8_gemm_args args = {.c = o.memory,
+                                          .a = a,
+                                          .b = a + 65536,
+                                          .a_factor = factors,
+                                          .b_factor = factors + HD_FP8_FACTOR_ALIGN,
+                                          .scratch = (char *)o.memory + 4 * 65536,
+                                          .M = HD_FP8_SIDE,
+                                          .N = HD_FP8_SIDE,
+                                          .K = HD_FP8_SIDE,
+                                          .c_dtype = HD_BF16};
+    bool seen[256] = {false};
+    int different = 0;
 
-    args.lda = SIDE + GAP;
-    memset(a, 0, 2 * M * (SIDE + GAP));
-    assert_int_equal(o.table->prepare(o.backend, HD_K_gemm, &args), HD_OK);
-    for (int r = 0; r < M; r++)
-        for (int c = 0; c < SIDE + GAP; c++) {
-            const double x = hd_bf16_to_f32(a[r * (SIDE + GAP) + c]);
-
-            assert_true(c < SIDE ? x >= -1 && x <= 1 && x != 0 : x == 0);
-            squares += x * x;
-        }
-    assert_true(squares / (M * SIDE) > 1.0 / 3 - 0.1 && squares / (M * SIDE) < 1.0 / 3 + 0.1);
+    factors[0] = factors[HD_FP8_FACTOR_ALIGN] = 1;
+    memset(a, 0x7f, HD_FP8_SIDE * HD_FP8_SIDE);
+    assert_int_equal(o.table->prepare(o.backend, HD_K_fp8_gemm, &args), HD_OK);
+    for (int i = 0; i < HD_FP8_SIDE * HD_FP8_SIDE; i++) {
+        assert_true(isfinite(hd_fp8_value(a[i], HD_E4M3)) && isfinite(hd_fp8_value(a[i], HD_E5M2)));
+        different += !seen[a[i]];
+        seen[a[i]] = true;
+    }
+    assert_true(different > 64);
     close_all(&o);
 }
 

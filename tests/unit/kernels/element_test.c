@@ -161,35 +161,50 @@ static void a_clamped_activation_needs_its_up_projection(void **state)
     device_close(&device);
 }
 
-/* Values of -6 to 6 and a bound of 2: some are bounded on either side, and one is the bound. */
-static void check_clamp(struct device *device, enum hd_dtype dtype, bool in_place)
+/* Values of -6 to 6 and a bound of 2: some are bounded on either side, and one is the bound. Elements
+ * before the first are not bounded. */
+static void check_clamp_from(struct device *device, int64_t first, enum hd_dtype dtype,
+                             bool in_place)
 {
-    const int64_t N = 3 * WIDTH;
+    const int64_t N = 3 * WIDTH, skipped = first * (int64_t)hd_dtype_size(dtype);
     const double limit = 2;
     struct tensor *inp = tensor_random(N, dtype, 6, 1), *dout = tensor_random(N, dtype, 1, 2);
-    struct tensor *out = tensor_new(N, dtype), *dinp = in_place ? dout : tensor_new(N, dtype);
+    struct tensor *out = tensor_random(N, dtype, 6, 3);
+    struct tensor *dinp = in_place ? dout : tensor_random(N, dtype, 1, 4);
     double *want = doubles(N), *want_dinp = doubles(N);
 
     tensor_put(inp, 5, limit);
-    for (int64_t i = 0; i < N; i++) {
+    for (int64_t i = 0; i < first; i++) {
+        want[i] = out->values[i];
+        want_dinp[i] = dinp->values[i];
+    }
+    for (int64_t i = first; i < N; i++) {
         const double x = tensor_get(inp, i);
 
         want[i] = x > limit ? limit : x < -limit ? -limit : x;
         want_dinp[i] = x >= -limit && x <= limit ? dout->values[i] : 0;
     }
-    device_launch(
-        device, HD_K_clamp_forward,
-        &(struct hd_clamp_forward_args){
-            .out = out->data, .inp = inp->data, .N = N, .limit = (float)limit, .dtype = dtype});
+    device_launch(device, HD_K_clamp_forward,
+                  &(struct hd_clamp_forward_args){.out = (char *)out->data + skipped,
+                                                  .inp = (char *)inp->data + skipped,
+                                                  .N = N - first,
+                                                  .limit = (float)limit,
+                                                  .dtype = dtype});
     assert_close("out", out, want, 0);
     device_launch(device, HD_K_clamp_backward,
-                  &(struct hd_clamp_backward_args){.dinp = dinp->data,
-                                                   .dout = dout->data,
-                                                   .inp = inp->data,
-                                                   .N = N,
+                  &(struct hd_clamp_backward_args){.dinp = (char *)dinp->data + skipped,
+                                                   .dout = (char *)dout->data + skipped,
+                                                   .inp = (char *)inp->data + skipped,
+                                                   .N = N - first,
                                                    .limit = (float)limit,
                                                    .dtype = dtype});
     assert_close("dinp", dinp, want_dinp, 0);
+}
+
+static void check_clamp(struct device *device, enum hd_dtype dtype, bool in_place)
+{
+    check_clamp_from(device, 0, dtype, in_place);
+    check_clamp_from(device, 1, dtype, in_place); /* an address that no vector is aligned to */
 }
 
 static void values_are_bounded_on_both_sides(void **state)
