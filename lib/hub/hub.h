@@ -61,6 +61,8 @@ struct hd_hub_name {
 
 /* Returns whether the text begins with hf:// */
 bool hd_hub_is_name(const char *text);
+/* Returns whether the text is ORG/NAME alone, by the hub's rule. */
+bool hd_hub_is_repo(const char *text);
 /* Parses hf://..., or with `bare` ORG/NAME[@REVISION], of a data set if `is_dataset`. HD_INVALID:
  * the message says what is wrong with the name. */
 enum hd_status hd_hub_parse(const char *text, bool bare, bool is_dataset,

@@ -77,6 +77,15 @@ static bool part_of_repo_is_possible(const char *text, size_t count)
     return true;
 }
 
+bool hd_hub_is_repo(const char *text)
+{
+    const char *slash = strchr(text, '/');
+
+    return slash && strlen(text) < HD_HUB_REPO_MAX &&
+           part_of_repo_is_possible(text, (size_t)(slash - text)) &&
+           part_of_repo_is_possible(slash + 1, strlen(slash + 1));
+}
+
 void hub_copy_clean(const char *text, char *ret_text, size_t size)
 {
     size_t n = 0;

@@ -1,10 +1,10 @@
 /* names: names in a job file of models and data elsewhere: hf://ORG/NAME, hf://datasets/ORG/NAME/FILE,
  * s3://BUCKET/KEY. The caller of the reader finds the paths (hd_spec_source.locate); the job has
  * these alone. */
-#include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "hub/hub.h"
 #include "spec_internal.h"
 
 static bool is_name(const char *text)
@@ -143,20 +143,6 @@ enum hd_status spec_locate_names(struct spec_reader *r)
     return st ? st : locate_files(r, false);
 }
 
-/* Returns whether the text is ORG/NAME of letters, digits, '-', '_' and '.'. */
-static bool is_repo(const char *text)
-{
-    const char *slash = strchr(text, '/');
-
-    if (!slash || slash == text || !slash[1] || strchr(slash + 1, '/') || text[0] == '.' ||
-        slash[1] == '.' || strlen(text) > 150)
-        return false;
-    for (; *text; text++)
-        if (!isalnum((unsigned char)*text) && !strchr("-_./", *text))
-            return false;
-    return true;
-}
-
 /* Names what a page of the hub shows: ORG/NAME/blob/REVISION/FILE is hf://ORG/NAME@REVISION/FILE, without
  * @REVISION for main. page: the URL behind the host. */
 static void explain_page(const char *page, char ret_text[SPEC_PATH_TEXT_MAX])
@@ -193,13 +179,13 @@ const char *spec_explain_name(const char *text, bool is_data, char ret_text[SPEC
     else if (strstr(text, "://"))
         (void)snprintf(ret_text, SPEC_PATH_TEXT_MAX,
                        "; only hf:// and s3:// are downloaded: get it with another program first");
-    else if (is_repo(text) && is_data && strchr(strchr(text, '/'), '.'))
+    else if (hd_hub_is_repo(text) && is_data && strchr(strchr(text, '/'), '.'))
         return ret_text; /* a file with a suffix */
-    else if (is_repo(text) && is_data)
+    else if (hd_hub_is_repo(text) && is_data)
         (void)snprintf(ret_text, SPEC_PATH_TEXT_MAX,
                        "; files of a data set of the Hugging Face hub are written "
                        "hf://datasets/ORG/NAME/FILE");
-    else if (is_repo(text))
+    else if (hd_hub_is_repo(text))
         (void)snprintf(ret_text, SPEC_PATH_TEXT_MAX,
                        "; a model of the Hugging Face hub is written hf://%s", text);
     return ret_text;
