@@ -8,8 +8,9 @@
  * cannot be satisfied, and stop no job, as all that run have at least their priority. Then 2,000
  * steps are timed: ends of jobs (which start others), submissions of low and of high priority,
  * reports of steps, and ticks. Prints p50, p99 and the longest of each kind; the bar is 50 ms at
- * p99 of all. Exit code 1: it is missed; 2: it failed. Needs no store, no
- * network and no daemons. Run it on a quiet machine.
+ * p99 of all; and a digest of the final states, which a change that decides the same keeps. Exit
+ * code 1: it is missed; 2: it failed. Needs no store, no network and no daemons. Run it on a quiet
+ * machine.
  */
 #include <stdint.h>
 #include <stdio.h>
@@ -258,6 +259,26 @@ static void take(struct bench *b, int kind)
         must(step(b, &tick), "tick");
 }
 
+/* Returns a hash (FNV-1a) of the states of all jobs that have not ended, and of their devices. */
+static uint64_t digest(const struct bench *b)
+{
+    uint64_t hash = 14695981039346656037u;
+
+    for (uint64_t number = 1; number <= b->last_job; number++) {
+        const struct hd_job_record *job = hd_core_job(b->core, number);
+        const struct hd_attempt_record *attempt = hd_core_attempt(b->core, number, 0);
+
+        hash = (hash ^ (job ? (uint64_t)job->state : 0)) * 1099511628211u;
+        hash = (hash ^ (uint64_t)(job ? job->planned_start_ms : 0)) * 1099511628211u;
+        hash = (hash ^ (attempt ? (uint64_t)attempt->state : 0)) * 1099511628211u;
+        for (int32_t r = 0; attempt && r < attempt->plan.rank_count; r++)
+            hash = (hash ^ (uint64_t)(atoi(attempt->plan.ranks[r].node_uuid + 1) * DEVICES +
+                                      attempt->plan.ranks[r].device)) *
+                   1099511628211u;
+    }
+    return hash;
+}
+
 int main(int argc, char **argv)
 {
     static int64_t all[STEPS], of_kind[KINDS][STEPS];
@@ -304,6 +325,7 @@ int main(int argc, char **argv)
     for (int kind = 0; kind < KINDS; kind++)
         print(kind_names[kind], of_kind[kind], counts[kind]);
     print("all", all, STEPS);
+    printf("digest %016llx\n", (unsigned long long)digest(&b));
     hd_core_free(b.core);
     hd_core_out_done(&b.out);
     if (all[STEPS * 99 / 100] > (int64_t)BAR_MS * 1000000)

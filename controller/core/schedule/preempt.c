@@ -82,32 +82,37 @@ static bool would_open(struct hd_core *core, const struct core_view *view, bool 
     return open_all(core, view->job, borrowed) && core_has_placement(core, &unlimited);
 }
 
-/* Lists the candidates for the job. False: no memory. The caller frees ret->list. */
-static bool list_candidates_for(struct hd_core *core, const struct core_job *job, bool borrowed,
-                                struct candidates *ret)
+/* Lists the attempts that are stopping. False: no memory. The caller frees ret->list, which has
+ * room for all allocations. */
+static bool list_stopping(struct hd_core *core, struct candidates *ret)
 {
     const struct core_allocations *all = &core->allocations;
 
     *ret = (struct candidates){.list = malloc((all->count + 1) * sizeof *ret->list)};
     core->no_memory |= !ret->list;
-    for (size_t i = 0; ret->list && i < all->count; i++) {
-        const struct core_attempt *attempt = all->items[i].attempt;
-        struct core_allocation *candidate = &ret->list[ret->count];
-
-        if (!attempt ||
-            (!is_stopping(attempt) && !is_preemptible(core, &all->items[i], job, borrowed)))
-            continue;
-        if (is_stopping(attempt)) {
-            *candidate = ret->list[ret->stopping];
-            candidate = &ret->list[ret->stopping++];
-        }
-        *candidate = all->items[i];
-        candidate->cost = core_stop_cost_of(core, attempt);
-        ret->count++;
-    }
-    if (ret->list)
-        qsort(ret->list + ret->stopping, ret->count - ret->stopping, sizeof *ret->list, by_loss);
+    for (size_t i = 0; ret->list && i < all->count; i++)
+        if (all->items[i].attempt && is_stopping(all->items[i].attempt))
+            ret->list[ret->stopping++] = all->items[i];
+    ret->count = ret->stopping;
     return ret->list;
+}
+
+/* Adds to the list of attempts that are stopping those that the job may preempt. */
+static void add_preemptible(const struct hd_core *core, const struct core_job *job, bool borrowed,
+                            struct candidates *list)
+{
+    const struct core_allocations *all = &core->allocations;
+
+    for (size_t i = 0; i < all->count; i++) {
+        const struct core_attempt *attempt = all->items[i].attempt;
+
+        if (!attempt || is_stopping(attempt) ||
+            !is_preemptible(core, &all->items[i], job, borrowed))
+            continue;
+        list->list[list->count] = all->items[i];
+        list->list[list->count++].cost = core_stop_cost_of(core, attempt);
+    }
+    qsort(list->list + list->stopping, list->count - list->stopping, sizeof *list->list, by_loss);
 }
 
 /* Drops victims whose devices the job does not need, the dearest first. In the forecast the first
@@ -175,7 +180,7 @@ static void relax(struct hd_core *core, struct core_forecast *forecast, struct c
  * stopped. Unless the view has limits, the placement is as compact as possible: at one switch of
  * the lowest tier, then of higher ones. */
 static bool preempt_kind(struct hd_core *core, struct core_job *job, const struct core_view *view,
-                         enum hd_device_kind kind, struct candidates *all)
+                         enum hd_device_kind kind, bool borrowed, struct candidates *all)
 {
     struct core_placement placement;
     struct core_view best = *view;
@@ -188,6 +193,12 @@ static bool preempt_kind(struct hd_core *core, struct core_job *job, const struc
     if (!view->nodes_max)
         core_limit_to_best(core, &best, kind);
     count = core_forecast_fewest(core, &forecast, &best, all->stopping, 0, &placement);
+    if (count >
+        all->stopping) { /* mostly those that are stopping suffice, and no other is listed */
+        add_preemptible(core, job, borrowed, all);
+        forecast.count = all->count;
+        count = core_forecast_fewest(core, &forecast, &best, all->stopping, count, &placement);
+    }
     if (count > all->count && !view->nodes_max) {
         relax(core, &forecast, &best);
         count = core_forecast_fewest(core, &forecast, &best, all->stopping, 0, &placement);
@@ -231,10 +242,9 @@ bool core_preempt(struct hd_core *core, struct core_job *job, const struct core_
         least_view.reserves = true;
         if (!core_least_needs(view->needs, kinds[k], &least))
             continue;
-        if (!would_open(core, &least_view, borrowed) ||
-            !list_candidates_for(core, job, borrowed, &all))
+        if (!would_open(core, &least_view, borrowed) || !list_stopping(core, &all))
             continue;
-        waits = preempt_kind(core, job, &least_view, kinds[k], &all);
+        waits = preempt_kind(core, job, &least_view, kinds[k], borrowed, &all);
         free(all.list);
     }
     return waits;
