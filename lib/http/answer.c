@@ -28,8 +28,8 @@ void http_add_headers(const struct hd_http *http, struct MHD_Response *response,
     if (status == MHD_HTTP_UNAUTHORIZED)
         (void)MHD_add_response_header(response, "WWW-Authenticate", "Bearer realm=\"heddle\"");
     if (status == MHD_HTTP_METHOD_NOT_ALLOWED)
-        (void)MHD_add_response_header(response, "Allow",
-                                      http->options.body_bytes_max ? "GET, POST" : "GET");
+        (void)MHD_add_response_header(
+            response, "Allow", http->options.body_bytes_max ? "GET, HEAD, POST" : "GET, HEAD");
 }
 
 struct MHD_Response *http_make_response(const struct hd_http *http, int status, const char *type,

@@ -93,20 +93,22 @@ static int check_method(const struct hd_http_head *head, size_t *ret_body_bytes,
                         char ret_message[HD_HTTP_REFUSAL_MAX])
 {
     const bool is_post = strcmp(head->method, "POST") == 0;
+    /* libmicrohttpd leaves out the body of the reply to a HEAD */
+    const bool reads = strcmp(head->method, "GET") == 0 || strcmp(head->method, "HEAD") == 0;
     int64_t length = 0;
 
     *ret_body_bytes = 0;
-    if (!head->body_bytes_max && strcmp(head->method, "GET") != 0)
+    if (!head->body_bytes_max && !reads)
         REFUSE(NOT_ALLOWED,
-               "only GET is allowed here: this listener only reads; to change something, "
+               "only GET and HEAD are allowed here: this listener only reads; to change something, "
                "use the heddle command");
-    if (strcmp(head->method, "GET") != 0 && !is_post)
-        REFUSE(NOT_ALLOWED, "only GET and POST are allowed here");
+    if (!reads && !is_post)
+        REFUSE(NOT_ALLOWED, "only GET, HEAD and POST are allowed here");
     if (head->length && (head->length[strspn(head->length, "0123456789")] ||
                          hd_text_to_int64(head->length, 0, INT64_MAX, &length)))
         REFUSE(BAD_REQUEST, "the header Content-Length is malformed");
     if (!is_post && (head->is_coded || length))
-        REFUSE(BAD_REQUEST, "the request has a body; a GET here has none");
+        REFUSE(BAD_REQUEST, "the request has a body; a %s here has none", head->method);
     if (!is_post)
         return 0;
     if (head->is_coded || !head->length)

@@ -230,6 +230,7 @@ static enum MHD_Result take_head(struct hd_http_request *r, const char *method, 
         return refuse(r, MHD_HTTP_BAD_REQUEST, hd_err_message());
     keep_caller(r, reading.authorization);
     r->is_post = strcmp(method, "POST") == 0;
+    r->is_head = strcmp(method, "HEAD") == 0;
     r->body_left = body_bytes;
     return hand_over(r);
 }

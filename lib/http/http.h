@@ -1,5 +1,6 @@
-/* http: a listener for HTTP requests: GET for metrics and the dashboard with its data; also POST if
- * the program accepts bodies, for a served model.
+/* http: a listener for HTTP requests: GET for metrics and the dashboard with its data; HEAD, which
+ * is handled as a GET and replied to without a body; also POST if the program accepts bodies, for a
+ * served model.
  *
  * A request is answered with one reply, or with a stream of bytes. Each connection carries one
  * request, so no second request can be hidden inside the first one.
@@ -67,7 +68,7 @@ struct hd_http_options {
     bool (*guarded)(void *user, const char *path);
     void (*on_request)(void *user, struct hd_http_request *request);
     void *user;
-    size_t body_bytes_max; /* limit of a POST's body; 0: only GET is accepted */
+    size_t body_bytes_max; /* limit of a POST's body; 0: no POST is accepted */
     /* Writes the body of a failure's reply; `word` is the kind of failure ("not_found"). Called on
      * both threads; may only use its arguments. NULL: {"error":{"status":word,"message":message}}.
      */

@@ -87,7 +87,7 @@ struct hd_http_request {
     struct http_connection *slot;
     enum request_state state;
     bool seen; /* the request's headers were checked */
-    bool is_post;
+    bool is_post, is_head;
     size_t body_left; /* bytes of the request's body that are still to come */
     bool admitted;    /* the caller was authorised before the body was read */
     bool reads_body;

@@ -165,6 +165,8 @@ void hd_http_stream_begin(struct hd_http_request *r, const char *type, void (*on
 
     if (response)
         http_add_headers(r->http, response, MHD_HTTP_OK, type);
+    if (response && r->is_head) /* else libmicrohttpd sends the last chunk of a body */
+        (void)MHD_set_response_options(response, MHD_RF_HTTP_VERSION_1_0_ONLY, MHD_RO_END);
     uv_mutex_lock(&r->http->lock);
     r->on_gone = on_gone;
     r->user = user;

@@ -286,6 +286,32 @@ static void a_body_arrives_whole_or_not_at_all(void **state)
     free(body);
 }
 
+/* Probes of load balancers ask by HEAD. */
+static void a_head_is_answered_as_a_get_without_a_body(void **state)
+{
+    static const char *const paths[] = {"/page", "/echo?x=1", "/stream", "/none"};
+    static const int statuses[] = {200, 200, 200, 404};
+    char request[128];
+    struct door d = {.requests = 0};
+
+    door_open(&d, "127.0.0.1:0");
+    for (int i = 0; i < 4; i++) {
+        const char *got, *end;
+
+        (void)snprintf(request, sizeof request, "HEAD %s HTTP/1.1\r\n" HOST "\r\n", paths[i]);
+        got = ask(&d, request);
+        assert_int_equal(status_in(got), statuses[i]);
+        end = strstr(got, "\r\n\r\n");
+        assert_non_null(end);
+        assert_string_equal(end, "\r\n\r\n");
+    }
+    assert_int_equal(d.requests, 4);
+    while (d.stream) /* its client has got all that it asked for */
+        (void)uv_run(&d.loop, UV_RUN_ONCE);
+    assert_int_equal(d.gone, 1);
+    door_close(&d);
+}
+
 static void hostile_heads_never_reach_the_program(void **state)
 {
     static const struct {
