@@ -172,7 +172,7 @@ static enum hd_status take_setting(void *user, int key, const char *value)
         return hd_log_read_format(value, &p->json_log);
     case OPT_UMASK:
         p->umask = value;
-        break;
+        return hd_file_check_umask(value);
     case OPT_EPHEMERAL:
         p->ephemeral = true;
         break;
@@ -187,36 +187,36 @@ static enum hd_status take_setting(void *user, int key, const char *value)
 
 static enum hd_status read_tokens(struct program *p)
 {
+    const char *dir = p->options.state_dir;
     enum hd_status st = HD_OK;
 
     hd_rpc_tokens_done(&p->tokens);
-    if (p->node_token_file && !p->token_file)
-        return hd_err(HD_INVALID, "--node-token-file without --token-file: no user could come by "
-                                  "HOST:PORT; give both");
     if (p->token_file)
-        st = hd_rpc_tokens_read(&p->tokens, p->token_file, p->options.state_dir, HD_RPC_PARTY_USER);
+        st = hd_config_pass(&p->config, OPT_TOKEN_FILE,
+                            hd_rpc_tokens_read(&p->tokens, p->token_file, dir, HD_RPC_PARTY_USER));
     if (!st && p->node_token_file)
-        st = hd_rpc_tokens_read(&p->tokens, p->node_token_file, p->options.state_dir,
-                                HD_RPC_PARTY_NODE);
+        st = hd_config_pass(
+            &p->config, OPT_NODE_TOKEN_FILE,
+            hd_rpc_tokens_read(&p->tokens, p->node_token_file, dir, HD_RPC_PARTY_NODE));
     p->options.tokens = &p->tokens;
     return st;
 }
 
 /* Checks the TLS files, for --check-config and a reload. A start goes on without them: people on
  * this machine need no TLS. */
-static enum hd_status check_certificates(const struct program *p)
+static enum hd_status check_certificates(struct program *p)
 {
     const int64_t now_ms = hd_clock_wall_ms();
     enum hd_status st = HD_OK;
 
     if (p->tls.cert_path)
-        st = hd_pki_check_dates(p->tls.cert_path, now_ms);
+        st = hd_config_pass(&p->config, OPT_TLS_CERT, hd_pki_check_dates(p->tls.cert_path, now_ms));
     if (!st && p->tls.ca_path)
-        st = hd_pki_check_dates(p->tls.ca_path, now_ms);
-    return st;
+        st = hd_config_pass(&p->config, OPT_TLS_CA, hd_pki_check_dates(p->tls.ca_path, now_ms));
+    return st ? st : hd_config_verdict(&p->config);
 }
 
-static enum hd_status check_policy(const struct program *p)
+static enum hd_status check_policy(struct program *p)
 {
     struct hd_policy *policy = NULL;
     enum hd_status st = p->options.policy_file
@@ -224,11 +224,24 @@ static enum hd_status check_policy(const struct program *p)
                             : HD_OK;
 
     hd_policy_free(policy);
-    return st;
+    return hd_config_pass(&p->config, OPT_POLICY, st);
 }
 
-/* Reads flags and the configuration file into p->options. Checks all of them, so that --check-config
- * and a reload name every mistake. */
+/* Checks what settings together forbid. */
+static enum hd_status check_together(const struct program *p)
+{
+    if (!p->options.state_dir && !hd_config_is_on(&p->config, OPT_CHECK_CONFIG))
+        return hd_err(HD_INVALID, "--state-dir DIR is missing; see heddle-controller --help");
+    if (p->options.http_host_count && !p->options.http)
+        return hd_err(HD_INVALID, "--http-host without --http ADDR: there is no door to name");
+    if (p->node_token_file && !p->token_file)
+        return hd_err(HD_INVALID, "--node-token-file without --token-file: no user could come by "
+                                  "HOST:PORT; give both");
+    return p->options.tls ? hd_rpc_check_tls(p->options.tls) : HD_OK;
+}
+
+/* Reads flags and the configuration file into p->options. Checks all of them: keeps the mistakes in
+ * single settings; without any, checks what settings together forbid. */
 static enum hd_status use_config(struct program *p)
 {
     enum hd_status st;
@@ -237,23 +250,22 @@ static enum hd_status use_config(struct program *p)
     p->core_config = hd_core_config_default;
     p->options.core_config = &p->core_config;
     st = hd_config_apply(&p->config, take_setting, p);
+    if (p->tls.cert_path || p->tls.key_path || p->tls.ca_path)
+        p->options.tls = &p->tls;
     if (!st)
-        st = hd_file_set_umask(p->umask);
-    if (!st && !p->options.state_dir && !hd_config_is_on(&p->config, OPT_CHECK_CONFIG))
-        st = hd_err(HD_INVALID, "--state-dir DIR is missing; see heddle-controller --help");
+        st = read_tokens(p);
+    if (!st)
+        st = check_policy(p);
+    if (!st)
+        st = hd_config_is_on(&p->config, OPT_CHECK_CONFIG) ? check_certificates(p)
+                                                           : hd_config_verdict(&p->config);
+    if (!st)
+        st = check_together(p);
     if (!st && !p->options.listen) {
         st = hd_rpc_default_listen(&p->listen);
         p->options.listen = p->listen.data;
     }
-    if (!st && p->options.http_host_count && !p->options.http)
-        st = hd_err(HD_INVALID, "--http-host without --http ADDR: there is no door to name");
-    if (!st)
-        st = read_tokens(p);
-    if (p->tls.cert_path || p->tls.key_path || p->tls.ca_path)
-        p->options.tls = &p->tls;
-    if (!st && p->options.tls)
-        st = hd_rpc_check_tls(p->options.tls);
-    return st ? st : check_policy(p);
+    return st ? st : hd_file_set_umask(p->umask);
 }
 
 /* ---- the end ----------------------------------------------------------------------------------*/
@@ -295,7 +307,7 @@ static enum hd_status reload(struct program *p)
     struct program fresh = {0};
     enum hd_status st = hd_config_read(&fresh.config, &controller_program, p->argc, p->argv);
 
-    if (!st)
+    if (!st || fresh.config.mistake_count)
         st = use_config(&fresh);
     if (!st)
         st = check_certificates(&fresh);
@@ -307,6 +319,10 @@ static enum hd_status reload(struct program *p)
         if (fresh.options.policy_file)
             hd_log(HD_LOG_INFO, "reload: the policy %s was read again and is in force",
                    fresh.options.policy_file);
+    }
+    if (st) {
+        hd_config_log_mistakes(&fresh.config, reload_prefix);
+        hd_log(HD_LOG_ERROR, "reload: everything stays as it was");
     }
     /* p->config stays the configuration of the start, so each reload reports again which of its
      * changes wait for a restart */
@@ -327,10 +343,8 @@ static void on_hangup(uv_signal_t *handle, int number)
     hd_notify_reloading();
     in_force = umask(0077);
     (void)umask(in_force);
-    if (reload(p)) {
-        hd_log(HD_LOG_ERROR, "reload: %s; everything stays as it was", hd_err_message());
+    if (reload(p))
         (void)umask(in_force);
-    }
     hd_notify_ready();
 }
 
@@ -610,6 +624,13 @@ static int usage_error(void)
     return EXIT_USAGE;
 }
 
+/* Logs all mistakes of flags and configuration file. */
+static int refuse(const struct program *p)
+{
+    hd_config_log_mistakes(&p->config, "");
+    return EXIT_USAGE;
+}
+
 static int init(const struct hd_config *config)
 {
     const char *state_dir = hd_config_get(config, OPT_STATE_DIR);
@@ -638,7 +659,7 @@ static int serve(struct program *p)
     int code;
 
     if (st) {
-        code = usage_error();
+        code = refuse(p);
     } else {
         hd_log_set_json(p->json_log);
         hd_config_log_replaced(&p->config, hd_config_log_line, NULL);
@@ -671,8 +692,8 @@ static int check_config(struct program *p)
     char line[PATH_MAX + 1024];
     int code = EXIT_SUCCESS;
 
-    if (use_config(p) || check_certificates(p)) {
-        code = usage_error();
+    if (use_config(p)) {
+        code = refuse(p);
     } else {
         (void)snprintf(line, sizeof line, "%s: fine\n",
                        p->config.path ? p->config.path : "options");
@@ -737,9 +758,15 @@ int main(int argc, char **argv)
     }
     program.argc = argc - 1;
     program.argv = argv + 1;
-    code = hd_config_read(&program.config, &controller_program, argc - 1, argv + 1)
-               ? usage_error()
-               : command(&program);
+    if (!hd_config_read(&program.config, &controller_program, argc - 1, argv + 1)) {
+        code = command(&program);
+    } else {
+        if (program.config.mistake_count) /* adds the mistakes in values to those in keys */
+            (void)use_config(&program);
+        code = refuse(&program);
+        hd_text_free(&program.listen);
+        hd_rpc_tokens_done(&program.tokens);
+    }
     hd_config_done(&program.config);
     return code;
 }

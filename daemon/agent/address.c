@@ -43,14 +43,13 @@ enum hd_status agent_address_check(const char *given)
 
     if (!size || is_wildcard(given) || strlen(given) >= AGENT_ADDRESS_MAX)
         return hd_err(HD_INVALID,
-                      "--data-address %s: give one numeric address of this machine, as other nodes "
+                      "%s: give one numeric address of this machine, as other nodes "
                       "reach it, e.g. 10.0.0.3",
                       given);
     fd = socket(address.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
     /* A listener must be able to bind to the address, on any free port. */
     if (fd < 0 || bind(fd, (struct sockaddr *)&address, size) < 0)
-        st = hd_err(HD_INVALID, "--data-address %s: ranks cannot listen there: %s", given,
-                    strerror(errno));
+        st = hd_err(HD_INVALID, "%s: ranks cannot listen there: %s", given, strerror(errno));
     if (fd >= 0)
         (void)close(fd);
     return st;

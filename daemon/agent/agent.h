@@ -212,7 +212,7 @@ void agent_leave_tick(struct agent *agent);
  * supports, and logs missing mechanisms once. HD_UNSUPPORTED: isolation is required, and the
  * machine lacks a mechanism. */
 enum hd_status isolate_open(struct agent *agent);
-/* Checks the options of job isolation for --check-config. HD_INVALID: an impossible value. */
+/* HD_INVALID: options of job isolation exclude each other. */
 enum hd_status isolate_check(const struct agent_options *options);
 
 /* ---- deletion.c: removal of checkpoints ---- */

@@ -359,8 +359,8 @@ static void check_controller(struct doctor_findings *doctor, const char *given)
 static void check_data_address(struct doctor_findings *doctor, const char *given)
 {
     if (given && agent_address_check(given))
-        doctor_add(doctor, DOCTOR_PROBLEM, "data address", "ip addr shows this machine's", "%s",
-                   hd_err_message());
+        doctor_add(doctor, DOCTOR_PROBLEM, "data address", "ip addr shows this machine's",
+                   "--data-address %s", hd_err_message());
     else if (given)
         doctor_add(doctor, DOCTOR_OK, "data address", "",
                    "ranks can listen at %s, on ports that the system chooses", given);

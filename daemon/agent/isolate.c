@@ -19,16 +19,12 @@ enum hd_status isolate_check(const struct agent_options *options)
 {
     const char *word = options->isolation ? options->isolation : "try";
 
-    if (strcmp(word, "require") != 0 && strcmp(word, "try") != 0 && strcmp(word, "off") != 0)
-        return hd_err(HD_INVALID, "isolation: %.64s: say require, try or off", word);
     if (strcmp(word, "off") == 0 && (options->data_roots || options->cgroup))
         return hd_err(HD_INVALID, "isolation: off makes data_roots and cgroup useless; leave them "
                                   "out, or say try");
     if (options->cgroup && options->launcher)
         return hd_err(HD_INVALID, "cgroup and launcher: with the launcher each attempt has a unit "
                                   "with a group of its own; leave cgroup out");
-    if (options->data_roots && hd_roots_check(options->data_roots))
-        return hd_err_prefix(HD_INVALID, "data_roots");
     return HD_OK;
 }
 

@@ -14,6 +14,7 @@
 #include "daemon/agent/agent.h"
 #include "daemon/agent/settings.h"
 #include "daemon/isolation/cpus.h"
+#include "daemon/isolation/roots.h"
 #include "pki/pki.h"
 #include "version/version.h"
 
@@ -54,6 +55,14 @@ static enum hd_status take_output(struct agent_options *options, const char *val
     options->json = strcmp(value, "json") == 0;
     if (!options->json && strcmp(value, "table") != 0)
         return hd_err(HD_INVALID, "%s: say table or json", value);
+    return HD_OK;
+}
+
+static enum hd_status take_isolation(struct agent_options *options, const char *value)
+{
+    options->isolation = value;
+    if (strcmp(value, "require") != 0 && strcmp(value, "try") != 0 && strcmp(value, "off") != 0)
+        return hd_err(HD_INVALID, "%.64s: say require, try or off", value);
     return HD_OK;
 }
 
@@ -114,14 +123,13 @@ static enum hd_status take_setting(void *user, int key, const char *value)
         options->launcher = value;
         return HD_OK;
     case OPT_ISOLATION:
-        options->isolation = value;
-        return HD_OK;
+        return take_isolation(options, value);
     case OPT_CGROUP:
         options->cgroup = value;
         return HD_OK;
     case OPT_DATA_ROOTS:
         options->data_roots = value;
-        return HD_OK;
+        return hd_roots_check(value);
     case OPT_JOB_CPUS:
         options->job_cpus = value;
         return hd_cpus_check(value);
@@ -147,7 +155,7 @@ static enum hd_status take_setting(void *user, int key, const char *value)
         return hd_log_read_format(value, &options->json_log);
     case OPT_UMASK:
         options->umask = value;
-        return HD_OK;
+        return hd_file_check_umask(value);
     case OPT_DOCTOR:
         options->doctor = true;
         return HD_OK;
@@ -161,8 +169,48 @@ static enum hd_status take_setting(void *user, int key, const char *value)
     }
 }
 
-/* Converts the flags and the configuration file into options and checks them. */
-static enum hd_status use_config(const struct hd_config *config, struct agent_options *ret_options)
+/* Checks the TLS files that options name, for --check-config and a reload; keeps the mistakes. */
+static enum hd_status check_dates(struct hd_config *config, const struct agent_options *options)
+{
+    const int64_t now_ms = hd_clock_wall_ms();
+    enum hd_status st = HD_OK;
+
+    if (options->tls.cert_path)
+        st = hd_config_pass(config, OPT_TLS_CERT,
+                            hd_pki_check_dates(options->tls.cert_path, now_ms));
+    if (!st && options->tls.ca_path)
+        st = hd_config_pass(config, OPT_TLS_CA, hd_pki_check_dates(options->tls.ca_path, now_ms));
+    return st;
+}
+
+/* Checks files that are otherwise read only when heddled connects; keeps the mistakes. */
+static enum hd_status check_files(struct hd_config *config, const struct agent_options *options)
+{
+    char token[HD_RPC_TOKEN_MAX + 1];
+    enum hd_status st = HD_OK;
+
+    if (options->token_file)
+        st = hd_config_pass(config, OPT_TOKEN_FILE,
+                            hd_rpc_read_token(options->token_file, 0, token));
+    explicit_bzero(token, sizeof token);
+    return st ? st : check_dates(config, options);
+}
+
+/* Checks values that a check by doctor does not need; keeps the mistakes. */
+static enum hd_status check_values(struct hd_config *config, const struct agent_options *options)
+{
+    struct hd_device_selection selection;
+    enum hd_status st = hd_config_pass(config, OPT_DEVICES,
+                                       hd_device_selection_parse(options->devices, &selection));
+
+    if (!st && options->data_address)
+        st = hd_config_pass(config, OPT_DATA_ADDRESS, agent_address_check(options->data_address));
+    return st;
+}
+
+/* Converts the flags and the configuration file into options and checks them. Keeps the mistakes in
+ * single settings; without any, checks what settings together forbid. */
+static enum hd_status use_config(struct hd_config *config, struct agent_options *ret_options)
 {
     enum hd_status st;
 
@@ -171,14 +219,18 @@ static enum hd_status use_config(const struct hd_config *config, struct agent_op
     st = hd_config_apply(config, take_setting, ret_options);
     if (ret_options->min_free_percent < 0)
         ret_options->min_free_percent = ret_options->ephemeral ? 0 : MIN_FREE_PERCENT;
+    if (!st && !ret_options->doctor)
+        st = check_values(config, ret_options);
+    if (!st && hd_config_is_on(config, OPT_CHECK_CONFIG))
+        st = check_files(config, ret_options);
+    if (!st)
+        st = hd_config_verdict(config);
     if (!st && config->arg_count)
         st = hd_err(HD_INVALID, "unexpected argument \"%s\"; see heddled --help", config->args[0]);
     if (!st && hd_config_is_on(config, OPT_IF_NEEDED))
         st = hd_err(HD_INVALID, "--if-needed belongs to join; see heddled --help");
     if (!st && !ret_options->doctor && (ret_options->jobs_dir || ret_options->json))
         st = hd_err(HD_INVALID, "--jobs-dir and -o belong to --doctor; see heddled --help");
-    if (!st && !ret_options->doctor && ret_options->data_address)
-        st = agent_address_check(ret_options->data_address);
     if (!st && ret_options->leave_within_ms && ret_options->ephemeral)
         st = hd_err(HD_INVALID, "--leave-within and --ephemeral: with --ephemeral ranks are ended "
                                 "without a checkpoint; leave one out");
@@ -207,45 +259,35 @@ static int fail(int code)
     return code;
 }
 
-/* Checks the TLS files for --check-config and a reload: the files that options name, or else those
- * of a join. */
-static enum hd_status check_certificates(const struct agent_options *given)
+/* Logs all mistakes of flags and configuration file. */
+static int refuse(const struct hd_config *config)
 {
-    const int64_t now_ms = hd_clock_wall_ms();
+    hd_config_log_mistakes(config, "");
+    return EXIT_USAGE;
+}
+
+/* Checks the TLS files of a join, for --check-config and a reload. */
+static enum hd_status check_join(const struct agent_options *given)
+{
     struct agent_options options = *given;
     struct agent_joined joined = {0};
-    enum hd_status st = HD_OK;
+    enum hd_status st = given->state_dir ? agent_joined_open(&joined, &options) : HD_OK;
 
-    if (given->has_tls && given->tls.cert_path)
-        st = hd_pki_check_dates(given->tls.cert_path, now_ms);
-    if (!st && given->has_tls && given->tls.ca_path)
-        st = hd_pki_check_dates(given->tls.ca_path, now_ms);
-    if (!st && given->state_dir)
-        st = agent_joined_open(&joined, &options);
     if (!st && joined.joined)
         st = agent_joined_check(&joined);
     agent_joined_close(&joined);
     return st;
 }
 
-/* Runs --check-config, including files that are otherwise read only when heddled connects. */
 static int check_config(const struct hd_config *config, const struct agent_options *options)
 {
-    char line[PATH_MAX + 128], token[HD_RPC_TOKEN_MAX + 1];
-    struct hd_device_selection selection;
-    enum hd_status st = hd_device_selection_parse(options->devices, &selection);
+    char line[PATH_MAX + 128];
+    enum hd_status st = options->has_tls ? hd_rpc_check_client_tls(&options->tls) : HD_OK;
 
-    if (!st && options->token_file)
-        st = hd_rpc_read_token(options->token_file, 0, token);
-    if (!st && options->has_tls)
-        st = hd_rpc_check_client_tls(&options->tls);
     if (!st)
-        st = check_certificates(options);
-    if (!st)
-        st = hd_file_set_umask(options->umask);
-    explicit_bzero(token, sizeof token);
+        st = check_join(options);
     if (st)
-        return fail(EXIT_USAGE);
+        return refuse(config);
     (void)snprintf(line, sizeof line, "%s: fine\n", config->path ? config->path : "options");
     return hd_file_print(line) ? fail(EXIT_CANNOT) : EXIT_SUCCESS;
 }
@@ -287,7 +329,7 @@ static int command(struct agent *agent)
     if (agent->config.arg_count && strcmp(agent->config.args[0], "join") == 0)
         return join(&agent->config);
     if (use_config(&agent->config, &agent->options))
-        return fail(EXIT_USAGE);
+        return refuse(&agent->config);
     hd_log_set_json(agent->options.json_log);
     if (hd_config_is_on(&agent->config, OPT_CHECK_CONFIG))
         return check_config(&agent->config, &agent->options);
@@ -313,14 +355,19 @@ static void reload(struct agent *agent)
     struct hd_config fresh;
     enum hd_status st = hd_config_read(&fresh, &heddled_program, agent->argc, agent->argv);
 
-    if (!st)
+    if (!st || fresh.mistake_count)
         st = use_config(&fresh, &options);
     if (!st)
-        st = check_certificates(&options);
+        st = check_dates(&fresh, &options);
+    if (!st)
+        st = hd_config_verdict(&fresh);
+    if (!st)
+        st = check_join(&options);
     if (!st)
         st = hd_file_set_umask(options.umask);
     if (st) {
-        hd_log(HD_LOG_ERROR, "reload: %s; every setting stays as it was", hd_err_message());
+        hd_config_log_mistakes(&fresh, reload_prefix);
+        hd_log(HD_LOG_ERROR, "reload: every setting stays as it was");
     } else {
         agent->locals.supervisor_lost_ms =
             options.supervisor_lost_ms ? options.supervisor_lost_ms : AGENT_SUPERVISOR_LOST_MS;
@@ -345,8 +392,13 @@ int main(int argc, char **argv)
     agent.argc = argc - 1;
     agent.argv = argv + 1;
     agent.on_reload = reload;
-    code = hd_config_read(&agent.config, &heddled_program, argc - 1, argv + 1) ? fail(EXIT_USAGE)
-                                                                               : command(&agent);
+    if (!hd_config_read(&agent.config, &heddled_program, argc - 1, argv + 1)) {
+        code = command(&agent);
+    } else {
+        if (agent.config.mistake_count) /* adds the mistakes in values to those in keys */
+            (void)use_config(&agent.config, &agent.options);
+        code = refuse(&agent.config);
+    }
     hd_config_done(&agent.config);
     return code;
 }

@@ -16,7 +16,7 @@ enum { CPUINFO_MAX = 16 << 20, THREADS_MAX = 4096 };
 static enum hd_status refuse_selection(const struct hd_device_selection *selection)
 {
     return hd_err(HD_INVALID,
-                  "--devices %s: say auto, cpu:N or cpu:N:T (N devices, 1 to %d, of T threads), "
+                  "%s: say auto, cpu:N or cpu:N:T (N devices, 1 to %d, of T threads), "
                   "cuda, cuda:0,2 or cuda:GPU-UUID, and + between several of them",
                   selection->text, HD_ATTEMPT_RANKS_MAX);
 }
@@ -48,7 +48,7 @@ static enum hd_status parse_gpus(char *rest, struct hd_device_selection *selecti
             return refuse_selection(selection);
         for (int i = 0; i < selection->gpu_count; i++)
             if (strcmp(selection->gpus[i], word) == 0)
-                return hd_err(HD_INVALID, "--devices %s: %s is named twice", selection->text, word);
+                return hd_err(HD_INVALID, "%s: %s is named twice", selection->text, word);
         (void)snprintf(selection->gpus[selection->gpu_count++], HD_GPU_UUID_MAX, "%s", word);
     }
     return HD_OK;

@@ -573,20 +573,27 @@ enum hd_status hd_file_print(const char *text)
                   hd_file_error_text(errno ? errno : EIO));
 }
 
+enum hd_status hd_file_check_umask(const char *octal)
+{
+    char *end;
+    const long given = strtol(octal, &end, 8);
+
+    if (octal[0] >= '0' && octal[0] <= '7' && !*end && given <= 0077)
+        return HD_OK;
+    return hd_err(HD_INVALID, "%s: give three octal digits that begin with 0, such as 027 or 022",
+                  octal);
+}
+
 enum hd_status hd_file_set_umask(const char *octal)
 {
-    const mode_t inherited = umask(UMASK_DEFAULT); /* the umask can only be read by setting it */
-    char *end = NULL;
-    const long given = octal ? strtol(octal, &end, 8) : 0;
+    const enum hd_status st = octal ? hd_file_check_umask(octal) : HD_OK;
+    mode_t inherited;
 
-    (void)umask(octal ? (mode_t)given & 0777 : inherited | UMASK_DEFAULT);
-    if (!octal || (octal[0] >= '0' && octal[0] <= '7' && !*end && given <= 0077))
-        return HD_OK;
-    (void)umask(inherited);
-    return hd_err(HD_INVALID,
-                  "--umask %s is not possible; give three octal digits that begin with 0, such as "
-                  "027 or 022",
-                  octal);
+    if (st)
+        return st;
+    inherited = umask(UMASK_DEFAULT); /* the umask can only be read by setting it */
+    (void)umask(octal ? (mode_t)strtol(octal, NULL, 8) : inherited | UMASK_DEFAULT);
+    return HD_OK;
 }
 
 bool hd_file_exists(const char *path)

@@ -118,6 +118,8 @@ enum hd_status hd_file_print(const char *text);
  * operator's setting; NULL: 027, plus the bits of the inherited umask. HD_INVALID: `octal` is not a
  * umask, or would deny access to the user who creates the files. */
 enum hd_status hd_file_set_umask(const char *octal);
+/* HD_INVALID: hd_file_set_umask refuses this text. */
+enum hd_status hd_file_check_umask(const char *octal);
 
 bool hd_file_exists(const char *path);
 bool hd_file_is_dir(const char *path); /* or a link to a folder */

@@ -1,5 +1,5 @@
 /* config: reads the values of settings from flags and a configuration file. */
-#include "config/config.h"
+#include "config/config_internal.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -188,18 +188,27 @@ static enum hd_status check_value(const struct hd_setting *setting, const struct
     return HD_OK;
 }
 
+/* Refuses a key that an earlier line of `map` has too. */
+static enum hd_status check_first(const char *path, const struct yaml_node *map,
+                                  const struct yaml_node *node)
+{
+    for (const struct yaml_node *n = map->first; n != node; n = n->next)
+        if (strcmp(n->key, node->key) == 0)
+            return hd_err(HD_INVALID, "%s:%d: %s is given twice, first in line %d; remove one",
+                          path, node->line, node->key, n->line);
+    return HD_OK;
+}
+
 static enum hd_status take_key(struct hd_config *config, const char *path,
                                const struct yaml_node *map, const struct yaml_node *node)
 {
     const struct hd_setting *setting;
     struct hd_setting_value *value;
-    enum hd_status st;
+    enum hd_status st = check_first(path, map, node);
     size_t i;
 
-    for (const struct yaml_node *n = map->first; n != node; n = n->next)
-        if (strcmp(n->key, node->key) == 0)
-            return hd_err(HD_INVALID, "%s:%d: %s is given twice, first in line %d; remove one",
-                          path, node->line, node->key, n->line);
+    if (st)
+        return st;
     setting = setting_of(config, node->key, &i);
     if (!setting)
         return unknown_key(config, path, node);
@@ -227,7 +236,9 @@ static enum hd_status take_text(struct hd_config *config, const char *path, cons
     if (!st && root && root->kind != YAML_KIND_MAP)
         st = hd_err(HD_INVALID, "%s:%d: expected lines KEY: VALUE", path, root->line);
     for (const struct yaml_node *n = !st && root ? root->first : NULL; !st && n; n = n->next)
-        st = take_key(config, path, root, n);
+        st = config_keep(config, n->line, take_key(config, path, root, n));
+    if (!st)
+        st = hd_config_verdict(config);
     config->path = hd_arena_strdup(&config->arena, path);
     hd_arena_done(&arena);
     return st;
@@ -304,27 +315,37 @@ bool hd_config_is_on(const struct hd_config *config, int key)
     return text && strcmp(text, "true") == 0;
 }
 
-enum hd_status hd_config_apply(const struct hd_config *config,
+enum hd_status hd_config_pass(struct hd_config *config, int key, enum hd_status st)
+{
+    const int i = find_key(config->program, key);
+    const struct hd_setting_value *value = &config->values[i];
+    char name[64];
+
+    if (!st)
+        return HD_OK;
+    if (value->source == HD_SETTING_BY_FILE) {
+        hd_setting_key_name(&config->program->settings[i], name);
+        st = hd_err_prefix(st, "%s:%d: %s", config->path, value->line, name);
+    } else {
+        st = hd_err_prefix(st, "--%s", config->program->settings[i].name);
+    }
+    return config_keep(config, value->line, st);
+}
+
+enum hd_status hd_config_apply(struct hd_config *config,
                                enum hd_status (*take)(void *user, int key, const char *value),
                                void *user)
 {
-    enum hd_status st;
+    enum hd_status st = HD_OK;
 
-    for (size_t i = 0; i < config->program->setting_count; i++) {
+    for (size_t i = 0; !st && i < config->program->setting_count; i++) {
         const struct hd_setting *setting = &config->program->settings[i];
-        const struct hd_setting_value *value = &config->values[i];
-        char name[64];
+        const char *text = config->values[i].text;
 
-        if (!value->text || (!setting->value && strcmp(value->text, "true") != 0))
-            continue;
-        st = take(user, setting->key, value->text);
-        hd_setting_key_name(setting, name);
-        if (st && value->source == HD_SETTING_BY_FILE)
-            return hd_err_prefix(st, "%s:%d: %s", config->path, value->line, name);
-        if (st)
-            return hd_err_prefix(st, "--%s", setting->name);
+        if (text && (setting->value || strcmp(text, "true") == 0))
+            st = hd_config_pass(config, setting->key, take(user, setting->key, text));
     }
-    return HD_OK;
+    return st;
 }
 
 void hd_config_log_line(void *user, const char *line)

@@ -21,7 +21,11 @@
 #include "base/status.h"
 #include "base/text.h"
 
-enum { HD_SETTINGS_MAX = 64, HD_CONFIG_ARGS_MAX = 8 };
+enum {
+    HD_SETTINGS_MAX = 64,
+    HD_CONFIG_ARGS_MAX = 8,
+    HD_CONFIG_MISTAKES_MAX = 20, /* most mistakes that are told at a time */
+};
 
 enum hd_setting_use {
     HD_SETTING_FILE = 1, /* allowed as a key of the configuration file */
@@ -61,18 +65,27 @@ struct hd_setting_value {
     const char *replaced; /* value of an earlier, equal flag that this one replaced; NULL: none */
 };
 
+struct hd_config_mistake {
+    int line;         /* line in the file; 0: the mistake is in a flag */
+    const char *text; /* message with file or flag, line and key */
+};
+
 struct hd_config {
     const struct hd_program_table *program;
     struct hd_setting_value values[HD_SETTINGS_MAX]; /* [index in program->settings] */
     const char *path;                                /* path of the file; NULL: none was read */
     const char *args[HD_CONFIG_ARGS_MAX]; /* words of the command line that are not flags */
     int arg_count;
+    struct hd_config_mistake mistakes[HD_CONFIG_MISTAKES_MAX]; /* in the order of their lines */
+    size_t mistake_count, mistakes_left_out; /* kept ones; later ones that found no room */
     struct hd_arena arena;
 };
 
 /* Reads the flags (argv without the program's name; not changed) and the file that the flag
  * --config names. HD_INVALID: a mistake; the message says which flag, or which line of the file,
- * and what helps. Call hd_config_done also after a failure. The program must outlive the config. */
+ * and what helps. Keeps all mistakes in keys of the file; a flag's mistake, or text that is no YAML,
+ * ends reading, and is not kept. Call hd_config_done also after a failure. The program must outlive
+ * the config. */
 enum hd_status hd_config_read(struct hd_config *ret_config, const struct hd_program_table *program,
                               int argc, char *const *argv);
 /* Reads the text of a file `name` alone, without flags. For tests. */
@@ -86,11 +99,22 @@ const char *hd_config_get(const struct hd_config *config, int key);
 bool hd_config_is_on(const struct hd_config *config, int key); /* the setting must be a switch */
 
 /* Calls `take` for each given setting, in the table's order; a switch that is false is not given.
- * Stops at the first failure, and puts the origin of the value in front of its message:
- * "/etc/heddle/controller.yaml:7: node_lost_after: MESSAGE" or "--node-lost-after: MESSAGE". */
-enum hd_status hd_config_apply(const struct hd_config *config,
+ * Keeps each failure as a mistake (hd_config_pass). HD_NO_MEMORY. */
+enum hd_status hd_config_apply(struct hd_config *config,
                                enum hd_status (*take)(void *user, int key, const char *value),
                                void *user);
+
+/* ---- several mistakes ---- */
+
+/* Keeps the failure `st` of a check of this setting's value, with the value's origin in front of the
+ * error message: "/etc/heddle/controller.yaml:7: node_lost_after: MESSAGE" or "--node-lost-after:
+ * MESSAGE". Returns HD_OK, so that the caller checks the other settings too; HD_NO_MEMORY. */
+enum hd_status hd_config_pass(struct hd_config *config, int key, enum hd_status st);
+/* Returns HD_OK if no mistake is kept, else HD_INVALID with the message of the first one. */
+enum hd_status hd_config_verdict(const struct hd_config *config);
+/* Logs all kept mistakes as errors, a line each after the text `prefix`, and how many more there
+ * are. Without a kept mistake logs the error message. */
+void hd_config_log_mistakes(const struct hd_config *config, const char *prefix);
 
 /* Logs the effect of a reload: one line per setting that differs, which says whether the new value
  * is applied (HD_SETTING_LIVE) or waits for a restart; one line if none differs. Returns how many

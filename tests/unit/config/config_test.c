@@ -88,6 +88,46 @@ static enum hd_status refuse_limit(void *user, int key, const char *value)
     return key == LIMIT ? hd_err(HD_INVALID, "%s: too many", value) : HD_OK;
 }
 
+static void all_mistakes_are_kept_in_the_order_of_their_lines(void **state)
+{
+    static const char *const expected[] = {
+        "f.yaml:1: limit: 9: too many",
+        "f.yaml:2: unknown key zebra; remove this line (config show lists the keys)",
+        "f.yaml:3: quiet: say true or false",
+    };
+    const char *seen = NULL;
+    struct hd_config c;
+
+    assert_int_equal(read_text(&c, "limit: 9\nzebra: 1\nquiet: yes\n"), HD_INVALID);
+    assert_int_equal(hd_config_apply(&c, refuse_limit, &seen), HD_OK);
+    assert_int_equal(c.mistake_count, 3);
+    for (size_t i = 0; i < 3; i++)
+        assert_string_equal(c.mistakes[i].text, expected[i]);
+    assert_int_equal(hd_config_verdict(&c), HD_INVALID);
+    assert_string_equal(hd_err_message(), expected[0]);
+    hd_config_done(&c);
+}
+
+static void of_too_many_mistakes_those_of_the_first_lines_are_kept(void **state)
+{
+    enum { UNKNOWN = 22, FIRST = HD_CONFIG_MISTAKES_MAX - 2 };
+    struct hd_text text = {0};
+    const char *seen = NULL;
+    struct hd_config c;
+
+    for (int i = 0; i < UNKNOWN; i++)
+        hd_text_add(&text, "%szebra%d: 1\n", i == FIRST ? "limit: 9\n" : "", i);
+    assert_int_equal(read_text(&c, text.data), HD_INVALID);
+    assert_int_equal(hd_config_apply(&c, refuse_limit, &seen), HD_OK);
+    assert_int_equal(c.mistake_count, HD_CONFIG_MISTAKES_MAX);
+    assert_int_equal(c.mistakes_left_out, UNKNOWN + 1 - HD_CONFIG_MISTAKES_MAX);
+    /* the value's mistake was found last, in the last line but one of those that are told */
+    assert_string_equal(c.mistakes[FIRST].text, "f.yaml:19: limit: 9: too many");
+    assert_int_equal(c.mistakes[FIRST + 1].line, 20);
+    hd_config_done(&c);
+    hd_text_free(&text);
+}
+
 /* Writes the file that --config names. */
 static void write_file(const char *path, const char *text)
 {
@@ -126,7 +166,8 @@ static void a_flag_wins_and_each_value_knows_where_it_came_from(void **state)
     assert_int_equal(c.arg_count, 1);
     assert_string_equal(hd_config_get(&c, LIMIT), "3");
     assert_true(hd_config_is_on(&c, QUIET));
-    assert_int_equal(hd_config_apply(&c, refuse_limit, &seen), HD_INVALID);
+    assert_int_equal(hd_config_apply(&c, refuse_limit, &seen), HD_OK);
+    assert_int_equal(hd_config_verdict(&c), HD_INVALID);
     (void)snprintf(expected, sizeof expected, "%s:2: limit: 3: too many", path);
     assert_string_equal(hd_err_message(), expected);
     hd_config_show(&c, false, &out);
@@ -141,7 +182,8 @@ static void a_flag_wins_and_each_value_knows_where_it_came_from(void **state)
 
     assert_int_equal(hd_config_read(&c, &program, 5, more), HD_OK); /* beside limit: 3 */
     assert_string_equal(hd_config_get(&c, LIMIT), "5");             /* of two flags the last */
-    assert_int_equal(hd_config_apply(&c, refuse_limit, &seen), HD_INVALID);
+    assert_int_equal(hd_config_apply(&c, refuse_limit, &seen), HD_OK);
+    assert_int_equal(hd_config_verdict(&c), HD_INVALID);
     assert_string_equal(hd_err_message(), "--limit: 5: too many");
     hd_text_clear(&out);
     hd_config_log_replaced(&c, add_line, &out);

@@ -13,7 +13,8 @@ static void only_a_numeric_address_of_this_machine_will_do(void **state)
     assert_int_equal(agent_address_check("127.0.0.1"), HD_OK);
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         assert_int_equal(agent_address_check(bad[i]), HD_INVALID);
-        assert_non_null(strstr(hd_err_message(), "--data-address"));
+        assert_true(strstr(hd_err_message(), "numeric address of this machine") ||
+                    strstr(hd_err_message(), "cannot listen there"));
     }
 }
 

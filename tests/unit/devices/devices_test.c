@@ -161,7 +161,7 @@ static void what_is_not_a_list_of_devices_is_refused(void **state)
 
     have(3, -1);
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
-        refused(wrong[i], HD_INVALID, "--devices");
+        refused(wrong[i], HD_INVALID, ": say auto");
     refused("cuda+cpu:64", HD_LIMIT, "67 devices; a node has at most 64");
 }
 
