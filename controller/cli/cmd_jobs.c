@@ -54,18 +54,43 @@ static const struct rows_kind job_rows = {"JobList", "job", ROWS_COLUMNS(job_col
 
 const struct rows_kind rows_top = {"JobList", "job", ROWS_COLUMNS(job_columns), .is_top = true};
 
-static int take_state(const char *text, Heddle__V1__JobState *ret_state)
-{
-    char word[CLI_WORD_MAX];
+enum { STATES_MAX = 8 }; /* more than there are */
 
-    for (int i = 1; i < (int)heddle__v1__job_state__descriptor.n_values; i++) {
-        *ret_state = (Heddle__V1__JobState)i;
-        if (strcmp(cli_job_state(*ret_state, word), text) == 0)
+/* Appends the state that the first `len` characters of `text` name, unless it is there already. */
+static int take_state(const char *text, size_t len, Heddle__V1__ListJobsRequest *request)
+{
+    const int count = (int)heddle__v1__job_state__descriptor.n_values;
+    char word[CLI_WORD_MAX];
+    int state = 1;
+
+    while (state < count && (strlen(cli_job_state((Heddle__V1__JobState)state, word)) != len ||
+                             strncmp(word, text, len) != 0))
+        state++;
+    if (state == count)
+        return cli_usage("jobs: --state \"%.*s\" is not queued, running, stopping, succeeded, "
+                         "failed or cancelled",
+                         (int)len, text);
+    for (size_t i = 0; i < request->n_states; i++)
+        if ((int)request->states[i] == state)
             return CLI_CONTINUE;
+    request->states[request->n_states++] = (Heddle__V1__JobState)state;
+    return CLI_CONTINUE;
+}
+
+/* Reads the values of --state, "queued,running" each. */
+static int take_states(const struct cli_list *lists, Heddle__V1__ListJobsRequest *request)
+{
+    int code = CLI_CONTINUE;
+
+    for (size_t i = 0; i < lists->count; i++) {
+        const char *text = lists->items[i], *end;
+
+        for (; text && code == CLI_CONTINUE; text = *end ? end + 1 : NULL) {
+            end = text + strcspn(text, ",");
+            code = take_state(text, (size_t)(end - text), request);
+        }
     }
-    return cli_usage("jobs: --state %s is not queued, running, stopping, succeeded, failed or "
-                     "cancelled",
-                     text);
+    return code;
 }
 
 static int list_jobs(struct cli *cli, Heddle__V1__ListJobsRequest *request, int64_t limit,
@@ -101,14 +126,15 @@ static int list_jobs(struct cli *cli, Heddle__V1__ListJobsRequest *request, int6
 static int cli_jobs(struct cli *cli, int argc, char **argv)
 {
     Heddle__V1__ListJobsRequest request = HEDDLE__V1__LIST_JOBS_REQUEST__INIT;
-    Heddle__V1__JobState states[8];
-    struct cli_list names = {.count = 0};
+    Heddle__V1__JobState states[STATES_MAX];
+    struct cli_list state_lists = {.count = 0};
     const char *owner = NULL, *name = NULL;
     int64_t limit = 100;
     struct cli_rows rows;
     const struct cli_flag flags[] = {
-        {"state", 0, CLI_FLAG_LIST, &names, "STATE",
-         .help = "queued, running, stopping, succeeded, failed or cancelled"},
+        {"state", 0, CLI_FLAG_LIST, &state_lists, "STATE,..",
+         .help = "only jobs in one of these states: queued, running,\n"
+                 "stopping, succeeded, failed, cancelled"},
         {"owner", 0, CLI_FLAG_TEXT, &owner, "NAME",
          .help = "only jobs of this owner, as in the column OWNER"},
         {"name", 0, CLI_FLAG_TEXT, &name, "PATTERN",
@@ -119,11 +145,9 @@ static int cli_jobs(struct cli *cli, int argc, char **argv)
     };
     int code = cli_parse(cli, argc, argv, flags, sizeof flags / sizeof flags[0], 0, 0);
 
-    for (size_t i = 0; i < names.count && code == CLI_CONTINUE; i++)
-        code = i < 8 ? take_state(names.items[i], &states[i])
-                     : cli_usage("jobs: more than 8 --state; leave some out");
     request.states = states;
-    request.n_states = names.count;
+    if (code == CLI_CONTINUE)
+        code = take_states(&state_lists, &request);
     request.owner = owner ? (char *)owner : request.owner;
     request.name = name ? (char *)name : request.name;
     if (code != CLI_CONTINUE)
@@ -133,11 +157,11 @@ static int cli_jobs(struct cli *cli, int argc, char **argv)
 }
 
 const struct cli_body cli_body_jobs = {
-    .usage = "Usage: heddle jobs [--state STATE]... [--owner NAME] [--name PATTERN]\n"
+    .usage = "Usage: heddle jobs [--state STATE,..] [--owner NAME] [--name PATTERN]\n"
              "                   [-n COUNT] [-o FORMAT]\n",
     .about = "Lists jobs, newest first. REASON says what a queued job waits for, or what\n"
              "is wrong with a running one.\n",
-    .examples = "heddle jobs --state running -o wide",
+    .examples = "heddle jobs --state queued,running -o wide",
     .run = cli_jobs,
 };
 

@@ -321,6 +321,21 @@ static void a_warning_of_the_controller_is_shown_beside_the_answer(void **state)
     assert_null(strstr(heddle("jobs -o json", 0).out, "refused"));
 }
 
+static void states_may_be_a_list(void **state)
+{
+    const uint32_t expected = 1u << HEDDLE__V1__JOB_STATE__JOB_STATE_QUEUED |
+                              1u << HEDDLE__V1__JOB_STATE__JOB_STATE_RUNNING |
+                              1u << HEDDLE__V1__JOB_STATE__JOB_STATE_FAILED;
+    struct run run;
+
+    assert_int_equal(heddle("jobs --state queued,running --state failed,queued", 0).code, 0);
+    assert_int_equal(fake.states, expected);
+    run = heddle("jobs --state queued,runing", 0);
+    assert_int_equal(run.code, 2);
+    assert_non_null(strstr(run.err, "--state \"runing\" is not queued, running, stopping"));
+    assert_int_equal(heddle("jobs --state queued,", 0).code, 2);
+}
+
 /* Goal: a controller whose clock is an hour ahead, two days behind, or which does not tell its time
  * (as older ones), has a job that was submitted 90 minutes ago, not 30, nor two days. */
 static void ages_count_by_the_controllers_clock(void **state)

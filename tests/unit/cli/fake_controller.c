@@ -96,6 +96,9 @@ static void on_list(struct hd_rpc_call *call, const ProtobufCMessage *message)
     Heddle__V1__ListJobsResponse response = HEDDLE__V1__LIST_JOBS_RESPONSE__INIT;
     Heddle__V1__JobStatus job, *jobs[] = {&job};
 
+    fake.states = 0;
+    for (size_t i = 0; i < request->n_states; i++)
+        fake.states |= 1u << request->states[i];
     if (fake.listed[0].job) {
         list_given(call);
         return;

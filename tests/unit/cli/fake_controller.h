@@ -37,6 +37,7 @@ struct fake {
     /* touched by the loop's thread only while a program runs, by the test only while none does */
     int submits, watches, reads, cancels, gets, topologies;
     char first_id[80], last_id[80], last_array[80];
+    uint32_t states;    /* a bit for each state that the last ListJobs names */
     uint64_t after[8];  /* of each WatchJob */
     bool new_only[8];   /* likewise */
     int64_t offset[8];  /* of each ReadLog */
