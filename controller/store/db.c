@@ -29,9 +29,13 @@ enum hd_status store_db_error(struct store_db *db, const char *what)
 
     db->full = code == SQLITE_FULL ||
                (code == SQLITE_IOERR && (system_error == ENOSPC || system_error == EDQUOT));
-    if (db->full)
-        return hd_err(HD_IO, "%s: the disk is full; free some space, %s", db->path,
+    if (db->full) { /* whole MiB: the text does not change with each retry */
+        const int64_t free_bytes = hd_file_free_bytes(db->path);
+
+        return hd_err(HD_IO, "%s: the disk is full (%lld MiB free); free some space, %s", db->path,
+                      (long long)(free_bytes < 0 ? 0 : free_bytes >> 20),
                       db->opened ? "the write is retried" : "and try again");
+    }
     cause = name_cause(code, system_error);
     switch (code) {
     case SQLITE_IOERR:

@@ -109,16 +109,20 @@ static bool fill(const struct disk_reserve *reserve)
     return m->xSync(reserve->file, SQLITE_SYNC_NORMAL) == SQLITE_OK;
 }
 
+int64_t disk_reserve_needs(int64_t whole_bytes, int64_t left_bytes)
+{
+    /* half of the reserve more, else the next write would use it up again */
+    return whole_bytes - left_bytes + whole_bytes / 2;
+}
+
 bool disk_reserve_make(struct disk_reserve *reserve)
 {
-    const int64_t missing = reserve->whole_bytes - reserve->left_bytes;
-
-    if (missing <= 0)
+    if (!disk_reserve_is_short(reserve))
         return true;
-    /* requires free disk space for half of the reserve more, else the next write would use it up
-     * again */
     if (!reserve->file ||
-        (reserve->checks && hd_file_check_space(reserve->dir, missing + reserve->whole_bytes / 2)))
+        (reserve->checks &&
+         hd_file_check_space(reserve->dir,
+                             disk_reserve_needs(reserve->whole_bytes, reserve->left_bytes))))
         return false;
     if (fill(reserve)) {
         reserve->left_bytes = reserve->whole_bytes;

@@ -29,6 +29,7 @@
 
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/text.h"
 #include "controller/store/store_internal.h"
 
 enum {
@@ -368,8 +369,10 @@ struct writer_report {
 static void report_trouble(struct hd_job_store *store, const struct writer_report *report)
 {
     const enum hd_store_disk_space before = store->space;
-    char message[HD_ERR_MAX] = "", since[HD_CLOCK_TEXT_MAX];
+    char message[HD_ERR_MAX] = "", since[HD_CLOCK_TEXT_MAX], needed[32];
 
+    hd_text_format_bytes(disk_reserve_needs(store->reserve.whole_bytes, report->left_bytes),
+                         needed);
     store->reserve_left = report->left_bytes;
     store->space = report->trouble.status                            ? HD_STORE_STUCK
                    : report->left_bytes < store->reserve.whole_bytes ? HD_STORE_RESERVE
@@ -390,8 +393,8 @@ static void report_trouble(struct hd_job_store *store, const struct writer_repor
             message, sizeof message,
             "the disk of the controller's state directory %.512s is full since %s: only "
             "requests that end work or free space are accepted, %lld KiB of the reserve are left "
-            "for them; free some space there, the controller then recovers by itself",
-            store->options.dir, since, (long long)report->left_bytes / 1024);
+            "for them; free at least %s there, the controller then recovers by itself",
+            store->options.dir, since, (long long)report->left_bytes / 1024, needed);
     if (strcmp(message, store->trouble_shown) == 0)
         return;
     (void)snprintf(store->trouble_shown, sizeof store->trouble_shown, "%s", message);

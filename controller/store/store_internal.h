@@ -230,6 +230,8 @@ bool disk_reserve_release(struct disk_reserve *reserve);
 /* Restores the full reserve, if the disk has space for it and for half of the reserve more. True:
  * the reserve is full. */
 bool disk_reserve_make(struct disk_reserve *reserve);
+/* Returns the free disk space that disk_reserve_make requires. */
+int64_t disk_reserve_needs(int64_t whole_bytes, int64_t left_bytes);
 /* Checkpoints the write-ahead log into the database and restarts it; truncates the file if it
  * exceeds keep_bytes. Best effort: a running backup may block it. */
 void store_db_empty_log(struct store_db *db, int64_t keep_bytes);

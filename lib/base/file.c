@@ -178,6 +178,19 @@ static enum hd_status parent_of(const char *path, char ret_dir[PATH_MAX])
     return HD_OK;
 }
 
+/* Returns the blocks that this user may use: root also uses reserved ones. */
+static uint64_t usable_blocks(const struct statvfs *fs)
+{
+    return geteuid() == 0 ? fs->f_bfree : fs->f_bavail;
+}
+
+int64_t hd_file_free_bytes(const char *path)
+{
+    struct statvfs fs;
+
+    return statvfs(path, &fs) < 0 ? -1 : (int64_t)(usable_blocks(&fs) * fs.f_frsize);
+}
+
 enum hd_status hd_file_check_space(const char *path, int64_t bytes)
 {
     char free_text[32], wanted_text[32], dir[PATH_MAX];
@@ -196,7 +209,7 @@ enum hd_status hd_file_check_space(const char *path, int64_t bytes)
                       strerror(errno));
     if (fs.f_flag & ST_RDONLY)
         return hd_err(HD_STORAGE, "%s is in a file system that is mounted read-only", path);
-    blocks = geteuid() == 0 ? fs.f_bfree : fs.f_bavail; /* root may also use reserved blocks */
+    blocks = usable_blocks(&fs);
     if (fs.f_files && !fs.f_ffree)
         return hd_err(HD_STORAGE,
                       "no space: the file system of %s has no inode left for a new file", path);

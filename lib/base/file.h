@@ -42,6 +42,8 @@ enum hd_status hd_file_open_regular(const char *what, const char *path, int *ret
  * fewer than `bytes` free for this user, cannot create files, or is read-only; the message has both
  * sizes. Returns HD_OK also if the file system does not report its size. */
 enum hd_status hd_file_check_space(const char *path, int64_t bytes);
+/* Returns the free space of the file system of `path` for this user; -1: it cannot be queried. */
+int64_t hd_file_free_bytes(const char *path);
 
 enum hd_status hd_file_write_atomic(const char *path, const void *data, size_t size_bytes,
                                     mode_t mode);

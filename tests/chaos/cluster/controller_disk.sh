@@ -24,7 +24,7 @@ refused() { # exactly as a limit: certain, with the disk and the remedy, and no 
     local status
     heddle submit "$work/job.yaml" -q >"$dir/refused" 2>&1
     status=$?
-    [ $status = 6 ] && grep -q 'is full since .*free some space' "$dir/refused" &&
+    [ $status = 6 ] && grep -q 'is full since .*free at least ' "$dir/refused" &&
         ! grep -q 'may have accepted' "$dir/refused"
 }
 

@@ -112,7 +112,7 @@ static void a_full_disk_takes_cancels_and_drains(void **state)
     assert_int_equal(try_to_validate(&b), HD_LIMIT); /* heddle submit --dry-run says the same */
     warning_of(&b, warning, sizeof warning);
     assert_non_null(strstr(warning, "state is full since "));
-    assert_non_null(strstr(warning, "free some space"));
+    assert_non_null(strstr(warning, "free at least "));
 
     assert_int_equal(cancel(&b, queued), HD_OK);
     assert_int_equal(state_of(&b, queued), HEDDLE__V1__JOB_STATE__JOB_STATE_CANCELLED);

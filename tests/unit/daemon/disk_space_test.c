@@ -18,7 +18,7 @@ int __wrap_statvfs(const char *path, struct statvfs *ret_disk)
         return -1;
     }
     *ret_disk =
-        (struct statvfs){.f_frsize = 4096, .f_blocks = 100, .f_bavail = (fsblkcnt_t)percent};
+        (struct statvfs){.f_frsize = 1 << 20, .f_blocks = 100, .f_bavail = (fsblkcnt_t)percent};
     return 0;
 }
 
@@ -32,10 +32,13 @@ static void a_disk_below_the_limit_is_told_until_it_is_clearly_above(void **stat
     assert_string_equal(reason, "");
     jobs_free = 4;
     disk_space_check("/jobs", "/state", 5, reason);
-    assert_non_null(strstr(reason, "takes no new jobs: 4% of the disk of /jobs are free"));
+    assert_string_equal(reason,
+                        "takes no new jobs: 4% of the disk of /jobs are free (4.0 MiB), less "
+                        "than 5% (5.0 MiB); free 1.0 MiB there (heddled --min-free)");
     jobs_free = 5; /* as before it began: it would come and go */
     disk_space_check("/jobs", "/state", 5, reason);
-    assert_non_null(strstr(reason, "5% of the disk of /jobs are free, less than 6%"));
+    assert_non_null(
+        strstr(reason, "5% of the disk of /jobs are free (5.0 MiB), less than 6% (6.0"));
     jobs_free = 6;
     disk_space_check("/jobs", "/state", 5, reason);
     assert_string_equal(reason, "");
