@@ -147,9 +147,11 @@ struct bundle {
     char self[4096];
     struct hd_text failures;
     struct hd_text
-        token;   /* token from a pipe, which delivers it only once; empty: not from a pipe */
-    int code;    /* exit code of the newest command that the bundle ran */
-    bool no_job; /* a job that the user named does not exist */
+        token;    /* token from a pipe, which delivers it only once; empty: not from a pipe */
+    int code;     /* exit code of the newest command that the bundle ran */
+    bool gave_up; /* a job that the user named does not exist, or no controller answers */
+    struct hd_text told;  /* lines that commands wrote to standard error, each once */
+    struct hd_text stems; /* names of the folders of jobs and runs, a line each */
 };
 
 /* Returns the start of the next line after `at`, so that a secret is never cut in two: half of one
@@ -161,12 +163,42 @@ static size_t line_behind(const struct hd_text *text, size_t at)
     return end ? (size_t)(end + 1 - text->data) : text->len_bytes;
 }
 
+/* Returns whether the text has this line. */
+static bool has_line(const struct hd_text *text, const char *line, size_t len)
+{
+    const char *at = text->data, *end;
+
+    for (; at && *at; at = end + 1) {
+        end = strchr(at, '\n');
+        if ((size_t)(end - at) == len && memcmp(at, line, len) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* Prints the lines that a command wrote to standard error, except for those that an earlier command
+ * wrote, too. */
+static void tell_errors(struct bundle *b, const struct hd_text *errors)
+{
+    const char *line = errors->data;
+
+    while (line && *line) {
+        const size_t len = strcspn(line, "\n");
+
+        if (len && !has_line(&b->told, line, len)) {
+            cli_note("%.*s", (int)len, line);
+            hd_text_add(&b->told, "%.*s\n", (int)len, line);
+        }
+        line += len + (line[len] == '\n');
+    }
+}
+
 /* Appends the redacted output of `heddle WORDS...` as a member. A command that fails is noted in
  * it. */
 static enum hd_status bundle_command(struct bundle *b, const char *member, const char *const *words)
 {
     const char *argv[24] = {b->self};
-    struct hd_text output = {0}, clean = {0};
+    struct hd_text output = {0}, errors = {0}, clean = {0};
     size_t n = 1;
     int code = 0;
     char name[160];
@@ -186,8 +218,9 @@ static enum hd_status bundle_command(struct bundle *b, const char *member, const
         argv[n++] = "--tls-ca", argv[n++] = b->cli->tls_ca;
     if (b->cli->tls_cert)
         argv[n++] = "--tls-cert", argv[n++] = b->cli->tls_cert;
-    st = process_ask(argv, &b->token, PROCESS_QUESTION_MS, &output, NULL, &code);
+    st = process_ask(argv, &b->token, PROCESS_QUESTION_MS, &output, &errors, &code);
     b->code = code;
+    tell_errors(b, &errors);
     if (!st && code)
         hd_text_add(&b->failures, "%s: heddle %s ended with %d\n", member, argv[1], code);
     if (!st && output.len_bytes) {
@@ -200,8 +233,9 @@ static enum hd_status bundle_command(struct bundle *b, const char *member, const
         if (!clean.failed)
             debug_add_member(&b->tar, name, clean.data, clean.len_bytes, b->unix_s);
     }
-    if (!st && (clean.failed || b->tar.failed))
+    if (!st && (clean.failed || b->tar.failed || b->told.failed))
         st = hd_err(HD_NO_MEMORY, "no memory for the bundle");
+    hd_text_free(&errors);
     hd_text_free(&output);
     hd_text_free(&clean);
     return st;
@@ -223,11 +257,26 @@ static enum hd_status bundle_cluster(struct bundle *b, bool only_runs)
         {"jobs.json", {"jobs", "-o", "json"}},
         {"events.jsonl", {"events", "-o", "jsonl"}},
     };
+    const size_t count = sizeof commands / sizeof commands[0];
     enum hd_status st = HD_OK;
 
-    for (size_t i = 0; !st && i < (only_runs ? 2 : sizeof commands / sizeof commands[0]); i++)
+    for (size_t i = 0; !st && !b->gave_up && i < (only_runs ? 2 : count); i++) {
         st = bundle_command(b, commands[i].member, commands[i].words);
+        b->gave_up = !st && b->code == CLI_UNREACHABLE;
+    }
     return st;
+}
+
+/* Writes the name of the folder in the tar file of a job or run: that of two runs of one name
+ * differs, as in "run-tiny" and "run-tiny-2". */
+static void name_folder(struct bundle *b, const char *kind, const char *name, char ret_stem[96])
+{
+    int number = 1;
+
+    (void)snprintf(ret_stem, 96, "%s-%.60s", kind, name);
+    while (has_line(&b->stems, ret_stem, strlen(ret_stem)))
+        (void)snprintf(ret_stem, 96, "%s-%.60s-%d", kind, name, ++number);
+    hd_text_add(&b->stems, "%s\n", ret_stem);
 }
 
 /* job: a number, a name, or the folder of a run, in which nothing waits and is to be explained. */
@@ -244,19 +293,18 @@ static enum hd_status bundle_job(struct bundle *b, const char *job)
     };
     const bool is_run = cli_names_run(job);
     const size_t count = sizeof commands / sizeof commands[0] - is_run;
-    char member[128], folder[PATH_MAX];
+    char member[128], stem[96], folder[PATH_MAX];
     const char *slash = is_run && realpath(job, folder) ? strrchr(folder, '/') : NULL;
     enum hd_status st = HD_OK;
 
-    for (size_t i = 0; !st && i < count; i++) {
-        (void)snprintf(member, sizeof member, "%s-%.60s/%s", is_run ? "run" : "job",
-                       slash ? slash + 1 : job, commands[i].member);
+    name_folder(b, is_run ? "run" : "job", slash ? slash + 1 : job, stem);
+    if (b->stems.failed)
+        return hd_err(HD_NO_MEMORY, "no memory for the bundle");
+    for (size_t i = 0; !st && !b->gave_up && i < count; i++) {
+        (void)snprintf(member, sizeof member, "%s/%s", stem, commands[i].member);
         st = bundle_command(b, member, commands[i].words);
-        /* `heddle show` has already printed the error */
-        if (!st && i == 0 && (b->code == CLI_NOT_FOUND || b->code == CLI_USAGE)) {
-            b->no_job = true;
-            break;
-        }
+        b->gave_up = !st && ((i == 0 && (b->code == CLI_NOT_FOUND || b->code == CLI_USAGE)) ||
+                             (!is_run && b->code == CLI_UNREACHABLE));
     }
     return st;
 }
@@ -308,10 +356,12 @@ static int make_bundle(struct cli *cli, const char *path)
         st = read_piped_token(&b);
     if (!st)
         st = bundle_cluster(&b, only_runs);
-    for (int i = 1; !st && !b.no_job && i < cli->arg_count; i++)
+    for (int i = 1; !st && !b.gave_up && i < cli->arg_count; i++)
         st = bundle_job(&b, cli->args[i]);
     erase_token(&b);
-    if (!st && b.no_job) {
+    hd_text_free(&b.told);
+    hd_text_free(&b.stems);
+    if (!st && b.gave_up) { /* the command that failed has told why */
         hd_text_free(&b.tar);
         hd_text_free(&b.failures);
         return b.code;

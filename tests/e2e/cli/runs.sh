@@ -101,6 +101,12 @@ check_equal with_its_job_and_no_cluster \
     "config.txt run-killed/checkpoints.json run-killed/events.jsonl run-killed/logs.txt run-killed/show.json version.txt " \
     "$(tar -tf "$work/run.tar" | sed 's|^heddle-debug/||' | sort | tr '\n' ' ')"
 
+mkdir elsewhere && cp -a heddle-runs/killed elsewhere/killed
+check a_bundle_of_two_runs_of_one_name_is_made heddle debug bundle heddle-runs/killed elsewhere/killed --out "$work/runs.tar"
+check_equal with_a_folder_for_each "run-killed run-killed-2 " \
+    "$(tar -tf "$work/runs.tar" | sed -n 's|^heddle-debug/\(run-[^/]*\)/show.json|\1|p' | sort | tr '\n' ' ')"
+rm -r elsewhere
+
 # a folder that was moved is named by its records as it was
 mv heddle-runs/killed heddle-runs/moved
 check_status a_moved_run_is_told 6 heddle local --resume heddle-runs/moved --set train.steps=95

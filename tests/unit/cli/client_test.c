@@ -280,6 +280,27 @@ static void a_token_from_a_pipe_serves_every_command_of_a_bundle(void **state)
     hd_text_free(&tar);
 }
 
+static void a_bundle_without_a_controller_fails_as_any_command_does(void **state)
+{
+    static const char *const words[] = {"debug bundle", "debug bundle 7"};
+    char line[256], path[128];
+
+    (void)snprintf(path, sizeof path, "%s/away.tar", fake.dir);
+    (void)snprintf(line, sizeof line, "jobs --controller unix:%s/away.sock", fake.dir);
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
+        const struct run alone = heddle(line, 0);
+        char bundle[256];
+        struct run run;
+
+        (void)snprintf(bundle, sizeof bundle, "%s --out %s --controller unix:%s/away.sock",
+                       words[i], path, fake.dir);
+        run = heddle(bundle, 0);
+        assert_int_equal(run.code, 3);
+        assert_string_equal(run.err, alone.err);
+        assert_false(hd_file_exists(path));
+    }
+}
+
 static void logs_go_on_at_the_next_byte_and_with_the_next_attempt(void **state)
 {
     struct run run = heddle("logs 7 -f", 0);
