@@ -76,6 +76,15 @@ static size_t first_clause(const char *reason)
     return i;
 }
 
+/* Returns whether the node's reason says no more than its state: "is lost". */
+static bool is_state(const Heddle__V1__NodeStatus *n)
+{
+    char word[CLI_WORD_MAX];
+
+    return strncmp(n->reason, "is ", 3) == 0 &&
+           strcmp(n->reason + 3, cli_node_state(n->state, word)) == 0;
+}
+
 /* Fills why the node, or some of its devices, get no jobs; and when its running jobs will leave it.
  * The remedy is shown by show-node and in the wide table. */
 static void add_reason_cell(struct cli_rows *rows, const void *item)
@@ -83,7 +92,7 @@ static void add_reason_cell(struct cli_rows *rows, const void *item)
     const Heddle__V1__NodeStatus *n = item;
     const struct cli *cli = rows->cli;
     struct hd_text out = {0};
-    const char *reason = *n->reason ? n->reason : n->jobs_dir_problem;
+    const char *reason = !*n->reason ? n->jobs_dir_problem : is_state(n) ? "" : n->reason;
     const size_t length = cli->format == CLI_WIDE ? strlen(reason) : first_clause(reason);
     const Heddle__V1__DeviceInfo *first = NULL;
     size_t broken = 0;
@@ -263,20 +272,22 @@ const struct cli_body cli_body_show_node = {
 
 #define MINUTE_MS INT64_C(60000)
 
+/* Appends "node n1 draining; DEADLINE"; of a node that does not answer, and so may not be drained
+ * yet, its reason, which is a clause about it: "node n1 is lost; it is drained: disk". */
 static void add_node_line(const struct cli *cli, struct hd_text *out, const void *item)
 {
     const Heddle__V1__NodeStatus *n = item;
     const bool drained = n->state == HEDDLE__V1__NODE_STATE__NODE_STATE_DRAINED;
-    char word[CLI_WORD_MAX];
 
-    hd_text_add(out, "node %s %s", n->name, cli_node_state(n->state, word));
+    if (*n->reason && n->state != HEDDLE__V1__NODE_STATE__NODE_STATE_DRAINING && !drained)
+        cli_say(out, n,
+                is_ready(n) ? "node {name} {state}: {reason:people}"
+                            : "node {name} {reason:people}");
+    else
+        cli_say(out, n, "node {name} {state}");
     if (n->drain_deadline_unix_ms && !drained) {
         hd_text_add(out, "; ");
         cli_add_deadline(cli, n->drain_deadline_unix_ms, out);
-    }
-    if (*n->reason && n->state != HEDDLE__V1__NODE_STATE__NODE_STATE_DRAINING && !drained) {
-        hd_text_add(out, ": "); /* the node does not answer, so it may not be drained yet */
-        cli_add_clean(out, n->reason);
     }
     hd_text_add(out, "\n");
 }

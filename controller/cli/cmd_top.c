@@ -88,7 +88,8 @@ static void add_nodes(const struct top *t, struct hd_text *out)
 
         if (n->state == HEDDLE__V1__NODE_STATE__NODE_STATE_READY)
             continue;
-        cli_say(out, n, "node {name} {state}: {reason:people}\n");
+        /* a reason is a clause about the node: "is lost", "has been unreachable for 40 s" */
+        cli_say(out, n, *n->reason ? "node {name} {reason:people}\n" : "node {name} {state}\n");
     }
 }
 

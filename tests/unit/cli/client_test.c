@@ -542,6 +542,19 @@ static void the_deadline_of_a_drain_is_shown(void **state)
                            "is draining: disk; its jobs were to leave it by 2020-01-01T00:00:00"));
 }
 
+/* The reason of a node is a clause about it, so the state is not put in front of it. */
+static void a_lost_node_is_told_to_be_lost_once(void **state)
+{
+    struct run run;
+
+    fake.node_lost = true;
+    run = heddle("top --once", 0);
+    assert_non_null(strstr(run.out, "node n1 is lost\n"));
+    run = heddle("nodes", 0);
+    assert_non_null(strstr(run.out, "lost"));
+    assert_null(strstr(run.out, "is lost"));
+}
+
 /* Goal: the command does not wait for its whole 90 s when the node's heddled has died while it was
  * measuring. A run of the program ends after RUN_MS, which is less. */
 static void a_probe_of_a_node_that_dies_ends_and_says_so(void **state)

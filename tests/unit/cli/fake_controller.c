@@ -213,8 +213,9 @@ static void on_nodes(struct hd_rpc_call *call, const ProtobufCMessage *message)
     Heddle__V1__NodeStatus node = HEDDLE__V1__NODE_STATUS__INIT, *nodes[] = {&node};
 
     node.name = (char *)"n1";
-    node.state = HEDDLE__V1__NODE_STATE__NODE_STATE_DRAINING;
-    node.reason = (char *)"is draining: disk";
+    node.state = fake.node_lost ? HEDDLE__V1__NODE_STATE__NODE_STATE_LOST
+                                : HEDDLE__V1__NODE_STATE__NODE_STATE_DRAINING;
+    node.reason = (char *)(fake.node_lost ? "is lost" : "is draining: disk");
     node.drain_deadline_unix_ms = fake.deadline_ms;
     response.nodes = nodes;
     response.n_nodes = 1;

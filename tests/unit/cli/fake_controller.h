@@ -56,6 +56,7 @@ struct fake {
         int state;         /* Heddle__V1__JobState */
         const char *owner; /* NULL: me */
     } listed[4];
+    bool node_lost;      /* its node is lost, not draining */
     int64_t deadline_ms; /* of the drain of its node, by the wall clock */
     int64_t ahead_ms;    /* its clock, before the program's; 0: it does not tell the time */
 };
