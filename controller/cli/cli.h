@@ -62,7 +62,8 @@ struct cli_given_flag {
 
 struct cli {
     const struct cli_command *command;
-    /* verbs of the command, and other commands that are verbs of it: "drain" of node */
+    /* verbs of the command, and other commands that are verbs of it: "drain" of node; flags.c, which
+     * tells them, must not know the commands, because these call it */
     struct hd_text verbs;
     /* values of the flags that every command has; NULL: not given */
     const char *controller, *token_file, *tls_ca, *tls_cert, *context;

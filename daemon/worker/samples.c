@@ -162,32 +162,21 @@ static enum hd_status open_data(struct samples *s)
 /* ---- facts ---- */
 
 /* Adds the forms of the files, such as "messages" and "sharegpt". */
-static enum hd_status add_forms(const struct samples *s, struct hd_json_writer *w)
+static void add_forms(const struct samples *s, struct hd_json_writer *w)
 {
-    bool found[HD_CHAT_TEXT + 1] = {false};
-    enum hd_status st = HD_OK;
-
-    for (int64_t i = 0; !st && i < s->job.train_count; i++) {
-        enum hd_chat_form form = HD_CHAT_TEXT;
-
-        st = hd_job_form(&s->job, s->job.train[i].path, &form);
-        found[form] |= hd_data_has_records(s->job.train[i].path);
-    }
     hd_json_begin(w, "forms", '[');
     for (int f = 0; f <= HD_CHAT_TEXT; f++)
-        if (found[f])
+        if (s->cache.train_forms >> f & 1)
             hd_json_add_string(w, NULL, hd_chat_form_name((enum hd_chat_form)f));
     hd_json_end(w, ']');
-    return st;
 }
 
-static enum hd_status add_facts(const struct samples *s, struct hd_json_writer *w)
+static void add_facts(const struct samples *s, struct hd_json_writer *w)
 {
     const struct hd_packing_facts p = hd_job_data_packing(&s->data);
-    enum hd_status st;
 
     hd_json_begin(w, "epoch", '{');
-    st = add_forms(s, w);
+    add_forms(s, w);
     hd_json_add_int64(w, "sequences", s->data.sampler.window_count);
     hd_json_add_int64(w, "packed_sequences", p.windows);
     hd_json_add_int64(w, p.pairs ? "pairs" : "conversations", p.conversations);
@@ -205,7 +194,6 @@ static enum hd_status add_facts(const struct samples *s, struct hd_json_writer *
     hd_json_add_int64(w, "spell_special_tokens", s->cache.spelled);
     hd_json_add_int64(w, "left_out", s->bad.count);
     hd_json_end(w, '}');
-    return st;
 }
 
 /* ---- samples ---- */
@@ -379,7 +367,7 @@ static enum hd_status show_samples(struct samples *s, struct hd_text *out)
 
     if (s->only_facts) {
         hd_json_begin(&w, NULL, '{');
-        st = add_facts(s, &w);
+        add_facts(s, &w);
         hd_json_end(&w, '}');
         hd_text_add(out, "\n");
         return st;

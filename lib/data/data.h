@@ -175,13 +175,19 @@ struct hd_text_origin {
 
 /* Sets *ret_hash to the hash of the origin, including the contents of its files. */
 enum hd_status hd_text_identity(const struct hd_text_origin *origin, uint64_t *ret_hash);
+/* Sets both hashes, and reads each file once: that of the origin, and that of the origin without a
+ * template (NULL). */
+enum hd_status hd_text_identities(const struct hd_text_origin *origin, uint64_t *ret_hash,
+                                  uint64_t *ret_text_hash);
 /* Writes a hash as text, in the form of the job key data.text_identity. */
 enum { HD_TEXT_IDENTITY_MAX = 2 + HD_HASH_TEXT_MAX };
 void hd_text_identity_format(uint64_t hash, char ret_text[HD_TEXT_IDENTITY_MAX]);
-/* Compares the identity of the origin with a recorded one, perhaps of an older form. Sets ret_now
- * to the origin's present identity, in the form of the recorded one. */
-enum hd_status hd_text_identity_is(const struct hd_text_origin *origin, const char *recorded,
-                                   bool *ret_same, char ret_now[HD_TEXT_IDENTITY_MAX]);
+/* Compares the origin, of which `hash` is the hash, with a recorded identity; reads its files only
+ * if that is of an older form. Sets ret_now to the origin's present identity, in the form of the
+ * recorded one. */
+enum hd_status hd_text_identity_is(const struct hd_text_origin *origin, uint64_t hash,
+                                   const char *recorded, bool *ret_same,
+                                   char ret_now[HD_TEXT_IDENTITY_MAX]);
 
 /* How the records of a job's files are read: the texts of its keys; NULL or "": not given. */
 struct hd_row_rules {

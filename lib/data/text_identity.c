@@ -57,9 +57,9 @@ static enum hd_status mix_template(const struct hd_text_origin *o, struct hd_has
     return st;
 }
 
-/* Adds to the hash the special tokens of the tokenizer's folder and, if they lack eos_token, the
+/* Adds to both hashes the special tokens of the tokenizer's folder and, if they lack eos_token, the
  * eos ids of the model's files. */
-static enum hd_status mix_special(const struct hd_text_origin *o, struct hd_hash *hash)
+static enum hd_status mix_special(const struct hd_text_origin *o, struct hd_hash hashes[2])
 {
     struct hd_companions companions;
     struct hd_model_ids ids = {.eos_count = 0};
@@ -68,26 +68,38 @@ static enum hd_status mix_special(const struct hd_text_origin *o, struct hd_hash
 
     if (!st && !hd_companions_find(&companions, "eos_token"))
         st = hd_model_ids_read(o->model_dir, &ids);
-    hd_hash_add(hash, &all, sizeof all);
-    hd_hash_add(hash, ids.eos, (size_t)ids.eos_count * sizeof ids.eos[0]);
+    for (int i = 0; i < 2; i++) {
+        hd_hash_add(&hashes[i], &all, sizeof all);
+        hd_hash_add(&hashes[i], ids.eos, (size_t)ids.eos_count * sizeof ids.eos[0]);
+    }
     hd_companions_done(&companions);
+    return st;
+}
+
+enum hd_status hd_text_identities(const struct hd_text_origin *origin, uint64_t *ret_hash,
+                                  uint64_t *ret_text_hash)
+{
+    struct hd_hash hashes[2]; /* with the template, without it */
+    enum hd_status st = HD_OK;
+
+    hd_hash_begin(&hashes[0]);
+    if (strcmp(origin->tokenizer, "bytes") != 0)
+        st = mix_file(origin->tokenizer, HD_TOKENIZER_FILE_BYTES_MAX, &hashes[0]);
+    hashes[1] = hashes[0];
+    if (!st && origin->template)
+        st = mix_template(origin, &hashes[0]);
+    if (!st && *origin->folder)
+        st = mix_special(origin, hashes);
+    *ret_hash = hd_hash_value(&hashes[0]);
+    *ret_text_hash = hd_hash_value(&hashes[1]);
     return st;
 }
 
 enum hd_status hd_text_identity(const struct hd_text_origin *origin, uint64_t *ret_hash)
 {
-    struct hd_hash hash;
-    enum hd_status st = HD_OK;
+    uint64_t text_hash;
 
-    hd_hash_begin(&hash);
-    if (strcmp(origin->tokenizer, "bytes") != 0)
-        st = mix_file(origin->tokenizer, HD_TOKENIZER_FILE_BYTES_MAX, &hash);
-    if (!st && origin->template)
-        st = mix_template(origin, &hash);
-    if (!st && *origin->folder)
-        st = mix_special(origin, &hash);
-    *ret_hash = hd_hash_value(&hash);
-    return st;
+    return hd_text_identities(origin, ret_hash, &text_hash);
 }
 
 void hd_text_identity_format(uint64_t hash, char ret_text[HD_TEXT_IDENTITY_MAX])
@@ -124,13 +136,12 @@ static enum hd_status old_identity(const struct hd_text_origin *o, uint64_t *ret
     return st;
 }
 
-enum hd_status hd_text_identity_is(const struct hd_text_origin *origin, const char *recorded,
-                                   bool *ret_same, char ret_now[HD_TEXT_IDENTITY_MAX])
+enum hd_status hd_text_identity_is(const struct hd_text_origin *origin, uint64_t hash,
+                                   const char *recorded, bool *ret_same,
+                                   char ret_now[HD_TEXT_IDENTITY_MAX])
 {
     const bool is_old = strncmp(recorded, FORM, sizeof FORM - 1) != 0;
-    uint64_t hash = 0;
-    const enum hd_status st =
-        is_old ? old_identity(origin, &hash) : hd_text_identity(origin, &hash);
+    const enum hd_status st = is_old ? old_identity(origin, &hash) : HD_OK;
 
     if (st)
         return st;

@@ -29,6 +29,7 @@ struct fill_state {
     uint64_t chat_hash, text_hash;
     /* conversations tokenized by this rank whose text contains a special token's spelling */
     int64_t spelled;
+    uint32_t forms; /* a bit for each form of the files with records that this rank tokenized */
     struct hd_bad_rule bad_rule;
     struct hd_bad_rows bad; /* records that cannot be used, of the files tokenized by this rank */
     const struct hd_token_cache_watch *watch;
@@ -278,6 +279,8 @@ static enum hd_status make(struct fill_state *f, const struct hd_job_file *file,
     f->made++;
     if (!st)
         st = hd_job_form(f->job, file->path, &form);
+    if (!st && hd_data_has_records(file->path))
+        f->forms |= 1u << form;
     if (!st && form != HD_CHAT_TEXT) {
         st = hd_job_chat_rules(&f->chat, f->opened, f->job, form, &rules);
         what.conversations = &rules;
@@ -360,7 +363,8 @@ static enum hd_status check_identity(const struct fill_state *f, struct hd_text_
     if (!*job->text_identity)
         return HD_OK;
     origin.template = *job->template ? job->template : NULL;
-    st = hd_text_identity_is(&origin, job->text_identity, &same, is);
+    st = hd_text_identity_is(&origin, origin.template ? f->chat_hash : f->text_hash,
+                             job->text_identity, &same, is);
     if (st || same)
         return st;
     return hd_err(
@@ -385,10 +389,7 @@ static enum hd_status find_hashes(struct fill_state *f)
     enum hd_status st;
 
     hd_job_chat_folder(f->job, folder);
-    st = hd_text_identity(&origin, &f->chat_hash);
-    origin.template = NULL;
-    if (!st)
-        st = hd_text_identity(&origin, &f->text_hash);
+    st = hd_text_identities(&origin, &f->chat_hash, &f->text_hash);
     return st ? st : check_identity(f, origin);
 }
 
@@ -428,6 +429,7 @@ enum hd_status hd_token_cache_fill(const struct hd_job *job, struct hd_job_token
 {
     struct fill_state f = {.job = job, .opened = tokenizer, .watch = watch, .arena = arena};
     struct hd_corpus_file *train, *val;
+    uint32_t train_forms;
     enum hd_status st;
 
     *ret_cache = (struct hd_token_cache){.made = 0};
@@ -441,6 +443,7 @@ enum hd_status hd_token_cache_fill(const struct hd_job *job, struct hd_job_token
         st = prepare_folder(&f);
     if (!st)
         st = fill_list(&f, job->train, job->train_count, train);
+    train_forms = f.forms;
     if (!st)
         st = fill_list(&f, job->val, job->val_count, val);
     if (!st)
@@ -452,6 +455,7 @@ enum hd_status hd_token_cache_fill(const struct hd_job *job, struct hd_job_token
         *ret_cache = (struct hd_token_cache){.train = train,
                                              .val = val,
                                              .made = f.made,
+                                             .train_forms = train_forms,
                                              .spelled = f.spelled,
                                              .records = f.bad.records,
                                              .left_out = f.bad.count};

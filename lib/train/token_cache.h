@@ -41,7 +41,9 @@ struct hd_token_cache_watch {
  * of the list needs tokenizing. */
 struct hd_token_cache {
     const struct hd_corpus_file *train, *val;
-    int64_t made; /* number of files that this rank tokenized in this hd_token_cache_fill */
+    int64_t made;         /* number of files that this rank tokenized in this hd_token_cache_fill */
+    uint32_t train_forms; /* a bit for each enum hd_chat_form of those training files that have
+                             records */
     /* conversations in the files that this rank tokenized whose text contains the spelling of a
      * special token */
     int64_t spelled;

@@ -190,10 +190,11 @@ static void a_template_that_has_changed_since_the_submission_is_refused(void **s
                                           .model_dir = "",
                                           .format = hd_job_data_format_words[s->job.data_format],
                                           .loss = hd_job_data_loss_words[s->job.data_loss]};
+    struct hd_text_origin of_texts = origin;
     struct hd_token_cache cache;
     struct hd_arena arena;
     char identity[HD_TEXT_IDENTITY_MAX];
-    uint64_t hash = 0;
+    uint64_t hash = 0, both[2], text_hash;
 
     hd_arena_init(&arena, 0);
     (void)snprintf(path, sizeof path, "%s/t.jinja", s->h.dir);
@@ -201,6 +202,10 @@ static void a_template_that_has_changed_since_the_submission_is_refused(void **s
     hd_job_chat_folder(&s->job, folder);
     assert_int_equal(hd_file_write_atomic(path, "{{ 1 }}", 7, 0600), HD_OK);
     assert_int_equal(hd_text_identity(&origin, &hash), HD_OK);
+    of_texts.template = NULL;
+    assert_int_equal(hd_text_identity(&of_texts, &text_hash), HD_OK);
+    assert_int_equal(hd_text_identities(&origin, &both[0], &both[1]), HD_OK);
+    assert_true(both[0] == hash && both[1] == text_hash && hash != text_hash);
     hd_text_identity_format(hash, identity);
     s->job.text_identity = identity;
     for (int attempt = 1; attempt <= 3; attempt++) {
