@@ -1,6 +1,9 @@
 /* comm_bench: collectives beside what carries them.
  *
- *   comm_bench [-w RANKS] [-r ROUNDS]      RANKS processes (2), ROUNDS of each measurement (15)
+ *   comm_bench [-w RANKS] [-r ROUNDS] [-t SECONDS]
+ *
+ *   RANKS processes (2), ROUNDS of each measurement (15); the ranks are killed and the exit status is 1
+ *   if the measurements are not complete after SECONDS (300), or a rank ends early
  *
  * For shm the floor is memcpy, for gloo plain TCP over the loopback (each rank sends to its right
  * neighbour what it receives from its left one): the bytes that a rank moves in the operation, by
@@ -14,11 +17,13 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -28,7 +33,8 @@
 #include "comm/gloo.h"
 #include "comm/shm_control.h"
 
-enum { RANKS_MAX = 16, ROUNDS_MAX = 100, SIZES = 6, DEADLINE_MS = 60000 };
+enum { RANKS_MAX = 16, ROUNDS_MAX = 100, SIZES = 6, SECONDS_MAX = 86400 };
+enum { DEADLINE_MS = 60000, LOOK_US = 20000 };
 
 static const size_t sizes[SIZES] = {4 << 10, 64 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20};
 
@@ -36,7 +42,8 @@ enum what { ALL_REDUCE, REDUCE_SCATTER, ALL_GATHER, WHAT_COUNT };
 static const char *const what_names[] = {"all_reduce", "reduce_scatter", "all_gather"};
 
 struct shared { /* between the ranks of one engine */
-    _Atomic int arrived, failed;
+    _Atomic int arrived;
+    _Atomic int what, size; /* the measurement under way; size: an index of sizes */
     int64_t op_ns[RANKS_MAX][ROUNDS_MAX], floor_ns[RANKS_MAX][ROUNDS_MAX];
 };
 
@@ -57,21 +64,18 @@ struct bench {
 static void stop(struct bench *b, const char *what)
 {
     (void)fprintf(stderr, "comm_bench: rank %d: %s: %s\n", b->rank, what, hd_err_message());
-    atomic_store(&b->shared->failed, 1);
     exit(1);
 }
 
-/* All ranks, without the engine. */
+/* Waits for all ranks, without the engine. The wait has no end of its own: watch() kills the ranks
+ * that wait for one that has ended. */
 static void meet(struct bench *b)
 {
     const int all = ++b->meetings * b->world;
 
     atomic_fetch_add(&b->shared->arrived, 1);
-    while (atomic_load(&b->shared->arrived) < all) {
-        if (atomic_load(&b->shared->failed))
-            exit(1);
+    while (atomic_load(&b->shared->arrived) < all)
         (void)sched_yield();
-    }
 }
 
 /* ---- the operations ---- */
@@ -224,8 +228,11 @@ static void run_rank(struct bench *b)
 {
     open_rank(b);
     for (int what = 0; what < WHAT_COUNT; what++) {
-        for (int s = 0; s < SIZES; s++)
+        for (int s = 0; s < SIZES; s++) {
+            atomic_store(&b->shared->what, what);
+            atomic_store(&b->shared->size, s);
             measure(b, (enum what)what, sizes[s]);
+        }
     }
     hd_comm_free(b->comm);
 }
@@ -270,10 +277,47 @@ static bool prepare(struct bench *b)
     return connect_ring(b);
 }
 
-static int run_engine(bool gloo, int world, int rounds)
+/* Waits until the ranks have ended. If one fails, dies or takes too long, kills the others, which could
+ * wait for it without end. Returns the exit status. */
+static int watch(const struct bench *b, const pid_t *ranks, int64_t end_ns)
 {
+    bool ended[RANKS_MAX] = {false};
+    int status = 0;
+
+    for (int left = b->world; left;) {
+        const bool late = hd_clock_now_ns() > end_ns;
+        int how = 0;
+
+        if (late && !status)
+            (void)fprintf(stderr,
+                          "comm_bench: the time is over, while %s's %s of %zu KiB was measured; "
+                          "give more by -t SECONDS, or fewer rounds by -r\n",
+                          b->gloo ? "gloo" : "shm", what_names[atomic_load(&b->shared->what)],
+                          sizes[atomic_load(&b->shared->size)] >> 10);
+        status |= late;
+        for (int r = 0; r < b->world; r++) {
+            if (ended[r])
+                continue;
+            if (status)
+                (void)kill(ranks[r], SIGKILL);
+            if (waitpid(ranks[r], &how, status ? 0 : WNOHANG) == 0)
+                continue;
+            ended[r] = true;
+            left--;
+            if (!status && WIFSIGNALED(how))
+                (void)fprintf(stderr, "comm_bench: rank %d died by signal %d\n", r, WTERMSIG(how));
+            status |= !WIFEXITED(how) || WEXITSTATUS(how) != 0;
+        }
+        (void)usleep(LOOK_US);
+    }
+    return status;
+}
+
+static int run_engine(bool gloo, int world, int rounds, int64_t end_ns)
+{
+    const pid_t parent = getpid();
     struct bench b = {.gloo = gloo, .world = world, .rounds = rounds};
-    int how, status = 0;
+    pid_t ranks[RANKS_MAX];
 
     b.shared =
         mmap(NULL, sizeof *b.shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -283,39 +327,45 @@ static int run_engine(bool gloo, int world, int rounds)
     }
     (void)fflush(stdout);
     for (b.rank = 0; b.rank < world; b.rank++) {
-        const pid_t pid = fork();
-
-        if (pid < 0)
-            return 1;
-        if (pid == 0) {
+        ranks[b.rank] = fork();
+        if (ranks[b.rank] < 0) {
+            perror("comm_bench: fork");
+            return 1; /* ranks that run already die with this process */
+        }
+        if (ranks[b.rank] == 0) {
+            if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || getppid() != parent)
+                exit(1);
             run_rank(&b);
             exit(0);
         }
     }
-    while (wait(&how) > 0)
-        status |= !WIFEXITED(how) || WEXITSTATUS(how) != 0;
-    return status;
+    return watch(&b, ranks, end_ns);
 }
 
 int main(int argc, char **argv)
 {
-    int world = 2, rounds = 15, option, status;
+    int world = 2, rounds = 15, seconds = 300, option, status;
+    int64_t end_ns;
 
-    while ((option = getopt(argc, argv, "w:r:")) != -1) {
+    while ((option = getopt(argc, argv, "w:r:t:")) != -1) {
         if (option == 'w')
             world = atoi(optarg);
         else if (option == 'r')
             rounds = atoi(optarg);
+        else if (option == 't')
+            seconds = atoi(optarg);
         else
             return 2;
     }
-    if (world < 2 || world > RANKS_MAX || rounds < 1 || rounds > ROUNDS_MAX) {
-        (void)fprintf(stderr, "comm_bench: use 2 to %d ranks and 1 to %d rounds\n", RANKS_MAX,
-                      ROUNDS_MAX);
+    if (world < 2 || world > RANKS_MAX || rounds < 1 || rounds > ROUNDS_MAX || seconds < 1 ||
+        seconds > SECONDS_MAX) {
+        (void)fprintf(stderr, "comm_bench: use 2 to %d ranks, 1 to %d rounds, 1 to %d seconds\n",
+                      RANKS_MAX, ROUNDS_MAX, SECONDS_MAX);
         return 2;
     }
-    status = run_engine(false, world, rounds);
+    end_ns = hd_clock_now_ns() + seconds * INT64_C(1000000000);
+    status = run_engine(false, world, rounds, end_ns);
     if (!status && hd_gloo_built_in())
-        status = run_engine(true, world, rounds);
+        status = run_engine(true, world, rounds, end_ns);
     return status;
 }

@@ -25,6 +25,20 @@ runs() { # NAME LINES PROGRAM ARG...: it ends by itself, and prints so many line
     status=1
 }
 
+# A benchmark of several processes that cannot finish ends by itself, and says why.
+comm_bench_ends_early() { # NAME PATTERN: process $comm exits with 1, and has printed PATTERN
+    local rc
+    wait "$comm"
+    rc=$?
+    if [ $rc = 1 ] && grep -q "$2" "$TMPDIR/err"; then
+        echo "ok $1"
+    else
+        echo "not ok $1: exit status $rc"
+        sed 's/^/    /' "$TMPDIR/err"
+        status=1
+    fi
+}
+
 case $1 in
 engine)
     # two precisions of five cases: a heading and a line of each peer, of which there are two
@@ -36,6 +50,17 @@ engine)
     runs sandbox_trains_behind_locks 3 sandbox --rounds 1 --steps 1 --layers 1 --context 16
     # by shm, and by gloo where it is built in
     runs comm_bench_moves_every_size 18 comm_bench -r 1
+    "$bench/comm_bench" -r 100 -t 1 >/dev/null 2>"$TMPDIR/err" &
+    comm=$!
+    comm_bench_ends_early comm_bench_ends_when_its_time_is_over "the time is over, while shm's"
+    "$bench/comm_bench" -r 100 -t 100 >/dev/null 2>"$TMPDIR/err" &
+    comm=$!
+    until rank=$(cut -d' ' -f1 "/proc/$comm/task/$comm/children" 2>/dev/null) && [ -n "$rank" ]; do
+        kill -0 "$comm" 2>/dev/null || break
+        sleep 0.05
+    done
+    kill -KILL "$rank"
+    comm_bench_ends_early comm_bench_ends_when_a_rank_is_killed "died by signal 9"
     if "${HEDDLE_PYTHON:-python3}" -c 'import torch' 2>/dev/null; then
         runs train_cpu_has_its_peer 20 train_cpu --smoke --case a --peer torch --python "${HEDDLE_PYTHON:-python3}"
         runs layouts_cpu_has_its_peer 20 layouts_cpu --smoke --engine gloo --case pp4 --peer torch --python "${HEDDLE_PYTHON:-python3}"
