@@ -8,6 +8,7 @@ struct cpu_forward {
     struct hd_costs_attention_layout layout;
     struct weight_drop drop;
     int64_t blocks; /* number of blocks of rows per group of query heads */
+    int64_t threads;
 };
 
 /* One thread's slice of the scratch of attention forward. */
@@ -15,6 +16,7 @@ struct forward_tiles {
     float *q, *out, *max, *sum, *k_t, *v, *score;
     int32_t *key_index;
     struct mask_extent mask_extent;
+    struct later later;
 };
 
 static struct task forward_task_of(const struct cpu_forward *f, int64_t b, int64_t g)
@@ -43,19 +45,24 @@ static struct forward_tiles forward_tiles_of(const struct cpu_forward *f, int th
                                                   .slope = base + l->slope}};
 }
 
-/* Computes score[:] = exp(score - the row's new maximum) for the first n of one row's scores of a
- * tile of keys, which are all that products read, and rescales the row's sums over earlier tiles
- * (*row_sum, out[D]). */
-INLINE void softmax_tile_row(float *score, int64_t n, float *row_max, float *row_sum, float *out,
-                             int64_t D)
+/* Returns the largest of the first n of one row's scores of a tile of keys. */
+INLINE float largest_score(const float *score, int64_t n)
 {
-    vf lane_max = vf_set(-INFINITY), sum = {0};
-    float max, factor;
+    vf max = vf_set(-INFINITY);
 
     for (int64_t j = 0; j < n; j += VL)
-        lane_max = vf_max(lane_max, vf_load_f32(score + j, VL));
-    max = vf_max_lane(lane_max);
-    max = *row_max > max ? *row_max : max;
+        max = vf_max(max, vf_load_f32(score + j, VL));
+    return vf_max_lane(max);
+}
+
+/* Computes score[:] = exp(score - max) for the first n of one row's scores of a tile of keys, which are
+ * all that products read, and rescales the row's sums over earlier tiles (*row_sum, out[D]) by
+ * `factor`. */
+INLINE void softmax_tile_row(float *score, int64_t n, float max, float factor, float *row_sum,
+                             float *out, int64_t D)
+{
+    vf sum = {0};
+
     if (max == -INFINITY) { /* the row has seen no visible key yet */
         memset(score, 0, (size_t)n * sizeof *score);
         return;
@@ -66,14 +73,24 @@ INLINE void softmax_tile_row(float *score, int64_t n, float *row_max, float *row
         sum += p;
         vf_store_f32(score + j, VL, p);
     }
-    if (max != *row_max) {
-        factor = vf_exp_weight(vf_set(*row_max - max))[0];
-        *row_max = max;
+    if (factor != 1) {
         *row_sum *= factor;
         for (int64_t d = 0; d < D; d += VL)
             vf_store_f32(out + d, VL, vf_load_f32(out + d, VL) * factor);
     }
     *row_sum += vf_sum(sum);
+}
+
+/* Raises the maxima of rows, `old`, to `max`, and turns those into the factors of sums over earlier
+ * tiles; a vector for as many rows, as most of a row's exponentials would be those of its factor. */
+INLINE void raise_maxima(float *old, float *max, int64_t rows)
+{
+    FOR_VECTORS (r, n, 0, rows) {
+        const vf before = vf_load_f32(old + r, n), now = vf_max(before, vf_load_f32(max + r, n));
+
+        vf_store_f32(max + r, n, vf_exp_weight(before - now));
+        vf_store_f32(old + r, n, now);
+    }
 }
 
 /* Applies dropout to one row's attention weights for a tile of keys. */
@@ -90,10 +107,11 @@ static __attribute__((noinline)) void drop_float_weights(const struct task *t, i
 
 /* Computes attention from all rows of a block to one tile of keys, and adds it to the rows'
  * sums. */
-static void attend_tile(const struct task *t, const struct forward_tiles *s, int64_t first,
-                        int64_t rows, int64_t key, int64_t count,
-                        const struct attention_extent *keys)
+static void attend_tile(const struct task *t, struct forward_tiles *s, int64_t first, int64_t rows,
+                        int64_t key, int64_t count, const struct attention_extent *keys)
 {
+    struct ahead ahead = {.key = key + TILE};
+
     pack_keys_transposed(t, s->k_t, t->k, t->ldk, key, count);
     pack_keys(t, s->v, t->v, t->ldv, key, count);
     for (int64_t i = 0; i < rows; i += TILE) {
@@ -101,19 +119,25 @@ static void attend_tile(const struct task *t, const struct forward_tiles *s, int
         const struct row_extent extent = row_extent_of(&s->mask_extent, i, m);
         const enum cover cover = cover_of(t, &extent, keys);
         struct reach reach;
+        float factor[TILE];
 
         if (cover == NOTHING)
             continue;
+        look_ahead(&ahead, t, key, (rows - i + TILE - 1) / TILE);
         reach = find_reach(t, &s->mask_extent, i, m, s->key_index, count, cover);
         multiply_keys(s->score, s->q + i * t->width, t->width, s->k_t, m, t->D, &reach);
         if (t->cap > 0)
             cap_tile(t, s->score, m);
         mask_tile(t, s->score, &s->mask_extent, i, m, s->key_index, count, cover);
         for (int64_t r = 0; r < m; r++) {
-            prefetch_next_key(t, key, i + r);
-            softmax_tile_row(s->score + r * TILE, scores_of(&reach, r), s->max + i + r,
-                             s->sum + i + r, s->out + (i + r) * t->width, channels(t));
+            prefetch_next_key(&ahead, t);
+            prefetch_later(&s->later, 1);
+            factor[r] = largest_score(s->score + r * TILE, scores_of(&reach, r));
         }
+        raise_maxima(s->max + i, factor, m);
+        for (int64_t r = 0; r < m; r++)
+            softmax_tile_row(s->score + r * TILE, scores_of(&reach, r), s->max[i + r], factor[r],
+                             s->sum + i + r, s->out + (i + r) * t->width, channels(t));
         for (int64_t r = 0; t->drop && r < m; r++)
             drop_float_weights(t, first + i + r, s->key_index, count, s->score + r * TILE);
         multiply_weights(s->out + i * t->width, s->score, s->v, t->width, m, channels(t), &reach);
@@ -166,6 +190,24 @@ static void attend_block(const struct cpu_forward *f, const struct task *t, stru
     WITH_FLOATS(t->dtype, T, store_output_block(f->args, t, s, first, rows, T));
 }
 
+static struct later later_of(const struct cpu_forward *f, const struct task *t, int64_t block,
+                             int64_t first)
+{
+    const struct hd_attention_forward_args *a = f->args;
+    const int64_t next = block + f->threads, group = next / f->blocks, rows = f->layout.block_rows;
+    struct later later = {.count = 0};
+
+    add_run(&later, run_of_queries(t, a->out, a->ldo, first, rows, a->dtype));
+    if (next < a->B * a->G * f->blocks) {
+        const struct task n = forward_task_of(f, group / a->G, group % a->G);
+
+        add_run(&later, run_of_queries(&n, n.q, n.ldq, next % f->blocks * rows, rows, n.dtype));
+        add_run(&later, run_of_keys(&n, n.k, n.ldk, 0, TILE, n.dtype));
+        add_run(&later, run_of_keys(&n, n.v, n.ldv, 0, TILE, n.dtype));
+    }
+    return later;
+}
+
 static void attend_blocks(const void *args, int64_t begin, int64_t end, int thread)
 {
     const struct cpu_forward *f = args;
@@ -175,6 +217,7 @@ static void attend_blocks(const void *args, int64_t begin, int64_t end, int thre
         const int64_t group = i / f->blocks, first = i % f->blocks * f->layout.block_rows;
         const struct task t = forward_task_of(f, group / f->args->G, group % f->args->G);
 
+        tiles.later = later_of(f, &t, i, first);
         attend_block(f, &t, &tiles, first, hd_min(f->layout.block_rows, t.heads * t.q_len - first));
     }
 }
@@ -200,6 +243,7 @@ enum hd_status KERNEL(attention_forward)(struct hd_backend *cpu,
     }
     f.layout = hd_costs_attention_forward_layout(args);
     f.blocks = (args->H / args->G * args->q_len + f.layout.block_rows - 1) / f.layout.block_rows;
+    f.threads = cpu->traits.threads;
     hd_cpu_parallel(cpu, args->B * args->G * f.blocks, 1, attend_blocks, &f);
     return HD_OK;
 }

@@ -166,6 +166,67 @@ INLINE int64_t key_at(const struct task *t, int64_t key, int64_t ld) /* returns 
     return (t->slot * t->kv_stride + key) * ld + t->g * t->D;
 }
 
+/* Rows of a tensor that are read or written later. */
+struct row_run {
+    const char *next;
+    int64_t step_bytes, row_bytes, left;
+};
+
+/* Rows that are prefetched one by one while others are computed, because the hardware does not prefetch
+ * distant rows: of the block's output, and what the block reads first that this thread probably computes
+ * next. */
+enum { RUNS_MAX = 8 };
+struct later {
+    struct row_run runs[RUNS_MAX];
+    int count;
+    bool is_done;
+};
+
+INLINE void add_run(struct later *l, struct row_run run)
+{
+    l->runs[l->count++] = run;
+    l->is_done = false;
+}
+
+INLINE struct row_run run_of(const void *tensor, int64_t at, int64_t ld, int64_t D, int64_t count,
+                             enum hd_dtype dtype)
+{
+    const int64_t e = vf_element_bytes(dtype);
+
+    return (struct row_run){(const char *)tensor + at * e, ld * e, D * e, count};
+}
+
+/* Returns the rows of a block that are of its first head. */
+INLINE struct row_run run_of_queries(const struct task *t, const void *tensor, int64_t ld,
+                                     int64_t first, int64_t rows, enum hd_dtype dtype)
+{
+    return run_of(tensor, task_query(t, first) * ld + task_head(t, first) * t->D, ld, t->D,
+                  hd_min(rows, t->q_len - first % t->q_len), dtype);
+}
+
+/* Returns the rows of at most `count` keys, or of their values. */
+INLINE struct row_run run_of_keys(const struct task *t, const void *tensor, int64_t ld, int64_t key,
+                                  int64_t count, enum hd_dtype dtype)
+{
+    return run_of(tensor, key_at(t, key, ld), ld, t->D, hd_min(count, t->kv_len - key), dtype);
+}
+
+/* Prefetches the next `rows` rows of each run, into the second cache: the first one holds tiles. */
+INLINE void prefetch_later(struct later *l, int64_t rows)
+{
+    if (l->is_done)
+        return;
+    l->is_done = true;
+    for (struct row_run *run = l->runs; run < l->runs + l->count; run++) {
+        for (int64_t i = 0; i < rows && run->left > 0; i++, run->left--) {
+            for (int64_t byte = 0; byte < run->row_bytes; byte += 64)
+                __builtin_prefetch(run->next + byte, 0, 2);
+            run->next += run->step_bytes;
+        }
+        l->is_done &= run->left <= 0;
+    }
+}
+
 /* Returns the derivative of a capped score with respect to the uncapped one, from u = score / cap,
  * the tanh: 1 - u^2; 0 for a score of -inf. */
 INLINE vf cap_slope(vf u)

@@ -6,6 +6,7 @@ struct cpu_backward {
     const struct hd_attention_backward_args *args;
     struct hd_costs_attention_layout layout;
     struct weight_drop drop;
+    int64_t threads;
 };
 
 /* One thread's slice of the scratch of attention backward. */
@@ -14,6 +15,7 @@ struct backward_tiles {
     float *k, *k_t, *v_t, *score, *dscore, *dk, *dv;
     int32_t *key_index;
     struct mask_extent mask_extent;
+    struct later later;
 };
 
 static struct task backward_task_of(const struct cpu_backward *f, int64_t b, int64_t g)
@@ -85,11 +87,12 @@ softmax_backward_dropped_row(const struct task *t, int64_t row, const int32_t *k
     drop_floats(score, dropped, count, drop->scale);
 }
 
-static void differentiate_tile(const struct task *t, const struct backward_tiles *s, int64_t first,
+static void differentiate_tile(const struct task *t, struct backward_tiles *s, int64_t first,
                                int64_t rows, int64_t key, int64_t count,
                                const struct attention_extent *keys)
 {
     const int64_t width = t->width;
+    struct ahead ahead = {.key = key + TILE};
 
     pack_keys_transposed(t, s->k_t, t->k, t->ldk, key, count);
     pack_keys_transposed(t, s->v_t, t->v, t->ldv, key, count);
@@ -102,6 +105,7 @@ static void differentiate_tile(const struct task *t, const struct backward_tiles
 
         if (cover == NOTHING)
             continue;
+        look_ahead(&ahead, t, key, (rows - i + TILE - 1) / TILE);
         reach = find_reach(t, &s->mask_extent, i, m, s->key_index, count, cover);
         multiply_keys(s->score, s->q + i * width, width, s->k_t, m, t->D, &reach);
         if (t->cap > 0)
@@ -113,7 +117,8 @@ static void differentiate_tile(const struct task *t, const struct backward_tiles
             const float lse = s->lse[i + r], delta = s->delta[i + r];
             const int64_t n = scores_of(&reach, r);
 
-            prefetch_next_key(t, key, i + r);
+            prefetch_next_key(&ahead, t);
+            prefetch_later(&s->later, 1);
             if (t->drop)
                 softmax_backward_dropped_row(t, first + i + r, s->key_index, count, score, dscore,
                                              n, lse, delta);
@@ -192,6 +197,33 @@ static void differentiate_block(const struct hd_attention_backward_args *a, cons
     WITH_FLOATS(a->grad_dtype, T, store_queries(a, t, s, first, rows, T));
 }
 
+/* The keys' gradients are stored behind the last block. */
+static struct later later_of(const struct cpu_backward *f, const struct task *t, int64_t group,
+                             int64_t first)
+{
+    const struct hd_attention_backward_args *a = f->args;
+    const int64_t rows = f->layout.block_rows;
+    const bool is_last = first + rows >= t->heads * t->q_len;
+    const int64_t next = is_last ? group + f->threads : group, from = is_last ? 0 : first + rows;
+    struct later later = {.count = 0};
+
+    add_run(&later, run_of_queries(t, a->dq, a->lddq, first, rows, a->grad_dtype));
+    if (is_last) {
+        add_run(&later, run_of_keys(t, a->dk, a->lddk, 0, t->kv_len, a->grad_dtype));
+        add_run(&later, run_of_keys(t, a->dv, a->lddv, 0, t->kv_len, a->grad_dtype));
+    }
+    if (next < a->B * a->G) {
+        const struct task n = backward_task_of(f, next / a->G, next % a->G);
+
+        add_run(&later, run_of_queries(&n, n.q, n.ldq, from, rows, n.dtype));
+        add_run(&later, run_of_queries(&n, a->dout, a->lddo, from, rows, n.dtype));
+        add_run(&later, run_of_queries(&n, a->out, a->ldo, from, rows, n.dtype));
+        add_run(&later, run_of_keys(&n, n.k, n.ldk, 0, TILE, n.dtype));
+        add_run(&later, run_of_keys(&n, n.v, n.ldv, 0, TILE, n.dtype));
+    }
+    return later;
+}
+
 static void differentiate_groups(const void *args, int64_t begin, int64_t end, int thread)
 {
     const struct cpu_backward *f = args;
@@ -205,8 +237,10 @@ static void differentiate_groups(const void *args, int64_t begin, int64_t end, i
 
         memset(s.dk, 0, bytes);
         memset(s.dv, 0, bytes);
-        for (int64_t first = 0; first < rows; first += f->layout.block_rows)
+        for (int64_t first = 0; first < rows; first += f->layout.block_rows) {
+            s.later = later_of(f, &t, group, first);
             differentiate_block(a, &t, &s, first, hd_min(f->layout.block_rows, rows - first));
+        }
         WITH_FLOATS(a->grad_dtype, T, store_keys(a, &t, &s, T));
     }
 }
@@ -234,6 +268,7 @@ enum hd_status KERNEL(attention_backward)(struct hd_backend *cpu,
         KERNEL(attention_backward_panels)(cpu, args, &f.drop);
     } else {
         f.layout = hd_costs_attention_backward_layout(args);
+        f.threads = cpu->traits.threads;
         hd_cpu_parallel(cpu, args->B * args->G, 1, differentiate_groups, &f);
     }
     if (args->sums)

@@ -59,6 +59,38 @@ INLINE void copy_task_rows(const struct task *t, uint16_t *to, const void *from,
     }
 }
 
+/* Rows of a block, each of whole panels, `ld` elements apart. */
+struct rows {
+    const uint16_t *at;
+    int64_t ld;
+};
+
+/* Returns the rows of a tensor that belong to a block where they are; copies them to `copies` if they
+ * are of several heads or have to be padded, or if `copy` says so. */
+INLINE struct rows rows_of(const struct task *t, uint16_t *copies, const void *from, int64_t ld,
+                           int64_t first, int64_t count, bool copy)
+{
+    const uint16_t *values = from;
+
+    if (!copy && t->width == t->D && first / t->q_len == (first + count - 1) / t->q_len)
+        return (struct rows){values + task_query(t, first) * ld + task_head(t, first) * t->D, ld};
+    copy_task_rows(t, copies, from, ld, first, count);
+    return (struct rows){copies, t->width};
+}
+
+/* Returns whether too many of the rows that a product reads together would meet in a set of the first
+ * cache: more than two, of 64 sets with lines of 64 bytes and at least 8 ways. */
+INLINE bool rows_collide(int64_t ld, int64_t width, int64_t rows)
+{
+    enum { SETS = 64, LINE = 64 };
+    const int64_t step = ld * (int64_t)sizeof(uint16_t), lines = step / LINE;
+    const int64_t apart =
+        step % LINE ? 1 : hd_min(lines & -lines, SETS); /* between two rows' sets */
+    const int64_t row_lines = (width * (int64_t)sizeof(uint16_t) + LINE - 1) / LINE;
+
+    return ((rows * apart + SETS - 1) / SETS) * ((row_lines + apart - 1) / apart) > 2;
+}
+
 /* Prefetches `count` rows of keys or values, because packing reads them column by column. */
 INLINE void prefetch_keys(const struct task *t, const uint16_t *rows, int64_t ld, int64_t count)
 {

@@ -26,7 +26,10 @@ struct panel_backward {
     struct hd_costs_attention_panels layout;
     const struct weight_drop *drop;
     int64_t tile_keys; /* number of keys of a tile: a multiple of panels->rows */
+    int64_t threads;
 };
+
+enum { ROWS_AT_ONCE = 4 }; /* that are prefetched at each panel of scores */
 
 /* One thread's slice of the scratch of attention backward on panels. */
 struct panel_backward_tiles {
@@ -35,6 +38,7 @@ struct panel_backward_tiles {
     float *dq, *dk, *dv, *lse, *delta, *score, *dscore;
     int32_t *key_index;
     struct mask_extent mask_extent;
+    struct later later;
 };
 
 /* A block of rows (queries), with the minimum and maximum index of each of its panels. */
@@ -81,16 +85,16 @@ static struct panel_backward_tiles panel_backward_tiles_of(const struct panel_ba
 /* Packs the rows of q or dout of a block as right factors, twice: as words along D to `across`, and
  * as words along the rows to `words`. */
 static void pack_block(const struct panel_backward *f, const struct task *t, uint32_t *across,
-                       uint32_t *words, const uint16_t *rows, int64_t count)
+                       uint32_t *words, const struct rows *rows, int64_t count)
 {
     const int64_t width = t->width, depth = panels_for(count) * COLUMNS / 2;
 
     for (int64_t i = 0; i < count; i += COLUMNS)
-        pack_pairs_transposed(across + i * width / 2, COLUMNS, rows + i * width, width,
+        pack_pairs_transposed(across + i * width / 2, COLUMNS, rows->at + i * rows->ld, rows->ld,
                               hd_min(COLUMNS, count - i), width, width / 2, COLUMNS);
     for (int64_t d = 0; d < width; d += COLUMNS)
-        pack_pairs(words + d * f->layout.block_rows / 2, COLUMNS, rows + d, width, count, COLUMNS,
-                   depth, COLUMNS);
+        pack_pairs(words + d * f->layout.block_rows / 2, COLUMNS, rows->at + d, rows->ld, count,
+                   COLUMNS, depth, COLUMNS);
 }
 
 /* Loads lse and computes delta for each row of the block. A row that sees no key has lse = -inf,
@@ -98,7 +102,7 @@ static void pack_block(const struct panel_backward *f, const struct task *t, uin
  * +inf, too. */
 static void load_lse(const struct panel_backward *f, const struct task *t,
                      const struct panel_backward_tiles *s, const struct block *block,
-                     const uint16_t *dout)
+                     const struct rows *dout)
 {
     const struct hd_attention_backward_args *a = f->args;
 
@@ -114,7 +118,7 @@ static void load_lse(const struct panel_backward *f, const struct task *t,
                                                                          is usually of the same
                                                                          head */
         FOR_VECTORS (d, n, 0, a->D)
-            products += vf_load_bf16(dout + i * t->width + d, n) * vf_load_bf16(out + d, n);
+            products += vf_load_bf16(dout->at + i * dout->ld + d, n) * vf_load_bf16(out + d, n);
         s->delta[i] = vf_sum(products);
         s->lse[i] = lse == -INFINITY ? INFINITY : lse;
     }
@@ -131,13 +135,14 @@ static void load_block_panels(const struct panel_backward *f, const struct task 
                               const struct panel_backward_tiles *s, struct block *block)
 {
     const struct hd_attention_backward_args *a = f->args;
-    uint16_t *q = (uint16_t *)s->dq, *dout = q + f->layout.block_rows * t->width;
+    uint16_t *copies = (uint16_t *)s->dq;
+    const struct rows q = rows_of(t, copies, t->q, t->ldq, block->first, block->count, false);
+    const struct rows dout = rows_of(t, copies + f->layout.block_rows * t->width, a->dout, a->lddo,
+                                     block->first, block->count, false);
 
-    copy_task_rows(t, q, t->q, t->ldq, block->first, block->count);
-    copy_task_rows(t, dout, a->dout, a->lddo, block->first, block->count);
-    pack_block(f, t, s->q_t, s->q_words, q, block->count);
-    pack_block(f, t, s->dout_t, s->dout_words, dout, block->count);
-    load_lse(f, t, s, block, dout);
+    pack_block(f, t, s->q_t, s->q_words, &q, block->count);
+    pack_block(f, t, s->dout_t, s->dout_words, &dout, block->count);
+    load_lse(f, t, s, block, &dout);
     for (int64_t i = 0; i < block->count; i += COLUMNS)
         block->panel[i / COLUMNS] =
             row_extent_of(&s->mask_extent, i, hd_min(COLUMNS, block->count - i));
@@ -303,7 +308,7 @@ static void add_to_span(struct panel_span *span, int64_t i)
  * `column`, and dq^T. spans: for each panel of keys, the panels of rows that see it; this panel is
  * added to them. */
 static void differentiate_panel(const struct panel_backward *f, const struct task *t,
-                                const struct panel_backward_tiles *s, const struct block *block,
+                                struct panel_backward_tiles *s, const struct block *block,
                                 const struct panel_backward_keys *keys, int64_t row, int64_t column,
                                 struct panel_span *spans)
 {
@@ -323,6 +328,7 @@ static void differentiate_panel(const struct panel_backward *f, const struct tas
             clear_panel(s, i, count, column);
             continue;
         }
+        prefetch_later(&s->later, ROWS_AT_ONCE);
         multiply_panel(f->panels, s->score, COLUMNS, s->k + i * width, width, q_t, words, count,
                        false);
         multiply_panel(f->panels, s->dscore, COLUMNS, s->v + i * width, width, dout_t, words, count,
@@ -381,8 +387,7 @@ static void add_key_products(const struct panel_backward *f, const struct task *
 }
 
 static void differentiate_tile_by_panels(const struct panel_backward *f, const struct task *t,
-                                         const struct panel_backward_tiles *s,
-                                         const struct block *block,
+                                         struct panel_backward_tiles *s, const struct block *block,
                                          const struct panel_backward_keys *keys)
 {
     pack_key_panels(f, t, s, keys);
@@ -429,7 +434,7 @@ INLINE void store_key_panels(const struct hd_attention_backward_args *a, const s
 }
 
 static void differentiate_block_by_panels(const struct panel_backward *f, const struct task *t,
-                                          const struct panel_backward_tiles *s, struct block *block)
+                                          struct panel_backward_tiles *s, struct block *block)
 {
     const int64_t panel_rows = f->panels->rows;
     struct mask_extent mask_extent = s->mask_extent;
@@ -461,11 +466,39 @@ static void differentiate_block_by_panels(const struct panel_backward *f, const 
         store_query_panels(f, t, s, block, HD_F32);
 }
 
+/* The keys' gradients are stored behind the last block. */
+static struct later later_of(const struct panel_backward *f, const struct task *t, int64_t group,
+                             int64_t first)
+{
+    const struct hd_attention_backward_args *a = f->args;
+    const int64_t rows = f->layout.block_rows;
+    const bool is_last = first + rows >= t->heads * t->q_len;
+    const int64_t next = is_last ? group + f->threads : group, from = is_last ? 0 : first + rows;
+    struct later later = {.count = 0};
+
+    add_run(&later, run_of_queries(t, a->dq, a->lddq, first, rows, a->grad_dtype));
+    if (is_last) {
+        add_run(&later, run_of_keys(t, a->dk, a->lddk, 0, t->kv_len, a->grad_dtype));
+        add_run(&later, run_of_keys(t, a->dv, a->lddv, 0, t->kv_len, a->grad_dtype));
+    }
+    if (next < a->B * a->G) {
+        const struct task n =
+            TASK_OF(a, f->drop, next / a->G, next % a->G, a->kv_len, f->layout.width);
+
+        add_run(&later, run_of_queries(&n, n.q, n.ldq, from, rows, n.dtype));
+        add_run(&later, run_of_queries(&n, a->dout, a->lddo, from, rows, n.dtype));
+        add_run(&later, run_of_queries(&n, a->out, a->ldo, from, rows, n.dtype));
+        add_run(&later, run_of_keys(&n, n.k, n.ldk, 0, f->tile_keys, n.dtype));
+        add_run(&later, run_of_keys(&n, n.v, n.ldv, 0, f->tile_keys, n.dtype));
+    }
+    return later;
+}
+
 static void differentiate_groups_by_panels(const void *args, int64_t begin, int64_t end, int thread)
 {
     const struct panel_backward *f = args;
     const struct hd_attention_backward_args *a = f->args;
-    const struct panel_backward_tiles s = panel_backward_tiles_of(f, thread);
+    struct panel_backward_tiles s = panel_backward_tiles_of(f, thread);
 
     if (f->panels->begin)
         f->panels->begin();
@@ -480,6 +513,7 @@ static void differentiate_groups_by_panels(const void *args, int64_t begin, int6
         memset(s.dv, 0, bytes);
         for (block.first = 0; block.first < rows; block.first += f->layout.block_rows) {
             block.count = hd_min(f->layout.block_rows, rows - block.first);
+            s.later = later_of(f, &t, group, block.first);
             differentiate_block_by_panels(f, &t, &s, &block);
         }
         if (a->grad_dtype == HD_BF16)
@@ -499,7 +533,8 @@ void KERNEL(attention_backward_panels)(struct hd_backend *cpu,
                                      .drop = drop,
                                      .panels = cpu->panels,
                                      .layout = hd_costs_attention_backward_panels(args),
-                                     .tile_keys = KEYS_MAX / cpu->panels->rows * cpu->panels->rows};
+                                     .tile_keys = KEYS_MAX / cpu->panels->rows * cpu->panels->rows,
+                                     .threads = cpu->traits.threads};
 
     hd_cpu_parallel(cpu, args->B * args->G, 1, differentiate_groups_by_panels, &f);
 }

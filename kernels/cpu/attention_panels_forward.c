@@ -12,16 +12,19 @@ struct panel_forward {
     const struct hd_cpu_panels *panels;
     struct hd_costs_attention_panels layout;
     const struct weight_drop *drop;
-    int64_t blocks;
+    int64_t blocks, threads;
 };
 
 /* One thread's slice of the scratch of attention forward on panels. */
 struct panel_forward_tiles {
-    uint16_t *q, *p;
+    uint16_t *copies, *p;
+    struct rows q;
     uint32_t *k_t, *v_words;
     float *out, *max, *sum, *score;
     int32_t *key_index;
     struct mask_extent mask_extent;
+    struct later later;
+    struct row_run next_k, next_v; /* the first keys and values of the next block */
 };
 
 /* Number of keys of a tile, and the minimum and maximum index of each of its panels. */
@@ -35,7 +38,7 @@ static struct panel_forward_tiles panel_forward_tiles_of(const struct panel_forw
     const struct hd_costs_attention_panels *l = &f->layout;
     char *base = (char *)f->args->scratch + thread * l->thread_bytes;
 
-    return (struct panel_forward_tiles){.q = (uint16_t *)(base + l->q),
+    return (struct panel_forward_tiles){.copies = (uint16_t *)(base + l->q),
                                         .p = (uint16_t *)(base + l->p),
                                         .k_t = (uint32_t *)(base + l->k_t),
                                         .v_words = (uint32_t *)(base + l->v_words),
@@ -167,7 +170,7 @@ static __attribute__((noinline)) void drop_half_weights(const struct task *t, in
 /* Computes attention from one panel of rows, beginning with row `first + row` of the task, to a
  * tile of keys, and adds it to the rows' sums. */
 static void attend_panel(const struct panel_forward *f, const struct task *t,
-                         const struct panel_forward_tiles *s, int64_t first, int64_t row, int rows,
+                         struct panel_forward_tiles *s, int64_t first, int64_t row, int rows,
                          const struct panel_forward_keys *keys)
 {
     const int64_t ld = f->layout.keys, words = t->width / 2, count = panels_for(keys->count);
@@ -186,13 +189,14 @@ static void attend_panel(const struct panel_forward *f, const struct task *t,
             cover[j] = SOME;
     }
     for (int64_t j = begin; j < end; j++)
-        multiply_panel(f->panels, s->score + j * COLUMNS, ld, s->q + row * t->width, t->width,
+        multiply_panel(f->panels, s->score + j * COLUMNS, ld, s->q.at + row * s->q.ld, s->q.ld,
                        s->k_t + j * COLUMNS * words, words, rows, false);
     if (t->cap > 0)
         cap_rows(t, s->score, ld, rows, begin * COLUMNS, end * COLUMNS);
     for (int r = 0; r < rows && begin < end; r++) {
         vf max = vf_set(-INFINITY);
 
+        prefetch_later(&s->later, 1);
         for (int64_t j = begin; j < end; j++) {
             float *score = s->score + r * ld + j * COLUMNS;
 
@@ -233,15 +237,52 @@ static void store_panel_output(const struct hd_attention_forward_args *a, const 
     }
 }
 
+enum { BLOCK_RUNS = 2 }; /* of its output and of the next block's queries; those of keys follow */
+
+static void look_ahead(const struct panel_forward *f, const struct task *t,
+                       struct panel_forward_tiles *s, int64_t block, int64_t first)
+{
+    const struct hd_attention_forward_args *a = f->args;
+    const int64_t next = block + f->threads, group = next / f->blocks, rows = f->layout.block_rows;
+    struct row_run queries = {0};
+
+    s->later = (struct later){.count = 0};
+    s->next_k = s->next_v = (struct row_run){0};
+    add_run(&s->later, run_of_queries(t, a->out, a->ldo, first, rows, HD_BF16));
+    if (next < a->B * a->G * f->blocks) {
+        struct task n = TASK_OF(a, f->drop, group / a->G, group % a->G, a->kv_len, f->layout.width);
+
+        task_take_slot(&n, a);
+        queries = run_of_queries(&n, n.q, n.ldq, next % f->blocks * rows, rows, HD_BF16);
+        s->next_k = run_of_keys(&n, n.k, n.ldk, 0, f->layout.keys, HD_BF16);
+        s->next_v = run_of_keys(&n, n.v, n.ldv, 0, f->layout.keys, HD_BF16);
+    }
+    add_run(&s->later, queries);
+}
+
+/* Sets the keys and values that are prefetched while a tile is computed: those from `key` on. */
+static void look_at_next_keys(const struct task *t, struct panel_forward_tiles *s, int64_t key,
+                              int64_t count)
+{
+    const bool is_last = key >= t->kv_len;
+    struct later *l = &s->later;
+
+    l->count = BLOCK_RUNS;
+    add_run(l, is_last ? s->next_k : run_of_keys(t, t->k, t->ldk, key, count, HD_BF16));
+    add_run(l, is_last ? s->next_v : run_of_keys(t, t->v, t->ldv, key, count, HD_BF16));
+}
+
 static void attend_block_by_panels(const struct panel_forward *f, const struct task *t,
-                                   const struct panel_forward_tiles *s, int64_t first, int64_t rows)
+                                   struct panel_forward_tiles *s, int64_t first, int64_t rows)
 {
     const int panel_rows = f->panels->rows;
+    /* a tile is loaded whole, with rows behind the last one */
+    const bool copy = f->panels->by_row || rows_collide(t->ldq, t->width, panel_rows);
     struct mask_extent mask_extent = s->mask_extent;
     struct row_extent extent;
 
     load_mask_extent(t, first, rows, &mask_extent);
-    copy_task_rows(t, s->q, t->q, t->ldq, first, rows);
+    s->q = rows_of(t, s->copies, t->q, t->ldq, first, rows, copy);
     memset(s->out, 0, (size_t)(rows * t->width) * sizeof *s->out);
     for (int64_t i = 0; i < rows; i++) {
         s->max[i] = -INFINITY;
@@ -259,6 +300,7 @@ static void attend_block_by_panels(const struct panel_forward *f, const struct t
         if (cover_of(t, &extent, &keys.extent) == NOTHING)
             continue;
         key_extents(keys.panel, s->key_index, keys.count);
+        look_at_next_keys(t, s, key + keys.count, f->layout.keys);
         pack_tile(f, t, s, key, keys.count);
         for (int64_t i = 0; i < rows; i += panel_rows)
             attend_panel(f, t, s, first, i, (int)hd_min(panel_rows, rows - i), &keys);
@@ -270,7 +312,7 @@ static void attend_blocks_by_panels(const void *args, int64_t begin, int64_t end
 {
     const struct panel_forward *f = args;
     const struct hd_attention_forward_args *a = f->args;
-    const struct panel_forward_tiles tiles = panel_forward_tiles_of(f, thread);
+    struct panel_forward_tiles tiles = panel_forward_tiles_of(f, thread);
 
     if (f->panels->begin)
         f->panels->begin();
@@ -279,6 +321,7 @@ static void attend_blocks_by_panels(const void *args, int64_t begin, int64_t end
         struct task t = TASK_OF(a, f->drop, group / a->G, group % a->G, a->kv_len, f->layout.width);
 
         task_take_slot(&t, a);
+        look_ahead(f, &t, &tiles, i, first);
         attend_block_by_panels(f, &t, &tiles, first,
                                hd_min(f->layout.block_rows, t.heads * t.q_len - first));
     }
@@ -293,7 +336,8 @@ void KERNEL(attention_forward_panels)(struct hd_backend *cpu,
     struct panel_forward f = {.args = args,
                               .drop = drop,
                               .panels = cpu->panels,
-                              .layout = hd_costs_attention_forward_panels(args)};
+                              .layout = hd_costs_attention_forward_panels(args),
+                              .threads = cpu->traits.threads};
 
     f.blocks = (args->H / args->G * args->q_len + f.layout.block_rows - 1) / f.layout.block_rows;
     hd_cpu_parallel(cpu, args->B * args->G * f.blocks, 1, attend_blocks_by_panels, &f);

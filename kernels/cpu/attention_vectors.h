@@ -57,17 +57,26 @@ static struct attention_extent load_keys(const struct task *t, int32_t *index, i
     return extent_of(index, count);
 }
 
-/* Prefetches the key and value of the tile behind the one at `key` that are due at row `row` of a
- * block: packing would wait for them. A block of the most rows prefetches the whole tile. */
-INLINE void prefetch_next_key(const struct task *t, int64_t key, int64_t row)
-{
-    enum { ROWS_PER_KEY = HD_COSTS_ATTENTION_ROWS / TILE };
-    const int64_t next = key + TILE + row / ROWS_PER_KEY;
+/* Keys of the tile behind the one at `key` that have been prefetched: packing would wait for them. */
+struct ahead {
+    int64_t key, end; /* of this tile of rows */
+};
 
-    if (row % ROWS_PER_KEY || next >= t->kv_len)
+/* Takes up the share of a tile of rows, of which `left` are left. */
+INLINE void look_ahead(struct ahead *a, const struct task *t, int64_t key, int64_t left)
+{
+    const int64_t end = hd_min(key + 2 * TILE, t->kv_len);
+
+    a->end = a->key < end ? a->key + (end - a->key + left - 1) / left : a->key;
+}
+
+INLINE void prefetch_next_key(struct ahead *a, const struct task *t)
+{
+    if (a->key >= a->end)
         return;
-    prefetch_row(t->k, key_at(t, next, t->ldk), t->D, t->dtype);
-    prefetch_row(t->v, key_at(t, next, t->ldv), t->D, t->dtype);
+    prefetch_row(t->k, key_at(t, a->key, t->ldk), t->D, t->dtype);
+    prefetch_row(t->v, key_at(t, a->key, t->ldv), t->D, t->dtype);
+    a->key++;
 }
 
 static void pack_keys_transposed(const struct task *t, float *to, const void *from, int64_t ld,
@@ -155,7 +164,7 @@ static struct reach find_reach(const struct task *t, const struct mask_extent *m
 /* Returns the number of scores of row i of a tile that are computed: whole vectors. */
 INLINE int64_t scores_of(const struct reach *reach, int64_t i)
 {
-    return hd_round_up(reach->keys[i / MICRO_M], MICRO_N);
+    return hd_round_up(reach->keys[i / MICRO_M], VL);
 }
 
 /* Prefetches the block of c that a product computes next. */
@@ -176,8 +185,11 @@ static __attribute__((noinline, unused)) void multiply_keys(float *scores, const
 {
     for (int64_t j = 0; j < TILE; j += MICRO_N)
         for (int64_t i = 0, strip = 0; i < M; i += MICRO_M, strip++)
-            if (j < reach->keys[strip])
+            if (j + VL < reach->keys[strip])
                 micro_rows((int)hd_min(MICRO_M, M - i), 2, scores + i * TILE + j, TILE,
+                           a + i * width, width, 1, b + j, KEYS_LD, D, false);
+            else if (j < reach->keys[strip])
+                micro_rows((int)hd_min(MICRO_M, M - i), 1, scores + i * TILE + j, TILE,
                            a + i * width, width, 1, b + j, KEYS_LD, D, false);
 }
 

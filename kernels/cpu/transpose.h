@@ -18,7 +18,7 @@ INLINE void prefetch_row(const void *tensor, int64_t at, int64_t columns, enum h
     const char *row = (const char *)tensor + at * e;
 
     for (int64_t byte = 0; byte < columns * e; byte += 64)
-        __builtin_prefetch(row + byte);
+        __builtin_prefetch(row + byte, 0, 2);
 }
 
 /* Copies to[i, j] = from[at + i * ld + j] for i < rows, j < columns; zero for columns <= j <
