@@ -44,7 +44,9 @@ bool core_forecast_init(struct hd_core *core, const struct core_allocation *list
         const struct core_free *now = &core->present.free[k];
         struct core_free *free = &ret->free[k];
 
-        free->total = now->total;
+        *free = *now;
+        if (!core->largest[k]) /* no attempt has devices of this kind: the arrays never change */
+            continue;
         free->nodes = memcpy(at, now->nodes, words * sizeof(uint64_t));
         free->below = memcpy(free->nodes + words, now->below, leaves * sizeof(int32_t));
         free->of_node = memcpy(free->below + leaves, now->of_node, nodes * sizeof(uint16_t));

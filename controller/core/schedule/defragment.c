@@ -43,11 +43,16 @@ struct defragmentation {
                                        * time */
     struct core_view view;            /* search restricted to placements better than `now` */
     enum hd_device_kind kind;
-    struct { /* last result of count_at, cached because nodes of a gang are usually adjacent */
+    /* last results of count_at and may_move, cached because nodes of a gang are usually adjacent */
+    struct {
         const struct core_attempt *attempt;
         int32_t at;
         size_t count;
     } counted;
+    struct {
+        const struct core_attempt *attempt;
+        bool moves;
+    } judged;
 };
 
 /* A running attempt that is to migrate. */
@@ -103,8 +108,9 @@ static bool is_over_quota(const struct core_job *job)
     return core_quota_left(job->account, &by_user) < 0;
 }
 
-static bool may_move(const struct defragmentation *g, const struct core_job *other,
-                     const struct core_attempt *attempt)
+/* Returns the result of may_move, which keeps it for the other nodes of the attempt. */
+static bool find_movable(const struct defragmentation *g, const struct core_job *other,
+                         const struct core_attempt *attempt)
 {
     const struct core_stop_cost cost = core_stop_cost_of(g->core, attempt);
     const int64_t ran_ms = g->core->now.wall_ms - attempt->rec.running_ms;
@@ -115,6 +121,15 @@ static bool may_move(const struct defragmentation *g, const struct core_job *oth
            !attempt->rec.borrows && is_shared(attempt) && !stays_stopped(other) &&
            !is_over_quota(other) && ran_ms >= factor * cost.restart_ms &&
            attempt->ends_mono_ms - g->core->now.mono_ms > cost.restart_ms;
+}
+
+static bool may_move(struct defragmentation *g, const struct core_job *other,
+                     const struct core_attempt *attempt)
+{
+    if (g->judged.attempt != attempt)
+        g->judged.moves = find_movable(g, other, attempt);
+    g->judged.attempt = attempt;
+    return g->judged.moves;
 }
 
 /* ---- which nodes are emptied ------------------------------------------------------------------*/
@@ -159,7 +174,7 @@ static bool evaluate_node(struct defragmentation *g, size_t i, struct domain *re
     const int32_t at = switch_for_gang(g, i);
 
     *ret_domain = (struct domain){.node = i, .at = at};
-    if (at < 0 || !core_node_usable(node) || core_reserved_by(g->core, node) ||
+    if (at < 0 || !(g->core->marks[i] & CORE_MARK_USABLE) || core_reserved_by(g->core, node) ||
         (core_is_spare(g->core, node) && !g->view.hot_spares) || core_avoids(&g->view, node) ||
         core_count_devices(&g->needs, node, g->kind, false) < least)
         return false;

@@ -193,8 +193,7 @@ static bool preempt_kind(struct hd_core *core, struct core_job *job, const struc
     if (!view->nodes_max)
         core_limit_to_best(core, &best, kind);
     count = core_forecast_fewest(core, &forecast, &best, all->stopping, 0, &placement);
-    if (count >
-        all->stopping) { /* mostly those that are stopping suffice, and no other is listed */
+    if (count > all->stopping) { /* those that are stopping are too few, which is rare */
         add_preemptible(core, job, borrowed, all);
         forecast.count = all->count;
         count = core_forecast_fewest(core, &forecast, &best, all->stopping, count, &placement);

@@ -11,7 +11,7 @@
 struct core_map {
     struct core_map_slot {
         char *key;
-        uint64_t value;
+        uint64_t hash, value; /* hash: of the key, so that other keys are rarely read */
     } * slots;
     size_t count, size; /* size: number of slots, a power of two, or 0 */
 };

@@ -13,19 +13,19 @@ void core_map_done(struct core_map *map)
     *map = (struct core_map){0};
 }
 
-/* Returns the slot of `key`, or the empty slot where it belongs. */
-static struct core_map_slot *find(const struct core_map *map, const char *key)
+/* Returns the slot of `key`, which has this hash, or the empty slot where it belongs. */
+static struct core_map_slot *find(const struct core_map *map, const char *key, uint64_t hash)
 {
-    size_t i = hd_random_hash(key) & (map->size - 1);
+    size_t i = hash & (map->size - 1);
 
-    while (map->slots[i].key && strcmp(map->slots[i].key, key) != 0)
+    while (map->slots[i].key && (map->slots[i].hash != hash || strcmp(map->slots[i].key, key) != 0))
         i = (i + 1) & (map->size - 1);
     return &map->slots[i];
 }
 
 bool core_map_get(const struct core_map *map, const char *key, uint64_t *ret_value)
 {
-    const struct core_map_slot *slot = map->size ? find(map, key) : NULL;
+    const struct core_map_slot *slot = map->size ? find(map, key, hd_random_hash(key)) : NULL;
 
     if (!slot || !slot->key)
         return false;
@@ -42,7 +42,7 @@ static bool grow_map(struct core_map *map)
         return false;
     for (size_t i = 0; i < map->size; i++) {
         if (map->slots[i].key)
-            *find(&bigger, map->slots[i].key) = map->slots[i];
+            *find(&bigger, map->slots[i].key, map->slots[i].hash) = map->slots[i];
     }
     free(map->slots);
     *map = bigger;
@@ -51,12 +51,14 @@ static bool grow_map(struct core_map *map)
 
 bool core_map_put(struct core_map *map, const char *key, uint64_t value)
 {
+    const uint64_t hash = hd_random_hash(key);
     struct core_map_slot *slot;
 
     if (map->count * 4 >= map->size * 3 && !grow_map(map))
         return false;
-    slot = find(map, key);
+    slot = find(map, key, hash);
     if (!slot->key) {
+        slot->hash = hash;
         slot->key = strdup(key);
         if (!slot->key)
             return false;
