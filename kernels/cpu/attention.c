@@ -7,8 +7,8 @@ struct cpu_forward {
     const struct hd_attention_forward_args *args;
     struct hd_costs_attention_layout layout;
     struct weight_drop drop;
-    int64_t blocks; /* number of blocks of rows per group of query heads */
-    int64_t threads;
+    int64_t blocks;  /* number of blocks of rows per group of query heads */
+    int64_t threads; /* of the launch: the next piece of a thread is probably as many later */
 };
 
 /* One thread's slice of the scratch of attention forward. */

@@ -6,7 +6,7 @@ struct cpu_backward {
     const struct hd_attention_backward_args *args;
     struct hd_costs_attention_layout layout;
     struct weight_drop drop;
-    int64_t threads;
+    int64_t threads; /* of the launch: the next piece of a thread is probably as many later */
 };
 
 /* One thread's slice of the scratch of attention backward. */

@@ -26,7 +26,7 @@ struct panel_backward {
     struct hd_costs_attention_panels layout;
     const struct weight_drop *drop;
     int64_t tile_keys; /* number of keys of a tile: a multiple of panels->rows */
-    int64_t threads;
+    int64_t threads;   /* of the launch: the next piece of a thread is probably as many later */
 };
 
 enum { ROWS_AT_ONCE = 4 }; /* that are prefetched at each panel of scores */

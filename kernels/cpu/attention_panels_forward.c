@@ -12,7 +12,8 @@ struct panel_forward {
     const struct hd_cpu_panels *panels;
     struct hd_costs_attention_panels layout;
     const struct weight_drop *drop;
-    int64_t blocks, threads;
+    int64_t blocks;
+    int64_t threads; /* of the launch: the next piece of a thread is probably as many later */
 };
 
 /* One thread's slice of the scratch of attention forward on panels. */
