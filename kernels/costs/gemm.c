@@ -187,7 +187,8 @@ bool hd_costs_gemm_is_own(const struct hd_gemm_args *args, const struct hd_trait
 }
 
 /* Returns whether the kernel for Hopper GPUs (cuda/gemm_glu_hopper.cu) computes this product: TMA needs
- * rows of whole 16 bytes, and the factors are as a linear's forward and its gradient have them. */
+ * rows of whole 16 bytes, the factors are as a linear's forward and its gradient have them, and the
+ * rows of c follow each other. */
 static bool is_by_glu(const struct hd_gemm_args *a)
 {
     const bool forward = a->epilogue == HD_EPILOGUE_GLU;
@@ -195,7 +196,7 @@ static bool is_by_glu(const struct hd_gemm_args *a)
     return a->ab_dtype == HD_BF16 && a->c_dtype == HD_BF16 && !a->bias && !a->add &&
            !a->accumulate && !a->trans_a && a->trans_b == forward && !hd_costs_gemm_is_encoded(a) &&
            (a->act == HD_ACT_SILU || a->act == HD_ACT_GELU_TANH) && a->K > 0 && a->lda % 8 == 0 &&
-           a->ldb % 8 == 0 && a->N % (forward ? 16 : 8) == 0;
+           a->ldb % 8 == 0 && a->N % (forward ? 16 : 8) == 0 && a->ldc == hd_costs_gemm_columns(a);
 }
 
 /* Returns true if the GEMM can compute the epilogue or residual in its own pass. Own code applies

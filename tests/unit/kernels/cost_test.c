@@ -119,6 +119,23 @@ static void epilogues_are_taken_where_they_save_a_pass(void **state)
     a.ldc = 16;
     a.c_dtype = HD_F32;
     assert_false(hd_gemm_takes_epilogue(&a, &gpu));
+    /* A gated activation needs a setting, and rows of c behind each other: N / 2 of N columns. */
+    a = (struct hd_gemm_args){.M = 4,
+                              .N = 16,
+                              .K = 16,
+                              .lda = 16,
+                              .ldb = 16,
+                              .ldc = 8,
+                              .trans_b = true,
+                              .epilogue = HD_EPILOGUE_GLU,
+                              .act = HD_ACT_SILU,
+                              .ab_dtype = HD_BF16,
+                              .c_dtype = HD_BF16};
+    assert_false(hd_gemm_takes_epilogue(&a, &gpu));
+    (void)strcpy(gpu.isa, "sm_90_cuda_12.8_glu");
+    assert_true(hd_gemm_takes_epilogue(&a, &gpu));
+    a.ldc = 16;
+    assert_false(hd_gemm_takes_epilogue(&a, &gpu));
     /* A residual is added by a GPU's own code and by its library. */
     gpu.gemm_scratch_bytes = 0;
     a.epilogue = HD_EPILOGUE_NONE;
