@@ -217,12 +217,12 @@ static void add_xids(const struct agent *agent, struct hd_text *out)
     hd_prom_begin(out, HD_PROM_gpu_xid);
     for (int i = 0; i < devices->gpu_count; i++) {
         const struct hd_sample *s = hd_sample_find(&agent->web->samples, devices->list[i].uuid);
-
+        const bool failed = s && s->xid > 0; /* NaN, for a GPU that tells none, is no int */
         const struct hd_prom_pair pairs[] = {
             {"device", number_label(number, devices->list[i].number)},
-            {"xid", number_label(xid, s ? (int)s->xid : 0)}};
+            {"xid", number_label(xid, failed ? (int)s->xid : 0)}};
 
-        if (s && s->xid > 0)
+        if (failed)
             hd_prom_add_labels(out, HD_PROM_gpu_xid, "", pairs, 2, 1);
     }
 }
