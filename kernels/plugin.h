@@ -31,8 +31,9 @@
 #define HD_BY_CUDNN         "_cudnn_"
 #define HD_BY_CUDNN_ORDERED 'd'
 
-/* The code that computes gated activations: separate, launches of their own, or wgmma, inside the products in front
- * of them (cuda/gemm_glu_hopper.cu). In front of the above in hd_traits.isa. */
+/* The code that computes gated activations: `separate`, by launches of their own, or `wgmma`, inside
+ * the products whose results they read (cuda/gemm_glu_hopper.cu). HD_BY_GLU precedes the names above
+ * in hd_traits.isa. */
 #define HD_GLU_ENV "HEDDLE_CUDA_GLU"
 #define HD_BY_GLU  "_glu"
 

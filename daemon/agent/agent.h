@@ -212,7 +212,7 @@ void agent_leave_tick(struct agent *agent);
  * supports, and logs missing mechanisms once. HD_UNSUPPORTED: isolation is required, and the
  * machine lacks a mechanism. */
 enum hd_status isolate_open(struct agent *agent);
-/* HD_INVALID: options of job isolation exclude each other. */
+/* Refuses options of job isolation that exclude each other: HD_INVALID. */
 enum hd_status isolate_check(const struct agent_options *options);
 
 /* ---- deletion.c: removal of checkpoints ---- */

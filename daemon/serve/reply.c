@@ -8,7 +8,7 @@
 
 int serve_status_of(enum hd_status st)
 {
-    /* a timeout is that of the model; what is denied is a file of this server */
+    /* the model times out, not this server; HD_DENIED concerns the server's files, not the caller */
     return st == HD_TIMEOUT ? 504 : st == HD_DENIED ? 500 : hd_http_status(st);
 }
 

@@ -41,7 +41,8 @@ struct hd_costs_factor_bytes hd_costs_factor(const struct hd_quant_factor *codes
 struct hd_costs_factor_bytes hd_costs_gemm_b(const struct hd_gemm_args *args);
 struct hd_costs_factor_bytes hd_costs_grouped_b(const struct hd_grouped_gemm_args *args);
 
-/* Returns the columns of a GEMM's c and gelu_inp: N, but of gated epilogues. */
+/* Returns the columns of a GEMM's c and gelu_inp: N; with HD_EPILOGUE_GLU N / 2, with its backward
+ * 2 N. */
 int64_t hd_costs_gemm_columns(const struct hd_gemm_args *args);
 
 static inline bool hd_costs_gemm_is_gated(const struct hd_gemm_args *args)
@@ -98,9 +99,9 @@ struct hd_costs_chunks hd_costs_device_row_chunks(int64_t R);
  * hd_costs_device_row_chunks on a GPU, else hd_costs_row_chunks. */
 struct hd_costs_chunks hd_costs_row_chunks_on(const struct hd_traits *traits, int64_t R);
 
-/* Limits for a norm's backward on a GPU: it computes the gradients of its weights in the same pass
+/* Limits for a norm on a GPU: its backward computes the gradients of its weights in the same pass
  * if a row is a whole number of packs and at most two packs per thread of a block of 512
- * threads; its forward makes codes of the same rows. */
+ * threads; its forward makes codes of fp8 up to the same length of a row. */
 enum { HD_COSTS_PACK_BYTES = 16, HD_COSTS_NORM_WEIGHTS_ROW_BYTES = 512 * 2 * HD_COSTS_PACK_BYTES };
 
 /* Layout of the scratch of embedding_backward on a GPU: the rows of dout are sorted by index. An
@@ -142,13 +143,14 @@ struct hd_costs_gemm_layout {
     int64_t rows, columns;    /* rows and columns of a slab of c */
     int64_t depth, words;     /* depth of a slice of K: in elements; in words */
     int64_t a_words, b_words; /* sizes of the packed panels of a and of b for one slice, in words */
-    int64_t a_gap;            /* words between two panels of a, which begin an odd number of cache
-                                 lines apart: a transposed a is not packed to one set of a cache */
-    int64_t sums_floats;      /* number of fp32 sums [rows, columns] in scratch if c cannot hold
+    int64_t a_gap;         /* unused words behind each packed panel of a: panels then begin an odd
+                                 number of cache lines apart, so that packing a transposed a, which
+                                 writes to all panels in turn, does not stay in one cache set */
+    int64_t sums_floats;   /* number of fp32 sums [rows, columns] in scratch if c cannot hold
                                  them, else 0 */
-    int64_t strip_bytes;      /* bytes per thread for the decoded columns of a panel, if b is
+    int64_t strip_bytes;   /* bytes per thread for the decoded columns of a panel, if b is
                                  quantised; else 0 */
-    int64_t scratch_bytes;    /* total bytes of the scratch */
+    int64_t scratch_bytes; /* total bytes of the scratch */
 };
 struct hd_costs_gemm_layout hd_costs_lay_out_gemm(const struct hd_gemm_args *args,
                                                   const struct hd_traits *traits);

@@ -45,7 +45,7 @@ struct slab {
     bool in_place;                      /* true: whole panels of a are read directly from the matrix
                                            a, not packed */
     uint32_t *a, *b;                    /* packed panels of a and of b for this slab and slice */
-    int64_t a_panel_words;              /* distance of panels of a */
+    int64_t a_panel_words;              /* words from a packed panel of a to the next one */
     char *strips;                       /* scratch strips for decoded columns of b, strip_bytes for
                                            each thread; NULL: b is not quantised */
     int64_t strip_bytes;

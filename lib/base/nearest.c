@@ -76,8 +76,8 @@ static const char *find_longer_or_shorter(const char *word, const char *const *w
 
 const char *hd_text_nearest(const char *word, const char *const *words, size_t count)
 {
-    /* A word is near if about a quarter of its letters differ, one of three: few mistype more, and
-     * "models" is no "nodes". */
+    /* A word of n letters is near if at most (n + 1) / 4 differ, so one of 3 to 6: few users mistype
+     * more, and "models", which is 2 from "nodes", is not a mistyped "nodes". */
     size_t len = strlen(word), best = (len + 1) / 4 + 1;
     const char *nearest = NULL;
 

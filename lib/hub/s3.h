@@ -22,7 +22,8 @@
  *  3. Requests are signed here (signature version 4). Keys are never sent, and never in a message,
  *     a job or the arguments of a process.
  *
- * Used by: the heddle command, heddled; spec (names alone).   Uses: base, pki (hashes), hub's requests by libcurl.
+ * Used by: the heddle command, heddled; spec (names alone).
+ * Uses: base, pki (hashes), hub's requests by libcurl.
  * Threads: several threads may use a struct hd_s3; hd_s3_get and hd_s3_copy_folder start threads of
  * their own, and return when these have ended.
  */

@@ -9,14 +9,19 @@
  *     dx = dy W       dy [R, N]             W transposed: [K, N]
  *     dW = dy^T x     dy transposed [N, R]  x transposed [K, R]
  *
- * A tensor is read once for both of its products where they have it alike: its node makes the codes
- * of both. Those of a linear's input are kept for backward, transposed, where nothing is recomputed; the
- * input is then in bf16 only if another op reads it. The other policies keep few inputs of linears: mostly
- * attention's result, which its own backward reads in bf16, so that codes would be kept beside it. Where
- * backward recomputes a linear with its input, it makes both orders again; where the input alone, or
- * nothing, the transposed one, as of weights: values and scales do not change within a micro-batch, so all
- * encodings have equal codes. A gradient has two encodings where the product of weights is put off to W.
- * Tensors that are gathered or sent are bf16.
+ * Two products read an input x, and two a gradient dy, one of them transposed. Where one node can
+ * make the codes of both orders, the tensor is read once:
+ *
+ *     x    without recompute forward makes both, and keeps the transposed codes for backward; x is
+ *          then in bf16 only if another op reads it. With recompute few inputs of linears are kept,
+ *          mostly attention's result, which its own backward reads in bf16: codes would be kept
+ *          beside it. So backward makes the codes: both orders if it recomputes the linear too,
+ *          else the transposed one
+ *     dy   backward makes both; where dW is put off to program W, each program encodes dy itself
+ *
+ * Weights are encoded in each program in the order of its product. Values and scales do not change
+ * within a micro-batch, so a second encoding has the codes of the first. Tensors that are gathered
+ * or sent are bf16.
  *
  * The scale follows from the linear's buffer in the registry, or without one, and in the first
  * step, from the tensor itself: in this micro-batch, on this rank. */
@@ -86,8 +91,9 @@ static struct hd_fp8_codes encode(struct hd_emit *e, int buffer, const struct fp
     return (struct hd_fp8_codes){f->transpose ? transposed : code, factor};
 }
 
-/* Returns the codes of a factor. The product of a linear's weights reads its input and the gradient
- * transposed, behind the product that reads them as they are and makes both, if it may keep them. */
+/* Returns the codes of a factor, in the order of its product. The product of a linear's weights
+ * reads input and gradient transposed; where the product before it may keep these codes, its
+ * encoding makes them too. */
 static struct hd_fp8_codes codes_of(struct hd_emit *e, const struct hd_op *linear, int buffer,
                                     const struct fp8_factor *f)
 {

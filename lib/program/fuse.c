@@ -307,9 +307,11 @@ static bool fuse_backward(const struct hd_emit *e, const struct hd_node *node,
 
 /* An activation or its backward that reads a product's result. */
 struct epilogue_pass {
-    struct hd_operand from, inp,
-        to; /* the product's result; backward: the activation's input; the result */
-    int64_t count, to_columns; /* elements of `from`; columns of `to`, 0: as the product has */
+    struct hd_operand from; /* result of the product */
+    struct hd_operand inp;  /* backward: input of the activation; else absent */
+    struct hd_operand to;   /* result of the activation or its backward */
+    int64_t count;          /* elements of `from` */
+    int64_t to_columns;     /* columns of `to`; 0: as many as the product has */
     enum hd_gemm_epilogue epilogue;
     enum hd_activation act;
     enum hd_dtype dtype;

@@ -66,7 +66,7 @@ static enum hd_status complete_job(struct evaluation *e)
     /* files given by the user come without a job file that could set data.too_long */
     if (e->options->file_count)
         job->too_long = HD_JOB_TOO_LONG_DROP;
-    if (e->model.is_checkpoint) /* a date would change its job's data.text_identity */
+    if (e->model.is_checkpoint) /* a date that its job lacks would change data.text_identity */
         return HD_OK;
     hd_chat_date_today(today);
     st = hd_job_set_text(job, &job->date, today);
