@@ -390,8 +390,9 @@ enum hd_status spec_find_file(const struct spec_file *file, const char *folder, 
 
 /* Replaces the hf:// names of models and data by the paths that source->locate finds for them. */
 enum hd_status spec_locate_names(struct spec_reader *r);
-/* Returns what to add to the message about a path that does not exist: that a name ORG/NAME of the
- * hub, or its URL, is written with hf://, and which URLs are none; "" for a text that is no name. */
+/* Returns what to add to the message about a path that does not exist: how a name ORG/NAME or a URL
+ * of the hub is written with hf://, file:// as a path, and that other URLs are not downloaded; "" for
+ * any other text. */
 const char *spec_explain_name(const char *text, bool is_data, char ret_text[SPEC_PATH_TEXT_MAX]);
 
 /* Sets train.continue_from, an absolute path, to the newest checkpoint of the folder that it names,

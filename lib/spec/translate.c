@@ -151,7 +151,7 @@ static void take_setting(struct translated_file *t, const char *theirs,
 {
     const struct spec_row *row = spec_find_row(t->tool, theirs);
 
-    if (!row && hd_text_starts(theirs, "no_")) { /* what is not needed is not needed switched off */
+    if (!row && hd_text_starts(theirs, "no_")) { /* a setting that no key needs, switched off */
         row = spec_find_row(t->tool, theirs + 3);
         row = row && row->how == HOW_DROP ? row : NULL;
     }

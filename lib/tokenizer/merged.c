@@ -190,7 +190,7 @@ static bool is_named(const struct hd_companions *c, const char *content)
 }
 
 /* Compares two tokens by id, then by their order in the files. */
-static int compare_waiting(const void *left, const void *right)
+static int compare_unmerged(const void *left, const void *right)
 {
     const struct unmerged *a = left, *b = right;
 
@@ -212,7 +212,7 @@ static int list_by_id(const struct hd_companions *c, const struct hd_companion_t
         ret_list[n] = (struct unmerged){c->listed[i], file, is_named(c, c->listed[i].content), n};
     for (int i = 0; !c->has_decoder && i < own_count; i++, n++)
         ret_list[n] = (struct unmerged){own[i], "tokenizer.json", is_named(c, own[i].content), n};
-    qsort(ret_list, (size_t)n, sizeof *ret_list, compare_waiting);
+    qsort(ret_list, (size_t)n, sizeof *ret_list, compare_unmerged);
     for (int i = 0; i < n; i++)
         if (i + 1 == n || ret_list[i].token.id != ret_list[i + 1].token.id)
             ret_list[kept++] = ret_list[i];
