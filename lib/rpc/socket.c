@@ -49,8 +49,10 @@ static enum hd_status bind_socket(struct hd_unix_socket *s, const struct sockadd
         return hd_err(HD_IO, "cannot make the socket %s: %m", s->path);
     if (group != (gid_t)-1 && lchown(s->path, (uid_t)-1, group) < 0)
         return hd_err(HD_IO, "cannot give the socket %s to its group: %m", s->path);
-    if (stat(s->path, &info) < 0 || chmod(s->path, mode) < 0)
+    if (stat(s->path, &info) < 0)
         return hd_err(HD_IO, "cannot stat the socket %s: %m", s->path);
+    if (chmod(s->path, mode) < 0)
+        return hd_err(HD_IO, "cannot set the mode of the socket %s: %m", s->path);
     s->device = info.st_dev;
     s->inode = info.st_ino;
     return HD_OK;
