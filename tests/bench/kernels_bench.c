@@ -33,6 +33,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -154,6 +155,7 @@ static void set_scratch(struct bench *b, enum hd_kernel kernel, void *args)
 /* Another program: a loop on the last core that this one may use, stopped until it is wanted. */
 static void start_neighbour(struct bench *b)
 {
+    const pid_t parent = getpid();
     cpu_set_t mine, last;
     int core = CPU_SETSIZE - 1;
 
@@ -167,6 +169,8 @@ static void start_neighbour(struct bench *b)
     if (b->neighbour < 0)
         bench_die("fork");
     if (b->neighbour == 0) {
+        if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || getppid() != parent)
+            _exit(1);
         (void)sched_setaffinity(0, sizeof last, &last);
         (void)raise(SIGSTOP);
         for (;;)
