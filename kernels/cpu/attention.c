@@ -190,8 +190,8 @@ static void attend_block(const struct cpu_forward *f, const struct task *t, stru
     WITH_FLOATS(t->dtype, T, store_output_block(f->args, t, s, first, rows, T));
 }
 
-static struct later later_of(const struct cpu_forward *f, const struct task *t, int64_t block,
-                             int64_t first)
+static struct later forward_later(const struct cpu_forward *f, const struct task *t, int64_t block,
+                                  int64_t first)
 {
     const struct hd_attention_forward_args *a = f->args;
     const int64_t next = block + f->threads, group = next / f->blocks, rows = f->layout.block_rows;
@@ -217,7 +217,7 @@ static void attend_blocks(const void *args, int64_t begin, int64_t end, int thre
         const int64_t group = i / f->blocks, first = i % f->blocks * f->layout.block_rows;
         const struct task t = forward_task_of(f, group / f->args->G, group % f->args->G);
 
-        tiles.later = later_of(f, &t, i, first);
+        tiles.later = forward_later(f, &t, i, first);
         attend_block(f, &t, &tiles, first, hd_min(f->layout.block_rows, t.heads * t.q_len - first));
     }
 }

@@ -198,8 +198,8 @@ static void differentiate_block(const struct hd_attention_backward_args *a, cons
 }
 
 /* The keys' gradients are stored behind the last block. */
-static struct later later_of(const struct cpu_backward *f, const struct task *t, int64_t group,
-                             int64_t first)
+static struct later backward_later(const struct cpu_backward *f, const struct task *t,
+                                   int64_t group, int64_t first)
 {
     const struct hd_attention_backward_args *a = f->args;
     const int64_t rows = f->layout.block_rows;
@@ -238,7 +238,7 @@ static void differentiate_groups(const void *args, int64_t begin, int64_t end, i
         memset(s.dk, 0, bytes);
         memset(s.dv, 0, bytes);
         for (int64_t first = 0; first < rows; first += f->layout.block_rows) {
-            s.later = later_of(f, &t, group, first);
+            s.later = backward_later(f, &t, group, first);
             differentiate_block(a, &t, &s, first, hd_min(f->layout.block_rows, rows - first));
         }
         WITH_FLOATS(a->grad_dtype, T, store_keys(a, &t, &s, T));

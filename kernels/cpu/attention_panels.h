@@ -67,8 +67,8 @@ struct rows {
 
 /* Returns the rows of a tensor that belong to a block where they are; copies them to `copies` if they
  * are of several heads or have to be padded, or if `copy` says so. */
-INLINE struct rows rows_of(const struct task *t, uint16_t *copies, const void *from, int64_t ld,
-                           int64_t first, int64_t count, bool copy)
+INLINE struct rows panel_rows_of(const struct task *t, uint16_t *copies, const void *from,
+                                 int64_t ld, int64_t first, int64_t count, bool copy)
 {
     const uint16_t *values = from;
 

@@ -136,9 +136,9 @@ static void load_block_panels(const struct panel_backward *f, const struct task 
 {
     const struct hd_attention_backward_args *a = f->args;
     uint16_t *copies = (uint16_t *)s->dq;
-    const struct rows q = rows_of(t, copies, t->q, t->ldq, block->first, block->count, false);
-    const struct rows dout = rows_of(t, copies + f->layout.block_rows * t->width, a->dout, a->lddo,
-                                     block->first, block->count, false);
+    const struct rows q = panel_rows_of(t, copies, t->q, t->ldq, block->first, block->count, false);
+    const struct rows dout = panel_rows_of(t, copies + f->layout.block_rows * t->width, a->dout,
+                                           a->lddo, block->first, block->count, false);
 
     pack_block(f, t, s->q_t, s->q_words, &q, block->count);
     pack_block(f, t, s->dout_t, s->dout_words, &dout, block->count);
@@ -467,8 +467,8 @@ static void differentiate_block_by_panels(const struct panel_backward *f, const 
 }
 
 /* The keys' gradients are stored behind the last block. */
-static struct later later_of(const struct panel_backward *f, const struct task *t, int64_t group,
-                             int64_t first)
+static struct later panels_later(const struct panel_backward *f, const struct task *t,
+                                 int64_t group, int64_t first)
 {
     const struct hd_attention_backward_args *a = f->args;
     const int64_t rows = f->layout.block_rows;
@@ -513,7 +513,7 @@ static void differentiate_groups_by_panels(const void *args, int64_t begin, int6
         memset(s.dv, 0, bytes);
         for (block.first = 0; block.first < rows; block.first += f->layout.block_rows) {
             block.count = hd_min(f->layout.block_rows, rows - block.first);
-            s.later = later_of(f, &t, group, block.first);
+            s.later = panels_later(f, &t, group, block.first);
             differentiate_block_by_panels(f, &t, &s, &block);
         }
         if (a->grad_dtype == HD_BF16)

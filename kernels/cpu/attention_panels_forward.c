@@ -240,8 +240,8 @@ static void store_panel_output(const struct hd_attention_forward_args *a, const 
 
 enum { BLOCK_RUNS = 2 }; /* of its output and of the next block's queries; those of keys follow */
 
-static void look_ahead(const struct panel_forward *f, const struct task *t,
-                       struct panel_forward_tiles *s, int64_t block, int64_t first)
+static void set_later(const struct panel_forward *f, const struct task *t,
+                      struct panel_forward_tiles *s, int64_t block, int64_t first)
 {
     const struct hd_attention_forward_args *a = f->args;
     const int64_t next = block + f->threads, group = next / f->blocks, rows = f->layout.block_rows;
@@ -283,7 +283,7 @@ static void attend_block_by_panels(const struct panel_forward *f, const struct t
     struct row_extent extent;
 
     load_mask_extent(t, first, rows, &mask_extent);
-    s->q = rows_of(t, s->copies, t->q, t->ldq, first, rows, copy);
+    s->q = panel_rows_of(t, s->copies, t->q, t->ldq, first, rows, copy);
     memset(s->out, 0, (size_t)(rows * t->width) * sizeof *s->out);
     for (int64_t i = 0; i < rows; i++) {
         s->max[i] = -INFINITY;
@@ -322,7 +322,7 @@ static void attend_blocks_by_panels(const void *args, int64_t begin, int64_t end
         struct task t = TASK_OF(a, f->drop, group / a->G, group % a->G, a->kv_len, f->layout.width);
 
         task_take_slot(&t, a);
-        look_ahead(f, &t, &tiles, i, first);
+        set_later(f, &t, &tiles, i, first);
         attend_block_by_panels(f, &t, &tiles, first,
                                hd_min(f->layout.block_rows, t.heads * t.q_len - first));
     }
