@@ -32,7 +32,7 @@ enum {
 /* Causal convolution along the rows, each channel by itself, then SiLU. With row t of a sequence
  * and W taps:
  *   pre[t,c] = sum over j < W of weight[c, W-1-j] * inp[t-j,c],   out = pre * sigmoid(pre),
- * where rows before the row's document are zeros. With `state`, rows before the sequence's first
+ * or with `plain` out = pre, where rows before the row's document are zeros. With `state`, rows before the sequence's first
  * are the last W-1 inputs of the slot, which then become those of the sequence's end. */
 struct hd_conv_forward_args {
     void *out;               /* [B*S, N]  dtype                                       */
@@ -48,10 +48,11 @@ struct hd_conv_forward_args {
                               sequences, or state is given */
     const int32_t *position; /* [B*S]; NULL exactly when halo is */
     int64_t B, S, N, W;      /* W from 2 to HD_CONV_WIDTH_MAX */
+    bool plain;              /* true: without SiLU, as in short convolutions */
     enum hd_dtype dtype;
 };
 
-/* With g[t] = dout[t] * silu'(pre[t]): dinp[t,c] = sum over j < W of weight[c, W-1-j] * g[t+j,c] of
+/* With g[t] = dout[t] * silu'(pre[t]), plain: dout[t]: dinp[t,c] = sum over j < W of weight[c, W-1-j] * g[t+j,c] of
  * the rows t+j that are in the sequence and in the row's document; dhalo is the same sum for the
  * rows of the halo. */
 struct hd_conv_backward_args {
@@ -64,6 +65,7 @@ struct hd_conv_backward_args {
     const void *halo;        /* [B, W-1, N]  dtype, or NULL */
     const int32_t *position; /* [B*S]; NULL exactly when halo is */
     int64_t B, S, N, W;
+    bool plain;
     enum hd_dtype dtype;
 };
 
@@ -78,7 +80,7 @@ struct hd_conv_backward_weight_args {
     const int32_t *position; /* [B*S]; NULL exactly when halo is */
     void *scratch;
     int64_t B, S, N, W;
-    bool accumulate;
+    bool accumulate, plain;
     enum hd_dtype dtype;
 };
 
@@ -240,16 +242,18 @@ struct hd_gated_norm_backward_weight_args {
     enum hd_dtype dtype;
 };
 
-/* out = y * sigmoid(g), element by element; out may alias y or g. */
+/* out = y * sigmoid(g), with `plain` y * g, element by element; out may alias y or g. */
 struct hd_sigmoid_gate_forward_args {
     void *out;     /* [N]  dtype */
     const void *y; /* [N]  dtype */
     const void *g; /* [N]  dtype */
     int64_t N;
+    bool plain;
     enum hd_dtype dtype;
 };
 
-/* With s = sigmoid(g): dy = dout * s,  dg = dout * y * s (1 - s). */
+/* With s = sigmoid(g): dy = dout * s,  dg = dout * y * s (1 - s). With `plain`: dy = dout * g,
+ * dg = dout * y. */
 struct hd_sigmoid_gate_backward_args {
     void *dy;         /* [N]  dtype */
     void *dg;         /* [N]  dtype */
@@ -257,6 +261,7 @@ struct hd_sigmoid_gate_backward_args {
     const void *y;    /* [N]  dtype */
     const void *g;    /* [N]  dtype */
     int64_t N;
+    bool plain;
     enum hd_dtype dtype;
 };
 

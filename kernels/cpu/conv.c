@@ -1,4 +1,4 @@
-/* conv: causal convolution along the rows, each channel by itself, then SiLU.
+/* conv: causal convolution along the rows, each channel by itself, then SiLU or nothing.
  *
  * A piece of work is a block of channels of a sequence, or of all sequences for the gradient of the
  * weights: it reads each element once, and no other piece writes its results.
@@ -17,6 +17,7 @@ struct conv_block {
     int64_t origin;             /* index of the first row, as bounds count; 0: whole sequences */
     int64_t first, count, N, W; /* first channel of the block, number of its channels, of all
                                    channels, and of taps */
+    bool plain;                 /* true: no SiLU behind the sum */
     float taps[W_MAX][BLOCK];   /* taps[j]: factors of the inputs j rows before */
 };
 
@@ -89,7 +90,7 @@ INLINE void forward_block(const struct hd_conv_forward_args *a, struct conv_bloc
         FOR_VECTORS (c, n, 0, b->count) {
             const vf pre = convolve(b, t, taps, c, n, dtype);
 
-            vf_store(a->out, at + c, n, pre * vf_sigmoid(pre), dtype);
+            vf_store(a->out, at + c, n, b->plain ? pre : pre * vf_sigmoid(pre), dtype);
         }
     }
     if (state && rows > 0) {
@@ -115,12 +116,13 @@ static struct conv_block block_at(int64_t number, int64_t N, int64_t W, const vo
     return b;
 }
 
-/* Sets bounds, origin and halo of sequence b_ from arguments, whose members have equal names. */
+/* Sets form, bounds, origin and halo of sequence b_ from arguments, whose members have equal names. */
 #define ENTER_SEQUENCE(block, a, b_)                                              \
     do {                                                                          \
         const int64_t halo_bytes =                                                \
             (b_) * ((a)->W - 1) * (a)->N * (int64_t)hd_dtype_size((a)->dtype);    \
                                                                                   \
+        (block)->plain = (a)->plain;                                              \
         (block)->bound = (a)->bound ? (a)->bound + (b_) * (a)->S : NULL;          \
         (block)->origin = (a)->position ? (a)->position[(b_) * (a)->S] : 0;       \
         (block)->state = (a)->halo ? (const char *)(a)->halo + halo_bytes : NULL; \
@@ -160,9 +162,14 @@ enum hd_status KERNEL(conv_forward)(struct hd_backend *cpu, const struct hd_conv
 INLINE vf sum_gradient(const struct conv_block *b, const void *dout, int64_t t, int64_t taps,
                        int64_t c, int64_t n, enum hd_dtype dtype)
 {
-    const vf pre = convolve(b, t, taps, c, n, dtype), s = vf_sigmoid(pre);
+    const vf g = vf_load(dout, t * b->N + b->first + c, n, dtype);
+    vf pre, s;
 
-    return vf_load(dout, t * b->N + b->first + c, n, dtype) * s * (1.0f + pre * (1.0f - s));
+    if (b->plain)
+        return g;
+    pre = convolve(b, t, taps, c, n, dtype);
+    s = vf_sigmoid(pre);
+    return g * s * (1.0f + pre * (1.0f - s));
 }
 
 /* Computes the gradients of a sequence's inputs, and of its halo [W-1, N] unless dhalo is NULL;

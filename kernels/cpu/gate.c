@@ -1,4 +1,4 @@
-/* gate: rows times the sigmoid of one number per row, and elements times the sigmoid of another. */
+/* gate: rows times the sigmoid of one number per row, and elements times another or its sigmoid. */
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/vecmath.h"
 
@@ -75,9 +75,11 @@ enum hd_status KERNEL(row_gate_backward)(struct hd_backend *cpu,
 INLINE void multiply_by_gates(const struct hd_sigmoid_gate_forward_args *a, int64_t begin,
                               int64_t end, enum hd_dtype dtype)
 {
-    FOR_VECTORS (i, n, begin, end)
-        vf_store(a->out, i, n, vf_load(a->y, i, n, dtype) * vf_sigmoid(vf_load(a->g, i, n, dtype)),
-                 dtype);
+    FOR_VECTORS (i, n, begin, end) {
+        const vf g = vf_load(a->g, i, n, dtype);
+
+        vf_store(a->out, i, n, vf_load(a->y, i, n, dtype) * (a->plain ? g : vf_sigmoid(g)), dtype);
+    }
 }
 
 static void sigmoid_gate_elements(const void *args, int64_t begin, int64_t end, int thread)
@@ -102,11 +104,11 @@ INLINE void differentiate_gates(const struct hd_sigmoid_gate_backward_args *a, i
                                 int64_t end, enum hd_dtype dtype)
 {
     FOR_VECTORS (i, n, begin, end) {
-        const vf dout = vf_load(a->dout, i, n, dtype), s = vf_sigmoid(vf_load(a->g, i, n, dtype));
-        const vf dg = dout * vf_load(a->y, i, n, dtype) * s * (1.0f - s);
+        const vf dout = vf_load(a->dout, i, n, dtype), g = vf_load(a->g, i, n, dtype);
+        const vf product = dout * vf_load(a->y, i, n, dtype), s = a->plain ? g : vf_sigmoid(g);
 
         vf_store(a->dy, i, n, dout * s, dtype);
-        vf_store(a->dg, i, n, dg, dtype);
+        vf_store(a->dg, i, n, a->plain ? product : product * s * (1.0f - s), dtype);
     }
 }
 

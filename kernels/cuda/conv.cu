@@ -1,4 +1,4 @@
-/* conv: causal convolution along the rows, each channel by itself, then SiLU.
+/* conv: causal convolution along the rows, each channel by itself, then SiLU or nothing.
  *
  * A thread computes one channel, neighbouring threads neighbouring channels, of a run of rows; rows
  * that it reads several times come from L1. Bytes: forward 2 R N e, backward 3 R N e. Not yet
@@ -17,6 +17,7 @@ struct conv_channel {
     const T *state;       /* the last W - 1 inputs before the rows, or NULL: zeros */
     int64_t origin;       /* index of the first row, as bounds count */
     int64_t c, N, W;
+    bool plain; /* true: no SiLU behind the sum */
 
     /* Returns the number of taps whose rows are in the document of row t; they may be in the
      * state. */
@@ -46,8 +47,12 @@ struct conv_channel {
     /* Returns the gradient of the sum of row t, whose result has the gradient `dout`. */
     __device__ float sum_gradient(int64_t t, T dout) const
     {
-        const float x = sum(t), s = sigmoid<T>(x);
+        float x, s;
 
+        if (plain)
+            return to_float(dout);
+        x = sum(t);
+        s = sigmoid<T>(x);
         return to_float(dout) * s * (1.0f + x * (1.0f - s));
     }
 };
@@ -65,6 +70,7 @@ static __device__ struct conv_channel<T> channel_of(const Args &a, int64_t b) {
     x.c = (int64_t)blockIdx.x * CONV_THREADS + threadIdx.x;
     x.N = a.N;
     x.W = a.W;
+    x.plain = a.plain;
     return x;
 }
 
@@ -83,7 +89,8 @@ static __global__ void __launch_bounds__(CONV_THREADS)
     for (int64_t t = begin; x.c < a.N && t < rows && t < begin + CONV_ROWS; t++) {
         const float pre = x.sum(t);
 
-        ((T *)a.out)[(b * a.S + t) * a.N + x.c] = from_float<T>(pre * sigmoid<T>(pre));
+        ((T *)a.out)[(b * a.S + t) * a.N + x.c] =
+            from_float<T>(x.plain ? pre : pre * sigmoid<T>(pre));
     }
 }
 

@@ -1,4 +1,4 @@
-/* gate: rows times the sigmoid of one number per row, and elements times the sigmoid of another.
+/* gate: rows times the sigmoid of one number per row, and elements times another or its sigmoid.
  *
  * Bytes: forward 2 R C e; backward reads dout and y and writes dy, 3 R C e. Memory-bound. Backward
  * has one warp per row, with GATE_UNROLL packs of 16 bytes of each input in flight; its order of
@@ -114,7 +114,8 @@ extern "C" enum hd_status hd_cuda_row_gate_backward(struct hd_cuda_stream *s,
                                        dim3(GATE_THREADS), 0, *a)));
 }
 
-template <typename T>
+/* PLAIN: elements are multiplied by g itself. */
+template <typename T, bool PLAIN>
 struct cuda_sigmoid_gate {
     static constexpr int UNROLL = 2;
     template <int V>
@@ -141,17 +142,21 @@ struct cuda_sigmoid_gate {
         pack<T, V> z;
 
 #pragma unroll
-        for (int j = 0; j < V; j++)
-            z.at[j] = from_float<T>(to_float(x.y.at[j]) * sigmoid<T>(to_float(x.g.at[j])));
+        for (int j = 0; j < V; j++) {
+            const float g = to_float(x.g.at[j]);
+
+            z.at[j] = from_float<T>(to_float(x.y.at[j]) * (PLAIN ? g : sigmoid<T>(g)));
+        }
         pack_store(out + c, z);
     }
 };
 
-extern "C" enum hd_status hd_cuda_sigmoid_gate_forward(struct hd_cuda_stream *s,
-                                                       const struct hd_sigmoid_gate_forward_args *a)
+template <bool PLAIN>
+static enum hd_status sigmoid_gate_launch(struct hd_cuda_stream *s,
+                                          const struct hd_sigmoid_gate_forward_args *a)
 {
     HD_CUDA_FLOATS(a->dtype, T, {
-        const struct cuda_sigmoid_gate<T> op = {
+        const struct cuda_sigmoid_gate<T, PLAIN> op = {
             (T *)a->out, (const T *)a->y, (const T *)a->g, a->N
         };
 
@@ -160,7 +165,13 @@ extern "C" enum hd_status hd_cuda_sigmoid_gate_forward(struct hd_cuda_stream *s,
     });
 }
 
-template <typename T>
+extern "C" enum hd_status hd_cuda_sigmoid_gate_forward(struct hd_cuda_stream *s,
+                                                       const struct hd_sigmoid_gate_forward_args *a)
+{
+    return a->plain ? sigmoid_gate_launch<true>(s, a) : sigmoid_gate_launch<false>(s, a);
+}
+
+template <typename T, bool PLAIN>
 struct cuda_sigmoid_gate_gradients {
     static constexpr int UNROLL = 2;
     template <int V>
@@ -189,26 +200,35 @@ struct cuda_sigmoid_gate_gradients {
 
 #pragma unroll
         for (int j = 0; j < V; j++) {
-            const float s = sigmoid<T>(to_float(x.g.at[j])), d = to_float(x.dout.at[j]);
+            const float g = to_float(x.g.at[j]), s = PLAIN ? g : sigmoid<T>(g);
+            const float d = to_float(x.dout.at[j]), product = d * to_float(x.y.at[j]);
 
             of_y.at[j] = from_float<T>(d * s);
-            of_g.at[j] = from_float<T>(d * to_float(x.y.at[j]) * s * (1.0f - s));
+            of_g.at[j] = from_float<T>(PLAIN ? product : product * s * (1.0f - s));
         }
         pack_store(dy + c, of_y);
         pack_store(dg + c, of_g);
     }
 };
 
-extern "C" enum hd_status
-hd_cuda_sigmoid_gate_backward(struct hd_cuda_stream *s,
-                              const struct hd_sigmoid_gate_backward_args *a)
+template <bool PLAIN>
+static enum hd_status sigmoid_gate_gradients_launch(struct hd_cuda_stream *s,
+                                                    const struct hd_sigmoid_gate_backward_args *a)
 {
     HD_CUDA_FLOATS(a->dtype, T, {
-        const struct cuda_sigmoid_gate_gradients<T> op = {
+        const struct cuda_sigmoid_gate_gradients<T, PLAIN> op = {
             (T *)a->dy, (T *)a->dg, (const T *)a->dout, (const T *)a->y, (const T *)a->g, a->N
         };
 
         HD_PACK_WIDTH((pack_fits_wide<T>(0, a->dy, a->dg, a->dout, a->y, a->g)), T, V,
                       return map_launch_flat<V>(s, op, a->N));
     });
+}
+
+extern "C" enum hd_status
+hd_cuda_sigmoid_gate_backward(struct hd_cuda_stream *s,
+                              const struct hd_sigmoid_gate_backward_args *a)
+{
+    return a->plain ? sigmoid_gate_gradients_launch<true>(s, a)
+                    : sigmoid_gate_gradients_launch<false>(s, a);
 }

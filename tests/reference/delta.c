@@ -35,25 +35,27 @@ static double conv_sum(const double *inp, const double *weight, const int32_t *b
 }
 
 void ref_conv(double *out, const double *inp, const double *weight, const int32_t *bound, int64_t B,
-              int64_t S, int64_t N, int64_t W)
+              int64_t S, int64_t N, int64_t W, bool plain)
 {
     for (int64_t i = 0; i < B * S * N; i++) {
         const int64_t r = i / N;
+        const double sum = conv_sum(inp, weight, bound, r / S * S, r % S, i % N, N, W);
 
-        out[i] = silu(conv_sum(inp, weight, bound, r / S * S, r % S, i % N, N, W));
+        out[i] = plain ? sum : silu(sum);
     }
 }
 
 void ref_conv_backward(double *dinp, double *dweight, const double *dout, const double *inp,
                        const double *weight, const int32_t *bound, int64_t B, int64_t S, int64_t N,
-                       int64_t W)
+                       int64_t W, bool plain)
 {
     memset(dinp, 0, (size_t)(B * S * N) * sizeof *dinp);
     memset(dweight, 0, (size_t)(N * W) * sizeof *dweight);
     for (int64_t i = 0; i < B * S * N; i++) {
         const int64_t r = i / N, c = i % N, row = r / S * S, t = r % S;
         const int64_t begin = bound ? bound[r] : 0;
-        const double g = dout[i] * silu_slope(conv_sum(inp, weight, bound, row, t, c, N, W));
+        const double sum = conv_sum(inp, weight, bound, row, t, c, N, W);
+        const double g = dout[i] * (plain ? 1 : silu_slope(sum));
 
         for (int64_t j = 0; j < W && t - j >= begin; j++) {
             dinp[(r - j) * N + c] += g * weight[c * W + W - 1 - j];

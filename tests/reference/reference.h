@@ -106,10 +106,10 @@ double ref_z_loss(double *dlogits, const double *logits, const int32_t *target, 
 
 /* Gated delta layers (ops_delta.h), row after row. bound or NULL; rows are B*S. */
 void ref_conv(double *out, const double *inp, const double *weight, const int32_t *bound, int64_t B,
-              int64_t S, int64_t N, int64_t W);
+              int64_t S, int64_t N, int64_t W, bool plain);
 void ref_conv_backward(double *dinp, double *dweight, const double *dout, const double *inp,
                        const double *weight, const int32_t *bound, int64_t B, int64_t S, int64_t N,
-                       int64_t W);
+                       int64_t W, bool plain);
 /* gates[R, 2, H] from inp[R, 2, H] */
 void ref_delta_gates(double *gates, const double *inp, const double *A_log, const double *dt_bias,
                      int64_t R, int64_t H);

@@ -884,7 +884,10 @@ static void a_gated_delta_layer_counts_its_state(void **state)
         .B = 1, .S = 1, .G = 1, .H = 2, .Dk = 8, .Dv = 16, .dtype = HD_BF16};
     const struct hd_gated_delta_backward_args b = {
         .B = 1, .S = 1, .G = 1, .H = 2, .Dk = 8, .Dv = 16, .dtype = HD_BF16};
-    const struct hd_conv_forward_args c = {.B = 1, .S = 3, .N = 5, .W = 4, .dtype = HD_BF16};
+    struct hd_conv_forward_args c = {.B = 1, .S = 3, .N = 5, .W = 4, .dtype = HD_BF16};
+    const struct hd_conv_backward_args d = {
+        .B = 1, .S = 3, .N = 5, .W = 4, .plain = true, .dtype = HD_BF16};
+    const struct hd_sigmoid_gate_backward_args p = {.N = 15, .plain = true, .dtype = HD_BF16};
 
     /* of a head: three products with the state of 8 x 16, four with one pair of rows; two gates are
      * two floats each */
@@ -894,6 +897,11 @@ static void a_gated_delta_layer_counts_its_state(void **state)
           2 * (8 + 8 + 32 + 32) + 4 * 4, 2 * (8 + 8 + 32) + 4 * 4);
     /* four taps and SiLU for each of 15 elements */
     check(cost_of(HD_K_conv_forward, &c), 15 * (8 + 4), 2 * (15 + 4 * 5), 2 * 15);
+    /* plain: the taps alone; and two products for each of 15 elements */
+    c.plain = true;
+    check(cost_of(HD_K_conv_forward, &c), 15 * 8, 2 * (15 + 4 * 5), 2 * 15);
+    check(cost_of(HD_K_conv_backward, &d), 15 * 8, 2 * (2 * 15 + 4 * 5), 2 * 15);
+    check(cost_of(HD_K_sigmoid_gate_backward, &p), 2 * 15, 2 * 3 * 15, 2 * 2 * 15);
 }
 
 /* Two segments of one row, with heads as above; two ranks. */

@@ -229,7 +229,8 @@ static void add_gradients(const struct shape *s, int64_t rank, double *sum,
     }
 }
 
-static void check_conv(struct device *device, const struct shape *s, enum hd_dtype dtype)
+static void check_conv_form(struct device *device, const struct shape *s, enum hd_dtype dtype,
+                            bool plain)
 {
     const int64_t R = s->B * rows_of(s), rows = 2 * s->B * s->S;
     const struct tensor *inp = tensor_random(R * N, dtype, 1, 1);
@@ -240,9 +241,9 @@ static void check_conv(struct device *device, const struct shape *s, enum hd_dty
     double *want = doubles(R * N), *want_dinp = doubles(R * N), *sum = doubles(R * N);
     double *want_dweight = doubles((int64_t)N * W);
 
-    ref_conv(want, inp->values, weight->values, whole_bounds(s), s->B, rows_of(s), N, W);
+    ref_conv(want, inp->values, weight->values, whole_bounds(s), s->B, rows_of(s), N, W, plain);
     ref_conv_backward(want_dinp, want_dweight, dout->values, inp->values, weight->values,
-                      whole_bounds(s), s->B, rows_of(s), N, W);
+                      whole_bounds(s), s->B, rows_of(s), N, W, plain);
     for (int64_t rank = 0; rank < s->P; rank++) {
         struct tensor *part = tensor_new(rows * N, dtype), *dpart = tensor_new(rows * N, dtype);
         struct tensor *dhalo = tensor_new(2 * s->B * (W - 1) * N, HD_F32);
@@ -256,6 +257,7 @@ static void check_conv(struct device *device, const struct shape *s, enum hd_dty
                                          .S = s->S,
                                          .N = N,
                                          .W = W,
+                                         .plain = plain,
                                          .dtype = dtype};
         struct hd_conv_backward_args b = {.dinp = dpart->data,
                                           .dhalo = dhalo->data,
@@ -269,6 +271,7 @@ static void check_conv(struct device *device, const struct shape *s, enum hd_dty
                                           .S = f.S,
                                           .N = N,
                                           .W = W,
+                                          .plain = plain,
                                           .dtype = dtype};
         struct hd_conv_backward_weight_args w = {.dweight = dweight->data,
                                                  .dout = b.dout,
@@ -282,6 +285,7 @@ static void check_conv(struct device *device, const struct shape *s, enum hd_dty
                                                  .N = N,
                                                  .W = W,
                                                  .accumulate = rank > 0,
+                                                 .plain = plain,
                                                  .dtype = dtype};
 
         device_launch(device, HD_K_conv_forward, &f);
@@ -296,6 +300,12 @@ static void check_conv(struct device *device, const struct shape *s, enum hd_dty
     if (dtype == HD_F32) /* else the sum has more than one rounding */
         assert_close("dinp", dinp, want_dinp, 16);
     assert_close("dweight", dweight, want_dweight, UNITS);
+}
+
+static void check_conv(struct device *device, const struct shape *s, enum hd_dtype dtype)
+{
+    check_conv_form(device, s, dtype, false);
+    check_conv_form(device, s, dtype, true);
 }
 
 /* ---- everywhere ---- */

@@ -39,7 +39,7 @@ static void check_rows(const char *what, const struct tensor *got, const double 
                         rounding);
 }
 
-static void check_conv_of(struct device *device, enum hd_dtype dtype, double rounding)
+static void check_conv_of(struct device *device, enum hd_dtype dtype, double rounding, bool plain)
 {
     const struct tensor *inp = tensor_random((int64_t)ROWS * N, dtype, 1, 1);
     const struct tensor *weight = tensor_random((int64_t)N * W, dtype, 1, 2);
@@ -47,7 +47,7 @@ static void check_conv_of(struct device *device, enum hd_dtype dtype, double rou
     double *want = doubles((int64_t)ROWS * N);
     int32_t begin = 0;
 
-    ref_conv(want, inp->values, weight->values, NULL, 1, ROWS, N, W);
+    ref_conv(want, inp->values, weight->values, NULL, 1, ROWS, N, W, plain);
     for (int i = 0; i < PARTS; begin += parts[i++]) {
         const struct filled *filled = filled_at(begin, parts[i]);
         struct tensor *out = tensor_new((int64_t)2 * MOST * N, dtype);
@@ -62,6 +62,7 @@ static void check_conv_of(struct device *device, enum hd_dtype dtype, double rou
                                          .S = MOST,
                                          .N = N,
                                          .W = W,
+                                         .plain = plain,
                                          .dtype = dtype};
 
         device_launch(device, HD_K_conv_forward, &a);
@@ -73,9 +74,10 @@ static void check_conv_of(struct device *device, enum hd_dtype dtype, double rou
 /* Results are below 16 and are rounded once. */
 static void check_conv(struct device *device)
 {
-    check_conv_of(device, HD_F32, 2e-5);
-    check_conv_of(device, HD_BF16, 16 * 0x1p-9);
-    check_conv_of(device, HD_F16, 16 * 0x1p-12);
+    check_conv_of(device, HD_F32, 2e-5, false);
+    check_conv_of(device, HD_F32, 2e-5, true);
+    check_conv_of(device, HD_BF16, 16 * 0x1p-9, false);
+    check_conv_of(device, HD_F16, 16 * 0x1p-12, false);
 }
 
 static void check_delta(struct device *device)

@@ -181,7 +181,7 @@ static void check_gates(struct device *device, int64_t R, int64_t H, enum hd_dty
 /* ---- convolution ---- */
 
 /* More channels than a block, and rows of documents shorter than the convolution. */
-static void check_conv(struct device *device, const int64_t *size, enum hd_dtype dtype)
+static void check_conv(struct device *device, const int64_t *size, enum hd_dtype dtype, bool plain)
 {
     const int64_t B = size[0], S = size[1], N = size[2], W = size[3], R = B * S;
     const struct tensor *inp = tensor_random(R * N, dtype, 1, 1);
@@ -199,6 +199,7 @@ static void check_conv(struct device *device, const int64_t *size, enum hd_dtype
                                      .S = S,
                                      .N = N,
                                      .W = W,
+                                     .plain = plain,
                                      .dtype = dtype};
     struct hd_conv_backward_args b = {.dinp = dinp->data,
                                       .dout = dout->data,
@@ -209,6 +210,7 @@ static void check_conv(struct device *device, const int64_t *size, enum hd_dtype
                                       .S = S,
                                       .N = N,
                                       .W = W,
+                                      .plain = plain,
                                       .dtype = dtype};
     struct hd_conv_backward_weight_args w = {.dweight = dweight->data,
                                              .dout = dout->data,
@@ -219,11 +221,12 @@ static void check_conv(struct device *device, const int64_t *size, enum hd_dtype
                                              .S = S,
                                              .N = N,
                                              .W = W,
+                                             .plain = plain,
                                              .dtype = dtype};
 
-    ref_conv(want, inp->values, weight->values, f.bound, B, S, N, W);
+    ref_conv(want, inp->values, weight->values, f.bound, B, S, N, W, plain);
     ref_conv_backward(want_dinp, want_dweight, dout->values, inp->values, weight->values, f.bound,
-                      B, S, N, W);
+                      B, S, N, W, plain);
     device_launch(device, HD_K_conv_forward, &f);
     device_launch(device, HD_K_conv_backward, &b);
     assert_close("out", out, want, 16);
@@ -302,7 +305,7 @@ static void check_gated_norm(struct device *device, int64_t H, int64_t D, enum h
 
 /* The first `cut` elements are a call of their own, behind which the others begin. */
 static void check_sigmoid_gate(struct device *device, int64_t N, int64_t cut, enum hd_dtype dtype,
-                               bool in_place)
+                               bool in_place, bool plain)
 {
     const struct tensor *y = tensor_random(N, dtype, 1, 1), *g = tensor_random(N, dtype, 3, 2);
     const struct tensor *dout = tensor_random(N, dtype, 1, 3);
@@ -311,11 +314,11 @@ static void check_sigmoid_gate(struct device *device, int64_t N, int64_t cut, en
     double *want = doubles(N), *want_dy = doubles(N), *want_dg = doubles(N);
 
     for (int64_t i = 0; i < N; i++) {
-        const double s = 1 / (1 + exp(-g->values[i]));
+        const double s = plain ? g->values[i] : 1 / (1 + exp(-g->values[i]));
 
         want[i] = y->values[i] * s;
         want_dy[i] = dout->values[i] * s;
-        want_dg[i] = dout->values[i] * y->values[i] * s * (1 - s);
+        want_dg[i] = dout->values[i] * y->values[i] * (plain ? 1 : s * (1 - s));
     }
     for (int part = 0; part < 2; part++) {
         const int64_t n = part ? N - cut : cut, at = part * cut * (int64_t)hd_dtype_size(dtype);
@@ -326,6 +329,7 @@ static void check_sigmoid_gate(struct device *device, int64_t N, int64_t cut, en
                                                              .y = own_y + at,
                                                              .g = (char *)g->data + at,
                                                              .N = n,
+                                                             .plain = plain,
                                                              .dtype = dtype});
         device_launch(device, HD_K_sigmoid_gate_backward,
                       &(struct hd_sigmoid_gate_backward_args){.dy = (char *)dy->data + at,
@@ -334,6 +338,7 @@ static void check_sigmoid_gate(struct device *device, int64_t N, int64_t cut, en
                                                               .y = (char *)y->data + at,
                                                               .g = (char *)g->data + at,
                                                               .N = n,
+                                                              .plain = plain,
                                                               .dtype = dtype});
     }
     assert_close("out", out, want, 8);
@@ -371,7 +376,8 @@ static void convolutions_of_each_size(struct device *device, enum hd_dtype dtype
         {2, 40, 136, 4, 0}, {1, 33, 20, 4, 2}, {3, 5, 8, 2, 3}, {1, 3, 257, 3, 0}};
 
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
-        check_conv(device, sizes[i], dtype);
+        for (int plain = 0; plain < 2; plain++)
+            check_conv(device, sizes[i], dtype, plain);
 }
 
 static void convolutions_are_those_of_the_reference(void **state)
@@ -392,13 +398,16 @@ static void gated_norms_are_those_of_the_reference(void **state)
 
 static void gates_of_elements(struct device *device, enum hd_dtype dtype)
 {
-    check_sigmoid_gate(device, 1003, 0, dtype, false);
-    check_sigmoid_gate(device, 1003, 1, dtype, false);
-    check_sigmoid_gate(device, 4096, 0, dtype, true);
-    check_sigmoid_gate(device, 2 * 16384 + 1, 0, dtype, false); /* three threads' pieces */
+    for (int plain = 0; plain < 2; plain++) {
+        check_sigmoid_gate(device, 1003, 0, dtype, false, plain);
+        check_sigmoid_gate(device, 1003, 1, dtype, false, plain);
+        check_sigmoid_gate(device, 4096, 0, dtype, true, plain);
+        /* three threads' pieces */
+        check_sigmoid_gate(device, 2 * 16384 + 1, 0, dtype, false, plain);
+    }
 }
 
-static void elements_are_gated_by_a_sigmoid(void **state)
+static void elements_are_gated_by_others_or_by_their_sigmoids(void **state)
 {
     everywhere(gates_of_elements);
 }

@@ -329,6 +329,7 @@ static void gated_delta_gradients(void **state)
 }
 
 struct conv {
+    bool plain;
     double *inp, *weight, *dout, *out;
 };
 
@@ -336,19 +337,22 @@ static double conv_loss(const void *problem)
 {
     const struct conv *p = problem;
 
-    ref_conv(p->out, p->inp, p->weight, delta_bounds, 2, 6, C, 4);
+    ref_conv(p->out, p->inp, p->weight, delta_bounds, 2, 6, C, 4, p->plain);
     return dot(p->out, p->dout, (int64_t)DELTA_ROWS * C);
 }
 
 static void conv_gradients(void **state)
 {
-    const struct conv p = {normals((int64_t)DELTA_ROWS * C, 1), normals(4 * C, 2),
-                           normals((int64_t)DELTA_ROWS * C, 3), doubles((int64_t)DELTA_ROWS * C)};
+    struct conv p = {false, normals((int64_t)DELTA_ROWS * C, 1), normals(4 * C, 2),
+                     normals((int64_t)DELTA_ROWS * C, 3), doubles((int64_t)DELTA_ROWS * C)};
     double *dinp = doubles((int64_t)DELTA_ROWS * C), *dweight = doubles(4 * C);
 
-    ref_conv_backward(dinp, dweight, p.dout, p.inp, p.weight, delta_bounds, 2, 6, C, 4);
-    check_gradient("dinp", p.inp, dinp, (int64_t)DELTA_ROWS * C, conv_loss, &p);
-    check_gradient("dweight", p.weight, dweight, 4 * C, conv_loss, &p);
+    for (int plain = 0; plain < 2; plain++) {
+        p.plain = plain;
+        ref_conv_backward(dinp, dweight, p.dout, p.inp, p.weight, delta_bounds, 2, 6, C, 4, plain);
+        check_gradient("dinp", p.inp, dinp, (int64_t)DELTA_ROWS * C, conv_loss, &p);
+        check_gradient("dweight", p.weight, dweight, 4 * C, conv_loss, &p);
+    }
     tensors_free();
 }
 
