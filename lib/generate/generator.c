@@ -43,7 +43,8 @@ struct hd_generator {
     int *slot_of_rows;
     struct hd_drafts *drafts;          /* NULL: the decoder does not draft */
     struct hd_draft_request *requests; /* [slots] */
-    bool keeps_state; /* true: gated delta layers keep a state of all that a slot has read, which
+    bool
+        keeps_state; /* true: layers without attention keep a state of all that a slot has read, which
                          cannot go back: a sequence shares all of it, or nothing */
     struct hd_likely top[HD_GENERATE_TOP_MAX]; /* candidates for the token that is being reported */
 };
@@ -61,7 +62,7 @@ enum hd_status hd_generator_new(struct hd_decoder *decoder, int64_t drawn_max,
         return hd_err(HD_NO_MEMORY, "no memory for a generator");
     g->decoder = decoder;
     g->slot_count = slots;
-    g->keeps_state = hd_job_has_delta(hd_decoder_job(decoder));
+    g->keeps_state = hd_job_keeps_state(hd_decoder_job(decoder));
     g->drawn_max = drawn_max > 0 && drawn_max < vocab ? drawn_max : vocab;
     g->waiting_end = &g->waiting;
     g->slots = calloc((size_t)slots, sizeof *g->slots);

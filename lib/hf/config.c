@@ -9,6 +9,7 @@
 #include "base/file.h"
 #include "base/folder.h"
 #include "base/json.h"
+#include "base/math.h"
 #include "base/words.h"
 #include "hf/config_internal.h"
 
@@ -22,7 +23,7 @@ static const struct {
     {"gptj codegen", "rotary pairs of adjacent channels beside a bias of the logits", "phi"},
     {"persimmon", "LayerNorms of queries and keys with biases", "stablelm"},
     {"apertus", "the activation xIELU", "arcee"},
-    {"lfm2 lfm2_moe", "blocks of short convolutions", "qwen3"},
+    {"lfm2_moe", "experts behind short convolutions", "lfm2"},
     {"phimoe", "the router sparsemixer", "mixtral"},
     {"gemma3n gemma3n_text", "embeddings of each layer", "gemma3_text"},
     {"gemma4 gemma4_text", "heads of two widths", "gemma3_text"},
@@ -154,6 +155,7 @@ static void fill_sizes(struct hd_hf_reading *r)
         {JOB(delta_key_width), FAMILY(delta.key_width)},
         {JOB(delta_value_width), FAMILY(delta.value_width)},
         {JOB(delta_conv_width), FAMILY(delta.conv_width)},
+        {JOB(conv_width), FAMILY(conv.width)},
         {JOB(head_width), FAMILY(absent.head_width)},
     };
 #undef JOB
@@ -167,6 +169,19 @@ static void fill_sizes(struct hd_hf_reading *r)
     }
 }
 
+/* Computes the width of LFM2's feed-forward layer: two thirds of the one in config.json, times a
+ * factor, up to a multiple of a number; unless the file says that it is the width itself. */
+static void adjust_ffn(struct hd_hf_reading *r)
+{
+    int64_t *width = &r->job->ffn_hidden;
+
+    if (!r->ffn.adjusted)
+        return;
+    *width = 2 * *width / 3;
+    if (r->ffn.factor > 0) /* null: neither factor nor multiple */
+        *width = hd_round_up((int64_t)(r->ffn.factor * (double)*width), r->ffn.multiple);
+}
+
 /* Sets the defaults of transformers for absent keys. */
 static void fill_absent(struct hd_hf_reading *r)
 {
@@ -174,6 +189,8 @@ static void fill_absent(struct hd_hf_reading *r)
     struct hd_job *job = r->job;
 
     fill_sizes(r);
+    if (hd_hf_reads(family, "block_auto_adjust_ff_dim"))
+        adjust_ffn(r);
     if (family->experts)
         fill_experts(r);
     if (!r->has_tied)
@@ -353,7 +370,9 @@ static void clear_model(struct hd_job *job)
     job->dense_ffn_hidden = 0;
     job->delta_key_heads = job->delta_value_heads = job->delta_conv_width = 0;
     job->delta_key_width = job->delta_value_width = 0;
-    job->delta_layers = "none";
+    job->delta_layers = job->conv_layers = "none";
+    job->conv_width = 0;
+    job->conv_bias = false;
     job->mla_q_rank = job->mla_kv_rank = job->mla_nope = job->mla_rope = job->mla_value = 0;
     job->renormalize = job->noisy = false;
     job->router_groups = job->router_groups_kept = 1;
@@ -396,7 +415,8 @@ enum hd_status hd_hf_parse_config(const char *text, size_t text_bytes, struct hd
                               .first_sparse = -1,
                               .last_sparse = -1,
                               .shared_experts = -1,
-                              .balance = -1};
+                              .balance = -1,
+                              .ffn = {.adjusted = true, .factor = 1, .multiple = 256}};
     struct hd_arena arena;
     enum hd_status st;
 

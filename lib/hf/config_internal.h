@@ -48,11 +48,18 @@ struct hd_hf_reading {
     const struct hd_json *layer_thetas; /* layer_rope_theta: theta of each layer, 0: no positions */
     const struct hd_json *dense_layers; /* mlp_only_layers: indices of layers without experts */
     int64_t window_period;              /* layers per layer without a window; 0: absent */
-    int64_t full_interval;              /* layers per layer of full attention; 0: absent */
-    int64_t rope_interval;              /* layers per layer without positions; 0: absent */
-    int64_t sparse_step;                /* layers per layer with experts */
-    int64_t expert_ffn;                 /* moe_intermediate_size; 0: absent */
-    int64_t expert_layers;              /* number of layers with experts */
+    const struct hd_json *attention_layers; /* full_attn_idxs: indices of layers with attention */
+    /* LFM2: whether intermediate_size is adjusted, and how; factor 0: by two thirds alone */
+    struct {
+        bool adjusted;
+        double factor;
+        int64_t multiple;
+    } ffn;
+    int64_t full_interval; /* layers per layer of full attention; 0: absent */
+    int64_t rope_interval; /* layers per layer without positions; 0: absent */
+    int64_t sparse_step;   /* layers per layer with experts */
+    int64_t expert_ffn;    /* moe_intermediate_size; 0: absent */
+    int64_t expert_layers; /* number of layers with experts */
     int64_t first_sparse; /* first_k_dense_replace: first layer that may have experts; -1: absent */
     int64_t shared_experts;          /* n_shared_experts; -1: absent */
     const struct hd_json *ffn_types; /* mlp_layer_types: "dense" or "sparse" for each layer */

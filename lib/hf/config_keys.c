@@ -423,6 +423,13 @@ static const struct key keys[] = {
     INT("linear_key_head_dim", LISTED, delta_key_width, 8, 256),
     INT("linear_value_head_dim", LISTED, delta_value_width, 8, 256),
     INT("linear_conv_kernel_dim", LISTED, delta_conv_width, 2, 8),
+    INT("conv_L_cache", LISTED, conv_width, 2, 8),
+    BOOL("conv_bias", LISTED, conv_bias),
+    LIST("full_attn_idxs", LISTED, attention_layers),
+    READING("block_auto_adjust_ff_dim", LISTED, IS_BOOL, ffn.adjusted, .why = NULL),
+    READING("block_ffn_dim_multiplier", LISTED, IS_REAL, ffn.factor, .min = 1e-6, .max = 1e6,
+            .null_is_zero = true),
+    COUNT("block_multiple_of", LISTED, ffn.multiple, 1, 1 << 22),
     LIST("no_rope_layers", LISTED, rope_layers),
     COUNT("no_rope_layer_interval", LISTED, rope_interval, 1, 1024),
     LIST("layer_rope_theta", LISTED, layer_thetas),
@@ -564,9 +571,16 @@ static const char *mapped_name(const struct hd_family *family, const char *name)
                                                 {"num_experts_per_tok", "moe_k"},
                                                 {"num_mtp_layers", "num_nextn_predict_layers"}};
 
+    /* LFM2's own names, which its class takes before the common ones */
+    static const char *const of_lfm2[][2] = {{"block_ff_dim", "intermediate_size"},
+                                             {"tie_embedding", "tie_word_embeddings"}};
+
     for (size_t i = 0; i < sizeof of_experts / sizeof of_experts[0]; i++)
         if (strcmp(of_experts[i][0], name) == 0 && hd_hf_reads(family, of_experts[i][1]))
             return of_experts[i][1];
+    for (size_t i = 0; i < sizeof of_lfm2 / sizeof of_lfm2[0]; i++)
+        if (strcmp(of_lfm2[i][0], name) == 0 && hd_hf_reads(family, name))
+            return of_lfm2[i][1];
     if (family->experts && strcmp(name, "num_experts") == 0)
         return "num_local_experts";
     for (size_t i = 0; hd_hf_has_gpt2_keys(family) && i < sizeof mapped / sizeof mapped[0]; i++)
@@ -594,7 +608,7 @@ static bool is_in_scope(const struct hd_family *family, const struct key *key)
         return family->window == HD_WINDOW_SWITCH;
     case TYPED:
         return family->window == HD_WINDOW_SWITCH || family->window == HD_WINDOW_TYPES ||
-               family->window == HD_WINDOW_CHUNKS || family->delta.layers;
+               family->window == HD_WINDOW_CHUNKS || family->delta.layers || family->conv.layers;
     case EXPERTS:
         return family->experts;
     }

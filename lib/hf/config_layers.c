@@ -26,6 +26,20 @@ static enum hd_status check_length(const struct hd_hf_reading *r, const struct h
                   r->job->layers);
 }
 
+/* Sets picked[i] to `value` for each index i of a list of layers; NULL: there is no list. */
+static enum hd_status mark_layers(const struct hd_hf_reading *r, const struct hd_json *list,
+                                  bool value, bool *picked)
+{
+    for (const struct hd_json *v = list ? list->first : NULL; v; v = v->next) {
+        int64_t layer;
+
+        if (hd_json_to_int64(v, 0, r->job->layers - 1, &layer))
+            return hd_err_prefix(HD_INVALID, "%s", list->key);
+        picked[layer] = value;
+    }
+    return HD_OK;
+}
+
 /* ---- windows ---- */
 
 /* Reads layer_types: picks layers with a window, or with chunks. */
@@ -137,27 +151,52 @@ static enum hd_status take_chunks(struct hd_hf_reading *r)
     return st ? st : put_window_layers(r, picked);
 }
 
-/* ---- gated delta layers ---- */
+/* ---- gated delta layers and short convolutions ---- */
+
+/* Reads layer_types: picks layers of the type `other`; those it does not pick have attention. */
+static enum hd_status pick_unattended(const struct hd_hf_reading *r, const char *other,
+                                      bool *ret_picked)
+{
+    enum hd_status st = check_length(r, r->layer_types);
+    int64_t layer = 0;
+
+    for (const struct hd_json *v = r->layer_types->first; !st && v; v = v->next, layer++) {
+        const char *type = v->kind == HD_JSON_STRING ? v->text : "";
+        char instead[64];
+
+        ret_picked[layer] = strcmp(type, other) == 0;
+        (void)snprintf(instead, sizeof instead, "use full_attention or %s", other);
+        if (!ret_picked[layer] && strcmp(type, "full_attention") != 0)
+            st = hd_hf_unsupported("layer_types", v, instead);
+    }
+    return st;
+}
+
+/* Reads full_attn_idxs, indices of the layers with attention, unless there are layer_types. Without
+ * both, all layers have attention. */
+static enum hd_status take_conv_layers(struct hd_hf_reading *r)
+{
+    const int64_t count = r->job->layers;
+    bool picked[LAYERS_MAX];
+    enum hd_status st;
+
+    for (int64_t i = 0; i < count; i++)
+        picked[i] = r->attention_layers;
+    st = r->layer_types ? pick_unattended(r, "conv", picked)
+                        : mark_layers(r, r->attention_layers, false, picked);
+    return st ? st : put_rule(picked, count, "layer_types", r->job, &r->job->conv_layers);
+}
 
 static enum hd_status take_delta_layers(struct hd_hf_reading *r)
 {
     const int64_t count = r->job->layers, interval = r->full_interval ? r->full_interval : 4;
     bool picked[LAYERS_MAX];
     enum hd_status st = HD_OK;
-    int64_t layer = 0;
 
     for (int64_t i = 0; i < count; i++)
         picked[i] = (i + 1) % interval != 0;
     if (r->layer_types)
-        st = check_length(r, r->layer_types);
-    for (const struct hd_json *v = r->layer_types ? r->layer_types->first : NULL; !st && v;
-         v = v->next, layer++) {
-        const char *type = v->kind == HD_JSON_STRING ? v->text : "";
-
-        picked[layer] = strcmp(type, "linear_attention") == 0;
-        if (!picked[layer] && strcmp(type, "full_attention") != 0)
-            st = hd_hf_unsupported("layer_types", v, "use full_attention or linear_attention");
-    }
+        st = pick_unattended(r, "linear_attention", picked);
     return st ? st : put_rule(picked, count, "layer_types", r->job, &r->job->delta_layers);
 }
 
@@ -282,20 +321,6 @@ static enum hd_status pick_by_ffn_types(const struct hd_hf_reading *r, bool *ret
     return st;
 }
 
-/* Sets picked[i] to `value` for each index i of a list of layers; NULL: there is no list. */
-static enum hd_status mark_layers(const struct hd_hf_reading *r, const struct hd_json *list,
-                                  bool value, bool *picked)
-{
-    for (const struct hd_json *v = list ? list->first : NULL; v; v = v->next) {
-        int64_t layer;
-
-        if (hd_json_to_int64(v, 0, r->job->layers - 1, &layer))
-            return hd_err_prefix(HD_INVALID, "%s", list->key);
-        picked[layer] = value;
-    }
-    return HD_OK;
-}
-
 static enum hd_status take_expert_layers(struct hd_hf_reading *r)
 {
     const char *key = hd_hf_reads(r->family, "moe_layers")              ? "moe_layers"
@@ -336,9 +361,10 @@ static enum hd_status take_expert_layers(struct hd_hf_reading *r)
 enum hd_status hd_hf_take_layers(struct hd_hf_reading *r)
 {
     const bool chunks = r->family->window == HD_WINDOW_CHUNKS;
-    enum hd_status st = r->family->delta.layers ? take_delta_layers(r)
-                        : chunks                ? HD_OK
-                                                : take_window(r);
+    enum hd_status st = r->family->delta.layers  ? take_delta_layers(r)
+                        : r->family->conv.layers ? take_conv_layers(r)
+                        : chunks                 ? HD_OK
+                                                 : take_window(r);
 
     if (!st)
         st = take_rope_layers(r);

@@ -158,8 +158,8 @@ static bool same_blocks(const struct hd_family *a, const struct hd_family *b)
            a->gate_input == b->gate_input &&
            a->query_factor_unrotated == b->query_factor_unrotated &&
            (a->latent.kv_rank > 0) == (b->latent.kv_rank > 0) &&
-           !a->delta.layers == !b->delta.layers && a->output_gate == b->output_gate &&
-           a->latent.eps == b->latent.eps &&
+           !a->delta.layers == !b->delta.layers && !a->conv.layers == !b->conv.layers &&
+           a->output_gate == b->output_gate && a->latent.eps == b->latent.eps &&
            (!a->qk_norm || !b->qk_norm || a->qk_norm_form == b->qk_norm_form);
 }
 
@@ -360,16 +360,29 @@ static void add_layer_types(struct hd_json_writer *w, const struct hd_job *job)
     hd_json_end(w, ']');
 }
 
-static void add_delta(struct hd_json_writer *w, const struct hd_job *job, const struct hd_family *f)
+/* Adds layer_types: `other` for the layers that the rule picks, attention for the rest. */
+static void add_unattended(struct hd_json_writer *w, const struct hd_job *job, const char *picked,
+                           const char *other)
 {
     struct hd_layers rule = {0};
 
-    (void)hd_layers_parse(job->delta_layers, &rule);
+    (void)hd_layers_parse(picked, &rule);
     hd_json_begin(w, "layer_types", '[');
     for (int64_t i = 0; i < job->layers; i++)
-        hd_json_add_string(w, NULL,
-                           hd_layers_has(&rule, i) ? "linear_attention" : "full_attention");
+        hd_json_add_string(w, NULL, hd_layers_has(&rule, i) ? other : "full_attention");
     hd_json_end(w, ']');
+}
+
+static void add_conv(struct hd_json_writer *w, const struct hd_job *job, const struct hd_family *f)
+{
+    add_unattended(w, job, job->conv_layers, "conv");
+    hd_hf_write_keys(w, job, f, false, "conv_L_cache conv_bias");
+    hd_json_add_bool(w, "block_auto_adjust_ff_dim", false);
+}
+
+static void add_delta(struct hd_json_writer *w, const struct hd_job *job, const struct hd_family *f)
+{
+    add_unattended(w, job, job->delta_layers, "linear_attention");
     hd_hf_write_keys(w, job, f, false,
                      "linear_num_key_heads linear_num_value_heads linear_key_head_dim "
                      "linear_value_head_dim linear_conv_kernel_dim");
@@ -545,6 +558,8 @@ static void add_rotary(struct hd_json_writer *w, const struct hd_job *job,
     add_window(w, job, f);
     if (f->delta.layers)
         add_delta(w, job, f);
+    if (f->conv.layers)
+        add_conv(w, job, f);
     hd_hf_write_keys(w, job, f, false,
                      "attention_bias qkv_bias use_bias use_qkv_bias attention_out_bias mlp_bias "
                      "use_qk_norm qk_layernorm");

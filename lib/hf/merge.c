@@ -135,7 +135,7 @@ static const struct merge_row {
     {"architectures", NULL, same_class},
     {"dtype torch_dtype", NULL, same_dtype},
     {"vocab_size", "model.vocab", NULL},
-    {"tie_word_embeddings", "model.tie_embeddings", NULL},
+    {"tie_word_embeddings tie_embedding", "model.tie_embeddings", NULL},
     {"heddle_tokenizer", NULL, same_tokenizer},
     {"quantization_config compression_config", NULL, same_encoding},
     {"id2label label2id num_labels _num_labels problem_type", NULL, same_labels},
@@ -150,7 +150,8 @@ static const struct merge_row {
      "model.kv_heads model.parallel_residual", NULL},
     {"alibi", "model.positions", NULL},
     {"head_dim", "model.head_width", NULL},
-    {"n_inner intermediate_size ffn_dim ffn_hidden_size intermediate_size_mlp",
+    {"n_inner intermediate_size ffn_dim ffn_hidden_size intermediate_size_mlp block_ff_dim "
+     "block_auto_adjust_ff_dim block_ffn_dim_multiplier block_multiple_of",
      "model.ffn_hidden model.dense_ffn_hidden", NULL},
     {"activation_function hidden_act hidden_activation activation", NULL, always_same},
     {"layer_norm_epsilon rms_norm_eps norm_epsilon layer_norm_eps norm_eps", "model.norm_eps",
@@ -179,8 +180,9 @@ static const struct merge_row {
     {"swiglu_limit", "model.glu_limit", NULL},
     {"sliding_window use_sliding_window max_window_layers layer_types sliding_window_pattern "
      "_sliding_window_pattern layers_block_type "
-     "full_attention_interval attention_chunk_size",
-     "model.window model.attention_chunk model.window_from model.window_layers model.delta.layers",
+     "full_attention_interval attention_chunk_size full_attn_idxs",
+     "model.window model.attention_chunk model.window_from model.window_layers model.delta.layers "
+     "model.conv.layers",
      NULL},
     {"attn_temperature_tuning attn_scale floor_scale", "model.query_factor model.query_factor_step",
      NULL},
@@ -192,6 +194,8 @@ static const struct merge_row {
     {"linear_key_head_dim", "model.delta.key_width", NULL},
     {"linear_value_head_dim", "model.delta.value_width", NULL},
     {"linear_conv_kernel_dim", "model.delta.conv_width", NULL},
+    {"conv_L_cache", "model.conv.width", NULL},
+    {"conv_bias", "model.conv.biases", NULL},
     {"no_rope_layers no_rope_layer_interval", "model.rope_layers", NULL},
     {"query_pre_attn_scalar attention_multiplier", "model.attention_scale", NULL},
     {"attn_logit_softcapping", "model.attention_cap", NULL},

@@ -403,6 +403,32 @@ static const struct hd_hf_row qwen3_5_rows[] = {EMBEDDING, NORMS,          GATED
 static const struct hd_hf_row qwen3_5_stacked_rows[] = {
     EMBEDDING, NORMS, GATED_QKV, OUT, SEPARATE_DELTA, QWEN_MLP(QWEN_STACKED_EXPERTS)};
 
+#define LFM2_IN(what)                                                       \
+    PART(0, 3, "blocks.#.conv.b." what, "layers.#.conv.in_proj." what),     \
+        PART(1, 3, "blocks.#.conv.c." what, "layers.#.conv.in_proj." what), \
+        PART(2, 3, "blocks.#.conv.x." what, "layers.#.conv.in_proj." what)
+static const struct hd_hf_row lfm2_rows[] = {
+    EMBEDDING,
+    WEIGHT("norm1", "operator_norm"),
+    WEIGHT("norm2", "ffn_norm"),
+    QKV,
+    WEIGHT("attention.out", "self_attn.out_proj"),
+    WEIGHT("attention.q_norm", "self_attn.q_layernorm"),
+    WEIGHT("attention.k_norm", "self_attn.k_layernorm"),
+    LFM2_IN("weight"),
+    LFM2_IN("bias"),
+    {.ours = "blocks.#.conv.kernel.weight",
+     .theirs = "layers.#.conv.conv.weight",
+     .middle = true,
+     .parts = 1},
+    PLAIN("blocks.#.conv.kernel.bias", "layers.#.conv.conv.bias"),
+    BOTH("conv.out", "conv.out_proj"),
+    WEIGHT("mlp.gate", "feed_forward.w1"),
+    WEIGHT("mlp.up", "feed_forward.w3"),
+    WEIGHT("mlp.down", "feed_forward.w2"),
+    PLAIN("head.norm.weight", "embedding_norm.weight"),
+    LM_HEAD};
+
 static const struct hd_hf_row starcoder2_rows[] = {STEM, PLAIN_MLP, HEAD};
 
 /* DeepSeek-V2 and V3, GLM-4.7-Flash, in two forms: a tensor for each expert, or all experts in
@@ -474,6 +500,7 @@ static const struct hd_hf_names tables[HD_NAMES_COUNT] = {
     [HD_NAMES_GEMMA] = ONE_FORM("model.", gemma_rows),
     [HD_NAMES_OLMO2] = ONE_FORM("model.", olmo2_rows),
     [HD_NAMES_PHI3] = ONE_FORM("model.", phi3_rows),
+    [HD_NAMES_LFM2] = ONE_FORM("model.", lfm2_rows),
     [HD_NAMES_GLM] = ONE_FORM("model.", glm_rows),
     [HD_NAMES_GLM4] = ONE_FORM("model.", glm4_rows),
     [HD_NAMES_GRANITE_MOE] = TWO_FORMS("model.", granite_moe_rows, granite_moe_stacked_rows,

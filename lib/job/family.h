@@ -72,6 +72,7 @@ enum hd_family_names {
     HD_NAMES_STARCODER2,
     HD_NAMES_QWEN_NEXT,
     HD_NAMES_QWEN3_5,
+    HD_NAMES_LFM2,
     HD_NAMES_DEEPSEEK,
     HD_NAMES_GLM4_MOE,
     HD_NAMES_MINIMAX_M2,
@@ -150,6 +151,12 @@ struct hd_family {
         const char *layers;
         int64_t key_heads, value_heads, key_width, value_width, conv_width;
     } delta;
+    /* gated short convolutions (LFM2). layers NULL: the family has none, else, as width, the default
+     * of a key model.conv */
+    struct {
+        const char *layers;
+        int64_t width;
+    } conv;
     bool output_gate; /* attention's output is multiplied by the sigmoid of a projection of its
                          input (Qwen3-Next) */
 

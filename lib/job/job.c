@@ -437,6 +437,17 @@ bool hd_job_has_delta(const struct hd_job *job)
            hd_layers_count(job->delta_layers, job->layers) > 0;
 }
 
+bool hd_job_has_conv(const struct hd_job *job)
+{
+    return job->conv_width > 0 && *job->conv_layers &&
+           hd_layers_count(job->conv_layers, job->layers) > 0;
+}
+
+bool hd_job_keeps_state(const struct hd_job *job)
+{
+    return hd_job_has_delta(job) || hd_job_has_conv(job);
+}
+
 bool hd_job_has_pairs(const struct hd_job *job)
 {
     return job->objective && job->objective != HD_JOB_OBJECTIVE_NEXT_TOKEN &&

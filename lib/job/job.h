@@ -47,7 +47,7 @@
 #include "base/text.h"
 
 enum {
-    HD_JOB_VERSION = 18,                /* version of the text form; raised when keys are added */
+    HD_JOB_VERSION = 19,                /* version of the text form; raised when keys are added */
     HD_JOB_KEYS_MAX = 512,              /* most keys */
     HD_JOB_WORD_MAX = 64,               /* bytes of a value of kind WORD or NAME, NUL included */
     HD_JOB_PATH_MAX = 4096,             /* bytes of a value of kind PATH, NUL included */
@@ -393,6 +393,11 @@ bool hd_job_val_report_is_score(const char *name);
 
 /* Returns whether some layer of the job's model is a gated delta layer. */
 bool hd_job_has_delta(const struct hd_job *job);
+/* Returns whether some layer of the job's model is a short convolution. */
+bool hd_job_has_conv(const struct hd_job *job);
+/* Returns whether, in decoding, some layer keeps a state of all that a sequence has read, in place of
+ * keys and values of each token. */
+bool hd_job_keeps_state(const struct hd_job *job);
 
 /* Returns whether the key belongs to train.adapter and adapters of this type have it. */
 bool hd_job_key_is_of_adapter(const struct hd_key *key, enum hd_job_adapter type);

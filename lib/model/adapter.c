@@ -95,6 +95,14 @@ static const struct module qwen_next_modules[] = {
     {"mlp.experts.up_proj", {HD_TARGET_UP}, 1, EACH_EXPERT},
     {"mlp.experts.down_proj", {HD_TARGET_DOWN}, 1, EACH_EXPERT},
     MLP};
+/* without the projections of short convolutions */
+static const struct module lfm2_modules[] = {{"self_attn.q_proj", {HD_TARGET_Q}, 1, LINEAR},
+                                             {"self_attn.k_proj", {HD_TARGET_K}, 1, LINEAR},
+                                             {"self_attn.v_proj", {HD_TARGET_V}, 1, LINEAR},
+                                             {"self_attn.out_proj", {HD_TARGET_OUT}, 1, LINEAR},
+                                             {"feed_forward.w1", {HD_TARGET_GATE}, 1, LINEAR},
+                                             {"feed_forward.w3", {HD_TARGET_UP}, 1, LINEAR},
+                                             {"feed_forward.w2", {HD_TARGET_DOWN}, 1, LINEAR}};
 static const struct module qwen3_5_modules[] = {WITHOUT_Q, MLP, STACKS("mlp.experts")};
 static const struct module starcoder2_modules[] = {ATTENTION,
                                                    {"mlp.c_fc", {HD_TARGET_UP}, 1, LINEAR},
@@ -160,6 +168,7 @@ static const struct modules modules[HD_NAMES_COUNT] = {
     [HD_NAMES_GRANITE_MOE_SWA] = MODULES(granite_moe_modules),
     [HD_NAMES_QWEN_NEXT] = MODULES(qwen_next_modules),
     [HD_NAMES_QWEN3_5] = MODULES(qwen3_5_modules),
+    [HD_NAMES_LFM2] = MODULES(lfm2_modules),
     [HD_NAMES_STARCODER2] = MODULES(starcoder2_modules),
     [HD_NAMES_DEEPSEEK] = MODULES(deepseek_modules),
     [HD_NAMES_GLM4_MOE] = MODULES(qwen_moe_modules),
@@ -306,10 +315,12 @@ enum hd_status hd_adapter_from_job(const struct hd_job *job, struct hd_adapter *
                       "train.adapter.type: a prefix has keys and values of heads, and %s computes "
                       "them from latents; use lora or bottleneck",
                       job->family);
-    if (job->adapter == HD_JOB_ADAPTER_PREFIX && hd_job_has_delta(job))
+    if (job->adapter == HD_JOB_ADAPTER_PREFIX && hd_job_keeps_state(job))
         return hd_err(HD_UNSUPPORTED,
-                      "train.adapter.type: a prefix has keys and values, and blocks with a gated "
-                      "delta layer (model.delta.layers) have none; use lora or bottleneck");
+                      "train.adapter.type: a prefix has keys and values, and blocks with a %s have "
+                      "none; use lora or bottleneck",
+                      hd_job_has_delta(job) ? "gated delta layer (model.delta.layers)"
+                                            : "short convolution (model.conv.layers)");
     if (job->adapter == HD_JOB_ADAPTER_PREFIX)
         *ret_adapter =
             (struct hd_adapter){.kind = HD_ADAPTER_PREFIX, .tokens = job->adapter_tokens};

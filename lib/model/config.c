@@ -111,6 +111,8 @@ static enum hd_status layers_from_job(const struct hd_job *job, struct hd_model_
         return hd_err_prefix(HD_INVALID, "model.experts_layers");
     if (hd_layers_parse(*job->delta_layers ? job->delta_layers : "none", &c->delta_layers))
         return hd_err_prefix(HD_INVALID, "model.delta.layers");
+    if (hd_layers_parse(*job->conv_layers ? job->conv_layers : "none", &c->conv_layers))
+        return hd_err_prefix(HD_INVALID, "model.conv.layers");
     return HD_OK;
 }
 
@@ -191,6 +193,8 @@ enum hd_status hd_model_config_from_job(const struct hd_job *job,
                                           .key_width = job->delta_key_width,
                                           .value_width = job->delta_value_width,
                                           .conv_width = job->delta_conv_width},
+                                .conv_width = job->conv_width,
+                                .conv_bias = job->conv_bias,
                                 .dropout_embedding = job->dropout_embedding,
                                 .neftune_alpha = job->neftune_alpha,
                                 .dropout_attention = job->dropout_attention,
@@ -261,12 +265,15 @@ struct hd_layer hd_model_layer(const struct hd_model_config *c, int64_t number)
     const int64_t layer = further ? c->L - 1 : number;
     const bool experts = c->router.E && hd_layers_has(&c->experts_layers, layer);
     const bool delta = c->delta.value_heads && hd_layers_has(&c->delta_layers, layer) && !further;
+    const bool conv = c->conv_width && hd_layers_has(&c->conv_layers, layer) && !further;
+    const bool attends = !delta && !conv;
     const bool rotates =
-        !delta && c->positions == HD_POSITIONS_ROPE && hd_layers_has(&c->rope_layers, layer);
-    struct hd_layer l = {.window = delta ? 0 : hd_model_window(c, layer),
-                         .chunk = !delta && is_local(c, layer) ? c->chunk : 0,
+        attends && c->positions == HD_POSITIONS_ROPE && hd_layers_has(&c->rope_layers, layer);
+    struct hd_layer l = {.window = attends ? hd_model_window(c, layer) : 0,
+                         .chunk = attends && is_local(c, layer) ? c->chunk : 0,
                          .experts = experts,
                          .delta = delta,
+                         .conv = conv,
                          .F = c->router.E && !experts ? c->F_dense : c->F};
 
     if (rotates)
@@ -277,17 +284,18 @@ struct hd_layer hd_model_layer(const struct hd_model_config *c, int64_t number)
 int hd_model_layer_kind(const struct hd_model_config *c, int64_t layer)
 {
     const struct hd_layer l = hd_model_layer(c, layer);
-    const bool unrotated = c->positions == HD_POSITIONS_ROPE && !l.rope && !l.delta;
+    const bool unrotated = c->positions == HD_POSITIONS_ROPE && !l.rope && !l.delta && !l.conv;
 
     return (l.window > 0 || l.chunk > 0 ? HD_LAYER_WINDOWED : 0) +
            (unrotated ? HD_LAYER_UNROTATED : 0) + (c->router.E && !l.experts ? HD_LAYER_DENSE : 0) +
-           (l.delta ? HD_LAYER_DELTA : 0);
+           (l.delta || l.conv ? HD_LAYER_UNATTENDED : 0);
 }
 
 bool hd_model_tp_fits(const struct hd_model_config *c, int64_t tp)
 {
     return c->H % tp == 0 && c->F % tp == 0 && c->F_shared % tp == 0 && c->F_dense % tp == 0 &&
-           (c->G % tp == 0 || tp % c->G == 0) && c->delta.key_heads % tp == 0;
+           (c->G % tp == 0 || tp % c->G == 0) && c->delta.key_heads % tp == 0 &&
+           (!c->conv_width || c->C % tp == 0);
 }
 
 int32_t hd_model_kv_replica(const struct hd_model_config *config, int64_t tp)

@@ -237,10 +237,27 @@ static struct hd_tensor *delta_forward(struct hd_rec *rec, const struct hd_model
                      *ba = op_linear(rec, x, w->ba, -1, 2);
     struct hd_tensor *h;
 
-    qkv = op_conv(rec, qkv, w->conv, 3, s->conv_width);
+    qkv = op_conv(rec, qkv, w->conv, 3, s->conv_width, false);
     h = op_gated_delta(rec, qkv, ba, w->A_log, &settings); /* [R, heads * value_width] */
     h = op_gated_norm(rec, h, gate, w->norm, heads, c->norm_eps);
     return row_parallel(rec, c, layer, h, w->out, -1, &none);
+}
+
+/* Records a short convolution, x: [R, C] -> [Rl, C]: with the projections b, c and v of x,
+ * out(c * conv(b * v)). tp splits the channels. */
+static struct hd_tensor *conv_forward(struct hd_rec *rec, const struct hd_model_config *c,
+                                      const struct hd_short_conv *w, int64_t layer,
+                                      struct hd_tensor *x)
+{
+    static const struct hd_lora none;
+    struct hd_tensor *gate_in = op_linear(rec, x, w->b, w->b_bias, 1);
+    struct hd_tensor *gate_out = op_linear(rec, x, w->c, w->c_bias, 1);
+    struct hd_tensor *h = op_multiply(rec, op_linear(rec, x, w->x, w->x_bias, 1), gate_in);
+
+    h = op_conv(rec, h, w->kernel, 1, c->conv_width, true); /* [R, C / tp] */
+    if (w->kernel_bias >= 0)
+        h = op_bias(rec, h, w->kernel_bias, 1);
+    return row_parallel(rec, c, layer, op_multiply(rec, h, gate_out), w->out, w->out_bias, &none);
 }
 
 static enum hd_activation activation(const struct hd_model_config *c)
@@ -395,6 +412,21 @@ static struct hd_tensor *parallel_forward(struct hd_rec *rec, const struct model
     return add_to_residual(rec, c, layer, x, m, &feed_forward);
 }
 
+/* Records what a block has of attention, a gated delta layer and a short convolution, x: [R, C] ->
+ * [Rl, C]. */
+static struct hd_tensor *mixer_forward(struct hd_rec *rec, const struct model_forward *f,
+                                       const struct hd_block *w, int64_t layer, struct hd_tensor *x)
+{
+    const struct hd_model_config *c = &f->model->config;
+    const struct hd_layer l = hd_model_layer(c, layer);
+
+    if (l.delta)
+        return delta_forward(rec, c, f->tp, &w->delta, layer, x);
+    if (l.conv)
+        return conv_forward(rec, c, &w->conv, layer, x);
+    return attention_forward(rec, c, f->tp, &w->attention, layer, x);
+}
+
 /* Records one block, [Rl, C] -> [Rl, C]. The norms stand before attention and feed-forward layer,
  * after them, or on both sides (hd_norm_place). */
 static struct hd_tensor *layer_forward(struct hd_rec *rec, const struct model_forward *f,
@@ -408,8 +440,7 @@ static struct hd_tensor *layer_forward(struct hd_rec *rec, const struct model_fo
     if (c->place == HD_NORM_ONE || c->place == HD_NORM_TWO)
         return parallel_forward(rec, f, w, layer, x);
     h = op_copy_to_tp(rec, norm_before(rec, c, x, w->norm1)); /* [R, C] */
-    h = hd_model_layer(c, layer).delta ? delta_forward(rec, c, f->tp, &w->delta, layer, h)
-                                       : attention_forward(rec, c, f->tp, &w->attention, layer, h);
+    h = mixer_forward(rec, f, w, layer, h);
     x = add_to_residual(rec, c, layer, x, h, &attention);
 
     normed = norm_before(rec, c, x, w->norm2);

@@ -59,6 +59,12 @@ static int64_t ffn_grain(const struct hd_model_config *c, int64_t F)
     return F / common_divisor(common_divisor(common_divisor(c->H, c->F), c->F_shared), c->F_dense);
 }
 
+/* Returns the size of a group of channels of short convolutions that no legal tp separates. */
+static int64_t conv_grain(const struct hd_model_config *c)
+{
+    return c->C / common_divisor(c->C, common_divisor(c->H, c->F));
+}
+
 /* Returns the distribution over ranks of a parameter whose rows are key/value heads, which tp
  * splits; if tp exceeds their number, several tp ranks hold the same head. */
 static struct shard split_kv_heads(const struct declare *d)
@@ -433,7 +439,7 @@ static void declare_loras(struct declare *d, struct hd_layer l, struct hd_block 
 {
     const struct hd_model_config *c = d->config;
 
-    if (!l.delta)
+    if (!l.delta && !l.conv)
         declare_attention_loras(d, &b->attention);
     b->experts.scale = c->adapter.scale;
     for (int t = HD_TARGET_GATE; l.experts && t <= HD_TARGET_DOWN; t++)
@@ -602,6 +608,28 @@ static struct hd_delta declare_delta(struct declare *d)
     return b;
 }
 
+/* Declares a short convolution, whose channels tp splits: rows of the three projections of the input
+ * and of the taps, columns of the output's. */
+static struct hd_short_conv declare_conv(struct declare *d)
+{
+    const struct hd_model_config *c = d->config;
+    const int64_t C = c->C;
+    const bool biased = c->conv_bias;
+    struct hd_short_conv s = {0};
+
+    s.b = product(d, "conv.b.weight", C, C, split_rows(), init_std(d));
+    s.c = product(d, "conv.c.weight", C, C, split_rows(), init_std(d));
+    s.x = product(d, "conv.x.weight", C, C, split_rows(), init_std(d));
+    s.b_bias = bias(d, biased, "conv.b.bias", C, split_rows(), false);
+    s.c_bias = bias(d, biased, "conv.c.bias", C, split_rows(), false);
+    s.x_bias = bias(d, biased, "conv.x.bias", C, split_rows(), false);
+    s.kernel = matrix(d, "conv.kernel.weight", C, c->conv_width, split_rows(), init_std(d), false);
+    s.kernel_bias = bias(d, biased, "conv.kernel.bias", C, split_rows(), false);
+    s.out = product(d, "conv.out.weight", C, C, split_columns(conv_grain(c)), residual_std(d));
+    s.out_bias = bias(d, biased, "conv.out.bias", C, on_rows(d), false);
+    return s;
+}
+
 /* Returns a copy of *d whose prefix of parameter names is longer by ".what". */
 static struct declare inside(const struct declare *d, const char *what)
 {
@@ -731,17 +759,17 @@ static void declare_embedding(struct declare *d, struct hd_model *m)
 }
 
 /* Names of the kinds of blocks, by hd_model_layer_kind; units of one kind are recorded once. */
-static const char *const kind_names[HD_LAYER_KINDS] = {"block",
-                                                       "windowed block",
-                                                       "block without positions",
-                                                       "windowed block without positions",
-                                                       "dense block",
-                                                       "dense windowed block",
-                                                       "dense block without positions",
-                                                       "dense windowed block without positions",
-                                                       [HD_LAYER_DELTA] = "delta block",
-                                                       [HD_LAYER_DELTA | HD_LAYER_DENSE] =
-                                                           "dense delta block"};
+static const char *const kind_names[HD_LAYER_KINDS] = {
+    "block",
+    "windowed block",
+    "block without positions",
+    "windowed block without positions",
+    "dense block",
+    "dense windowed block",
+    "dense block without positions",
+    "dense windowed block without positions",
+    [HD_LAYER_UNATTENDED] = "block without attention",
+    [HD_LAYER_UNATTENDED | HD_LAYER_DENSE] = "dense block without attention"};
 
 /* Declares the parameters of a block under the present prefix. */
 static void declare_layer(struct declare *d, int64_t layer, struct hd_block *b)
@@ -754,7 +782,9 @@ static void declare_layer(struct declare *d, int64_t layer, struct hd_block *b)
     b->norm1 = declare_norm(d, before, "norm1");
     if (l.delta)
         b->delta = declare_delta(d);
-    b->attention = l.delta ? no_attention() : declare_attention(d);
+    if (l.conv)
+        b->conv = declare_conv(d);
+    b->attention = l.delta || l.conv ? no_attention() : declare_attention(d);
     b->norm1_out = declare_norm(d, after, "norm1_out");
     b->norm2 = declare_norm(d, before && c->place != HD_NORM_ONE, "norm2");
     declare_feed_forward(d, layer, l, b);
@@ -825,10 +855,11 @@ static enum hd_status check_tp(const struct hd_model_config *c, const struct hd_
 
     if (!hd_model_tp_fits(c, tp))
         return hd_err(HD_INVALID,
-                      "tp = %d must divide heads = %lld, ffn_hidden = %lld and the key heads of "
-                      "gated delta layers = %lld, and divide or be a multiple of kv_heads = %lld",
+                      "tp = %d must divide heads = %lld, ffn_hidden = %lld, the key heads of gated "
+                      "delta layers = %lld and the channels of short convolutions = %lld, and "
+                      "divide or be a multiple of kv_heads = %lld",
                       tp, (long long)c->H, (long long)c->F, (long long)c->delta.key_heads,
-                      (long long)c->G);
+                      (long long)(c->conv_width ? c->C : 0), (long long)c->G);
     assert(sizes->kv_replica == hd_model_kv_replica(c, tp));
     return HD_OK;
 }

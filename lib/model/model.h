@@ -77,6 +77,9 @@ struct hd_model_config {
     struct hd_latents latents;
     struct hd_layers delta_layers; /* blocks with a gated delta layer in place of attention */
     struct hd_delta_sizes delta;
+    struct hd_layers conv_layers; /* blocks with a short convolution in place of attention */
+    int64_t conv_width;           /* taps of a short convolution; 0: the model has none */
+    bool conv_bias;               /* true: its three parts have biases */
     struct hd_router router; /* router of the experts; E = 0: a block has one MLP, else F is the
                                 width of one expert */
     int64_t F_shared;        /* width of the shared expert; 0: none */
@@ -111,13 +114,14 @@ enum hd_status hd_model_config_from_job(const struct hd_job *job,
 struct hd_only hd_model_only(const struct hd_model_config *config);
 
 /* Settings of one block. Blocks with equal settings are recorded once. A block for further tokens,
- * from layer L on, is like the last block, but never a gated delta layer. */
+ * from layer L on, is like the last block, but always with attention. */
 struct hd_layer {
     int64_t window;             /* tokens to which a token attends, itself included; 0: no limit */
     int64_t chunk;              /* length of the chunks within which tokens attend; 0: none */
     const struct hd_rope *rope; /* rotary positions; NULL: none. Points into the config */
     bool experts;               /* true: the feed-forward layer is a mixture of experts */
     bool delta;                 /* true: a gated delta layer in place of attention */
+    bool conv;                  /* true: a short convolution in place of attention */
     int64_t F;                  /* width of the feed-forward layer, or of an expert */
 };
 struct hd_layer hd_model_layer(const struct hd_model_config *config, int64_t layer);
@@ -128,7 +132,9 @@ enum {
     HD_LAYER_WINDOWED = 1,  /* attention has a window or chunks */
     HD_LAYER_UNROTATED = 2, /* no rotary positions, in a model that has them */
     HD_LAYER_DENSE = 4,     /* one feed-forward layer, in a model with experts */
-    HD_LAYER_DELTA = 8, /* a gated delta layer in place of attention; never with the first two */
+    /* a gated delta layer or, in other families, a short convolution in place of attention; never with
+     * the first two */
+    HD_LAYER_UNATTENDED = 8,
     HD_LAYER_KINDS = 16 /* number of kinds */
 };
 /* Returns the kind of a block. */
@@ -176,6 +182,13 @@ struct hd_delta {
     int A_log; /* first of the adjacent A_log and dt_bias */
     int norm, out;
 };
+/* Parameters of a short convolution; biases -1: none. */
+struct hd_short_conv {
+    int b, c, x; /* weights of the projections of the input; their biases follow */
+    int b_bias, c_bias, x_bias;
+    int kernel, kernel_bias; /* taps [C, width] */
+    int out, out_bias;
+};
 struct hd_mlp {
     int up, up_bias; /* gated MLP: first of the two adjacent parameters gate and up */
     int down, down_bias;
@@ -191,8 +204,9 @@ struct hd_block {
     struct hd_norm norm1_out, norm2_out;     /* norms of their outputs */
     struct hd_bottleneck adapter1, adapter2; /* bottleneck adapters behind attention and behind the
                                                 feed-forward layer */
-    struct hd_attention attention;           /* in blocks without a gated delta layer */
-    struct hd_delta delta;                   /* in blocks with one */
+    struct hd_attention attention;           /* in blocks with attention */
+    struct hd_delta delta;                   /* in blocks with a gated delta layer */
+    struct hd_short_conv conv;               /* in blocks with a short convolution */
     struct hd_mlp mlp; /* the MLP; in a model with experts the shared expert */
     struct hd_expert_params experts;
     int shared_gate; /* linear gate [1, C] of the shared expert; -1: none */

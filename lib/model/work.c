@@ -67,7 +67,7 @@ static int list_lora(const struct hd_model_config *c, const struct hd_layer *lay
         const double times = experts ? (double)c->router.K : 1;
 
         if (!(experts ? c->adapter.expert_target : c->adapter.target)[t] ||
-            (layer->delta && t < HD_TARGET_GATE))
+            ((layer->delta || layer->conv) && t < HD_TARGET_GATE))
             continue;
         if (!shares)
             list[count++] =
@@ -91,6 +91,20 @@ static int list_delta(const struct hd_model_config *c, struct multiplied *ret)
         {"delta.b.weight", H * C},      {"delta.a.weight", H * C},
         {"delta.conv_q.weight", K * W}, {"delta.conv_k.weight", K * W},
         {"delta.conv_v.weight", V * W}, {"delta.out.weight", V * C}};
+
+    memcpy(ret, list, sizeof list);
+    return (int)(sizeof list / sizeof list[0]);
+}
+
+/* Lists the weights of a short convolution. Returns their number. */
+static int list_conv(const struct hd_model_config *c, struct multiplied *ret)
+{
+    const double C = (double)c->C, W = (double)c->conv_width;
+    const struct multiplied list[] = {{"conv.b.weight", C * C},
+                                      {"conv.c.weight", C * C},
+                                      {"conv.x.weight", C * C},
+                                      {"conv.kernel.weight", C * W},
+                                      {"conv.out.weight", C * C}};
 
     memcpy(ret, list, sizeof list);
     return (int)(sizeof list / sizeof list[0]);
@@ -139,7 +153,9 @@ static int list_multiplied(const struct hd_model_config *c, const struct hd_laye
                                          {"moe.shared.gate.weight", shared},
                                          {"moe.shared.up.weight", shared},
                                          {"moe.shared.down.weight", shared}};
-    int count = layer->delta ? list_delta(c, ret) : list_attention(c, ret);
+    int count = layer->delta  ? list_delta(c, ret)
+                : layer->conv ? list_conv(c, ret)
+                              : list_attention(c, ret);
 
     if (layer->experts)
         memcpy(ret + count, experts, sizeof experts);
@@ -185,6 +201,8 @@ static struct block_work work_of(const struct hd_model_config *c, int64_t layer)
     if (l.delta) /* k^T M, the row that is added to M, and q^T M */
         w.attention =
             6 * (double)(c->delta.value_heads * c->delta.key_width * c->delta.value_width);
+    if (l.conv)
+        w.attention = 0;
     for (int i = 0; i < count; i++) {
         w.weights += list[i].weights;
         w.trained += w.backward && hd_model_trains(c, layer, list[i].name) ? list[i].weights : 0;

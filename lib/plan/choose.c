@@ -50,6 +50,8 @@ struct hd_plan_shape hd_plan_shape_of(const struct hd_plan_request *request)
         .dense_ffn_hidden = request->searched ? request->dense_ffn_hidden : 0,
         .delta_heads = request->searched ? request->delta_heads : 0,
         .delta_conv_width = request->searched ? request->delta_conv_width : 0,
+        .conv_width = request->searched ? request->conv_width : 0,
+        .conv_hidden = request->searched && request->conv_layers ? request->hidden : 0,
         .nf4_hidden = codes ? request->hidden : 0,
         .nf4_head_width = codes ? request->head_width : 0,
         .nf4_latents = {codes ? request->mla_q_rank : 0, codes ? request->mla_kv_rank : 0,
@@ -163,10 +165,11 @@ static bool has_whole_blocks(int64_t rows, int64_t columns, bool by_columns, int
 bool choose_cuts_codes(const struct hd_plan_request *w, int64_t tp)
 {
     const int64_t C = w->hidden, ffn[] = {w->ffn_hidden, w->shared_ffn_hidden, w->dense_ffn_hidden};
-    struct choose_matrix list[2 * CHOOSE_MATRICES_MAX];
+    struct choose_matrix list[3 * CHOOSE_MATRICES_MAX];
     int count = choose_attention(w, list);
 
     count += choose_delta(w, list + count);
+    count += choose_conv(w, list + count);
     for (int i = 0; i < count; i++) {
         const struct choose_matrix *m = &list[i];
         const int64_t shares = m->shares_max && tp > m->shares_max ? m->shares_max : tp;

@@ -60,6 +60,8 @@ struct hd_plan_request {
     /* gated delta layers: their number, the sizes of their heads beside delta_heads, and the taps of
      * their convolution; 0: none */
     int64_t delta_layers, delta_key_width, delta_value_heads, delta_value_width, delta_conv_width;
+    /* short convolutions: their number, and their taps; 0: none. tp splits their channels, model.hidden */
+    int64_t conv_layers, conv_width;
     /* the weight matrices of transformer blocks are stored as nf4 codes; then hidden and head_width
      * are set */
     bool nf4;
@@ -153,6 +155,7 @@ struct hd_plan_shape {
     /* set only if the request is `searched`; else 0 */
     int64_t layers, heads, kv_heads, ffn_hidden, context, vocab;
     int64_t shared_ffn_hidden, dense_ffn_hidden, delta_heads, delta_conv_width;
+    int64_t conv_width, conv_hidden; /* conv_hidden: channels of short convolutions */
     /* set only if the request is `searched` and nf4; else 0 */
     int64_t nf4_hidden, nf4_head_width, nf4_latents[4], nf4_delta[3];
 };

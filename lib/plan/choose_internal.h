@@ -41,7 +41,7 @@ bool choose_has_chunks(const struct hd_layout_sizes *s);
 /* Checks the number of layers of each chunk, if they are given. */
 enum hd_status choose_check_stages(const struct hd_plan_request *w,
                                    const struct hd_layout_sizes *s);
-/* A weight matrix of attention or of a gated delta layer, and how tp splits it. */
+/* A weight matrix of attention, of a gated delta layer or of a short convolution, and how tp splits it. */
 struct choose_matrix {
     int64_t rows, columns;
     enum { CHOOSE_WHOLE, CHOOSE_ROWS, CHOOSE_COLUMNS } split;
@@ -49,11 +49,13 @@ struct choose_matrix {
 };
 enum { CHOOSE_MATRICES_MAX = 5 };
 
-/* List the matrices of a block's attention, of latents or not, and those of a gated delta layer, as
- * lib/model declares them. Return their number. */
+/* List the matrices of a block's attention, of latents or not, and those of a gated delta layer and
+ * of a short convolution, as lib/model declares them. Return their number. */
 int choose_attention(const struct hd_plan_request *w,
                      struct choose_matrix ret_list[CHOOSE_MATRICES_MAX]);
 int choose_delta(const struct hd_plan_request *w,
                  struct choose_matrix ret_list[CHOOSE_MATRICES_MAX]);
+int choose_conv(const struct hd_plan_request *w,
+                struct choose_matrix ret_list[CHOOSE_MATRICES_MAX]);
 
 #endif

@@ -56,3 +56,17 @@ int choose_delta(const struct hd_plan_request *w,
     memcpy(ret_list, list, sizeof list);
     return (int)(sizeof list / sizeof list[0]);
 }
+
+int choose_conv(const struct hd_plan_request *w, struct choose_matrix ret_list[CHOOSE_MATRICES_MAX])
+{
+    const int64_t C = w->hidden;
+    const struct choose_matrix list[] = {{C, C, CHOOSE_ROWS, 0},
+                                         {C, C, CHOOSE_ROWS, 0},
+                                         {C, C, CHOOSE_ROWS, 0},
+                                         {C, C, CHOOSE_COLUMNS, 0}};
+
+    if (!w->conv_layers)
+        return 0;
+    memcpy(ret_list, list, sizeof list);
+    return (int)(sizeof list / sizeof list[0]);
+}

@@ -59,10 +59,12 @@ static void add_attention(struct finder *f, const struct hd_mesh_coord *c)
 }
 
 /* Adds to the rank's key its place among the ranks that share sequences: by it a rank takes the
- * states of gated delta layers before and after its segments. */
-static void add_delta(struct finder *f, const struct hd_mesh_coord *c)
+ * states of gated delta layers, or the inputs of convolutions, before and after its segments. */
+static void add_place(struct finder *f, const struct hd_mesh_coord *c)
 {
-    if (f->shared->mesh.sizes.cp > 1 && f->shared->config.delta.value_heads)
+    const struct hd_model_config *model = &f->shared->config;
+
+    if (f->shared->mesh.sizes.cp > 1 && (model->delta.value_heads || model->conv_width))
         add_number(f, c->cp);
 }
 
@@ -182,7 +184,7 @@ static enum hd_status make_key(struct finder *f, const struct hd_registry *r,
     add_number(f, c.tp == 0); /* whether this rank counts the loss */
     add_number(f, f->shared->snapshot_bytes ? f->shared->snapshot_bytes[rank] : 0);
     add_attention(f, &c);
-    add_delta(f, &c);
+    add_place(f, &c);
     add_experts(f, &c);
     add_chunks(f, f->shared, c.pp);
     if (f->shared->frozen) {

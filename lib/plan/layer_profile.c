@@ -442,7 +442,7 @@ static void choose_kind(struct hd_job *job, int kind)
     job->window_layers = "all";
     job->rope_layers = kind & HD_LAYER_UNROTATED ? "none" : "all";
     job->experts_layers = kind & HD_LAYER_DENSE ? "none" : "all";
-    job->delta_layers = kind & HD_LAYER_DELTA ? "all" : "none";
+    job->delta_layers = job->conv_layers = kind & HD_LAYER_UNATTENDED ? "all" : "none";
 }
 
 /* Shrinks the job to a small one: two blocks of this kind on the first stage and, if the job has

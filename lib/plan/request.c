@@ -22,7 +22,7 @@ static int64_t common_context(const struct hd_job *job)
 
 void hd_plan_request_of(const struct hd_job *job, struct hd_plan_request *ret_request)
 {
-    const bool has_delta = hd_job_has_delta(job);
+    const bool has_delta = hd_job_has_delta(job), has_conv = hd_job_has_conv(job);
     const struct hd_batch_spans batches = hd_job_batch_spans(job);
 
     *ret_request = (struct hd_plan_request){
@@ -51,6 +51,8 @@ void hd_plan_request_of(const struct hd_job *job, struct hd_plan_request *ret_re
         .delta_value_heads = has_delta ? job->delta_value_heads : 0,
         .delta_value_width = has_delta ? job->delta_value_width : 0,
         .delta_conv_width = has_delta ? job->delta_conv_width : 0,
+        .conv_layers = has_conv ? hd_layers_count(job->conv_layers, job->layers) : 0,
+        .conv_width = has_conv ? job->conv_width : 0,
         .vocab = job->vocab,
         .only_planned = job->only_planned,
         .searched = true};

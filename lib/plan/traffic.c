@@ -42,21 +42,23 @@ static double weights_of(const struct choose_matrix *list, int count)
     return weights;
 }
 
-/* Returns the mean number of a block's weights on one rank: the products of attention or of a gated
- * delta layer, and three of the feed-forward part. */
+/* Returns the mean number of a block's weights on one rank: the products of attention, of a gated
+ * delta layer or of a short convolution, and three of the feed-forward part. */
 static double block_weights(const struct hd_layout_sizes *s, const struct hd_plan_request *m)
 {
     struct choose_matrix list[CHOOSE_MATRICES_MAX];
     const double attention = weights_of(list, choose_attention(m, list)),
                  delta = weights_of(list, choose_delta(m, list)),
-                 deltas = (double)m->delta_layers / (double)m->layers;
+                 conv = weights_of(list, choose_conv(m, list)),
+                 deltas = (double)m->delta_layers / (double)m->layers,
+                 convs = (double)m->conv_layers / (double)m->layers;
     const double hidden = (double)m->hidden, ffn = 3 * hidden * (double)m->ffn_hidden,
                  shared = 3 * hidden * (double)m->shared_ffn_hidden, share = expert_share(m),
                  experts = m->experts > 0 ? (double)m->experts / (double)s->ep : 1,
                  dense = 3 * hidden * (double)m->dense_ffn_hidden;
 
-    return ((1 - deltas) * attention + deltas * delta + share * (experts * ffn + shared) +
-            (1 - share) * dense) /
+    return ((1 - deltas - convs) * attention + deltas * delta + convs * conv +
+            share * (experts * ffn + shared) + (1 - share) * dense) /
            (double)s->tp;
 }
 
@@ -85,14 +87,15 @@ void hd_traffic_of(const struct hd_layout_sizes *s, const struct hd_plan_request
     const double hidden_bytes = rows * (double)m->hidden * VALUE_BYTES;
     const double kv_bytes = rows * kv_channels(m) * VALUE_BYTES;
     const double blocks = (double)m->layers / (double)s->pp * micro_batches;
-    const double deltas = (double)m->delta_layers / (double)m->layers;
+    const double deltas = (double)m->delta_layers / (double)m->layers,
+                 convs = (double)m->conv_layers / (double)m->layers;
 
     *t = (struct hd_traffic){.count = 0};
     if (s->tp > 1)
         add_item(t, HD_GROUP_TP, HD_COMM_ALL_REDUCE, hidden_bytes, TP_SUMS * blocks);
     if (s->cp > 1) {
         add_item(t, HD_GROUP_CP, HD_COMM_SHIFT, kv_bytes / (double)s->tp,
-                 CP_TURNS * (double)(s->cp - 1) * blocks * (1 - deltas));
+                 CP_TURNS * (double)(s->cp - 1) * blocks * (1 - deltas - convs));
         add_item(t, HD_GROUP_CP, HD_COMM_ALL_GATHER, delta_bytes(s, m),
                  CP_GATHERS * blocks * deltas);
     }

@@ -1,5 +1,5 @@
 /* Gated delta layers (ops_delta.h of kernels): causal convolution, gated delta rule, norm with a
- * gate; and the gate of attention's output.
+ * gate; and the gate of attention's output. Short convolutions have the first and the last, plain.
  *
  * In decoding the convolution keeps the last inputs of each cache slot and the rule its state, in
  * place of keys and values. Backward computes the rule's states again, so forward keeps only the
@@ -48,7 +48,9 @@ static void conv_forward(struct hd_emit *e, const struct hd_op *op)
     const struct hd_operand halo = hd_emit_conv_halo(e, op, &s);
 
     (void)hd_emit_conv_forward(
-        e, HD_ARGS(conv_forward, .B = s.B, .S = s.S, .N = N, .W = W, .dtype = x->dtype),
+        e,
+        HD_ARGS(conv_forward, .B = s.B, .S = s.S, .N = N, .W = W, .plain = op->set.plain,
+                .dtype = x->dtype),
         HD_OPERANDS(conv_forward, .out = hd_emit_result(e, op),
                     .state = decodes(e) ? hd_emit_cache(e, "inputs", x->dtype,
                                                         e->rec->shape.slots * (W - 1), N)
@@ -72,7 +74,9 @@ static void conv_backward_inputs(struct hd_emit *e, const struct hd_op *op)
     if (s.position.store)
         dhalo = hd_emit_temp(e, "halo_grad", HD_F32, s.B, (W - 1) * N);
     (void)hd_emit_conv_backward(
-        e, HD_ARGS(conv_backward, .B = s.B, .S = s.S, .N = N, .W = W, .dtype = x->dtype),
+        e,
+        HD_ARGS(conv_backward, .B = s.B, .S = s.S, .N = N, .W = W, .plain = op->set.plain,
+                .dtype = x->dtype),
         HD_OPERANDS(conv_backward, .dinp = dx, .dhalo = dhalo, .dout = hd_emit_grad(e, op->out),
                     .inp = hd_emit_value(e, x), .weight = hd_emit_weight(e, op->param[0], x->dtype),
                     .bound = bounds_of(e, op, 1), .halo = halo, .position = s.position));
@@ -96,7 +100,7 @@ static void conv_backward_weights(struct hd_emit *e, const struct hd_op *op)
         hd_emit_conv_backward_weight(
             e,
             HD_ARGS(conv_backward_weight, .B = s.B, .S = s.S, .N = x->dim[1],
-                    .W = op->set.conv_width, .dtype = x->dtype),
+                    .W = op->set.conv_width, .plain = op->set.plain, .dtype = x->dtype),
             HD_OPERANDS(conv_backward_weight, .dweight = grad, .dout = hd_emit_grad(e, op->out),
                         .inp = hd_emit_value(e, x),
                         .weight = hd_emit_weight(e, op->param[0], x->dtype),
@@ -282,7 +286,9 @@ static void sigmoid_gate_forward(struct hd_emit *e, const struct hd_op *op)
     const struct hd_tensor *y = op->in[0];
 
     (void)hd_emit_sigmoid_gate_forward(
-        e, HD_ARGS(sigmoid_gate_forward, .N = y->dim[0] * y->dim[1], .dtype = y->dtype),
+        e,
+        HD_ARGS(sigmoid_gate_forward, .N = y->dim[0] * y->dim[1], .plain = op->set.plain,
+                .dtype = y->dtype),
         HD_OPERANDS(sigmoid_gate_forward, .out = hd_emit_result(e, op), .y = hd_emit_value(e, y),
                     .g = hd_emit_value(e, op->in[1])));
 }
@@ -297,7 +303,9 @@ static void sigmoid_gate_backward_inputs(struct hd_emit *e, const struct hd_op *
     dy = hd_emit_temp(e, "grad", y->dtype, y->dim[0], y->dim[1]);
     dg = hd_emit_temp(e, "grad", g->dtype, g->dim[0], g->dim[1]);
     (void)hd_emit_sigmoid_gate_backward(
-        e, HD_ARGS(sigmoid_gate_backward, .N = y->dim[0] * y->dim[1], .dtype = y->dtype),
+        e,
+        HD_ARGS(sigmoid_gate_backward, .N = y->dim[0] * y->dim[1], .plain = op->set.plain,
+                .dtype = y->dtype),
         HD_OPERANDS(sigmoid_gate_backward, .dy = dy, .dg = dg, .dout = hd_emit_grad(e, op->out),
                     .y = hd_emit_value(e, y), .g = hd_emit_value(e, g)));
     hd_emit_add_grad(e, y, dy, true);

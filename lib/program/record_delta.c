@@ -1,5 +1,5 @@
-/* record_delta: the recording functions of gated delta layers and of the gate of attention's
- * output. */
+/* record_delta: the recording functions of gated delta layers, of short convolutions and of the gate
+ * of attention's output. */
 #include "program/rec.h"
 
 static struct hd_tensor *wrong_shape(struct hd_rec *rec, const char *op, const struct hd_tensor *x)
@@ -35,7 +35,7 @@ static bool has_long_segments(struct hd_rec *rec, int64_t width)
 }
 
 struct hd_tensor *op_conv(struct hd_rec *rec, struct hd_tensor *x, int weight, int fused_count,
-                          int64_t width)
+                          int64_t width, bool plain)
 {
     struct hd_op op = {.kind = HD_OP_conv,
                        .in = {x},
@@ -43,7 +43,7 @@ struct hd_tensor *op_conv(struct hd_rec *rec, struct hd_tensor *x, int weight, i
                        .param = {weight},
                        .param_count = 1,
                        .fused_count = fused_count,
-                       .set = {.conv_width = width}};
+                       .set = {.conv_width = width, .plain = plain}};
     int64_t channels = 0;
 
     if (rec->error.status || !has_long_segments(rec, width))
@@ -99,11 +99,24 @@ struct hd_tensor *op_gated_norm(struct hd_rec *rec, struct hd_tensor *x, struct 
                          "normed", x->dim[0], x->dim[1]);
 }
 
-struct hd_tensor *op_sigmoid_gate(struct hd_rec *rec, struct hd_tensor *y, struct hd_tensor *gate)
+static struct hd_tensor *gated(struct hd_rec *rec, struct hd_tensor *y, struct hd_tensor *gate,
+                               bool plain)
 {
     if (!rec->error.status && (y->dim[0] != gate->dim[0] || y->dim[1] != gate->dim[1]))
         return wrong_shape(rec, "sigmoid_gate", gate);
-    return hd_rec_result(rec,
-                         (struct hd_op){.kind = HD_OP_sigmoid_gate, .in = {y, gate}, .in_count = 2},
-                         "gated", y->dim[0], y->dim[1]);
+    return hd_rec_result(
+        rec,
+        (struct hd_op){
+            .kind = HD_OP_sigmoid_gate, .in = {y, gate}, .in_count = 2, .set = {.plain = plain}},
+        "gated", y->dim[0], y->dim[1]);
+}
+
+struct hd_tensor *op_sigmoid_gate(struct hd_rec *rec, struct hd_tensor *y, struct hd_tensor *gate)
+{
+    return gated(rec, y, gate, false);
+}
+
+struct hd_tensor *op_multiply(struct hd_rec *rec, struct hd_tensor *y, struct hd_tensor *factor)
+{
+    return gated(rec, y, factor, true);
 }

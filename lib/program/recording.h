@@ -238,6 +238,7 @@ struct hd_op_settings {
     int64_t heads, kv_heads, head_width, window;
     int64_t key_width;  /* gated_delta op: channels of a key head */
     int64_t conv_width; /* conv op: taps */
+    bool plain;         /* conv op: without SiLU; sigmoid_gate op: the gate itself, no sigmoid */
     int64_t prefix;     /* attention op: number of learned keys and values; 0: none */
     int64_t chunk;      /* attention op: see hd_attention_settings */
     double eps, cap;
@@ -498,10 +499,11 @@ struct hd_tensor *op_experts(struct hd_rec *rec, struct hd_tensor *x,
 /* out[R, C] = y[r, :] * sigmoid(g[r]) for each row r of y [R, C], with g [R, 1]. */
 struct hd_tensor *op_row_gate(struct hd_rec *rec, struct hd_tensor *y, struct hd_tensor *g);
 /* Causal convolution of `width` taps along the rows of each document, every channel by itself, then
- * SiLU: out[R, N] from x [R, N]. The weights are `fused_count` adjacent parameters [Ni, width] from
- * `weight` on. In decode, a sequence's last inputs are kept in its slot. Not with cp > 1. */
+ * SiLU unless `plain`: out[R, N] from x [R, N]. The weights are `fused_count` adjacent parameters [Ni, width] from
+ * `weight` on. In decode, a sequence's last inputs are kept in its slot. With cp > 1 the
+ * ranks exchange the last inputs of their segments, which are not shorter than width - 1. */
 struct hd_tensor *op_conv(struct hd_rec *rec, struct hd_tensor *x, int weight, int fused_count,
-                          int64_t width);
+                          int64_t width, bool plain);
 /* The gated delta rule (ops_delta.h of kernels): out[R, heads * value_width] from rows [q | k | v]
  * of qkv, with queries and keys of key_heads heads, and rows [b | a] of ba [R, 2 * heads]; A_log:
  * the first of the two adjacent fp32 parameters A_log and dt_bias, [heads] each. The state begins
@@ -519,6 +521,8 @@ struct hd_tensor *op_gated_norm(struct hd_rec *rec, struct hd_tensor *x, struct 
                                 int weight, int64_t heads, double eps);
 /* out = y * sigmoid(gate), element by element. */
 struct hd_tensor *op_sigmoid_gate(struct hd_rec *rec, struct hd_tensor *y, struct hd_tensor *gate);
+/* out = y * factor, element by element. */
+struct hd_tensor *op_multiply(struct hd_rec *rec, struct hd_tensor *y, struct hd_tensor *factor);
 /* out = a + factor * b; factor 0: 1. */
 struct hd_tensor *op_add(struct hd_rec *rec, struct hd_tensor *a, struct hd_tensor *b,
                          double factor);

@@ -157,7 +157,8 @@ static enum hd_status check_layers(const struct hd_job *job)
     } rules[] = {{"model.window_layers", job->window_layers},
                  {"model.rope_layers", job->rope_layers},
                  {"model.experts_layers", job->experts_layers},
-                 {"model.delta.layers", job->delta_layers}};
+                 {"model.delta.layers", job->delta_layers},
+                 {"model.conv.layers", job->conv_layers}};
     const int64_t rotated = hd_job_rotated(job);
     struct hd_layers layers;
     enum hd_status st;
@@ -481,6 +482,22 @@ static enum hd_status check_delta(const struct hd_job *job)
     return HD_OK;
 }
 
+/* Checks the keys of short convolutions. */
+static enum hd_status check_conv(const struct hd_job *job)
+{
+    if (!hd_family_named(job->family)->conv.layers) {
+        if (!job->conv_width && !job->conv_bias && strcmp(job->conv_layers, "none") == 0)
+            return HD_OK;
+        return hd_err(HD_INVALID,
+                      "model.conv: %s has no short convolutions; remove its keys, or use a family "
+                      "with them, such as lfm2",
+                      job->family);
+    }
+    if (job->conv_width < 2)
+        return hd_err(HD_INVALID, "model.conv.width: 1 tap is no convolution; use 2 to 8");
+    return HD_OK;
+}
+
 static enum hd_status check_heads(const struct hd_job *job)
 {
     char list[HD_TEXT_LIST_MAX];
@@ -488,7 +505,8 @@ static enum hd_status check_heads(const struct hd_job *job)
 
     if (!st)
         st = check_delta(job);
-
+    if (!st)
+        st = check_conv(job);
     if (!st)
         st = check_head_width(job);
     if (st)

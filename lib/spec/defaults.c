@@ -87,8 +87,8 @@ static void fill_latents(struct hd_job *job, const struct hd_family *family)
         set_size(&job->head_width, job->mla_nope + job->mla_rope);
 }
 
-/* Sets the keys of gated delta layers for which 0 or an empty text is no value. */
-static void fill_delta(struct hd_job *job, const struct hd_family *family)
+/* Sets the keys of gated delta layers and of short convolutions for which 0 or an empty text is no value. */
+static void fill_mixers(struct hd_job *job, const struct hd_family *family)
 {
     set_rule(&job->delta_layers, family->delta.layers ? family->delta.layers : "none");
     set_size(&job->delta_key_heads, family->delta.key_heads);
@@ -96,6 +96,8 @@ static void fill_delta(struct hd_job *job, const struct hd_family *family)
     set_size(&job->delta_key_width, family->delta.key_width);
     set_size(&job->delta_value_width, family->delta.value_width);
     set_size(&job->delta_conv_width, family->delta.conv_width);
+    set_rule(&job->conv_layers, family->conv.layers ? family->conv.layers : "none");
+    set_size(&job->conv_width, family->conv.width);
 }
 
 static void fill_model(struct hd_job *job)
@@ -118,7 +120,7 @@ static void fill_model(struct hd_job *job)
     if (job->norm_eps == 0)
         job->norm_eps = 1e-5;
     fill_latents(job, family);
-    fill_delta(job, family);
+    fill_mixers(job, family);
     if (!job->head_width && job->heads > 0)
         job->head_width = job->hidden / job->heads;
     if (!job->experts)

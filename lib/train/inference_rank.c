@@ -102,12 +102,12 @@ static enum hd_status add_adapter(struct hd_inference_rank *l, const char *dir, 
 static enum hd_status check_drafts(const struct hd_inference_rank *l,
                                    const struct hd_source_dirs *dirs)
 {
-    if (hd_job_has_delta(&l->job))
-        return hd_err(
-            HD_UNSUPPORTED,
-            "--draft: %s has gated delta layers, whose state cannot go back behind a draft "
-            "that is refused; leave --draft out",
-            dirs->dir);
+    if (hd_job_keeps_state(&l->job))
+        return hd_err(HD_UNSUPPORTED,
+                      "--draft: %s has %s, whose state cannot go back behind a draft "
+                      "that is refused; leave --draft out",
+                      dirs->dir,
+                      hd_job_has_delta(&l->job) ? "gated delta layers" : "short convolutions");
     if (!l->job.mtp_layers)
         return hd_err(HD_UNSUPPORTED,
                       "--draft: %s has no layers that predict further tokens (model.mtp, or "

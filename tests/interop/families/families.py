@@ -54,6 +54,8 @@ del NEOX["num_key_value_heads"]
 DELTA = dict(NARROW, num_hidden_layers=6, linear_conv_kernel_dim=4, linear_key_head_dim=24, linear_value_head_dim=16,
              linear_num_key_heads=2, linear_num_value_heads=6, rms_norm_eps=0.01,
              rope_parameters=dict(PLAIN, partial_rotary_factor=0.5))
+# short convolutions in three of five layers
+LFM2 = dict(norm_eps=0.01, rope_parameters=PLAIN)
 SOLAR = {k: v for k, v in NARROW.items() if k != "intermediate_size"}
 FALCON = {k: v for k, v in BASE.items() if k not in ("intermediate_size", "num_key_value_heads")}
 # dense layers, experts and shared experts of other widths than the rest
@@ -204,6 +206,11 @@ CONFIGS = {
         temporal_patch_size=2, num_position_embeddings=16), image_token_id=250, video_token_id=251,
         vision_start_token_id=252, vision_end_token_id=253, tie_word_embeddings=False)),
     "qwen3_5_moe_text": ("qwen3_5_moe_text", dict(DELTA, **EXPERTS, shared_expert_intermediate_size=56)),
+    "lfm2": ("lfm2", dict(NARROW, **LFM2, conv_L_cache=4, conv_bias=True, block_auto_adjust_ff_dim=False,
+                          layer_types=["conv", "full_attention", "conv", "conv", "full_attention"])),
+    # the width of the feed-forward layer is computed from three keys; the head has a weight of its own
+    "lfm2-adjusted": ("lfm2", dict(BASE, **LFM2, intermediate_size=120, block_ffn_dim_multiplier=1.3, block_multiple_of=32,
+                                   full_attn_idxs=[1, 4], tie_word_embeddings=False)),
     "nemotron": ("nemotron", dict(NARROW, attention_bias=True, mlp_bias=True, norm_eps=0.01,
                                   rope_parameters=dict(PLAIN, partial_rotary_factor=0.5))),
     "phi": ("phi", dict(BASE, layer_norm_eps=0.01, rope_parameters=dict(PLAIN, partial_rotary_factor=0.5))),
@@ -360,7 +367,7 @@ def changed(value):
     if isinstance(value, float):
         return value * 1.25 if value else 0.5
     if isinstance(value, str):
-        return {"full_attention": "sliding_attention", "sliding_attention": "full_attention", "dense": "sparse",
+        return {"full_attention": "sliding_attention", "sliding_attention": "full_attention", "conv": "full_attention", "dense": "sparse",
                 "sparse": "dense", "default": "linear"}.get(value, "x" + value)
     return [changed(value[0]), *value[1:]] if value else [1]
 

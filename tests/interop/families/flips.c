@@ -94,6 +94,8 @@ static const struct member members[] = {
     MEMBER(delta.key_width, COUNT, 0, false),
     MEMBER(delta.value_width, COUNT, 0, false),
     MEMBER(delta.conv_width, COUNT, 0, false),
+    MEMBER(conv.layers, RULE, 0, false),
+    MEMBER(conv.width, COUNT, 0, false),
     SWITCH(output_gate),
     DEFAULT(qkv_bias),
     DEFAULT(out_bias),

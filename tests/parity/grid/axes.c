@@ -102,7 +102,7 @@ static void set_adapter(struct hd_job *job, struct hd_rank_program_options *opti
 
     if (!number)
         return;
-    if (number == PREFIX && job->mla_kv_rank) /* refused: keys and values come from latents */
+    if (number == PREFIX && (job->mla_kv_rank || job->conv_width)) /* refused in such models */
         number = BOTTLENECK;
     job->adapter = hd_job_find_word(hd_job_adapter_words, words[number]);
     job->adapter_rank = job->experts ? 4 : 8;
@@ -397,6 +397,8 @@ static const struct grid_model models[] = {
     {"granitemoe", "granitemoe", 257, false, false, EXPERTS, "factors in all places", multiply},
     {"qwen3_next", "qwen3_next", 257, true, false, DELTA,
      "a gated delta layer, a gate of attention's output, bounded documents", NULL},
+    {"lfm2", "lfm2", 257, true, false, DELTA & ~(1 << GRID_EP),
+     "a short convolution with biases, bounded documents", NULL},
     {"deepseek_v2", "deepseek_v2", 258, false, false, EXPERTS,
      "latents of queries, and of keys and values", NULL},
     {"deepseek_v2_tuned", "deepseek_v2", 257, true, true, EXPERTS | TUNING,
@@ -445,6 +447,8 @@ static const struct grid_model models[] = {
      "fine-tuning of 2 of 4 experts on grouped queries, dropout", tune},
     {"gemma2_tuned", "gemma2", 258, true, true, GROUPS | TUNING,
      "fine-tuning of norms with 1 + weight and caps, dropout", tune},
+    {"lfm2_tuned", "lfm2", 257, true, true, GROUPS | TUNING,
+     "fine-tuning beside a short convolution, dropout", tune},
     {"gpt_neox_tuned", "gpt_neox", 258, true, true, GROUPS | TUNING,
      "fine-tuning of parallel branches, dropout of each", tune},
     {"gpt_oss_tuned", "gpt_oss", 257, true, true, GROUPS | TUNING,

@@ -122,14 +122,14 @@ static void a_rank_keeps_its_own_rows_alone(void **state)
 /* ---- what rows see ---- */
 
 /* Documents of one or two lines, so that most end inside a sample and inside a chunk; mistral's
- * window of 5 leaves chunks of 2 that see nothing of others; states and convolutions of gated delta
- * layers go through chunks and end with documents. */
+ * window of 5 leaves chunks of 2 that see nothing of others; states and convolutions go through chunks
+ * and end with documents. */
 static void documents_and_windows_hold_across_ranks(void **state)
 {
-    static const char *const families[] = {"llama", "mistral", "qwen3_5_text"};
+    static const char *const families[] = {"llama", "mistral", "qwen3_5_text", "lfm2"};
     static const char *const exchanges[] = {"ring", "all_gather"};
 
-    for (int f = 0; f < 3; f++) {
+    for (int f = 0; f < 4; f++) {
         struct run *one = run_new(HD_TEST_SANITIZED ? 4 : 20);
         struct harness h;
         struct hd_job job;

@@ -337,6 +337,8 @@ static void families_agree_with_differences(void **state)
     changed_case("deepseek_v2", 4, false, 0, without_query_latent);
     changed_case("ministral3", 2, false, 0, grow_by_position);
     changed_case("arcee", 2, false, 0, NULL);
+    /* embedding; 2 norms, 10 of the convolution, MLP; 2 norms, 6 of attention, MLP; norm and head */
+    changed_case("lfm2", 2, false, 1 + 2 + 10 + 3 + 2 + 6 + 3 + 2, NULL);
     changed_case("gpt_neox", 4, false, 0, NULL);
     changed_case("nemotron", 2, false, 0, NULL);
     changed_case("phi", 2, false, 0, weigh_logits);

@@ -112,6 +112,10 @@ struct hd_job harness_job(const struct harness *h, const char *family, int dp)
         j.delta_value_width = 16;
         j.delta_conv_width = 3;
     }
+    if (f->conv.layers) {
+        j.conv_width = 3;
+        j.conv_bias = true;
+    }
     if (f->experts) {
         j.experts = 4;
         j.experts_per_token = 2;
@@ -128,6 +132,7 @@ struct hd_job harness_job(const struct harness *h, const char *family, int dp)
         j.parallel_residual = f->parallel;
     j.rope_layers = f->rope_layers ? "1:1" : "all";
     j.delta_layers = f->delta.layers ? "1:1" : "none";
+    j.conv_layers = f->conv.layers ? "1:1" : "none";
     j.cp_exchange = HD_JOB_CP_EXCHANGE_RING;
     word(j.schedule, "none");
     word(j.stages, "auto");

@@ -534,8 +534,52 @@ static void a_type_without_a_row_is_refused_with_what_it_lacks(void **state)
 {
     is_refused(OF("apertus") "}", "\"apertus\" is not supported; its blocks have the activation "
                                   "xIELU; the nearest family is arcee; known are gpt2");
-    is_refused(OF("lfm2") "}", "blocks of short convolutions");
+    is_refused(OF("lfm2_moe") "}", "experts behind short convolutions");
     is_refused(OF("gema2") "}", "the nearest family is gemma2; known are");
+}
+
+/* Keys of the published files among them: block_ff_dim, which counts before intermediate_size, of
+ * which two thirds, rounded up, are the width, and indices of the layers with attention. */
+static void short_convolutions_are_read_and_written(void **state)
+{
+    struct hd_job job = read_text(OF("lfm2") ",\"block_ff_dim\":300,\"block_multiple_of\":64,"
+                                             "\"conv_L_cache\":4,\"full_attn_idxs\":[1,3],"
+                                             "\"conv_dim\":48,\"num_heads\":4,"
+                                             "\"tie_embedding\":false}");
+
+    assert_int_equal(job.ffn_hidden, 256); /* 200, up to 4 times 64 */
+    assert_string_equal(job.conv_layers, "1:1");
+    assert_true(job.conv_width == 4 && !job.conv_bias && !job.tie_embeddings);
+    survives_an_export(&job);
+    job = read_text(OF("lfm2") ",\"block_auto_adjust_ff_dim\":false,\"conv_bias\":true,"
+                               "\"layer_types\":[\"conv\",\"conv\",\"full_attention\","
+                               "\"full_attention\"]}");
+    assert_string_equal(job.conv_layers, "2:2");
+    assert_true(job.conv_width == 3 && job.conv_bias && job.tie_embeddings);
+    survives_an_export(&job);
+    job = read_text(OF("lfm2") ",\"block_ff_dim\":301,\"block_ffn_dim_multiplier\":null}");
+    assert_int_equal(job.ffn_hidden, 200);
+    assert_string_equal(job.conv_layers, "none"); /* without both lists all layers have attention */
+    survives_an_export(&job);
+    is_refused(OF("lfm2") ",\"layer_types\":[\"conv\",\"conv\",\"conv\",\"mamba\"]}",
+               "layer_types");
+    is_refused(OF("lfm2") ",\"conv_L_cache\":1}", "conv_L_cache");
+}
+
+/* An export reads the rows of one tensor behind one another: parts 0, 1 .. of the same name. */
+static void the_parts_of_a_tensor_are_adjacent_rows(void **state)
+{
+    const struct hd_hf_names *names;
+
+    for (size_t n = 0; (names = hd_hf_names_at(n)); n++)
+        for (size_t i = 0; i < names->count; i++) {
+            const struct hd_hf_row *row = &names->rows[i];
+            const size_t last = i + (size_t)(row->parts - 1 - row->place);
+
+            if (last >= names->count || strcmp(names->rows[last].theirs, row->theirs) != 0 ||
+                names->rows[last].place != row->parts - 1)
+                fail_msg("%s: its last part is not behind it", row->ours);
+        }
 }
 
 static void granite_4_is_read_without_mamba_layers_and_experts(void **state)

@@ -124,6 +124,8 @@ static void add_block(const struct hd_family *f, struct hd_text *text)
         hd_text_add(text, "; multi-head latent attention");
     if (f->delta.layers)
         hd_text_add(text, "; gated delta layers in layers %s", f->delta.layers);
+    if (f->conv.layers)
+        hd_text_add(text, "; short convolutions in layers %s", f->conv.layers);
     if (f->output_gate)
         hd_text_add(text, "; gated attention");
     if (f->gate_input)

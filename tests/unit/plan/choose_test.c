@@ -222,6 +222,15 @@ static const struct refusal refusals[] = {
      "parallel.cp: 8 ranks take chunks of 3 tokens of model.context = 48, fewer than the 4 before "
      "a "
      "token that model.delta.conv_width = 5 needs; use 1, 2 or 4"}, /* 6: not on 8 devices */
+    {{.sizes = {.cp = 8}, .conv_width = 5},
+     8,
+     8,
+     "parallel.cp: 8 ranks take chunks of 3 tokens of model.context = 48, fewer than the 4 before "
+     "a token that model.conv.width = 5 needs; use 1, 2 or 4"},
+    {{.sizes = {.tp = 4}, .conv_layers = 1, .hidden = 6},
+     12,
+     12,
+     "parallel.tp: 4 does not divide model.hidden = 6; use 1 or 2"},
     {{.sizes = {.tp = 4, .cp = 3}, .context = 18},
      12,
      12,
@@ -293,6 +302,9 @@ static void a_refusal_says_what_to_write_instead(void **state)
         w.shared_ffn_hidden = r->wish.shared_ffn_hidden;
         w.dense_ffn_hidden = r->wish.dense_ffn_hidden;
         w.delta_conv_width = r->wish.delta_conv_width;
+        w.conv_width = r->wish.conv_width;
+        w.conv_layers = r->wish.conv_layers;
+        w.hidden = r->wish.hidden ? r->wish.hidden : w.hidden;
         w.vocab = r->wish.vocab;
         if (r->wish.sizes.device)
             w.sizes.device = r->wish.sizes.device;

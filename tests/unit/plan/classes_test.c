@@ -33,9 +33,9 @@ static void set(char *member, const char *word)
  * anywhere and the last ones may be empty. */
 static void choose_model(struct hd_job *job)
 {
-    static const char *const families[] = {"gpt2",    "llama", "mistral",     "mixtral",
-                                           "mixtral", "qwen3", "qwen3_5_text"};
-    const char *family = word_of(families, 7);
+    static const char *const families[] = {"gpt2",    "llama", "mistral",      "mixtral",
+                                           "mixtral", "qwen3", "qwen3_5_text", "lfm2"};
+    const char *family = word_of(families, 8);
 
     job->family = family;
     job->positions =
@@ -60,6 +60,10 @@ static void choose_model(struct hd_job *job)
         job->delta_key_width = 32;
         job->delta_value_width = 16;
         job->delta_conv_width = 4;
+    }
+    if (strcmp(family, "lfm2") == 0) {
+        job->conv_layers = "1:1";
+        job->conv_width = 4;
     }
     if (strcmp(family, "mixtral") == 0) {
         job->experts = 4;
@@ -246,6 +250,7 @@ static void a_group_of_experts_with_more_samples_is_another_class(void **state)
     set(job.schedule, "none");
     set(job.recompute, "none");
     job.window = job.zero = job.zero_shard = 0;
+    job.conv_width = job.delta_value_heads = 0;
     job.dense_ffn_hidden = 0;
     job.window_layers = "all";
     job.rope_layers = "all";

@@ -81,6 +81,13 @@ static const struct mistake mistakes[] = {
      "job.yaml:4: model.head_width: 64; with model.mla it is nope_width + rope_width = 192, at "
      "most "
      "256; remove the line, or change these"},
+    /* short convolutions */
+    {3, "  family: llama\n  conv: {width: 4}",
+     "job.yaml:4: model.conv: llama has no short convolutions; remove its keys, or use a family "
+     "with "
+     "them, such as lfm2"},
+    {3, "  family: lfm2\n  conv: {width: 1}",
+     "job.yaml:4: model.conv.width: 1 tap is no convolution; use 2 to 8"},
     /* experts */
     {3, "  family: llama\n  experts: 8",
      "job.yaml:4: model.experts: llama has no experts; remove the line, or use a family with "
