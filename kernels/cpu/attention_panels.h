@@ -60,22 +60,23 @@ INLINE void copy_task_rows(const struct task *t, uint16_t *to, const void *from,
 }
 
 /* Rows of a block, each of whole panels, `ld` elements apart. */
-struct rows {
+struct block_rows {
     const uint16_t *at;
     int64_t ld;
 };
 
 /* Returns the rows of a tensor that belong to a block where they are; copies them to `copies` if they
  * are of several heads or have to be padded, or if `copy` says so. */
-INLINE struct rows panel_rows_of(const struct task *t, uint16_t *copies, const void *from,
-                                 int64_t ld, int64_t first, int64_t count, bool copy)
+INLINE struct block_rows panel_rows_of(const struct task *t, uint16_t *copies, const void *from,
+                                       int64_t ld, int64_t first, int64_t count, bool copy)
 {
     const uint16_t *values = from;
 
     if (!copy && t->width == t->D && first / t->q_len == (first + count - 1) / t->q_len)
-        return (struct rows){values + task_query(t, first) * ld + task_head(t, first) * t->D, ld};
+        return (struct block_rows){values + task_query(t, first) * ld + task_head(t, first) * t->D,
+                                   ld};
     copy_task_rows(t, copies, from, ld, first, count);
-    return (struct rows){copies, t->width};
+    return (struct block_rows){copies, t->width};
 }
 
 /* Returns whether too many of the rows that a product reads together would meet in a set of the first

@@ -85,7 +85,7 @@ static struct panel_backward_tiles panel_backward_tiles_of(const struct panel_ba
 /* Packs the rows of q or dout of a block as right factors, twice: as words along D to `across`, and
  * as words along the rows to `words`. */
 static void pack_block(const struct panel_backward *f, const struct task *t, uint32_t *across,
-                       uint32_t *words, const struct rows *rows, int64_t count)
+                       uint32_t *words, const struct block_rows *rows, int64_t count)
 {
     const int64_t width = t->width, depth = panels_for(count) * COLUMNS / 2;
 
@@ -102,7 +102,7 @@ static void pack_block(const struct panel_backward *f, const struct task *t, uin
  * +inf, too. */
 static void load_lse(const struct panel_backward *f, const struct task *t,
                      const struct panel_backward_tiles *s, const struct block *block,
-                     const struct rows *dout)
+                     const struct block_rows *dout)
 {
     const struct hd_attention_backward_args *a = f->args;
 
@@ -136,9 +136,11 @@ static void load_block_panels(const struct panel_backward *f, const struct task 
 {
     const struct hd_attention_backward_args *a = f->args;
     uint16_t *copies = (uint16_t *)s->dq;
-    const struct rows q = panel_rows_of(t, copies, t->q, t->ldq, block->first, block->count, false);
-    const struct rows dout = panel_rows_of(t, copies + f->layout.block_rows * t->width, a->dout,
-                                           a->lddo, block->first, block->count, false);
+    const struct block_rows q =
+        panel_rows_of(t, copies, t->q, t->ldq, block->first, block->count, false);
+    const struct block_rows dout =
+        panel_rows_of(t, copies + f->layout.block_rows * t->width, a->dout, a->lddo, block->first,
+                      block->count, false);
 
     pack_block(f, t, s->q_t, s->q_words, &q, block->count);
     pack_block(f, t, s->dout_t, s->dout_words, &dout, block->count);

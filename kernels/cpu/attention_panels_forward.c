@@ -19,7 +19,7 @@ struct panel_forward {
 /* One thread's slice of the scratch of attention forward on panels. */
 struct panel_forward_tiles {
     uint16_t *copies, *p;
-    struct rows q;
+    struct block_rows q;
     uint32_t *k_t, *v_words;
     float *out, *max, *sum, *score;
     int32_t *key_index;
